@@ -1,5 +1,7 @@
 """Errors that users can cause, with messages that say how to correct them."""
 
+from collections.abc import Collection
+
 # Longer messages are not useful, and a malicious file could fill the log with them.
 _LONGEST_MESSAGE = 8000  # characters
 _KEPT = 2000  # characters at each end of a longer message; below the limit even with a path added
@@ -30,3 +32,9 @@ class CheckpointError(UserError):
 
 class DataError(UserError):
     """A data file that cannot be read. The message names the file and the line."""
+
+
+def require_one_of(name: str, value: object, allowed: Collection) -> None:
+    """Raises `UserError` if the argument `name` has a value that is not allowed."""
+    if value not in allowed:
+        raise UserError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}")

@@ -6,6 +6,7 @@ how to write one.
 
 import functools
 import importlib
+from typing import Any
 
 from bert_tf.json_schema import Kind
 from bert_tf.models.task_spec import MAX_LENGTH, TaskSpec
@@ -33,13 +34,12 @@ def specs() -> tuple[TaskSpec, ...]:
         'BertPretrainer'
     """
     found = tuple(importlib.import_module(f"bert_tf.tasks.{name}").SPEC for name in NAMES)
-    for kind in ("name", "model"):
-        names = [getattr(spec, kind) for spec in found]
-        if len(set(names)) < len(names) or (kind == "name" and names != list(NAMES)):
-            raise ValueError(
-                f"The `{kind}` of every SPEC must be its own, and its `name` its folder's. "
-                f"Received: {kind}={names}"
-            )
+    names, models = [spec.name for spec in found], [spec.model for spec in found]
+    if names != list(NAMES) or len(set(models)) < len(models):
+        raise ValueError(
+            "The `model` of every SPEC must be its own, and its `name` its folder's. "
+            f"Received: name={names}, model={models}"
+        )
     written = [spec.architectures[0] for spec in found if spec.heads]
     if len(set(written)) < len(written):
         raise ValueError(
@@ -68,6 +68,13 @@ def options() -> dict[str, Kind]:
                     f"of {spec.name}, which another task has with another kind"
                 )
     return kinds
+
+
+def option_values(model) -> dict[str, Any]:
+    """Returns the options of a task model by their names: what its class adds to `get_config`."""
+    values = {name: getattr(model, name) for name in spec_of(type(model)).options}
+    # Keras keeps lists as its own type.
+    return {name: list(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
 def spec_of(model: type | str) -> TaskSpec | None:

@@ -7,10 +7,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require_one_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
+from bert_tf.tasks import option_values
 
 COMBINATIONS = ("stack", "concat", "sum", "mean")
 
@@ -22,13 +23,11 @@ class BertFeatureExtractor(TaskModel):
     For a mix that is learnt with a task see `bert_tf.layers.ScalarMix`.
 
     Args:
-        backbone: The `BertBackbone`.
+        backbone, tokenizer, max_length: As in `TaskModel`.
         layer_indices: Which of the L + 1 hidden states: 0 is the embeddings, k the output of block
             k, -1 that of the last. The default is that of google-research/bert and of the paper's
             best feature-based tagger.
         combine: "stack", "concat", "sum" or "mean" over the layers.
-        tokenizer: The `BertTokenizer`.
-        max_length: Longest sequence in tokens; longer text is cut.
 
     Returns:
         float32, for K layers: "stack" `[B, T, K, H]`, "concat" `[B, T, K * H]`, "sum" and "mean"
@@ -63,20 +62,18 @@ class BertFeatureExtractor(TaskModel):
                 f"`layer_indices` must be in [{-count}, {count - 1}], at least one: 0 is the "
                 f"embeddings, {count - 1} or -1 the last block. Received: {list(layer_indices)}"
             )
-        if combine not in COMBINATIONS:
-            raise UserError(f"`combine` must be one of {COMBINATIONS}. Received: {combine!r}")
+        require_one_of("combine", combine, COMBINATIONS)
         self.layer_indices = [int(layer) for layer in layer_indices]
         self.combine = combine
         self.built = True
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
-        states = self.backbone(tokens, training=training, output_hidden_states=True)
-        chosen = [
-            tf.cast(states["hidden_states"][layer], tf.float32) for layer in self.layer_indices
-        ]
+        outputs = self.backbone(tokens, training=training, output_hidden_states=True)
+        hidden = outputs["hidden_states"]  # L + 1 times [B, T, H]
+        chosen = [tf.cast(hidden[layer], tf.float32) for layer in self.layer_indices]
         if self.combine == "stack":
-            return tf.stack(chosen, axis=2)  # K times [B, T, H] -> [B, T, K, H]
+            return tf.stack(chosen, axis=2)  # [B, T, K, H]
         if self.combine == "concat":
             return tf.concat(chosen, axis=-1)  # [B, T, K * H]
         total = tf.add_n(chosen)  # [B, T, H]
@@ -96,9 +93,8 @@ class BertFeatureExtractor(TaskModel):
 
         Args:
             texts: Raw text as in `fit`, single or in pairs; one string or one pair of strings.
-            token_budget: As in `predict`.
+            token_budget, batch_size: As in `predict`.
             verbose: 1 shows a progress bar.
-            batch_size: As in `predict`.
 
         Returns:
             For each text float32 `[tokens, ...]`, `[CLS]` and `[SEP]` counted; for one string or
@@ -109,10 +105,9 @@ class BertFeatureExtractor(TaskModel):
             DataError: If a text is missing or malformed.
         """
         columns = self.preprocessor.read_examples(texts)
-        rows = self.preprocessor.rows(columns)
         features: list[np.ndarray | None] = [None] * columns.num_rows
         bar = keras.utils.Progbar(len(features), verbose=verbose, unit_name="text")
-        for batch in sorted_batches(rows, token_budget, batch_size):
+        for batch in sorted_batches(self.preprocessor.rows(columns), token_budget, batch_size):
             numbers = batch.pop(ROW_NUMBER).numpy()
             states = self.predict_on_batch(batch)
             lengths = np.sum(batch["padding_mask"], axis=1)
@@ -122,8 +117,4 @@ class BertFeatureExtractor(TaskModel):
         return features[0] if columns.is_single else features
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "layer_indices": list(self.layer_indices),
-            "combine": self.combine,
-        }
+        return {**super().get_config(), **option_values(self)}

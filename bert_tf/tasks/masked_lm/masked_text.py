@@ -26,17 +26,15 @@ def mask_texts(
 
     Args:
         texts: Batches `[B]` of strings, or of pairs (firsts, seconds).
-        tokenizer: The tokenizer.
-        max_length: Longer rows are cut.
+        tokenizer, max_length: The tokenizer; longer rows are cut.
         masked_lm_prob: The share of tokens to mask.
         masking: "token", "whole_word" (pieces that belong together) or "span"; see `mask_tokens`.
         seed: The masks are a function of it, of the epoch and of the row's place in the epoch.
         fresh: Whether every pass over the dataset draws other masks; False for evaluation.
 
     Returns:
-        A dataset of (features, labels): `token_ids`, `segment_ids` int32 `[B, T]`, `padding_mask`
-        bool `[B, T]`, `masked_positions` int32 `[B, P]`; `masked_ids` int32 and `masked_weights`
-        float32 `[B, P]`.
+        A dataset of (features, labels): the tokens `[B, T]` and `masked_positions` int32 `[B, P]`;
+        `masked_ids` int32 and `masked_weights` float32 `[B, P]`.
 
     Raises:
         ConfigError: If the tokenizer has no mask token, or an argument has an invalid value.
@@ -68,8 +66,7 @@ def mask_texts(
     # No branch depends on a tensor, and AutoGraph takes longer to find that out than tracing takes.
     @tf.autograph.experimental.do_not_convert
     def mask(strings, streams):
-        firsts, seconds = strings if isinstance(strings, tuple) else (strings, None)
-        tokens = tokenizer(firsts, seconds, max_length=max_length)
+        tokens = tokenizer(*tf.nest.flatten(strings), max_length=max_length)
         token_ids, padding_mask = tokens["token_ids"], tokens["padding_mask"]
         masked = mask_tokens(
             token_ids,
@@ -84,17 +81,12 @@ def mask_texts(
             masking=masking,
             word_starts=tf.gather(starts, token_ids),
         )
-        features = {
-            **tokens,
-            "token_ids": masked.token_ids,
-            "masked_positions": masked.masked_positions,
-        }
+        inputs = {"token_ids": masked.token_ids, "masked_positions": masked.masked_positions}
         labels = {"masked_ids": masked.masked_ids, "masked_weights": masked.masked_weights}
-        return features, labels
+        return {**tokens, **inputs}, labels
 
-    numbers = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=fresh)
-    dataset = tf.data.Dataset.zip(texts, numbers)
-    dataset = dataset.scan((tf.zeros([], tf.int64), tf.zeros([], tf.int64)), number)
-    return dataset.map(mask, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(
-        tf.data.AUTOTUNE
-    )
+    zero = tf.zeros([], tf.int64)
+    random = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=fresh)
+    batches = tf.data.Dataset.zip(texts, random).scan((zero, zero), number)
+    batches = batches.map(mask, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return batches.prefetch(tf.data.AUTOTUNE)

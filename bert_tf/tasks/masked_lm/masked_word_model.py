@@ -40,9 +40,8 @@ class MaskedWordModel(TrainingModel):
         """`keras.Model.compile`; the loss of the words defaults to cross-entropy.
 
         Args:
-            optimizer: As in Keras.
             loss: A `bert_tf.training.SparseCrossentropy`, for label smoothing or focus; or "auto".
-            **kwargs: As in `TrainingModel.compile`.
+            optimizer, **kwargs: As in `TrainingModel.compile`.
 
         Raises:
             UserError: For another loss.
@@ -50,15 +49,12 @@ class MaskedWordModel(TrainingModel):
         super().compile(optimizer=optimizer, loss=class_loss(loss), **kwargs)
 
     def word_logits(self, outputs, positions=None, weights=None) -> tf.Tensor:
-        """Logits over the vocabulary, of the places asked for alone.
+        """Returns logits over the vocabulary, float32 `[B, P, V]`.
 
         Args:
             outputs: The backbone's, with `word_embeddings`.
             positions: int `[B, P]`, columns of the batch; None takes all T.
-            weights: float `[B, P]`: only places of a weight above zero are computed.
-
-        Returns:
-            float32 `[B, P, V]`, with weights `[M, V]` for the M places above zero.
+            weights: float `[B, P]`: the logits are `[M, V]` of the M places above zero.
         """
         states = outputs["sequence_output"]  # [B, T, H]
         batch, length = tf.shape(states)[0], tf.shape(states)[1]
@@ -75,28 +71,23 @@ class MaskedWordModel(TrainingModel):
         logits = tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)  # [M, V]
         if weights is not None:
             return logits
-        shape = [*places.shape, logits.shape[-1]]
-        logits = tf.reshape(logits, [tf.shape(places)[0], tf.shape(places)[1], shape[-1]])
-        logits.set_shape(shape)
-        return logits
+        shape = tf.concat([tf.shape(places), [logits.shape[-1]]], axis=0)
+        return tf.ensure_shape(tf.reshape(logits, shape), [*places.shape, logits.shape[-1]])
 
     def word_loss(self, ids, weights, logits, total, sample_weight=None) -> tf.Tensor:
         """Returns the share in the loss of these words; updates the metrics.
 
         Args:
-            ids: int32 `[B, P]`, the words that were there.
-            weights: float32 `[B, P]`.
+            ids, weights: int32 and float32 `[B, P]`, the words that were there and their weights.
             logits: `[B, P, V]`, or `[M, V]` as `word_logits` gives with these weights.
             total: The sum of the weights of the whole batch, times those of their rows.
             sample_weight: `[B]`, the weights of the rows, or None.
         """
-        row_weights = weighted(weights, sample_weight)  # [B, P]
-        if logits.shape.rank == 2:
-            ids, weights = picked(ids, weights), picked(row_weights, weights)
-        else:
-            weights = row_weights
+        word_weights = weighted(weights, sample_weight)  # [B, P]
+        if logits.shape.rank == 2:  # [M, V]
+            ids, word_weights = picked(ids, weights), picked(word_weights, weights)  # [M]
         logits = tf.reshape(logits, [-1, logits.shape[-1]])
-        ids, weights = tf.reshape(ids, [-1]), tf.reshape(weights, [-1])
+        ids, weights = tf.reshape(ids, [-1]), tf.reshape(word_weights, [-1])
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)
         self.masked_lm_loss.update_state(losses, weights)
         self.perplexity.update_state(losses, weights)
@@ -118,11 +109,10 @@ def weighted(weights, sample_weight):
     """Weights of words or sentences `[B, …]` times those of their rows, `[B]` or None."""
     if sample_weight is None:
         return weights
-    if tf.nest.is_nested(sample_weight):
-        # `fit` and `evaluate` of Keras repeat an array for every entry of a dictionary of labels.
-        sample_weight = tf.nest.flatten(sample_weight)[0]
-    rows = tf.reshape(tf.cast(sample_weight, tf.float32), [-1] + [1] * (weights.shape.rank - 1))
-    return weights * rows
+    # `fit` and `evaluate` of Keras repeat an array for every entry of a dictionary of labels.
+    sample_weight = tf.nest.flatten(sample_weight)[0]
+    shape = [-1] + [1] * (weights.shape.rank - 1)
+    return weights * tf.reshape(tf.cast(sample_weight, tf.float32), shape)
 
 
 def picked(values, weights):

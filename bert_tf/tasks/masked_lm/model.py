@@ -6,14 +6,14 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require_one_of
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
 from bert_tf.tasks.masked_lm.one_mask_batches import TARGET_IDS, one_mask_batches
-from bert_tf.tasks.masked_lm.preprocessor import Candidate, MaskedLMPreprocessor
+from bert_tf.tasks.masked_lm.preprocessor import Candidate, MaskedLMPreprocessor, shown
 
 REDUCTIONS = ("sum", "mean", "none")
 # Texts whose logits `fill_mask` has in memory at a time.
@@ -24,16 +24,13 @@ TEXTS_AT_ONCE = 512
 class BertMaskedLM(TaskModel, MaskedWordModel):
     """BERT with its masked-LM head.
 
-    `fit` takes raw texts, or pairs of them, and masks 15 % of the tokens anew in every epoch:
-    training on the texts of a domain before the task itself. For other masks pass the dataset of
-    `bert_tf.tasks.masked_lm.mask_texts`, for text files that of `bert_tf.tasks.pretraining.text`.
-    `evaluate` and the validation in `fit` mask the same tokens every time. Only the masked
-    positions go through the vocabulary matmul.
+    `fit` takes raw texts, or pairs of them, and masks 15 % of the tokens anew in every epoch; for
+    other masks pass the dataset of `bert_tf.tasks.masked_lm.mask_texts`, for text files that of
+    `bert_tf.tasks.pretraining.text`. `evaluate` and the validation in `fit` mask the same tokens
+    every time. Only the masked positions go through the vocabulary matmul.
 
     Args:
-        backbone: The `BertBackbone`.
-        tokenizer: The `BertTokenizer`.
-        max_length: Longest sequence in tokens; longer text is cut.
+        backbone, tokenizer, max_length: As in `TaskModel`.
 
     Call arguments:
         inputs: What the backbone takes, and `masked_positions` int32 `[B, P]`; without them the
@@ -43,7 +40,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         Logits float32 `[B, P, V]`.
 
         `fit` takes the labels `masked_ids` int `[B, P]` and `masked_weights` float `[B, P]`, 0 for
-        unused places. A row's `sample_weight` is a factor of the weights of its words.
+        unused places; a row's `sample_weight` is a factor of them.
 
     Example:
         >>> model = bert_tf.BertMaskedLM.from_pretrained("bert-base-uncased/")
@@ -96,9 +93,8 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         return MaskedLMPreprocessor(**options)
 
     def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
-        return self.fill_mask(
-            texts, token_budget=token_budget, batch_size=batch_size, verbose=verbose
-        )
+        options = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
+        return self.fill_mask(texts, **options)
 
     def fill_mask(
         self,
@@ -113,9 +109,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         Args:
             texts: Raw text as in `fit`, single or in pairs; one string or one pair of strings.
             top_k: How many pieces.
-            token_budget: As in `predict`.
-            batch_size: As in `predict`.
-            verbose: As in `predict`.
+            token_budget, batch_size, verbose: As in `predict`.
 
         Returns:
             For each text, for each of its `[MASK]`s, a list of `top_k` `Candidate`s, the likeliest
@@ -153,8 +147,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         Args:
             sentences: A list of strings, or one.
             reduction: "sum" over the tokens of a sentence, their "mean", or "none": each token's.
-            token_budget: Tokens of a batch, padding counted; default 4,096.
-            verbose: 1 shows a progress bar.
+            token_budget, verbose: As in `predict`.
 
         Returns:
             float64 `[n]`, for one string a float; with "none" a list of n arrays `[tokens]` in the
@@ -165,8 +158,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
 
         Reference: Salazar et al. 2020 (arXiv 1910.14659), section 2.
         """
-        if reduction not in REDUCTIONS:
-            raise UserError(f"`reduction` must be one of {REDUCTIONS}. Received: {reduction=}")
+        require_one_of("reduction", reduction, REDUCTIONS)
         self.preprocessor.require_mask_token()
         columns = self.preprocessor.read_examples(sentences)
         if len(columns) != 1:
@@ -174,15 +166,13 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
                 "Single sentences must be a list of strings. Received: pairs of texts. Score each "
                 "by itself."
             )
-        (texts,) = columns
-        ids = self.tokenizer.tokenize(texts)
+        ids = self.tokenizer.tokenize(columns[0])
         lengths = ids.row_lengths().numpy()  # [n]
         for row, length in enumerate(lengths):
             if not 0 < length <= self.longest - 2:
                 raise UserError(
                     f"A sentence must have 1 to {self.longest - 2} tokens. Received in "
-                    f"row {row}: {length} tokens: "
-                    f"{texts[row].decode('utf-8', 'replace')[:80]!r}"
+                    f"row {row}: {length} tokens: {shown((columns[0][row],))}"
                 )
         ids = ids.values.numpy()  # [R]
         tokens = np.zeros(len(ids))

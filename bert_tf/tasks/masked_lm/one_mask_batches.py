@@ -21,10 +21,9 @@ def one_mask_batches(
     """Yields every sentence with each of its tokens hidden once; the longest sentences first.
 
     Args:
-        ids: int `[R]`, the tokens of the sentences end to end, without special ones.
-        lengths: int `[n]`, the number of tokens of each sentence.
-        tokenizer: Gives the special tokens.
-        token_budget: Largest `B * T` of a batch; None takes that of `TaskModel.predict`.
+        ids, lengths: The tokens of the sentences end to end, without special ones, int `[R]`, and
+            how many each sentence has, int `[n]`.
+        tokenizer, token_budget: Gives the special tokens; as in `TaskModel.predict`.
 
     Yields:
         The places in `ids` of the tokens that are hidden, `[B]`, and the features: `token_ids`
@@ -33,28 +32,24 @@ def one_mask_batches(
     """
     sentence = np.repeat(np.arange(len(lengths)), lengths)  # [R], the sentence of a token
     starts = np.cumsum(lengths) - lengths
-    order, splits, _ = token_batches(
-        lengths[sentence] + 2, token_budget or TOKEN_BUDGET, padded=True
-    )
+    budget = token_budget or TOKEN_BUDGET
+    order, splits, _ = token_batches(lengths[sentence] + 2, budget, padded=True)
     for start, end in zip(splits, splits[1:]):
         hidden = order[start:end]  # [B]
         length = lengths[sentence[hidden]][:, np.newaxis]  # [B, 1]
         first = starts[sentence[hidden]][:, np.newaxis]
         columns = np.arange(length.max() + 2)[np.newaxis]  # [1, T]
         inside = (columns >= 1) & (columns <= length)  # [B, T]
-        token_ids = np.where(
-            inside, ids[np.where(inside, first + columns - 1, 0)], tokenizer.pad_token_id
-        )
+        places = np.where(inside, first + columns - 1, 0)
+        token_ids = np.where(inside, ids[places], tokenizer.pad_token_id)
         token_ids[:, 0] = tokenizer.cls_token_id
         token_ids[columns == length + 1] = tokenizer.sep_token_id
         positions = hidden[:, np.newaxis] - first + 1  # [B, 1]
         np.put_along_axis(token_ids, positions, tokenizer.mask_token_id, axis=1)
-        yield (
-            hidden,
-            {
-                "token_ids": token_ids.astype(np.int32),
-                "padding_mask": columns < length + 2,
-                "masked_positions": positions.astype(np.int32),
-                TARGET_IDS: ids[hidden][:, np.newaxis].astype(np.int32),
-            },
-        )
+        features = {
+            "token_ids": token_ids.astype(np.int32),
+            "padding_mask": columns < length + 2,
+            "masked_positions": positions.astype(np.int32),
+            TARGET_IDS: ids[hidden][:, np.newaxis].astype(np.int32),
+        }
+        yield hidden, features

@@ -4,6 +4,7 @@ Glossary: `n` texts, `R` rows, `M` masks of all texts, `P` masks of a row, `V` v
 """
 
 import random
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +16,7 @@ from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.tasks.masked_lm.masked_text import mask_texts
 
-# The maximum number of masks of a row. A text with more has several rows, so that it does not make
-# the rows of all other texts longer.
+# The most masks of a row. A text with more has several rows: one row makes all others as long.
 MASKS_PER_ROW = 4
 
 
@@ -33,27 +33,21 @@ class Candidate(NamedTuple):
 
 
 class MaskedRows:
-    """Texts with the places of their masks.
-
-    Args:
-        texts: n texts.
-        places: The columns of their masks, ragged int64 `[n, (masks)]`.
-    """
+    """Texts `[n]` with the columns of their masks, `places` ragged int64 `[n, (masks)]`."""
 
     def __init__(self, texts: TokenizedTexts, places: tf.RaggedTensor):
         counts = places.row_lengths().numpy()  # [n]
         per_row = min(MASKS_PER_ROW, counts.max(initial=1))
         rows_of_text = -(-counts // per_row)
-        text_of_mask = places.value_rowids().numpy()  # [M]
-        rank = np.arange(len(text_of_mask)) - places.row_starts().numpy()[text_of_mask]
-        first_row = np.cumsum(rows_of_text) - rows_of_text
-        cells = first_row[text_of_mask] + rank // per_row, rank % per_row
-        positions = np.zeros([rows_of_text.sum(), per_row], np.int32)  # [R, P]
-        positions[cells] = places.values.numpy()
-        self.is_mask = np.zeros(positions.shape, bool)
-        self.is_mask[cells] = True
+        self.examples = np.repeat(np.arange(len(counts)), rows_of_text)  # [R]
         self.row_splits = places.row_splits.numpy()  # [n + 1], over masks
-        self.examples = np.repeat(np.arange(len(counts)), rows_of_text)
+        # The masks of a text fill its rows from the left.
+        first_row = np.cumsum(rows_of_text) - rows_of_text
+        rank = np.arange(len(self.examples)) - first_row[self.examples]  # of a row in its text
+        left = counts[self.examples] - rank * per_row
+        self.is_mask = np.arange(per_row) < left[:, np.newaxis]  # [R, P]
+        positions = np.zeros(self.is_mask.shape, np.int32)
+        positions[self.is_mask] = places.values.numpy()
         self._texts = texts
         with tf.device("CPU:0"):
             self._text_of_row = tf.constant(self.examples)
@@ -83,18 +77,24 @@ class MaskedLMPreprocessor(Preprocessor):
     ):
         """As `Preprocessor.batches`; 15 % of the tokens are masked, and they are the labels.
 
-        Raises:
-            UserError: If there is no text or no mask token, or `y` or `sample_weight` is given.
+        `UserError` if there is no text or no mask token, or `y` or `sample_weight` is given.
         """
         self.require_mask_token()
-        for name, values in (("y", y), ("sample_weight", sample_weight)):
+        for name, values in {"y": y, "sample_weight": sample_weight}.items():
             if values is not None:
                 raise UserError(
                     f"`{name}` must be None with text, whose masked tokens are the labels. "
                     f"Received: {name}={type(values).__name__}"
                 )
         if isinstance(x, TextColumns):
-            x = _batches_of_texts(x, batch_size or DEFAULT_BATCH_SIZE, shuffle)
+            if not x.num_rows:
+                raise UserError("`x` must have at least one text. Received: none.")
+            with tf.device("CPU:0"):
+                texts = tuple(tf.constant(column, tf.string) for column in x)
+                batches = tf.data.Dataset.from_tensor_slices(texts if len(texts) > 1 else texts[0])
+            if shuffle:
+                batches = batches.shuffle(x.num_rows, reshuffle_each_iteration=True)
+            x = batches.batch(batch_size or DEFAULT_BATCH_SIZE)
         # Training masks anew in every epoch. `keras.utils.set_random_seed` sets Python's generator
         # too.
         seed = random.randrange(2**31) if training else 0
@@ -113,15 +113,13 @@ class MaskedLMPreprocessor(Preprocessor):
             if not any(mask in text for text in texts):
                 raise UserError(
                     f"Every text must have a {self.tokenizer.mask_token}. "
-                    f"Received in row {row}: {_shown(texts)}"
+                    f"Received in row {row}: {shown(texts)}"
                 )
 
     def rows(self, columns, window_stride=None):
         """Returns `MaskedRows`.
 
-        Raises:
-            UserError: If a text has no mask, or one after the place where it is cut; or if
-                `window_stride` is given.
+        `UserError` if a text lacks a mask or is cut before one, or `window_stride` is given.
         """
         self.require_masks(columns)
         if window_stride is not None:
@@ -133,50 +131,28 @@ class MaskedLMPreprocessor(Preprocessor):
         texts = TokenizedTexts.of(tokenizer, tuple(columns), self.max_length)
         places = texts.places_of(tokenizer.mask_token_id)
         mask = self.tokenizer.mask_token.encode()
-        counts = np.array([sum(text.count(mask) for text in row) for row in zip(*columns)], int)
-        is_cut = counts != places.row_lengths().numpy()
-        if is_cut.any():
-            row = np.argmax(is_cut)
-            raise UserError(
-                f"Every {self.tokenizer.mask_token} of a text must be in the {self.max_length} "
-                "tokens to which it is cut. Received: "
-                f"{_shown([column[row] for column in columns])}. Shorten the text, or pass a "
-                "larger `max_length`."
-            )
+        for row, count in zip(zip(*columns), places.row_lengths().numpy()):
+            if sum(text.count(mask) for text in row) != count:
+                raise UserError(
+                    f"Every {self.tokenizer.mask_token} of a text must be in the "
+                    f"{self.max_length} tokens to which it is cut. Received: {shown(row)}. "
+                    "Shorten the text, or pass a larger `max_length`."
+                )
         return MaskedRows(texts, places)
 
     def outputs(self, values, rows, columns, pooling):
         """Returns `logits` `[M, V]` of the masks, and their `row_splits`."""
-        return {"logits": self._of_masks(values, rows), "row_splits": rows.row_splits}
+        return {"logits": _of_masks(values, rows), "row_splits": rows.row_splits}
 
     def candidates(self, values, rows: MaskedRows, top_k: int) -> list[list[list[Candidate]]]:
         """Returns for each text, for each of its masks, the likeliest pieces."""
-        filled = [
-            _candidates(logits, top_k, self.tokenizer.vocabulary)
-            for logits in self._of_masks(values, rows)
-        ]
+        vocabulary = self.tokenizer.vocabulary
+        filled = [_candidates(logits, top_k, vocabulary) for logits in _of_masks(values, rows)]
         return [filled[start:end] for start, end in zip(rows.row_splits, rows.row_splits[1:])]
 
-    @staticmethod
-    def _of_masks(values, rows):  # [R, P, V] -> [M, V]
-        return values[rows.is_mask] if len(values) else values.reshape(0, values.shape[-1])
 
-
-def _batches_of_texts(columns, batch_size, shuffle):
-    """Batches of strings `[B]`, of pairs a tuple of two."""
-    if not columns.num_rows:
-        raise UserError("`x` must have at least one text. Received: none.")
-    with tf.device("CPU:0"):
-        columns = tuple(map(tf.constant, columns))
-    numbers = tf.data.Dataset.range(len(columns[0]))
-    if shuffle:
-        numbers = numbers.shuffle(len(columns[0]), reshuffle_each_iteration=True)
-
-    def texts(rows):
-        parts = tuple(tf.gather(column, rows) for column in columns)
-        return parts if len(parts) > 1 else parts[0]
-
-    return numbers.batch(batch_size).map(texts)
+def _of_masks(values, rows):  # [R, P, V] -> [M, V]
+    return values[rows.is_mask] if len(values) else values.reshape(0, values.shape[-1])
 
 
 def _candidates(logits, top_k, vocabulary):
@@ -188,6 +164,6 @@ def _candidates(logits, top_k, vocabulary):
     return [Candidate(vocabulary[index], float(probabilities[index])) for index in best]
 
 
-def _shown(texts):
+def shown(texts: Iterable[bytes]) -> str:
     """Returns the beginning of the texts of an example, for an error."""
     return repr(" ||| ".join(text.decode("utf-8", "replace") for text in texts)[:80])

@@ -9,14 +9,7 @@ TOP_K = 5  # pieces for each mask, as `fill_mask` gives by default
 
 
 class MaskedLMModule(ServingModule):
-    """Text with `[MASK]`s to the likeliest pieces for them.
-
-    Args:
-        model: The model; its tokenizer needs a mask token.
-
-    Raises:
-        UserError: If it has none.
-    """
+    """Text with `[MASK]`s to the likeliest pieces; the tokenizer must have a mask token."""
 
     outputs = {
         "mask_count": "How many masks the text has before it is cut.",

@@ -11,7 +11,6 @@ from bert_tf.data.table_files import read_table
 from bert_tf.errors import DataError
 
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
-LABELS = ("0", "1", "2", "3")
 COLUMNS = ("sent1", "sent2", *ENDINGS)
 
 
@@ -20,8 +19,7 @@ class ChoiceExample:
     """A prompt with its choices.
 
     Attributes:
-        prompt: The text before the choices.
-        choices: The texts that may follow.
+        prompt, choices: The text before the choices, and the texts that may follow.
         label: The index of the correct choice, or None.
     """
 
@@ -34,8 +32,7 @@ def read_swag(path: str | os.PathLike, labels: bool = True) -> list[ChoiceExampl
     """Reads a file of SWAG.
 
     Args:
-        path: A CSV file with a header. The columns `sent1`, `sent2`, `ending0` to `ending3` and
-            `label` are read; others are ignored.
+        path: A CSV file with the columns `sent1`, `sent2`, `ending0` to `ending3` and `label`.
         labels: Whether the file must have labels, which the official test.csv does not have.
 
     Returns:
@@ -67,12 +64,12 @@ def read_swag(path: str | os.PathLike, labels: bool = True) -> list[ChoiceExampl
                 f"Received: nothing in {', '.join(empty)}"
             )
         label = row["label"].strip() if labels else None
-        if labels and label not in LABELS:
+        if label not in ("0", "1", "2", "3", None):
             raise DataError(
                 f"{path}, line {line} must have a label from 0 to 3. Received: {label!r}"
             )
         choices = tuple(f"{texts['sent2']} {texts[name]}".strip() for name in ENDINGS)
-        examples.append(ChoiceExample(texts["sent1"], choices, int(label) if labels else None))
+        examples.append(ChoiceExample(texts["sent1"], choices, label and int(label)))
     if not examples:
         raise DataError(f"{path} must have examples. Received: none")
     return examples

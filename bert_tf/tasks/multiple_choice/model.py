@@ -5,32 +5,28 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.task_model import TaskModel
 from bert_tf.models.token_inputs import one_sequence_per_row
+from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.multiple_choice.preprocessor import Choice, MultipleChoicePreprocessor
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertMultipleChoice(TaskModel):
+class BertMultipleChoice(DenseHeadModel):
     """BERT with one score for each pair of a prompt and a choice.
 
     `fit`, `evaluate` and `predict` take raw text as a tuple `(prompts, choices)`: n strings and n
-    lists of C strings. Below, `C` is the number of choices.
+    lists of C strings, the choices.
 
     Args:
-        backbone: The `BertBackbone`.
+        backbone, tokenizer, max_length: As in `TaskModel`; the longer text of a pair is cut.
         dropout: Dropout before the classifier; None takes the configuration's.
-        tokenizer: The `BertTokenizer`.
-        max_length: Longest pair in tokens; the longer text of a pair is cut.
 
     Call arguments:
-        inputs: What the backbone takes, each `[B, C, T]`; or a tuple of strings `[B]` and
-            `[B, C]`.
+        inputs: What the backbone takes, each `[B, C, T]`; or strings `[B]` and `[B, C]`.
 
     Returns:
         Logits float32 `[B, C]`; for tokens `[B, T]`, one pair per row, `[B]`.
@@ -62,15 +58,8 @@ class BertMultipleChoice(TaskModel):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         self.dropout = self.head_dropout(dropout)
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.classifier = Dense(
-            1, backbone.config.initializer_range, dtype=self.dtype_policy, name="classifier"
-        )
+        self.classifier = self.dense_head(1)
         self.build()
-
-    def build(self, input_shape=None):
-        if not self.classifier.built:
-            self.classifier.build([None, self.backbone.config.hidden_size])
-        self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
         """`keras.Model.compile`; the loss defaults to cross-entropy over the choices.
@@ -81,9 +70,7 @@ class BertMultipleChoice(TaskModel):
             UserError: For class weights: a choice's place says nothing.
         """
         refuse_class_weights(loss, "the choices of a prompt, in any order")
-        if loss == "auto":
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        super().compile(optimizer, loss, metrics, **kwargs)
 
     def class_weights(self, class_weight):
         refuse_class_weight(class_weight, "the place of a choice says nothing")
@@ -93,12 +80,12 @@ class BertMultipleChoice(TaskModel):
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
-        shape = tf.shape(tokens["token_ids"])
+        ids = tokens["token_ids"]
         pairs = one_sequence_per_row(tokens)  # [B, C, T] -> [B * C, T]
         pooled = self.backbone(pairs, training=training)["pooled_output"]  # [B * C, H]
         scores = self.classifier(self.dropout_layer(pooled, training=training))  # [B * C, 1]
-        scores = tf.reshape(tf.cast(scores, tf.float32), shape[:-1])  # -> [B, C]
-        return tf.ensure_shape(scores, tokens["token_ids"].shape[:-1])
+        scores = tf.reshape(tf.cast(scores, tf.float32), tf.shape(ids)[:-1])  # -> [B, C]
+        return tf.ensure_shape(scores, ids.shape[:-1])
 
     def choose(
         self,
@@ -114,8 +101,7 @@ class BertMultipleChoice(TaskModel):
             prompts: n prompts, or one.
             choices: The choices of each, the same number for all.
             batch_size: The maximum number of pairs of a batch.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
+            token_budget, verbose: As in `predict`.
 
         Returns:
             A `Choice` for each prompt, for one prompt its own.
@@ -125,6 +111,3 @@ class BertMultipleChoice(TaskModel):
             DataError: If a text is missing or malformed.
         """
         return self.predict_decoded((prompts, choices), batch_size, token_budget, verbose)
-
-    def get_config(self):
-        return {**super().get_config(), "dropout": self.dropout}

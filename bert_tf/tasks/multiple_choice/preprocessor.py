@@ -27,8 +27,7 @@ class Choice(NamedTuple):
     """The choice that goes with a prompt.
 
     Attributes:
-        index: Its number, from 0.
-        text: The choice.
+        index, text: Its number, from 0, and the choice itself.
         probability: Its probability among the choices.
 
     Example:
@@ -47,9 +46,7 @@ class MultipleChoicePreprocessor(Preprocessor):
     def read_columns(self, x):
         """Returns prompts `[n]` and choices `[n, C]` as arrays of strings.
 
-        Raises:
-            UserError: If an example is not a prompt with at least two choices, or the numbers of
-                choices differ.
+        `UserError` if an example is not a prompt with as many choices as the others, at least two.
         """
         if isinstance(x, TextColumns):
             return x
@@ -63,11 +60,8 @@ class MultipleChoicePreprocessor(Preprocessor):
             x = tuple(map(list, zip(*rows))) or ([], [])  # pairs of a prompt and its choices
         if len(x) != 2 or is_text(x[1]):
             raise UserError(f"{_FORM} Received: {shown(x)}")
-        prompts, choices = x
-        if is_text(prompts):
-            prompts, choices = [prompts], [choices]
-        prompts = text_column(prompts, self.text_errors, "prompts")
-        lists = plain_rows(choices, "choices")
+        prompts = text_column(x[0], self.text_errors, "prompts")
+        lists = [x[1]] if is_text(x[0]) else plain_rows(x[1], "choices")
         refuse_missing(lists, "choices")
         rows = []
         for row, members in enumerate(lists):
@@ -86,9 +80,7 @@ class MultipleChoicePreprocessor(Preprocessor):
                 "`choices` must have a list for every prompt. "
                 f"Received: {len(prompts)} prompts, {len(rows)} lists"
             )
-        count = len(rows[0]) if rows else 0
-        choices = np.array(rows, dtype=object).reshape(len(rows), count)  # [n, C], also for n = 0
-        columns = TextColumns((prompts, choices))
+        columns = TextColumns((prompts, np.array(rows or np.empty([0, 0]), object)))  # [n], [n, C]
         columns.is_single = is_text(x[0])
         return columns
 
@@ -100,11 +92,7 @@ class MultipleChoicePreprocessor(Preprocessor):
         return class_ids(y, None, count, keep_rows=not self.has_sparse_labels)
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
-        """Returns prompts `[B]` and choices `[B, C]` as the model takes them, `[B, C, T]`.
-
-        Raises:
-            UserError: If the choices are not of that shape, or there is no tokenizer.
-        """
+        """Returns prompts `[B]` and choices `[B, C]` as the model takes them, `[B, C, T]`."""
         choices = tf.convert_to_tensor("" if pairs is None else pairs)
         if choices.shape.rank != 2:
             raise UserError(
@@ -135,12 +123,11 @@ class MultipleChoicePreprocessor(Preprocessor):
     def decode(self, values, rows, columns):
         """Returns a `Choice` for each prompt."""
         probabilities = softmax(values.reshape(columns[1].shape)) if len(values) else ()
-        answers = []
-        for choices, shares in zip(columns[1], probabilities):
-            index = int(shares.argmax())
-            text = choices[index].decode("utf-8", "replace")
-            answers.append(Choice(index, text, float(shares[index])))
-        return answers
+        best = [int(shares.argmax()) for shares in probabilities]
+        return [
+            Choice(index, choices[index].decode("utf-8", "replace"), float(shares[index]))
+            for index, choices, shares in zip(best, columns[1], probabilities)
+        ]
 
 
 def _pairs(columns):

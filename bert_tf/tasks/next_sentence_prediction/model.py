@@ -7,25 +7,21 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.layers.dense import Dense
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.task_model import TaskModel
+from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.next_sentence_prediction.preprocessor import NextSentencePreprocessor
 from bert_tf.training.losses.class_weights import class_weights_by_id
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertNextSentencePredictor(TaskModel):
+class BertNextSentencePredictor(DenseHeadModel):
     """BERT with the next-sentence head of its pre-training.
 
     Args:
-        backbone: The `BertBackbone`.
-        tokenizer: The `BertTokenizer`.
-        max_length: Longest pair in tokens; the longer text of a pair is cut.
+        backbone, tokenizer, max_length: As in `TaskModel`; the longer text of a pair is cut.
 
     Returns:
-        Logits float32 `[B, 2]`; class 0 is "follows". `fit` takes pairs of texts and labels 0 and
-        1.
+        Logits float32 `[B, 2]`; class 0 is "follows". `fit` takes pairs and labels 0 and 1.
 
     Raises:
         UserError: As `TaskModel`.
@@ -38,33 +34,17 @@ class BertNextSentencePredictor(TaskModel):
         ... )
         array([..., ...], dtype=float32)
 
-    Reference: Devlin et al. 2019, section 3.1; google-research/bert run_pretraining.py,
-    `get_next_sentence_output`.
+    Reference: Devlin et al. 2019, section 3.1; google-research/bert run_pretraining.py.
     """
+
+    head_layer = "next_sentence"
 
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        self.next_sentence = Dense(
-            2, backbone.config.initializer_range, dtype=self.dtype_policy, name="next_sentence"
-        )
+        self.next_sentence = self.dense_head(2)
         self.build()
-
-    def build(self, input_shape=None):
-        if not self.next_sentence.built:
-            self.next_sentence.build([None, self.backbone.config.hidden_size])
-        self.built = True
-
-    def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`; the loss defaults to cross-entropy on integer labels.
-
-        Raises:
-            UserError: As `TrainingModel.compile`.
-        """
-        if loss == "auto":
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
     def head(self, outputs, tokens, training=False):
         return tf.cast(self.next_sentence(outputs["pooled_output"]), tf.float32)  # [B, 2]
@@ -87,11 +67,8 @@ class BertNextSentencePredictor(TaskModel):
         """Returns the probability that each second text follows its first.
 
         Args:
-            firsts: n strings, or one.
-            seconds: n strings, or one.
-            batch_size: As in `predict`.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
+            firsts, seconds: n strings, or one.
+            batch_size, token_budget, verbose: As in `predict`.
 
         Returns:
             float32 `[n]`; for one pair of strings a float32.

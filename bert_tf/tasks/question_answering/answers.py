@@ -1,7 +1,7 @@
 """Logits of windows to answers: the n best spans, the score of no answer, the text of the context.
 
-The text of an answer is cut out of the original context by the offsets of its tokens, where the
-original aligned strings. All functions run eagerly and in an exported graph.
+The text of an answer is cut out of its context by the offsets of its tokens, where the original
+aligned strings. All functions run eagerly and in an exported graph.
 
 Glossary: `B` questions, `S` windows, `T` tokens of the longest, `K` starts and ends looked at in a
 window, `C` possible answers of all questions, `N` answers kept of a question.
@@ -23,10 +23,8 @@ class Candidates(NamedTuple):
     Attributes:
         example: int64 `[C]`, which question; ascending.
         text: string `[C]`; "" is no answer.
-        start: int64 `[C]`, the first character.
-        end: int64 `[C]`, the one after the last.
-        start_logit: float64 `[C]`.
-        end_logit: float64 `[C]`.
+        start, end: int64 `[C]`, the first character and the one after the last.
+        start_logit, end_logit: float64 `[C]`.
     """
 
     example: tf.Tensor
@@ -54,8 +52,7 @@ class Selection(NamedTuple):
         probability: float64 `[C]`, of each of them: softmax of the scores of a question.
         has_best: bool `[B]`, whether a span is possible.
         best: The best span of every question, `[B]`; what it is without one is undefined.
-        best_probability: float64 `[B]`.
-        null_probability: float64 `[B]`, of no answer.
+        best_probability, null_probability: float64 `[B]`, of the best span and of no answer.
         score_difference: float64 `[B]`, how much better no answer is than the best span (than a
             span of score 0 if there is none).
     """
@@ -71,9 +68,8 @@ class Selection(NamedTuple):
     def is_null(self, null_score_diff_threshold: float | None) -> tf.Tensor:
         """Returns for each question whether it has no answer, bool `[B]`.
 
-        Args:
-            null_score_diff_threshold: No answer is chosen if it is better than the best span by
-                more than this. None where every question has an answer.
+        No answer is chosen if it is better than the best span by more than the threshold, which is
+        None where every question has an answer.
         """
         if null_score_diff_threshold is None:
             return ~self.has_best
@@ -95,14 +91,11 @@ def find_candidates(
     at most `max_answer_length` tokens.
 
     Args:
-        windows: What `pack_windows` returned.
-        logits: Floats `[S, 2, T]`: of the first token and of the last. Columns after a window's
-            last token do not count.
-        contexts: string `[B]`.
-        char_starts: Where the contexts' tokens begin, ragged int64 `[B, (tokens)]`.
-        char_ends: Where they end.
-        n_best_size: Starts and ends to look at in a window.
-        max_answer_length: The maximum number of tokens of an answer.
+        windows, logits: What `pack_windows` returned, and floats `[S, 2, T]`, of the first token
+            and of the last, of which those after a window's last token do not count.
+        contexts, char_starts, char_ends: string `[B]`, and where their tokens begin and end, ragged
+            int64 `[B, (tokens)]`.
+        n_best_size, max_answer_length: As in `BertQuestionAnswerer`.
     """
     count = tf.shape(logits)[2]
     columns = tf.range(count, dtype=tf.int64)
@@ -111,9 +104,8 @@ def find_candidates(
     shows_best = windows.shows_best.to_tensor(False, shape=tf.shape(logits)[::2])  # [S, T]
     is_context = (columns >= windows.offset[:, tf.newaxis]) & (columns < lengths - 1)
 
-    kept = tf.minimum(n_best_size, count)
     # Matches google-research/bert: the best of all tokens, those of the question too.
-    values, places = tf.math.top_k(logits, kept)  # [S, 2, K]
+    values, places = tf.math.top_k(logits, tf.minimum(n_best_size, count))  # [S, 2, K]
     length = places[:, 1, tf.newaxis, :] - places[:, 0, :, tf.newaxis] + 1  # [S, K, K]
     startable = tf.gather(shows_best, places[:, 0], batch_dims=1)[:, :, tf.newaxis]
     endable = tf.gather(is_context, places[:, 1], batch_dims=1)[:, tf.newaxis]
@@ -121,30 +113,23 @@ def find_candidates(
     found = tf.where(possible)  # [C, 3]: window, start's rank, end's rank
     window = found[:, 0]
 
-    def of_end(values, end):  # [S, 2, K] -> [C]
-        cells = tf.stack(
-            [window, tf.fill(tf.shape(window), tf.cast(end, tf.int64)), found[:, 1 + end]], axis=1
-        )
-        return tf.gather_nd(values, cells)
+    def of_both_ends(values):  # [S, 2, K] -> two times [C]
+        cells = [tf.gather(found, [0, 1 + end], axis=1) for end in (0, 1)]
+        return [tf.gather_nd(values[:, end], cells[end]) for end in (0, 1)]
 
     # Added to a column, the token's number among those of all contexts.
     first_token = tf.gather(char_starts.row_starts(), windows.example)
     first_token = tf.gather(first_token + windows.start - windows.offset, window)
-
-    def token_of(end):
-        return first_token + tf.cast(of_end(places, end), tf.int64)
-
+    first, last = (first_token + tf.cast(place, tf.int64) for place in of_both_ends(places))
     example = tf.gather(windows.example, window)
-    start = tf.gather(char_starts.values, token_of(0))
-    end = tf.gather(char_ends.values, token_of(1))
-    ends = (tf.cast(of_end(values, end), tf.float64) for end in (0, 1))
+    start, end = tf.gather(char_starts.values, first), tf.gather(char_ends.values, last)
+    end_logits = (tf.cast(logit, tf.float64) for logit in of_both_ends(values))
     text = TextSlices(contexts)(example, start, end)
-    candidates = _best_first(Candidates(example, text, start, end, *ends))
+    candidates = _best_first(Candidates(example, text, start, end, *end_logits))
     # The first of every text, that is its best.
     keys = [tf.strings.as_string(candidates.example), candidates.text]
-    keys = tf.strings.join(keys, separator=":")
-    unique, group = tf.unique(keys)
-    first = tf.math.unsorted_segment_min(tf.range(tf.size(keys)), group, tf.size(unique))
+    unique, group = tf.unique(tf.strings.join(keys, separator=":"))
+    first = tf.math.unsorted_segment_min(tf.range(tf.size(group)), group, tf.size(unique))
     return candidates.gather(first)
 
 
@@ -160,10 +145,9 @@ def null_logits(windows: Windows, logits: tf.Tensor) -> tf.Tensor:
 def select(
     candidates: Candidates, null: tf.Tensor, n_best_size: int, allow_no_answer: bool
 ) -> Selection:
-    """Selects the n best answers to each question.
+    """Selects the n best answers to each question from what the functions above returned.
 
-    `candidates` and `null`, float64 `[B, 2]`, are what `find_candidates` and `null_logits`
-    returned. With `allow_no_answer`, no answer is a candidate too.
+    With `allow_no_answer`, no answer is a candidate too; its logits are `null`, float64 `[B, 2]`.
     """
     null_score = tf.reduce_sum(null, axis=1)
     rows = tf.size(null_score, tf.int64)
@@ -206,9 +190,8 @@ def select(
 def _no_answer(example, logits):
     """Returns no answer to each of these questions."""
     zeros = tf.zeros_like(example)
-    return Candidates(
-        example, tf.fill(tf.shape(example), ""), zeros, zeros, logits[:, 0], logits[:, 1]
-    )
+    text = tf.fill(tf.shape(example), "")
+    return Candidates(example, text, zeros, zeros, logits[:, 0], logits[:, 1])
 
 
 def _joined(one, other):

@@ -36,8 +36,7 @@ class GoldAnswer(NamedTuple):
     """An answer in the data.
 
     Attributes:
-        text: A part of the context.
-        start: Where it starts in the context, in characters (code points).
+        text, start: A part of the context, and where it starts there, in characters (code points).
 
     Example:
         >>> answer, context = GoldAnswer("Paris", 9), "It is in Paris."
@@ -54,9 +53,7 @@ class SquadExample:
     """One question about one context.
 
     Attributes:
-        id: The question's id.
-        question: The question.
-        context: The text that the question is about.
+        id, question, context: The question's id, the question, and the text that it is about.
         answers: The answers; empty if there are none or if they are not known.
         is_impossible: Whether the context has no answer (SQuAD 2.0).
         has_answers: Whether the answers are known.
@@ -134,7 +131,7 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
 def answer_span(context: str, answer: GoldAnswer) -> tuple[int, int] | None:
     """Returns the first character of an answer in its context and the one after the last.
 
-    It returns None if the context has another text there. All runs of white space are equal.
+    None if the context has another text there. All runs of white space are equal.
 
     Example:
         >>> answer_span("It is in Paris.", GoldAnswer("Paris", 9))
@@ -142,9 +139,8 @@ def answer_span(context: str, answer: GoldAnswer) -> tuple[int, int] | None:
     """
     start, end = answer.start, answer.start + len(answer.text)
     words = answer.text.split()
-    if not words or start < 0 or context[start:end].split() != words:
-        return None
-    return start, end
+    is_there = words and start >= 0 and context[start:end].split() == words
+    return (start, end) if is_there else None
 
 
 def report_left_out(
@@ -153,26 +149,16 @@ def report_left_out(
     contexts: Sequence[str],
     answers: Sequence[GoldAnswer],
 ) -> None:
-    """Logs the questions that training skips; those after the fifth one as debug messages.
-
-    `left_out` are the indices of the questions whose answers are not in their contexts.
-    """
+    """Logs the questions that training skips, by their numbers; from the sixth on for debugging."""
     if not left_out:
         return
     _logger.warning(
-        "%d of %d questions are left out of training: their answers are not at the given places of "
-        "their contexts.",
-        len(left_out),
-        len(questions),
+        f"{len(left_out)} of {len(questions)} questions are left out of training: their answers "
+        "are not at the given places of their contexts."
     )
     for count, number in enumerate(left_out):
         text, start = answers[number]
         there = contexts[number][max(start, 0) : max(start, 0) + len(text)]
-        _logger.log(
-            logging.WARNING if count < _SHOWN else logging.DEBUG,
-            "  %r: %r must be at character %d. Received: %r",
-            questions[number],
-            text,
-            start,
-            there,
-        )
+        level = logging.WARNING if count < _SHOWN else logging.DEBUG
+        message = "  %r: %r must be at character %d. Received: %r"
+        _logger.log(level, message, questions[number], text, start, there)

@@ -75,8 +75,8 @@ def squad_scores(
         >>> squad_scores(examples, {"q1": "Paris", "q2": "the river Seine"})
         {'exact_match': 50.0, 'f1': 83.33..., 'total': 2}
     """
-    exact, f1 = question_scores(examples, predictions, version_2)
-    return _means(exact, f1, _answerable(examples), version_2)
+    scores = question_scores(examples, predictions, version_2)
+    return _means(*scores, _answerable(examples), version_2)
 
 
 def squad_intervals(
@@ -108,14 +108,13 @@ def squad_intervals(
         >>> squad_intervals([example], {"q1": "Paris"})
         {'exact_match': (100.0, 100.0), 'f1': (100.0, 100.0)}
     """
-    exact, f1 = question_scores(examples, predictions, version_2)
-    answerable = _answerable(examples)
+    columns = *question_scores(examples, predictions, version_2), _answerable(examples)
 
     def scores(rows):
-        means = _means(exact[rows], f1[rows], answerable[rows], version_2)
+        means = _means(*(column[rows] for column in columns), version_2)
         return {name: value for name, value in means.items() if not name.endswith("total")}
 
-    return drawn_intervals(scores, len(exact), samples, confidence, seed)
+    return drawn_intervals(scores, len(examples), samples, confidence, seed)
 
 
 def best_null_thresholds(
@@ -125,14 +124,13 @@ def best_null_thresholds(
 
     Args:
         examples: The questions of SQuAD 2.0 with their answers.
-        texts: The best answer with a text for each id.
-        differences: The score of no answer minus that of this text for each id
-            (`null_odds.json`).
+        texts, differences: For each id, the best answer with a text, and the score of no answer
+            minus that of this text (`null_odds.json`).
 
     Returns:
-        `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`. Of equally good
-        thresholds, the smallest is returned. Unlike in evaluate-v2.0.py, the threshold is also
-        correct if differences are equal or if no answer to all questions is best.
+        `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`: the smallest of the best.
+        Unlike in evaluate-v2.0.py, they are also correct if differences are equal or if no answer
+        to all questions is best.
 
     Raises:
         UserError: If the answers of the examples are not known.
@@ -149,16 +147,15 @@ def best_null_thresholds(
         (100.0, -2.0)
     """
     results = {}
-    answerable = _answerable(examples)
     values = np.array([differences[example.id] for example in examples])
     order = np.argsort(values, kind="stable")
     values = values[order]
+    possible = np.concatenate([[True], values[1:] > values[:-1], [True]])
+    # Questions up to the threshold keep their text; the others have no answer.
+    unanswerable = np.concatenate([[0.0], np.cumsum(~_answerable(examples)[order])])
+    without = unanswerable[-1] - unanswerable
     for name, scores in zip(("exact", "f1"), question_scores(examples, texts, version_2=True)):
-        # Questions up to the threshold keep their text; the others have no answer.
         with_text = np.concatenate([[0.0], np.cumsum(scores[order])])
-        unanswerable = np.concatenate([[0.0], np.cumsum(~answerable[order])])
-        without = unanswerable[-1] - unanswerable
-        possible = np.concatenate([[True], values[1:] > values[:-1], [True]])
         totals = np.where(possible, with_text + without, -1.0)
         kept = int(np.argmax(totals))
         threshold = values[kept - 1] if kept else values[0] - 1.0
@@ -198,12 +195,13 @@ def question_scores(
 def _means(exact, f1, answerable, version_2):
     if not version_2:
         return {"exact_match": _percent(exact), "f1": _percent(f1), "total": len(exact)}
-    results = {"exact": _percent(exact), "f1": _percent(f1), "total": len(exact)}
-    for name, rows in (("HasAns", answerable), ("NoAns", ~answerable)):
+    results = {}
+    groups = {"": np.ones(len(exact), bool), "HasAns_": answerable, "NoAns_": ~answerable}
+    for prefix, rows in groups.items():
         if rows.any():
-            results[f"{name}_exact"] = _percent(exact[rows])
-            results[f"{name}_f1"] = _percent(f1[rows])
-            results[f"{name}_total"] = int(rows.sum())
+            results[f"{prefix}exact"] = _percent(exact[rows])
+            results[f"{prefix}f1"] = _percent(f1[rows])
+            results[f"{prefix}total"] = int(rows.sum())
     return results
 
 

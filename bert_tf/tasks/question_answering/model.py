@@ -6,9 +6,9 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.layers.dense import Dense
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.task_model import TaskModel
+from bert_tf.tasks import option_values
+from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.question_answering.preprocessor import (
     Answer,
     AnswerSelection,
@@ -23,17 +23,16 @@ MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertQuestionAnswerer(TaskModel):
+class BertQuestionAnswerer(DenseHeadModel):
     """BERT with a classifier of each token as the answer's first and as its last.
 
     A context that is too long is read in windows that overlap; the best span of all windows is cut
-    out of the original text.
-
-    `fit` takes raw text: `((questions, contexts), answers)`, an answer being a pair of its text and
-    its first character, or None. Questions whose answer is not there are left out and logged.
+    out of the original text. `fit` takes raw text: `((questions, contexts), answers)`, an answer
+    being a pair of its text and its first character, or None. Questions whose answer is not there
+    are left out and logged.
 
     Args:
-        backbone: The `BertBackbone`.
+        backbone, tokenizer: As in `TaskModel`.
         allow_no_answer: Whether a context may have no answer, as in SQuAD 2.0.
         null_score_diff_threshold: No answer is given if its score is above that of the best span by
             more than this.
@@ -41,17 +40,12 @@ class BertQuestionAnswerer(TaskModel):
         max_query_length: Longer questions lose their end; None takes 64, or half of `max_length` if
             that is less.
         n_best_size: Starts and ends to look at in a window, and candidates to keep.
-        max_answer_length: The most tokens of an answer.
-        tokenizer: The `BertTokenizer`.
-        max_length: The most tokens of a window; None means the length of the position table.
-
-    Call arguments:
-        inputs: What the backbone takes.
+        max_answer_length, max_length: The most tokens of an answer, and of a window.
 
     Returns:
         Logits float32 `[B, 2, T]`: of the answer's first token, and of its last. On token
-        dictionaries `fit` takes the two tokens' positions as labels, int `[B, 2]`; (0, 0) is no
-        answer. The loss is the mean of both cross-entropies.
+        dictionaries `fit` takes their positions, int `[B, 2]`; (0, 0) is no answer. The loss is the
+        mean of both cross-entropies.
 
     Raises:
         UserError: If a window has no room for the longest question and a token of the context,
@@ -67,6 +61,7 @@ class BertQuestionAnswerer(TaskModel):
     Reference: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert run_squad.py.
     """
 
+    head_layer = "span_classifier"
     output_token_axis = 2
     output_padding = PADDING_LOGIT
 
@@ -99,36 +94,22 @@ class BertQuestionAnswerer(TaskModel):
         self.n_best_size = n_best_size
         self.max_answer_length = max_answer_length
         backbone.pooler.trainable = False  # no part of the loss
-        self.span_classifier = Dense(
-            2, backbone.config.initializer_range, dtype=self.dtype_policy, name="span_classifier"
-        )
+        self.span_classifier = self.dense_head(2)
         self.build()
-
-    def build(self, input_shape=None):
-        if not self.span_classifier.built:
-            self.span_classifier.build([None, self.backbone.config.hidden_size])
-        self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
         """`keras.Model.compile`; the loss defaults to cross-entropy on the two positions.
 
-        `bert_tf.training.SparseCrossentropy` smooths the labels over the tokens that are not
-        padding, and focuses on hard questions.
+        `bert_tf.training.SparseCrossentropy` smooths the labels over the real tokens.
 
         Raises:
             UserError: For class weights: positions are no classes.
         """
         refuse_class_weights(loss, "the tokens of a window")
-        if loss == "auto":
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        super().compile(optimizer, loss, metrics, **kwargs)
 
     def head(self, outputs, tokens, training=False):
-        states = outputs["sequence_output"]  # [B, T, H]
-        batch, length = tf.shape(states)[0], tf.shape(states)[1]
-        rows = tf.reshape(states, [-1, states.shape[-1]])  # [B, T, H] -> [B * T, H]
-        logits = tf.cast(self.span_classifier(rows), tf.float32)
-        logits = tf.reshape(logits, [batch, length, 2])  # [B * T, 2] -> [B, T, 2]
+        logits = self.token_logits(outputs["sequence_output"])
         logits = tf.transpose(logits, [0, 2, 1])  # [B, T, 2] -> [B, 2, T]
         real = self.backbone.padding_mask_of(tokens)[:, tf.newaxis]  # [B, T] -> [B, 1, T]
         return tf.where(real, logits, PADDING_LOGIT)
@@ -144,15 +125,7 @@ class BertQuestionAnswerer(TaskModel):
         refuse_class_weight(class_weight, "labels are positions, not classes")
 
     def make_preprocessor(self, **options):
-        return QuestionAnsweringPreprocessor(
-            doc_stride=self.doc_stride,
-            max_query_length=self.max_query_length,
-            n_best_size=self.n_best_size,
-            max_answer_length=self.max_answer_length,
-            allow_no_answer=self.allow_no_answer,
-            null_score_diff_threshold=self.null_score_diff_threshold,
-            **options,
-        )
+        return QuestionAnsweringPreprocessor(**option_values(self), **options)
 
     def answer(
         self,
@@ -165,11 +138,9 @@ class BertQuestionAnswerer(TaskModel):
         """Answers questions out of contexts of any length.
 
         Args:
-            questions: N questions, or one.
-            contexts: The context of each.
+            questions, contexts: N questions with the context of each, or one.
             batch_size: The maximum number of windows of a batch.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
+            token_budget, verbose: As in `predict`.
 
         Returns:
             An `Answer` for each question; for one question as a string, its answer.
@@ -204,9 +175,8 @@ class BertQuestionAnswerer(TaskModel):
         """Returns the windows that `fit` trains on; the examples left out are logged.
 
         Args:
-            questions: N questions.
-            contexts: The context of each.
-            answers: The answer of each: a pair of its text and its first character, or None.
+            questions, contexts, answers: N questions; the context and the answer of each, as in
+                `fit`.
             sample_weight: The weight of each in the loss.
 
         Raises:
@@ -216,23 +186,11 @@ class BertQuestionAnswerer(TaskModel):
         preprocessor = self.preprocessor
         columns = preprocessor.read_examples((questions, contexts))
         answers = preprocessor.targets(answers, columns)
-        windows, _ = preprocessor.training_rows(columns, answers, sample_weight)
-        return windows
+        return preprocessor.training_rows(columns, answers, sample_weight)[0]
 
     def window_lengths(self) -> dict[str, int]:
         """Returns how contexts are cut: arguments of `QuestionWindows`."""
         return self.preprocessor.window_lengths()
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "allow_no_answer": self.allow_no_answer,
-            "null_score_diff_threshold": self.null_score_diff_threshold,
-            "doc_stride": self.doc_stride,
-            "max_query_length": self.max_query_length,
-            "n_best_size": self.n_best_size,
-            "max_answer_length": self.max_answer_length,
-        }
 
 
 def _per_row(weights):

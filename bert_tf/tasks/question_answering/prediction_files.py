@@ -8,9 +8,6 @@ from bert_tf.json_files import read_json
 from bert_tf.json_schema import mapping_of, text
 from bert_tf.tasks.question_answering.files import SquadExample
 
-_ANSWERS = mapping_of(text())
-_SHOWN = 3  # ids in a message
-
 
 def read_answers(path: str | os.PathLike, examples: Sequence[SquadExample]) -> dict[str, str]:
     """Reads `predictions.json`, as tools/run_squad.py and the original write it.
@@ -34,11 +31,11 @@ def read_answers(path: str | os.PathLike, examples: Sequence[SquadExample]) -> d
         >>> bert_tf.tasks.question_answering.read_answers("predictions.json", [example])
         {'q1': 'Paris'}
     """
-    answers = read_json(path, _ANSWERS, DataError)
+    answers = read_json(path, mapping_of(text()), DataError)
     unknown = sorted(set(answers) - {example.id for example in examples})
     if unknown:
         raise DataError(
             f"{path} must have ids of the questions. Received: {len(unknown)} unknown ids, "
-            f"{unknown[:_SHOWN]}. Check that the predictions are for these questions."
+            f"{unknown[:3]}. Check that the predictions are for these questions."
         )
     return answers

@@ -1,14 +1,13 @@
 """What `BertQuestionAnswerer` reads and answers: questions with contexts of any length."""
 
-import dataclasses
 import numbers
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_container, is_text, plain_rows
+from bert_tf.data.plain_rows import is_container, is_text, object_array, plain_rows
 from bert_tf.errors import UserError
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_inputs import TextColumns
@@ -24,8 +23,7 @@ class Answer(NamedTuple):
 
     Attributes:
         text: The answer; "" where the context has none.
-        start: Its first character in the context, in code points.
-        end: The one after its last.
+        start, end: Its first character in the context, in code points, and the one after its last.
         score: Its probability among the n best.
 
     Example:
@@ -40,16 +38,12 @@ class Answer(NamedTuple):
     score: float
 
 
-@dataclasses.dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A possible answer.
 
     Attributes:
-        text: A piece of the context; "" for no answer.
-        start: Its first character in the context.
-        end: The one after its last.
-        start_logit: The logit of its first token.
-        end_logit: The logit of its last token.
+        text, start, end: As in `Answer`.
+        start_logit, end_logit: The logits of its first and of its last token.
         probability: Softmax of the sum of both, over the n best.
     """
 
@@ -61,8 +55,7 @@ class Candidate:
     probability: float
 
 
-@dataclasses.dataclass(frozen=True)
-class AnswerSelection:
+class AnswerSelection(NamedTuple):
     """The answers to one question, best first.
 
     Attributes:
@@ -80,10 +73,7 @@ class AnswerSelection:
 
 
 class QuestionAnsweringPreprocessor(Preprocessor):
-    """Questions and contexts to windows, logits of windows to answers.
-
-    The arguments are those of `BertQuestionAnswerer` and of `Preprocessor`.
-    """
+    """Questions and contexts to windows, logits of windows to answers."""
 
     texts_per_example = (2,)
     example_form = (
@@ -113,21 +103,32 @@ class QuestionAnsweringPreprocessor(Preprocessor):
 
     def read_columns(self, x):
         """Returns questions and contexts as arrays of strings."""
-        empty = not isinstance(x, TextColumns) and is_container(x) and not len(plain_rows(x))
-        return super().read_columns(([], []) if empty else x)
+        is_empty = not isinstance(x, TextColumns) and is_container(x) and not len(plain_rows(x))
+        return super().read_columns(([], []) if is_empty else x)
 
     def targets(self, y, x):
         """As `Preprocessor.targets`: for raw text pairs of an answer and its place, or None."""
-        if y is not None and isinstance(x, TextColumns):
-            return _answers(y)
-        return super().targets(y, x)
+        if y is None or not isinstance(x, TextColumns):
+            return super().targets(y, x)
+        rows = object_array(plain_rows(y, "y"))  # so that Keras's `validation_split` can cut them
+        for row, value in enumerate(rows):
+            if value is None:
+                continue
+            pair = tuple(value) if isinstance(value, (tuple, list, np.ndarray)) else ()
+            if not (len(pair) == 2 and is_text(pair[0]) and isinstance(pair[1], numbers.Integral)):
+                raise UserError(
+                    "An answer must be a pair of its text and its first character, or None. "
+                    f"Received in row {row}: {value!r}"
+                )
+            text, start = pair
+            text = text if isinstance(text, str) else text.decode("utf-8", "replace")
+            rows[row] = text, int(start)
+        return rows
 
     def training_rows(self, columns, y, sample_weight):
         """Returns the windows to train on; the examples that are left out are logged.
 
-        Raises:
-            UserError: If `y` is None, or there is not one answer and weight for each question.
-            DataError: If no answer is in its context.
+        `UserError` without an answer for each question, `DataError` if none is in its context.
         """
         if y is None:
             raise UserError("`y` must be the answers to the questions. Received: y=None")
@@ -137,21 +138,10 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         return rows, rows.labels
 
     def rows(self, columns, window_stride=None):
-        """Returns the windows of the contexts.
-
-        Raises:
-            UserError: If there is no tokenizer, or `window_stride` is given.
-        """
-        if window_stride is not None:
-            raise UserError(
-                "`window_stride` must be None; `doc_stride` is that of question answering. "
-                f"Received: window_stride={window_stride!r}"
-            )
+        """Returns the windows of the contexts; raises `UserError` if there is no tokenizer."""
         self.require_tokenizer()
-        questions, contexts = map(_strings, columns)
-        return QuestionWindows(
-            self.tokenizer, questions, contexts, **self.window_lengths(), length=self.static_length
-        )
+        texts, lengths = map(_strings, columns), self.window_lengths()
+        return QuestionWindows(self.tokenizer, *texts, **lengths, length=self.static_length)
 
     def outputs(self, values, rows, columns, pooling):
         """Returns `logits` `[W, 2, T]` of the windows and their `row_splits`; T is the longest."""
@@ -166,17 +156,9 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     def select_in_graph(self, logits, windows, contexts, char_starts, char_ends) -> Selection:
         """Returns the answers to a batch of questions; see `find_candidates`."""
         logits = tf.convert_to_tensor(logits)
-        candidates = find_candidates(
-            windows,
-            logits,
-            contexts,
-            char_starts,
-            char_ends,
-            self.n_best_size,
-            self.max_answer_length,
-        )
-        null = null_logits(windows, logits)
-        return select(candidates, null, self.n_best_size, self.allow_no_answer)
+        limits = self.n_best_size, self.max_answer_length
+        found = find_candidates(windows, logits, contexts, char_starts, char_ends, *limits)
+        return select(found, null_logits(windows, logits), self.n_best_size, self.allow_no_answer)
 
     def select(
         self, values: np.ndarray, rows: QuestionWindows, columns: TextColumns
@@ -184,16 +166,14 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         """Returns the n best answers to each question, and the score of no answer."""
         found = []
         for begin in range(0, columns.num_rows, _QUESTIONS_AT_ONCE):
-            examples = slice(begin, begin + _QUESTIONS_AT_ONCE)
-            windows, *part = rows.part(examples)
+            windows, *part = rows.part(slice(begin, begin + _QUESTIONS_AT_ONCE))
             found += self._selections(self.select_in_graph(values[windows], *part))
         return found
 
     def _selections(self, selection):
-        n_best = _rows(*selection.n_best[1:], selection.probability)
-        candidates = [Candidate(text.decode(), *rest) for text, *rest in n_best]
-        count = len(selection.has_best)
-        splits = np.searchsorted(selection.n_best.example, np.arange(count + 1))
+        n_best = [[] for _ in range(len(selection.has_best))]
+        for row, text, *rest in _rows(*selection.n_best, selection.probability):
+            n_best[row].append(Candidate(text.decode(), *rest))
         answers = _rows(
             selection.has_best,
             selection.is_null(self.threshold),
@@ -203,13 +183,10 @@ class QuestionAnsweringPreprocessor(Preprocessor):
             selection.best_probability,
         )
         found = []
-        for row, (has_best, is_null, null_probability, difference, text, *rest) in enumerate(
-            answers
-        ):
+        for kept, (has_best, is_null, null, difference, text, *rest) in zip(n_best, answers):
             best = Answer(text.decode(), *rest) if has_best else None
-            answer = Answer("", 0, 0, null_probability) if is_null else best
-            part = tuple(candidates[splits[row] : splits[row + 1]])
-            found.append(AnswerSelection(part, best, difference, answer))
+            answer = Answer("", 0, 0, null) if is_null else best
+            found.append(AnswerSelection(tuple(kept), best, difference, answer))
         return found
 
     def decode(self, values, rows, columns):
@@ -218,11 +195,8 @@ class QuestionAnsweringPreprocessor(Preprocessor):
 
     def window_lengths(self) -> dict[str, int]:
         """Returns how contexts are cut: arguments of `QuestionWindows`."""
-        return {
-            "max_length": self.max_length,
-            "doc_stride": self.doc_stride,
-            "max_query_length": self.max_query_length,
-        }
+        names = "max_length", "doc_stride", "max_query_length"
+        return {name: getattr(self, name) for name in names}
 
 
 def _rows(*columns):
@@ -232,22 +206,3 @@ def _rows(*columns):
 
 def _strings(column: Sequence[bytes]) -> list[str]:
     return [text.decode("utf-8", "replace") for text in column]
-
-
-def _answers(values: Any) -> np.ndarray:
-    """Answers as one array of pairs and None, so that Keras's `validation_split` can cut it."""
-    values = plain_rows(values, "y")
-    rows = np.empty(len(values), object)
-    for row, value in enumerate(values):
-        pair = tuple(value) if isinstance(value, (tuple, list, np.ndarray)) else ()
-        is_pair = len(pair) == 2 and is_text(pair[0]) and isinstance(pair[1], numbers.Integral)
-        if value is not None and not is_pair:
-            raise UserError(
-                "An answer must be a pair of its text and its first character, or None. "
-                f"Received in row {row}: {value!r}"
-            )
-        if is_pair:
-            text, start = pair
-            text = text if isinstance(text, str) else text.decode("utf-8", "replace")
-            rows[row] = text, int(start)
-    return rows

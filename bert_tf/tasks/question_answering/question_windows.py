@@ -12,7 +12,8 @@ from tqdm import tqdm
 from bert_tf.data.plain_rows import is_missing
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.label_inputs import row_weights
-from bert_tf.models.text_batches import batches_of_numbers, padded_tokens, training_batches
+from bert_tf.models.text_batches import batches_of_numbers, training_batches
+from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import Windows, check_window_lengths, pack_windows
 
@@ -20,21 +21,17 @@ _TEXTS_AT_ONCE = 1000  # tokenized together; more gain no speed
 _EXAMPLES_AT_ONCE = 2000  # cut into windows together, so that little memory is needed
 
 
-class QuestionWindows:
+class QuestionWindows(TokenizedTexts):
     """The windows of many questions; see `pack_windows`.
 
     Args:
         tokenizer: A `BertTokenizer`.
-        questions: N questions.
-        contexts: The context of each.
-        max_length: The maximum number of tokens of a window.
-        doc_stride: Tokens from the start of a window to the start of the next.
-        max_query_length: Longer questions lose their end.
+        questions, contexts: N questions and the context of each.
+        max_length, doc_stride, max_query_length: As in `BertQuestionAnswerer`.
         length: What batches for training are padded to; None for their longest window.
 
     Attributes:
-        windows: The `Windows`.
-        examples: int64 `[W]`, the question of each window.
+        windows, examples: The `Windows`, and the question of each, int64 `[W]`.
         labels: What training needs; see `with_targets`.
 
     Raises:
@@ -66,20 +63,20 @@ class QuestionWindows:
         self.contexts = contexts
         self.labels = ()
         self._tokenized = _TokenizedOnce(tokenizer, contexts)
-        self._pad_token_id = tokenizer.pad_token_id
         self._length = length
         asked = _TokenizedOnce(tokenizer, questions)
         parts = []
-        for begin in range(0, max(1, len(questions)), _EXAMPLES_AT_ONCE):
-            part = slice(begin, begin + _EXAMPLES_AT_ONCE)
-            texts = asked.ids(part), self._tokenized.ids(part)
-            with tf.device("CPU:0"):
-                windows = pack_windows(tokenizer, *texts, max_length, doc_stride, max_query_length)
-            parts.append(windows._replace(example=windows.example + begin))
         with tf.device("CPU:0"):
-            self._keep(Windows(*(tf.concat(fields, axis=0) for fields in zip(*parts))))
+            for begin in range(0, max(1, len(questions)), _EXAMPLES_AT_ONCE):
+                part = slice(begin, begin + _EXAMPLES_AT_ONCE)
+                texts = asked.ids(part), self._tokenized.ids(part)
+                windows = pack_windows(tokenizer, *texts, max_length, doc_stride, max_query_length)
+                parts.append(windows._replace(example=windows.example + begin))
+            windows = Windows(*(tf.concat(fields, axis=0) for fields in zip(*parts)))
+        self._keep(windows, tokenizer.pad_token_id)
 
-    def _keep(self, windows):
+    def _keep(self, windows, pad_token_id):
+        super().__init__(windows.token_ids, windows.segment_ids, pad_token_id)
         self.windows = windows
         self.examples = windows.example.numpy()
 
@@ -96,8 +93,7 @@ class QuestionWindows:
             sample_weight: The weight of each question in the loss.
 
         Returns:
-            The numbers of the questions that are left out because their context does not have the
-            answer's text at its place.
+            The numbers of the questions that are left out.
 
         Raises:
             UserError: If there is not one answer and weight for each question.
@@ -112,13 +108,14 @@ class QuestionWindows:
         spans = np.full([count, 2], -1)  # of the context's tokens; no window has the token -1
         left_out = []
         for number, answer in enumerate(answers):
-            if not is_missing(answer):
-                chars = answer_span(self.contexts[number], GoldAnswer(*answer))
-                span = None if chars is None else self._tokenized.token_span(number, *chars)
-                if span is None:
-                    left_out.append(number)
-                else:
-                    spans[number] = span
+            if is_missing(answer):
+                continue
+            chars = answer_span(self.contexts[number], GoldAnswer(*answer))
+            span = chars and self._tokenized.token_span(number, *chars)
+            if span:
+                spans[number] = span
+            else:
+                left_out.append(number)
         kept = ~np.isin(self.examples, left_out)
         if not kept.any():
             raise DataError(
@@ -126,36 +123,22 @@ class QuestionWindows:
                 f"Received: none in {count} questions"
             )
         with tf.device("CPU:0"):
-            self._keep(Windows(*(tf.ragged.boolean_mask(part, kept) for part in self.windows)))
+            windows = Windows(*(tf.ragged.boolean_mask(part, kept) for part in self.windows))
+        self._keep(windows, self._pad_token_id)
         start, offset = self.windows.start.numpy(), self.windows.offset.numpy()
         end = start + self.lengths() - offset - 1
-        first, last = spans[self.examples].T
-        is_inside = (first >= start) & (last < end)
-        targets = spans[self.examples] + (offset - start)[:, np.newaxis]
+        spans = spans[self.examples]  # [W, 2]
+        is_inside = (spans[:, 0] >= start) & (spans[:, 1] < end)
+        targets = spans + (offset - start)[:, np.newaxis]
         self.labels = (np.where(is_inside[:, np.newaxis], targets, 0).astype(np.int32),)
         if sample_weight is not None:
             self.labels += (row_weights(sample_weight, count)[self.examples],)
         return left_out
 
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def lengths(self) -> np.ndarray:
-        """Returns the number of tokens of every window, int64 `[W]`."""
-        return self.windows.token_ids.row_lengths().numpy()
-
-    def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
-        """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
-        token_ids = tf.gather(self.windows.token_ids, rows)  # ragged [B, (T)]
-        segment_ids = tf.gather(self.windows.segment_ids, rows)
-        return padded_tokens(token_ids, segment_ids, self._pad_token_id, length)
-
     def part(self, examples: slice) -> tuple[slice, Windows, tf.Tensor, tf.RaggedTensor, ...]:
-        """Returns what the answers to some of the questions are found with.
+        """Returns what the answers to some questions are found with.
 
-        Returns:
-            The rows of their windows, the windows, the contexts, string `[B]`, and where the
-            contexts' tokens begin and end, ragged int64 `[B, (tokens)]`.
+        The rows of their windows, and the arguments of `find_candidates` without `logits`.
         """
         rows = slice(*np.searchsorted(self.examples, [examples.start, examples.stop]))
         windows = Windows(*(field[rows] for field in self.windows))
@@ -176,16 +159,14 @@ class QuestionWindows:
     ) -> tf.data.Dataset:
         """Returns the batches of a whole run after `step`, a function of the arguments alone.
 
-        Every epoch has a different order; a batch may hold the end of one and the start of the
-        next, so all batches are full.
+        Every epoch has another order. All batches are full: one may be of two epochs.
         """
         random = np.random.default_rng(seed)
         count = num_train_steps * batch_size
         epochs = [random.permutation(len(self)) for _ in range(-(-count // len(self)))]
         rows = np.concatenate(epochs)[:count].reshape(num_train_steps, batch_size)
-        return batches_of_numbers(
-            self, self.labels, tf.data.Dataset.from_tensor_slices(rows[step:]), self._length
-        )
+        numbers = tf.data.Dataset.from_tensor_slices(rows[step:])
+        return batches_of_numbers(self, self.labels, numbers, self._length)
 
 
 class _TokenizedOnce:

@@ -37,42 +37,33 @@ class QuestionAnsweringModule(ServingModule):
         return {"start_logits": start, "end_logits": end}
 
     def of_text(self, question, context):
-        model, tokenizer = self.model, self.model.tokenizer
-        preprocessor = model.preprocessor
+        model, tokenizer, preprocessor = self.model, self.model.tokenizer, self.model.preprocessor
         pieces = tokenizer.tokenize_with_offsets(context)
-        windows = pack_windows(
-            tokenizer, tokenizer.tokenize(question), pieces.ids, **model.window_lengths()
-        )
-        tokens = packing.pad(
-            windows.token_ids, windows.segment_ids, tokenizer.pad_token_id, None, 1
-        )
+        questions = tokenizer.tokenize(question)
+        windows = pack_windows(tokenizer, questions, pieces.ids, **model.window_lengths())
+        ids = windows.token_ids, windows.segment_ids
+        tokens = packing.pad(*ids, tokenizer.pad_token_id, None, 1)
         logits = in_batches(lambda tokens: model(tokens, training=False), tokens)
-        selection = preprocessor.select_in_graph(
-            logits, windows, context, pieces.char_starts, pieces.char_ends
-        )
+        offsets = pieces.char_starts, pieces.char_ends
+        selection = preprocessor.select_in_graph(logits, windows, context, *offsets)
+        n_best, best = selection.n_best, selection.best
         is_null = selection.is_null(preprocessor.threshold)
+        score = tf.where(is_null, selection.null_probability, selection.best_probability)
+        size = model.n_best_size + int(model.allow_no_answer)
+
+        rows = tf.size(question, tf.int64)
+        ragged = tf.RaggedTensor.from_value_rowids(n_best.example, n_best.example, rows)
 
         def padded(values, default=0):  # [C] -> [B, N]
-            rows = tf.size(question, tf.int64)
-            ragged = tf.RaggedTensor.from_value_rowids(values, selection.n_best.example, rows)
-            return ragged.to_tensor(default, shape=[None, size])
+            return ragged.with_values(values).to_tensor(default, shape=[None, size])
 
-        def of_answer(best, null):
-            return tf.where(is_null, null, best)
-
-        size = model.n_best_size + int(model.allow_no_answer)
-        n_best, best = selection.n_best, selection.best
-        score = of_answer(selection.best_probability, selection.null_probability)
-        counts = tf.math.bincount(
-            tf.cast(n_best.example, tf.int32), minlength=tf.size(question), dtype=tf.int32
-        )
         return {
-            "answer": of_answer(best.text, ""),
-            "start": tf.cast(of_answer(best.start, tf.zeros_like(best.start)), tf.int32),
-            "end": tf.cast(of_answer(best.end, tf.zeros_like(best.end)), tf.int32),
+            "answer": tf.where(is_null, "", best.text),
+            "start": tf.where(is_null, 0, tf.cast(best.start, tf.int32)),
+            "end": tf.where(is_null, 0, tf.cast(best.end, tf.int32)),
             "score": tf.cast(score, tf.float32),
             "score_difference": tf.cast(selection.score_difference, tf.float32),
-            "n_best_count": counts,
+            "n_best_count": tf.cast(ragged.row_lengths(), tf.int32),
             "n_best_text": padded(n_best.text, ""),
             "n_best_start": tf.cast(padded(n_best.start), tf.int32),
             "n_best_end": tf.cast(padded(n_best.end), tf.int32),
@@ -80,9 +71,6 @@ class QuestionAnsweringModule(ServingModule):
         }
 
     def details(self):
-        return {
-            "allow_no_answer": self.model.allow_no_answer,
-            "null_score_diff_threshold": self.model.null_score_diff_threshold,
-            "n_best_size": self.model.n_best_size,
-            **self.model.window_lengths(),
-        }
+        names = "allow_no_answer", "null_score_diff_threshold", "n_best_size"
+        settings = {name: getattr(self.model, name) for name in names}
+        return {**settings, **self.model.window_lengths()}

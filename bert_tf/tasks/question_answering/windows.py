@@ -24,13 +24,11 @@ class Windows(NamedTuple):
     """The windows of a batch of questions.
 
     Attributes:
-        token_ids: Ragged int32 `[S, (T)]`.
-        segment_ids: The same, 1 in the context and the `[SEP]` after it.
+        token_ids, segment_ids: Ragged int32 `[S, (T)]`; segment 1 is the context with its `[SEP]`.
         shows_best: Ragged bool `[S, (T)]`, the tokens of the context that no other window shows
             better.
         example: int64 `[S]`, the question of each window, ascending.
-        start: int64 `[S]`, the first token of the context that the window has.
-        offset: int64 `[S]`, the column of that token.
+        start, offset: int64 `[S]`, the first token of the context in the window, and its column.
     """
 
     token_ids: tf.RaggedTensor
@@ -53,8 +51,7 @@ def pack_windows(
 
     Args:
         tokenizer: The `BertTokenizer`.
-        questions: Ids, ragged int32 `[B, (tokens)]`.
-        contexts: The same.
+        questions, contexts: Ids, ragged int32 `[B, (tokens)]`.
         max_length, doc_stride, max_query_length: As in `QuestionWindows`.
     """
     questions = questions[:, :max_query_length]
@@ -62,8 +59,8 @@ def pack_windows(
     room = max_length - 3 - questions.row_lengths()
     # Matches google-research/bert: a step beyond the window would leave tokens out.
     step = tf.minimum(room, doc_stride)
-    counts = 1 + tf.maximum(-((room - sizes) // step), 0)  # [B]; the division rounds up so
-    numbers = tf.ragged.range(counts)  # ragged [B, (windows)]
+    # One window, and what more a context needs; the division rounds up so.
+    numbers = tf.ragged.range(1 + tf.maximum(-((room - sizes) // step), 0))  # ragged [B, (windows)]
     example = numbers.value_rowids()  # [S]
     start = numbers.values * tf.gather(step, example)
     length = tf.minimum(tf.gather(sizes, example) - start, tf.gather(room, example))
@@ -73,14 +70,9 @@ def pack_windows(
     context_start = tf.gather(contexts.row_starts(), example) + start
     places = inside.values + tf.gather(context_start, window)  # among the tokens of all contexts
     own_questions = tf.gather(questions, example)
-    token_ids, segment_ids = packing.pack(
-        own_questions,
-        inside.with_values(tf.gather(contexts.values, places)),
-        tokenizer.cls_token_id,
-        tokenizer.sep_token_id,
-        None,
-        "longest_first",
-    )
+    texts = own_questions, inside.with_values(tf.gather(contexts.values, places))
+    special = tokenizer.cls_token_id, tokenizer.sep_token_id
+    token_ids, segment_ids = packing.pack(*texts, *special, None, "longest_first")
     # The best window of a token: the most tokens on its shorter side; the first of equals.
     size = tf.gather(length, window)
     score = tf.cast(tf.minimum(inside.values, size - 1 - inside.values), tf.float64)

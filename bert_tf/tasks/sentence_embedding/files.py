@@ -26,8 +26,8 @@ def read_labelled_pairs(path: str | os.PathLike) -> tuple[tuple[list[str], ...],
     columns, labels = ([], []), []
     for line, row in read_table(path):
         _append_texts(columns, row, PAIR_COLUMNS, path, line)
-        label = next((row[name] for name in LABEL_COLUMNS if row.get(name) is not None), None)
-        if label is None or label == "":
+        label = next((row[name] for name in LABEL_COLUMNS if row.get(name) is not None), "")
+        if label == "":
             raise DataError(
                 f"{path}, line {line} must have a value in one of the columns "
                 f"{list(LABEL_COLUMNS)}. Received: {sorted(row)}"
@@ -42,7 +42,7 @@ def read_scored_pairs(
     """Reads pairs with scores, which are divided by `score_scale`; see `read_labelled_pairs`.
 
     Raises:
-        DataError: If a score is not in [-score_scale, score_scale].
+        DataError: As there, or if a score is not in [-score_scale, score_scale].
     """
     columns, labels = read_labelled_pairs(path)
     scores = []
@@ -60,27 +60,24 @@ def read_scored_pairs(
 
 
 def read_triplets(path: str | os.PathLike) -> tuple[list[str], ...]:
-    """Reads pairs or triplets: two or three lists of texts.
+    """Reads pairs or triplets: two or three lists of texts; see `read_labelled_pairs`.
 
-    Args:
-        path: As in `read_labelled_pairs`, with the columns `anchor`, `positive` and, in all rows or
-            in none, `negative`.
+    The columns are `anchor`, `positive` and, in all rows or in none, `negative`.
 
     Raises:
-        DataError: If the file cannot be read or is empty, a column is missing or a text is empty.
+        DataError: As there.
     """
-    columns, names = None, None
+    columns = ()
     for line, row in read_table(path):
-        if columns is None:
-            names = TRIPLET_COLUMNS[: 3 if TRIPLET_COLUMNS[2] in row else 2]
-            columns = tuple([] for _ in names)
-        if (TRIPLET_COLUMNS[2] in row) != (len(names) == 3):
+        names = TRIPLET_COLUMNS if "negative" in row else TRIPLET_COLUMNS[:2]
+        columns = columns or tuple([] for _ in names)
+        if len(names) != len(columns):
             raise DataError(
                 f"{path}, line {line} must have `negative` if and only if the other rows have it. "
                 f"Received: {sorted(row)}"
             )
         _append_texts(columns, row, names, path, line)
-    return _checked(columns or ((),), path)
+    return _checked(columns, path)
 
 
 def _append_texts(columns, row, names, path, line):
@@ -95,6 +92,6 @@ def _append_texts(columns, row, names, path, line):
 
 
 def _checked(columns, path):
-    if not columns[0]:
+    if not columns or not columns[0]:
         raise DataError(f"{path} must have examples. Received: none")
     return columns

@@ -9,12 +9,13 @@ import tensorflow as tf
 from bert_tf import hooks, keras_compat
 from bert_tf.config import POOLING_MODES
 from bert_tf.deprecation import warn_renamed
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require_one_of
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.token_inputs import one_sequence_per_row
+from bert_tf.tasks import option_values
 from bert_tf.tasks.sentence_embedding.preprocessor import SentenceEmbeddingPreprocessor
 from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
@@ -24,28 +25,22 @@ from bert_tf.training.losses.sentence_losses import ClassificationLoss, Sentence
 class BertSentenceEncoder(TaskModel):
     """BERT with a pooled vector for each text.
 
-    It is trained on pairs or triplets of texts, as a tuple of lists, each text encoded by itself
-    (`compile(objective=...)` says how they are compared). Below, `K` is the number of texts of an
-    example.
+    It is trained on tuples of lists, examples of K texts; each text is encoded by itself, and
+    `compile(objective=...)` says how they are compared.
 
     Args:
-        backbone: The `BertBackbone`.
+        backbone, tokenizer, max_length: As in `TaskModel`.
         pooling: "mean", "max" or "mean_max" over the real tokens, or "cls": the first token's
-            vector as the encoder gives it, without the pooler's dense layer, as in
-            sentence-transformers.
+            vector without the pooler's dense layer, as in sentence-transformers.
         normalize: Whether vectors are scaled to length 1.
-        tokenizer: The `BertTokenizer`.
-        max_length: Longest sequence in tokens; longer text is cut.
-        whitening_size: Size of whitened vectors; None: they are not whitened. `fit_whitening`
-            sets it.
+        whitening_size: Size of whitened vectors, which `fit_whitening` sets, or None.
 
     Call arguments:
         inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K texts per example; or
             strings `[B]`, or a tuple of K times strings `[B]`.
 
     Returns:
-        float32 `[B, D]`, for K texts per example `[B, K, D]`; D is the hidden size H, for
-        "mean_max" 2H, whitened `whitening_size`.
+        float32 `[B, D]` or `[B, K, D]`; D is H, for "mean_max" 2H, whitened `whitening_size`.
 
     Raises:
         UserError: If `pooling` is unknown.
@@ -74,15 +69,12 @@ class BertSentenceEncoder(TaskModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        if pooling not in POOLING_MODES:
-            raise UserError(
-                f"`pooling` must be one of {POOLING_MODES}. Received: pooling={pooling!r}"
-            )
+        require_one_of("pooling", pooling, POOLING_MODES)
         self.pooling = pooling
         self.normalize = normalize
-        self.sequence_pooling = (
-            None if pooling == "cls" else SequencePooling(pooling, dtype=self.dtype_policy)
-        )
+        self.sequence_pooling = None
+        if pooling != "cls":
+            self.sequence_pooling = SequencePooling(pooling, dtype=self.dtype_policy)
         backbone.pooler.trainable = False  # no part of the vector
         self.objective = None
         self.accuracy = keras.metrics.Mean(name="accuracy")
@@ -113,8 +105,7 @@ class BertSentenceEncoder(TaskModel):
         they are normalized and where texts are cut; other directories leave this class's defaults.
 
         Args:
-            path: A directory that `BertBackbone.from_pretrained` opens.
-            **options: Arguments of this class and of `BertBackbone`; they win over the files'.
+            path, **options: As in `BertBackbone.from_pretrained`, and arguments of this class.
 
         Raises:
             CheckpointError: If a file is missing or damaged, or the directory asks for a module
@@ -125,25 +116,23 @@ class BertSentenceEncoder(TaskModel):
     def compile(self, optimizer="adam", objective: str | SentenceLoss | None = None, **kwargs):
         """`keras.Model.compile` with a loss on the vectors of each example's texts.
 
-        What the objective trains in addition to the encoder (the classifier of "classification") is
-        dropped with it: saved models hold the encoder.
+        Saved models hold the encoder, without what the objective trains in addition to it.
 
         Args:
-            optimizer: As in Keras.
             objective: "classification", "cosine", "ranking" or "triplet", or one of
-                `bert_tf.training.losses.sentence_losses` with its arguments. None:
-                Keras's `loss` on the vectors themselves.
-            **kwargs: As in `TrainingModel.compile`.
+                `bert_tf.training.losses.sentence_losses`. None: Keras's `loss` on the vectors.
+            optimizer, **kwargs: As in `TrainingModel.compile`.
 
         Raises:
             UserError: If `objective` is unknown, or is given with a loss or metrics.
         """
-        objective = None if objective is None else sentence_loss(objective)
         if objective is not None:
-            if "metrics" in kwargs or "loss" in kwargs:
+            objective = sentence_loss(objective)
+            given = sorted({"loss", "metrics"} & set(kwargs))
+            if given:
                 raise UserError(
                     "`loss` and `metrics` must not be given with an `objective`, which has its own "
-                    f"loss and metric. Received: {sorted({'loss', 'metrics'} & set(kwargs))}"
+                    f"loss and metric. Received: {given}"
                 )
             with self.distribute_strategy.scope():
                 objective.build(self.vector_size, self.backbone.config.initializer_range)
@@ -158,17 +147,15 @@ class BertSentenceEncoder(TaskModel):
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
-        shape = tf.shape(tokens["token_ids"])
-        static = tokens["token_ids"].shape
+        ids = tokens["token_ids"]
         tokens = one_sequence_per_row(tokens)  # [B, K, T] -> [B * K, T]
         vectors = self.head(self.backbone(tokens, training=training), tokens)
-        if static.rank == 2:
+        if ids.shape.rank == 2:
             return vectors
-        vectors = tf.reshape(vectors, tf.concat([shape[:2], [self.vector_size]], axis=0))
-        return tf.ensure_shape(vectors, [*static[:2], self.vector_size])  # [B, K, D]
+        shape = tf.concat([tf.shape(ids)[:2], [self.vector_size]], axis=0)
+        return tf.ensure_shape(tf.reshape(vectors, shape), [*ids.shape[:2], self.vector_size])
 
     def head(self, outputs, tokens, training=False):
-        """Vectors `[B, D]` from what the backbone gave for a token dictionary of `[B, T]`."""
         states = outputs["sequence_output"]
         if self.sequence_pooling is None:
             vectors = states[:, 0]  # [B, T, H] -> [B, H]
@@ -182,7 +169,7 @@ class BertSentenceEncoder(TaskModel):
         return vectors
 
     def forward(self, x, y, training):
-        vectors = self(x, training=training)
+        vectors = self(x, training=training)  # [B, D] or [B, K, D]
         if self.objective is None:
             return vectors
         self.objective.check(vectors.shape[1] if vectors.shape.rank == 3 else 1, y is not None)
@@ -205,7 +192,6 @@ class BertSentenceEncoder(TaskModel):
         return class_weights_by_id(class_weight, self.objective.num_classes)
 
     def trained_variables(self):
-        """Returns those of the encoder and of the objective."""
         own = [] if self.objective is None else self.objective.variables
         return [*self.trainable_variables, *own]
 
@@ -229,8 +215,7 @@ class BertSentenceEncoder(TaskModel):
 
         Args:
             texts: Some thousand sentences of the kind that will be encoded; more than D.
-            size: Of the whitened vectors; None: as many as there are directions in which they
-                vary. (BERT's last LayerNorm leaves H - 1.)
+            size: Of the whitened vectors; None: the number of directions in which they vary.
             token_budget: As in `encode`.
 
         Raises:
@@ -245,20 +230,14 @@ class BertSentenceEncoder(TaskModel):
 
         Reference: Su et al. 2021 (arXiv 2103.15316).
         """
-        plain = BertSentenceEncoder(
-            self.backbone,
-            self.pooling,
-            tokenizer=self.tokenizer,
-            max_length=self.max_length,
-            dtype=self.dtype_policy,
-        )
+        shared = {"tokenizer": self.tokenizer, "max_length": self.max_length}
+        plain = BertSentenceEncoder(self.backbone, self.pooling, **shared, dtype=self.dtype_policy)
         vectors = plain.encode(texts, token_budget=token_budget)
         layer = Whitening(len(principal_directions(vectors)[1]) if size is None else size)
         layer.build([None, self._pooled_size()])
         layer.fit(vectors)
         self._set_whitening(layer.units)
-        self.whitening.kernel.assign(layer.kernel)
-        self.whitening.bias.assign(layer.bias)
+        self.whitening.set_weights(layer.get_weights())
 
     def encode(
         self,
@@ -275,11 +254,7 @@ class BertSentenceEncoder(TaskModel):
 
         Args:
             texts: Single texts as in `fit`, or one string.
-            batch_size: As in `predict`.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
-            window_stride: As in `predict`: long texts are encoded window by window.
-            window_pooling: As in `predict`.
+            batch_size, token_budget, verbose, window_stride, window_pooling: As in `predict`.
             show_progress: The old name of `verbose`.
 
         Returns:
@@ -293,20 +268,10 @@ class BertSentenceEncoder(TaskModel):
             warn_renamed("encode(show_progress=…)", "encode(verbose=…)")
             verbose = int(show_progress)
         columns = self.preprocessor.read_examples(texts)
-        vectors = self.predict(
-            columns,
-            batch_size,
-            0 if columns.is_single else verbose,
-            token_budget=token_budget,
-            window_stride=window_stride,
-            window_pooling=window_pooling,
-        )
+        verbose = 0 if columns.is_single else verbose
+        windows = {"window_stride": window_stride, "window_pooling": window_pooling}
+        vectors = self.predict(columns, batch_size, verbose, token_budget=token_budget, **windows)
         return vectors[0] if columns.is_single else vectors
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "pooling": self.pooling,
-            "normalize": self.normalize,
-            "whitening_size": self.whitening_size,
-        }
+        return {**super().get_config(), **option_values(self)}

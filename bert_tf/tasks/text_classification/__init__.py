@@ -20,10 +20,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "Classification": ".preprocessor",
-        "ClassificationTask": ".files",
-        "TASKS": ".official_tasks",
-        "TextExample": ".files",
-        "table_task": ".official_tasks",
-        "xnli_task": ".official_tasks",
+        **dict.fromkeys(("ClassificationTask", "TextExample"), ".files"),
+        **dict.fromkeys(("TASKS", "table_task", "xnli_task"), ".official_tasks"),
     },
 )

@@ -16,9 +16,7 @@ def cached_features(
 
     Args:
         model: The classifier. Its backbone is used without dropout.
-        texts: Texts, as in `predict`.
-        token_budget: The number of tokens of a batch, with padding; None uses that of `predict`.
-        verbose: 1 shows a progress bar.
+        texts, token_budget, verbose: As in `predict`.
 
     Raises:
         UserError: If there is no tokenizer.
@@ -31,8 +29,8 @@ class ClassifierHead(TrainingModel):
     """The head of a classifier as a model on cached features, with the classifier's variables.
 
     Training it equals training the classifier with `model.backbone.trainable = False` and without
-    dropout in the backbone. Its inputs are rows of `cached_features`, and its outputs are logits,
-    float32 `[B, num_classes]`.
+    dropout in the backbone. It takes rows of `cached_features` and returns logits, float32
+    `[B, num_classes]`.
 
     Args:
         classifier: The `BertTextClassifier`.
@@ -78,9 +76,8 @@ class _Pooled(TaskModel):
     """A classifier without its head."""
 
     def __init__(self, classifier):
-        super().__init__(
-            classifier.backbone, classifier.tokenizer, classifier.max_length, name="pooled"
-        )
+        own = classifier.backbone, classifier.tokenizer, classifier.max_length
+        super().__init__(*own, name="pooled")
         self._pooled = classifier.pooled
         self.built = True
 

@@ -1,6 +1,7 @@
 """The files of a classification or regression task and their columns."""
 
 import dataclasses
+import itertools
 import logging
 import math
 import os
@@ -8,7 +9,7 @@ import os
 from bert_tf.config import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 from bert_tf.data.table_files import read_table
 from bert_tf.data.tsv import read_tsv
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, require_one_of
 
 _logger = logging.getLogger("bert_tf")
 
@@ -18,8 +19,7 @@ class TextExample:
     """One text, or pair of texts, with its label.
 
     Attributes:
-        text_a: The text.
-        text_b: The second text of a pair, or None.
+        text_a, text_b: The text, and the second one of a pair, or None.
         label: The name of the label, a tuple of names for several labels, a float for regression,
             or None.
         id: The name of the example, or None.
@@ -37,14 +37,10 @@ class TextExample:
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns of a file.
-
-    They are numbers from 0 for a tab-separated file, or the names in a header or in JSON lines.
+    """The columns of a file: numbers from 0 (tab-separated), or names in a header or JSON lines.
 
     Attributes:
-        text_a: The text.
-        text_b: The second text of a pair.
-        label: The label.
+        text_a, text_b, label: The text, the second text of a pair, and the label.
         id: The name of the example, which must be unique.
         header: Whether the first line is skipped, if columns are numbers.
         only: A column and the value that it must have. Other lines are skipped.
@@ -65,18 +61,14 @@ class ClassificationTask:
     """The files, columns and metrics of a task.
 
     Attributes:
-        train: The columns of `train_file`, or None if there is no such file.
-        dev: The columns of `dev_file`, or None.
-        test: The columns of `test_file`, which need not have labels.
+        train, dev, test: The columns of `train_file`, of `dev_file`, and of `test_file`, which need
+            not have labels; None if there is no such file.
         labels: The labels in the order of their ids. None uses the sorted labels of `train_file`.
-        problem_type: "single_label_classification", "multi_label_classification" or "regression",
-            as in Hugging Face.
+        problem_type: As in `BertTextClassifier`.
         metrics: The names of the official metrics in `bert_tf.training.all_scores`.
         renamed_labels: Pairs of a label in the files and the label that it means.
         label_separator: The separator of several labels in one field.
-        train_file: The name of the training file.
-        dev_file: The name of the evaluation file.
-        test_file: The name of the file to predict.
+        train_file, dev_file, test_file: The names of the files of the three splits.
 
     Raises:
         UserError: If `problem_type` is unknown.
@@ -102,11 +94,7 @@ class ClassificationTask:
     test_file: str = "test.tsv"
 
     def __post_init__(self):
-        if self.problem_type not in PROBLEM_TYPES:
-            raise UserError(
-                f"`problem_type` must be one of {PROBLEM_TYPES}. "
-                f"Received: problem_type={self.problem_type!r}"
-            )
+        require_one_of("problem_type", self.problem_type, PROBLEM_TYPES)
 
     def path(self, data_dir: str | os.PathLike, split: str) -> str:
         """Returns the path of the file of a split."""
@@ -118,8 +106,7 @@ class ClassificationTask:
         """Reads the examples of a split. Pairs with an empty text and skipped lines are logged.
 
         Args:
-            data_dir: The directory of the task.
-            split: "train", "dev" or "test".
+            data_dir, split: The directory of the task; "train", "dev" or "test".
             labels: The labels that may occur. None uses those of the task, or allows any.
 
         Raises:
@@ -137,19 +124,14 @@ class ClassificationTask:
                 short.append(line)
                 continue
             example = self._example(f"{path}, line {line}", fields, labels)
-            if example.id is not None and lines_of_ids.setdefault(example.id, line) != line:
-                raise DataError(
-                    f"{path}, line {line} must have a unique id. Received: {example.id!r}, as in "
-                    f"line {lines_of_ids[example.id]}"
-                )
+            if example.id is not None:
+                note_id(lines_of_ids, example.id, path, line)
             texts = (example.text_a, example.text_b)
             if example.text_b is not None and not all(map(str.strip, texts)):
                 half_empty.append(line)
             examples.append(example)
-        for found, what in (
-            (short, "skipped lines with too few columns"),
-            (half_empty, "pairs with an empty text"),
-        ):
+        kinds = "skipped lines with too few columns", "pairs with an empty text"
+        for what, found in zip(kinds, (short, half_empty)):
             if found:
                 _logger.warning("%s: %d %s (first: line %d)", path, len(found), what, found[0])
         if not examples:
@@ -178,49 +160,34 @@ class ClassificationTask:
 
     def _rows(self, path, columns, label_needed):
         """Yields the number and the fields of each line; None if it is skipped as too short."""
-        places = {
-            name: place
-            for name in ("text_a", "text_b", "label", "id")
-            if (place := getattr(columns, name)) is not None
-        }
-        needed = [name for name in places if name != "label" or label_needed]
-        if isinstance(columns.text_a, str):
-            for line, row in read_table(path):
-                missing = [places[name] for name in needed if places[name] not in row]
-                if missing:
-                    raise DataError(
-                        f"{path}, line {line} must have the columns {missing}. "
-                        f"Received: {sorted(row)}"
-                    )
-                yield line, {name: row.get(place) for name, place in places.items()}
-            return
-        width = max(places[name] for name in needed) + 1
-        for index, (line, fields) in enumerate(read_tsv(path)):
-            if index == 0 and columns.header:
-                continue
-            if len(fields) < width:
-                if columns.skips_short:
-                    yield line, None
-                    continue
+        places = {name: getattr(columns, name) for name in ("text_a", "text_b", "label", "id")}
+        places = {name: place for name, place in places.items() if place is not None}
+        needed = [place for name, place in places.items() if name != "label" or label_needed]
+        for line, row in _rows_of_columns(path, columns):
+            missing = [place for place in needed if place not in row]
+            if missing and columns.skips_short:
+                yield line, None
+            elif missing and isinstance(columns.text_a, str):
                 raise DataError(
-                    f"{path}, line {line} must have at least {width} tab-separated columns, "
-                    f"{_layout(columns)}. Received: {len(fields)}"
+                    f"{path}, line {line} must have the columns {missing}. Received: {sorted(row)}"
                 )
-            if columns.only is None or fields[columns.only[0]] == columns.only[1]:
-                padded = [*fields, *[None] * (max(places.values()) + 1 - len(fields))]
-                yield line, {name: padded[place] for name, place in places.items()}
+            elif missing:
+                raise DataError(
+                    f"{path}, line {line} must have at least {max(needed) + 1} tab-separated "
+                    f"columns, {_layout(columns)}. Received: {len(row)}"
+                )
+            elif columns.only is None or row[columns.only[0]] == columns.only[1]:
+                yield line, {name: row.get(place) for name, place in places.items()}
 
     def _example(self, where, fields, labels):
         for column in ("text_a", "text_b"):
             if not isinstance(fields.get(column, ""), str):
                 raise DataError(f"{where} must have a text. Received: {fields[column]!r}")
-        label, name = fields.get("label"), fields.get("id")
-        return TextExample(
-            fields["text_a"],
-            fields.get("text_b"),
-            None if label is None else self._label(where, label, labels),
-            None if name is None else str(name),
-        )
+        if fields.get("label") is not None:
+            fields["label"] = self._label(where, fields["label"], labels)
+        if fields.get("id") is not None:
+            fields["id"] = str(fields["id"])
+        return TextExample(**fields)
 
     def _label(self, where, value, labels):
         if self.problem_type == REGRESSION:
@@ -244,6 +211,24 @@ class ClassificationTask:
         if labels is not None and name not in labels:
             raise DataError(f"{where} must have a label of {list(labels)}. Received: {name!r}")
         return name
+
+
+def note_id(lines_of_ids: dict[str, int], name: str, path: str | os.PathLike, line: int) -> None:
+    """Adds an id and its line; raises `DataError` if another line has the id."""
+    if lines_of_ids.setdefault(name, line) != line:
+        raise DataError(
+            f"{path}, line {line} must have a unique id. Received: {name!r}, as in line "
+            f"{lines_of_ids[name]}"
+        )
+
+
+def _rows_of_columns(path, columns):
+    """Yields the number and the fields of each line, by the names or numbers of the columns."""
+    if isinstance(columns.text_a, str):
+        yield from read_table(path)
+    else:
+        for line, fields in itertools.islice(read_tsv(path), int(columns.header), None):
+            yield line, dict(enumerate(fields))
 
 
 def _layout(columns: Columns) -> str:

@@ -8,13 +8,12 @@ import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL, POOLING_MODES, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 from bert_tf.data.plain_rows import refuse_missing, row_array
-from bert_tf.errors import UserError
-from bert_tf.layers.dense import Dense
+from bert_tf.errors import UserError, require_one_of
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_id, class_names, class_sets, outputs
-from bert_tf.models.task_model import TaskModel
+from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.text_classification.preprocessor import (
     Classification,
     TextClassificationPreprocessor,
@@ -23,21 +22,19 @@ from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_cl
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertTextClassifier(TaskModel):
+class BertTextClassifier(DenseHeadModel):
     """BERT with a linear layer on a pooled vector: one label, several labels, or a number.
 
     Args:
-        backbone: The `BertBackbone`; build it with `num_encoder_layers=k` to stop after k blocks.
+        backbone, tokenizer, max_length: As in `TaskModel`. A backbone that is built with
+            `num_encoder_layers=k` stops after k blocks.
         num_classes: Number of outputs; None counts `labels`, or is 2, for regression 1.
         labels: The classes' names, in the order of their ids.
-        problem_type: Hugging Face's word for what is learnt: "single_label_classification",
-            "multi_label_classification" (each label is there or not) or "regression". None is
-            regression for `num_classes=1` and a single label otherwise.
+        problem_type: "single_label_classification", "multi_label_classification" or "regression",
+            as in Hugging Face; None is regression for `num_classes=1`, else a single label.
         pooling: "cls" (the pooler on the first token, as in the paper), "mean", "max" or
             "mean_max" over the real tokens.
         dropout: Dropout before the classifier; None takes the configuration's.
-        tokenizer: The `BertTokenizer`.
-        max_length: Longest sequence in tokens; longer text is cut.
 
     Returns:
         Logits float32 `[B, num_classes]`.
@@ -46,9 +43,8 @@ class BertTextClassifier(TaskModel):
         UserError: If `pooling` or `problem_type` is unknown, or the number of labels does not fit.
 
     Example:
-        >>> classifier = bert_tf.BertTextClassifier.from_pretrained(
-        ...     "bert-base/", labels=["bad", "good"]
-        ... )
+        >>> names = ["bad", "good"]
+        >>> classifier = bert_tf.BertTextClassifier.from_pretrained("bert-base/", labels=names)
         >>> classifier.compile(optimizer=bert_tf.training.AdamWeightDecay(5e-5))
         >>> classifier.fit(["a waste of time", "wonderful"], ["bad", "good"])
         >>> classifier.predict(["I laughed all the way through."]).shape  # logits
@@ -56,8 +52,7 @@ class BertTextClassifier(TaskModel):
         >>> classifier.classify("I laughed all the way through.").label in ("bad", "good")
         True
 
-    Reference: Devlin et al. 2019, section 4.1; google-research/bert run_classifier.py,
-    `create_model`.
+    Reference: Devlin et al. 2019, section 4.1; google-research/bert run_classifier.py.
     """
 
     def __init__(
@@ -73,22 +68,16 @@ class BertTextClassifier(TaskModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        if pooling not in POOLING_MODES:
-            raise UserError(
-                f"`pooling` must be one of {POOLING_MODES}. Received: pooling={pooling!r}"
-            )
+        require_one_of("pooling", pooling, POOLING_MODES)
         labels = None if labels is None else class_names(labels)
         if problem_type is None:
             one_number = num_classes == 1 and labels is None
             problem_type = REGRESSION if one_number else SINGLE_LABEL
-        if problem_type not in PROBLEM_TYPES:
-            raise UserError(
-                f"`problem_type` must be one of {PROBLEM_TYPES}. "
-                f"Received: problem_type={problem_type!r}"
-            )
-        if num_classes is None:
-            default = 1 if problem_type == REGRESSION else 2
-            num_classes = len(labels) if labels is not None else default
+        require_one_of("problem_type", problem_type, PROBLEM_TYPES)
+        if num_classes is None and labels is not None:
+            num_classes = len(labels)
+        elif num_classes is None:
+            num_classes = 1 if problem_type == REGRESSION else 2
         fewest = 2 if problem_type == SINGLE_LABEL else 1
         if num_classes < fewest or (labels is not None and len(labels) != num_classes):
             raise UserError(
@@ -100,49 +89,31 @@ class BertTextClassifier(TaskModel):
         self.problem_type = problem_type
         self.pooling = pooling
         self.dropout = self.head_dropout(dropout)
-        self.sequence_pooling = (
-            None if pooling == "cls" else SequencePooling(pooling, dtype=self.dtype_policy)
-        )
+        self.sequence_pooling = None
         if pooling != "cls":
+            self.sequence_pooling = SequencePooling(pooling, dtype=self.dtype_policy)
             backbone.pooler.trainable = False  # no part of the loss
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.classifier = Dense(
-            num_classes,
-            backbone.config.initializer_range,
-            dtype=self.dtype_policy,
-            name="classifier",
-        )
+        self.classifier = self.dense_head(num_classes)
         self.build()
 
-    def build(self, input_shape=None):
-        width = self.backbone.config.hidden_size * (2 if self.pooling == "mean_max" else 1)
-        if not self.classifier.built:
-            self.classifier.build([None, width])
-        self.built = True
-
-    def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`; the loss defaults to the problem's.
-
-        That is cross-entropy on class ids `[B]`, on 0 or 1 for every label `[B, num_classes]`, or
-        the mean squared error. `bert_tf.training` has losses with label smoothing, class weights
-        and focus on hard examples.
-
-        Raises:
-            UserError: As `TrainingModel.compile`.
-        """
-        loss = self.default_loss() if loss == "auto" else loss
-        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+    @property
+    def head_width(self):
+        return self.backbone.config.hidden_size * (2 if self.pooling == "mean_max" else 1)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Returns the loss of the problem's type."""
-        if self.problem_type == SINGLE_LABEL:
-            return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        """Returns the loss of the problem's type, for which `compile(loss="auto")` stands.
+
+        That is cross-entropy on class ids `[B]`, on 0 or 1 for every label `[B, num_classes]`, or
+        the mean squared error. `bert_tf.training.SparseCrossentropy` has more options.
+        """
         if self.problem_type == MULTI_LABEL:
             return keras.losses.BinaryCrossentropy(from_logits=True)
-        return keras.losses.MeanSquaredError()
+        if self.problem_type == REGRESSION:
+            return keras.losses.MeanSquaredError()
+        return super().default_loss()
 
     def head(self, outputs, tokens, training=False):
-        """Logits `[B, num_classes]` from what the backbone gave for a token dictionary."""
         return self.logits_of(self._pool(outputs, tokens), training=training)
 
     def pooled(self, inputs, training=False):
@@ -153,9 +124,8 @@ class BertTextClassifier(TaskModel):
     def _pool(self, outputs, tokens):
         if self.sequence_pooling is None:
             return outputs["pooled_output"]
-        return self.sequence_pooling(
-            outputs["sequence_output"], self.backbone.padding_mask_of(tokens)
-        )
+        mask = self.backbone.padding_mask_of(tokens)
+        return self.sequence_pooling(outputs["sequence_output"], mask)
 
     def logits_of(self, pooled, training=False):
         """Applies dropout and the classifier to what `pooled` returned."""
@@ -163,12 +133,8 @@ class BertTextClassifier(TaskModel):
         return tf.cast(logits, tf.float32)  # [B, num_classes]
 
     def make_preprocessor(self, **options):
-        return TextClassificationPreprocessor(
-            num_classes=self.num_classes,
-            labels=self.labels,
-            problem_type=self.problem_type,
-            **options,
-        )
+        own = {name: getattr(self, name) for name in ("num_classes", "labels", "problem_type")}
+        return TextClassificationPreprocessor(**own, **options)
 
     def classify(
         self,
@@ -181,9 +147,7 @@ class BertTextClassifier(TaskModel):
 
         Args:
             texts: What `fit` takes as raw text: a list of texts or pairs, or one.
-            batch_size: As in `predict`.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
+            batch_size, token_budget, verbose: As in `predict`.
 
         Returns:
             A `Classification` for each text, for one text its own.
@@ -226,26 +190,13 @@ class BertTextClassifier(TaskModel):
     def class_weights(self, class_weight):
         """By id or by name; for single labels alone."""
         if self.problem_type != SINGLE_LABEL:
-            refuse_class_weight(
-                class_weight,
-                f"an example of {self.problem_type} is not of one class; "
-                "`sample_weight` weights examples",
-            )
+            reason = f"an example of {self.problem_type} is not of one class; "
+            refuse_class_weight(class_weight, f"{reason}`sample_weight` weights examples")
         return class_weights_by_id(class_weight, self.num_classes, self.labels)
 
     def probabilities(self, logits) -> np.ndarray:
-        """Returns what logits mean, float64 of the same shape.
+        """Returns float64 of the same shape: softmax over the classes, sigmoid of several labels.
 
-        Softmax over the classes; sigmoid of every label by itself; for regression the numbers.
+        For regression they are the numbers.
         """
         return self.preprocessor.probabilities(logits)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "labels": None if self.labels is None else list(self.labels),
-            "pooling": self.pooling,
-            "dropout": self.dropout,
-            "problem_type": self.problem_type,
-        }

@@ -11,6 +11,7 @@ from bert_tf.config import REGRESSION
 from bert_tf.data.table_files import find_table
 from bert_tf.tasks.text_classification.files import ClassificationTask, Columns
 
+_ACCURACY_F1 = ("accuracy", "f1")
 _NLI = ("contradiction", "entailment", "neutral")
 _TWO_WAY_NLI = ("entailment", "not_entailment")
 _BINARY = ("0", "1")
@@ -55,10 +56,8 @@ def table_task(
 
     Args:
         data_dir: The directory of the files.
-        text_column: The name of the column of the text, or its key in JSON lines.
-        pair_column: The column of the second text of a pair, or None.
-        label_column: The column of the label.
-        id_column: The column of the name of the example, or None.
+        text_column, pair_column, label_column, id_column: The names of the columns (in JSON lines
+            the keys) of the text, the second text of a pair, the label and the example's name.
         **options: Arguments of `ClassificationTask`, such as `labels` and `problem_type`.
 
     Raises:
@@ -111,10 +110,8 @@ TASKS: dict[str, ClassificationTask] = {
     "simple": ClassificationTask(_SIMPLE, _SIMPLE, _SIMPLE),
     "cola": ClassificationTask(_COLA, _COLA, _SINGLE_TEST, _BINARY, metrics=("matthews",)),
     "sst-2": ClassificationTask(_SST2, _SST2, _SINGLE_TEST, _BINARY),
-    "mrpc": ClassificationTask(
-        _MRPC, _MRPC, _pairs(3, 4, id=0), _BINARY, metrics=("accuracy", "f1")
-    ),
-    "qqp": ClassificationTask(_QQP, _QQP, _INDEXED_TEST, _BINARY, metrics=("accuracy", "f1")),
+    "mrpc": ClassificationTask(_MRPC, _MRPC, _pairs(3, 4, id=0), _BINARY, metrics=_ACCURACY_F1),
+    "qqp": ClassificationTask(_QQP, _QQP, _INDEXED_TEST, _BINARY, metrics=_ACCURACY_F1),
     "sts-b": ClassificationTask(
         _STSB, _STSB, _pairs(7, 8, id=0), problem_type=REGRESSION, metrics=("pearson", "spearman")
     ),

@@ -9,7 +9,7 @@ from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.data.table_files import read_table
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import DataError
-from bert_tf.tasks.text_classification.files import TextExample
+from bert_tf.tasks.text_classification.files import TextExample, note_id
 
 
 def read_predictions(
@@ -21,13 +21,11 @@ def read_predictions(
     """Reads the predictions for examples, float64 `[n, C]`, or `[n, 1]` for regression.
 
     Args:
-        path: A tab-separated file as tools/run_classifier.py writes it, with one line per example:
-            the probabilities of the labels, or one number. Or a `.jsonl` file, with one line per
-            example: `probabilities` (a list), `label` (a name, a list of names or a number) or
-            `score` (a number), and optionally the `id` of the example.
-        examples: The examples.
-        labels: The labels in the order of their ids; None for regression.
-        problem_type: As in `ClassificationTask`.
+        path: A file with one line per example. Tab-separated, as tools/run_classifier.py writes it:
+            the probabilities of the labels, or one number. `.jsonl`: `probabilities` (a list),
+            `label` (a name, a list of names or a number) or `score` (a number), and optionally the
+            `id` of the example.
+        examples, labels, problem_type: The examples, and as in `ClassificationTask`.
 
     Raises:
         DataError: If a line is missing, is not of that form or repeats an id, or if there are too
@@ -48,35 +46,30 @@ def read_predictions(
 def _from_json_lines(path, examples, labels, problem_type, width):
     rows, ids = [], {}
     for line, row in read_table(path):
-        if "probabilities" in row and problem_type != REGRESSION:
+        if problem_type == REGRESSION:
+            values = _numbers(path, line, [row.get("score", row.get("label"))], width)
+        elif "probabilities" in row:
             values = _numbers(path, line, row["probabilities"], width)
-        elif problem_type == REGRESSION:
-            values = _numbers(path, line, [row.get("score", row.get("label"))], 1)
         else:
             values = _of_names(path, line, row.get("label"), labels, problem_type)
         if "id" in row:
-            name = str(row["id"])
-            if ids.setdefault(name, line) != line:
-                raise DataError(
-                    f"{path}, line {line} must have a unique id. Received: {name!r}, as in line "
-                    f"{ids[name]}"
-                )
+            note_id(ids, str(row["id"]), path, line)
         rows.append(values)
-    if ids and all(example.id is not None for example in examples):
-        of_id = {name: rows[index] for index, name in enumerate(ids)}
-        missing = [example.id for example in examples if example.id not in of_id]
-        if missing or len(of_id) != len(rows):
-            raise DataError(
-                f"{path} must have a prediction for every id. Received: none for "
-                f"{len(missing)} ids ({missing[:3]}), {len(rows) - len(of_id)} without an id"
-            )
-        unknown = len(of_id) - len(examples)
-        if unknown > 0:
-            raise DataError(
-                f"{path} must have ids of examples. Received: {unknown} ids that no example has"
-            )
-        return [of_id[example.id] for example in examples]
-    return rows
+    if not ids or any(example.id is None for example in examples):
+        return rows
+    missing = [example.id for example in examples if example.id not in ids]
+    if missing or len(ids) != len(rows):
+        raise DataError(
+            f"{path} must have a prediction for every id. Received: none for "
+            f"{len(missing)} ids ({missing[:3]}), {len(rows) - len(ids)} without an id"
+        )
+    unknown = len(ids) - len(examples)
+    if unknown > 0:
+        raise DataError(
+            f"{path} must have ids of examples. Received: {unknown} ids that no example has"
+        )
+    of_id = dict(zip(ids, rows))
+    return [of_id[example.id] for example in examples]
 
 
 def _numbers(path, line, values, width):

@@ -41,10 +41,7 @@ class Classification(NamedTuple):
 
 
 class TextClassificationPreprocessor(Preprocessor):
-    """Texts or pairs to tokens, labels to ids, logits to probabilities.
-
-    Its arguments are those of `BertTextClassifier` and of `Preprocessor`.
-    """
+    """Texts or pairs to tokens, labels to ids, logits to probabilities."""
 
     def __init__(self, *, num_classes: int, labels: list[str] | None, problem_type: str, **options):
         super().__init__(**options)
@@ -76,9 +73,9 @@ class TextClassificationPreprocessor(Preprocessor):
         return class_ids(y, self.labels, self.num_classes, keep_rows=keep_rows)
 
     def graph_targets(self, spec):
-        one_hot = spec.shape.rank == 2 and spec.shape[1] == self.num_classes
         if spec.dtype != tf.string:
-            if self.problem_type == SINGLE_LABEL and one_hot and self.has_sparse_labels:
+            is_one_hot = spec.shape.rank == 2 and spec.shape[1] == self.num_classes
+            if self.problem_type == SINGLE_LABEL and is_one_hot and self.has_sparse_labels:
                 return lambda y: tf.argmax(y, axis=-1, output_type=tf.int32)
             return None
         if self.problem_type == REGRESSION:
@@ -98,9 +95,13 @@ class TextClassificationPreprocessor(Preprocessor):
 
     def decode(self, values, rows, columns):
         """Returns a `Classification` for each example."""
-        names = self.labels or [f"LABEL_{index}" for index in range(self.num_classes)]
-        rows = [dict(zip(names, row)) for row in self.probabilities(values).tolist()]
+        rows = [dict(zip(self.names, row)) for row in self.probabilities(values).tolist()]
         return [Classification(self._labels_of(scores), scores) for scores in rows]
+
+    @property
+    def names(self) -> list[str]:
+        """The labels, or as in Hugging Face LABEL_0 and so on."""
+        return self.labels or [f"LABEL_{index}" for index in range(self.num_classes)]
 
     def _labels_of(self, scores):
         if self.problem_type == REGRESSION:

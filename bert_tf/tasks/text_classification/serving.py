@@ -26,7 +26,7 @@ class TextClassificationModule(ServingModule):
         super().__init__(model)
         if pairs:
             self.texts = {"text": "The first text, UTF-8.", "pair": "The second text, UTF-8."}
-        self._labels = model.labels or [f"LABEL_{index}" for index in range(model.num_classes)]
+        self._labels = list(model.preprocessor.names)
 
     def of_tokens(self, tokens):
         logits = self.model(tokens, training=False)  # [B, C]
@@ -36,15 +36,9 @@ class TextClassificationModule(ServingModule):
         if self.model.problem_type == MULTI_LABEL:
             names = tf.broadcast_to(labels, tf.shape(logits))  # [C] -> [B, C]
             return {"labels": names, "probabilities": tf.sigmoid(logits), "logits": logits}
-        return {
-            "label": tf.gather(labels, tf.argmax(logits, axis=-1)),
-            "probabilities": tf.nn.softmax(logits),
-            "logits": logits,
-        }
+        label = tf.gather(labels, tf.argmax(logits, axis=-1))
+        return {"label": label, "probabilities": tf.nn.softmax(logits), "logits": logits}
 
     def details(self):
-        regression = self.model.problem_type == REGRESSION
-        return {
-            "problem_type": self.model.problem_type,
-            "labels": [] if regression else list(self._labels),
-        }
+        labels = [] if self.model.problem_type == REGRESSION else self._labels
+        return {"problem_type": self.model.problem_type, "labels": labels}

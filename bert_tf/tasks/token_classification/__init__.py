@@ -5,6 +5,7 @@ from bert_tf.lazy_names import lazy_names
 from bert_tf.models.task_spec import CLASS_OPTIONS, CLASSES, Head, TaskSpec
 from bert_tf.models.weight_rows import OUTPUT, VECTOR, Row
 
+_HEAD = Head("token_classifier", (Row(OUTPUT, "", "classifier", "", None, None),))
 # Named as in pytorch-crf; [from, to] there too.
 _CRF = Head(
     "crf",
@@ -17,9 +18,7 @@ SPEC = TaskSpec(
     name="token_classification",
     model="BertTokenClassifier",
     architectures=("BertForTokenClassification",),
-    heads={
-        "classifier": Head("token_classifier", (Row(OUTPUT, "", "classifier", "", None, None),))
-    },
+    heads={"classifier": _HEAD},
     optional_heads={"crf": _CRF},
     uses_pooler=False,
     serving="TokenClassificationModule",
@@ -30,17 +29,13 @@ SPEC = TaskSpec(
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "Span": ".tag_schemes",
-        "TaggedSentence": ".files",
         "TaggedSpan": ".preprocessor",
         "TaggingScores": ".metrics",
-        "convert_tags": ".tag_schemes",
-        "read_conll": ".files",
-        "read_tag_predictions": ".files",
-        "read_word_tag": ".files",
-        "spans_of_tags": ".tag_schemes",
         "tagging_intervals": ".report",
         "tagging_scores": ".metrics",
-        "tags_of_spans": ".tag_schemes",
+        **dict.fromkeys(("Span", "convert_tags", "spans_of_tags", "tags_of_spans"), ".tag_schemes"),
+        **dict.fromkeys(
+            ("TaggedSentence", "read_conll", "read_tag_predictions", "read_word_tag"), ".files"
+        ),
     },
 )

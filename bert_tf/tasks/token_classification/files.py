@@ -1,15 +1,16 @@
 """Reads files of tagged words: CoNLL columns and word/tag text.
 
-A word without a tag and a line with a missing column are errors, because with tags that are shifted
-by one word, training would fail silently.
+A word without a tag and a line with a missing column are errors: training on tags that are shifted
+by one word would fail silently.
 """
 
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from bert_tf.data.tsv import read_lines
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, require_one_of
 
 FORMATS = ("conll", "word_tag")
 _DOCUMENT = "-DOCSTART-"  # CoNLL 2003: the line between documents
@@ -19,8 +20,7 @@ class TaggedSentence(NamedTuple):
     """A sentence.
 
     Attributes:
-        words: The words.
-        tags: One tag per word, or None if the file has no tags.
+        words, tags: The words, and one tag for each, or None if the file has no tags.
 
     Example:
         >>> TaggedSentence(["Ada", "wrote"], ["B-PER", "O"]).tags
@@ -38,8 +38,7 @@ def read_tagged_text(path: str | os.PathLike, format: str = "conll", **columns):
         UserError: If `format` is unknown.
         DataError: If the file cannot be read.
     """
-    if format not in FORMATS:
-        raise UserError(f"`format` must be one of {FORMATS}. Received: format={format!r}")
+    require_one_of("format", format, FORMATS)
     return read_conll(path, **columns) if format == "conll" else read_word_tag(path)
 
 
@@ -68,18 +67,23 @@ def read_conll(
     """
     sentences, words, tags = [], [], []
     width = None
-    for number, line in read_lines(path):
+    for number, line in itertools.chain(read_lines(path), [(None, "")]):
         fields = _fields(line)
         if not fields or fields[0] == _DOCUMENT:
             if words:
-                sentences.append(TaggedSentence(words, tags))
+                sentences.append(TaggedSentence(words, tags or None))
                 words, tags = [], []
             continue
         if width is None:
             width = len(fields)
             if width == 1:
                 tag_column = None
-            _check_columns(path, number, width, word_column, tag_column)
+            for name, column in (("word_column", word_column), ("tag_column", tag_column)):
+                if column is not None and not -width <= column < width:
+                    raise DataError(
+                        f"{path}, line {number} must have a column {column} ({name}). "
+                        f"Received: {width} columns"
+                    )
         if len(fields) != width or not all(fields):
             raise DataError(
                 f"{path}, line {number} must have {width} columns, as the lines before. "
@@ -88,12 +92,8 @@ def read_conll(
         words.append(fields[word_column])
         if tag_column is not None:
             tags.append(fields[tag_column])
-    if words:
-        sentences.append(TaggedSentence(words, tags))
     if not sentences:
         raise DataError(f"{path} must have one word per line. Received: no sentences")
-    if tag_column is None:
-        return [TaggedSentence(sentence.words, None) for sentence in sentences]
     return sentences
 
 
@@ -146,8 +146,7 @@ def read_tag_predictions(
         path: CoNLL columns. The last one has the predicted tags and, without `gold_path`, the one
             before it the gold tags, as in `test_predictions.txt` of tools/run_ner.py.
         gold_path: A file with the gold tags, if they are not in `path`.
-        format: The format of that file.
-        word_column, tag_column: As in `read_conll`, for that file.
+        format, word_column, tag_column: The format of that file and columns as in `read_conll`.
 
     Returns:
         The words, the gold tags and the predicted tags of each sentence.
@@ -164,44 +163,39 @@ def read_tag_predictions(
     """
     predicted = _tagged(path, read_conll(path))
     if gold_path is None:
-        try:
-            read_conll(path, tag_column=-3)  # there must be three columns
+        try:  # there must be three columns
+            gold = read_conll(path, word_column=-3, tag_column=-2)
         except DataError:
             raise DataError(
                 f"{path} must have a word, its gold tag and its predicted tag per line. Received: "
                 "two columns. Pass the file with the gold tags."
             ) from None
-        return _columns(read_conll(path, tag_column=-2), predicted)
-    gold = read_tagged_text(gold_path, format, word_column=word_column, tag_column=tag_column)
-    gold = _tagged(gold_path, gold)
-    for number, (ours, theirs) in enumerate(zip(predicted, gold), start=1):
-        if ours.words != theirs.words:
+    else:
+        columns = {"word_column": word_column, "tag_column": tag_column}
+        gold = _tagged(gold_path, read_tagged_text(gold_path, format, **columns))
+        for number, (ours, theirs) in enumerate(zip(predicted, gold), start=1):
+            if ours.words != theirs.words:
+                raise DataError(
+                    f"{path} must have the words of {gold_path}. Received in sentence {number}: "
+                    f"{' '.join(ours.words)[:80]!r}, not {' '.join(theirs.words)[:80]!r}"
+                )
+        if len(gold) != len(predicted):
             raise DataError(
-                f"{path} must have the words of {gold_path}. Received in sentence {number}: "
-                f"{' '.join(ours.words)[:80]!r}, not {' '.join(theirs.words)[:80]!r}"
+                f"{path} must have the {len(gold)} sentences of {gold_path}. "
+                f"Received: {len(predicted)}"
             )
-    if len(gold) != len(predicted):
-        raise DataError(
-            f"{path} must have the {len(gold)} sentences of {gold_path}. Received: {len(predicted)}"
-        )
-    return _columns(gold, predicted)
+    words, tags = map(list, zip(*predicted))
+    return words, [sentence.tags for sentence in gold], tags
 
 
 def conll_lines(sentences: Iterable[Sequence[Sequence[str]]]) -> Iterable[str]:
     """Yields the lines of a CoNLL file.
 
-    Args:
-        sentences: The columns of each sentence, such as `(words, tags)`, or `(words, gold tags,
-            predicted tags)` for conlleval.pl.
+    A sentence is its columns: `(words, tags)`, or `(words, gold, predicted)` for conlleval.pl.
     """
     for columns in sentences:
         yield from (" ".join(fields) + "\n" for fields in zip(*columns, strict=True))
         yield "\n"
-
-
-def _columns(gold, predicted):
-    words, tags = zip(*gold)
-    return list(words), list(tags), [sentence.tags for sentence in predicted]
 
 
 def _tagged(path, sentences):
@@ -218,12 +212,3 @@ def _fields(line: str) -> list[str]:
     if "\t" in line:
         return line.split("\t") if line.strip(" \t") else []
     return [field for field in line.split(" ") if field]
-
-
-def _check_columns(path, number, width, word_column, tag_column):
-    for name, column in (("word_column", word_column), ("tag_column", tag_column)):
-        if column is not None and not -width <= column < width:
-            raise DataError(
-                f"{path}, line {number} must have a column {column} ({name}). Received: {width} "
-                "columns"
-            )

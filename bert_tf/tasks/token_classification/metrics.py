@@ -14,8 +14,7 @@ def tagging_scores(
     """Computes the scores of CoNLL 2003: a span is correct if its borders and its label are.
 
     Args:
-        gold: A list of tags for each sentence, in IOB1, IOB2 or BIOES.
-        predicted: The predicted tags, in the same scheme.
+        gold, predicted: A list of tags for each sentence, in IOB1, IOB2 or BIOES.
 
     Returns:
         Scores from 0 to 1: `accuracy` over words and, for span tags, `precision`, `recall` and `f1`
@@ -48,10 +47,16 @@ def tagging_scores(
     scores.update(precision=0.0, recall=0.0, f1=0.0)
     if not any(tag != OUTSIDE for pair in pairs for tag in pair):
         return scores
-    report = _seqeval().classification_report(gold, predicted, output_dict=True, zero_division=0)
+    try:
+        from seqeval.metrics import classification_report
+    except ImportError:
+        raise UserError(
+            "seqeval must be installed for scores of spans. Received: no module seqeval. "
+            "Run `pip install --use-pep517 seqeval`."
+        ) from None
+    report = classification_report(gold, predicted, output_dict=True, zero_division=0)
+    del report["macro avg"], report["weighted avg"]
     for label, values in report.items():
-        if label in ("macro avg", "weighted avg"):
-            continue
         suffix = "" if label == "micro avg" else f"_{label}"
         for name, key in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
             scores[name + suffix] = float(values[key])
@@ -59,20 +64,16 @@ def tagging_scores(
 
 
 class TaggingScores(keras.callbacks.Callback):
-    """Computes the `tagging_scores` of held-out sentences after each epoch.
+    """Adds `tagging_scores` of held-out sentences to the logs of each epoch.
 
-    It adds `val_precision`, `val_recall` and `val_f1` (for labels without spans
-    `val_word_accuracy`) to the logs of the epoch.
+    They are `val_precision`, `val_recall` and `val_f1`; without spans `val_word_accuracy`.
 
     Args:
-        sentences: Held-out sentences, lists of words.
-        tags: Their tags, in the scheme of the model's labels.
-        restore_best_weights: Whether the model gets the weights of the epoch with the best F1
-            (accuracy) at the end of training.
+        sentences, tags: Held-out sentences, lists of words, and their tags.
+        restore_best_weights: Whether the model ends with the weights of the best epoch.
 
     Attributes:
-        best_score: The best F1 (accuracy) of all epochs so far.
-        best_epoch: The epoch with that score, starting from 0.
+        best_score, best_epoch: The best F1 (accuracy) so far, and its epoch, starting from 0.
 
     Example:
         >>> model = bert_tf.BertTokenClassifier.from_pretrained("bert-base/", labels=["O", "B-PER"])
@@ -94,12 +95,11 @@ class TaggingScores(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         scores = tagging_scores(self.tags, self.model.predict_tags(self.sentences))
-        names = [name for name in ("precision", "recall", "f1") if name in scores]
-        if logs is not None:
-            logs.update({f"val_{name}": scores[name] for name in names})
-            if not names:
-                logs["val_word_accuracy"] = scores["accuracy"]
         score = scores.get("f1", scores["accuracy"])
+        if logs is not None and "f1" in scores:
+            logs.update({f"val_{name}": scores[name] for name in ("precision", "recall", "f1")})
+        elif logs is not None:
+            logs["val_word_accuracy"] = score
         if score > self.best_score:
             self.best_score, self.best_epoch = score, epoch
             if self.restore_best_weights:
@@ -108,14 +108,3 @@ class TaggingScores(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         if self._best_weights is not None:
             self.model.set_weights(self._best_weights)
-
-
-def _seqeval():
-    try:
-        import seqeval.metrics
-    except ImportError:
-        raise UserError(
-            "seqeval must be installed for scores of spans. Received: no module seqeval. "
-            "Run `pip install --use-pep517 seqeval`."
-        ) from None
-    return seqeval.metrics

@@ -10,12 +10,11 @@ import tensorflow as tf
 from bert_tf.data.plain_rows import is_text
 from bert_tf.errors import UserError
 from bert_tf.layers.crf import ConditionalRandomField
-from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_names
-from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_batches import IGNORED
+from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.token_classification.preprocessor import TokenClassificationPreprocessor
 from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows, flat_words
 from bert_tf.training.losses.class_weights import refuse_class_weight
@@ -23,26 +22,20 @@ from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertTokenClassifier(TaskModel):
+class BertTokenClassifier(DenseHeadModel):
     """BERT with a linear classifier on the first piece of each word, and a CRF on it if wanted.
 
-    `fit` and `evaluate` take sentences as lists of words, `y` being as many lists of tags. A
-    sentence longer than `max_length` is cut at word borders and put together again.
-
-    Labels such as `O`, `B-PER`, `I-PER` (IOB1, IOB2 or BIOES) mean spans of words, others the words
-    themselves.
+    `fit` and `evaluate` take sentences as lists of words, `y` being as many lists of tags. Longer
+    sentences than `max_length` are cut at word borders and put together again. Labels such as `O`,
+    `B-PER`, `I-PER` (IOB1, IOB2 or BIOES) mean spans of words, others the words themselves.
 
     Args:
-        backbone: The `BertBackbone`.
+        backbone, tokenizer: As in `TaskModel`.
         num_classes: Number of labels; None counts `labels`.
         labels: The labels' names, in the order of their ids.
         use_crf: Whether the labels of a sentence are chosen together, by a linear-chain CRF.
         dropout: Dropout before the classifier; None takes the configuration's.
-        tokenizer: The `BertTokenizer`.
         max_length: Longest window in tokens.
-
-    Call arguments:
-        inputs: What the backbone takes.
 
     Returns:
         Logits float32 `[B, T, num_classes]`; with a CRF its emissions. `fit` on token dictionaries
@@ -52,9 +45,8 @@ class BertTokenClassifier(TaskModel):
         UserError: If there are not at least two different labels, or `num_classes` is not theirs.
 
     Example:
-        >>> model = bert_tf.BertTokenClassifier.from_pretrained(
-        ...     "bert-base/", labels=["O", "B-PER", "I-PER"]
-        ... )
+        >>> labels = ["O", "B-PER", "I-PER"]
+        >>> model = bert_tf.BertTokenClassifier.from_pretrained("bert-base/", labels=labels)
         >>> model.compile(bert_tf.training.AdamWeightDecay(1e-2, bias_correction=True))
         >>> model.fit([["Ada", "Lovelace", "wrote"]], [["B-PER", "I-PER", "O"]], epochs=10)
         >>> model.tag("Ada Lovelace wrote")
@@ -78,10 +70,10 @@ class BertTokenClassifier(TaskModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        if labels is None and num_classes is not None:
-            labels = [f"LABEL_{index}" for index in range(num_classes)]  # as Hugging Face
-        labels = class_names(labels or ())
-        if len(set(labels)) < 2 or len(set(labels)) != len(labels):
+        if labels is None:
+            labels = [f"LABEL_{index}" for index in range(num_classes or 0)]  # as Hugging Face
+        labels = class_names(labels)
+        if not 2 <= len(labels) == len(set(labels)):
             raise UserError(
                 f"`labels` must be at least two different names. Received: labels={labels}"
             )
@@ -96,20 +88,10 @@ class BertTokenClassifier(TaskModel):
         self.use_crf = use_crf
         self.dropout = self.head_dropout(dropout)
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.classifier = Dense(
-            self.num_classes,
-            backbone.config.initializer_range,
-            dtype=self.dtype_policy,
-            name="classifier",
-        )
-        self.crf = ConditionalRandomField(self.num_classes, name="crf") if use_crf else None
+        self.classifier = self.dense_head(len(labels))
+        self.crf = ConditionalRandomField(len(labels), name="crf") if use_crf else None
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.build()
-
-    def build(self, input_shape=None):
-        if not self.classifier.built:
-            self.classifier.build([None, self.backbone.config.hidden_size])
-        self.built = True
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
         """`keras.Model.compile`; the loss is over words, and accuracy is always in the logs.
@@ -118,10 +100,9 @@ class BertTokenClassifier(TaskModel):
         `AdamWeightDecay(5e-5, learning_rate_multipliers={"crf": 100.0})`.
 
         Args:
-            optimizer: As in Keras.
             loss: A `bert_tf.training.SparseCrossentropy`, with label smoothing, focus or class
                 weights. "auto" is cross-entropy; with a CRF, which has no other, that of paths.
-            **kwargs: As in `TrainingModel.compile`, without metrics.
+            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
 
         Raises:
             UserError: For another loss, for any with a CRF, and for metrics.
@@ -145,12 +126,8 @@ class BertTokenClassifier(TaskModel):
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
     def head(self, outputs, tokens, training=False):
-        """Logits `[B, T, num_classes]` from what the backbone gave for a token dictionary."""
-        states = self.dropout_layer(outputs["sequence_output"], training=training)  # [B, T, H]
-        shape = tf.shape(states)
-        rows = self.classifier(tf.reshape(states, [-1, states.shape[-1]]))  # [B * T, C]
-        logits = tf.reshape(tf.cast(rows, tf.float32), [shape[0], shape[1], self.num_classes])
-        return tf.ensure_shape(logits, [*states.shape[:2], self.num_classes])
+        states = self.dropout_layer(outputs["sequence_output"], training=training)
+        return self.token_logits(states)  # [B, T, C]
 
     def best_tags(self, logits: tf.Tensor, word_starts: tf.Tensor) -> tf.Tensor:
         """Returns label ids int32 `[B, T]` for logits `[B, T, C]` and first pieces `[B, T]`."""
@@ -162,34 +139,27 @@ class BertTokenClassifier(TaskModel):
         return {"words": tf.reduce_sum(word_weights(y, sample_weight))}
 
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
-        """Computes the mean over the words; with a CRF a sentence's loss counts for each word."""
+        """The mean over the words; with a CRF a sentence's loss counts for each word."""
         weights = word_weights(y, sample_weight)  # [B, T]
         labelled = tf.not_equal(y, IGNORED)
         targets = tf.where(labelled, tf.cast(y, tf.int32), 0)
         hits = tf.equal(self.best_tags(y_pred, labelled), targets)
         self.accuracy.update_state(tf.cast(hits, tf.float32), weights)
-        if self.crf is None:
-            losses = self._word_losses(targets, y_pred) * weights  # [B, T]
-        else:
+        if self.crf is not None:
             losses = self.crf.negative_log_likelihood(y_pred, targets, labelled)  # [B]
-            losses *= tf.reduce_max(weights, axis=1)  # every word of a row has the row's weight
-        return tf.math.divide_no_nan(tf.reduce_sum(losses), totals["words"])
-
-    def _word_losses(self, targets, logits):
-        if self.loss is not None:
-            return self.loss.call(targets, logits)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)
+            weights = tf.reduce_max(weights, axis=1)  # every word of a row has the row's weight
+        elif self.loss is not None:
+            losses = self.loss.call(targets, y_pred)  # [B, T]
+        else:
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, y_pred)
+        return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), totals["words"])
 
     def class_weights(self, class_weight):
-        refuse_class_weight(
-            class_weight,
-            "Keras weights examples by it, and here the classes are those of words. "
-            + (
-                "A CRF has no class weights"
-                if self.use_crf
-                else "compile(loss=bert_tf.training.SparseCrossentropy(class_weights=[…])) has them"
-            ),
-        )
+        way_out = "compile(loss=bert_tf.training.SparseCrossentropy(class_weights=[…])) has them"
+        if self.use_crf:
+            way_out = "A CRF has no class weights"
+        reason = "Keras weights examples by it, and here the classes are those of words."
+        refuse_class_weight(class_weight, f"{reason} {way_out}")
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         totals = self.loss_denominators(x, y, sample_weight)
@@ -218,9 +188,7 @@ class BertTokenClassifier(TaskModel):
 
         Args:
             sentences: Lists of words.
-            batch_size: As in `predict`.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
+            batch_size, token_budget, verbose: As in `predict`.
 
         Returns:
             For each sentence a list of tags, one for each word.
@@ -229,14 +197,12 @@ class BertTokenClassifier(TaskModel):
             UserError: If there is no tokenizer, or a sentence is not a list of words.
 
         Example:
-            >>> model = bert_tf.BertTokenClassifier.from_pretrained(
-            ...     "bert-base/", labels=["O", "B-PER"]
-            ... )
+            >>> labels = ["O", "B-PER"]
+            >>> model = bert_tf.BertTokenClassifier.from_pretrained("bert-base/", labels=labels)
             >>> [len(tags) for tags in model.predict_tags([["Ada", "wrote"], ["Rain"]])]
             [2, 1]
         """
-        (sentences,) = self.preprocessor.read_examples(sentences)
-        words, row_splits = flat_words(sentences)
+        words, row_splits = flat_words(*self.preprocessor.read_examples(sentences))
         ids = self._label_ids(words, row_splits, batch_size, token_budget, verbose)
         tags, splits = np.array(self.labels, object)[ids], row_splits.numpy()
         return [tags[start:end].tolist() for start, end in zip(splits, splits[1:])]
@@ -262,28 +228,22 @@ class BertTokenClassifier(TaskModel):
     ) -> list:
         """Returns the spans of texts or of lists of words.
 
-        Text is split into words as BERT's basic tokenizer does: at white space, punctuation and
-        around ideographs. A model that was trained on words split in another way gets them as it
-        knows them, as lists.
-
         Args:
-            texts: A list of strings, or one; or a list of lists of words.
-            batch_size: As in `predict`.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
+            texts: A list of strings, or one, which are split as BERT's basic tokenizer does: at
+                white space, punctuation and around ideographs; or a list of lists of words.
+            batch_size, token_budget, verbose: As in `predict`.
 
         Returns:
-            A list of `TaggedSpan` for each text, for one string one list. Where labels do not mean
-            spans, each word is one.
+            A list of `TaggedSpan` for each text, for one string one list; a span for each word
+            where labels do not mean spans.
 
         Raises:
             UserError: If there is no tokenizer, or an example has several texts.
             DataError: If a text is missing or malformed.
 
         Example:
-            >>> model = bert_tf.BertTokenClassifier.from_pretrained(
-            ...     "bert-base/", labels=["O", "B-PER"]
-            ... )
+            >>> labels = ["O", "B-PER"]
+            >>> model = bert_tf.BertTokenClassifier.from_pretrained("bert-base/", labels=labels)
             >>> sentences = model.tag([["Ada", "wrote"], ["It", "rains"]])  # `TaggedSpan`s of each
             >>> len(sentences)
             2
@@ -293,15 +253,6 @@ class BertTokenClassifier(TaskModel):
         words, texts = self.preprocessor.read_words(texts)
         ids = self._label_ids(words.words, words.row_splits, batch_size, token_budget, verbose)
         return self.preprocessor.spans(words, ids, texts)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "labels": list(self.labels),
-            "use_crf": self.use_crf,
-            "dropout": self.dropout,
-        }
 
 
 def word_weights(y, sample_weight) -> tf.Tensor:

@@ -47,12 +47,7 @@ class TaggedSpan(NamedTuple):
 
 
 class TokenClassificationPreprocessor(Preprocessor):
-    """Sentences to windows, tags to label ids, label ids to spans.
-
-    Args:
-        labels: The names of the labels, in the order of their ids.
-        **options: The arguments of `Preprocessor`.
-    """
+    """Sentences to windows, tags to label ids, label ids to spans."""
 
     takes_batches_of_text = False
 
@@ -66,11 +61,7 @@ class TokenClassificationPreprocessor(Preprocessor):
         return is_text(item) or is_sentence(item)
 
     def read_columns(self, x):
-        """Returns sentences as one array of lists of words.
-
-        Raises:
-            UserError: If a sentence is not a list of words.
-        """
+        """Returns sentences as one array of lists of words; `UserError` if they are text."""
         if isinstance(x, TextColumns):
             return x
         if not holds_word_lists(x):
@@ -86,14 +77,12 @@ class TokenClassificationPreprocessor(Preprocessor):
             return super().targets(y, x)
         rows = plain_rows(y, "y")
         refuse_missing(rows, "y")
-        return object_array([[_name(tag) for tag in plain_rows(row, "y")] for row in rows])
+        return object_array([list(map(_name, plain_rows(row, "y"))) for row in rows])
 
     def training_rows(self, columns, y, sample_weight):
         """Returns the windows to train on, and arrays of their labels and weights, if any.
 
-        Raises:
-            UserError: If there is no word, not one known tag for each word, or not one weight for
-                each sentence.
+        `UserError` if there is no word, or not a known tag for each word.
         """
         (sentences,) = columns
         if y is None or len(sentences) != len(y):
@@ -104,15 +93,8 @@ class TokenClassificationPreprocessor(Preprocessor):
         windows = self.rows(columns)
         if not len(windows):
             raise UserError("`x` must have at least one word. Received: none.")
-        labels = (windows.labels(self._label_ids(sentences, y)),)
-        if sample_weight is not None:
-            labels += (row_weights(sample_weight, len(sentences))[windows.examples],)
-        return windows, labels
-
-    def _label_ids(self, sentences, tags):
-        """Returns int32 `[W]`."""
         ids = {label: index for index, label in enumerate(self.labels)}
-        for number, (words, row) in enumerate(zip(sentences, tags)):
+        for number, (words, row) in enumerate(zip(sentences, y)):
             if len(words) != len(row):
                 raise UserError(
                     "`y` must have a tag for every word. Received for sentence "
@@ -124,14 +106,13 @@ class TokenClassificationPreprocessor(Preprocessor):
                     f"Tags must be among the labels {self.labels}. Received in sentence {number}: "
                     f"{unknown!r}. Make the model with all labels that occur."
                 )
-        return np.array([ids[tag] for row in tags for tag in row], np.int32)
+        labels = (windows.labels(np.array([ids[tag] for row in y for tag in row], np.int32)),)
+        if sample_weight is not None:
+            labels += (row_weights(sample_weight, len(sentences))[windows.examples],)
+        return windows, labels
 
     def rows(self, columns, window_stride=None):
-        """Returns the windows of the sentences.
-
-        Raises:
-            UserError: If there is no tokenizer, or `window_stride` is given.
-        """
+        """Returns the windows of the sentences; `UserError` if `window_stride` is given."""
         if window_stride is not None:
             raise UserError(
                 "`window_stride` must be None: long sentences are cut at words. "
@@ -156,17 +137,14 @@ class TokenClassificationPreprocessor(Preprocessor):
             places = tf.ragged.range(row_splits[1:] - row_splits[:-1]).values
             return Words(row_splits, places, places + 1, words), sentences
         self.require_tokenizer()
-        texts = self._read_texts(texts)
-        tensor = tf.constant(texts, tf.string)
-        return words_of_texts(self.tokenizer, tensor, TextSlices(tensor)), texts
-
-    def _read_texts(self, texts):
         columns = as_columns(texts, self.text_errors)
         if len(columns) != 1:
             raise UserError(
                 f"Texts must be a list of strings. Received: {len(columns)} texts in an example."
             )
-        return [text.decode("utf-8", errors="replace") for text in columns[0]]
+        texts = [text.decode("utf-8", errors="replace") for text in columns[0]]
+        tensor = tf.constant(texts, tf.string)
+        return words_of_texts(self.tokenizer, tensor, TextSlices(tensor)), texts
 
     def spans(self, words: Words, tags: np.ndarray, texts: list) -> list[list[TaggedSpan]]:
         """Returns the spans of every text; `tags` int `[W]` are the label ids of the words."""

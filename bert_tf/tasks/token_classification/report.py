@@ -21,15 +21,10 @@ _NO_LABEL = "_"  # seqeval's label for spans without a label, as in segmentation
 
 
 class SentenceErrors(NamedTuple):
-    """The errors in one sentence: spans, or words if the tags are not span tags.
+    """The errors in one sentence: spans, or words if the tags are not span tags."""
 
-    Attributes:
-        missed: Gold spans that are not predicted.
-        wrong: Predicted spans that are not gold.
-    """
-
-    missed: list[Span]
-    wrong: list[Span]
+    missed: list[Span]  # gold and not predicted
+    wrong: list[Span]  # predicted and not gold
 
 
 def tagging_intervals(
@@ -46,8 +41,7 @@ def tagging_intervals(
         samples, confidence, seed: As in `bert_tf.training.evaluation.bootstrap.drawn_intervals`.
 
     Returns:
-        The intervals (low, high) by the name of the score. Draws without a span of a label do not
-        count for its scores.
+        The intervals (low, high) by the name of the score, over the draws that have the label.
 
     Raises:
         UserError: As in `tagging_scores`, or if `samples` or `confidence` is out of range.
@@ -63,15 +57,18 @@ def tagging_intervals(
     labels, counts = [], np.zeros([len(gold), 0, 3], np.int64)
     if "f1" in names:
         labels, counts = span_counts(gold, predicted)
+    suffixes = ["", *(f"_{label}" for label in labels)]
 
     def scores(rows):
         results = {}
         if words[rows].sum():
             results["accuracy"] = hits[rows].sum() / words[rows].sum()
         of_labels = counts[rows].sum(axis=0)  # [S, L, 3] -> [L, 3]
-        _add_scores(results, "", of_labels.sum(axis=0))
-        for label, of_label in zip(labels, of_labels):
-            _add_scores(results, f"_{label}", of_label)
+        for suffix, (right, found, true) in zip(suffixes, [of_labels.sum(axis=0), *of_labels]):
+            if found + true:
+                results[f"precision{suffix}"] = right / max(found, 1)
+                results[f"recall{suffix}"] = right / max(true, 1)
+                results[f"f1{suffix}"] = 2 * right / (found + true)
         return results
 
     intervals = drawn_intervals(scores, len(gold), samples, confidence, seed)
@@ -81,19 +78,17 @@ def tagging_intervals(
 def span_counts(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> tuple[list[str], np.ndarray]:
-    """Counts the spans of each label in each sentence.
+    """Returns the labels, sorted, and how many spans each sentence has of each.
 
-    Returns:
-        The labels, sorted, and int64 `[S, L, 3]`: the correct, the predicted and the gold spans.
+    int64 `[S, L, 3]`: the correct, the predicted and the gold spans.
     """
     pairs = [tuple(set(spans_of_tags(tags)) for tags in rows) for rows in zip(gold, predicted)]
     labels = sorted({span.label or _NO_LABEL for pair in pairs for row in pair for span in row})
-    places = {label: place for place, label in enumerate(labels)}
     counts = np.zeros([len(pairs), len(labels), 3], np.int64)
     for row, (true, found) in enumerate(pairs):
         for column, spans in enumerate((true & found, found, true)):
             for span in spans:
-                counts[row, places[span.label or _NO_LABEL], column] += 1
+                counts[row, labels.index(span.label or _NO_LABEL), column] += 1
     return labels, counts
 
 
@@ -104,7 +99,7 @@ def sentence_errors(
     of_spans = _are_spans(gold, predicted)
     errors = []
     for rows in zip(gold, predicted):
-        true, found = (set(spans_of_tags(tags) if of_spans else _words(tags)) for tags in rows)
+        true, found = (set(spans_of_tags(tags) if of_spans else _word_spans(tags)) for tags in rows)
         errors.append(SentenceErrors(sorted(true - found), sorted(found - true)))
     return errors
 
@@ -114,29 +109,19 @@ def word_labels(
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Returns the labels of all words for a confusion matrix.
 
-    Returns:
-        The names of the labels (for spans without labels, the tags), `O` first, and the ids of all
-        words, gold and predicted, each int64 `[W]`.
+    The names of the labels (for spans without labels, the tags), `O` first, and the ids of all
+    words, gold and predicted, each int64 `[W]`.
     """
-    columns = [[tag for tags in side for tag in tags] for side in (gold, predicted)]
-    if _are_spans(gold, predicted):
-        labels = [[_labels_of_words(tags) for tags in side] for side in (gold, predicted)]
-        flat = [[label for row in side for label in row] for side in labels]
-        if not {_NO_LABEL}.issuperset({*flat[0], *flat[1]} - {OUTSIDE}):
-            columns = flat
+    sides = gold, predicted
+    columns = [[tag for tags in side for tag in tags] for side in sides]
+    if _are_spans(*sides):
+        labels = [[label for tags in side for label in _labels_of_words(tags)] for side in sides]
+        if not {_NO_LABEL, OUTSIDE}.issuperset({*labels[0], *labels[1]}):
+            columns = labels
     names = sorted({*columns[0], *columns[1]}, key=lambda name: (name != OUTSIDE, name))
     ids = {name: place for place, name in enumerate(names)}
     true, found = (np.array([ids[name] for name in column]) for column in columns)
     return names, true, found
-
-
-def _add_scores(results, suffix, counts):
-    right, found, true = counts
-    if found + true == 0:
-        return
-    results[f"precision{suffix}"] = right / max(found, 1)
-    results[f"recall{suffix}"] = right / max(true, 1)
-    results[f"f1{suffix}"] = 2 * right / (found + true)
 
 
 def _are_spans(gold, predicted):
@@ -150,5 +135,5 @@ def _labels_of_words(tags):
     return labels
 
 
-def _words(tags):
+def _word_spans(tags):
     return [Span(place, place + 1, tag) for place, tag in enumerate(tags)]

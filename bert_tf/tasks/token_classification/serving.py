@@ -32,33 +32,28 @@ class TokenClassificationModule(ServingModule):
     def of_text(self, text):
         model, slices = self.model, TextSlices(text)
         words = words_of_texts(model.tokenizer, text, slices)
-        windows = pack_words(
-            model.tokenizer, words.words, words.row_splits, self.max_length, keeps_empty=True
-        )
-        ids = windows.token_ids
-        pad_token_id = model.tokenizer.pad_token_id
-        features = packing.pad(ids, tf.zeros_like(ids), pad_token_id, None, 1)
+        rows = words.words, words.row_splits
+        ids, word_starts, _ = pack_words(model.tokenizer, *rows, self.max_length, keeps_empty=True)
+        features = packing.pad(ids, tf.zeros_like(ids), model.tokenizer.pad_token_id, None, 1)
         shape = tf.shape(features["token_ids"], tf.int64)
-        features[WORD_STARTS] = windows.word_starts.to_tensor(False, shape=shape)
+        features[WORD_STARTS] = word_starts.to_tensor(False, shape=shape)
 
         def tag(features):
             return model.best_tags(model(features, training=False), features[WORD_STARTS])
 
         tags = tf.boolean_mask(in_batches(tag, features), features[WORD_STARTS])  # [W]
-        spans = word_spans(model.labels, tags, words.row_ids)
-        start, end = tf.gather(words.starts, spans.first), tf.gather(words.ends, spans.last)
-        row = tf.gather(words.row_ids, spans.first)
-        rows = tf.size(text, tf.int64)
+        first, last, label = word_spans(model.labels, tags, words.row_ids)
+        start, end = tf.gather(words.starts, first), tf.gather(words.ends, last)
+        row = tf.gather(words.row_ids, first)
+        ragged = tf.RaggedTensor.from_value_rowids(row, row, tf.size(text, tf.int64))
 
         def padded(values, default):  # [E] -> [B, most entities of a text]
-            return tf.RaggedTensor.from_value_rowids(values, row, rows).to_tensor(default)
+            return ragged.with_values(values).to_tensor(default)
 
         return {
-            "entity_count": tf.math.bincount(
-                tf.cast(row, tf.int32), minlength=tf.cast(rows, tf.int32)
-            ),
+            "entity_count": tf.cast(ragged.row_lengths(), tf.int32),
             "entity_text": padded(slices(row, start, end), ""),
-            "entity_label": padded(spans.label, ""),
+            "entity_label": padded(label, ""),
             "entity_start": padded(tf.cast(start, tf.int32), 0),
             "entity_end": padded(tf.cast(end, tf.int32), 0),
         }

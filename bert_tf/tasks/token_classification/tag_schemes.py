@@ -16,7 +16,7 @@ CoNLL 2000 and seqeval for invalid sequences of tags.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, require_one_of
 
 SCHEMES = ("IOB1", "IOB2", "BIOES")
 OUTSIDE = "O"
@@ -47,9 +47,6 @@ def spans_of_tags(tags: Sequence[str]) -> list[Span]:
     """Returns the spans of a sentence's tags, in any scheme, in the order of the words.
 
     As in conlleval.pl, a tag that continues no span begins one.
-
-    Args:
-        tags: One tag per word.
 
     Raises:
         DataError: If a tag is not a span tag.
@@ -97,7 +94,7 @@ def tags_of_spans(spans: Iterable[Span], length: int, scheme: str = "IOB2") -> l
         >>> tags_of_spans([Span(0, 2, "PER")], length=3)
         ['B-PER', 'I-PER', 'O']
     """
-    _check_scheme(scheme)
+    require_one_of("scheme", scheme, SCHEMES)
     tags = [OUTSIDE] * length
     before = Span(0, 0, None)
     for span in sorted(spans):
@@ -107,8 +104,7 @@ def tags_of_spans(spans: Iterable[Span], length: int, scheme: str = "IOB2") -> l
                 f"{before}"
             )
         letters = ["I"] * (span.end - span.start)
-        touches = before.end == span.start and before.label == span.label
-        if scheme != "IOB1" or touches:
+        if scheme != "IOB1" or before[1:] == (span.start, span.label):  # a span of the label before
             letters[0] = "B"
         if scheme == "BIOES":
             letters[-1] = "E" if len(letters) > 1 else "S"
@@ -134,7 +130,7 @@ def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
 
 def scheme_labels(labels: Iterable[str], scheme: str) -> list[str]:
     """Returns all tags for spans with these labels: `O`, then the tags of each label."""
-    _check_scheme(scheme)
+    require_one_of("scheme", scheme, SCHEMES)
     letters = "BIES" if scheme == "BIOES" else "BI"
     names = (f"{letter}-{label}" if label else letter for label in labels for letter in letters)
     return [OUTSIDE, *names]
@@ -146,8 +142,3 @@ def tag_parts(tag: str) -> tuple[str, str] | None:
     if prefix not in _PREFIXES or (dash and not label):
         return None
     return _SPELLINGS.get(prefix, prefix), label
-
-
-def _check_scheme(scheme):
-    if scheme not in SCHEMES:
-        raise UserError(f"`scheme` must be one of {SCHEMES}. Received: scheme={scheme!r}")

@@ -7,7 +7,7 @@ Glossary: `S` windows, `W` words of all sentences, `B` rows of a batch, `T` its 
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,7 +21,8 @@ from bert_tf.data.plain_rows import (
     shown,
 )
 from bert_tf.errors import DataError, UserError
-from bert_tf.models.text_batches import IGNORED, padded_tokens
+from bert_tf.models.text_batches import IGNORED
+from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.text import packing
 
 # The feature that marks the first pieces.
@@ -30,23 +31,9 @@ WORD_STARTS = "word_starts"
 CLAUSE_ENDS = frozenset("。！？；…!?;.")
 
 
-class PackedWords(NamedTuple):
-    """Windows of the pieces of words.
-
-    Attributes:
-        token_ids: Ragged int32 `[S, (T)]`, with `[CLS]` and `[SEP]`.
-        word_starts: Ragged bool `[S, (T)]`, the first pieces of the words, in their order.
-        examples: int64 `[S]`, the sentence of each window.
-    """
-
-    token_ids: tf.RaggedTensor
-    word_starts: tf.RaggedTensor
-    examples: tf.Tensor
-
-
 def pack_words(
     tokenizer, words: tf.Tensor, row_splits: tf.Tensor, max_length: int, keeps_empty: bool = False
-) -> PackedWords:
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
     """Packs the words of sentences into windows of at most `max_length` tokens.
 
     A word without pieces (white space, control characters) is `[UNK]`, so that every word has a
@@ -54,37 +41,32 @@ def pack_words(
     after the last word of a clause in the second half of the window, or else where it is full.
 
     Args:
-        tokenizer: A `BertTokenizer`.
-        words: Strings `[W]`, those of the first sentence first.
-        row_splits: int64 `[sentences + 1]`, which words belong to which sentence.
+        tokenizer, words, row_splits: A `BertTokenizer`, and what `flat_words` returns.
         max_length: The maximum number of tokens of a window, `[CLS]` and `[SEP]` included.
         keeps_empty: Whether a sentence without words has a window without words, or none.
+
+    Returns:
+        The token ids with `[CLS]` and `[SEP]`, ragged int32 `[S, (T)]`; which of them are the first
+        pieces of words, ragged bool `[S, (T)]`; the sentence of each window, int64 `[S]`.
     """
     limit = max_length - 2
     different, places = tf.unique(words)  # each different word is tokenized once
-    pieces = tf.gather(_pieces_of_words(tokenizer, different, limit), places)  # [W, (pieces)]
+    ids = tokenizer.tokenize(different)[:, :limit]
+    is_empty = tf.cast(ids.row_lengths() == 0, tf.int64)
+    unknown = tf.fill([tf.reduce_sum(is_empty)], tokenizer.unk_token_id)
+    ids = tf.concat([ids, tf.RaggedTensor.from_row_lengths(unknown, is_empty)], axis=1)
+    pieces = tf.gather(ids, places)  # [W, (pieces)], at least one and at most `limit`
     ends, examples = _cut(words, pieces.row_splits, row_splits, limit, keeps_empty)  # [S]
     splits = tf.gather(pieces.row_splits, tf.concat([[0], ends], axis=0))
-    is_first = tf.scatter_nd(
-        pieces.row_starts()[:, tf.newaxis],
-        tf.ones_like(places, tf.int32),
-        tf.shape(pieces.values, tf.int64),
-    )
+    starts, size = pieces.row_starts()[:, tf.newaxis], tf.shape(pieces.values, tf.int64)
+    is_first = tf.scatter_nd(starts, tf.ones_like(places, tf.int32), size)
 
     def pack(values, first, last):
         rows = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
         return packing.pack(rows, None, first, last, None, "longest_first")[0]
 
     token_ids = pack(pieces.values, tokenizer.cls_token_id, tokenizer.sep_token_id)
-    return PackedWords(token_ids, tf.cast(pack(is_first, 0, 0), tf.bool), examples)
-
-
-def _pieces_of_words(tokenizer, words, limit):
-    """Ids of each of the words `[W]`, at least one and at most `limit`: ragged int32 `[W, (P)]`."""
-    ids = tokenizer.tokenize(words)[:, :limit]
-    empty = tf.cast(ids.row_lengths() == 0, tf.int64)
-    unknown = tf.fill([tf.reduce_sum(empty)], tokenizer.unk_token_id)
-    return tf.concat([ids, tf.RaggedTensor.from_row_lengths(unknown, empty)], axis=1)
+    return token_ids, tf.cast(pack(is_first, 0, 0), tf.bool), examples
 
 
 def _cut(words, piece_splits, row_splits, limit, keeps_empty):
@@ -92,9 +74,8 @@ def _cut(words, piece_splits, row_splits, limit, keeps_empty):
     # A word may be empty, and then it has no last character.
     spaced = tf.strings.join([" ", words])
     last_character = tf.strings.substr(spaced, -1, 1, unit="UTF8_CHAR")
-    ends_clause = tf.reduce_any(
-        last_character[:, tf.newaxis] == tf.constant(sorted(CLAUSE_ENDS)), axis=1
-    )
+    clause_ends = tf.constant(sorted(CLAUSE_ENDS))
+    ends_clause = tf.reduce_any(last_character[:, tf.newaxis] == clause_ends, axis=1)
     breaks = tf.concat([[0], tf.where(ends_clause)[:, 0] + 1], axis=0)  # after these words
     row_ends = row_splits[1:]
 
@@ -123,18 +104,15 @@ def _cut(words, piece_splits, row_splits, limit, keeps_empty):
     return tf.boolean_mask(ends, are_windows), tf.where(are_windows)[:, 0]
 
 
-class WordWindows:
-    """The windows of sentences as rows of tokens; see `pack_words`.
+class WordWindows(TokenizedTexts):
+    """The windows of sentences as rows of tokens.
 
     Args:
-        tokenizer: A `BertTokenizer`.
-        words, row_splits: What `flat_words` returns.
-        max_length: The maximum number of tokens of a window, `[CLS]` and `[SEP]` included.
+        tokenizer, words, row_splits, max_length: As in `pack_words`.
         has_word_starts: Whether batches have `word_starts` bool `[B, T]`, the first pieces.
 
     Attributes:
-        word_splits: int64 `[sentences + 1]`, which words belong to which sentence.
-        examples: int64 `[S]`, the sentence of each window.
+        word_splits, examples: int64, the `row_splits`, and the sentence of each window `[S]`.
 
     Example:
         >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
@@ -153,18 +131,11 @@ class WordWindows:
     ):
         with tf.device("CPU:0"):
             packed = pack_words(tokenizer, words, row_splits, max_length)
+        token_ids, self._word_starts, examples = packed
+        super().__init__(token_ids, tf.zeros_like(token_ids), tokenizer.pad_token_id)
+        self.examples = examples.numpy()
         self.word_splits = row_splits.numpy()
-        self.examples = packed.examples.numpy()
-        self._token_ids, self._word_starts, _ = packed
-        self._pad_token_id = tokenizer.pad_token_id
         self._has_word_starts = has_word_starts
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def lengths(self) -> np.ndarray:
-        """Returns the number of tokens of every window, int64 `[S]`."""
-        return self._token_ids.row_lengths().numpy()
 
     def labels(self, word_labels: np.ndarray) -> tf.RaggedTensor:
         """Returns one label per token, ragged `[S, (T)]`, from one per word, int32 `[W]`."""
@@ -174,15 +145,12 @@ class WordWindows:
 
     def word_values(self, token_values: np.ndarray) -> np.ndarray:
         """Returns one value per word, `[W, ...]`, from one per token, `[S, T, ...]`."""
-        marked = self._word_starts.values.numpy()
-        rows = self._word_starts.value_rowids().numpy()
-        columns = np.arange(len(rows)) - self._word_starts.row_splits.numpy()[rows]
-        return token_values[rows[marked], columns[marked]]
+        marked = self._word_starts.to_tensor(False).numpy()  # [S, T], T of the longest window
+        return token_values[:, : marked.shape[1]][marked]
 
     def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
         """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
-        token_ids = tf.gather(self._token_ids, rows)  # ragged [B, (T)]
-        features = padded_tokens(token_ids, tf.zeros_like(token_ids), self._pad_token_id, length)
+        features = super().batch(rows, length)
         if self._has_word_starts:
             starts = tf.gather(self._word_starts, rows)
             features[WORD_STARTS] = starts.to_tensor(False, shape=[None, length])
@@ -190,7 +158,7 @@ class WordWindows:
 
 
 def flat_words(sentences: Sequence[Sequence[str]]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the words of all sentences, strings `[W]`, and their row splits."""
+    """Returns the words of all sentences, strings `[W]`, and their row splits, int64."""
     words = tf.constant([word for sentence in sentences for word in sentence], tf.string)
     lengths = np.array([len(sentence) for sentence in sentences], np.int64)
     return words, tf.constant(np.concatenate([[0], np.cumsum(lengths)]), tf.int64)
@@ -213,9 +181,7 @@ def is_sentence(row: Any) -> bool:
 def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
     """Sentences as lists of lists of strings, whatever containers they came in.
 
-    Args:
-        sentences: A container of containers of words.
-        errors: "strict" refuses words that are not valid Unicode, "replace" drops what is not.
+    `errors="strict"` refuses words that are not valid Unicode, "replace" drops what is not.
 
     Raises:
         DataError: If a sentence or a word is missing.
@@ -223,6 +189,7 @@ def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
     """
     rows = plain_rows(sentences)
     refuse_missing(rows, "x")
+    found = []
     for number, row in enumerate(rows):
         words = list(plain_rows(row)) if is_sentence(row) else [None]
         if not all(map(is_text, words)):
@@ -230,18 +197,15 @@ def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
                 f"Every sentence must be a list of words. Received for sentence {number}: "
                 f"{shown(row)}"
             )
-    return [
-        [_checked_word(word, number, errors) for word in plain_rows(row)]
-        for number, row in enumerate(rows)
-    ]
+        found.append([_checked_word(word, number, errors) for word in words])
+    return found
 
 
 def _checked_word(word, number, errors):
     errors = "ignore" if errors == "replace" else errors
     try:
-        return (word.encode("utf-8", errors) if isinstance(word, str) else word).decode(
-            "utf-8", errors
-        )
+        word = word.encode("utf-8", errors) if isinstance(word, str) else word
+        return word.decode("utf-8", errors)
     except UnicodeError:
         raise DataError(
             f"Words must be valid Unicode, as bytes UTF-8. Received in sentence {number}: {word!r}"

@@ -17,8 +17,7 @@ class Words(NamedTuple):
 
     Attributes:
         row_splits: int64 `[B + 1]`, which words belong to which text.
-        starts: int64 `[W]`, the first character of each in its text.
-        ends: int64 `[W]`, the one after its last.
+        starts, ends: int64 `[W]`, the first character of each in its text, the one after its last.
         words: string `[W]`.
     """
 
@@ -39,8 +38,7 @@ def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> Words:
     continues = tf.constant(continues_word(tokenizer.vocabulary))
     first = tf.where(~tf.gather(continues, pieces.ids.values))[:, 0]  # [W], of the pieces
     row_of = tf.gather(pieces.ids.value_rowids(), first)
-    next_first = tf.concat([first[1:], [tf.size(pieces.ids.values, tf.int64)]], axis=0)
-    next_first = next_first[: tf.size(first)]
+    next_first = tf.concat([first, [tf.size(pieces.ids.values, tf.int64)]], axis=0)[1:]
     last = tf.minimum(next_first, tf.gather(pieces.ids.row_splits, row_of + 1)) - 1
     starts = tf.gather(pieces.char_starts.values, first)
     ends = tf.gather(pieces.char_ends.values, last)
@@ -48,34 +46,22 @@ def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> Words:
     return Words(row_splits, starts, ends, slices(row_of, starts, ends))
 
 
-class WordSpans(NamedTuple):
-    """Spans of words.
+def word_spans(
+    labels: list[str], tags: tf.Tensor, row_ids: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the spans that tags mean, as `spans_of_tags`; where they mean none, every word.
 
-    Attributes:
-        first: int64 `[E]`, the first word, of all words.
-        last: int64 `[E]`, the last.
-        label: string `[E]`.
-    """
-
-    first: tf.Tensor
-    last: tf.Tensor
-    label: tf.Tensor
-
-
-def word_spans(labels: list[str], tags: tf.Tensor, row_ids: tf.Tensor) -> WordSpans:
-    """Returns the spans that tags mean; where labels do not mean spans, every word.
-
-    The result is that of `spans_of_tags`. Which span is open after a word depends on the word's tag
-    alone, so no loop is needed.
+    Which span is open after a word depends on the word's tag alone, so no loop is needed.
 
     Args:
-        labels: The model's labels.
-        tags: int `[W]`, the label of each word.
-        row_ids: int64 `[W]`, the text of each word.
+        labels, tags, row_ids: The model's labels, and the label and the text of each word, `[W]`.
+
+    Returns:
+        The first and the last word of each span, int64 `[E]`, and its label, string `[E]`.
     """
     if not are_span_tags(labels):  # each word is one
         every = tf.range(tf.size(tags, tf.int64))
-        return WordSpans(every, every, tf.gather(tf.constant(labels), tags))
+        return every, every, tf.gather(tf.constant(labels), tags)
     parts = [tag_parts(label) or (OUTSIDE, "") for label in labels]
     names = list(dict.fromkeys(name for _, name in parts))
     name = tf.gather(tf.constant([names.index(name) for _, name in parts]), tags)  # [W]
@@ -89,4 +75,4 @@ def word_spans(labels: list[str], tags: tf.Tensor, row_ids: tf.Tensor) -> WordSp
     begins = has("BIES") & ~tf.concat([nothing, follows], axis=0)
     ends = has("ES") | has("BI") & ~tf.concat([follows, nothing], axis=0)
     first, last = tf.where(begins)[:, 0], tf.where(ends)[:, 0]
-    return WordSpans(first, last, tf.gather(tf.constant(names), tf.gather(name, first)))
+    return first, last, tf.gather(tf.constant(names), tf.gather(name, first))

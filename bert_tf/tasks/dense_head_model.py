@@ -1,0 +1,58 @@
+"""What the tasks whose head is one dense layer have in common."""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.layers.dense import Dense
+from bert_tf.models.task_model import TaskModel
+from bert_tf.tasks import option_values
+
+
+class DenseHeadModel(TaskModel):
+    """A task model whose head is one dense layer, by default trained on class ids.
+
+    The constructor of a subclass makes the layer with `dense_head` and then calls `build`.
+    """
+
+    # The attribute that holds the layer, and the layer's name.
+    head_layer = "classifier"
+
+    @property
+    def head_width(self) -> int:
+        """The size of the vectors that the layer takes."""
+        return self.backbone.config.hidden_size
+
+    def dense_head(self, units: int) -> Dense:
+        """Returns the layer, which `build` builds."""
+        stddev = self.backbone.config.initializer_range
+        return Dense(units, stddev, dtype=self.dtype_policy, name=self.head_layer)
+
+    def build(self, input_shape=None):
+        layer = getattr(self, self.head_layer)
+        if not layer.built:
+            layer.build([None, self.head_width])
+        self.built = True
+
+    def token_logits(self, states: tf.Tensor) -> tf.Tensor:
+        """Applies the layer to every token: `[B, T, H]` to float32 `[B, T, units]`."""
+        layer = getattr(self, self.head_layer)
+        rows = layer(tf.reshape(states, [-1, states.shape[-1]]))  # [B * T, units]
+        shape = tf.concat([tf.shape(states)[:2], [layer.units]], axis=0)
+        logits = tf.reshape(tf.cast(rows, tf.float32), shape)
+        return tf.ensure_shape(logits, [*states.shape[:2], layer.units])
+
+    def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
+        """`keras.Model.compile`; the loss defaults to `default_loss`.
+
+        Raises:
+            UserError: As `TrainingModel.compile`.
+        """
+        loss = self.default_loss() if loss == "auto" else loss
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+
+    def default_loss(self) -> keras.losses.Loss:
+        """Returns the loss of `compile(loss="auto")`: cross-entropy on class ids."""
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def get_config(self):
+        return {**super().get_config(), **option_values(self)}
