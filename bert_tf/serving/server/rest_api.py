@@ -14,7 +14,7 @@ import concurrent.futures
 import json
 import re
 import urllib.parse
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -120,7 +120,7 @@ class RestApi:
             held = bytes_of(outputs)
             self._check_answer(held)
             share.hold(held)
-            parts = answer_parts(format, outputs, signature.has_rows)
+            parts = answer_parts(format, outputs)
             if sum(array.size for array in outputs.values()) > _LARGE_ANSWER:
                 return self._in_threads(parts)
             text = "".join(parts)
@@ -172,7 +172,7 @@ class RestApi:
             }
             for number, state in sorted(states.items(), reverse=True)
         ]
-        return _text({"model_version_status": statuses})
+        return as_json({"model_version_status": statuses})
 
     async def _metadata(self, target):
         self._check_name(target.model)
@@ -180,7 +180,7 @@ class RestApi:
             number = str(version.number)
             model = {"name": target.model, "signature_name": "", "version": number}
             signatures = {"signature_def": {"signature_def": version.model.signature_def}}
-            return _text({"model_spec": model, "metadata": signatures})
+            return as_json({"model_spec": model, "metadata": signatures})
 
     def page_facts(self) -> dict[str, Any]:
         """Returns the facts for the web page: the model, its version, inputs and labels."""
@@ -206,10 +206,6 @@ class RestApi:
             )
 
 
-def error_text(error: RequestError) -> str:
-    """Returns the body of the response for an error."""
-    return _text({"error": error.message})
-
-
-def _text(values):
+def as_json(values: Mapping[str, Any]) -> str:
+    """Returns the body of an answer or an error."""
     return json.dumps(values, ensure_ascii=False) + "\n"
