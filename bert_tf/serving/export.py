@@ -1,6 +1,6 @@
 """Exports a task model as a SavedModel whose inputs are raw strings."""
 
-import json
+import itertools
 import os
 
 import tensorflow as tf
@@ -81,7 +81,12 @@ def export(
     with ops.backend(backend), atomic_path(path) as new, scratch_directory(directory) as files:
         functions = module.signatures()
         saved = tf.Module()
-        saved.used_variables = _used_variables(functions)
+        # A Keras model must not be tracked itself: TensorFlow would write two variables for every
+        # Keras variable, the one that the graph reads and a copy, and restore only the copy.
+        # `tf.saved_model.load` corrects this; in TF Serving and other C++ programs the variables
+        # would have no values.
+        used = itertools.chain(*(function.variables for function in functions.values()))
+        saved.used_variables = list({id(variable): variable for variable in used}.values())
         saved.files = [tf.saved_model.Asset(file) for file in _write_assets(model, files)]
         tf.saved_model.save(saved, new, signatures=functions)
         extra = os.path.join(new, "assets.extra")
@@ -120,24 +125,11 @@ def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
     return module(model, pairs) if pairs else module(model)
 
 
-def _used_variables(functions) -> list[tf.Variable]:
-    """TensorFlow's variables that the signatures read, without duplicates.
-
-    A Keras model must not be tracked itself: TensorFlow would write two variables for every Keras
-    variable, the one that the graph reads and a copy, and restore only the copy.
-    `tf.saved_model.load` corrects this; in TF Serving and other C++ programs the variables would
-    have no values.
-    """
-    found = [variable for function in functions.values() for variable in function.variables]
-    return list({id(variable): variable for variable in found}.values())
-
-
 def _write_assets(model, directory) -> list[str]:
     """Writes the model's asset files into `directory` and returns their paths."""
     model.tokenizer.save_pretrained(directory)
-    with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
-        json.dump(model.backbone.config.to_huggingface(), file, indent=2, sort_keys=True)
-        file.write("\n")
+    config = model.backbone.config.to_huggingface()
+    write_json(os.path.join(directory, "config.json"), config, sort_keys=True)
     if getattr(model, "labels", None):
         with open(os.path.join(directory, "labels.txt"), "w", encoding="utf-8") as file:
             file.writelines(f"{label}\n" for label in model.labels)

@@ -11,13 +11,12 @@ from bert_tf.errors import CheckpointError, UserError
 from bert_tf.files import recover
 from bert_tf.serving.server.served_model import SAVED_MODEL_FILE, ServedModel
 
-_MODEL_FILES = ("config.json", "bert_config.json", "bert_tf.json")
+_MODEL_FILES = (SAVED_MODEL_FILE, "config.json", "bert_config.json", "bert_tf.json")
 
 
 def is_model(directory: str | os.PathLike) -> bool:
     """Returns whether a directory holds a SavedModel or a model that `save_pretrained` wrote."""
-    files = (SAVED_MODEL_FILE, *_MODEL_FILES)
-    return any(os.path.isfile(os.path.join(directory, name)) for name in files)
+    return any(os.path.isfile(os.path.join(directory, name)) for name in _MODEL_FILES)
 
 
 def find_versions(directory: str | os.PathLike) -> dict[int, str]:
@@ -29,12 +28,13 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
         recover(directory)
     if is_model(directory):
         return {1: os.fspath(directory)}
-    names = []
+    paths = {}
     with contextlib.suppress(OSError):
-        names = os.listdir(directory)
-    numbers = [name for name in sorted(names) if name.isascii() and name.isdigit()]
-    paths = {int(name): os.path.join(directory, name) for name in numbers}
-    return {version: path for version, path in sorted(paths.items()) if os.path.isdir(path)}
+        for name in os.listdir(directory):
+            path = os.path.join(directory, name)
+            if name.isascii() and name.isdigit() and os.path.isdir(path):
+                paths[int(name)] = path
+    return dict(sorted(paths.items()))
 
 
 def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = False) -> ServedModel:

@@ -1,5 +1,7 @@
 """Loads and runs a SavedModel."""
 
+import contextlib
+import itertools
 import os
 import tempfile
 from collections.abc import Mapping
@@ -46,8 +48,9 @@ class ServedModel:
 
         native.library()  # registers the fused operations, where they are built
         saved_model, meta_graph = _read(path)
-        graphs = saved_model.meta_graphs
-        problems = [problem for graph in graphs for problem in graph_problems(graph, path)]
+        problems = [
+            problem for graph in saved_model.meta_graphs for problem in graph_problems(graph, path)
+        ]
         if problems and not trusted:
             shown = "; ".join(problems[:_SHOWN_PROBLEMS])
             raise UserError(
@@ -56,7 +59,9 @@ class ServedModel:
                 f"{'; …' if len(problems) > _SHOWN_PROBLEMS else ''}. If you trust its author, "
                 "serve it with --trust"
             )
-        self.padding_free = _PADDING_FREE_OP in _operations(meta_graph.graph_def)
+        graph = meta_graph.graph_def
+        nodes = itertools.chain(graph.node, *(one.node_def for one in graph.library.function))
+        self.padding_free = any(node.op == _PADDING_FREE_OP for node in nodes)
         self.signatures = signatures_of(meta_graph)
         if not self.signatures:
             raise UserError(f"{path} must be a SavedModel with signatures. Received: no signatures")
@@ -68,7 +73,9 @@ class ServedModel:
             )
             for name, definition in sorted(meta_graph.signature_def.items())
         }
-        self.description = _description(path)
+        self.description = {}
+        with contextlib.suppress(UserError):  # SavedModels of other programs have no description
+            self.description = read_description(path)
         try:
             # Not from a temporary copy: a model that reads files may do so with every request.
             if problems:
@@ -136,17 +143,3 @@ def _read(path):
         f"{path} must be a SavedModel with the tag {tf.saved_model.SERVING!r}. Received: no graph "
         "with this tag"
     )
-
-
-def _operations(graph_def):
-    names = {node.op for node in graph_def.node}
-    for function in graph_def.library.function:
-        names |= {node.op for node in function.node_def}
-    return names
-
-
-def _description(path):
-    try:
-        return read_description(path)
-    except UserError:  # SavedModels of other programs have no description
-        return {}
