@@ -33,8 +33,7 @@ flags.DEFINE_string("output_file", None, "The ONNX file to write.")
 flags.DEFINE_float(
     "tolerance",
     1e-5,
-    "Maximum difference between the outputs of onnxruntime and TensorFlow, relative to the larger "
-    "of 1 and the largest value of an output.",
+    "Maximum difference of the outputs from TensorFlow's, relative to max(1, largest value).",
     lower_bound=0.0,
 )
 

@@ -39,9 +39,7 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("text_column", "text", "With a table: the column, or JSON key, of the text.")
 flags.DEFINE_string(
-    "pair_column",
-    None,
-    "With a table: the column of the second text of a pair. Default: single texts.",
+    "pair_column", None, "With a table: the column of the second text of a pair. Default: none."
 )
 flags.DEFINE_string(
     "output_file", None, "The file to write the predictions to. Default: standard output."

@@ -54,24 +54,14 @@ fine_tuning.define_training()
 flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation.", lower_bound=1)
 flags.DEFINE_integer("predict_batch_size", 8, "Batch size for prediction.", lower_bound=1)
 flags.DEFINE_integer(
-    "max_train_examples",
-    None,
-    "Train on this number of examples, drawn at random. Default: all examples.",
-    lower_bound=1,
+    "max_train_examples", None, "Size of a random training sample. Default: all.", lower_bound=1
 )
 flags.DEFINE_integer(
-    "negatives_per_pair",
-    0,
-    "Number of negative pairs to add per training pair, made with the second texts of other pairs.",
-    lower_bound=0,
+    "negatives_per_pair", 0, "Number of negative pairs to add per training pair.", lower_bound=0
 )
 flags.DEFINE_string("negative_label", None, "With --negatives_per_pair: the label of these pairs.")
 flags.DEFINE_enum(
-    "pooling",
-    None,
-    POOLING_MODES,
-    "How the sequence is pooled for the classifier. Default: as the model was trained; cls for a "
-    "new classifier.",
+    "pooling", None, POOLING_MODES, "How tokens are pooled. Default: as trained, or cls."
 )
 checkpoint_flags.define_head()
 fine_tuning.define_class_weights()

@@ -72,8 +72,7 @@ fine_tuning.define_training(batch_of="windows")
 flags.DEFINE_float(
     "crf_learning_rate",
     None,
-    "With --use_crf: the peak learning rate of the CRF's transitions. Default: 100 times "
-    "--learning_rate.",
+    "With --use_crf: the peak learning rate of its transitions. Default: 100 * --learning_rate.",
     lower_bound=0.0,
 )
 fine_tuning.define_class_weights()

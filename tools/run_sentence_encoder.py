@@ -62,36 +62,22 @@ flags.DEFINE_enum(
     "the other texts of the batch, or to keep the negative farther away than the positive.",
 )
 flags.DEFINE_float(
-    "score_scale",
-    1.0,
-    "The scores in the files are divided by this; 5 for the STS data sets.",
-    lower_bound=1e-6,
+    "score_scale", 1.0, "The files' scores are divided by this; 5 for STS.", lower_bound=1e-6
 )
 flags.DEFINE_float(
     "scale", 20.0, "With --objective=ranking: the cosines are multiplied by this.", lower_bound=1e-6
 )
 flags.DEFINE_enum(
-    "distance",
-    "euclidean",
-    ["euclidean", "cosine"],
-    "With --objective=triplet: the distance between vectors.",
+    "distance", "euclidean", ["euclidean", "cosine"], "For triplet: the distance of vectors."
 )
 flags.DEFINE_float(
-    "margin",
-    1.0,
-    "With --objective=triplet: how much farther away the negative must be than the positive.",
-    lower_bound=1e-6,
+    "margin", 1.0, "For triplet: how much farther away the negative must be.", lower_bound=1e-6
 )
 flags.DEFINE_enum(
-    "pooling",
-    None,
-    POOLING_MODES,
-    "How the tokens of a text are pooled to its vector. Default: as the checkpoint says, or mean.",
+    "pooling", None, POOLING_MODES, "How tokens are pooled. Default: as in the checkpoint, or mean."
 )
 flags.DEFINE_bool(
-    "normalize",
-    None,
-    "Whether to scale the vectors to length 1. Default: as the checkpoint says, or false.",
+    "normalize", None, "Whether vectors get length 1. Default: as in the checkpoint, or false."
 )
 flags.DEFINE_integer(
     "max_seq_length", None, "Maximum length of a text in tokens. Default: as the checkpoint says."
@@ -105,8 +91,7 @@ flags.DEFINE_string(
 flags.DEFINE_integer(
     "whitening_size",
     None,
-    "With --whitening_file: size of the whitened vectors. Default: the number of directions in "
-    "which the vectors of the texts vary.",
+    "Size of the whitened vectors. Default: the number of directions in which the vectors vary.",
 )
 fine_tuning.define_training(learning_rate=2e-5, num_train_epochs=1.0)
 fine_tuning.define_class_weights()

@@ -26,30 +26,17 @@ flags.DEFINE_string(
     "model_name", None, "The name of the model in URLs. Default: the name of the directory."
 )
 flags.DEFINE_bool(
-    "pairs",
-    False,
-    "With a classifier that save_pretrained wrote: whether it has two inputs, `text` and `pair`.",
+    "pairs", False, "Whether a classifier of save_pretrained has two inputs, `text` and `pair`."
 )
-flags.DEFINE_bool(
-    "trust",
-    False,
-    "Whether a SavedModel may have operations that read or write files or call Python.",
-)
+flags.DEFINE_bool("trust", False, "Whether a SavedModel may read or write files or call Python.")
 flags.DEFINE_string(
     "host", "127.0.0.1", "The address to listen on; 0.0.0.0 accepts requests from other machines."
 )
 flags.DEFINE_integer(
-    "port",
-    8501,
-    "The port to listen on; 0 chooses a free one, which is printed.",
-    lower_bound=0,
-    upper_bound=65535,
+    "port", 8501, "The port to listen on; 0 chooses a free one, which is printed.", 0, 65535
 )
 flags.DEFINE_integer(
-    "token_budget",
-    4096,
-    "Maximum number of tokens per batch, estimated from the bytes of the texts.",
-    lower_bound=1,
+    "token_budget", 4096, "Maximum tokens per batch, estimated from the text bytes.", lower_bound=1
 )
 flags.DEFINE_float(
     "batch_wait_ms",
@@ -66,15 +53,11 @@ flags.DEFINE_float(
 flags.DEFINE_float(
     "drain_seconds",
     1.0,
-    "Seconds from SIGTERM until the port closes; /readyz fails in that time, and requests are "
-    "still answered.",
+    "Seconds from SIGTERM until the port closes, in which /readyz fails but requests are answered.",
     lower_bound=0.0,
 )
 flags.DEFINE_float(
-    "stop_seconds",
-    60.0,
-    "Maximum number of seconds to answer the remaining requests after the port has closed.",
-    lower_bound=0.0,
+    "stop_seconds", 60.0, "Maximum seconds for answers after the port has closed.", lower_bound=0.0
 )
 # The fields of `Limits`, with their units: (default, help).
 _SIZES = {

@@ -45,9 +45,7 @@ BUSY_STATUSES = (429, 502, 503, 504)
 BUSY_CODES = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED")  # of gRPC
 
 flags.DEFINE_string(
-    "server",
-    None,
-    "The address of the server. Default: http://localhost:8501 for REST, localhost:8500 for gRPC.",
+    "server", None, "The address. Default: http://localhost:8501 for REST, localhost:8500 for gRPC."
 )
 flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "The protocol of the request.")
 flags.DEFINE_string("model", None, "The name of the model in the server.")

@@ -29,23 +29,17 @@ def define_files():
         "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
     )
     flags.DEFINE_bool(
-        "do_lower_case",
-        None,
-        "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
+        "do_lower_case", None, "Whether to lower-case the text. Default: as the tokenizer says."
     )
 
 
 def define_head():
     """Defines the flags for a new classifier on the encoder."""
     flags.DEFINE_integer(
-        "num_encoder_layers",
-        None,
-        "Use only this number of encoder blocks, from the first. Default: all blocks.",
+        "num_encoder_layers", None, "Use only the first blocks of this number. Default: all blocks."
     )
     flags.DEFINE_float(
-        "classifier_dropout",
-        None,
-        "Dropout rate before the classifier. Default: as the config file says.",
+        "classifier_dropout", None, "Dropout rate before the classifier. Default: the config's."
     )
 
 

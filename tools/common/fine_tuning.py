@@ -20,16 +20,10 @@ flags.DEFINE_string(
     "output_dir", None, "The directory to write the trained model and the results to."
 )
 flags.DEFINE_float(
-    "warmup_proportion",
-    0.1,
-    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
-    lower_bound=0.0,
-    upper_bound=1.0,
+    "warmup_proportion", 0.1, "Share of the steps in which the learning rate first rises.", 0.0, 1.0
 )
 flags.DEFINE_bool(
-    "bias_correction",
-    False,
-    "Whether Adam corrects the bias of its moments; the original does not.",
+    "bias_correction", False, "Whether Adam corrects the bias of its moments; the original doesn't."
 )
 flags.DEFINE_integer("seed", 12345, "Seed of a new head, the shuffling and the dropout.")
 flags.DEFINE_float(
@@ -42,36 +36,19 @@ flags.DEFINE_float(
     "above it, such as 0.9. Default: no decay.",
 )
 flags.DEFINE_integer(
-    "gradient_accumulation_steps",
-    1,
-    "Number of parts that each batch is split into to save memory; their gradients are "
-    "accumulated before the optimizer step.",
-    lower_bound=1,
+    "gradient_accumulation_steps", 1, "Number of parts of a batch, to save memory.", lower_bound=1
 )
 flags.DEFINE_float(
-    "label_smoothing",
-    0.0,
-    "Share of the target probability that is spread evenly over all classes.",
-    lower_bound=0.0,
-    upper_bound=0.999,
+    "label_smoothing", 0.0, "Share of the probability that is spread over all classes.", 0.0, 0.999
 )
 flags.DEFINE_float(
-    "focal_gamma",
-    0.0,
-    "Exponent gamma of the focal loss, which gives hard examples more weight. 0 turns it off.",
-    lower_bound=0.0,
+    "focal_gamma", 0.0, "Exponent of the focal loss, for hard examples; 0 turns it off.", 0.0
 )
 flags.DEFINE_integer(
-    "freeze_layers",
-    None,
-    "Freeze the embeddings and this number of encoder blocks, from the first. Default: freeze "
-    "nothing.",
+    "freeze_layers", None, "Freeze the embeddings and this many first blocks. Default: none."
 )
 flags.DEFINE_integer(
-    "reinit_layers",
-    None,
-    "Initialize this number of encoder blocks, from the last, and the pooler at random again. "
-    "Default: keep the weights of the checkpoint.",
+    "reinit_layers", None, "Initialize this many last blocks and the pooler again. Default: none."
 )
 flags.DEFINE_integer(
     "lora_rank",
@@ -81,9 +58,7 @@ flags.DEFINE_integer(
     lower_bound=1,
 )
 flags.DEFINE_float(
-    "lora_alpha",
-    None,
-    "With --lora_rank: the LoRA matrices are scaled by alpha / rank. Default: the rank.",
+    "lora_alpha", None, "The LoRA matrices are scaled by alpha / rank. Default: --lora_rank."
 )
 flags.DEFINE_list(
     "lora_target_modules",
@@ -122,10 +97,7 @@ def define_training(batch_of="examples", batch_size=32, learning_rate=5e-5, num_
         "learning_rate", learning_rate, "The peak learning rate of Adam.", lower_bound=0.0
     )
     flags.DEFINE_float(
-        "num_train_epochs",
-        num_train_epochs,
-        "Number of training epochs; may be a fraction.",
-        lower_bound=0.0,
+        "num_train_epochs", num_train_epochs, "Training epochs; may be a fraction.", lower_bound=0.0
     )
 
 
@@ -147,8 +119,7 @@ def define_epoch_flags(scores):
     flags.DEFINE_integer(
         "early_stopping_patience",
         None,
-        "With --keep_best: stop after this many epochs without a better score. Default: train all "
-        "epochs.",
+        "With --keep_best: stop after this many epochs without a better score. Default: do not.",
         lower_bound=1,
     )
 
@@ -166,9 +137,7 @@ def define_class_weights():
 def define_augmentation():
     """Defines the flags for tasks in which the words of a text may change."""
     flags.DEFINE_float(
-        "augment_insertion",
-        0.0,
-        "Augmentation: share of the words after which another word of the same text is inserted.",
+        "augment_insertion", 0.0, "Augmentation: share of the words after which one is inserted."
     )
     flags.DEFINE_float(
         "augment_swap", 0.0, "Augmentation: share of the words that are swapped with another."

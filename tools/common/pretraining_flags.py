@@ -28,21 +28,15 @@ flags.DEFINE_string(
     "output_dir", None, "The directory to write checkpoints, model, results and logs to."
 )
 flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "The TF1 or Hugging Face checkpoint to start from. Default: random weights.",
+    "init_checkpoint", None, "The TF1 or Hugging Face checkpoint to start from. Default: none."
 )
 flags.DEFINE_integer(
-    "max_seq_length",
-    128,
-    "Length of a row in tokens. With TFRecord files: the value that they were made with.",
-    lower_bound=4,
+    "max_seq_length", 128, "Row length in tokens. TFRecord files must have the same.", lower_bound=4
 )
 flags.DEFINE_integer(
     "max_predictions_per_seq",
     20,
-    "Maximum number of masked tokens per row. With TFRecord files: the value that they were made "
-    "with.",
+    "Maximum number of masked tokens per row. TFRecord files must have the same.",
     lower_bound=1,
 )
 flags.DEFINE_bool("do_train", False, "Whether to train the model.")
@@ -90,8 +84,7 @@ flags.DEFINE_enum(
 flags.DEFINE_integer(
     "gradient_accumulation_steps",
     1,
-    "Number of parts that each device splits its batch into to save memory; their gradients are "
-    "accumulated before the optimizer step.",
+    "Number of parts that each device splits its batch into to save memory.",
     lower_bound=1,
 )
 flags.DEFINE_enum(
@@ -129,9 +122,7 @@ flags.DEFINE_enum(
     "original; along a cosine to 0; or with the inverse square root of the step (noam).",
 )
 flags.DEFINE_bool(
-    "gradient_checkpointing",
-    False,
-    "Compute activations again in the backward pass, to save memory.",
+    "gradient_checkpointing", False, "Compute activations again in backward passes, to save memory."
 )
 flags.DEFINE_alias("recompute", "gradient_checkpointing")  # the flag's old name
 flags.DEFINE_string(
@@ -173,8 +164,7 @@ flags.DEFINE_bool(
 flags.DEFINE_string(
     "vocab_file",
     None,
-    "The vocabulary file. Required for raw text. With TFRecord files it is only saved with the "
-    "model, so that the model accepts text.",
+    "The vocabulary file. Required for raw text; with TFRecord files, saved with the model.",
 )
 flags.DEFINE_bool("do_lower_case", True, "Whether to convert the text to lower case.")
 
@@ -189,19 +179,9 @@ flags.DEFINE_bool(
     "whole_word_mask", False, "The original's flag: the same as --masking=whole_word."
 )
 flags.DEFINE_bool("pack_rows", False, "For raw text: put several short sequences into each row.")
+flags.DEFINE_float("masked_lm_prob", 0.15, "For raw text: share of the tokens to mask.", 0.0, 1.0)
 flags.DEFINE_float(
-    "masked_lm_prob",
-    0.15,
-    "For raw text: share of the tokens to mask.",
-    lower_bound=0.0,
-    upper_bound=1.0,
-)
-flags.DEFINE_float(
-    "short_seq_prob",
-    0.1,
-    "For raw text: probability of making a row shorter than --max_seq_length on purpose.",
-    lower_bound=0.0,
-    upper_bound=1.0,
+    "short_seq_prob", 0.1, "For raw text: probability of making a row short on purpose.", 0.0, 1.0
 )
 flags.DEFINE_enum(
     "segmenter",
@@ -211,9 +191,7 @@ flags.DEFINE_enum(
     "words (pip install jieba). Default: every ideograph is a word.",
 )
 flags.DEFINE_bool(
-    "replace_numbers",
-    False,
-    "For raw text: replace numbers by the token #NUM#, which the vocabulary must have.",
+    "replace_numbers", False, "For raw text: replace numbers by the vocabulary's token #NUM#."
 )
 TEXT_FLAGS = (
     "masking",

@@ -23,19 +23,15 @@ flags.DEFINE_list(
     "labels",
     None,
     "The labels in the order of their ids, separated by commas. Of two labels, the second is the "
-    "positive class of F1 and AUC. Default: the labels of the task or of the model, or the sorted "
-    "labels of the training file.",
+    "positive class of F1 and AUC. Default: those of the task, the model or the training file.",
 )
 flags.DEFINE_string(
     "text_column",
     "text",
-    "For --task_name=table: the column or JSON key of the text in the train, dev and test files, "
-    "each a .tsv or .csv file with a header, or a .jsonl file.",
+    "For --task_name=table (.tsv, .csv or .jsonl files): the column or JSON key of the text.",
 )
 flags.DEFINE_string(
-    "pair_column",
-    None,
-    "For --task_name=table: the column of the second text of a pair. Default: single texts.",
+    "pair_column", None, "For --task_name=table: the column of the second text. Default: none."
 )
 flags.DEFINE_string("label_column", "label", "For --task_name=table: the column of the label.")
 flags.DEFINE_string(
