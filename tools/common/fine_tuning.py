@@ -5,6 +5,7 @@ calls `check_flags` first, `compile_model` after it has loaded the checkpoint, a
 before it saves the model; `train_epochs` calls the latter two.
 """
 
+import functools
 import os
 
 import numpy as np
@@ -284,32 +285,24 @@ def class_loss(class_ids=None, num_classes=None):
 
     With --class_weights it needs the class ids of the training data and the number of classes.
     """
-    from bert_tf.training import SparseCrossentropy
+    from bert_tf.training import SparseCrossentropy, balanced_class_weights
 
     if not changes_loss():
         return "auto"
-    weights = _class_weights(class_ids, num_classes)
-    return SparseCrossentropy(FLAGS.label_smoothing, FLAGS.focal_gamma, weights)
-
-
-def _class_weights(class_ids, num_classes):
-    from bert_tf.training import balanced_class_weights
-
     weights = _value("class_weights")
-    if weights is None:
-        return None
     if weights == ["balanced"]:
-        return balanced_class_weights(class_ids, num_classes)
-    try:
-        weights = [float(weight) for weight in weights]
-    except ValueError:
-        weights = []
-    if len(weights) != num_classes:
-        raise UserError(
-            f"--class_weights must be `balanced` or {num_classes} numbers. "
-            f"Received: --class_weights={','.join(FLAGS.class_weights)}"
-        )
-    return weights
+        weights = balanced_class_weights(class_ids, num_classes)
+    elif weights is not None:
+        try:
+            weights = [float(weight) for weight in weights]
+        except ValueError:
+            weights = []
+        if len(weights) != num_classes:
+            raise UserError(
+                f"--class_weights must be `balanced` or {num_classes} numbers. "
+                f"Received: --class_weights={','.join(FLAGS.class_weights)}"
+            )
+    return SparseCrossentropy(FLAGS.label_smoothing, FLAGS.focal_gamma, weights)
 
 
 def classifier_loss(model, targets):
@@ -360,10 +353,9 @@ def fit(model, x, y, initial_step=0, callbacks=()):
     from bert_tf.training import fit_steps
 
     steps_per_epoch, num_steps = steps_of(x)
-    task_model = getattr(model, "student", model)
     fit_steps(
         model,
-        lambda step: _batches(task_model, x, y, steps_per_epoch, step, num_steps),
+        lambda step: _batches(model, x, y, steps_per_epoch, step, num_steps),
         num_steps,
         initial_step,
         steps_per_epoch=steps_per_epoch,
@@ -373,7 +365,6 @@ def fit(model, x, y, initial_step=0, callbacks=()):
 
 
 def _batches(model, x, y, steps_per_epoch, step, num_steps):
-    """Returns the batches from a step on, as token dictionaries, augmented if flags say so."""
     import tensorflow as tf
 
     from bert_tf.data.augmentation import TextAugmentation, augment
@@ -381,13 +372,13 @@ def _batches(model, x, y, steps_per_epoch, step, num_steps):
 
     texts = tuple(map(np.asarray, x if isinstance(x, tuple) else (x,)))
     labels = () if y is None else (tf.constant(np.asarray(y)),)
+    model = getattr(model, "student", model)
     first, done = divmod(step, steps_per_epoch)
-    dataset = None
+    epochs = []
     for epoch in range(first, -(-num_steps // steps_per_epoch)):
         order = np.random.default_rng([FLAGS.seed, epoch]).permutation(len(texts[0]))
-        rows = tf.data.Dataset.from_tensor_slices(order).batch(FLAGS.train_batch_size)
-        dataset = rows if dataset is None else dataset.concatenate(rows)
-    dataset = dataset.skip(done)
+        epochs.append(tf.data.Dataset.from_tensor_slices(order).batch(FLAGS.train_batch_size))
+    dataset = functools.reduce(tf.data.Dataset.concatenate, epochs).skip(done)
 
     def gathered(columns, rows):
         return tuple(tf.gather(column, rows) for column in columns)
@@ -419,28 +410,26 @@ def epoch_callbacks():
 
     from bert_tf.training import GradualUnfreezing
 
+    def require_score(epoch, logs):
+        if FLAGS.keep_best not in logs:
+            raise UserError(
+                f"--keep_best must be one of {sorted(logs)}. Received: "
+                f"--keep_best={FLAGS.keep_best}"
+            )
+
     found = []
     if FLAGS.unfreeze_every is not None:
         found.append(GradualUnfreezing(epochs_per_block=FLAGS.unfreeze_every))
     if FLAGS.keep_best:
-        found.append(keras.callbacks.LambdaCallback(on_epoch_end=_require_score))
-        found.append(
-            keras.callbacks.EarlyStopping(
-                monitor=FLAGS.keep_best,
-                mode="min" if FLAGS.keep_best.endswith(("loss", "mae")) else "max",
-                patience=FLAGS.early_stopping_patience or int(FLAGS.num_train_epochs),
-                restore_best_weights=True,
-                verbose=1,
-            )
+        best = keras.callbacks.EarlyStopping(
+            monitor=FLAGS.keep_best,
+            mode="min" if FLAGS.keep_best.endswith(("loss", "mae")) else "max",
+            patience=FLAGS.early_stopping_patience or int(FLAGS.num_train_epochs),
+            restore_best_weights=True,
+            verbose=1,
         )
+        found += [keras.callbacks.LambdaCallback(on_epoch_end=require_score), best]
     return found
-
-
-def _require_score(epoch, logs):
-    if FLAGS.keep_best not in logs:
-        raise UserError(
-            f"--keep_best must be one of {sorted(logs)}. Received: --keep_best={FLAGS.keep_best}"
-        )
 
 
 def _value(name):
