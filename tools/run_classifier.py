@@ -28,6 +28,7 @@ import os
 
 from absl import flags
 from common import checkpoint_flags, fine_tuning, original_flags, result_files
+from common.checks import options_of
 from common.task_flags import (
     given_labels,
     inputs_and_targets,
@@ -78,14 +79,12 @@ _ORIGINAL_LABELS = {"cola": ("0", "1"), "mrpc": ("0", "1"), "mnli": _NLI, "xnli"
 
 
 def load_model(task, labels):
-    """Loads the model to start from and checks it against the task."""
     from bert_tf.tasks.text_classification.model import BertTextClassifier
 
     options = {"labels": list(labels)} if labels else {}
     if FLAGS.do_train:
         options |= {"problem_type": task.problem_type, **checkpoint_flags.head_options()}
-        if FLAGS.pooling is not None:
-            options["pooling"] = FLAGS.pooling
+        options |= options_of(pooling="pooling")
         if task.problem_type == REGRESSION:
             options["num_classes"] = 1
     options["max_length"] = FLAGS.max_seq_length
@@ -115,9 +114,7 @@ def training_examples(task, labels):
                 f"--negative_label={FLAGS.negative_label}"
             )
         positives = [
-            (example.text_a, example.text_b)
-            for example in examples
-            if example.label != FLAGS.negative_label
+            (one.text_a, one.text_b) for one in examples if one.label != FLAGS.negative_label
         ]
         drawn = negative_pairs(positives, FLAGS.negatives_per_pair, FLAGS.seed)
         examples += [TextExample(a, b, FLAGS.negative_label) for a, b in drawn]
@@ -182,6 +179,8 @@ def predict(model, examples):
 
 
 def main():
+    from bert_tf.training.evaluation.scores import require_scikit_learn
+
     task = task_from_flags()
     has_dev = task.dev is not None and os.path.exists(task.path(FLAGS.data_dir, "dev"))
     wants_dev = FLAGS.do_eval or (FLAGS.do_train and has_dev)
@@ -190,17 +189,13 @@ def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
     fine_tuning.require_classes(task)
     labels = given_labels()
-    train_examples = dev_examples = test_examples = None
     if FLAGS.do_train:
         train_examples = training_examples(task, labels)
         labels = labels or task.label_list(train_examples)
     if wants_dev:
-        from bert_tf.training.evaluation.scores import require_scikit_learn
-
         require_scikit_learn()
     model = load_model(task, labels)
-    if wants_dev:
-        dev_examples = read_examples(task, "dev", model.labels)
+    dev_examples = read_examples(task, "dev", model.labels) if wants_dev else None
     if FLAGS.do_predict:
         test_examples = task.read(FLAGS.data_dir, FLAGS.predict_split, model.labels)
 

@@ -25,6 +25,7 @@ import os
 import numpy as np
 from absl import flags
 from common import fine_tuning, result_files
+from common.checks import options_of
 from common.text_files import read_single_texts
 
 from bert_tf import tool
@@ -129,31 +130,22 @@ def read_train_data():
 
 
 def load_encoder():
-    """Loads the encoder to start from or, without --do_train, the trained one."""
     from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
     path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
-    options = {
-        "pooling": FLAGS.pooling,
-        "normalize": FLAGS.normalize,
-        "max_length": FLAGS.max_seq_length,
-    }
-    options = {name: value for name, value in options.items() if value is not None}
+    options = options_of(pooling="pooling", normalize="normalize", max_length="max_seq_length")
     return BertSentenceEncoder.from_pretrained(path, **options)
 
 
 def train(encoder, texts, labels, loss, dev_data):
     import keras
 
-    callbacks = []
-    if dev_data:
+    def report(epoch, logs):
+        results = correlations(encoder, *dev_data)
+        print(f"\nepoch {epoch + 1}:", *result_files.score_lines(results), sep="  ")
+        logs.update({f"val_{name}": value for name, value in results.items()})
 
-        def report(epoch, logs):
-            results = correlations(encoder, *dev_data)
-            print(f"\nepoch {epoch + 1}:", *result_files.score_lines(results), sep="  ")
-            logs.update({f"val_{name}": value for name, value in results.items()})
-
-        callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=report)]
+    callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=report)] if dev_data else []
     fine_tuning.train_epochs(encoder, texts, labels, callbacks=callbacks, objective=loss)
 
 
@@ -169,14 +161,6 @@ def correlations(encoder, texts, scores):
     cosines = np.sum(vectors[:count] * vectors[count:], axis=1)
     results = all_scores(np.array(scores), cosines, REGRESSION)
     return {name: results[name] for name in ("pearson", "spearman") if name in results}
-
-
-def encode(encoder, texts):
-    vectors = encoder.encode(texts, verbose=1)
-    path = os.path.join(FLAGS.output_dir, "vectors.npy")
-    with atomic_path(path) as new:
-        save_array(new, vectors)
-    print(f"{len(vectors)} vectors of size {vectors.shape[1]} in {path}")
 
 
 def main():
@@ -197,12 +181,12 @@ def main():
             f"--objective=classification. Received: --objective={FLAGS.objective}"
         )
     tool.require_writable(FLAGS.output_dir, "output_dir")
-    if FLAGS.dev_file:
-        from bert_tf.training.evaluation.scores import require_scikit_learn
-
-        require_scikit_learn()  # before any work
     import keras
 
+    from bert_tf.training.evaluation.scores import require_scikit_learn
+
+    if FLAGS.dev_file:
+        require_scikit_learn()  # before any work
     keras.utils.set_random_seed(FLAGS.seed)
 
     train_data = read_train_data() if FLAGS.do_train else None
@@ -218,7 +202,11 @@ def main():
     if FLAGS.do_eval:
         result_files.report(result_files.score_lines(correlations(encoder, *dev_data)))
     if FLAGS.do_encode:
-        encode(encoder, encode_texts)
+        vectors = encoder.encode(encode_texts, verbose=1)
+        path = os.path.join(FLAGS.output_dir, "vectors.npy")
+        with atomic_path(path) as new:
+            save_array(new, vectors)
+        print(f"{len(vectors)} vectors of size {vectors.shape[1]} in {path}")
 
 
 if __name__ == "__main__":

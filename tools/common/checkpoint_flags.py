@@ -4,6 +4,8 @@ import os
 
 from absl import flags
 
+from common.checks import options_of
+
 FLAGS = flags.FLAGS
 
 
@@ -45,10 +47,7 @@ def define_head():
 
 def head_options():
     """Returns the arguments of the model for the flags of `define_head`."""
-    options = {"num_encoder_layers": FLAGS.num_encoder_layers}
-    if FLAGS.classifier_dropout is not None:
-        options["dropout"] = FLAGS.classifier_dropout
-    return options
+    return options_of(num_encoder_layers="num_encoder_layers", dropout="classifier_dropout")
 
 
 def load_model(model_class, **options):
@@ -60,37 +59,30 @@ def load_model(model_class, **options):
     """
     import keras
 
+    def load(path):
+        return model_class.from_pretrained(
+            path, config_file=FLAGS.bert_config_file, tokenizer=load_tokenizer(path), **options
+        )
+
     keras.utils.set_random_seed(FLAGS.seed)
     trained = os.path.join(FLAGS.output_dir, "model")
     path = FLAGS.init_checkpoint or trained
-    model = _open(model_class, path, options)
+    model = load(path)
     if FLAGS.do_train:
         return model
     if model.untrained_heads and path != trained and os.path.isdir(trained):
         print(f"{path} has no {' and '.join(model.untrained_heads)}; {trained} is used instead.")
-        model = _open(model_class, trained, options)
+        model = load(trained)
     model.require_trained_heads("evaluated")
     return model
-
-
-def _open(model_class, path, options):
-    return model_class.from_pretrained(
-        path, config_file=FLAGS.bert_config_file, tokenizer=load_tokenizer(path), **options
-    )
 
 
 def load_tokenizer(path):
     """Returns the checkpoint's tokenizer with the changes from the flags; None without changes."""
     from bert_tf.text.tokenizer import BertTokenizer
 
-    options = {}
-    if FLAGS.vocab_file:
-        options["vocabulary"] = FLAGS.vocab_file
-    if FLAGS.do_lower_case is not None:
-        options["lowercase"] = FLAGS.do_lower_case
-    if not options:
-        return None
-    return BertTokenizer.from_pretrained(directory_of(path), **options)
+    options = options_of(vocabulary="vocab_file", lowercase="do_lower_case")
+    return BertTokenizer.from_pretrained(directory_of(path), **options) if options else None
 
 
 def new_tokenizer(**options):
@@ -99,15 +91,13 @@ def new_tokenizer(**options):
     from bert_tf.text.tokenizer import BertTokenizer
 
     tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=FLAGS.do_lower_case, **options)
-    given = FLAGS["do_lower_case"].present
-    tokenizer_files.check_case(
-        tokenizer.vocabulary, FLAGS.do_lower_case if given else None, bool(given)
-    )
+    given = bool(FLAGS["do_lower_case"].present)
+    lowercase = FLAGS.do_lower_case if given else None
+    tokenizer_files.check_case(tokenizer.vocabulary, lowercase, given)
     return tokenizer
 
 
 def directory_of(path):
-    """Returns the directory that holds the files of a checkpoint."""
     from bert_tf.checkpoints.opening import resolve
 
     path = resolve(path)

@@ -20,6 +20,12 @@ def positive_integers(name: str) -> list[int]:
     return [int(value) for value in values]
 
 
+def options_of(**names: str) -> dict:
+    """Returns the values of the flags that are set; `names` has the flag of each option."""
+    values = {option: FLAGS[name].value for option, name in names.items()}
+    return {option: value for option, value in values.items() if value not in (None, "")}
+
+
 def require_one(*names: str) -> None:
     """Requires that exactly one of these flags is set."""
     given = {f"--{name}": FLAGS[name].value for name in names}

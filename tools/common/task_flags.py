@@ -6,6 +6,7 @@ from absl import flags
 from bert_tf.config import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
 from bert_tf.tasks.text_classification.official_tasks import TASKS, table_task, xnli_task
+from common.checks import options_of
 
 FLAGS = flags.FLAGS
 TABLE = "table"
@@ -70,7 +71,6 @@ def task_from_flags():
 
 
 def given_labels():
-    """Returns --labels, or None."""
     return tuple(FLAGS.labels) if FLAGS.labels else None
 
 
@@ -103,7 +103,7 @@ def load_classifier(task, directory, purpose):
     """Loads a trained model for the task; `purpose` is the word for it in errors."""
     from bert_tf.tasks.text_classification.model import BertTextClassifier
 
-    options = {} if FLAGS.max_seq_length is None else {"max_length": FLAGS.max_seq_length}
+    options = options_of(max_length="max_seq_length")
     model = BertTextClassifier.from_pretrained(directory, **options)
     model.require_trained_heads(purpose)
     require_model_of(task, model, given_labels())
