@@ -113,9 +113,8 @@ def training_examples(task, labels):
                 f"{'single texts' if examples[0].text_b is None else 'pairs'}, "
                 f"--negative_label={FLAGS.negative_label}"
             )
-        positives = [
-            (one.text_a, one.text_b) for one in examples if one.label != FLAGS.negative_label
-        ]
+        rows = [example for example in examples if example.label != FLAGS.negative_label]
+        positives = [(row.text_a, row.text_b) for row in rows]
         drawn = negative_pairs(positives, FLAGS.negatives_per_pair, FLAGS.seed)
         examples += [TextExample(a, b, FLAGS.negative_label) for a, b in drawn]
     return examples
@@ -179,8 +178,6 @@ def predict(model, examples):
 
 
 def main():
-    from bert_tf.training.evaluation.scores import require_scikit_learn
-
     task = task_from_flags()
     has_dev = task.dev is not None and os.path.exists(task.path(FLAGS.data_dir, "dev"))
     wants_dev = FLAGS.do_eval or (FLAGS.do_train and has_dev)
@@ -193,6 +190,8 @@ def main():
         train_examples = training_examples(task, labels)
         labels = labels or task.label_list(train_examples)
     if wants_dev:
+        from bert_tf.training.evaluation.scores import require_scikit_learn
+
         require_scikit_learn()
     model = load_model(task, labels)
     dev_examples = read_examples(task, "dev", model.labels) if wants_dev else None
