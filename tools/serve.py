@@ -59,52 +59,28 @@ flags.DEFINE_float(
 flags.DEFINE_float(
     "stop_seconds", 60.0, "Maximum seconds for answers after the port has closed.", lower_bound=0.0
 )
-# The fields of `Limits`, with their units: (default, help).
-_SIZES = {
-    "max_body_bytes": (8 << 20, "Maximum size of a request, in bytes."),
-    "max_buffered_bytes": (
-        256 << 20,
-        "Maximum size of all requests and answers in memory at a time, in bytes.",
-    ),
-    "max_answer_bytes": (64 << 20, "Maximum size of an answer, in bytes of its values."),
-    "max_text_length": (100_000, "Maximum length of a string, in characters."),
-    "max_tokens": (
-        131_072,
-        "Maximum number of tokens in the texts of one row, estimated from their bytes.",
-    ),
-    "max_rows": (1024, "Maximum number of rows per request."),
-    "max_waiting": (
-        1024,
-        "Maximum number of requests in the queue; further ones get the status 429.",
-    ),
+# The fields of `Limits`, with their units: (default, what is limited).
+_LIMITS = {
+    "max_body_bytes": (8 << 20, "size of a request, in bytes."),
+    "max_buffered_bytes": (256 << 20, "size of all current requests and answers, in bytes."),
+    "max_answer_bytes": (64 << 20, "size of an answer, in bytes of its values."),
+    "max_text_length": (100_000, "length of a string, in characters."),
+    "max_tokens": (131_072, "number of tokens in the texts of one row, estimated from the bytes."),
+    "max_rows": (1024, "number of rows per request."),
+    "max_waiting": (1024, "number of requests in the queue; further ones get the status 429."),
+    "read_timeout_seconds": (30.0, "number of seconds for the body of a request to arrive."),
+    "write_timeout_seconds": (30.0, "number of seconds in which a client reads no answer."),
+    "idle_timeout_seconds": (75.0, "number of seconds until the headers of the next request."),
+    "request_timeout_seconds": (60.0, "number of seconds that a request waits for its answer."),
 }
-_TIMEOUTS = {
-    "read_timeout_seconds": (
-        30.0,
-        "Maximum number of seconds for the body of a request to arrive.",
-    ),
-    "write_timeout_seconds": (
-        30.0,
-        "Maximum number of seconds in which a client reads nothing of its answer.",
-    ),
-    "idle_timeout_seconds": (
-        75.0,
-        "Maximum number of seconds for the headers of a request to arrive, and until the next "
-        "request.",
-    ),
-    "request_timeout_seconds": (
-        60.0,
-        "Maximum number of seconds that a request waits for its answer.",
-    ),
-}
-for _name, (_default, _help) in _SIZES.items():
-    flags.DEFINE_integer(_name, _default, _help, lower_bound=1)
-for _name, (_default, _help) in _TIMEOUTS.items():
-    flags.DEFINE_float(_name, _default, _help, lower_bound=0.01)
+for _name, (_default, _limited) in _LIMITS.items():
+    if isinstance(_default, int):
+        flags.DEFINE_integer(_name, _default, f"Maximum {_limited}", lower_bound=1)
+    else:
+        flags.DEFINE_float(_name, _default, f"Maximum {_limited}", lower_bound=0.01)
 
 
 def model_name() -> str:
-    """Returns the model's name in URLs."""
     name = FLAGS.model_name or os.path.basename(os.path.abspath(FLAGS.model))
     if not re.fullmatch(r"[^/:\s]+", name):
         raise UserError(
@@ -125,8 +101,7 @@ def main():
     from bert_tf.serving.server.limits import Limits
 
     limits = {
-        name.removesuffix("_bytes").removesuffix("_seconds"): FLAGS[name].value
-        for name in (*_SIZES, *_TIMEOUTS)
+        name.removesuffix("_bytes").removesuffix("_seconds"): FLAGS[name].value for name in _LIMITS
     }
     logging.basicConfig(format="%(message)s")
     tf.config.threading.set_intra_op_parallelism_threads(FLAGS.threads)

@@ -133,7 +133,7 @@ class _Server:
         @self._web.middleware
         async def counted(request, handler):
             started = time.monotonic()
-            with self._memory.share() as request["share"]:
+            with self._memory.share() as request["hold"]:
                 with self._requests, self._metrics.requests_in_progress.track_inprogress():
                     response = await self._answer(request, handler)
                 method = request.get("method", "other")
@@ -192,7 +192,7 @@ class _Server:
     async def _rest(self, request):
         target = rest_api.parse_path(request.method, request.rel_url.raw_path)
         request["method"] = target.action
-        answer = await self._api.answer(target, request, request["share"])
+        answer = await self._api.answer(target, request, request["hold"])
         if isinstance(answer, str):
             return self._web.json_response(text=answer)
         request["parts"] = answer

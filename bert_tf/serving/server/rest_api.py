@@ -22,17 +22,14 @@ from bert_tf.serving.server import model_versions
 from bert_tf.serving.server.described_inputs import check_described_inputs
 from bert_tf.serving.server.errors import RequestError, invalid
 from bert_tf.serving.server.json_tensors import answer_parts, arrays_of, parse_predict
-from bert_tf.serving.server.limits import Limits, MemoryShare, read_body
+from bert_tf.serving.server.limits import Hold, Limits, read_body
 from bert_tf.serving.server.model_versions import LoadedVersion, ModelVersions
 from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, bytes_of
 
 PREFIX = "/v1/"
-_MODEL = r"/v1/models/([^/:]+)(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"
-_POST = re.compile(_MODEL + r":(classify|regress|predict)", re.IGNORECASE | re.ASCII)
-_GET = re.compile(
-    r"/v1/models(?:/([^/:]+))?(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?(?:/(metadata))?",
-    re.IGNORECASE | re.ASCII,
-)
+_VERSION = r"(?:/versions/(\d+)|/labels/([^/:]+))?"
+_POST = rf"(?ai)/v1/models/([^/:]+){_VERSION}:(classify|regress|predict)"
+_GET = rf"(?ai)/v1/models(?:/([^/:]+))?{_VERSION}(?:/(metadata))?"
 _LARGEST_VERSION = 2**63 - 1
 # Larger bodies and answers are converted in a thread, so that other requests are not blocked.
 _LARGE_BODY = 1 << 16  # bytes
@@ -54,7 +51,7 @@ def parse_path(method: str, path: str) -> Target:
         RequestError: If the path is not valid.
     """
     pattern = {"POST": _POST, "GET": _GET, "HEAD": _GET}.get(method)
-    match = pattern.fullmatch(path) if pattern else None
+    match = re.fullmatch(pattern, path) if pattern else None
     if match is None:
         raise invalid(f"Malformed request: {method} {path}")
     name, version, label, action = match.groups()
@@ -78,10 +75,8 @@ class RestApi:
         # memory, which is not counted.
         self._decoder = concurrent.futures.ThreadPoolExecutor(1, "decode")
 
-    async def answer(
-        self, target: Target, request, share: MemoryShare
-    ) -> str | AsyncIterator[bytes]:
-        """Answers an aiohttp request, which is counted in `share`, as JSON; a large one in parts.
+    async def answer(self, target: Target, request, hold: Hold) -> str | AsyncIterator[bytes]:
+        """Answers an aiohttp request, whose bytes are held, as JSON; a large answer in parts.
 
         Raises:
             RequestError: If the request cannot be answered.
@@ -92,7 +87,7 @@ class RestApi:
             return await self._metadata(target)
         # The body is read before a request is refused; otherwise a client that is still sending it
         # would not receive the error in time.
-        body = await read_body(request, share, self._limits)
+        body = await read_body(request, hold, self._limits)
         if target.action != "predict":
             message = f"The method must be predict. Received: {target.action}"
             raise RequestError(HTTPStatus.NOT_IMPLEMENTED, message)
@@ -106,7 +101,7 @@ class RestApi:
                 format, signature, arrays = self._read(body, version)
             del body
             held = bytes_of(arrays)
-            share.hold(held)
+            hold(held)
             rows = signature.checked_rows(arrays)
             if rows > self._limits.max_rows:
                 most = self._limits.max_rows
@@ -114,17 +109,17 @@ class RestApi:
             check_described_inputs(version.model.description, signature, arrays)
             expected = signature.least_answer_bytes(arrays)
             self._check_answer(expected)
-            share.hold(held + expected)
+            hold(held + expected)
             outputs = await version.batcher.run(signature, arrays, rows)
             del arrays
             held = bytes_of(outputs)
             self._check_answer(held)
-            share.hold(held)
+            hold(held)
             parts = answer_parts(format, outputs)
             if sum(array.size for array in outputs.values()) > _LARGE_ANSWER:
                 return self._in_threads(parts)
             text = "".join(parts)
-            share.hold(len(text))
+            hold(len(text))
             return text
 
     def _read(self, body, version: LoadedVersion):
