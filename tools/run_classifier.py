@@ -84,7 +84,7 @@ def load_model(task, labels):
     options = {"labels": list(labels)} if labels else {}
     if FLAGS.do_train:
         options |= {"problem_type": task.problem_type, **checkpoint_flags.head_options()}
-        options |= options_of(pooling="pooling")
+        options |= options_of("pooling")
         if task.problem_type == REGRESSION:
             options["num_classes"] = 1
     options["max_length"] = FLAGS.max_seq_length

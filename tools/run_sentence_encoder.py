@@ -133,7 +133,7 @@ def load_encoder():
     from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
     path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
-    options = options_of(pooling="pooling", normalize="normalize", max_length="max_seq_length")
+    options = options_of("pooling", "normalize", max_length="max_seq_length")
     return BertSentenceEncoder.from_pretrained(path, **options)
 
 

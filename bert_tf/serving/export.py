@@ -33,18 +33,17 @@ def export(
         examples: `examples` string `[B]`, serialised `tf.train.Example`s; the outputs are those of
             serving_default.
 
-    The folder `assets` holds the vocabulary, the configurations of the tokenizer and the network,
-    and the labels. The folder `assets.extra` holds TF Serving's warm-up requests and
-    `bert_tf.json`, which describes the inputs and outputs.
+    `assets` holds the vocabulary, the labels and the configurations of tokenizer and network,
+    `assets.extra` TF Serving's warm-up requests and `bert_tf.json`, which describes the model.
 
     Args:
         model: A task model with a tokenizer, other than a pre-training model.
         directory: The model's directory.
         version: The name of the subdirectory. An existing one is replaced atomically. None is one
             more than the newest version, because servers load a version only once.
-        portable: True writes only stock TensorFlow and tensorflow-text operations, which any
-            program with these libraries can load. False keeps the fused operations, which do not
-            compute padding; the loading program must `import bert_tf` or load its shared object.
+        portable: True writes only operations of TensorFlow and tensorflow-text. False keeps the
+            fused operations, which do not compute padding; the loading program must `import
+            bert_tf` or load its shared object.
         pairs: For a classifier, whether its inputs are two texts, `text` and `pair`.
 
     Returns:
@@ -101,12 +100,7 @@ def export(
 
 
 def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
-    """Builds the module that `export` writes; `pairs` as in `export`.
-
-    Raises:
-        UserError: If the model's class cannot be exported, it has no tokenizer, or `pairs` is not
-            supported.
-    """
+    """Builds the module that `export` writes; arguments and errors are as in `export`."""
     spec = tasks.spec_of(type(model))
     module = None if spec is None else spec.serving_class()
     if module is None:

@@ -47,7 +47,7 @@ def define_head():
 
 def head_options():
     """Returns the arguments of the model for the flags of `define_head`."""
-    return options_of(num_encoder_layers="num_encoder_layers", dropout="classifier_dropout")
+    return options_of("num_encoder_layers", dropout="classifier_dropout")
 
 
 def load_model(model_class, **options):

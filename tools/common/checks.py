@@ -20,9 +20,10 @@ def positive_integers(name: str) -> list[int]:
     return [int(value) for value in values]
 
 
-def options_of(**names: str) -> dict:
-    """Returns the values of the flags that are set; `names` has the flag of each option."""
-    values = {option: FLAGS[name].value for option, name in names.items()}
+def options_of(*names: str, **renamed: str) -> dict:
+    """Returns the values of flags that are set; `renamed` are options with other names as flags."""
+    flag_of = {name: name for name in names} | renamed
+    values = {option: FLAGS[flag].value for option, flag in flag_of.items()}
     return {option: value for option, value in values.items() if value not in (None, "")}
 
 

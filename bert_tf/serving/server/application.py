@@ -231,8 +231,7 @@ class _Server:
 def _listen(host, port, write_timeout):
     """Binds a socket before any other work; it begins to listen when the model is loaded.
 
-    The operating system closes a connection whose client receives nothing for `write_timeout`
-    seconds; connections inherit this setting from the socket.
+    Its connections are closed if their client receives nothing for `write_timeout` seconds.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

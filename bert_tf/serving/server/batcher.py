@@ -74,9 +74,8 @@ class Batcher:
         """Computes the outputs for one request, the arrays of all inputs with `rows` rows.
 
         Raises:
-            RequestError: If the queue is full, a row has too many tokens, the request is too large
-                for one batch although its rows depend on each other, the deadline passes or the
-                computation fails.
+            RequestError: If the queue is full, the request is too large, the deadline passes or
+                the computation fails.
         """
         if len(self._queue) >= self.limits.max_waiting:
             message = f"{len(self._queue)} requests are already waiting. Try again later."

@@ -33,10 +33,9 @@ _GRAPH = None  # the scope of nodes outside of functions; no function has this n
 
 
 def graph_problems(meta_graph, path: str | os.PathLike) -> list[str]:
-    """Returns the reasons why a `MetaGraphDef` should only be loaded if its author is trusted.
+    """Returns why a `MetaGraphDef` of a directory should only be loaded if its author is trusted.
 
-    `path` is the SavedModel's directory. There is one line per asset or operation that is not
-    allowed, with its node, or a single line if the graph cannot be checked.
+    There is one line per asset or node that is not allowed, or one if it cannot be checked.
     """
     try:
         return _problems(meta_graph, path)
@@ -168,15 +167,9 @@ class _Graph:
         return seen
 
     def comes_from(self, allowed: frozenset, scope: str | None, node, index: int) -> bool:
-        """Returns whether an input of a node can only come from the allowed sources.
+        """Returns whether input `index` of a node can only come from the allowed sources.
 
-        Every place is visited once, even if several paths lead to it.
-
-        Args:
-            allowed: Names of nodes outside of functions, and numbers of the object graph's nodes.
-            scope: The node's function, or `_GRAPH`.
-            node: A `NodeDef`.
-            index: The index of the input.
+        These are names of nodes outside of functions, and numbers of the object graph's nodes.
         """
         known = self._from_allowed.setdefault(allowed, {})
         place = scope, _input_of(node, index)
@@ -244,7 +237,7 @@ def _input_of(node, index: int) -> str | None:
 
 
 def _functions_of(node) -> set[str]:
-    """Returns the functions that a node's attributes name, including nested attributes."""
+    """Returns the functions that a node's attributes name, also in nested attributes."""
     found = set()
     todo = list(node.attr.values())
     while todo:
@@ -257,12 +250,10 @@ def _functions_of(node) -> set[str]:
 
 
 def _nodes_of(tensors) -> list[str]:
-    """Returns the nodes of a map of `TensorInfo`s."""
     return [_node_of(name) for tensor in tensors.values() for name in _tensor_names(tensor)]
 
 
 def _tensor_names(tensor):
-    """Returns the names in a `TensorInfo`."""
     kind = tensor.WhichOneof("encoding")
     if kind == "coo_sparse":
         return [value for _, value in tensor.coo_sparse.ListFields()]

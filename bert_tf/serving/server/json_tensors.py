@@ -44,11 +44,7 @@ class PredictRequest(NamedTuple):
 
 
 def parse_predict(body: bytes) -> PredictRequest:
-    """Parses the body of a request.
-
-    Raises:
-        RequestError: If it is not a JSON object in row or column format.
-    """
+    """Parses the body of a request; a `RequestError` says what is wrong with it."""
     if not body:
         raise invalid("JSON Parse error: The document is empty")
     try:
@@ -314,7 +310,6 @@ def _type(value):
 
 
 def _shown(value):
-    """Returns the beginning of a value as JSON."""
     text = ""
     for part in json.JSONEncoder().iterencode(value):
         text += part[: _SHOWN + 1]

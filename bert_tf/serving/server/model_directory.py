@@ -55,13 +55,9 @@ def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = Fal
 
 
 def export_apart(path: str | os.PathLike, folder: str | os.PathLike, pairs: bool = False) -> str:
-    """Exports a model directory, with the padding-free operations if they are built.
+    """Exports a model directory to `folder` and returns the path, or raises a `UserError`.
 
-    A separate process writes version 1 to `folder`, so that the server's memory does not grow. The
-    SavedModel's path is returned.
-
-    Raises:
-        UserError: If it cannot be exported.
+    A separate process writes it, so that the server's memory does not grow.
     """
     program = [sys.executable, "-m", "bert_tf.serving.server.export_for_server"]
     process = subprocess.run(

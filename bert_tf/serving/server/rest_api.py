@@ -45,11 +45,7 @@ class Target(NamedTuple):
 
 
 def parse_path(method: str, path: str) -> Target:
-    """Parses the path of a request, percent-encoded and without the query.
-
-    Raises:
-        RequestError: If the path is not valid.
-    """
+    """Parses the path of a request, percent-encoded and without the query."""
     pattern = {"POST": _POST, "GET": _GET, "HEAD": _GET}.get(method)
     match = re.fullmatch(pattern, path) if pattern else None
     if match is None:
@@ -76,11 +72,7 @@ class RestApi:
         self._decoder = concurrent.futures.ThreadPoolExecutor(1, "decode")
 
     async def answer(self, target: Target, request, hold: Hold) -> str | AsyncIterator[bytes]:
-        """Answers an aiohttp request, whose bytes are held, as JSON; a large answer in parts.
-
-        Raises:
-            RequestError: If the request cannot be answered.
-        """
+        """Answers an aiohttp request, whose bytes are held, as JSON; a large answer in parts."""
         if target.action == "status":
             return self._status(target)
         if target.action == "metadata":

@@ -26,21 +26,16 @@ _WARM_UP_TEXT = "The first call is the slowest."
 
 
 class ServedModel:
-    """A loaded SavedModel, written by any program.
-
-    Its memory is released with the last reference. `trusted` says whether it may do more than
-    compute; see `graph_check`.
+    """A loaded SavedModel, written by any program; its memory is released with the last reference.
 
     Attributes:
         signatures: The signatures by name.
         signature_def: The signatures in the form of TensorFlow Serving's metadata.
-        padding_free: Whether padding is not computed, so that the cost of a batch depends only on
-            its tokens.
+        padding_free: Whether the cost of a batch depends only on its tokens.
         description: The description that `bert_tf.serving.export` wrote; empty without one.
 
     Raises:
-        UserError: If the SavedModel cannot be loaded, or it is not trusted and would do more than
-            compute, such as reading or writing files.
+        UserError: If it cannot be loaded, or it is not trusted and would do more than compute.
     """
 
     def __init__(self, path: str | os.PathLike, trusted: bool = False):
@@ -86,10 +81,7 @@ class ServedModel:
             raise UserError(f"{path} must be a valid SavedModel. Received: {error}") from error
 
     def run(self, signature: Signature, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Computes the outputs of one batch. It may be called from several threads.
-
-        Strings are object arrays of `bytes`.
-        """
+        """Computes the outputs of one batch, in any thread; strings are arrays of `bytes`."""
         specs = signature.inputs.items()
         inputs = {name: tf.constant(arrays[name], spec.dtype) for name, spec in specs}
         outputs = self._loaded.signatures[signature.name](**inputs)
@@ -109,9 +101,8 @@ class ServedModel:
 def _load_without_gradients(saved_model, path):
     """Loads a SavedModel from a copy without its custom gradients.
 
-    TensorFlow registers custom gradients permanently, and with them every function and constant of
-    the model, so the model could never be unloaded. The copy also guarantees that the graph that
-    was checked is the one that is loaded, even if the file has changed.
+    TensorFlow never releases custom gradients, nor the functions and constants of their model. The
+    copy also guarantees that the checked graph is loaded, even if the file has changed.
     """
     for meta_graph in saved_model.meta_graphs:
         library = meta_graph.graph_def.library
@@ -129,7 +120,6 @@ def _load_without_gradients(saved_model, path):
 
 
 def _read(path):
-    """Returns the SavedModel's protobuf and its graph for serving."""
     saved_model = saved_model_pb2.SavedModel()
     try:
         with open(os.path.join(path, SAVED_MODEL_FILE), "rb") as file:
