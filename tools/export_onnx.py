@@ -31,10 +31,7 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("output_file", None, "The ONNX file to write.")
 flags.DEFINE_float(
-    "tolerance",
-    1e-5,
-    "Maximum difference of the outputs from TensorFlow's, relative to max(1, largest value).",
-    lower_bound=0.0,
+    "tolerance", 1e-5, "Maximum relative difference from TensorFlow's outputs.", lower_bound=0.0
 )
 
 

@@ -10,9 +10,8 @@ load it.
     python tools/export_saved_model.py --model_dir=out/model --export_dir=serving/reviews \
         --quantize=int8 --noportable
 
-This writes a model of a quarter of the size that computes in 8-bit integers. It is fast with the
-fused operations of bert_tf (--noportable). With stock operations (--portable) it is as small, but
-slower than float32.
+This writes a model of a quarter of the size that computes in 8-bit integers: fast with the fused
+operations of bert_tf (--noportable), but slower than float32 with stock operations (--portable).
 """
 
 from absl import flags

@@ -13,15 +13,11 @@ columns), also for several labels per example and for numbers.
 The tool writes to --output_dir:
 
     model/              the trained model: a Hugging Face directory with tokenizer and labels
-    checkpoints/        the training state: the same command resumes a killed run from the newest
-                        checkpoint and does not train a finished run again; with --keep_best a
-                        killed run starts from the beginning
+    checkpoints/        from which the same command resumes a killed run, but not with --keep_best
     eval_results.txt    the scores of the dev file
-    test_results.tsv    one line per example: the probabilities of the classes, separated by tabs,
-                        or the number
+    test_results.tsv    one line per example, for tools/evaluate.py: the probabilities of the
+                        classes, separated by tabs, or the number
     lora.safetensors    the LoRA weights, with --lora_rank
-
-tools/evaluate.py reads the predictions.
 """
 
 import os

@@ -9,11 +9,11 @@ word boundaries into windows, and the tags of the windows are joined again.
 The tool writes to --output_dir:
 
     model/                  the trained model: a Hugging Face directory with tokenizer and labels
-    eval_results.txt        the scores of the dev file: accuracy of words, and precision, recall
-                            and F1 of whole spans by seqeval
+    eval_results.txt        the scores of the dev file: accuracy of words, and seqeval's precision,
+                            recall and F1 of spans
     test_results.txt        the same scores of the test file, if it has tags
-    test_predictions.txt    columns for conlleval.pl and tools/evaluate.py --kind=tags: word, gold
-                            tag (if the test file has tags), predicted tag
+    test_predictions.txt    words, gold tags (if any) and predicted tags in columns, for
+                            conlleval.pl and tools/evaluate.py --kind=tags
     lora.safetensors        the LoRA weights, with --lora_rank
 """
 
@@ -70,10 +70,7 @@ flags.DEFINE_bool("use_crf", False, "Whether a linear-chain CRF chooses the tags
 checkpoint_flags.define_head()
 fine_tuning.define_training(batch_of="windows")
 flags.DEFINE_float(
-    "crf_learning_rate",
-    None,
-    "With --use_crf: the peak learning rate of its transitions. Default: 100 * --learning_rate.",
-    lower_bound=0.0,
+    "crf_learning_rate", None, "The CRF's rate. Default: 100 * --learning_rate.", lower_bound=0.0
 )
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_f1 or, for --scheme=none, val_word_accuracy")

@@ -11,8 +11,7 @@ every epoch.
 
 The tool writes to --output_dir:
 
-    checkpoints/        the training state, every --save_checkpoints_steps; the same command resumes
-                        an interrupted run from the newest valid checkpoint
+    checkpoints/        from which the same command resumes an interrupted run
     model/              the trained model, at the end
     eval_results.txt    the results of --do_eval
     log.jsonl           one JSON line every --log_steps

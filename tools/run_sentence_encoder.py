@@ -90,9 +90,7 @@ flags.DEFINE_string(
     "covariance of the vectors of these texts. Default: no whitening.",
 )
 flags.DEFINE_integer(
-    "whitening_size",
-    None,
-    "Size of the whitened vectors. Default: the number of directions in which the vectors vary.",
+    "whitening_size", None, "Size of the whitened vectors. Default: the rank of their covariance."
 )
 fine_tuning.define_training(learning_rate=2e-5, num_train_epochs=1.0)
 fine_tuning.define_class_weights()

@@ -7,21 +7,17 @@ The flags, files and results are those of google-research/bert's run_squad.py:
 
 The tool writes to --output_dir:
 
-    model/                    the trained model: a Hugging Face directory with tokenizer and
-                              settings
-    checkpoints/              the training state: the same command resumes a killed run from the
-                              newest checkpoint
+    model/                    the trained model: a Hugging Face directory with its settings
+    checkpoints/              from which the same command resumes a killed run
     predictions.json          the answer to each question, by id
     nbest_predictions.json    the best answers to each question
-    null_odds.json            the score of no answer minus that of the best span, with
-                              --version_2_with_negative
-    eval_results.txt          if the predict file has answers: exact match and F1 by the rules of
-                              the official scripts; with --version_2_with_negative also the best
-                              --null_score_diff_threshold for this file
+    null_odds.json            for SQuAD 2.0: the score of no answer minus that of the best span
+    eval_results.txt          if the file has answers: the official exact match and F1; for SQuAD
+                              2.0 also the best --null_score_diff_threshold
     lora.safetensors          the LoRA weights, with --lora_rank
 
-Without --do_train and --init_checkpoint, the model in --output_dir answers. It uses the settings
-that it was trained with, except for those that flags set.
+Without --do_train and --init_checkpoint, the model in --output_dir answers, with its settings
+unless flags set others.
 """
 
 import logging
@@ -70,9 +66,7 @@ flags.DEFINE_bool(
     "version_2_with_negative", False, "Whether questions may have no answer, as in SQuAD 2.0."
 )
 flags.DEFINE_float(
-    "null_score_diff_threshold",
-    0.0,
-    "For SQuAD 2.0: predict no answer if its score exceeds the best span's by more than this.",
+    "null_score_diff_threshold", 0.0, "For SQuAD 2.0: the margin that no answer needs to be chosen."
 )
 original_flags.define_ignored()
 

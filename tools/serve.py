@@ -39,10 +39,7 @@ flags.DEFINE_integer(
     "token_budget", 4096, "Maximum tokens per batch, estimated from the text bytes.", lower_bound=1
 )
 flags.DEFINE_float(
-    "batch_wait_ms",
-    0.0,
-    "Milliseconds that a request waits for others to share a batch although the model is idle.",
-    lower_bound=0.0,
+    "batch_wait_ms", 0.0, "Milliseconds that requests wait to share a batch.", lower_bound=0.0
 )
 flags.DEFINE_integer(
     "threads", 0, "Number of threads of one computation; 0 for one per core.", lower_bound=0
@@ -51,10 +48,7 @@ flags.DEFINE_float(
     "poll_seconds", 1.0, "Seconds between two searches for new versions.", lower_bound=0.01
 )
 flags.DEFINE_float(
-    "drain_seconds",
-    1.0,
-    "Seconds from SIGTERM until the port closes, in which /readyz fails but requests are answered.",
-    lower_bound=0.0,
+    "drain_seconds", 1.0, "Seconds that the port stays open after SIGTERM.", lower_bound=0.0
 )
 flags.DEFINE_float(
     "stop_seconds", 60.0, "Maximum seconds for answers after the port has closed.", lower_bound=0.0

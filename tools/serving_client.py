@@ -10,9 +10,8 @@ set: --text; --text and --pair; or --question and --context. Each flag may be re
 REST needs only Python. gRPC needs tensorflow-serving-api, which installs TensorFlow:
 pip install 'bert-tf[serving]'.
 
-A request is repeated if the server could not be reached or was too busy. The pauses before the
-retries are random and grow exponentially, so that clients that failed at the same time do not retry
-at the same time. Predictions do not change the server, so repeating them is safe.
+A request is repeated if the server could not be reached or was too busy, after random pauses that
+grow exponentially, so that clients that failed at the same time do not retry at the same time.
 """
 
 import concurrent.futures
@@ -75,10 +74,7 @@ class ServerBusy(Exception):
 
 
 def with_retries(ask, deadline: float, retries: int):
-    """Calls `ask`, a function of the remaining seconds; tries again while the server is busy.
-
-    The deadline in seconds is for all tries together.
-    """
+    """Calls `ask`, a function of the remaining seconds; tries again while the server is busy."""
     end = time.monotonic() + deadline
     longest = FIRST_PAUSE_S
     for tries in range(1, retries + 2):
@@ -121,10 +117,7 @@ def _within(seconds: float, ask):
 
 
 def ask_rest(server: str, inputs: dict[str, list[str]], timeout: float) -> list:
-    """Sends one request to "http://host:port" over REST and returns one prediction per row.
-
-    `inputs` are lists of strings by the names of the inputs.
-    """
+    """Sends one request to "http://host:port" over REST and returns one prediction per row."""
     path = f"/v1/models/{urllib.parse.quote(FLAGS.model, safe='')}"
     path += "" if FLAGS.version is None else f"/versions/{FLAGS.version}"
     rows = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
@@ -229,7 +222,6 @@ def _message(body: bytes) -> str:
 
 
 def given_inputs() -> dict[str, list[str]]:
-    """Returns the inputs that the flags set, by name."""
     inputs = {name: FLAGS[name].value for name in INPUTS if FLAGS[name].value}
     if not inputs:
         raise UserError(

@@ -16,8 +16,7 @@ class Evaluation:
     Attributes:
         counted: What was scored, such as "872 examples".
         results: All scores, by name.
-        intervals: The confidence intervals (low, high), by name of the score. A score that is
-            undefined for every bootstrap sample has none.
+        intervals: The confidence intervals (low, high) of those that are defined, by name.
         official: The names of the scores that the task's benchmark reports.
         labels: The labels of `matrix`.
         matrix: int64 `[C, C]`, one row per gold label; None if there are no classes.
@@ -36,10 +35,9 @@ class Evaluation:
 
 
 def of_classes(examples, gold, predicted, labels, task, num_errors, **bootstrap):
-    """Evaluates predictions for texts or pairs: one class, several labels or a number.
+    """Evaluates predictions for texts or pairs, as in `all_scores`: classes, labels or numbers.
 
-    `gold` and `predicted` are as in `all_scores`; `labels` are those of the columns, or None;
-    `bootstrap` has `samples`, `confidence` and `seed`.
+    `labels` are those of the columns; `bootstrap` has `samples`, `confidence` and `seed`.
     """
     from bert_tf.training.evaluation.bootstrap import bootstrap_intervals
     from bert_tf.training.evaluation.confusion_matrix import confusion_matrix

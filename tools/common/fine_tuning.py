@@ -31,10 +31,7 @@ flags.DEFINE_float(
     "weight_decay", 0.01, "Decoupled weight decay of the optimizer.", lower_bound=0.0
 )
 flags.DEFINE_float(
-    "layer_decay",
-    None,
-    "Layer-wise learning rate decay: the learning rate of a block divided by that of the block "
-    "above it, such as 0.9. Default: no decay.",
+    "layer_decay", None, "Learning rate of a block relative to that above it. Default: no decay."
 )
 flags.DEFINE_integer(
     "gradient_accumulation_steps", 1, "Number of parts of a batch, to save memory.", lower_bound=1
@@ -68,23 +65,12 @@ flags.DEFINE_list(
 )
 flags.DEFINE_alias("lora_layers", "lora_target_modules")  # the flag's old name
 
+_STEPS = ("train_batch_size", "learning_rate", "num_train_epochs", "seed")
+_OPTIMIZER = ("weight_decay", "layer_decay", "gradient_accumulation_steps")
+_LOSS = ("label_smoothing", "focal_gamma")
+_LAYERS = ("freeze_layers", "reinit_layers", "lora_rank", "lora_alpha", "lora_target_modules")
 # The flags that every checkpoint records.
-_RECORDED = (
-    "train_batch_size",
-    "learning_rate",
-    "num_train_epochs",
-    "seed",
-    "weight_decay",
-    "layer_decay",
-    "gradient_accumulation_steps",
-    "label_smoothing",
-    "focal_gamma",
-    "freeze_layers",
-    "reinit_layers",
-    "lora_rank",
-    "lora_alpha",
-    "lora_target_modules",
-)
+_RECORDED = (*_STEPS, *_OPTIMIZER, *_LOSS, *_LAYERS)
 # From the flags for the kinds of work of most tools to the flags that they need.
 WORKS = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
 
@@ -157,9 +143,7 @@ def define_augmentation():
 def check_flags(works=WORKS, has_dev=True):
     """Refuses flags that do not fit together, before any work.
 
-    Args:
-        works: From the flags for the kinds of work to the flags that they need.
-        has_dev: Whether there are examples to score after each epoch.
+    `works` are as `WORKS`; `has_dev` says whether there are examples to score after each epoch.
     """
     if works and not any(FLAGS[work].value for work in works):
         *others, last = (f"--{work}" for work in works)
@@ -215,10 +199,7 @@ def require_classes(task):
 
 
 def training_checkpoint(names, **options):
-    """Creates the `TrainingCheckpoint` that the same command resumes from.
-
-    It records the flags `names` and those of the training, to compare them on resuming.
-    """
+    """Creates a `TrainingCheckpoint` that records the flags `names` and those of the training."""
     from bert_tf.training import TrainingCheckpoint
 
     settings = {name: FLAGS[name].value for name in (*names, *_RECORDED)}
@@ -232,20 +213,16 @@ def training_checkpoint(names, **options):
 
 
 def steps_of(rows):
-    """Returns the number of steps per epoch and the total number of steps of the run.
-
-    `rows` is a list, a tuple of lists, or the number of rows.
-    """
+    """Returns the steps per epoch and in total for a list, a tuple of lists or a number of rows."""
     num_rows = rows if isinstance(rows, int) else len(rows[0] if isinstance(rows, tuple) else rows)
     steps_per_epoch = -(-num_rows // FLAGS.train_batch_size)
     return steps_per_epoch, max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
 
 
 def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
-    """Reinitializes, freezes or adds LoRA to a model, as the flags say, and compiles it.
+    """Reinitializes, freezes or adds LoRA to a model or a student, as flags say, and compiles it.
 
-    Of a `DistillationModel`, the student is changed. The learning rate's linear warm-up and linear
-    decay to 0 take `num_steps`; `options` are passed to `compile`.
+    The learning rate's linear warm-up and decay to 0 take `num_steps`.
     """
     from bert_tf.training import (
         AdamWeightDecay,
@@ -281,10 +258,7 @@ def finish_model(model):
 
 
 def class_loss(class_ids=None, num_classes=None):
-    """Returns the loss on class ids; "auto", the model's own, if no flag asks for another.
-
-    With --class_weights it needs the class ids of the training data and the number of classes.
-    """
+    """Returns the loss on class ids; "auto", the model's own, if no flag asks for another."""
     from bert_tf.training import SparseCrossentropy, balanced_class_weights
 
     if not changes_loss():
@@ -324,10 +298,9 @@ def classifier_loss(model, targets):
 
 
 def train_epochs(model, x, y, num_rows=None, callbacks=(), validation_data=None, **options):
-    """Trains a model with its own `fit`, from its compilation to its merged LoRA weights.
+    """Trains a model with its own `fit`, from `compile_model(**options)` to `finish_model`.
 
-    With a fraction in --num_train_epochs, the last epoch has fewer steps. `options` are those of
-    `compile_model`.
+    With a fraction in --num_train_epochs, the last epoch has fewer steps.
     """
     steps_per_epoch, num_steps = steps_of(num_rows or x)
     compile_model(model, num_steps, **options)
@@ -347,8 +320,8 @@ def train_epochs(model, x, y, num_rows=None, callbacks=(), validation_data=None,
 def fit(model, x, y, initial_step=0, callbacks=()):
     """Trains a text classifier, or a `DistillationModel`, from a given step on.
 
-    `x` is a list of texts or a tuple of two lists for pairs; `y` are the targets, None without
-    labels. Every epoch has its own order, which is the same in every run.
+    `x` is a list of texts, or two lists for pairs; `y` are the targets or None. Every epoch has its
+    own order, which is the same in every run.
     """
     from bert_tf.training import fit_steps
 

@@ -21,10 +21,7 @@ flags.DEFINE_string(
     "model_dir", None, "The directory of the trained model, as save_pretrained writes it."
 )
 flags.DEFINE_enum(
-    "model",
-    "auto",
-    ["auto", *SPECS, *_OLD_NAMES],
-    "The task of the model. `auto` reads it from the files in --model_dir.",
+    "model", "auto", ["auto", *SPECS, *_OLD_NAMES], "The task; `auto` reads it from --model_dir."
 )
 
 

@@ -34,10 +34,7 @@ flags.DEFINE_integer(
     "max_seq_length", 128, "Row length in tokens. TFRecord files must have the same.", lower_bound=4
 )
 flags.DEFINE_integer(
-    "max_predictions_per_seq",
-    20,
-    "Maximum number of masked tokens per row. TFRecord files must have the same.",
-    lower_bound=1,
+    "max_predictions_per_seq", 20, "Maximum number of masked tokens per row.", lower_bound=1
 )
 flags.DEFINE_bool("do_train", False, "Whether to train the model.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model.")
@@ -52,10 +49,7 @@ flags.DEFINE_integer(
     "num_train_steps", 100000, "Total number of optimizer steps of the run.", lower_bound=1
 )
 flags.DEFINE_integer(
-    "num_warmup_steps",
-    None,
-    "Number of warm-up steps. Default: 10000, but at most a tenth of --num_train_steps.",
-    lower_bound=0,
+    "num_warmup_steps", None, "Warm-up steps. Default: a tenth, but at most 10000.", lower_bound=0
 )
 flags.DEFINE_integer(
     "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
@@ -76,16 +70,10 @@ flags.DEFINE_enum(
     "distribution_strategy", "one_device", STRATEGIES, "The tf.distribute strategy to train with."
 )
 flags.DEFINE_enum(
-    "mixed_precision",
-    "none",
-    sorted(DTYPES),
-    "The dtype of the activations; `none` is float32. With float16 the loss is scaled.",
+    "mixed_precision", "none", sorted(DTYPES), "The dtype of the activations; `none` is float32."
 )
 flags.DEFINE_integer(
-    "gradient_accumulation_steps",
-    1,
-    "Number of parts that each device splits its batch into to save memory.",
-    lower_bound=1,
+    "gradient_accumulation_steps", 1, "Number of parts of a batch, to save memory.", lower_bound=1
 )
 flags.DEFINE_enum(
     "objective",
@@ -101,18 +89,10 @@ flags.DEFINE_float(
     "weight_decay_rate", 0.01, "Decoupled weight decay of the optimizer.", lower_bound=0.0
 )
 flags.DEFINE_float(
-    "layer_decay",
-    None,
-    "Layer-wise learning rate decay: the learning rate of a block divided by that of the block "
-    "above it. Default: no decay.",
-    lower_bound=0.0,
-    upper_bound=1.0,
+    "layer_decay", None, "Learning rate of a block relative to that above. Default: 1.", 0.0, 1.0
 )
 flags.DEFINE_bool(
-    "bias_correction",
-    None,
-    "Whether the optimizer corrects the bias of its first steps. Default: false with adamw, as the "
-    "original; true with lamb, as its paper.",
+    "bias_correction", None, "Whether the first steps' bias is corrected. Default: only with lamb."
 )
 flags.DEFINE_enum(
     "lr_schedule",
@@ -162,18 +142,13 @@ flags.DEFINE_bool(
 )
 
 flags.DEFINE_string(
-    "vocab_file",
-    None,
-    "The vocabulary file. Required for raw text; with TFRecord files, saved with the model.",
+    "vocab_file", None, "The vocabulary file, for raw text; with TFRecord files it is only saved."
 )
 flags.DEFINE_bool("do_lower_case", True, "Whether to convert the text to lower case.")
 
 # The flags for raw text.
 flags.DEFINE_enum(
-    "masking",
-    "token",
-    ("token", "whole_word", "span"),
-    "For raw text: mask single tokens, all tokens of a word, or spans of words.",
+    "masking", "token", ("token", "whole_word", "span"), "For raw text: what is masked at a time."
 )
 flags.DEFINE_bool(
     "whole_word_mask", False, "The original's flag: the same as --masking=whole_word."
@@ -297,27 +272,11 @@ def check_flags():
 
 def settings():
     """Returns the flags that a checkpoint records; a change of one on resuming is reported."""
-    names = (
-        "input_file",
-        "vocab_file",
-        "init_checkpoint",
-        "max_seq_length",
-        "max_predictions_per_seq",
-        "train_batch_size",
-        "gradient_accumulation_steps",
-        "mixed_precision",
-        "objective",
-        "optimizer",
-        "learning_rate",
-        "lr_schedule",
-        "num_train_steps",
-        "num_warmup_steps",
-        "weight_decay_rate",
-        "layer_decay",
-        "bias_correction",
-        "seed",
-        "shuffle_buffer",
-        "do_lower_case",
-        *TEXT_FLAGS,
-    )
+    data = ("input_file", "vocab_file", "init_checkpoint")
+    rows = ("max_seq_length", "max_predictions_per_seq", "train_batch_size")
+    model = ("gradient_accumulation_steps", "mixed_precision", "objective")
+    optimizer = ("optimizer", "learning_rate", "lr_schedule", "num_train_steps", "num_warmup_steps")
+    decay = ("weight_decay_rate", "layer_decay", "bias_correction")
+    reading = ("seed", "shuffle_buffer", "do_lower_case", *TEXT_FLAGS)
+    names = (*data, *rows, *model, *optimizer, *decay, *reading)
     return {name: FLAGS[name].value for name in names}

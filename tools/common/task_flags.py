@@ -27,9 +27,7 @@ flags.DEFINE_list(
     "positive class of F1 and AUC. Default: those of the task, the model or the training file.",
 )
 flags.DEFINE_string(
-    "text_column",
-    "text",
-    "For --task_name=table (.tsv, .csv or .jsonl files): the column or JSON key of the text.",
+    "text_column", "text", "For --task_name=table: the column, or JSON key, of the text."
 )
 flags.DEFINE_string(
     "pair_column", None, "For --task_name=table: the column of the second text. Default: none."
@@ -39,10 +37,7 @@ flags.DEFINE_string(
     "id_column", None, "For --task_name=table: the column of the example's id. Default: no ids."
 )
 flags.DEFINE_enum(
-    "problem_type",
-    SINGLE_LABEL,
-    PROBLEM_TYPES,
-    "For --task_name=table: one label per example, several labels, or a number.",
+    "problem_type", SINGLE_LABEL, PROBLEM_TYPES, "For --task_name=table: what the labels are."
 )
 flags.DEFINE_string(
     "label_separator", ",", "For --task_name=table: the separator of several labels in one field."

@@ -70,11 +70,9 @@ class Signature:
         if not spec.has_rows or len(spec.shape) < 2 or spec.shape[1] is not None:
             return None
         words = output.split("_")
-        for end in range(len(words), 0, -1):
-            name = "_".join(words[:end]) + COUNT_SUFFIX
-            if name in self.outputs and self.outputs[name].shape == (None,):
-                return name
-        return None
+        names = ("_".join(words[:end]) + COUNT_SUFFIX for end in range(len(words), 0, -1))
+        counts = (name for name in names if name in self.outputs)
+        return next((name for name in counts if self.outputs[name].shape == (None,)), None)
 
     def trimmed(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the outputs of some rows of a batch, with the padding of these rows alone."""
