@@ -26,20 +26,14 @@ flags.DEFINE_string(
 flags.DEFINE_integer(
     "version", None, "The version to write or replace. Default: the newest plus 1.", lower_bound=1
 )
-flags.DEFINE_enum(
-    "quantize", None, ["int8"], "Quantize the model to 8-bit integers. Default: floating point."
-)
+flags.DEFINE_enum("quantize", None, ["int8"], "Quantize the model. Default: floating point.")
 define_calibration()
-flags.DEFINE_bool(
-    "portable", True, "Whether to write only stock operations, for a stock TF Serving."
-)
+flags.DEFINE_bool("portable", True, "Write only stock operations, for a stock TF Serving.")
 flags.DEFINE_bool(
     "prepack", False, "With --noportable: whether to prepack the dense kernels, which is fastest."
 )
 flags.DEFINE_alias("freeze", "prepack")  # the flag's old name
-flags.DEFINE_bool(
-    "pairs", False, "Whether a classifier has two inputs, `text` and `pair`, instead of one."
-)
+flags.DEFINE_bool("pairs", False, "Whether a classifier has two inputs, `text` and `pair`.")
 
 
 def main():

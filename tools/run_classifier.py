@@ -41,9 +41,7 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 checkpoint_flags.define_start()
-flags.DEFINE_integer(
-    "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
-)
+flags.DEFINE_integer("max_seq_length", 128, "Maximum length in tokens; longer text is truncated.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
 flags.DEFINE_bool("do_predict", False, "Whether to write predictions for --predict_split.")
 flags.DEFINE_enum("predict_split", "test", ["dev", "test"], "The file that --do_predict reads.")
@@ -57,16 +55,12 @@ flags.DEFINE_integer(
     "negatives_per_pair", 0, "Number of negative pairs to add per training pair.", lower_bound=0
 )
 flags.DEFINE_string("negative_label", None, "With --negatives_per_pair: the label of these pairs.")
-flags.DEFINE_enum(
-    "pooling", None, POOLING_MODES, "How tokens are pooled. Default: as trained, or cls."
-)
+flags.DEFINE_enum("pooling", None, POOLING_MODES, "The pooling. Default: as trained, or cls.")
 checkpoint_flags.define_head()
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_accuracy, val_auc, val_best_f1 or val_loss")
 fine_tuning.define_augmentation()
-flags.DEFINE_integer(
-    "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
-)
+flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
 original_flags.define_ignored()
 
 # google-research/bert run_classifier.py, `get_labels`: its checkpoints do not contain the labels.

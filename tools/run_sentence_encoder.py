@@ -42,9 +42,7 @@ from bert_tf.tasks.sentence_embedding.files import (
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("train_file", None, "The file with the examples to train on.")
-flags.DEFINE_string(
-    "dev_file", None, "The file with scored pairs, for --do_eval and after each epoch."
-)
+flags.DEFINE_string("dev_file", None, "The file with scored pairs, for --do_eval and each epoch.")
 flags.DEFINE_string("encode_file", None, "The file with the texts to encode, one per line.")
 flags.DEFINE_string(
     "init_checkpoint",
@@ -68,18 +66,12 @@ flags.DEFINE_float(
 flags.DEFINE_float(
     "scale", 20.0, "With --objective=ranking: the cosines are multiplied by this.", lower_bound=1e-6
 )
-flags.DEFINE_enum(
-    "distance", "euclidean", ["euclidean", "cosine"], "For triplet: the distance of vectors."
-)
-flags.DEFINE_float(
-    "margin", 1.0, "For triplet: how much farther away the negative must be.", lower_bound=1e-6
-)
+flags.DEFINE_enum("distance", "euclidean", ["euclidean", "cosine"], "For triplet: the distance.")
+flags.DEFINE_float("margin", 1.0, "For triplet: the margin of the distances.", lower_bound=1e-6)
 flags.DEFINE_enum(
     "pooling", None, POOLING_MODES, "How tokens are pooled. Default: as in the checkpoint, or mean."
 )
-flags.DEFINE_bool(
-    "normalize", None, "Whether vectors get length 1. Default: as in the checkpoint, or false."
-)
+flags.DEFINE_bool("normalize", None, "Scale vectors to length 1. Default: as in the checkpoint.")
 flags.DEFINE_integer(
     "max_seq_length", None, "Maximum length of a text in tokens. Default: as the checkpoint says."
 )

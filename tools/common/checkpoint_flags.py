@@ -25,14 +25,10 @@ def define_start():
 def define_files():
     """Defines the flags for files in place of those next to the checkpoint."""
     flags.DEFINE_string(
-        "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
+        "bert_config_file", None, "The config file. Default: that of the checkpoint."
     )
-    flags.DEFINE_string(
-        "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
-    )
-    flags.DEFINE_bool(
-        "do_lower_case", None, "Whether to lower-case the text. Default: as the tokenizer says."
-    )
+    flags.DEFINE_string("vocab_file", None, "The vocabulary file. Default: that of the checkpoint.")
+    flags.DEFINE_bool("do_lower_case", None, "Lower-case the text. Default: as the tokenizer says.")
 
 
 def define_head():

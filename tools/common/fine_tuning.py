@@ -17,9 +17,7 @@ from bert_tf.models.lora_model import LORA_LAYERS
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string(
-    "output_dir", None, "The directory to write the trained model and the results to."
-)
+flags.DEFINE_string("output_dir", None, "The directory for the trained model and the results.")
 flags.DEFINE_float(
     "warmup_proportion", 0.1, "Share of the steps in which the learning rate first rises.", 0.0, 1.0
 )
@@ -27,9 +25,7 @@ flags.DEFINE_bool(
     "bias_correction", False, "Whether Adam corrects the bias of its moments; the original doesn't."
 )
 flags.DEFINE_integer("seed", 12345, "Seed of a new head, the shuffling and the dropout.")
-flags.DEFINE_float(
-    "weight_decay", 0.01, "Decoupled weight decay of the optimizer.", lower_bound=0.0
-)
+flags.DEFINE_float("weight_decay", 0.01, "Decoupled weight decay.", lower_bound=0.0)
 flags.DEFINE_float(
     "layer_decay", None, "Learning rate of a block relative to that above it. Default: no decay."
 )
@@ -39,9 +35,7 @@ flags.DEFINE_integer(
 flags.DEFINE_float(
     "label_smoothing", 0.0, "Share of the probability that is spread over all classes.", 0.0, 0.999
 )
-flags.DEFINE_float(
-    "focal_gamma", 0.0, "Exponent of the focal loss, for hard examples; 0 turns it off.", 0.0
-)
+flags.DEFINE_float("focal_gamma", 0.0, "Exponent of the focal loss for hard examples; 0: off.", 0.0)
 flags.DEFINE_integer(
     "freeze_layers", None, "Freeze the embeddings and this many first blocks. Default: none."
 )
@@ -55,9 +49,7 @@ flags.DEFINE_integer(
     "They are written to lora.safetensors, and the saved model has them merged into its weights.",
     lower_bound=1,
 )
-flags.DEFINE_float(
-    "lora_alpha", None, "The LoRA matrices are scaled by alpha / rank. Default: --lora_rank."
-)
+flags.DEFINE_float("lora_alpha", None, "LoRA is scaled by alpha / rank. Default: --lora_rank.")
 flags.DEFINE_list(
     "lora_target_modules",
     ["query_key_value"],
@@ -80,9 +72,7 @@ def define_training(batch_of="examples", batch_size=32, learning_rate=5e-5, num_
     flags.DEFINE_integer(
         "train_batch_size", batch_size, f"Batch size for training, in {batch_of}.", lower_bound=1
     )
-    flags.DEFINE_float(
-        "learning_rate", learning_rate, "The peak learning rate of Adam.", lower_bound=0.0
-    )
+    flags.DEFINE_float("learning_rate", learning_rate, "The peak learning rate.", lower_bound=0.0)
     flags.DEFINE_float(
         "num_train_epochs", num_train_epochs, "Training epochs; may be a fraction.", lower_bound=0.0
     )
@@ -126,12 +116,8 @@ def define_augmentation():
     flags.DEFINE_float(
         "augment_insertion", 0.0, "Augmentation: share of the words after which one is inserted."
     )
-    flags.DEFINE_float(
-        "augment_swap", 0.0, "Augmentation: share of the words that are swapped with another."
-    )
-    flags.DEFINE_float(
-        "augment_deletion", 0.0, "Augmentation: share of the words that are deleted."
-    )
+    flags.DEFINE_float("augment_swap", 0.0, "Augmentation: share of the words that are swapped.")
+    flags.DEFINE_float("augment_deletion", 0.0, "Augmentation: share of words that are deleted.")
     flags.DEFINE_enum(
         "augment_unit",
         "word",

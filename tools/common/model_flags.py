@@ -17,9 +17,7 @@ _OLD_NAMES = {
     "next_sentence": "next_sentence_prediction",
 }
 
-flags.DEFINE_string(
-    "model_dir", None, "The directory of the trained model, as save_pretrained writes it."
-)
+flags.DEFINE_string("model_dir", None, "The directory of a model, as save_pretrained writes it.")
 flags.DEFINE_enum(
     "model", "auto", ["auto", *SPECS, *_OLD_NAMES], "The task; `auto` reads it from --model_dir."
 )
