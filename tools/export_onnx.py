@@ -36,7 +36,6 @@ flags.DEFINE_float(
 
 
 def require_portable(directory: str) -> dict:
-    """Returns the SavedModel's description, if it has no fused operations."""
     from bert_tf.serving.description import read_description
 
     try:
@@ -55,7 +54,6 @@ def require_portable(directory: str) -> dict:
 
 
 def convert(function):
-    """Converts a concrete function with named arguments to an ONNX model."""
     import tf2onnx
 
     from bert_tf import keras_compat
@@ -111,10 +109,7 @@ def check_batches(vocabulary_size: int, max_length: int):
 
 
 def check(path: str, function, batches, tolerance: float) -> float:
-    """Returns the largest relative difference between onnxruntime and TensorFlow on the batches.
-
-    `function` is the concrete function that the file at `path` was converted from.
-    """
+    """Returns the largest relative difference of the file's outputs from those of `function`."""
     import onnxruntime
     import tensorflow as tf
 

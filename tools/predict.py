@@ -44,7 +44,6 @@ flags.DEFINE_integer("batch_size", 32, "Batch size for prediction.", lower_bound
 
 
 def read_input() -> list[tuple[str, ...]]:
-    """Returns the texts of every example, from the flags."""
     require_one("text", "input_file")
     by_name = FLAGS["text_column"].present or FLAGS["pair_column"].present
     if FLAGS.text:
@@ -67,7 +66,6 @@ def read_input() -> list[tuple[str, ...]]:
 
 
 def named_columns():
-    """Yields the number of a line of a table, and its texts."""
     names = [FLAGS.text_column] + ([FLAGS.pair_column] if FLAGS.pair_column else [])
     for line, row in read_table(FLAGS.input_file):
         for name in names:
@@ -81,7 +79,6 @@ def named_columns():
 
 
 def shown(model, answer) -> str:
-    """Formats an answer."""
     if not hasattr(model, "classify"):
         return json.dumps(as_json(answer), ensure_ascii=False)
     if model.problem_type == REGRESSION:

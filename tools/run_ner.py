@@ -136,7 +136,6 @@ def train(model, data, dev):
 
 
 def report(name, gold, predicted, labels):
-    """Writes and prints the scores of one file."""
     from bert_tf.tasks.token_classification import tagging_scores
 
     unknown = sorted({tag for row in gold for tag in row} - set(labels))

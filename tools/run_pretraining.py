@@ -173,7 +173,6 @@ def evaluate(model, step, held_out):
 
 
 def run():
-    """Trains, evaluates and writes the results, as the flags say."""
     config = check_flags()
     train_files = input_files("input_file")
     eval_files = input_files("eval_input_file") if FLAGS.eval_input_file else train_files

@@ -140,7 +140,6 @@ def train(encoder, texts, labels, loss, dev_data):
 
 
 def correlations(encoder, texts, scores):
-    """Returns the Pearson and Spearman correlations of the pairs' cosines with their scores."""
     from bert_tf.config import REGRESSION
     from bert_tf.training.evaluation.scores import all_scores
 

@@ -83,7 +83,6 @@ def load_model():
 
 
 def columns_of(examples):
-    """Returns the questions and their contexts, the arguments of the model's methods."""
     return [example.question for example in examples], [example.context for example in examples]
 
 

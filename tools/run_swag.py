@@ -38,7 +38,6 @@ fine_tuning.define_epoch_flags("val_accuracy or val_loss")
 
 
 def inputs_of(examples):
-    """Returns the prompts and their choices, the inputs of `fit` and `predict`."""
     return [example.prompt for example in examples], [example.choices for example in examples]
 
 

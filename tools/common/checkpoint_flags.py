@@ -42,16 +42,14 @@ def define_head():
 
 
 def head_options():
-    """Returns the arguments of the model for the flags of `define_head`."""
     return options_of("num_encoder_layers", dropout="classifier_dropout")
 
 
 def load_model(model_class, **options):
-    """Seeds the random generators and loads the model to start from.
+    """Seeds the random generators and loads the model to start from, trained without --do_train.
 
-    Without --do_train it must be a trained model. Matches google-research/bert: --init_checkpoint
-    may then still name the checkpoint that the training started from; the trained model in
-    --output_dir is used in that case. `options` are passed to `from_pretrained`.
+    Matches google-research/bert: --init_checkpoint may then still name the checkpoint that the
+    training started from; the trained model in --output_dir is used in that case.
     """
     import keras
 

@@ -11,7 +11,6 @@ FLAGS = flags.FLAGS
 
 
 def positive_integers(name: str) -> list[int]:
-    """Returns the values of a list flag as positive integers."""
     values = FLAGS[name].value
     if not all(value.isdecimal() and int(value) for value in values):
         raise UserError(
@@ -28,7 +27,6 @@ def options_of(*names: str, **renamed: str) -> dict:
 
 
 def require_one(*names: str) -> None:
-    """Requires that exactly one of these flags is set."""
     given = {f"--{name}": FLAGS[name].value for name in names}
     if sum(map(bool, given.values())) != 1:
         *others, last = given

@@ -11,27 +11,16 @@ _NONE = "none"
 
 @dataclasses.dataclass
 class Evaluation:
-    """The scores of predictions, with confidence intervals, confusion matrix and worst errors.
+    """The scores of predictions, with confidence intervals, confusion matrix and worst errors."""
 
-    Attributes:
-        counted: What was scored, such as "872 examples".
-        results: All scores, by name.
-        intervals: The confidence intervals (low, high) of those that are defined, by name.
-        official: The names of the scores that the task's benchmark reports.
-        labels: The labels of `matrix`.
-        matrix: int64 `[C, C]`, one row per gold label; None if there are no classes.
-        columns: The names of the columns of `errors`.
-        errors: Tab-separated lines, the worst error first.
-    """
-
-    counted: str
-    results: dict
-    intervals: dict
-    official: tuple = ()
-    labels: tuple = ()
-    matrix: np.ndarray | None = None
-    columns: str = ""
-    errors: list = dataclasses.field(default_factory=list)
+    counted: str  # what was scored, such as "872 examples"
+    results: dict  # all scores, by name
+    intervals: dict  # their confidence intervals (low, high), by name, where they are defined
+    official: tuple = ()  # the names of the scores that the task's benchmark reports
+    labels: tuple = ()  # of `matrix`
+    matrix: np.ndarray | None = None  # int64 [C, C], one row per gold label, if there are classes
+    columns: str = ""  # the names of the columns of `errors`
+    errors: list = dataclasses.field(default_factory=list)  # tab-separated, the worst error first
 
 
 def of_classes(examples, gold, predicted, labels, task, num_errors, **bootstrap):

@@ -1,8 +1,8 @@
 """Flags for fine-tuning, and the functions that apply them to a task model.
 
 Importing this module defines the flags that every task can use; `define_...` adds others. A tool
-calls `check_flags` first, `compile_model` after it has loaded the checkpoint, and `finish_model`
-before it saves the model; `train_epochs` calls the latter two.
+calls `check_flags` first, and `compile_model` and `finish_model` (or `train_epochs`, which calls
+both) between loading and saving the model.
 """
 
 import functools

@@ -78,7 +78,6 @@ def inputs_of(examples):
 
 
 def inputs_and_targets(model, examples):
-    """Returns the inputs and the gold labels, as `fit` takes them."""
     return inputs_of(examples), model.targets([example.label for example in examples])
 
 

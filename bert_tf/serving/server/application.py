@@ -56,11 +56,8 @@ class ServerOptions:
 def serve(options: ServerOptions) -> None:
     """Serves a model until a signal arrives, then exits the process.
 
-    Prints the address as soon as the model is loaded.
-
     Raises:
-        UserError: If aiohttp or prometheus-client is not installed, the address cannot be used or
-            the model cannot be loaded.
+        UserError: If a package is not installed, the address or the model cannot be used.
     """
     try:
         import prometheus_client  # noqa: F401

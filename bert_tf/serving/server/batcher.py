@@ -1,10 +1,9 @@
 """Dynamic batching: waiting requests are computed together.
 
-A batch starts as soon as the model is idle, with as many waiting rows as fit in the token budget.
-Batches therefore grow with the load, and a single request is computed at once, unless `batch_wait`
-lets it wait for others. Rows are taken from the requests in turn, one from each, so a request with
-one row does not wait for a request with a thousand rows. A request that exceeds its deadline is
-dropped.
+A batch starts as soon as the model is idle, with as many waiting rows as fit in the token budget,
+so batches grow with the load. A single request is computed at once, unless `batch_wait` lets it
+wait for others. Rows are taken from the requests in turn, one from each, so a request with one row
+does not wait for one with a thousand rows.
 """
 
 import asyncio

@@ -64,13 +64,10 @@ class Memory:
 
 
 async def read_body(request, hold: Hold, limits: Limits) -> bytes:
-    """Reads the body of an aiohttp request.
+    """Reads the body of an aiohttp request, or raises a `RequestError`.
 
     Only received bytes are held, so slow clients that announce large bodies do not use up the
     memory of other requests.
-
-    Raises:
-        RequestError: If the body is too large or arrives too slowly, or the memory is full.
     """
     if request.content_length is not None:
         _check_size(request.content_length, limits)

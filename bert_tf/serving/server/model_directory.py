@@ -40,10 +40,7 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
 def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = False) -> ServedModel:
     """Loads a model and calls it once; one that `save_pretrained` wrote is exported first.
 
-    `pairs` and `trusted` are as in `ModelVersions`.
-
-    Raises:
-        UserError: If it cannot be loaded.
+    `pairs` and `trusted` are as in `ModelVersions`. A `UserError` says why it cannot be loaded.
     """
     if os.path.isfile(os.path.join(path, SAVED_MODEL_FILE)) or not is_model(path):
         model = ServedModel(path, trusted)
