@@ -39,7 +39,7 @@ class _Waiting:
     arrived: float
     answer: asyncio.Future
     next_row: int = 0
-    parts: list = dataclasses.field(default_factory=list)
+    parts: dict = dataclasses.field(default_factory=dict)  # the outputs by their first row
 
     @property
     def rows(self) -> int:
@@ -47,7 +47,7 @@ class _Waiting:
 
     @property
     def kind(self) -> tuple:
-        """Rows of requests of the same kind can be joined, if the signature allows it."""
+        """Requests of the same kind can be computed together, if their signature joins rows."""
         return (self.signature.name, *(array.shape[1:] for array in self.arrays.values()))
 
 
@@ -145,7 +145,8 @@ class Batcher:
         if not oldest.signature.joins_rows:
             self._queue.popleft()
             return [(oldest, slice(0, oldest.rows))]
-        members = collections.deque(item for item in self._queue if item.kind == oldest.kind)
+        kind = oldest.kind
+        members = collections.deque(item for item in self._queue if item.kind == kind)
         starts = {}
         tokens = longest = rows = 0
         while members:
@@ -219,11 +220,11 @@ class Batcher:
 
 def _answer(item, rows, outputs):
     """Adds the outputs of the next rows; the last ones complete the answer."""
-    item.parts.append(outputs)
+    item.parts[rows.start] = outputs
     if rows.stop < item.rows or item.answer.done():
         return
     if item.signature.joins_rows:
-        whole = {name: _stacked([part[name] for part in item.parts]) for name in outputs}
+        whole = {name: _stacked([part[name] for part in item.parts.values()]) for name in outputs}
         outputs = item.signature.trimmed(whole)
     item.answer.set_result(outputs)
 
