@@ -80,9 +80,7 @@ def read(split):
     columns = {}
     if FLAGS.format == "conll":
         columns = {"word_column": FLAGS.word_column, "tag_column": FLAGS.tag_column}
-    sentences = read_tagged_text(path, FLAGS.format, **columns)
-    words = [sentence.words for sentence in sentences]
-    tags = [sentence.tags for sentence in sentences]
+    words, tags = map(list, zip(*read_tagged_text(path, FLAGS.format, **columns)))
     if tags[0] is None:
         if split != "test":
             raise DataError(f"{path} must have a tag for every word. Received: words without tags")

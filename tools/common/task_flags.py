@@ -30,7 +30,7 @@ flags.DEFINE_string("text_column", "text", "For tables: the column or JSON key o
 flags.DEFINE_string("pair_column", None, "For tables: the column of second texts. Default: none.")
 flags.DEFINE_string("label_column", "label", "For tables: the column of the label.")
 flags.DEFINE_string("id_column", None, "For tables: the column of the example's id. Default: none.")
-flags.DEFINE_enum("problem_type", SINGLE_LABEL, PROBLEM_TYPES, "For tables: what labels are.")
+flags.DEFINE_enum("problem_type", SINGLE_LABEL, PROBLEM_TYPES, "For tables: the kind of labels.")
 flags.DEFINE_string("label_separator", ",", "For tables: the separator of labels in one field.")
 flags.DEFINE_string("xnli_language", "zh", "For XNLI: the code of the language, such as zh or de.")
 

@@ -29,7 +29,6 @@ from bert_tf.serving.server.users import Users
 
 log = logging.getLogger("bert_tf.serving")
 
-_PAGE = "page.html"
 _BACKLOG = 1024  # connections that the operating system queues until they are accepted
 _SETTLE_SECONDS = 0.1  # for connections that are accepted but not yet served
 _WRITE_SECONDS = 10.0  # at shutdown, for answers that are being sent
@@ -85,7 +84,7 @@ class _Server:
         )
         self._api = RestApi(self._versions, options.limits)
         self._memory = Memory(options.limits.max_buffered)
-        self._page = importlib.resources.files(__package__).joinpath(_PAGE).read_bytes()
+        self._page = importlib.resources.files(__package__).joinpath("page.html").read_bytes()
         self._stop = asyncio.Event()
         self._answered = 0
         self._requests = Users()  # that are being answered

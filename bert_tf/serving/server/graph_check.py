@@ -1,9 +1,8 @@
 """Finds what a SavedModel would do besides computing, in its protobuf and before it is loaded.
 
-A SavedModel is a program: it can read and write files, call Python or start servers. A graph, its
-functions and the functions that their attributes name may only hold the operations of
-`allowed_operations`. Ordinary models also need some operations that read and write files. These are
-allowed where they are harmless:
+A SavedModel is a program: it can read and write files, call Python or start servers. A graph and
+its functions may only hold the operations of `allowed_operations`. Ordinary models also need some
+operations that read and write files. These are allowed where they are harmless:
 
     saver             writes and reads the variables. Signatures must not reach it, and it may only
                       restore from the path that the loader passes
@@ -207,10 +206,13 @@ class _Graph:
             number = index - (len(self._functions[scope].signature.input_arg) - len(bound))
             if number < 0 or bound[number] not in allowed:
                 return None
-        calls = self._callers.get(scope, ())
-        found = [(outer, _input_of(node, index)) for outer, node, _ in calls]
-        is_known = all(tensor is not None for _, tensor in found)
-        return found if is_known and all(passes_inputs for _, _, passes_inputs in calls) else None
+        found = []
+        for outer, call, passes_inputs in self._callers.get(scope, ()):
+            tensor = _input_of(call, index)
+            if tensor is None or not passes_inputs:
+                return None
+            found.append((outer, tensor))
+        return found
 
     def _find_callers(self):
         """Returns the scope and node of the calls of each function, and whether they pass inputs.

@@ -1,8 +1,8 @@
 """The versions of a model: loads new versions, switches to them and unloads old ones.
 
 As in TensorFlow Serving, the version with the highest number answers requests. A new version is
-loaded before the old one is unloaded, and the old one is unloaded after its last request has been
-answered. Unlike TensorFlow Serving, the last version stays loaded if its directory is removed.
+loaded before the old one is unloaded, after its last request. Unlike in TensorFlow Serving, the
+last version stays loaded if its directory is removed.
 """
 
 import asyncio
