@@ -31,16 +31,11 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("output_file", None, "The ONNX file to write.")
 flags.DEFINE_float(
-    "tolerance",
-    1e-5,
-    "Maximum difference between the outputs of onnxruntime and TensorFlow, relative to the larger "
-    "of 1 and the largest value of an output.",
-    lower_bound=0.0,
+    "tolerance", 1e-5, "Maximum relative difference from TensorFlow's outputs.", lower_bound=0.0
 )
 
 
 def require_portable(directory: str) -> dict:
-    """Returns the SavedModel's description, if it has no fused operations."""
     from bert_tf.serving.description import read_description
 
     try:
@@ -59,7 +54,6 @@ def require_portable(directory: str) -> dict:
 
 
 def convert(function):
-    """Converts a concrete function with named arguments to an ONNX model."""
     import tf2onnx
 
     from bert_tf import keras_compat
@@ -115,10 +109,7 @@ def check_batches(vocabulary_size: int, max_length: int):
 
 
 def check(path: str, function, batches, tolerance: float) -> float:
-    """Returns the largest relative difference between onnxruntime and TensorFlow on the batches.
-
-    `function` is the concrete function that the file at `path` was converted from.
-    """
+    """Returns the largest relative difference of the file's outputs from those of `function`."""
     import onnxruntime
     import tensorflow as tf
 

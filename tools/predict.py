@@ -38,19 +38,12 @@ flags.DEFINE_string(
     "file with --text_column, is read as a table with named columns.",
 )
 flags.DEFINE_string("text_column", "text", "With a table: the column, or JSON key, of the text.")
-flags.DEFINE_string(
-    "pair_column",
-    None,
-    "With a table: the column of the second text of a pair. Default: single texts.",
-)
-flags.DEFINE_string(
-    "output_file", None, "The file to write the predictions to. Default: standard output."
-)
+flags.DEFINE_string("pair_column", None, "With a table: the column of second texts. Default: none.")
+flags.DEFINE_string("output_file", None, "The file for the predictions. Default: standard output.")
 flags.DEFINE_integer("batch_size", 32, "Batch size for prediction.", lower_bound=1)
 
 
 def read_input() -> list[tuple[str, ...]]:
-    """Returns the texts of every example, from the flags."""
     require_one("text", "input_file")
     by_name = FLAGS["text_column"].present or FLAGS["pair_column"].present
     if FLAGS.text:
@@ -73,7 +66,6 @@ def read_input() -> list[tuple[str, ...]]:
 
 
 def named_columns():
-    """Yields the number of a line of a table, and its texts."""
     names = [FLAGS.text_column] + ([FLAGS.pair_column] if FLAGS.pair_column else [])
     for line, row in read_table(FLAGS.input_file):
         for name in names:
@@ -87,7 +79,6 @@ def named_columns():
 
 
 def shown(model, answer) -> str:
-    """Formats an answer."""
     if not hasattr(model, "classify"):
         return json.dumps(as_json(answer), ensure_ascii=False)
     if model.problem_type == REGRESSION:

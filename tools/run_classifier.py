@@ -13,21 +13,18 @@ columns), also for several labels per example and for numbers.
 The tool writes to --output_dir:
 
     model/              the trained model: a Hugging Face directory with tokenizer and labels
-    checkpoints/        the training state: the same command resumes a killed run from the newest
-                        checkpoint and does not train a finished run again; with --keep_best a
-                        killed run starts from the beginning
+    checkpoints/        from which the same command resumes a killed run, but not with --keep_best
     eval_results.txt    the scores of the dev file
-    test_results.tsv    one line per example: the probabilities of the classes, separated by tabs,
-                        or the number
+    test_results.tsv    one line per example, for tools/evaluate.py: the probabilities of the
+                        classes, separated by tabs, or the number
     lora.safetensors    the LoRA weights, with --lora_rank
-
-tools/evaluate.py reads the predictions.
 """
 
 import os
 
 from absl import flags
 from common import checkpoint_flags, fine_tuning, original_flags, result_files
+from common.checks import options_of
 from common.task_flags import (
     given_labels,
     inputs_and_targets,
@@ -44,9 +41,7 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 checkpoint_flags.define_start()
-flags.DEFINE_integer(
-    "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
-)
+flags.DEFINE_integer("max_seq_length", 128, "Maximum length in tokens; longer text is truncated.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
 flags.DEFINE_bool("do_predict", False, "Whether to write predictions for --predict_split.")
 flags.DEFINE_enum("predict_split", "test", ["dev", "test"], "The file that --do_predict reads.")
@@ -54,32 +49,18 @@ fine_tuning.define_training()
 flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation.", lower_bound=1)
 flags.DEFINE_integer("predict_batch_size", 8, "Batch size for prediction.", lower_bound=1)
 flags.DEFINE_integer(
-    "max_train_examples",
-    None,
-    "Train on this number of examples, drawn at random. Default: all examples.",
-    lower_bound=1,
+    "max_train_examples", None, "Size of a random training sample. Default: all.", lower_bound=1
 )
 flags.DEFINE_integer(
-    "negatives_per_pair",
-    0,
-    "Number of negative pairs to add per training pair, made with the second texts of other pairs.",
-    lower_bound=0,
+    "negatives_per_pair", 0, "Number of negative pairs to add per training pair.", lower_bound=0
 )
 flags.DEFINE_string("negative_label", None, "With --negatives_per_pair: the label of these pairs.")
-flags.DEFINE_enum(
-    "pooling",
-    None,
-    POOLING_MODES,
-    "How the sequence is pooled for the classifier. Default: as the model was trained; cls for a "
-    "new classifier.",
-)
+flags.DEFINE_enum("pooling", None, POOLING_MODES, "The pooling. Default: as trained, or cls.")
 checkpoint_flags.define_head()
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_accuracy, val_auc, val_best_f1 or val_loss")
 fine_tuning.define_augmentation()
-flags.DEFINE_integer(
-    "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
-)
+flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
 original_flags.define_ignored()
 
 # google-research/bert run_classifier.py, `get_labels`: its checkpoints do not contain the labels.
@@ -88,14 +69,12 @@ _ORIGINAL_LABELS = {"cola": ("0", "1"), "mrpc": ("0", "1"), "mnli": _NLI, "xnli"
 
 
 def load_model(task, labels):
-    """Loads the model to start from and checks it against the task."""
     from bert_tf.tasks.text_classification.model import BertTextClassifier
 
     options = {"labels": list(labels)} if labels else {}
     if FLAGS.do_train:
         options |= {"problem_type": task.problem_type, **checkpoint_flags.head_options()}
-        if FLAGS.pooling is not None:
-            options["pooling"] = FLAGS.pooling
+        options |= options_of("pooling")
         if task.problem_type == REGRESSION:
             options["num_classes"] = 1
     options["max_length"] = FLAGS.max_seq_length
@@ -124,11 +103,8 @@ def training_examples(task, labels):
                 f"{'single texts' if examples[0].text_b is None else 'pairs'}, "
                 f"--negative_label={FLAGS.negative_label}"
             )
-        positives = [
-            (example.text_a, example.text_b)
-            for example in examples
-            if example.label != FLAGS.negative_label
-        ]
+        rows = [example for example in examples if example.label != FLAGS.negative_label]
+        positives = [(row.text_a, row.text_b) for row in rows]
         drawn = negative_pairs(positives, FLAGS.negatives_per_pair, FLAGS.seed)
         examples += [TextExample(a, b, FLAGS.negative_label) for a, b in drawn]
     return examples
@@ -200,7 +176,6 @@ def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
     fine_tuning.require_classes(task)
     labels = given_labels()
-    train_examples = dev_examples = test_examples = None
     if FLAGS.do_train:
         train_examples = training_examples(task, labels)
         labels = labels or task.label_list(train_examples)
@@ -209,8 +184,7 @@ def main():
 
         require_scikit_learn()
     model = load_model(task, labels)
-    if wants_dev:
-        dev_examples = read_examples(task, "dev", model.labels)
+    dev_examples = read_examples(task, "dev", model.labels) if wants_dev else None
     if FLAGS.do_predict:
         test_examples = task.read(FLAGS.data_dir, FLAGS.predict_split, model.labels)
 

@@ -9,11 +9,11 @@ word boundaries into windows, and the tags of the windows are joined again.
 The tool writes to --output_dir:
 
     model/                  the trained model: a Hugging Face directory with tokenizer and labels
-    eval_results.txt        the scores of the dev file: accuracy of words, and precision, recall
-                            and F1 of whole spans by seqeval
+    eval_results.txt        the scores of the dev file: accuracy of words, and seqeval's precision,
+                            recall and F1 of spans
     test_results.txt        the same scores of the test file, if it has tags
-    test_predictions.txt    columns for conlleval.pl and tools/evaluate.py --kind=tags: word, gold
-                            tag (if the test file has tags), predicted tag
+    test_predictions.txt    words, gold tags (if any) and predicted tags in columns, for
+                            conlleval.pl and tools/evaluate.py --kind=tags
     lora.safetensors        the LoRA weights, with --lora_rank
 """
 
@@ -40,15 +40,9 @@ flags.DEFINE_string("data_dir", None, "The directory with train.txt, dev.txt and
 flags.DEFINE_string("train_file", None, "The file to train on. Default: train.txt in --data_dir.")
 flags.DEFINE_string("dev_file", None, "The file to evaluate on. Default: dev.txt in --data_dir.")
 flags.DEFINE_string("test_file", None, "The file to tag. Default: test.txt in --data_dir.")
-flags.DEFINE_enum(
-    "format", "conll", FORMATS, "The file format: one word per line in columns, or word/tag text."
-)
-flags.DEFINE_integer(
-    "word_column", 0, "With --format=conll: the column of the words, counted from 0."
-)
-flags.DEFINE_integer(
-    "tag_column", -1, "With --format=conll: the column of the tags, counted from 0; -1 is the last."
-)
+flags.DEFINE_enum("format", "conll", FORMATS, "Columns with one word per line, or word/tag text.")
+flags.DEFINE_integer("word_column", 0, "With --format=conll: the column of words, counted from 0.")
+flags.DEFINE_integer("tag_column", -1, "With --format=conll: the column of tags; -1 is the last.")
 flags.DEFINE_enum(
     "scheme",
     "IOB2",
@@ -70,11 +64,7 @@ flags.DEFINE_bool("use_crf", False, "Whether a linear-chain CRF chooses the tags
 checkpoint_flags.define_head()
 fine_tuning.define_training(batch_of="windows")
 flags.DEFINE_float(
-    "crf_learning_rate",
-    None,
-    "With --use_crf: the peak learning rate of the CRF's transitions. Default: 100 times "
-    "--learning_rate.",
-    lower_bound=0.0,
+    "crf_learning_rate", None, "The CRF's rate. Default: 100 * --learning_rate.", lower_bound=0.0
 )
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_f1 or, for --scheme=none, val_word_accuracy")
@@ -90,9 +80,7 @@ def read(split):
     columns = {}
     if FLAGS.format == "conll":
         columns = {"word_column": FLAGS.word_column, "tag_column": FLAGS.tag_column}
-    sentences = read_tagged_text(path, FLAGS.format, **columns)
-    words = [sentence.words for sentence in sentences]
-    tags = [sentence.tags for sentence in sentences]
+    words, tags = map(list, zip(*read_tagged_text(path, FLAGS.format, **columns)))
     if tags[0] is None:
         if split != "test":
             raise DataError(f"{path} must have a tag for every word. Received: words without tags")
@@ -146,7 +134,6 @@ def train(model, data, dev):
 
 
 def report(name, gold, predicted, labels):
-    """Writes and prints the scores of one file."""
     from bert_tf.tasks.token_classification import tagging_scores
 
     unknown = sorted({tag for row in gold for tag in row} - set(labels))

@@ -11,8 +11,7 @@ every epoch.
 
 The tool writes to --output_dir:
 
-    checkpoints/        the training state, every --save_checkpoints_steps; the same command resumes
-                        an interrupted run from the newest valid checkpoint
+    checkpoints/        from which the same command resumes an interrupted run
     model/              the trained model, at the end
     eval_results.txt    the results of --do_eval
     log.jsonl           one JSON line every --log_steps
@@ -29,7 +28,7 @@ import os
 from absl import flags
 from common import result_files
 from common.checkpoint_flags import new_tokenizer
-from common.checks import require
+from common.checks import options_of, require
 from common.pretraining_flags import (
     DTYPES,
     NEXT_SENTENCE,
@@ -53,26 +52,20 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
     from bert_tf.tasks.pretraining.text import pretraining_text
     from bert_tf.training.distribution.distributed_batches import DistributedBatches
 
-    several = strategy.num_replicas_in_sync > 1
-    options = {
-        "max_seq_length": FLAGS.max_seq_length,
-        "max_predictions_per_seq": FLAGS.max_predictions_per_seq,
-        "seed": FLAGS.seed,
-        "repeat": training or several,  # all devices must get the same number of batches
-    }
+    options = options_of("max_seq_length", "max_predictions_per_seq", "seed")
+    # All devices must get the same number of batches.
+    options["repeat"] = training or strategy.num_replicas_in_sync > 1
     if tokenizer:
         segmenter = None  # or a function that splits Chinese text into words
         if FLAGS.segmenter is not None:
             segmenter = require(FLAGS.segmenter, f"pip install {FLAGS.segmenter}").lcut
         make = functools.partial(pretraining_text, files, tokenizer)
+        options |= options_of("masked_lm_prob", "short_seq_prob", "replace_numbers")
         options |= {
-            "masked_lm_prob": FLAGS.masked_lm_prob,
             "masking": "whole_word" if FLAGS.whole_word_mask else FLAGS.masking,
             "next_sentence": NEXT_SENTENCE[FLAGS.objective],
-            "short_seq_prob": FLAGS.short_seq_prob,
             "packing": "rows" if FLAGS.pack_rows else None,
             "segmenter": segmenter,
-            "replace_numbers": FLAGS.replace_numbers,
         }
     else:
         make = functools.partial(pretraining_records, files)
@@ -93,23 +86,17 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
 
 
 def make_optimizer(config):
-    from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
-    from bert_tf.training.optimizers.lamb import LAMB
-    from bert_tf.training.schedules.noam import Noam
-    from bert_tf.training.schedules.warmup_cosine_decay import WarmupCosineDecay
-    from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
+    from bert_tf.training import LAMB, AdamWeightDecay, Noam, WarmupCosineDecay, WarmupLinearDecay
 
     if FLAGS.lr_schedule == "noam":
         # Scales the schedule so that its peak, at the end of the warm-up, is --learning_rate.
-        peak = (config.hidden_size * max(1, FLAGS.num_warmup_steps)) ** -0.5
-        factor = FLAGS.learning_rate / peak
-        schedule = Noam(config.hidden_size, max(1, FLAGS.num_warmup_steps), factor)
+        warmup = max(1, FLAGS.num_warmup_steps)
+        peak = (config.hidden_size * warmup) ** -0.5
+        schedule = Noam(config.hidden_size, warmup, FLAGS.learning_rate / peak)
     else:
         shape = WarmupLinearDecay if FLAGS.lr_schedule == "linear" else WarmupCosineDecay
         schedule = shape(FLAGS.learning_rate, FLAGS.num_train_steps, FLAGS.num_warmup_steps)
-    options = {"weight_decay_rate": FLAGS.weight_decay_rate, "layer_decay": FLAGS.layer_decay}
-    if FLAGS.bias_correction is not None:
-        options["bias_correction"] = FLAGS.bias_correction
+    options = options_of("weight_decay_rate", "layer_decay", "bias_correction")
     return {"adamw": AdamWeightDecay, "lamb": LAMB}[FLAGS.optimizer](schedule, **options)
 
 
@@ -141,11 +128,10 @@ def train(model, checkpoint, step, strategy, training, held_out):
     from bert_tf.training import callbacks, fit_steps
     from bert_tf.training.distribution import WorkerHealthMonitor, is_chief
 
-    log = os.path.join(FLAGS.output_dir, "log.jsonl")
     writers = []
     if is_chief(strategy):
         writers = [
-            callbacks.JsonLines(log, step),
+            callbacks.JsonLines(os.path.join(FLAGS.output_dir, "log.jsonl"), step),
             callbacks.TensorBoardScalars(os.path.join(FLAGS.output_dir, "tensorboard")),
         ]
     watchers = [
@@ -187,7 +173,6 @@ def evaluate(model, step, held_out):
 
 
 def run():
-    """Trains, evaluates and writes the results, as the flags say."""
     config = check_flags()
     train_files = input_files("input_file")
     eval_files = input_files("eval_input_file") if FLAGS.eval_input_file else train_files
@@ -285,18 +270,12 @@ def main():
         several = FLAGS.distribution_strategy == "multi_worker_mirrored"
         if not several or type(error).__name__.removesuffix("Error") not in _PEER_ERRORS:
             raise
-        from bert_tf.training.checkpointing.checkpoint_files import (
-            checkpoint_path,
-            checkpoint_steps,
-        )
+        from bert_tf.training import TrainingCheckpoint
         from bert_tf.training.distribution.worker_health_monitor import leave
 
-        directory = os.path.join(FLAGS.output_dir, "checkpoints")
-        steps = checkpoint_steps(directory)
-        leave(
-            f"an operation with the other workers failed ({error.message.splitlines()[0][:300]})",
-            checkpoint_path(directory, steps[-1]) if steps else None,
-        )
+        newest = TrainingCheckpoint(os.path.join(FLAGS.output_dir, "checkpoints")).newest()
+        reason = error.message.splitlines()[0][:300]
+        leave(f"an operation with the other workers failed ({reason})", newest)
 
 
 if __name__ == "__main__":

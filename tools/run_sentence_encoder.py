@@ -25,6 +25,7 @@ import os
 import numpy as np
 from absl import flags
 from common import fine_tuning, result_files
+from common.checks import options_of
 from common.text_files import read_single_texts
 
 from bert_tf import tool
@@ -41,9 +42,7 @@ from bert_tf.tasks.sentence_embedding.files import (
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("train_file", None, "The file with the examples to train on.")
-flags.DEFINE_string(
-    "dev_file", None, "The file with scored pairs, for --do_eval and after each epoch."
-)
+flags.DEFINE_string("dev_file", None, "The file with scored pairs, for --do_eval and each epoch.")
 flags.DEFINE_string("encode_file", None, "The file with the texts to encode, one per line.")
 flags.DEFINE_string(
     "init_checkpoint",
@@ -62,37 +61,17 @@ flags.DEFINE_enum(
     "the other texts of the batch, or to keep the negative farther away than the positive.",
 )
 flags.DEFINE_float(
-    "score_scale",
-    1.0,
-    "The scores in the files are divided by this; 5 for the STS data sets.",
-    lower_bound=1e-6,
+    "score_scale", 1.0, "The files' scores are divided by this; 5 for STS.", lower_bound=1e-6
 )
 flags.DEFINE_float(
     "scale", 20.0, "With --objective=ranking: the cosines are multiplied by this.", lower_bound=1e-6
 )
+flags.DEFINE_enum("distance", "euclidean", ["euclidean", "cosine"], "For triplet: the distance.")
+flags.DEFINE_float("margin", 1.0, "For triplet: the margin of the distances.", lower_bound=1e-6)
 flags.DEFINE_enum(
-    "distance",
-    "euclidean",
-    ["euclidean", "cosine"],
-    "With --objective=triplet: the distance between vectors.",
+    "pooling", None, POOLING_MODES, "How tokens are pooled. Default: as in the checkpoint, or mean."
 )
-flags.DEFINE_float(
-    "margin",
-    1.0,
-    "With --objective=triplet: how much farther away the negative must be than the positive.",
-    lower_bound=1e-6,
-)
-flags.DEFINE_enum(
-    "pooling",
-    None,
-    POOLING_MODES,
-    "How the tokens of a text are pooled to its vector. Default: as the checkpoint says, or mean.",
-)
-flags.DEFINE_bool(
-    "normalize",
-    None,
-    "Whether to scale the vectors to length 1. Default: as the checkpoint says, or false.",
-)
+flags.DEFINE_bool("normalize", None, "Scale vectors to length 1. Default: as in the checkpoint.")
 flags.DEFINE_integer(
     "max_seq_length", None, "Maximum length of a text in tokens. Default: as the checkpoint says."
 )
@@ -103,10 +82,7 @@ flags.DEFINE_string(
     "covariance of the vectors of these texts. Default: no whitening.",
 )
 flags.DEFINE_integer(
-    "whitening_size",
-    None,
-    "With --whitening_file: size of the whitened vectors. Default: the number of directions in "
-    "which the vectors of the texts vary.",
+    "whitening_size", None, "Size of the whitened vectors. Default: the rank of their covariance."
 )
 fine_tuning.define_training(learning_rate=2e-5, num_train_epochs=1.0)
 fine_tuning.define_class_weights()
@@ -144,36 +120,26 @@ def read_train_data():
 
 
 def load_encoder():
-    """Loads the encoder to start from or, without --do_train, the trained one."""
     from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
     path = FLAGS.init_checkpoint or os.path.join(FLAGS.output_dir, "model")
-    options = {
-        "pooling": FLAGS.pooling,
-        "normalize": FLAGS.normalize,
-        "max_length": FLAGS.max_seq_length,
-    }
-    options = {name: value for name, value in options.items() if value is not None}
+    options = options_of("pooling", "normalize", max_length="max_seq_length")
     return BertSentenceEncoder.from_pretrained(path, **options)
 
 
 def train(encoder, texts, labels, loss, dev_data):
     import keras
 
-    callbacks = []
-    if dev_data:
+    def report(epoch, logs):
+        results = correlations(encoder, *dev_data)
+        print(f"\nepoch {epoch + 1}:", *result_files.score_lines(results), sep="  ")
+        logs.update({f"val_{name}": value for name, value in results.items()})
 
-        def report(epoch, logs):
-            results = correlations(encoder, *dev_data)
-            print(f"\nepoch {epoch + 1}:", *result_files.score_lines(results), sep="  ")
-            logs.update({f"val_{name}": value for name, value in results.items()})
-
-        callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=report)]
+    callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=report)] if dev_data else []
     fine_tuning.train_epochs(encoder, texts, labels, callbacks=callbacks, objective=loss)
 
 
 def correlations(encoder, texts, scores):
-    """Returns the Pearson and Spearman correlations of the pairs' cosines with their scores."""
     from bert_tf.config import REGRESSION
     from bert_tf.training.evaluation.scores import all_scores
 
@@ -184,14 +150,6 @@ def correlations(encoder, texts, scores):
     cosines = np.sum(vectors[:count] * vectors[count:], axis=1)
     results = all_scores(np.array(scores), cosines, REGRESSION)
     return {name: results[name] for name in ("pearson", "spearman") if name in results}
-
-
-def encode(encoder, texts):
-    vectors = encoder.encode(texts, verbose=1)
-    path = os.path.join(FLAGS.output_dir, "vectors.npy")
-    with atomic_path(path) as new:
-        save_array(new, vectors)
-    print(f"{len(vectors)} vectors of size {vectors.shape[1]} in {path}")
 
 
 def main():
@@ -212,12 +170,12 @@ def main():
             f"--objective=classification. Received: --objective={FLAGS.objective}"
         )
     tool.require_writable(FLAGS.output_dir, "output_dir")
-    if FLAGS.dev_file:
-        from bert_tf.training.evaluation.scores import require_scikit_learn
-
-        require_scikit_learn()  # before any work
     import keras
 
+    from bert_tf.training.evaluation.scores import require_scikit_learn
+
+    if FLAGS.dev_file:
+        require_scikit_learn()  # before any work
     keras.utils.set_random_seed(FLAGS.seed)
 
     train_data = read_train_data() if FLAGS.do_train else None
@@ -233,7 +191,11 @@ def main():
     if FLAGS.do_eval:
         result_files.report(result_files.score_lines(correlations(encoder, *dev_data)))
     if FLAGS.do_encode:
-        encode(encoder, encode_texts)
+        vectors = encoder.encode(encode_texts, verbose=1)
+        path = os.path.join(FLAGS.output_dir, "vectors.npy")
+        with atomic_path(path) as new:
+            save_array(new, vectors)
+        print(f"{len(vectors)} vectors of size {vectors.shape[1]} in {path}")
 
 
 if __name__ == "__main__":

@@ -7,21 +7,17 @@ The flags, files and results are those of google-research/bert's run_squad.py:
 
 The tool writes to --output_dir:
 
-    model/                    the trained model: a Hugging Face directory with tokenizer and
-                              settings
-    checkpoints/              the training state: the same command resumes a killed run from the
-                              newest checkpoint
+    model/                    the trained model: a Hugging Face directory with its settings
+    checkpoints/              from which the same command resumes a killed run
     predictions.json          the answer to each question, by id
     nbest_predictions.json    the best answers to each question
-    null_odds.json            the score of no answer minus that of the best span, with
-                              --version_2_with_negative
-    eval_results.txt          if the predict file has answers: exact match and F1 by the rules of
-                              the official scripts; with --version_2_with_negative also the best
-                              --null_score_diff_threshold for this file
+    null_odds.json            for SQuAD 2.0: the score of no answer minus that of the best span
+    eval_results.txt          if the file has answers: the official exact match and F1; for SQuAD
+                              2.0 also the best --null_score_diff_threshold
     lora.safetensors          the LoRA weights, with --lora_rank
 
-Without --do_train and --init_checkpoint, the model in --output_dir answers. It uses the settings
-that it was trained with, except for those that flags set.
+Without --do_train and --init_checkpoint, the model in --output_dir answers, with its settings
+unless flags set others.
 """
 
 import logging
@@ -38,55 +34,27 @@ from bert_tf.tasks.question_answering.files import read_squad
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("train_file", None, "The SQuAD file to train on, such as train-v1.1.json.")
-flags.DEFINE_string(
-    "predict_file", None, "The SQuAD file with the questions to answer; it needs no answers."
-)
+flags.DEFINE_string("predict_file", None, "The SQuAD file with the questions; it needs no answers.")
 checkpoint_flags.define_start()
+flags.DEFINE_integer("max_seq_length", 384, "Window length in tokens; a longer context is split.")
+flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of two windows.", lower_bound=1)
 flags.DEFINE_integer(
-    "max_seq_length",
-    384,
-    "Maximum length of a window in tokens; a longer context is split into several windows.",
-)
-flags.DEFINE_integer(
-    "doc_stride",
-    128,
-    "Number of tokens between the starts of two windows of a context.",
-    lower_bound=1,
-)
-flags.DEFINE_integer(
-    "max_query_length",
-    64,
-    "Maximum length of a question in tokens; a longer question is truncated.",
-    lower_bound=1,
+    "max_query_length", 64, "Maximum question length in tokens; the rest is cut.", lower_bound=1
 )
 flags.DEFINE_bool("do_predict", False, "Whether to answer the questions of --predict_file.")
 flags.DEFINE_integer("predict_batch_size", 8, "Windows per batch in prediction.", lower_bound=1)
 fine_tuning.define_training(batch_of="windows")
-flags.DEFINE_integer(
-    "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "n_best_size",
-    20,
-    "Maximum number of answers per question in nbest_predictions.json.",
-    lower_bound=1,
-)
-flags.DEFINE_integer(
-    "max_answer_length", 30, "Maximum length of an answer in tokens.", lower_bound=1
-)
+flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
+flags.DEFINE_integer("n_best_size", 20, "Maximum answers in nbest_predictions.json.", lower_bound=1)
+flags.DEFINE_integer("max_answer_length", 30, "Maximum answer length in tokens.", lower_bound=1)
 flags.DEFINE_bool(
-    "verbose_logging",
-    False,
-    "Whether to log the id of every question whose answer is not in its context.",
+    "verbose_logging", False, "Whether to log the questions whose answer is not in their context."
 )
 flags.DEFINE_bool(
     "version_2_with_negative", False, "Whether questions may have no answer, as in SQuAD 2.0."
 )
 flags.DEFINE_float(
-    "null_score_diff_threshold",
-    0.0,
-    "With --version_2_with_negative: predict no answer if its score exceeds that of the best span "
-    "by more than this.",
+    "null_score_diff_threshold", 0.0, "For SQuAD 2.0: the margin that no answer needs to be chosen."
 )
 original_flags.define_ignored()
 
@@ -115,7 +83,6 @@ def load_model():
 
 
 def columns_of(examples):
-    """Returns the questions and their contexts, the arguments of the model's methods."""
     return [example.question for example in examples], [example.context for example in examples]
 
 

@@ -22,106 +22,45 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("model", None, "The directory of the model, or of its numbered versions.")
-flags.DEFINE_string(
-    "model_name", None, "The name of the model in URLs. Default: the name of the directory."
-)
-flags.DEFINE_bool(
-    "pairs",
-    False,
-    "With a classifier that save_pretrained wrote: whether it has two inputs, `text` and `pair`.",
-)
-flags.DEFINE_bool(
-    "trust",
-    False,
-    "Whether a SavedModel may have operations that read or write files or call Python.",
-)
+flags.DEFINE_string("model_name", None, "The name in URLs. Default: the name of the directory.")
+flags.DEFINE_bool("pairs", False, "Whether a classifier has two inputs, `text` and `pair`.")
+flags.DEFINE_bool("trust", False, "Whether a SavedModel may read or write files or call Python.")
 flags.DEFINE_string(
     "host", "127.0.0.1", "The address to listen on; 0.0.0.0 accepts requests from other machines."
 )
+flags.DEFINE_integer("port", 8501, "The port; 0 chooses a free one, which is printed.", 0, 65535)
 flags.DEFINE_integer(
-    "port",
-    8501,
-    "The port to listen on; 0 chooses a free one, which is printed.",
-    lower_bound=0,
-    upper_bound=65535,
+    "token_budget", 4096, "Maximum tokens per batch, estimated from the text bytes.", lower_bound=1
 )
-flags.DEFINE_integer(
-    "token_budget",
-    4096,
-    "Maximum number of tokens per batch, estimated from the bytes of the texts.",
-    lower_bound=1,
-)
+flags.DEFINE_float("batch_wait_ms", 0.0, "Milliseconds to wait to share a batch.", lower_bound=0.0)
+flags.DEFINE_integer("threads", 0, "Threads of one computation; 0: one per core.", lower_bound=0)
+flags.DEFINE_float("poll_seconds", 1.0, "Seconds between looks for new versions.", lower_bound=0.01)
+flags.DEFINE_float("drain_seconds", 1.0, "Time from SIGTERM to closing the port.", lower_bound=0.0)
 flags.DEFINE_float(
-    "batch_wait_ms",
-    0.0,
-    "Milliseconds that a request waits for others to share a batch although the model is idle.",
-    lower_bound=0.0,
+    "stop_seconds", 60.0, "Maximum seconds for answers after the port has closed.", lower_bound=0.0
 )
-flags.DEFINE_integer(
-    "threads", 0, "Number of threads of one computation; 0 for one per core.", lower_bound=0
-)
-flags.DEFINE_float(
-    "poll_seconds", 1.0, "Seconds between two searches for new versions.", lower_bound=0.01
-)
-flags.DEFINE_float(
-    "drain_seconds",
-    1.0,
-    "Seconds from SIGTERM until the port closes; /readyz fails in that time, and requests are "
-    "still answered.",
-    lower_bound=0.0,
-)
-flags.DEFINE_float(
-    "stop_seconds",
-    60.0,
-    "Maximum number of seconds to answer the remaining requests after the port has closed.",
-    lower_bound=0.0,
-)
-# The fields of `Limits`, with their units: (default, help).
-_SIZES = {
-    "max_body_bytes": (8 << 20, "Maximum size of a request, in bytes."),
-    "max_buffered_bytes": (
-        256 << 20,
-        "Maximum size of all requests and answers in memory at a time, in bytes.",
-    ),
-    "max_answer_bytes": (64 << 20, "Maximum size of an answer, in bytes of its values."),
-    "max_text_length": (100_000, "Maximum length of a string, in characters."),
-    "max_tokens": (
-        131_072,
-        "Maximum number of tokens in the texts of one row, estimated from their bytes.",
-    ),
-    "max_rows": (1024, "Maximum number of rows per request."),
-    "max_waiting": (
-        1024,
-        "Maximum number of requests in the queue; further ones get the status 429.",
-    ),
+# The fields of `Limits`, with their units: (default, what is limited).
+_LIMITS = {
+    "max_body_bytes": (8 << 20, "size of a request, in bytes."),
+    "max_buffered_bytes": (256 << 20, "size of all current requests and answers, in bytes."),
+    "max_answer_bytes": (64 << 20, "size of an answer, in bytes of its values."),
+    "max_text_length": (100_000, "length of a string, in characters."),
+    "max_tokens": (131_072, "number of tokens in the texts of one row, estimated from the bytes."),
+    "max_rows": (1024, "number of rows per request."),
+    "max_waiting": (1024, "number of requests in the queue; further ones get the status 429."),
+    "read_timeout_seconds": (30.0, "number of seconds for the body of a request to arrive."),
+    "write_timeout_seconds": (30.0, "number of seconds in which a client reads no answer."),
+    "idle_timeout_seconds": (75.0, "number of seconds until the headers of the next request."),
+    "request_timeout_seconds": (60.0, "number of seconds that a request waits for its answer."),
 }
-_TIMEOUTS = {
-    "read_timeout_seconds": (
-        30.0,
-        "Maximum number of seconds for the body of a request to arrive.",
-    ),
-    "write_timeout_seconds": (
-        30.0,
-        "Maximum number of seconds in which a client reads nothing of its answer.",
-    ),
-    "idle_timeout_seconds": (
-        75.0,
-        "Maximum number of seconds for the headers of a request to arrive, and until the next "
-        "request.",
-    ),
-    "request_timeout_seconds": (
-        60.0,
-        "Maximum number of seconds that a request waits for its answer.",
-    ),
-}
-for _name, (_default, _help) in _SIZES.items():
-    flags.DEFINE_integer(_name, _default, _help, lower_bound=1)
-for _name, (_default, _help) in _TIMEOUTS.items():
-    flags.DEFINE_float(_name, _default, _help, lower_bound=0.01)
+for _name, (_default, _limited) in _LIMITS.items():
+    if isinstance(_default, int):
+        flags.DEFINE_integer(_name, _default, f"Maximum {_limited}", lower_bound=1)
+    else:
+        flags.DEFINE_float(_name, _default, f"Maximum {_limited}", lower_bound=0.01)
 
 
 def model_name() -> str:
-    """Returns the model's name in URLs."""
     name = FLAGS.model_name or os.path.basename(os.path.abspath(FLAGS.model))
     if not re.fullmatch(r"[^/:\s]+", name):
         raise UserError(
@@ -142,8 +81,7 @@ def main():
     from bert_tf.serving.server.limits import Limits
 
     limits = {
-        name.removesuffix("_bytes").removesuffix("_seconds"): FLAGS[name].value
-        for name in (*_SIZES, *_TIMEOUTS)
+        name.removesuffix("_bytes").removesuffix("_seconds"): FLAGS[name].value for name in _LIMITS
     }
     logging.basicConfig(format="%(message)s")
     tf.config.threading.set_intra_op_parallelism_threads(FLAGS.threads)

@@ -10,9 +10,8 @@ set: --text; --text and --pair; or --question and --context. Each flag may be re
 REST needs only Python. gRPC needs tensorflow-serving-api, which installs TensorFlow:
 pip install 'bert-tf[serving]'.
 
-A request is repeated if the server could not be reached or was too busy. The pauses before the
-retries are random and grow exponentially, so that clients that failed at the same time do not retry
-at the same time. Predictions do not change the server, so repeating them is safe.
+A request is repeated if the server could not be reached or was too busy, after random pauses that
+grow exponentially, so that clients that failed at the same time do not retry at the same time.
 """
 
 import concurrent.futures
@@ -45,23 +44,17 @@ BUSY_STATUSES = (429, 502, 503, 504)
 BUSY_CODES = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED")  # of gRPC
 
 flags.DEFINE_string(
-    "server",
-    None,
-    "The address of the server. Default: http://localhost:8501 for REST, localhost:8500 for gRPC.",
+    "server", None, "The address. Default: http://localhost:8501 for REST, localhost:8500 for gRPC."
 )
 flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "The protocol of the request.")
 flags.DEFINE_string("model", None, "The name of the model in the server.")
-flags.DEFINE_integer(
-    "version", None, "The version of the model. Default: the newest.", lower_bound=1
-)
+flags.DEFINE_integer("version", None, "The version of the model. Default: newest.", lower_bound=1)
 flags.DEFINE_string("signature", "serving_default", "The signature of the model.")
 flags.DEFINE_multi_string("text", None, "A text, or the first text of a pair.")
 flags.DEFINE_multi_string("pair", None, "The second text of a pair.")
 flags.DEFINE_multi_string("question", None, "A question.")
 flags.DEFINE_multi_string("context", None, "The text that answers the question.")
-flags.DEFINE_float(
-    "deadline", 10.0, "Maximum number of seconds for all tries together.", lower_bound=0.001
-)
+flags.DEFINE_float("deadline", 10.0, "Maximum seconds for all tries together.", lower_bound=0.001)
 flags.DEFINE_integer("retries", 4, "Maximum number of retries.", lower_bound=0)
 
 
@@ -77,10 +70,7 @@ class ServerBusy(Exception):
 
 
 def with_retries(ask, deadline: float, retries: int):
-    """Calls `ask`, a function of the remaining seconds; tries again while the server is busy.
-
-    The deadline in seconds is for all tries together.
-    """
+    """Calls `ask`, a function of the remaining seconds; tries again while the server is busy."""
     end = time.monotonic() + deadline
     longest = FIRST_PAUSE_S
     for tries in range(1, retries + 2):
@@ -123,10 +113,7 @@ def _within(seconds: float, ask):
 
 
 def ask_rest(server: str, inputs: dict[str, list[str]], timeout: float) -> list:
-    """Sends one request to "http://host:port" over REST and returns one prediction per row.
-
-    `inputs` are lists of strings by the names of the inputs.
-    """
+    """Sends one request to "http://host:port" over REST and returns one prediction per row."""
     path = f"/v1/models/{urllib.parse.quote(FLAGS.model, safe='')}"
     path += "" if FLAGS.version is None else f"/versions/{FLAGS.version}"
     rows = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
@@ -231,7 +218,6 @@ def _message(body: bytes) -> str:
 
 
 def given_inputs() -> dict[str, list[str]]:
-    """Returns the inputs that the flags set, by name."""
     inputs = {name: FLAGS[name].value for name in INPUTS if FLAGS[name].value}
     if not inputs:
         raise UserError(

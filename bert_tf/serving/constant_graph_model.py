@@ -12,10 +12,9 @@ from bert_tf.models.text_inputs import as_columns
 class ConstantGraphModel:
     """Runs a task model as a constant graph: its weights are folded into the graph.
 
-    A short text takes a few milliseconds. A `tf.function` spends one of them in TensorFlow's eager
-    layer, where every variable is passed and read; a constant graph has no variables. The weights
-    are copied, so later changes of the model have no effect, and memory holds both copies until the
-    model is deleted. Call `model.prepack_for_inference()` first to make it even faster.
+    This saves the millisecond that a `tf.function` takes to pass and read every variable. The
+    weights are copied, so later changes of the model have no effect, and memory holds both copies
+    until the model is deleted. Call `model.prepack_for_inference()` first to make it even faster.
 
     Args:
         model: A task model with a tokenizer.

@@ -35,10 +35,7 @@ _DESCRIPTION = object_of(
 def describe(module: ServingModule, functions: dict, **facts) -> dict:
     """Describes a SavedModel as JSON values; `functions` has a concrete function per signature.
 
-    The description has `model`, the class's name; `max_length`; `signatures`, each with `inputs`
-    and `outputs`; the task's entries, such as `labels`; and `facts`, such as the version.
-    An input or output has `dtype`, `shape` (-1 for a variable dimension; the first is the batch)
-    and `meaning`; an input also has the entries of `ServingModule.limits`.
+    Besides the entries of `_DESCRIPTION`, it has `facts`, and of an input `ServingModule.limits`.
     """
     signatures = {}
     for name, function in functions.items():

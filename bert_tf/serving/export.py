@@ -1,6 +1,6 @@
 """Exports a task model as a SavedModel whose inputs are raw strings."""
 
-import json
+import itertools
 import os
 
 import tensorflow as tf
@@ -33,18 +33,17 @@ def export(
         examples: `examples` string `[B]`, serialised `tf.train.Example`s; the outputs are those of
             serving_default.
 
-    The folder `assets` holds the vocabulary, the configurations of the tokenizer and the network,
-    and the labels. The folder `assets.extra` holds TF Serving's warm-up requests and
-    `bert_tf.json`, which describes the inputs and outputs.
+    `assets` holds the vocabulary, the labels and the configurations of tokenizer and network,
+    `assets.extra` TF Serving's warm-up requests and `bert_tf.json`, which describes the model.
 
     Args:
         model: A task model with a tokenizer, other than a pre-training model.
         directory: The model's directory.
         version: The name of the subdirectory. An existing one is replaced atomically. None is one
             more than the newest version, because servers load a version only once.
-        portable: True writes only stock TensorFlow and tensorflow-text operations, which any
-            program with these libraries can load. False keeps the fused operations, which do not
-            compute padding; the loading program must `import bert_tf` or load its shared object.
+        portable: True writes only operations of TensorFlow and tensorflow-text. False keeps the
+            fused operations, which do not compute padding; the loading program must `import
+            bert_tf` or load its shared object.
         pairs: For a classifier, whether its inputs are two texts, `text` and `pair`.
 
     Returns:
@@ -81,7 +80,12 @@ def export(
     with ops.backend(backend), atomic_path(path) as new, scratch_directory(directory) as files:
         functions = module.signatures()
         saved = tf.Module()
-        saved.used_variables = _used_variables(functions)
+        # A Keras model must not be tracked itself: TensorFlow would write two variables for every
+        # Keras variable, the one that the graph reads and a copy, and restore only the copy.
+        # `tf.saved_model.load` corrects this; in TF Serving and other C++ programs the variables
+        # would have no values.
+        used = itertools.chain(*(function.variables for function in functions.values()))
+        saved.used_variables = list({id(variable): variable for variable in used}.values())
         saved.files = [tf.saved_model.Asset(file) for file in _write_assets(model, files)]
         tf.saved_model.save(saved, new, signatures=functions)
         extra = os.path.join(new, "assets.extra")
@@ -96,12 +100,7 @@ def export(
 
 
 def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
-    """Builds the module that `export` writes; `pairs` as in `export`.
-
-    Raises:
-        UserError: If the model's class cannot be exported, it has no tokenizer, or `pairs` is not
-            supported.
-    """
+    """Builds the module that `export` writes; arguments and errors are as in `export`."""
     spec = tasks.spec_of(type(model))
     module = None if spec is None else spec.serving_class()
     if module is None:
@@ -120,24 +119,11 @@ def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
     return module(model, pairs) if pairs else module(model)
 
 
-def _used_variables(functions) -> list[tf.Variable]:
-    """TensorFlow's variables that the signatures read, without duplicates.
-
-    A Keras model must not be tracked itself: TensorFlow would write two variables for every Keras
-    variable, the one that the graph reads and a copy, and restore only the copy.
-    `tf.saved_model.load` corrects this; in TF Serving and other C++ programs the variables would
-    have no values.
-    """
-    found = [variable for function in functions.values() for variable in function.variables]
-    return list({id(variable): variable for variable in found}.values())
-
-
 def _write_assets(model, directory) -> list[str]:
     """Writes the model's asset files into `directory` and returns their paths."""
     model.tokenizer.save_pretrained(directory)
-    with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
-        json.dump(model.backbone.config.to_huggingface(), file, indent=2, sort_keys=True)
-        file.write("\n")
+    config = model.backbone.config.to_huggingface()
+    write_json(os.path.join(directory, "config.json"), config, sort_keys=True)
     if getattr(model, "labels", None):
         with open(os.path.join(directory, "labels.txt"), "w", encoding="utf-8") as file:
             file.writelines(f"{label}\n" for label in model.labels)

@@ -27,10 +27,7 @@ def write_warmup_requests(
 
 
 def prediction_log(signature: str, inputs: dict[str, tf.Tensor]) -> bytes:
-    """Returns a serialised `PredictionLog` of a request to `Predict`.
-
-    It does not name the model: TF Serving uses the model that the file belongs to.
-    """
+    """Returns a serialised `PredictionLog` of a request to `Predict`, to the file's model."""
     request = _field(1, _field(3, signature.encode()))  # model_spec.signature_name
     for name, value in inputs.items():
         tensor = tf.make_tensor_proto(value).SerializeToString()

@@ -4,6 +4,8 @@ import os
 
 from absl import flags
 
+from common.checks import options_of
+
 FLAGS = flags.FLAGS
 
 
@@ -23,80 +25,58 @@ def define_start():
 def define_files():
     """Defines the flags for files in place of those next to the checkpoint."""
     flags.DEFINE_string(
-        "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
+        "bert_config_file", None, "The config file. Default: that of the checkpoint."
     )
-    flags.DEFINE_string(
-        "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
-    )
-    flags.DEFINE_bool(
-        "do_lower_case",
-        None,
-        "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
-    )
+    flags.DEFINE_string("vocab_file", None, "The vocabulary file. Default: that of the checkpoint.")
+    flags.DEFINE_bool("do_lower_case", None, "Lower-case the text. Default: as the tokenizer says.")
 
 
 def define_head():
     """Defines the flags for a new classifier on the encoder."""
     flags.DEFINE_integer(
-        "num_encoder_layers",
-        None,
-        "Use only this number of encoder blocks, from the first. Default: all blocks.",
+        "num_encoder_layers", None, "Use only the first blocks of this number. Default: all blocks."
     )
     flags.DEFINE_float(
-        "classifier_dropout",
-        None,
-        "Dropout rate before the classifier. Default: as the config file says.",
+        "classifier_dropout", None, "Dropout rate before the classifier. Default: the config's."
     )
 
 
 def head_options():
-    """Returns the arguments of the model for the flags of `define_head`."""
-    options = {"num_encoder_layers": FLAGS.num_encoder_layers}
-    if FLAGS.classifier_dropout is not None:
-        options["dropout"] = FLAGS.classifier_dropout
-    return options
+    return options_of("num_encoder_layers", dropout="classifier_dropout")
 
 
 def load_model(model_class, **options):
-    """Seeds the random generators and loads the model to start from.
+    """Seeds the random generators and loads the model to start from, trained without --do_train.
 
-    Without --do_train it must be a trained model. Matches google-research/bert: --init_checkpoint
-    may then still name the checkpoint that the training started from; the trained model in
-    --output_dir is used in that case. `options` are passed to `from_pretrained`.
+    Matches google-research/bert: --init_checkpoint may then still name the checkpoint that the
+    training started from; the trained model in --output_dir is used in that case.
     """
     import keras
+
+    def load(path):
+        return model_class.from_pretrained(
+            path, config_file=FLAGS.bert_config_file, tokenizer=load_tokenizer(path), **options
+        )
 
     keras.utils.set_random_seed(FLAGS.seed)
     trained = os.path.join(FLAGS.output_dir, "model")
     path = FLAGS.init_checkpoint or trained
-    model = _open(model_class, path, options)
+    model = load(path)
     if FLAGS.do_train:
         return model
     if model.untrained_heads and path != trained and os.path.isdir(trained):
         print(f"{path} has no {' and '.join(model.untrained_heads)}; {trained} is used instead.")
-        model = _open(model_class, trained, options)
+        model = load(trained)
     model.require_trained_heads("evaluated")
     return model
-
-
-def _open(model_class, path, options):
-    return model_class.from_pretrained(
-        path, config_file=FLAGS.bert_config_file, tokenizer=load_tokenizer(path), **options
-    )
 
 
 def load_tokenizer(path):
     """Returns the checkpoint's tokenizer with the changes from the flags; None without changes."""
     from bert_tf.text.tokenizer import BertTokenizer
 
-    options = {}
-    if FLAGS.vocab_file:
-        options["vocabulary"] = FLAGS.vocab_file
-    if FLAGS.do_lower_case is not None:
-        options["lowercase"] = FLAGS.do_lower_case
-    if not options:
-        return None
-    return BertTokenizer.from_pretrained(directory_of(path), **options)
+    options = options_of(vocabulary="vocab_file", lowercase="do_lower_case")
+    return BertTokenizer.from_pretrained(directory_of(path), **options) if options else None
 
 
 def new_tokenizer(**options):
@@ -105,15 +85,13 @@ def new_tokenizer(**options):
     from bert_tf.text.tokenizer import BertTokenizer
 
     tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=FLAGS.do_lower_case, **options)
-    given = FLAGS["do_lower_case"].present
-    tokenizer_files.check_case(
-        tokenizer.vocabulary, FLAGS.do_lower_case if given else None, bool(given)
-    )
+    given = bool(FLAGS["do_lower_case"].present)
+    lowercase = FLAGS.do_lower_case if given else None
+    tokenizer_files.check_case(tokenizer.vocabulary, lowercase, given)
     return tokenizer
 
 
 def directory_of(path):
-    """Returns the directory that holds the files of a checkpoint."""
     from bert_tf.checkpoints.opening import resolve
 
     path = resolve(path)

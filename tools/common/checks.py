@@ -11,7 +11,6 @@ FLAGS = flags.FLAGS
 
 
 def positive_integers(name: str) -> list[int]:
-    """Returns the values of a list flag as positive integers."""
     values = FLAGS[name].value
     if not all(value.isdecimal() and int(value) for value in values):
         raise UserError(
@@ -20,8 +19,14 @@ def positive_integers(name: str) -> list[int]:
     return [int(value) for value in values]
 
 
+def options_of(*names: str, **renamed: str) -> dict:
+    """Returns the values of flags that are set; `renamed` are options with other names as flags."""
+    flag_of = {name: name for name in names} | renamed
+    values = {option: FLAGS[flag].value for option, flag in flag_of.items()}
+    return {option: value for option, value in values.items() if value not in (None, "")}
+
+
 def require_one(*names: str) -> None:
-    """Requires that exactly one of these flags is set."""
     given = {f"--{name}": FLAGS[name].value for name in names}
     if sum(map(bool, given.values())) != 1:
         *others, last = given

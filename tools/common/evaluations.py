@@ -11,35 +11,22 @@ _NONE = "none"
 
 @dataclasses.dataclass
 class Evaluation:
-    """The scores of predictions, with confidence intervals, confusion matrix and worst errors.
+    """The scores of predictions, with confidence intervals, confusion matrix and worst errors."""
 
-    Attributes:
-        counted: What was scored, such as "872 examples".
-        results: All scores, by name.
-        intervals: The confidence intervals (low, high), by name of the score. A score that is
-            undefined for every bootstrap sample has none.
-        official: The names of the scores that the task's benchmark reports.
-        labels: The labels of `matrix`.
-        matrix: int64 `[C, C]`, one row per gold label; None if there are no classes.
-        columns: The names of the columns of `errors`.
-        errors: Tab-separated lines, the worst error first.
-    """
-
-    counted: str
-    results: dict
-    intervals: dict
-    official: tuple = ()
-    labels: tuple = ()
-    matrix: np.ndarray | None = None
-    columns: str = ""
-    errors: list = dataclasses.field(default_factory=list)
+    counted: str  # what was scored, such as "872 examples"
+    results: dict  # all scores, by name
+    intervals: dict  # their confidence intervals (low, high), by name, where they are defined
+    official: tuple = ()  # the names of the scores that the task's benchmark reports
+    labels: tuple = ()  # of `matrix`
+    matrix: np.ndarray | None = None  # int64 [C, C], one row per gold label, if there are classes
+    columns: str = ""  # the names of the columns of `errors`
+    errors: list = dataclasses.field(default_factory=list)  # tab-separated, the worst error first
 
 
 def of_classes(examples, gold, predicted, labels, task, num_errors, **bootstrap):
-    """Evaluates predictions for texts or pairs: one class, several labels or a number.
+    """Evaluates predictions for texts or pairs, as in `all_scores`: classes, labels or numbers.
 
-    `gold` and `predicted` are as in `all_scores`; `labels` are those of the columns, or None;
-    `bootstrap` has `samples`, `confidence` and `seed`.
+    `labels` are those of the columns; `bootstrap` has `samples`, `confidence` and `seed`.
     """
     from bert_tf.training.evaluation.bootstrap import bootstrap_intervals
     from bert_tf.training.evaluation.confusion_matrix import confusion_matrix

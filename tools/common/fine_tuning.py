@@ -1,10 +1,11 @@
 """Flags for fine-tuning, and the functions that apply them to a task model.
 
 Importing this module defines the flags that every task can use; `define_...` adds others. A tool
-calls `check_flags` first, `compile_model` after it has loaded the checkpoint, and `finish_model`
-before it saves the model; `train_epochs` calls the latter two.
+calls `check_flags` first, and `compile_model` and `finish_model` (or `train_epochs`, which calls
+both) between loading and saving the model.
 """
 
+import functools
 import os
 
 import numpy as np
@@ -16,62 +17,30 @@ from bert_tf.models.lora_model import LORA_LAYERS
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string(
-    "output_dir", None, "The directory to write the trained model and the results to."
-)
+flags.DEFINE_string("output_dir", None, "The directory for the trained model and the results.")
 flags.DEFINE_float(
-    "warmup_proportion",
-    0.1,
-    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
-    lower_bound=0.0,
-    upper_bound=1.0,
+    "warmup_proportion", 0.1, "Share of the steps in which the learning rate first rises.", 0.0, 1.0
 )
 flags.DEFINE_bool(
-    "bias_correction",
-    False,
-    "Whether Adam corrects the bias of its moments; the original does not.",
+    "bias_correction", False, "Whether Adam corrects the bias of its moments; the original doesn't."
 )
 flags.DEFINE_integer("seed", 12345, "Seed of a new head, the shuffling and the dropout.")
+flags.DEFINE_float("weight_decay", 0.01, "Decoupled weight decay.", lower_bound=0.0)
 flags.DEFINE_float(
-    "weight_decay", 0.01, "Decoupled weight decay of the optimizer.", lower_bound=0.0
-)
-flags.DEFINE_float(
-    "layer_decay",
-    None,
-    "Layer-wise learning rate decay: the learning rate of a block divided by that of the block "
-    "above it, such as 0.9. Default: no decay.",
+    "layer_decay", None, "Learning rate of a block relative to that above it. Default: no decay."
 )
 flags.DEFINE_integer(
-    "gradient_accumulation_steps",
-    1,
-    "Number of parts that each batch is split into to save memory; their gradients are "
-    "accumulated before the optimizer step.",
-    lower_bound=1,
+    "gradient_accumulation_steps", 1, "Number of parts of a batch, to save memory.", lower_bound=1
 )
 flags.DEFINE_float(
-    "label_smoothing",
-    0.0,
-    "Share of the target probability that is spread evenly over all classes.",
-    lower_bound=0.0,
-    upper_bound=0.999,
+    "label_smoothing", 0.0, "Share of the probability that is spread over all classes.", 0.0, 0.999
 )
-flags.DEFINE_float(
-    "focal_gamma",
-    0.0,
-    "Exponent gamma of the focal loss, which gives hard examples more weight. 0 turns it off.",
-    lower_bound=0.0,
+flags.DEFINE_float("focal_gamma", 0.0, "Exponent of the focal loss for hard examples; 0: off.", 0.0)
+flags.DEFINE_integer(
+    "freeze_layers", None, "Freeze the embeddings and this many first blocks. Default: none."
 )
 flags.DEFINE_integer(
-    "freeze_layers",
-    None,
-    "Freeze the embeddings and this number of encoder blocks, from the first. Default: freeze "
-    "nothing.",
-)
-flags.DEFINE_integer(
-    "reinit_layers",
-    None,
-    "Initialize this number of encoder blocks, from the last, and the pooler at random again. "
-    "Default: keep the weights of the checkpoint.",
+    "reinit_layers", None, "Initialize this many last blocks and the pooler again. Default: none."
 )
 flags.DEFINE_integer(
     "lora_rank",
@@ -80,11 +49,7 @@ flags.DEFINE_integer(
     "They are written to lora.safetensors, and the saved model has them merged into its weights.",
     lower_bound=1,
 )
-flags.DEFINE_float(
-    "lora_alpha",
-    None,
-    "With --lora_rank: the LoRA matrices are scaled by alpha / rank. Default: the rank.",
-)
+flags.DEFINE_float("lora_alpha", None, "LoRA is scaled by alpha / rank. Default: --lora_rank.")
 flags.DEFINE_list(
     "lora_target_modules",
     ["query_key_value"],
@@ -92,23 +57,12 @@ flags.DEFINE_list(
 )
 flags.DEFINE_alias("lora_layers", "lora_target_modules")  # the flag's old name
 
+_STEPS = ("train_batch_size", "learning_rate", "num_train_epochs", "seed")
+_OPTIMIZER = ("weight_decay", "layer_decay", "gradient_accumulation_steps")
+_LOSS = ("label_smoothing", "focal_gamma")
+_LAYERS = ("freeze_layers", "reinit_layers", "lora_rank", "lora_alpha", "lora_target_modules")
 # The flags that every checkpoint records.
-_RECORDED = (
-    "train_batch_size",
-    "learning_rate",
-    "num_train_epochs",
-    "seed",
-    "weight_decay",
-    "layer_decay",
-    "gradient_accumulation_steps",
-    "label_smoothing",
-    "focal_gamma",
-    "freeze_layers",
-    "reinit_layers",
-    "lora_rank",
-    "lora_alpha",
-    "lora_target_modules",
-)
+_RECORDED = (*_STEPS, *_OPTIMIZER, *_LOSS, *_LAYERS)
 # From the flags for the kinds of work of most tools to the flags that they need.
 WORKS = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
 
@@ -118,14 +72,9 @@ def define_training(batch_of="examples", batch_size=32, learning_rate=5e-5, num_
     flags.DEFINE_integer(
         "train_batch_size", batch_size, f"Batch size for training, in {batch_of}.", lower_bound=1
     )
+    flags.DEFINE_float("learning_rate", learning_rate, "The peak learning rate.", lower_bound=0.0)
     flags.DEFINE_float(
-        "learning_rate", learning_rate, "The peak learning rate of Adam.", lower_bound=0.0
-    )
-    flags.DEFINE_float(
-        "num_train_epochs",
-        num_train_epochs,
-        "Number of training epochs; may be a fraction.",
-        lower_bound=0.0,
+        "num_train_epochs", num_train_epochs, "Training epochs; may be a fraction.", lower_bound=0.0
     )
 
 
@@ -147,8 +96,7 @@ def define_epoch_flags(scores):
     flags.DEFINE_integer(
         "early_stopping_patience",
         None,
-        "With --keep_best: stop after this many epochs without a better score. Default: train all "
-        "epochs.",
+        "With --keep_best: stop after this many epochs without a better score. Default: do not.",
         lower_bound=1,
     )
 
@@ -166,16 +114,10 @@ def define_class_weights():
 def define_augmentation():
     """Defines the flags for tasks in which the words of a text may change."""
     flags.DEFINE_float(
-        "augment_insertion",
-        0.0,
-        "Augmentation: share of the words after which another word of the same text is inserted.",
+        "augment_insertion", 0.0, "Augmentation: share of the words after which one is inserted."
     )
-    flags.DEFINE_float(
-        "augment_swap", 0.0, "Augmentation: share of the words that are swapped with another."
-    )
-    flags.DEFINE_float(
-        "augment_deletion", 0.0, "Augmentation: share of the words that are deleted."
-    )
+    flags.DEFINE_float("augment_swap", 0.0, "Augmentation: share of the words that are swapped.")
+    flags.DEFINE_float("augment_deletion", 0.0, "Augmentation: share of words that are deleted.")
     flags.DEFINE_enum(
         "augment_unit",
         "word",
@@ -187,9 +129,7 @@ def define_augmentation():
 def check_flags(works=WORKS, has_dev=True):
     """Refuses flags that do not fit together, before any work.
 
-    Args:
-        works: From the flags for the kinds of work to the flags that they need.
-        has_dev: Whether there are examples to score after each epoch.
+    `works` are as `WORKS`; `has_dev` says whether there are examples to score after each epoch.
     """
     if works and not any(FLAGS[work].value for work in works):
         *others, last = (f"--{work}" for work in works)
@@ -245,10 +185,7 @@ def require_classes(task):
 
 
 def training_checkpoint(names, **options):
-    """Creates the `TrainingCheckpoint` that the same command resumes from.
-
-    It records the flags `names` and those of the training, to compare them on resuming.
-    """
+    """Creates a `TrainingCheckpoint` that records the flags `names` and those of the training."""
     from bert_tf.training import TrainingCheckpoint
 
     settings = {name: FLAGS[name].value for name in (*names, *_RECORDED)}
@@ -262,20 +199,16 @@ def training_checkpoint(names, **options):
 
 
 def steps_of(rows):
-    """Returns the number of steps per epoch and the total number of steps of the run.
-
-    `rows` is a list, a tuple of lists, or the number of rows.
-    """
+    """Returns the steps per epoch and in total for a list, a tuple of lists or a number of rows."""
     num_rows = rows if isinstance(rows, int) else len(rows[0] if isinstance(rows, tuple) else rows)
     steps_per_epoch = -(-num_rows // FLAGS.train_batch_size)
     return steps_per_epoch, max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
 
 
 def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
-    """Reinitializes, freezes or adds LoRA to a model, as the flags say, and compiles it.
+    """Reinitializes, freezes or adds LoRA to a model or a student, as flags say, and compiles it.
 
-    Of a `DistillationModel`, the student is changed. The learning rate's linear warm-up and linear
-    decay to 0 take `num_steps`; `options` are passed to `compile`.
+    The learning rate's linear warm-up and decay to 0 take `num_steps`.
     """
     from bert_tf.training import (
         AdamWeightDecay,
@@ -311,36 +244,25 @@ def finish_model(model):
 
 
 def class_loss(class_ids=None, num_classes=None):
-    """Returns the loss on class ids; "auto", the model's own, if no flag asks for another.
-
-    With --class_weights it needs the class ids of the training data and the number of classes.
-    """
-    from bert_tf.training import SparseCrossentropy
+    """Returns the loss on class ids; "auto", the model's own, if no flag asks for another."""
+    from bert_tf.training import SparseCrossentropy, balanced_class_weights
 
     if not changes_loss():
         return "auto"
-    weights = _class_weights(class_ids, num_classes)
-    return SparseCrossentropy(FLAGS.label_smoothing, FLAGS.focal_gamma, weights)
-
-
-def _class_weights(class_ids, num_classes):
-    from bert_tf.training import balanced_class_weights
-
     weights = _value("class_weights")
-    if weights is None:
-        return None
     if weights == ["balanced"]:
-        return balanced_class_weights(class_ids, num_classes)
-    try:
-        weights = [float(weight) for weight in weights]
-    except ValueError:
-        weights = []
-    if len(weights) != num_classes:
-        raise UserError(
-            f"--class_weights must be `balanced` or {num_classes} numbers. "
-            f"Received: --class_weights={','.join(FLAGS.class_weights)}"
-        )
-    return weights
+        weights = balanced_class_weights(class_ids, num_classes)
+    elif weights is not None:
+        try:
+            weights = [float(weight) for weight in weights]
+        except ValueError:
+            weights = []
+        if len(weights) != num_classes:
+            raise UserError(
+                f"--class_weights must be `balanced` or {num_classes} numbers. "
+                f"Received: --class_weights={','.join(FLAGS.class_weights)}"
+            )
+    return SparseCrossentropy(FLAGS.label_smoothing, FLAGS.focal_gamma, weights)
 
 
 def classifier_loss(model, targets):
@@ -362,10 +284,9 @@ def classifier_loss(model, targets):
 
 
 def train_epochs(model, x, y, num_rows=None, callbacks=(), validation_data=None, **options):
-    """Trains a model with its own `fit`, from its compilation to its merged LoRA weights.
+    """Trains a model with its own `fit`, from `compile_model(**options)` to `finish_model`.
 
-    With a fraction in --num_train_epochs, the last epoch has fewer steps. `options` are those of
-    `compile_model`.
+    With a fraction in --num_train_epochs, the last epoch has fewer steps.
     """
     steps_per_epoch, num_steps = steps_of(num_rows or x)
     compile_model(model, num_steps, **options)
@@ -385,16 +306,15 @@ def train_epochs(model, x, y, num_rows=None, callbacks=(), validation_data=None,
 def fit(model, x, y, initial_step=0, callbacks=()):
     """Trains a text classifier, or a `DistillationModel`, from a given step on.
 
-    `x` is a list of texts or a tuple of two lists for pairs; `y` are the targets, None without
-    labels. Every epoch has its own order, which is the same in every run.
+    `x` is a list of texts, or two lists for pairs; `y` are the targets or None. Every epoch has its
+    own order, which is the same in every run.
     """
     from bert_tf.training import fit_steps
 
     steps_per_epoch, num_steps = steps_of(x)
-    task_model = getattr(model, "student", model)
     fit_steps(
         model,
-        lambda step: _batches(task_model, x, y, steps_per_epoch, step, num_steps),
+        lambda step: _batches(model, x, y, steps_per_epoch, step, num_steps),
         num_steps,
         initial_step,
         steps_per_epoch=steps_per_epoch,
@@ -404,7 +324,6 @@ def fit(model, x, y, initial_step=0, callbacks=()):
 
 
 def _batches(model, x, y, steps_per_epoch, step, num_steps):
-    """Returns the batches from a step on, as token dictionaries, augmented if flags say so."""
     import tensorflow as tf
 
     from bert_tf.data.augmentation import TextAugmentation, augment
@@ -412,13 +331,13 @@ def _batches(model, x, y, steps_per_epoch, step, num_steps):
 
     texts = tuple(map(np.asarray, x if isinstance(x, tuple) else (x,)))
     labels = () if y is None else (tf.constant(np.asarray(y)),)
+    model = getattr(model, "student", model)
     first, done = divmod(step, steps_per_epoch)
-    dataset = None
+    epochs = []
     for epoch in range(first, -(-num_steps // steps_per_epoch)):
         order = np.random.default_rng([FLAGS.seed, epoch]).permutation(len(texts[0]))
-        rows = tf.data.Dataset.from_tensor_slices(order).batch(FLAGS.train_batch_size)
-        dataset = rows if dataset is None else dataset.concatenate(rows)
-    dataset = dataset.skip(done)
+        epochs.append(tf.data.Dataset.from_tensor_slices(order).batch(FLAGS.train_batch_size))
+    dataset = functools.reduce(tf.data.Dataset.concatenate, epochs).skip(done)
 
     def gathered(columns, rows):
         return tuple(tf.gather(column, rows) for column in columns)
@@ -450,28 +369,26 @@ def epoch_callbacks():
 
     from bert_tf.training import GradualUnfreezing
 
+    def require_score(epoch, logs):
+        if FLAGS.keep_best not in logs:
+            raise UserError(
+                f"--keep_best must be one of {sorted(logs)}. Received: "
+                f"--keep_best={FLAGS.keep_best}"
+            )
+
     found = []
     if FLAGS.unfreeze_every is not None:
         found.append(GradualUnfreezing(epochs_per_block=FLAGS.unfreeze_every))
     if FLAGS.keep_best:
-        found.append(keras.callbacks.LambdaCallback(on_epoch_end=_require_score))
-        found.append(
-            keras.callbacks.EarlyStopping(
-                monitor=FLAGS.keep_best,
-                mode="min" if FLAGS.keep_best.endswith(("loss", "mae")) else "max",
-                patience=FLAGS.early_stopping_patience or int(FLAGS.num_train_epochs),
-                restore_best_weights=True,
-                verbose=1,
-            )
+        best = keras.callbacks.EarlyStopping(
+            monitor=FLAGS.keep_best,
+            mode="min" if FLAGS.keep_best.endswith(("loss", "mae")) else "max",
+            patience=FLAGS.early_stopping_patience or int(FLAGS.num_train_epochs),
+            restore_best_weights=True,
+            verbose=1,
         )
+        found += [keras.callbacks.LambdaCallback(on_epoch_end=require_score), best]
     return found
-
-
-def _require_score(epoch, logs):
-    if FLAGS.keep_best not in logs:
-        raise UserError(
-            f"--keep_best must be one of {sorted(logs)}. Received: --keep_best={FLAGS.keep_best}"
-        )
 
 
 def _value(name):

@@ -13,12 +13,9 @@ def scores_of(model, inputs, targets) -> dict[str, float]:
 
 
 def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
-    """Measures the time per text from tokens to logits, in batches by tokens as in `predict`.
+    """Returns the median time per text from tokens to logits of each model, batched as `predict`.
 
     In every round the models, which have the same tokenizer, compute all texts in turn.
-
-    Returns:
-        The median over the rounds in milliseconds, one per model.
     """
     from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
     from bert_tf.models.tokenized_texts import TokenizedTexts
@@ -41,15 +38,11 @@ def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
 
 
 def weight_bytes(model) -> int:
-    """Returns the size of the model's weights in memory, in bytes."""
     return sum(weight.numpy().nbytes for weight in model.weights)
 
 
 def print_table(models, results: dict[str, dict[str, float]], milliseconds) -> None:
-    """Prints a table with one line per model: parameters, size, speed and scores.
-
-    `results` are the scores by the names of the lines.
-    """
+    """Prints one line per model: its name in `results`, parameters, size, speed and scores."""
     names = list(dict.fromkeys(name for scores in results.values() for name in scores))
     rows = [["", "parameters", "weights MB", "ms per text", *names]]
     for (name, scores), model, time_of_text in zip(results.items(), models, milliseconds):

@@ -17,6 +17,5 @@ def require_plotting(path: str, flag: str) -> None:
 
 
 def save(figure, path: str, **options) -> None:
-    """Writes a figure, atomically."""
     with atomic_path(path) as new:
         figure.savefig(new, format=os.path.splitext(path)[1][1:], **options)

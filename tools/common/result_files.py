@@ -18,7 +18,6 @@ def write_text(path, parts):
 
 
 def write_lines(path, lines):
-    """Writes a text file with these lines, atomically."""
     write_text(path, (f"{line}\n" for line in lines))
 
 
@@ -29,7 +28,6 @@ def write_table(path, rows, fmt="%.8f"):
 
 
 def write_json(path, content, **options):
-    """Writes a JSON file, atomically."""
     write_text(path, [json.dumps(content, **options), "\n"])
 
 

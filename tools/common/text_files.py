@@ -30,10 +30,9 @@ def read_single_texts(path):
 
 
 def read_texts(path, width=None):
-    """Reads a file with one text per line; a tab separates the two texts of a pair.
+    """Reads a list of texts, one per line, or two lists of pairs, which a tab separates.
 
-    Returns a list of texts, or a tuple of two lists. `width` is the number of texts per line; by
-    default that of the first line, 1 or 2.
+    `width` is the number of texts per line; by default that of the first line, 1 or 2.
     """
     rows = list(read_tsv(path))
     if not rows:

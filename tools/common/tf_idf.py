@@ -6,11 +6,7 @@ ANALYZERS = ("word", "char")
 
 
 def baseline(problem_type=SINGLE_LABEL, analyzer="word"):
-    """Returns a pipeline: logistic regression, one per label, or ridge regression for numbers.
-
-    The features are of words and word pairs, or of characters (for Chinese). With several labels, a
-    label may be on all texts or on none.
-    """
+    """Returns a pipeline: logistic regression, one per label, or ridge regression for numbers."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.multiclass import OneVsRestClassifier

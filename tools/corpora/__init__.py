@@ -3,11 +3,9 @@
 import os
 from collections.abc import Sequence
 
-_CACHE = os.path.join(os.path.dirname(__file__), "..", "..", ".cache")
+_CACHE = os.path.join(os.path.dirname(__file__), "..", "..", ".cache", "materials")
 # Where tools/fetch_materials.py writes them, unless a flag names another directory.
-MATERIALS_DIRECTORY = os.environ.get(
-    "BERT_TF_MATERIALS", os.path.abspath(os.path.join(_CACHE, "materials"))
-)
+MATERIALS_DIRECTORY = os.environ.get("BERT_TF_MATERIALS", os.path.abspath(_CACHE))
 
 SPLIT_SHARES = {"train": 0.8, "dev": 0.1, "test": 0.1}
 

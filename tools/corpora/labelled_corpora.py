@@ -92,7 +92,6 @@ def random_splits(
 
 
 def _lines(path):
-    """Yields the number and the text of every line that is not empty."""
     for number, line in read_lines(path):
         if line.strip():
             yield number, line.strip()

@@ -77,7 +77,6 @@ def _find_module(directory: str | os.PathLike) -> str:
 
 
 def _blocks(stem: str) -> Iterator[str]:
-    """Yields the blocks of one part in their order."""
     try:
         with open(f"{stem}.bzs", "rb") as index, open(f"{stem}.bzz", "rb") as packed:
             for offset, packed_size, size in _BLOCK_ENTRY.iter_unpack(index.read()):

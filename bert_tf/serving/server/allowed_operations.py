@@ -1,9 +1,8 @@
 """The TensorFlow operations that a served model may use without `--trust`.
 
 They compute their outputs from their inputs, variables and tables in memory, and do not access
-files, the network, Python or other processes. Because this is a list of allowed operations, those
-that TensorFlow adds later are refused until somebody has reviewed them. The list was made from the
-operations of TensorFlow 2.21. It excludes operations that map a file into memory
+files, the network, Python or other processes. Operations that TensorFlow adds after version 2.21
+are refused until somebody has reviewed them. The list excludes those that map a file into memory
 (`ImmutableConst`), read a file (`FixedUnigramCandidateSampler`), terminate the process (`Abort`),
 run on another device or machine (`RemoteCall`), print, write summaries or return uninitialized
 memory (`Empty`).

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import dataclasses
 import importlib.resources
-import json
 import logging
 import os
 import signal
@@ -30,7 +29,6 @@ from bert_tf.serving.server.users import Users
 
 log = logging.getLogger("bert_tf.serving")
 
-_PAGE = "page.html"
 _BACKLOG = 1024  # connections that the operating system queues until they are accepted
 _SETTLE_SECONDS = 0.1  # for connections that are accepted but not yet served
 _WRITE_SECONDS = 10.0  # at shutdown, for answers that are being sent
@@ -57,11 +55,8 @@ class ServerOptions:
 def serve(options: ServerOptions) -> None:
     """Serves a model until a signal arrives, then exits the process.
 
-    Prints the address as soon as the model is loaded.
-
     Raises:
-        UserError: If aiohttp or prometheus-client is not installed, the address cannot be used or
-            the model cannot be loaded.
+        UserError: If a package is not installed, the address or the model cannot be used.
     """
     try:
         import prometheus_client  # noqa: F401
@@ -79,12 +74,17 @@ class _Server:
         self._options = options
         self._web = web
         self._metrics = Metrics()
+        queue = options.token_budget, options.batch_wait, options.limits, self._metrics
         self._versions = ModelVersions(
-            options.model_name, options.model_dir, self._batcher, options.pairs, options.trusted
+            options.model_name,
+            options.model_dir,
+            lambda model: Batcher(model, *queue),
+            options.pairs,
+            options.trusted,
         )
         self._api = RestApi(self._versions, options.limits)
         self._memory = Memory(options.limits.max_buffered)
-        self._page = importlib.resources.files(__package__).joinpath(_PAGE).read_bytes()
+        self._page = importlib.resources.files(__package__).joinpath("page.html").read_bytes()
         self._stop = asyncio.Event()
         self._answered = 0
         self._requests = Users()  # that are being answered
@@ -125,21 +125,26 @@ class _Server:
             os._exit(1)
         self._stop.set()
 
-    def _batcher(self, model):
-        options = self._options
-        return Batcher(
-            model, options.token_budget, options.batch_wait, options.limits, self._metrics
-        )
-
     def _runner(self):
         @self._web.middleware
         async def counted(request, handler):
-            with self._memory.share() as share:
-                request["share"] = share
-                response = await self._counted(request, handler)
+            started = time.monotonic()
+            with self._memory.share() as request["hold"]:
+                with self._requests, self._metrics.requests_in_progress.track_inprogress():
+                    response = await self._answer(request, handler)
+                method = request.get("method", "other")
+                self._metrics.requests.labels(method, str(response.status)).inc()
+                self._metrics.request_seconds.labels(method).observe(time.monotonic() - started)
+                self._answered += 1
+                if self._stop.is_set():
+                    response.force_close()
                 # Sent here instead of by aiohttp, so that its memory is counted until it is sent.
                 with contextlib.suppress(ConnectionError):
-                    await _send(request, response)
+                    await response.prepare(request)
+                    if "parts" in request:
+                        async for part in request["parts"]:
+                            await response.write(part)
+                    await response.write_eof()
                 return response
 
         application = self._web.Application(middlewares=[counted])
@@ -163,19 +168,6 @@ class _Server:
             shutdown_timeout=_WRITE_SECONDS,
         )
 
-    async def _counted(self, request, handler):
-        """Answers and counts a request; during shutdown, closes the connection afterwards."""
-        started = time.monotonic()
-        with self._requests, self._metrics.requests_in_progress.track_inprogress():
-            response = await self._answer(request, handler)
-        method = request.get("method", "other")
-        self._metrics.requests.labels(method, str(response.status)).inc()
-        self._metrics.request_seconds.labels(method).observe(time.monotonic() - started)
-        self._answered += 1
-        if self._stop.is_set():
-            response.force_close()
-        return response
-
     async def _answer(self, request, handler):
         try:
             return await handler(request)
@@ -183,22 +175,22 @@ class _Server:
             return self._error(error)
         except self._web.HTTPException as error:  # no such path, or another method
             message = f"{error.reason}: {request.method} {request.path}"
-            return self._json(json.dumps({"error": message}) + "\n", error.status)
+            return self._json({"error": message}, error.status)
         except ConnectionError:
             raise  # the client has disconnected
+        except self._web.RequestPayloadError as error:
+            message = f"The body must be complete and decodable. Received: {error}"
+            return self._error(invalid(message))
         except Exception as error:
-            if isinstance(error, self._web.RequestPayloadError):
-                message = f"The body must be complete and decodable. Received: {error}"
-                return self._error(invalid(message))
             log.exception("A request failed: %s %s", request.method, request.path)
             return self._error(of_computation(error))
 
     async def _rest(self, request):
         target = rest_api.parse_path(request.method, request.rel_url.raw_path)
         request["method"] = target.action
-        answer = await self._api.answer(target, request, request["share"])
+        answer = await self._api.answer(target, request, request["hold"])
         if isinstance(answer, str):
-            return self._json(answer)
+            return self._web.json_response(text=answer)
         request["parts"] = answer
         response = self._web.StreamResponse()
         response.content_type, response.charset = "application/json", "utf-8"
@@ -208,14 +200,14 @@ class _Server:
         return self._web.Response(body=self._page, content_type="text/html", charset="utf-8")
 
     async def _show_page_facts(self, request):
-        return self._json(json.dumps(self._api.page_facts(), ensure_ascii=False))
+        return self._json(self._api.page_facts())
 
     async def _show_health(self, request):
-        return self._json('{"status": "alive"}\n')
+        return self._json({"status": "alive"})
 
     async def _show_ready(self, request):
         ready = self._versions.current is not None and not self._stop.is_set()
-        return self._json(json.dumps({"ready": ready}) + "\n", 200 if ready else 503)
+        return self._json({"ready": ready}, 200 if ready else 503)
 
     async def _show_metrics(self, request):
         current = self._versions.current
@@ -223,28 +215,19 @@ class _Server:
         body, content_type = self._metrics.page()
         return self._web.Response(body=body, headers={"Content-Type": content_type})
 
-    def _json(self, text, status=200, headers=None):
-        kind = "application/json"
-        return self._web.Response(text=text, status=status, content_type=kind, headers=headers)
-
     def _error(self, error):
         headers = {"Retry-After": "1"} if error.status in (429, 503) else None
-        return self._json(rest_api.error_text(error), error.status, headers)
+        return self._json({"error": error.message}, error.status, headers)
 
-
-async def _send(request, response):
-    await response.prepare(request)
-    if "parts" in request:
-        async for part in request["parts"]:
-            await response.write(part)
-    await response.write_eof()
+    def _json(self, values, status=200, headers=None):
+        text = rest_api.as_json(values)
+        return self._web.json_response(text=text, status=status, headers=headers)
 
 
 def _listen(host, port, write_timeout):
     """Binds a socket before any other work; it begins to listen when the model is loaded.
 
-    The operating system closes a connection whose client receives nothing for `write_timeout`
-    seconds; connections inherit this setting from the socket.
+    Its connections are closed if their client receives nothing for `write_timeout` seconds.
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]

@@ -1,15 +1,15 @@
 """Dynamic batching: waiting requests are computed together.
 
-A batch starts as soon as the model is idle, with as many waiting rows as fit in the token budget.
-Batches therefore grow with the load, and a single request is computed at once, unless `batch_wait`
-lets it wait for others. Rows are taken from the requests in turn, one from each, so a request with
-one row does not wait for a request with a thousand rows. A request that exceeds its deadline is
-dropped.
+A batch starts as soon as the model is idle, with as many waiting rows as fit in the token budget,
+so batches grow with the load. A single request is computed at once, unless `batch_wait` lets it
+wait for others. Rows are taken from the requests in turn, one from each, so a request with one row
+does not wait for one with a thousand rows.
 """
 
 import asyncio
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping
@@ -36,15 +36,19 @@ class _Waiting:
     signature: Signature
     arrays: Mapping[str, np.ndarray]
     tokens: list[int]
-    key: tuple
     arrived: float
     answer: asyncio.Future
     next_row: int = 0
-    parts: list = dataclasses.field(default_factory=list)
+    parts: dict = dataclasses.field(default_factory=dict)  # the outputs by their first row
 
     @property
     def rows(self) -> int:
         return len(self.tokens)
+
+    @property
+    def kind(self) -> tuple:
+        """Requests of the same kind can be computed together, if their signature joins rows."""
+        return (self.signature.name, *(array.shape[1:] for array in self.arrays.values()))
 
 
 @dataclasses.dataclass(eq=False)
@@ -69,9 +73,8 @@ class Batcher:
         """Computes the outputs for one request, the arrays of all inputs with `rows` rows.
 
         Raises:
-            RequestError: If the queue is full, a row has too many tokens, the request is too large
-                for one batch although its rows depend on each other, the deadline passes or the
-                computation fails.
+            RequestError: If the queue is full, the request is too large, the deadline passes or
+                the computation fails.
         """
         if len(self._queue) >= self.limits.max_waiting:
             message = f"{len(self._queue)} requests are already waiting. Try again later."
@@ -109,51 +112,41 @@ class Batcher:
                 f"The texts of a row must have at most {self.limits.max_tokens} tokens together. "
                 f"Received: about {max(tokens)} in row {np.argmax(tokens)}. Split them.",
             )
-        key = (signature.name, object())  # never batched with another request
-        if signature.joins_rows:
-            key = (signature.name, *(array.shape[1:] for array in arrays.values()))
-        elif len(tokens) > 1 and sum(tokens) > self.token_budget:
+        if len(tokens) > 1 and sum(tokens) > self.token_budget and not signature.joins_rows:
             raise invalid(
                 f"A request must have at most {self.token_budget} tokens, because the rows of "
                 f"signature {signature.name} depend on each other and are computed in one batch. "
                 f"Received: about {sum(tokens)} tokens in {rows} rows. Send fewer rows at a time."
             )
         answer = asyncio.get_running_loop().create_future()
-        return _Waiting(signature, arrays, tokens, key, time.monotonic(), answer)
+        return _Waiting(signature, arrays, tokens, time.monotonic(), answer)
 
     async def _work(self):
         while True:
             self._arrival.clear()
-            if not self._queue:
-                await self._arrival.wait()
-                continue
-            await self._wait_for_batch()
-            batch = self._next_batch()
-            if batch:
-                await self._compute(batch)
+            left = self._seconds_left()
+            if left is None or left > 0:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._arrival.wait(), left)
+            else:
+                await self._compute(self._next_batch())
 
-    async def _wait_for_batch(self):
-        """Waits until the oldest request has waited `batch_wait`, or the budget is reached."""
-        while self._queue:
-            left = self._queue[0].arrived + self.batch_wait - time.monotonic()
-            waiting = sum(sum(item.tokens[item.next_row :]) for item in self._queue)
-            if left <= 0 or waiting >= self.token_budget:
-                return
-            self._arrival.clear()
-            try:
-                await asyncio.wait_for(self._arrival.wait(), left)
-            except asyncio.TimeoutError:
-                return
+    def _seconds_left(self) -> float | None:
+        """Returns the time until the next batch starts, or None if no request is waiting."""
+        if not self._queue:
+            return None
+        if sum(sum(item.tokens[item.next_row :]) for item in self._queue) >= self.token_budget:
+            return 0.0
+        return self._queue[0].arrived + self.batch_wait - time.monotonic()
 
     def _next_batch(self) -> list[tuple[_Waiting, slice]]:
         """Takes the next rows of the requests from the queue."""
-        if not self._queue:
-            return []
         oldest = self._queue[0]
         if not oldest.signature.joins_rows:
             self._queue.popleft()
             return [(oldest, slice(0, oldest.rows))]
-        members = collections.deque(item for item in self._queue if item.key == oldest.key)
+        kind = oldest.kind
+        members = collections.deque(item for item in self._queue if item.kind == kind)
         starts = {}
         tokens = longest = rows = 0
         while members:
@@ -189,31 +182,29 @@ class Batcher:
                 await self._compute([part])
 
     async def _answer_all(self, batch):
-        signature = batch[0][0].signature
-        joined = {
-            name: np.concatenate([item.arrays[name][rows] for item, rows in batch])
-            if signature.joins_rows
-            else batch[0][0].arrays[name]
-            for name in signature.inputs
-        }
-        sizes = [rows.stop - rows.start for _, rows in batch]
+        signature, arrays = batch[0][0].signature, batch[0][0].arrays
+        if signature.joins_rows:
+            arrays = {
+                name: np.concatenate([item.arrays[name][rows] for item, rows in batch])
+                for name in signature.inputs
+            }
+        count = sum(rows.stop - rows.start for _, rows in batch)
         started = time.monotonic()
-        self.metrics.batch_rows.observe(sum(sizes))
+        self.metrics.batch_rows.observe(count)
         self.metrics.batch_tokens.observe(sum(sum(item.tokens[rows]) for item, rows in batch))
         self.metrics.batch_wait_seconds.observe(started - min(item.arrived for item, _ in batch))
         outputs = await asyncio.get_running_loop().run_in_executor(
-            self._executor, self._checked_run, signature, joined, sum(sizes)
+            self._executor, self._checked_run, signature, arrays, count
         )
         self.metrics.batch_seconds.observe(time.monotonic() - started)
         start = 0
-        for (item, rows), size in zip(batch, sizes):
-            part = outputs
+        for item, rows in batch:
+            part, stop = outputs, start + rows.stop - rows.start
             if signature.joins_rows:
                 # A copy, because a view would keep the answers of the other requests in memory.
-                rows_of_item = slice(start, start + size)
-                part = {name: values[rows_of_item].copy() for name, values in outputs.items()}
-            start += size
+                part = {name: values[start:stop].copy() for name, values in outputs.items()}
             _answer(item, rows, part)
+            start = stop
 
     def _checked_run(self, signature, arrays, rows):
         outputs = self.model.run(signature, arrays)
@@ -228,32 +219,30 @@ class Batcher:
 
 
 def _answer(item, rows, outputs):
-    """Adds the outputs of some rows; the last ones complete the answer."""
-    item.parts.append((rows.start, outputs))
-    done = sum(len(next(iter(part.values()))) for _, part in item.parts)
-    if item.answer.done():
+    """Adds the outputs of the next rows; the last ones complete the answer."""
+    item.parts[rows.start] = outputs
+    if rows.stop < item.rows or item.answer.done():
         return
-    if not item.signature.joins_rows:
-        item.answer.set_result(outputs)
-    elif done == item.rows:
-        parts = [part for _, part in sorted(item.parts, key=lambda pair: pair[0])]
-        whole = {name: _stacked([part[name] for part in parts]) for name in item.signature.outputs}
-        item.answer.set_result(item.signature.trimmed(whole))
+    if item.signature.joins_rows:
+        whole = {name: _stacked([part[name] for part in item.parts.values()]) for name in outputs}
+        outputs = item.signature.trimmed(whole)
+    item.answer.set_result(outputs)
 
 
 def _stacked(arrays):
     """Concatenates the rows of several batches after padding them to the same width."""
+    first = arrays[0]
     if len(arrays) == 1:
-        return arrays[0]
-    width = max(array.shape[1] if array.ndim > 1 else 0 for array in arrays)
-    padded = []
-    for array in arrays:
-        if array.ndim > 1 and array.shape[1] < width:
-            empty = b"" if array.dtype == object else 0
-            missing = [(0, 0), (0, width - array.shape[1])] + [(0, 0)] * (array.ndim - 2)
-            array = np.pad(array, missing, constant_values=empty)
-        padded.append(array)
-    return np.concatenate(padded)
+        return first
+    if first.ndim > 1:
+        width = max(array.shape[1] for array in arrays)
+        empty = b"" if first.dtype == object else 0
+        rest = [(0, 0)] * (first.ndim - 2)
+        arrays = [
+            np.pad(array, [(0, 0), (0, width - array.shape[1]), *rest], constant_values=empty)
+            for array in arrays
+        ]
+    return np.concatenate(arrays)
 
 
 def _tokens(arrays, rows):

@@ -14,18 +14,13 @@ from google.protobuf.message import DecodeError
 from bert_tf.serving.server.errors import invalid
 from bert_tf.serving.server.signatures import Signature
 
-_EXAMPLES = "examples"
-
 
 def check_described_inputs(
     description: Mapping[str, Any], signature: Signature, arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Checks the arrays of a request, whose shapes match the signature.
+    """Raises a `RequestError` if an array, whose shape matches the signature, is not as described.
 
-    `description` is empty for a model that `export` did not write; then nothing is checked.
-
-    Raises:
-        RequestError: If an input does not match its description.
+    `description` is empty for a model that `export` did not write.
     """
     first_of_rank = {}
     for name, facts in _facts(description, signature).items():
@@ -75,7 +70,7 @@ def _check_values(name, facts, array):
                 f"`{name}` must have at least one non-empty text in each row. Received: none in "
                 f"row {empty[0]}"
             )
-    if name == _EXAMPLES and array.dtype == object:
+    if name == "examples" and array.dtype == object:
         for row, value in enumerate(array.flat):
             try:
                 tf.train.Example.FromString(value)

@@ -26,12 +26,7 @@ _MAX_MESSAGE_LENGTH = 1000  # characters; some of TensorFlow's messages repeat t
 
 
 class RequestError(Exception):
-    """A request cannot be answered.
-
-    Args:
-        status: The HTTP status.
-        message: What was expected and received, for the client.
-    """
+    """A request cannot be answered; the message for the client says what was expected."""
 
     def __init__(self, status: HTTPStatus, message: str):
         super().__init__(message)
@@ -39,7 +34,6 @@ class RequestError(Exception):
 
 
 def invalid(message: str) -> RequestError:
-    """Returns the error of an invalid request."""
     return RequestError(HTTPStatus.BAD_REQUEST, message)
 
 

@@ -1,9 +1,8 @@
 """Finds what a SavedModel would do besides computing, in its protobuf and before it is loaded.
 
-A SavedModel is a program: it can read and write files, call Python or start servers. A graph, its
-functions and the functions that their attributes name may only hold the operations of
-`allowed_operations`. Ordinary models also need some operations that read and write files. These are
-allowed where they are harmless:
+A SavedModel is a program: it can read and write files, call Python or start servers. A graph and
+its functions may only hold the operations of `allowed_operations`. Ordinary models also need some
+operations that read and write files. These are allowed where they are harmless:
 
     saver             writes and reads the variables. Signatures must not reach it, and it may only
                       restore from the path that the loader passes
@@ -33,10 +32,9 @@ _GRAPH = None  # the scope of nodes outside of functions; no function has this n
 
 
 def graph_problems(meta_graph, path: str | os.PathLike) -> list[str]:
-    """Returns the reasons why a `MetaGraphDef` should only be loaded if its author is trusted.
+    """Returns why a `MetaGraphDef` of a directory should only be loaded if its author is trusted.
 
-    `path` is the SavedModel's directory. There is one line per asset or operation that is not
-    allowed, with its node, or a single line if the graph cannot be checked.
+    There is one line per asset or node that is not allowed, or one if it cannot be checked.
     """
     try:
         return _problems(meta_graph, path)
@@ -51,9 +49,10 @@ def _problems(meta_graph, path):
         for asset in meta_graph.asset_file_def
         if not _is_inside(path, asset.filename)
     ]
-    for_requests = graph.reached(graph.served_nodes())
-    run = for_requests | graph.reached(graph.initializer_nodes(), graph.restored_functions())
-    restoring = graph.reached(graph.restoring_nodes())
+    served, initializing, restoring = graph.start_nodes()
+    for_requests = graph.reached(served)
+    run = for_requests | graph.reached(initializing, graph.restored_functions)
+    restoring = graph.reached(restoring)
     for scope, node in graph.nodes():
         place = scope, node.name
         if node.op in _RESTORE:
@@ -79,25 +78,25 @@ class _Graph:
     Attributes:
         saver_files: The node through which the loader passes the path of the variables.
         assets: The tensors, and the nodes of the object graph, that hold an asset's path.
+        restored_functions: The functions that loading restores; all of them may be called.
     """
 
     def __init__(self, meta_graph):
         self._meta_graph = meta_graph
-        graph = meta_graph.graph_def
-        self._functions = {one.signature.name: one for one in graph.library.function}
-        self._scopes = {_GRAPH: {node.name: node for node in graph.node}}
-        for name, function in self._functions.items():
-            self._scopes[name] = {node.name: node for node in function.node_def}
-        self._objects = meta_graph.object_graph_def
+        library = meta_graph.graph_def.library.function
+        self._functions = {one.signature.name: one for one in library}
+        self._scopes = {scope: {} for scope in (_GRAPH, *self._functions)}
+        for scope, node in self.nodes():
+            self._scopes[scope][node.name] = node
+        objects = meta_graph.object_graph_def
         self._has_objects = meta_graph.HasField("object_graph_def")
-        assets = {_node_of(asset.tensor_info.name) for asset in meta_graph.asset_file_def} | {
-            number
-            for number, node in enumerate(self._objects.nodes)
-            if node.WhichOneof("kind") == "asset"
-        }
+        self.restored_functions = objects.concrete_functions
+        assets = {_node_of(asset.tensor_info.name) for asset in meta_graph.asset_file_def}
+        kinds = enumerate(node.WhichOneof("kind") for node in objects.nodes)
+        assets |= {number for number, kind in kinds if kind == "asset"}
         # A client's input is never a trusted path.
         signatures = meta_graph.signature_def.values()
-        inputs = {node for one in signatures for node in _nodes_of(one.inputs)}
+        inputs = {node for signature in signatures for node in _nodes_of(signature.inputs)}
         self.assets = frozenset(assets - inputs)
         self.saver_files = frozenset({_node_of(meta_graph.saver_def.filename_tensor_name)} - inputs)
         self._arguments = {
@@ -122,31 +121,25 @@ class _Graph:
             return not hasattr(tf.raw_ops, name)
         return name in ALLOWED_OPERATIONS or name.startswith(ALLOWED_PREFIX)
 
-    def served_nodes(self) -> list[str]:
-        """Returns the nodes of the signatures' outputs; none if the model has objects."""
+    def start_nodes(self) -> tuple[list[str], list[str], list[str]]:
+        """Returns the nodes that requests, initialization and reading the variables begin with.
+
+        They are those outside of functions, so there are none if the model has objects.
+        """
         if self._has_objects:
-            return []
-        signatures = self._meta_graph.signature_def.items()
-        outputs = [one.outputs for key, one in signatures if key != _INITIALIZER]
-        return [node for tensors in outputs for node in _nodes_of(tensors)]
-
-    def initializer_nodes(self) -> list[str]:
-        """Returns the nodes that run when the model is loaded."""
-        if self._has_objects:
-            return []
-        collections = self._meta_graph.collection_def.items()
-        lists = [one.node_list.value for key, one in collections if key in _INITIALIZER_COLLECTIONS]
-        nodes = [_node_of(name) for names in lists for name in names]
-        initializer = self._meta_graph.signature_def.get(_INITIALIZER)
-        return nodes + (_nodes_of(initializer.outputs) if initializer else [])
-
-    def restoring_nodes(self) -> list[str]:
-        """Returns the nodes that run to read the variables."""
-        return [] if self._has_objects else [_node_of(self._meta_graph.saver_def.restore_op_name)]
-
-    def restored_functions(self) -> list[str]:
-        """Returns the functions that loading restores; all of them may be called."""
-        return list(self._objects.concrete_functions)
+            return [], [], []
+        signatures = dict(self._meta_graph.signature_def)
+        initializer = signatures.pop(_INITIALIZER, None)
+        served = [node for one in signatures.values() for node in _nodes_of(one.outputs)]
+        collections = self._meta_graph.collection_def
+        initializing = [
+            _node_of(name)
+            for key in _INITIALIZER_COLLECTIONS
+            if key in collections
+            for name in collections[key].node_list.value
+        ]
+        initializing += _nodes_of(initializer.outputs) if initializer else []
+        return served, initializing, [_node_of(self._meta_graph.saver_def.restore_op_name)]
 
     def reached(self, nodes, functions=()) -> set[tuple[str, str]]:
         """Returns scope and name of every node that is needed to compute nodes and functions."""
@@ -173,15 +166,9 @@ class _Graph:
         return seen
 
     def comes_from(self, allowed: frozenset, scope: str | None, node, index: int) -> bool:
-        """Returns whether an input of a node can only come from the allowed sources.
+        """Returns whether input `index` of a node can only come from the allowed sources.
 
-        Every place is visited once, even if several paths lead to it.
-
-        Args:
-            allowed: Names of nodes outside of functions, and numbers of the object graph's nodes.
-            scope: The node's function, or `_GRAPH`.
-            node: A `NodeDef`.
-            index: The index of the input.
+        These are names of nodes outside of functions, and numbers of the object graph's nodes.
         """
         known = self._from_allowed.setdefault(allowed, {})
         place = scope, _input_of(node, index)
@@ -207,21 +194,21 @@ class _Graph:
     def _suppliers(self, allowed, scope, name):
         """Returns where a value comes from; None if it may not come from an allowed source."""
         node = self._scopes[scope].get(name)
-        if node is not None:
-            if node.op == "Identity":
-                return [(scope, _input_of(node, 0))]
-            return [] if scope == _GRAPH and name in allowed else None
-        if scope == _GRAPH or name not in self._arguments[scope]:
+        if node is not None and node.op == "Identity":
+            return [(scope, _input_of(node, 0))]
+        if scope == _GRAPH:
+            return [] if node is not None and name in allowed else None
+        if node is not None or name not in self._arguments[scope]:
             return None
         index = self._arguments[scope][name]
-        if scope in self._objects.concrete_functions:
-            bound = self._objects.concrete_functions[scope].bound_inputs
+        if scope in self.restored_functions:
+            bound = self.restored_functions[scope].bound_inputs
             number = index - (len(self._functions[scope].signature.input_arg) - len(bound))
             if number < 0 or bound[number] not in allowed:
                 return None
         found = []
-        for outer, node, passes_inputs in self._callers.get(scope, ()):
-            tensor = _input_of(node, index)
+        for outer, call, passes_inputs in self._callers.get(scope, ()):
+            tensor = _input_of(call, index)
             if tensor is None or not passes_inputs:
                 return None
             found.append((outer, tensor))
@@ -252,7 +239,7 @@ def _input_of(node, index: int) -> str | None:
 
 
 def _functions_of(node) -> set[str]:
-    """Returns the functions that a node's attributes name, including nested attributes."""
+    """Returns the functions that a node's attributes name, also in nested attributes."""
     found = set()
     todo = list(node.attr.values())
     while todo:
@@ -265,12 +252,10 @@ def _functions_of(node) -> set[str]:
 
 
 def _nodes_of(tensors) -> list[str]:
-    """Returns the nodes of a map of `TensorInfo`s."""
     return [_node_of(name) for tensor in tensors.values() for name in _tensor_names(tensor)]
 
 
 def _tensor_names(tensor):
-    """Returns the names in a `TensorInfo`."""
     kind = tensor.WhichOneof("encoding")
     if kind == "coo_sparse":
         return [value for _, value in tensor.coo_sparse.ListFields()]

@@ -9,6 +9,7 @@ Reference: tensorflow_serving/g3doc/api_rest.md; util/json_tensor.cc.
 
 import base64
 import binascii
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.serving.server.errors import RequestError, invalid
+from bert_tf.serving.server.errors import invalid
 from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, Signature, TensorSpec, is_binary
 
 ROWS, COLUMNS = "instances", "inputs"
@@ -25,6 +26,13 @@ _BASE64 = "b64"
 _VALUES_AT_ONCE = 1 << 14  # converted to JSON in one part; Python objects need 30 times the memory
 _SHOWN = 256  # characters of a value in an error; kMaxJsonDebugStringBytes
 _TYPES = {dict: "Object", list: "Array", str: "String", bool: "Boolean", type(None): "Null"}
+_INTEGERS = (tf.int8, tf.uint8, tf.int16, tf.int32, tf.uint32, tf.int64, tf.uint64)
+# The types of the JSON values of a tensor that holds no strings.
+_PYTHON_TYPES = {
+    tf.bool: (bool,),
+    **dict.fromkeys((tf.float32, tf.float64), (int, float)),
+    **dict.fromkeys(_INTEGERS, (int,)),
+}
 
 
 class PredictRequest(NamedTuple):
@@ -36,11 +44,7 @@ class PredictRequest(NamedTuple):
 
 
 def parse_predict(body: bytes) -> PredictRequest:
-    """Parses the body of a request.
-
-    Raises:
-        RequestError: If it is not a JSON object in row or column format.
-    """
+    """Parses the body of a request; a `RequestError` says what is wrong with it."""
     if not body:
         raise invalid("JSON Parse error: The document is empty")
     try:
@@ -86,23 +90,8 @@ def arrays_of(
     }
 
 
-def answer_parts(format: str, outputs: Mapping[str, np.ndarray], has_rows: bool) -> Iterator[str]:
-    """Generates the JSON of an answer in parts, so that a large answer is never fully in memory.
-
-    `has_rows` says whether every output has one row per example, as the row format requires.
-
-    Raises:
-        RequestError: Before the first part, if the row format is used for outputs without rows.
-    """
-    if format == ROWS and not has_rows:
-        raise invalid(
-            "The request must use the column format, 'inputs', because the outputs do not have one "
-            "row per example. Received: 'instances'"
-        )
-    return _answer_parts(format, outputs)
-
-
-def _answer_parts(format, outputs):
+def answer_parts(format: str, outputs: Mapping[str, np.ndarray]) -> Iterator[str]:
+    """Generates the JSON of an answer in parts, so that a large answer is never fully in memory."""
     yield f'{{"{_ANSWERS[format]}": '
     if len(outputs) == 1:
         ((name, array),) = outputs.items()
@@ -230,52 +219,42 @@ def _array(values, spec: TensorSpec, name, max_text_length):
     shape, inner = [], values
     while isinstance(inner, list):
         shape.append(len(inner))
-        if not inner:
-            break
-        inner = inner[0]
-    flat = []
-    try:
-        _flatten(values, shape, 0, flat)
-    except RequestError as error:
-        raise invalid(f"Input {name}: {error.message}") from None
-    convert = _CONVERTERS.get(spec.dtype)
-    if convert is None:
-        dtype = spec.dtype.name
-        raise invalid(f"`{name}` must have a dtype that JSON can express. Received: {dtype}")
+        inner = inner[0] if inner else None
+    flat = _flattened(values, shape, name)
     if spec.dtype == tf.string:
         binary = is_binary(name)
-        flat = [_bytes(value, name, binary, max_text_length) for value in flat]
         array = np.empty(len(flat), object)
-        array[:] = flat
+        array[:] = [_bytes(value, name, binary, max_text_length) for value in flat]
+    elif spec.dtype in _PYTHON_TYPES:
+        array = _numbers(flat, spec.dtype)
     else:
-        array = convert(flat, spec.dtype)
+        dtype = spec.dtype.name
+        raise invalid(f"`{name}` must have a dtype that JSON can express. Received: {dtype}")
     return array.reshape(shape)
 
 
-def _flatten(value, shape, level, flat):
-    if not isinstance(value, list):
-        if level != len(shape):
-            raise invalid(
-                f"JSON Value: {_shown(value)} found at incorrect level: {level} in the JSON DOM. "
-                f"Expected at level: {len(shape)}"
-            )
-        flat.append(value)
-        return
-    if level >= len(shape):
-        raise invalid(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
-    if len(value) != shape[level]:
+def _flattened(values, shape, name):
+    """Returns the values of nested lists, which must have this shape."""
+    flat = [values]
+    for level, size in enumerate(shape):
+        for value in flat:
+            if not isinstance(value, list):
+                raise invalid(
+                    f"Input {name}: JSON Value: {_shown(value)} found at incorrect level: {level} "
+                    f"in the JSON DOM. Expected at level: {len(shape)}"
+                )
+            if len(value) != size:
+                raise invalid(
+                    f"Input {name}: Encountered list at unexpected size: {len(value)} at level: "
+                    f"{level} expected size: {size}"
+                )
+        flat = list(itertools.chain.from_iterable(flat))
+    if any(isinstance(value, list) for value in flat):
+        level = len(shape)
         raise invalid(
-            f"Encountered list at unexpected size: {len(value)} at level: {level} expected size: "
-            f"{shape[level]}"
+            f"Input {name}: Encountered list at unexpected level: {level} expected < {level}"
         )
-    if level == len(shape) - 1:
-        if any(isinstance(item, list) for item in value):
-            level += 1
-            raise invalid(f"Encountered list at unexpected level: {level} expected < {len(shape)}")
-        flat.extend(value)
-        return
-    for item in value:
-        _flatten(item, shape, level + 1, flat)
+    return flat
 
 
 def _bytes(value, name, binary, max_text_length):
@@ -307,33 +286,17 @@ def _bytes(value, name, binary, max_text_length):
 
 
 def _numbers(flat, dtype):
+    types = _PYTHON_TYPES[dtype]
     for value in flat:
-        if type(value) not in (int, float):
+        if type(value) not in types or (dtype.is_integer and not dtype.min <= value <= dtype.max):
             raise _type_error(value, dtype)
+    if not dtype.is_floating:
+        return np.array(flat, dtype.as_numpy_dtype)
     try:
         return np.array(flat, np.float64).astype(dtype.as_numpy_dtype)
     except OverflowError:
         message = f"The numbers must be in the range of {dtype.name}. Received: a larger number"
         raise invalid(message) from None
-
-
-def _integers(flat, dtype):
-    for value in flat:
-        if type(value) is not int or not dtype.min <= value <= dtype.max:
-            raise _type_error(value, dtype)
-    return np.array(flat, dtype.as_numpy_dtype)
-
-
-def _booleans(flat, dtype):
-    for value in flat:
-        if type(value) is not bool:
-            raise _type_error(value, dtype)
-    return np.array(flat, bool)
-
-
-_INTEGERS = (tf.int8, tf.uint8, tf.int16, tf.int32, tf.uint32, tf.int64, tf.uint64)
-_CONVERTERS = {tf.string: _bytes, tf.bool: _booleans, tf.float32: _numbers, tf.float64: _numbers}
-_CONVERTERS |= dict.fromkeys(_INTEGERS, _integers)
 
 
 def _type_error(value, dtype):
@@ -347,7 +310,6 @@ def _type(value):
 
 
 def _shown(value):
-    """Returns the beginning of a value as JSON."""
     text = ""
     for part in json.JSONEncoder().iterencode(value):
         text += part[: _SHOWN + 1]

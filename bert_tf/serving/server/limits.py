@@ -3,11 +3,12 @@
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
 from bert_tf.serving.server.errors import RequestError
 
+Hold = Callable[[int], None]  # see `Memory.share`
 _MEBIBYTE = 1 << 20
 
 
@@ -40,60 +41,50 @@ class Memory:
         self.held = 0
 
     @contextlib.contextmanager
-    def share(self) -> Iterator["MemoryShare"]:
-        """Yields the share of one request, which is released at the end."""
-        share = MemoryShare(self)
-        try:
-            yield share
-        finally:
-            share.hold(0)
+    def share(self) -> Iterator[Hold]:
+        """Yields `hold` for one request, whose bytes are released at the end.
 
-
-class MemoryShare:
-    """The bytes that one request holds; see `Memory.share`."""
-
-    def __init__(self, memory: Memory):
-        self._memory = memory
-        self._held = 0
-
-    def hold(self, size: int) -> None:
-        """Sets the number of bytes that the request holds.
-
-        Raises:
-            RequestError: If all requests together would hold too many bytes.
+        `hold(size)` sets the number of bytes that the request holds. It raises a `RequestError` if
+        all requests together would hold too many bytes.
         """
-        self._memory.held += size - self._held
-        self._held, more = size, size > self._held
-        if more and self._memory.held > self._memory.limit:
-            message = "The server's memory is full of other requests. Try again later."
-            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, message)
+        held = 0
+
+        def hold(size):
+            nonlocal held
+            self.held += size - held
+            held, more = size, size > held
+            if more and self.held > self.limit:
+                message = "The server's memory is full of other requests. Try again later."
+                raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, message)
+
+        try:
+            yield hold
+        finally:
+            hold(0)
 
 
-async def read_body(request, share: MemoryShare, limits: Limits) -> bytes:
-    """Reads the body of an aiohttp request.
+async def read_body(request, hold: Hold, limits: Limits) -> bytes:
+    """Reads the body of an aiohttp request, or raises a `RequestError`.
 
-    Only received bytes are counted in `share`, so slow clients that announce large bodies do not
-    use up the memory of other requests.
-
-    Raises:
-        RequestError: If the body is too large or arrives too slowly, or the memory is full.
+    Only received bytes are held, so slow clients that announce large bodies do not use up the
+    memory of other requests.
     """
     if request.content_length is not None:
         _check_size(request.content_length, limits)
     try:
-        return await asyncio.wait_for(_collect(request, share, limits), limits.read_timeout)
+        return await asyncio.wait_for(_collect(request, hold, limits), limits.read_timeout)
     except asyncio.TimeoutError:
         message = f"The body did not arrive within {limits.read_timeout:g} seconds."
         raise RequestError(HTTPStatus.REQUEST_TIMEOUT, message) from None
 
 
-async def _collect(request, share, limits):
-    parts, held = [], 0
+async def _collect(request, hold, limits):
+    parts, size = [], 0
     async for part in request.content.iter_any():
         parts.append(part)
-        held += len(part)
-        _check_size(held, limits)
-        share.hold(held)
+        size += len(part)
+        _check_size(size, limits)
+        hold(size)
     return b"".join(parts)
 
 

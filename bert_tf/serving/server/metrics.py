@@ -1,5 +1,7 @@
 """The metrics of the server, in Prometheus's text format."""
 
+import functools
+
 PATH = "/monitoring/prometheus/metrics"  # TensorFlow Serving's default
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -15,29 +17,25 @@ class Metrics:
         self._client = prometheus_client
         self._registry = registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=registry)  # memory, file descriptors, CPU
+        options = {"namespace": "bert_tf", "registry": registry}
+        counter = functools.partial(prometheus_client.Counter, **options)
+        gauge = functools.partial(prometheus_client.Gauge, **options)
+        histogram = functools.partial(prometheus_client.Histogram, **options)
+        seconds = functools.partial(histogram, buckets=_SECONDS)
 
-        def counter(name, text, labels=()):
-            return prometheus_client.Counter(f"bert_tf_{name}", text, labels, registry=registry)
-
-        def histogram(name, text, buckets, labels=()):
-            return prometheus_client.Histogram(
-                f"bert_tf_{name}", text, labels, buckets=buckets, registry=registry
-            )
-
-        def gauge(name, text):
-            return prometheus_client.Gauge(f"bert_tf_{name}", text, registry=registry)
-
-        self.requests = counter("requests", "Answers sent.", ("method", "status"))
-        self.request_seconds = histogram(
-            "request_seconds", "Time from a request's head to its answer.", _SECONDS, ("method",)
+        self.requests = counter("requests", "Answers sent.", ["method", "status"])
+        self.request_seconds = seconds(
+            "request_seconds", "Time from a request's head to its answer.", ["method"]
         )
-        self.batch_seconds = histogram("batch_seconds", "Time to compute one batch.", _SECONDS)
+        self.batch_seconds = seconds("batch_seconds", "Time to compute one batch.")
+        self.batch_wait_seconds = seconds(
+            "batch_wait_seconds", "Time that the oldest request of a batch waited."
+        )
         self.requests_in_progress = gauge("requests_in_progress", "Requests not yet answered.")
         self.version = gauge("model_version", "Model version that answers requests.")
-        self.batch_rows = histogram("batch_rows", "Rows per batch.", _SIZES)
-        self.batch_tokens = histogram("batch_tokens", "Estimated tokens per batch.", _TOKENS)
-        self.batch_wait_seconds = histogram(
-            "batch_wait_seconds", "Time that the oldest request of a batch waited.", _SECONDS
+        self.batch_rows = histogram("batch_rows", "Rows per batch.", buckets=_SIZES)
+        self.batch_tokens = histogram(
+            "batch_tokens", "Estimated tokens per batch.", buckets=_TOKENS
         )
 
     def page(self) -> tuple[bytes, str]:

@@ -11,13 +11,12 @@ from bert_tf.errors import CheckpointError, UserError
 from bert_tf.files import recover
 from bert_tf.serving.server.served_model import SAVED_MODEL_FILE, ServedModel
 
-_MODEL_FILES = ("config.json", "bert_config.json", "bert_tf.json")
+_MODEL_FILES = (SAVED_MODEL_FILE, "config.json", "bert_config.json", "bert_tf.json")
 
 
 def is_model(directory: str | os.PathLike) -> bool:
     """Returns whether a directory holds a SavedModel or a model that `save_pretrained` wrote."""
-    files = (SAVED_MODEL_FILE, *_MODEL_FILES)
-    return any(os.path.isfile(os.path.join(directory, name)) for name in files)
+    return any(os.path.isfile(os.path.join(directory, name)) for name in _MODEL_FILES)
 
 
 def find_versions(directory: str | os.PathLike) -> dict[int, str]:
@@ -29,21 +28,19 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
         recover(directory)
     if is_model(directory):
         return {1: os.fspath(directory)}
-    names = []
+    paths = {}
     with contextlib.suppress(OSError):
-        names = os.listdir(directory)
-    numbers = [name for name in sorted(names) if name.isascii() and name.isdigit()]
-    paths = {int(name): os.path.join(directory, name) for name in numbers}
-    return {version: path for version, path in sorted(paths.items()) if os.path.isdir(path)}
+        for name in os.listdir(directory):
+            path = os.path.join(directory, name)
+            if name.isascii() and name.isdigit() and os.path.isdir(path):
+                paths[int(name)] = path
+    return dict(sorted(paths.items()))
 
 
 def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = False) -> ServedModel:
     """Loads a model and calls it once; one that `save_pretrained` wrote is exported first.
 
-    `pairs` and `trusted` are as in `ModelVersions`.
-
-    Raises:
-        UserError: If it cannot be loaded.
+    `pairs` and `trusted` are as in `ModelVersions`. A `UserError` says why it cannot be loaded.
     """
     if os.path.isfile(os.path.join(path, SAVED_MODEL_FILE)) or not is_model(path):
         model = ServedModel(path, trusted)
@@ -55,13 +52,9 @@ def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = Fal
 
 
 def export_apart(path: str | os.PathLike, folder: str | os.PathLike, pairs: bool = False) -> str:
-    """Exports a model directory, with the padding-free operations if they are built.
+    """Exports a model directory to `folder` and returns the path, or raises a `UserError`.
 
-    A separate process writes version 1 to `folder`, so that the server's memory does not grow. The
-    SavedModel's path is returned.
-
-    Raises:
-        UserError: If it cannot be exported.
+    A separate process writes it, so that the server's memory does not grow.
     """
     program = [sys.executable, "-m", "bert_tf.serving.server.export_for_server"]
     process = subprocess.run(

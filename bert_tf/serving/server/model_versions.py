@@ -1,8 +1,8 @@
 """The versions of a model: loads new versions, switches to them and unloads old ones.
 
 As in TensorFlow Serving, the version with the highest number answers requests. A new version is
-loaded before the old one is unloaded, and the old one is unloaded after its last request has been
-answered. Unlike TensorFlow Serving, the last version stays loaded if its directory is removed.
+loaded before the old one is unloaded, after its last request. Unlike in TensorFlow Serving, the
+last version stays loaded if its directory is removed.
 """
 
 import asyncio
@@ -63,11 +63,7 @@ class ModelVersions:
 
     @contextlib.asynccontextmanager
     async def use(self, number: int | None = None) -> AsyncIterator[LoadedVersion]:
-        """Yields a version for one request: that of a number, or the current one.
-
-        Raises:
-            RequestError: If the version is not loaded.
-        """
+        """Yields a version, by default the current one, or raises a `RequestError` without it."""
         current = self.current
         if current is None or number not in (None, current.number):
             latest, specific = f"Latest({self.name})", f"Specific({self.name}, {number})"
@@ -77,11 +73,7 @@ class ModelVersions:
             yield current
 
     async def load_first(self) -> None:
-        """Loads the highest version.
-
-        Raises:
-            UserError: If there is no version or it cannot be loaded.
-        """
+        """Loads the highest version, or raises a `UserError`."""
         versions = await self._find()
         if not versions:
             raise UserError(
@@ -163,7 +155,7 @@ class ModelVersions:
 
 
 def _fingerprint(path):
-    """Returns a value that changes when files in a directory or its subdirectories change."""
+    """Returns a value that changes when files below a directory change."""
     found = []
     for folder, _, names in os.walk(path):
         for name in names:

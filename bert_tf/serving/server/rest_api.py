@@ -14,7 +14,7 @@ import concurrent.futures
 import json
 import re
 import urllib.parse
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -22,17 +22,14 @@ from bert_tf.serving.server import model_versions
 from bert_tf.serving.server.described_inputs import check_described_inputs
 from bert_tf.serving.server.errors import RequestError, invalid
 from bert_tf.serving.server.json_tensors import answer_parts, arrays_of, parse_predict
-from bert_tf.serving.server.limits import Limits, MemoryShare, read_body
+from bert_tf.serving.server.limits import Hold, Limits, read_body
 from bert_tf.serving.server.model_versions import LoadedVersion, ModelVersions
 from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, bytes_of
 
 PREFIX = "/v1/"
-_MODEL = r"/v1/models/([^/:]+)(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?"
-_POST = re.compile(_MODEL + r":(classify|regress|predict)", re.IGNORECASE | re.ASCII)
-_GET = re.compile(
-    r"/v1/models(?:/([^/:]+))?(?:(?:/versions/(\d+))|(?:/labels/([^/:]+)))?(?:/(metadata))?",
-    re.IGNORECASE | re.ASCII,
-)
+_VERSION = r"(?:/versions/(\d+)|/labels/([^/:]+))?"
+_POST = rf"(?ai)/v1/models/([^/:]+){_VERSION}:(classify|regress|predict)"
+_GET = rf"(?ai)/v1/models(?:/([^/:]+))?{_VERSION}(?:/(metadata))?"
 _LARGEST_VERSION = 2**63 - 1
 # Larger bodies and answers are converted in a thread, so that other requests are not blocked.
 _LARGE_BODY = 1 << 16  # bytes
@@ -48,13 +45,9 @@ class Target(NamedTuple):
 
 
 def parse_path(method: str, path: str) -> Target:
-    """Parses the path of a request, percent-encoded and without the query.
-
-    Raises:
-        RequestError: If the path is not valid.
-    """
+    """Parses the path of a request, percent-encoded and without the query."""
     pattern = {"POST": _POST, "GET": _GET, "HEAD": _GET}.get(method)
-    match = pattern.fullmatch(path) if pattern else None
+    match = re.fullmatch(pattern, path) if pattern else None
     if match is None:
         raise invalid(f"Malformed request: {method} {path}")
     name, version, label, action = match.groups()
@@ -78,21 +71,15 @@ class RestApi:
         # memory, which is not counted.
         self._decoder = concurrent.futures.ThreadPoolExecutor(1, "decode")
 
-    async def answer(
-        self, target: Target, request, share: MemoryShare
-    ) -> str | AsyncIterator[bytes]:
-        """Answers an aiohttp request, which is counted in `share`, as JSON; a large one in parts.
-
-        Raises:
-            RequestError: If the request cannot be answered.
-        """
+    async def answer(self, target: Target, request, hold: Hold) -> str | AsyncIterator[bytes]:
+        """Answers an aiohttp request, whose bytes are held, as JSON; a large answer in parts."""
         if target.action == "status":
             return self._status(target)
         if target.action == "metadata":
             return await self._metadata(target)
         # The body is read before a request is refused; otherwise a client that is still sending it
         # would not receive the error in time.
-        body = await read_body(request, share, self._limits)
+        body = await read_body(request, hold, self._limits)
         if target.action != "predict":
             message = f"The method must be predict. Received: {target.action}"
             raise RequestError(HTTPStatus.NOT_IMPLEMENTED, message)
@@ -106,7 +93,7 @@ class RestApi:
                 format, signature, arrays = self._read(body, version)
             del body
             held = bytes_of(arrays)
-            share.hold(held)
+            hold(held)
             rows = signature.checked_rows(arrays)
             if rows > self._limits.max_rows:
                 most = self._limits.max_rows
@@ -114,17 +101,17 @@ class RestApi:
             check_described_inputs(version.model.description, signature, arrays)
             expected = signature.least_answer_bytes(arrays)
             self._check_answer(expected)
-            share.hold(held + expected)
+            hold(held + expected)
             outputs = await version.batcher.run(signature, arrays, rows)
             del arrays
             held = bytes_of(outputs)
             self._check_answer(held)
-            share.hold(held)
-            parts = answer_parts(format, outputs, signature.has_rows)
+            hold(held)
+            parts = answer_parts(format, outputs)
             if sum(array.size for array in outputs.values()) > _LARGE_ANSWER:
                 return self._in_threads(parts)
             text = "".join(parts)
-            share.hold(len(text))
+            hold(len(text))
             return text
 
     def _read(self, body, version: LoadedVersion):
@@ -172,7 +159,7 @@ class RestApi:
             }
             for number, state in sorted(states.items(), reverse=True)
         ]
-        return _text({"model_version_status": statuses})
+        return as_json({"model_version_status": statuses})
 
     async def _metadata(self, target):
         self._check_name(target.model)
@@ -180,7 +167,7 @@ class RestApi:
             number = str(version.number)
             model = {"name": target.model, "signature_name": "", "version": number}
             signatures = {"signature_def": {"signature_def": version.model.signature_def}}
-            return _text({"model_spec": model, "metadata": signatures})
+            return as_json({"model_spec": model, "metadata": signatures})
 
     def page_facts(self) -> dict[str, Any]:
         """Returns the facts for the web page: the model, its version, inputs and labels."""
@@ -206,10 +193,6 @@ class RestApi:
             )
 
 
-def error_text(error: RequestError) -> str:
-    """Returns the body of the response for an error."""
-    return _text({"error": error.message})
-
-
-def _text(values):
+def as_json(values: Mapping[str, Any]) -> str:
+    """Returns the body of an answer or an error."""
     return json.dumps(values, ensure_ascii=False) + "\n"

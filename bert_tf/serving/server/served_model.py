@@ -1,5 +1,7 @@
 """Loads and runs a SavedModel."""
 
+import contextlib
+import itertools
 import os
 import tempfile
 from collections.abc import Mapping
@@ -24,21 +26,16 @@ _WARM_UP_TEXT = "The first call is the slowest."
 
 
 class ServedModel:
-    """A loaded SavedModel, written by any program.
-
-    Its memory is released with the last reference. `trusted` says whether it may do more than
-    compute; see `graph_check`.
+    """A loaded SavedModel, written by any program; its memory is released with the last reference.
 
     Attributes:
         signatures: The signatures by name.
         signature_def: The signatures in the form of TensorFlow Serving's metadata.
-        padding_free: Whether padding is not computed, so that the cost of a batch depends only on
-            its tokens.
+        padding_free: Whether the cost of a batch depends only on its tokens.
         description: The description that `bert_tf.serving.export` wrote; empty without one.
 
     Raises:
-        UserError: If the SavedModel cannot be loaded, or it is not trusted and would do more than
-            compute, such as reading or writing files.
+        UserError: If it cannot be loaded, or it is not trusted and would do more than compute.
     """
 
     def __init__(self, path: str | os.PathLike, trusted: bool = False):
@@ -46,8 +43,9 @@ class ServedModel:
 
         native.library()  # registers the fused operations, where they are built
         saved_model, meta_graph = _read(path)
-        graphs = saved_model.meta_graphs
-        problems = [problem for graph in graphs for problem in graph_problems(graph, path)]
+        problems = [
+            problem for graph in saved_model.meta_graphs for problem in graph_problems(graph, path)
+        ]
         if problems and not trusted:
             shown = "; ".join(problems[:_SHOWN_PROBLEMS])
             raise UserError(
@@ -56,7 +54,9 @@ class ServedModel:
                 f"{'; …' if len(problems) > _SHOWN_PROBLEMS else ''}. If you trust its author, "
                 "serve it with --trust"
             )
-        self.padding_free = _PADDING_FREE_OP in _operations(meta_graph.graph_def)
+        graph = meta_graph.graph_def
+        nodes = itertools.chain(graph.node, *(one.node_def for one in graph.library.function))
+        self.padding_free = any(node.op == _PADDING_FREE_OP for node in nodes)
         self.signatures = signatures_of(meta_graph)
         if not self.signatures:
             raise UserError(f"{path} must be a SavedModel with signatures. Received: no signatures")
@@ -68,7 +68,9 @@ class ServedModel:
             )
             for name, definition in sorted(meta_graph.signature_def.items())
         }
-        self.description = _description(path)
+        self.description = {}
+        with contextlib.suppress(UserError):  # SavedModels of other programs have no description
+            self.description = read_description(path)
         try:
             # Not from a temporary copy: a model that reads files may do so with every request.
             if problems:
@@ -79,10 +81,7 @@ class ServedModel:
             raise UserError(f"{path} must be a valid SavedModel. Received: {error}") from error
 
     def run(self, signature: Signature, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Computes the outputs of one batch. It may be called from several threads.
-
-        Strings are object arrays of `bytes`.
-        """
+        """Computes the outputs of one batch, in any thread; strings are arrays of `bytes`."""
         specs = signature.inputs.items()
         inputs = {name: tf.constant(arrays[name], spec.dtype) for name, spec in specs}
         outputs = self._loaded.signatures[signature.name](**inputs)
@@ -102,9 +101,8 @@ class ServedModel:
 def _load_without_gradients(saved_model, path):
     """Loads a SavedModel from a copy without its custom gradients.
 
-    TensorFlow registers custom gradients permanently, and with them every function and constant of
-    the model, so the model could never be unloaded. The copy also guarantees that the graph that
-    was checked is the one that is loaded, even if the file has changed.
+    TensorFlow never releases custom gradients, nor the functions and constants of their model. The
+    copy also guarantees that the checked graph is loaded, even if the file has changed.
     """
     for meta_graph in saved_model.meta_graphs:
         library = meta_graph.graph_def.library
@@ -122,7 +120,6 @@ def _load_without_gradients(saved_model, path):
 
 
 def _read(path):
-    """Returns the SavedModel's protobuf and its graph for serving."""
     saved_model = saved_model_pb2.SavedModel()
     try:
         with open(os.path.join(path, SAVED_MODEL_FILE), "rb") as file:
@@ -136,17 +133,3 @@ def _read(path):
         f"{path} must be a SavedModel with the tag {tf.saved_model.SERVING!r}. Received: no graph "
         "with this tag"
     )
-
-
-def _operations(graph_def):
-    names = {node.op for node in graph_def.node}
-    for function in graph_def.library.function:
-        names |= {node.op for node in function.node_def}
-    return names
-
-
-def _description(path):
-    try:
-        return read_description(path)
-    except UserError:  # SavedModels of other programs have no description
-        return {}

@@ -70,11 +70,9 @@ class Signature:
         if not spec.has_rows or len(spec.shape) < 2 or spec.shape[1] is not None:
             return None
         words = output.split("_")
-        for end in range(len(words), 0, -1):
-            name = "_".join(words[:end]) + COUNT_SUFFIX
-            if name in self.outputs and self.outputs[name].shape == (None,):
-                return name
-        return None
+        names = ("_".join(words[:end]) + COUNT_SUFFIX for end in range(len(words), 0, -1))
+        counts = (name for name in names if name in self.outputs)
+        return next((name for name in counts if self.outputs[name].shape == (None,)), None)
 
     def trimmed(self, outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the outputs of some rows of a batch, with the padding of these rows alone."""
@@ -88,9 +86,8 @@ class Signature:
     def least_answer_bytes(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Estimates the minimum size of the outputs for a request, in bytes, from the shapes.
 
-        A variable dimension of an output is assumed to be as large as the same dimension of the
-        inputs, as for one value per token. Floating-point inputs (audio, images) are ignored,
-        because their outputs are usually smaller.
+        A variable dimension counts as the same one of the inputs, as for one value per token, but
+        not of floating-point inputs (audio, images), whose outputs are usually smaller.
         """
         sizes = [array.shape for array in arrays.values() if array.dtype.kind != "f"]
         total = 0
@@ -103,12 +100,7 @@ class Signature:
         return total
 
     def checked_rows(self, arrays: Mapping[str, np.ndarray]) -> int:
-        """Checks the shapes of a request and returns its number of rows.
-
-        Raises:
-            RequestError: If a shape does not match, the inputs have different numbers of rows, or
-                there are no rows.
-        """
+        """Returns the number of rows of a request, or raises a `RequestError` for its shapes."""
         for name, spec in self.inputs.items():
             shape = arrays[name].shape
             fits = spec.shape is None or (

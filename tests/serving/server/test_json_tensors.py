@@ -85,8 +85,8 @@ def test_bytes_need_not_be_text():
         _arrays({"instances": [{"b64": "A" * 400}]}, signature)
 
 
-def _answer(format, outputs, has_rows=True):
-    return "".join(answer_parts(format, outputs, has_rows))
+def _answer(format, outputs):
+    return "".join(answer_parts(format, outputs))
 
 
 def test_choices_without_a_text_are_refused():
@@ -119,8 +119,9 @@ def test_answers():
             {"label": "\ufffd", "x_bytes": {"b64": ""}},
         ]
     }
+    scalar = Signature("s", NUMBERS.inputs, {"y": TensorSpec(tf.float32, ())})
     with pytest.raises(RequestError, match="column format"):
-        _answer(ROWS, {"y": np.array(1)}, has_rows=False)
+        _arrays({"instances": [[1, 2]]}, scalar)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_large_answers_come_in_parts_of_bounded_size(shape, dtype):
         ({"y": values}, expected),
         ({"y": values, "id": ids}, [{"y": y, "id": n} for n, y in enumerate(expected)]),
     ):
-        parts = list(answer_parts(ROWS, outputs, True))
+        parts = list(answer_parts(ROWS, outputs))
         assert json.loads("".join(parts)) == {"predictions": rows}
         assert max(map(len, parts)) < 400_000
     columns = {"outputs": {"y": expected, "id": ids.tolist()}}
