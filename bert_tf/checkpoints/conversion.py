@@ -8,18 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints.assignment import assign_weights, find_tensor, has_weights
+from bert_tf.checkpoints.assignment import assign_weights, find_biases, has_weights
 from bert_tf.checkpoints.loading import build_model, weights_of
-from bert_tf.checkpoints.model_weights import (
-    SPECS,
-    backbone_of,
-    head_parts,
-    model_class,
-    task_heads,
-)
+from bert_tf.checkpoints.model_weights import SPECS, backbone_of, model_class, task_heads
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.saving import save_model
-from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
 
@@ -129,11 +122,8 @@ def _has_head(name, pretrained):
     """Returns whether the file holds the first bias of every head; else no model is built."""
     if pretrained.class_name == name:
         return True
-    source, heads = pretrained.source, SPECS[name].heads.values()
-    if source.format == OWN or not heads:
-        return False
-    biases = [head_parts(head, "bias", source.format)[:1] for head in heads]
-    return all(parts and find_tensor(source, parts[0]) is not None for parts in biases)
+    biases = [find_biases(pretrained.source, head)[:1] for head in SPECS[name].heads.values()]
+    return bool(biases) and all(any(found) for found in biases)
 
 
 def _rows(weight, read, source, format) -> Iterator[tuple]:

@@ -80,9 +80,12 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
         ConfigError: If the configuration describes a network that is not supported.
     """
     path = resolve(path)
-    recover(path if os.path.isdir(path) else os.path.dirname(path))
-    open_path = _open_directory if os.path.isdir(path) else _open_file
-    pretrained = open_path(path, config_file)
+    directory = path if os.path.isdir(path) else os.path.dirname(path) or "."
+    recover(directory)
+    if path == directory:
+        pretrained = _open_directory(directory, config_file)
+    else:
+        pretrained = _open_file(directory, path, config_file)
     source = pretrained.source
     check_claims(pretrained.config, pretrained.options, distinct_shapes(source), source.path)
     return pretrained
@@ -106,11 +109,8 @@ def resolve(path: str | os.PathLike) -> str:
     for directory in (path, trained, os.path.join(path, DIRECTORY)):
         if os.path.isdir(directory):
             recover(directory)  # an interrupted save may have moved the files
-    if format_of(path) is not None:
-        return path
-    if format_of(trained) is not None:
-        return trained
-    return find_training_checkpoint(path) or path
+    found = next(filter(format_of, (path, trained)), None)
+    return found or find_training_checkpoint(path) or path
 
 
 def format_of(directory: str) -> str | None:
@@ -136,9 +136,9 @@ def _open_directory(path, config_file):
     if format == "keras_hub":
         return _open_preset(path, config_file)
     if format == "huggingface":
-        return _open_huggingface(weights_file(path), config_file)
+        return _open_huggingface(path, weights_file(path), config_file)
     if format == "tf1":
-        return _open_tensorflow(checkpoint_prefix(path), config_file)
+        return _open_tensorflow(path, checkpoint_prefix(path), config_file)
     if find_training_checkpoint(path) == path:
         name, config, options, source = load_training_checkpoint(path)
         return Pretrained(path, _with_network(config, config_file), source, name, options)
@@ -147,51 +147,49 @@ def _open_directory(path, config_file):
     )
 
 
-def _open_file(path, config_file):
+def _open_file(directory, path, config_file):
     if os.path.isfile(path):
         if os.path.basename(path) in (own_format.CONFIG_FILE, own_format.WEIGHTS_FILE):
-            return _open_directory(os.path.dirname(path) or ".", config_file)
+            return _open_directory(directory, config_file)
         if path.endswith(".keras"):
-            return _open_archive(path, config_file)
+            return _open_archive(directory, path, config_file)
         if path.endswith(".weights.h5"):
-            return _open_keras_weights(path, config_file)
+            return _open_keras_weights(directory, path, config_file)
         if path.endswith(_HUGGINGFACE_SUFFIXES):
-            return _open_huggingface(path, config_file)
+            return _open_huggingface(directory, path, config_file)
     prefix = checkpoint_prefix(path)
     if prefix is not None and not os.path.isdir(prefix):
-        return _open_tensorflow(prefix, config_file)
+        return _open_tensorflow(directory, prefix, config_file)
     received = "a file of another kind" if os.path.exists(path) else "no such file or directory"
     raise CheckpointError(f"{path} must be {_CHECKPOINT}. Received: {received}")
 
 
-def _open_huggingface(path, config_file):
-    directory = os.path.dirname(path) or "."
+def _open_huggingface(directory, path, config_file):
     config = _config(directory, config_file)
     architectures = tuple(config.extra.get("architectures") or ())
     source = open_weights(path)
     return Pretrained(directory, config, source, *_class_and_options(config), architectures)
 
 
-def _open_tensorflow(prefix, config_file):
-    directory = os.path.dirname(prefix) or "."
+def _open_tensorflow(directory, prefix, config_file):
     source = Tf1Source(prefix)
+    names = _CONFIG_FILES[::-1]
     if OBJECT_GRAPH_KEY not in source.shapes:
-        config = _config(directory, config_file, *reversed(_CONFIG_FILES))
+        config = _config(directory, config_file, names)
         return Pretrained(directory, config, source, *_class_and_options(config))
     source = TfModelsSource(prefix)
-    if config_file is None and _find_config(directory) is None:
+    if config_file is None and _find_file(directory, names) is None:
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)
-    return Pretrained(directory, _config(directory, config_file, *reversed(_CONFIG_FILES)), source)
+    return Pretrained(directory, _config(directory, config_file, names), source)
 
 
 def _open_preset(directory, network_file):
-    config_file = os.path.join(directory, "config.json")
     weights = os.path.join(directory, "model.weights.h5")
-    values = read_json(config_file, OBJECT) if os.path.exists(config_file) else {}
+    config_file = _find_file(directory, ["config.json"])
+    values = read_json(config_file, OBJECT) if config_file else {}
     if not keras_hub.is_keras_hub(values):
-        return _open_keras_weights(weights, network_file)
+        return _open_keras_weights(directory, weights, network_file)
     config, name = keras_hub.read_config(values, config_file)
-    config = _with_network(config, network_file)
     source = keras_hub.KerasHubSource(weights, "backbone")
     task_file = os.path.join(directory, "task.json")
     task_weights = os.path.join(directory, "task.weights.h5")
@@ -199,35 +197,33 @@ def _open_preset(directory, network_file):
         _, name = keras_hub.read_config(read_json(task_file, OBJECT), task_file)
         task = keras_hub.KerasHubSource(task_weights, "task")
         source = JoinedSource(directory, [source, task])
-    return Pretrained(directory, config, source, name)
+    return Pretrained(directory, _with_network(config, network_file), source, name)
 
 
-def _open_archive(path, config_file):
+def _open_archive(directory, path, config_file):
     archive = StoredZip(path)
     values = parse_json(archive.view("config.json"), f"{path}, config.json", OBJECT)
     weights = archive.view(keras_archive.WEIGHTS)  # verifies the checksum
-    directory = os.path.dirname(path) or "."
     if keras_hub.is_keras_hub(values):
         config, name = keras_hub.read_config(values, path)
         config = _with_network(config, config_file)
         return Pretrained(directory, config, keras_hub.KerasHubSource(path, content=weights), name)
-    name, config, arguments, quantization = keras_archive.read_object(values, path)
-    tokenizer = arguments.get("tokenizer")
-    options = {key: value for key, value in arguments.items() if key != "tokenizer"}
+    name, config, options, quantization = keras_archive.read_object(values, path)
     config = _with_network(config, config_file)
-    check_claims(config, options, H5File(path, weights).shapes, path)
-    source = keras_archive.load_archive(path, name, config, arguments, quantization)
+    tokenizer = options.get("tokenizer")
+    others = {key: value for key, value in options.items() if key != "tokenizer"}
+    check_claims(config, others, H5File(path, weights).shapes, path)
+    source = keras_archive.load_archive(path, name, config, options, quantization)
     return Pretrained(
-        directory, config, source, name, options, quantization=quantization, tokenizer=tokenizer
+        directory, config, source, name, others, quantization=quantization, tokenizer=tokenizer
     )
 
 
-def _open_keras_weights(path, config_file):
-    directory = os.path.dirname(path) or "."
+def _open_keras_weights(directory, path, config_file):
     shapes = H5File(path).shapes
     if any("transformer_encoder" in name or "transformer_layer" in name for name in shapes):
         source = keras_hub.KerasHubSource(path)
-        for file in (config_file, _find_config(directory, "config.json")):
+        for file in (config_file, _find_file(directory, ["config.json"])):
             values = read_json(file, OBJECT) if file else {}
             if keras_hub.is_keras_hub(values):
                 config, name = keras_hub.read_config(values, file)
@@ -239,8 +235,8 @@ def _open_keras_weights(path, config_file):
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)
     config = _config(directory, config_file)
     name, options = _class_and_options(config)
-    check_claims(config, options, shapes, path)
     name = name or BACKBONE
+    check_claims(config, options, shapes, path)
     source = keras_archive.load_archive(path, name, config, options)
     return Pretrained(directory, config, source, name, options)
 
@@ -251,14 +247,13 @@ def _class_and_options(config):
     return own.get("class"), dict(own.get("options") or {})
 
 
-def _find_config(directory, *names):
-    paths = (os.path.join(directory, name) for name in names or _CONFIG_FILES)
+def _find_file(directory, names):
+    paths = (os.path.join(directory, name) for name in names)
     return next(filter(os.path.exists, paths), None)
 
 
-def _config(directory, config_file, *names):
-    names = names or _CONFIG_FILES
-    path = _find_config(directory, *names)
+def _config(directory, config_file, names=_CONFIG_FILES):
+    path = _find_file(directory, names)
     if path is not None:
         try:
             return _with_network(_read_config(path), config_file)

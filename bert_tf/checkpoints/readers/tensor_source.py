@@ -28,6 +28,13 @@ class TensorSource(Protocol):
         """
 
 
+def tensor_error(
+    source: TensorSource, name: str, expected: str, received: object
+) -> CheckpointError:
+    """Returns the error for a tensor of a file that is not as expected."""
+    return CheckpointError(f"`{name}` in {source.path} must {expected}. Received: {received}")
+
+
 class JoinedSource:
     """The tensors of several files. A `TensorSource`.
 
