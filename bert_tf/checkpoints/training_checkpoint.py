@@ -24,8 +24,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.training.checkpointing.checkpoint_files import (
     MANIFEST,
     STATE,
-    checkpoint_path,
-    checkpoint_steps,
+    newest_checkpoint,
     read_checkpoint,
 )
 from bert_tf.training.checkpointing.training_checkpoint import model_variables
@@ -38,11 +37,7 @@ def find_training_checkpoint(path: str) -> str | None:
     """Returns the `ckpt-<step>` of a path: itself, or the newest in it or its `checkpoints`."""
     if os.path.exists(os.path.join(path, MANIFEST)):
         return path
-    for directory in (path, os.path.join(path, DIRECTORY)):
-        steps = checkpoint_steps(directory)
-        if steps:
-            return checkpoint_path(directory, steps[-1])
-    return None
+    return newest_checkpoint(path) or newest_checkpoint(os.path.join(path, DIRECTORY))
 
 
 def describe_model(model) -> dict:

@@ -4,7 +4,6 @@ import signal
 import sys
 import threading
 
-import keras
 import tensorflow as tf
 
 from bert_tf.training.callbacks.step_callback import StepCallback
@@ -88,11 +87,8 @@ class StopOnSignal(StepCallback):
 def largest_of_workers(strategy: tf.distribute.Strategy, number: int) -> int:
     """Returns the largest `number` of all workers. All workers must call it."""
 
-    @tf.function
-    def gathered(value):
-        return strategy.gather(value, axis=0)
-
     values = strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant([number], tf.int32)
     )
-    return int(keras.ops.max(gathered(values)))
+    gathered = tf.function(lambda value: strategy.gather(value, axis=0))(values)
+    return int(tf.reduce_max(gathered))

@@ -52,27 +52,17 @@ class TerminateOnBadLoss(StepCallback):
         loss = float(logs["loss"])
         if math.isfinite(loss):
             return
-        path = self._write_batch()
+        resolver = self.model.distribute_strategy.cluster_resolver
+        worker = f"-worker{resolver.task_id}" if resolver and resolver.task_type else ""
+        path = os.path.join(self.directory, f"bad-batch-{self.step}{worker}.npz")
+        arrays = {}
+        for names, values in keras.tree.flatten_with_path(self.batch_at(self.step - 1)):
+            dense = values.to_tensor() if isinstance(values, tf.RaggedTensor) else values
+            arrays["/".join(map(str, names))] = np.asarray(dense)
+        with atomic_path(path) as new, open(new, "wb") as file:
+            np.savez(file, **arrays)
         raise UserError(
             f"`loss` must be finite. Received: loss={loss} at step {self.step}. Its batch is in "
             f"{path}; the last good checkpoint is {self.checkpoint.newest() or 'none'}. Check the "
             "batch, or resume from the checkpoint with a lower learning rate."
         )
-
-    def _write_batch(self) -> str:
-        resolver = self.model.distribute_strategy.cluster_resolver
-        worker = f"-worker{resolver.task_id}" if resolver and resolver.task_type else ""
-        path = os.path.join(self.directory, f"bad-batch-{self.step}{worker}.npz")
-        arrays = named_arrays(self.batch_at(self.step - 1))
-        with atomic_path(path) as new, open(new, "wb") as file:
-            np.savez(file, **arrays)
-        return path
-
-
-def named_arrays(structure) -> dict[str, np.ndarray]:
-    """Returns the leaves of nested dictionaries and tuples; "/" joins the parts of their names."""
-    arrays = {}
-    for path, values in keras.tree.flatten_with_path(structure):
-        dense = values.to_tensor() if isinstance(values, tf.RaggedTensor) else values
-        arrays["/".join(map(str, path))] = np.asarray(dense)
-    return arrays

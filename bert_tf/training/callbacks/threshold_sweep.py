@@ -24,12 +24,10 @@ def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> tuple[float
         (0.4, 1.0)
     """
     labels = np.asarray(labels).astype(bool)
-    predicted = np.asarray(probabilities)[np.newaxis, :] >= THRESHOLDS[:, np.newaxis]  # [99, n]
+    predicted = np.asarray(probabilities) >= THRESHOLDS[:, np.newaxis]  # [99, n]
     true_positives = (predicted & labels).sum(axis=1)
     positives = predicted.sum(axis=1) + labels.sum()
-    f1 = np.divide(
-        2.0 * true_positives, positives, out=np.zeros(len(THRESHOLDS)), where=positives > 0
-    )
+    f1 = 2.0 * true_positives / np.maximum(positives, 1)
     best = np.flatnonzero(f1 == f1.max())
     nearest = best[np.argmin(np.abs(THRESHOLDS[best] - 0.5))]
     return float(THRESHOLDS[nearest]), float(f1[nearest])

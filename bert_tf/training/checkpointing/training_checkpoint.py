@@ -17,6 +17,7 @@ from bert_tf.training.checkpointing.checkpoint_files import (
     DamagedCheckpoint,
     checkpoint_path,
     checkpoint_steps,
+    newest_checkpoint,
     read_checkpoint,
     write_checkpoint,
 )
@@ -115,10 +116,18 @@ class TrainingCheckpoint(StepCallback):
                 _logger.warning("%s. Trying the checkpoint before it.", error)
                 damaged.append(path)
                 continue
-            self._require_same_network(path, state["network"], network_of(model))
+            _require_same_network(path, state["network"], network_of(model))
             _assign(path, tensors, variables, model.distribute_strategy)
             model.untrained_heads = ()
-            self._log_other_settings(path, state["settings"])
+            for key, saved, mine in _differences(state["settings"], self.settings):
+                _logger.warning(
+                    "%s was saved with %s=%r, now it is %r: the resumed run differs from an "
+                    "uninterrupted one.",
+                    path,
+                    key,
+                    saved,
+                    mine,
+                )
             self.step = self._saved_step = step
             _logger.info("Resuming from %s.", path)
             break
@@ -168,8 +177,7 @@ class TrainingCheckpoint(StepCallback):
 
     def newest(self) -> str | None:
         """Returns the path of the newest checkpoint, or None."""
-        steps = checkpoint_steps(self.directory)
-        return checkpoint_path(self.directory, steps[-1]) if steps else None
+        return newest_checkpoint(self.directory)
 
     def on_train_begin(self, logs=None):
         later = [step for step in checkpoint_steps(self.directory) if step > self.step]
@@ -196,11 +204,9 @@ class TrainingCheckpoint(StepCallback):
         """Saves a checkpoint of this step as the best one if its metric is the best."""
         if self.monitor not in logs:
             return
-        value = float(logs[self.monitor])
-        sign = 1 if self.mode == "min" else -1
-        if not np.isfinite(value):
-            return
-        if self._best_value is not None and sign * value >= sign * self._best_value:
+        value, best = float(logs[self.monitor]), self._best_value
+        is_best = best is None or (value < best if self.mode == "min" else value > best)
+        if not is_best or not np.isfinite(value):
             return
         self.save()
         self.best_step, self._best_value = self.step, value
@@ -242,29 +248,6 @@ class TrainingCheckpoint(StepCallback):
                     f"Weights must be finite. Received at step {self.step}: {name} holds NaN or "
                     f"infinity. The last good checkpoint is {self.newest() or 'none'}. Resume from "
                     "it with a lower learning rate or other data."
-                )
-
-    def _require_same_network(self, path, saved, mine):
-        differing = sorted(key for key in {*saved, *mine} if saved.get(key) != mine.get(key))
-        if differing:
-            raise CheckpointError(
-                f"{path} must be of this run's network. Received:\n"
-                + "\n".join(
-                    f"  {key}={saved.get(key)!r} instead of {mine.get(key)!r}" for key in differing
-                )
-                + "\nUse the configuration of the checkpoint, or another output directory."
-            )
-
-    def _log_other_settings(self, path, saved):
-        for key in sorted({*saved, *self.settings}):
-            if saved.get(key) != self.settings.get(key):
-                _logger.warning(
-                    "%s was saved with %s=%r, now it is %r: the resumed run differs from an "
-                    "uninterrupted one.",
-                    path,
-                    key,
-                    saved.get(key),
-                    self.settings.get(key),
                 )
 
 
@@ -335,6 +318,22 @@ def network_of(model: keras.Model) -> dict:
     values["optimizer"] = type(optimizer).__name__
     values["dtype"] = model.dtype_policy.name
     return values
+
+
+def _differences(saved, mine):
+    """Yields the keys of two dictionaries whose values differ, with both values."""
+    for key in sorted({*saved, *mine}):
+        if saved.get(key) != mine.get(key):
+            yield key, saved.get(key), mine.get(key)
+
+
+def _require_same_network(path, saved, mine):
+    lines = [f"  {key}={old!r} instead of {new!r}" for key, old, new in _differences(saved, mine)]
+    if lines:
+        raise CheckpointError(
+            f"{path} must be of this run's network. Received:\n" + "\n".join(lines) + "\nUse the "
+            "configuration of the checkpoint, or another output directory."
+        )
 
 
 def _assign(path, tensors, variables, strategy):
