@@ -13,6 +13,7 @@ from bert_tf.array_files import write_safetensors
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.model_weights import task_heads
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
+from bert_tf.checkpoints.readers.tensor_source import tensor_error
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.files import atomic_path
@@ -64,18 +65,18 @@ def load_lora(model, path: str | os.PathLike) -> None:
             f"{path} must be a file that `save_lora_weights` wrote. Received: a file with the "
             f"tensors {sorted(source.shapes)[:5]}"
         )
-    saved = {
-        "rank": _checked_rank(model, source, names),
-        "alpha": _read_alpha(source),
-        "layers": [
-            layer
-            for layer, path_in_block in LORA_LAYERS.items()
-            if any(name.endswith(f".{path_in_block}.lora_kernel_a") for name in names)
-        ],
-    }
+    rank, alpha = _checked_rank(model, source, names), source.read(_ALPHA)
+    if alpha.shape or not np.isfinite(float(alpha)):
+        raise tensor_error(source, _ALPHA, "be one finite number", f"{_ALPHA}={alpha!r:.200}")
+    layers = [
+        layer
+        for layer, path_in_block in LORA_LAYERS.items()
+        if any(name.endswith(f".{path_in_block}.lora_kernel_a") for name in names)
+    ]
+    saved = {"rank": rank, "alpha": float(alpha), "layers": layers}
     current = model.lora
     if current is None:
-        model.enable_lora(saved["rank"], saved["alpha"], saved["layers"])
+        model.enable_lora(rank, saved["alpha"], layers)
     elif {**current, "alpha": float(current["alpha"] or current["rank"])} != saved:
         raise UserError(
             f"The model must have no LoRA weights, or the same as {path}: {saved}. Received: "
@@ -106,21 +107,10 @@ def _checked_rank(model, source, names):
     rank = source.shapes[names[0]][-1] if source.shapes[names[0]] else 0
     for name in names:
         if rank < 1 or source.shapes[name] != (input_sizes.get(name), rank):
-            raise CheckpointError(
-                f"`{name}` in {source.path} must have shape [{input_sizes.get(name)}, rank], with "
-                f"the same rank in the whole file. Received: shape={list(source.shapes[name])}"
-            )
+            shape = f"shape [{input_sizes.get(name)}, rank]"
+            expected = f"have {shape}, with the same rank in the whole file"
+            raise tensor_error(source, name, expected, f"shape={list(source.shapes[name])}")
     return rank
-
-
-def _read_alpha(source):
-    alpha = source.read(_ALPHA)
-    if alpha.shape or not np.isfinite(float(alpha)):
-        raise CheckpointError(
-            f"`{_ALPHA}` in {source.path} must be one finite number. "
-            f"Received: {_ALPHA}={alpha!r:.200}"
-        )
-    return float(alpha)
 
 
 def _variables(model):

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
-from bert_tf.checkpoints.readers.tensor_source import TensorSource
-from bert_tf.errors import CheckpointError
+from bert_tf.checkpoints.readers.tensor_source import TensorSource, tensor_error
 
 _SCALE = "_scale"
 SMOOTHING = "_smoothing"
@@ -50,24 +49,20 @@ def restore_quantized(backbone, source: TensorSource) -> list[str]:
     """
     names = []
     for name, (read, write) in _places(backbone):
-        likes = dict(zip((name, name + _SCALE, name + SMOOTHING), read()))
-        if name + SMOOTHING not in source.shapes:
-            likes.pop(name + SMOOTHING, None)
         parts = []
-        for part_name, like in likes.items():
+        for part_name, like in zip((name, name + _SCALE, name + SMOOTHING), read()):
+            if part_name == name + SMOOTHING and part_name not in source.shapes:
+                continue
             like = np.asarray(like)
-            if source.shapes.get(part_name) != like.shape:
-                raise CheckpointError(
-                    f"`{part_name}` in {source.path} must have shape {like.shape}. Received: "
-                    f"{source.shapes.get(part_name, 'no such tensor')}"
-                )
+            shape = source.shapes.get(part_name, "no such tensor")
+            if shape != like.shape:
+                raise tensor_error(source, part_name, f"have shape {like.shape}", shape)
             part = source.read(part_name)
             is_finite = part.dtype.kind != "f" or np.isfinite(part).all()
             if part.dtype != like.dtype or not is_finite:
-                raise CheckpointError(
-                    f"`{part_name}` in {source.path} must hold finite {like.dtype} numbers. "
-                    f"Received: {part.dtype}{'' if is_finite else ' with NaN or infinity'}"
-                )
+                received = f"{part.dtype}{'' if is_finite else ' with NaN or infinity'}"
+                expected = f"hold finite {like.dtype} numbers"
+                raise tensor_error(source, part_name, expected, received)
             parts.append(np.array(part))  # not a view of the file
             names.append(part_name)
         write(*parts)

@@ -13,7 +13,7 @@ from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.loading import load_task_model
 from bert_tf.checkpoints.opening import resolve
-from bert_tf.checkpoints.readers.tensor_source import TensorSource
+from bert_tf.checkpoints.readers.tensor_source import TensorSource, tensor_error
 from bert_tf.errors import CheckpointError
 from bert_tf.json_files import read_json, write_json
 from bert_tf.json_schema import (
@@ -55,12 +55,9 @@ _MODE = either(text(), list_of(text(), most=10))
 _POOLING_FILE = object_of(
     {_POOLING_KEY: may_lack(_MODE), **{key: may_lack(FLAG) for key in _POOLING}}
 )
+_ACTIVATION = may_lack(text())
 _DENSE = object_of(
-    {
-        "activation_function": may_lack(text()),
-        "bias": may_lack(FLAG),
-        "out_features": integer(least=1),
-    }
+    {"activation_function": _ACTIVATION, "bias": may_lack(FLAG), "out_features": integer(least=1)}
 )
 _LENGTHS = object_of({"max_seq_length": optional(integer())})
 
@@ -136,12 +133,14 @@ def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
             "Received: no such weights. Pass whitening_size=None and fit the whitening again."
         )
     source = open_weights(file)
-    if source.shapes.get(_BIAS) != (size,):
-        raise CheckpointError(
-            f"`{_BIAS}` in {file} must have shape {(size,)}. Received: "
-            f"shape={source.shapes.get(_BIAS)}"
-        )
+    _require_shape(source, _BIAS, (size,))
     return source
+
+
+def _require_shape(source, name, shape):
+    if source.shapes.get(name) != shape:
+        received = f"shape={source.shapes.get(name)}"
+        raise tensor_error(source, name, f"have shape {shape}", received)
 
 
 def load_whitening(layer, directory: str | os.PathLike) -> None:
@@ -151,12 +150,7 @@ def load_whitening(layer, directory: str | os.PathLike) -> None:
         CheckpointError: If they are damaged or do not fit the layer.
     """
     source = whitening_source(directory, layer.units)
-    shape = tuple(reversed(layer.kernel.shape))
-    if source.shapes.get(_KERNEL) != shape:
-        raise CheckpointError(
-            f"`{_KERNEL}` in {source.path} must have shape {shape}. Received: "
-            f"shape={source.shapes.get(_KERNEL)}"
-        )
+    _require_shape(source, _KERNEL, tuple(reversed(layer.kernel.shape)))
     kernel, bias = (np.array(read_floats(source, name)) for name in (_KERNEL, _BIAS))
     layer.kernel.assign(kernel.T)
     layer.bias.assign(bias)
@@ -182,12 +176,8 @@ def write_modules(encoder, directory: str) -> None:
         modules.append(("Dense", "2_Dense"))
         kernel, bias = encoder.whitening.kernel.numpy(), encoder.whitening.bias.numpy()
         folder = os.path.join(directory, "2_Dense")
-        dense = {
-            "in_features": kernel.shape[0],
-            "out_features": kernel.shape[1],
-            "bias": True,
-            "activation_function": _IDENTITY,
-        }
+        sizes = dict(zip(("in_features", "out_features"), kernel.shape))
+        dense = {**sizes, "bias": True, "activation_function": _IDENTITY}
         _write(dense, os.path.join(folder, "config.json"))
         tensors = {_KERNEL: np.ascontiguousarray(kernel.T), _BIAS: bias}
         write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
@@ -205,11 +195,8 @@ def write_modules(encoder, directory: str) -> None:
 
 def _modules(directory):
     """Pairs of each module's type and directory."""
-    path = os.path.join(directory, _MODULES_FILE)
-    return [
-        (module["type"].rsplit(".", 1)[-1], os.path.join(directory, module["path"]))
-        for module in read_json(path, _MODULES)
-    ]
+    modules = read_json(os.path.join(directory, _MODULES_FILE), _MODULES)
+    return [(m["type"].rpartition(".")[2], os.path.join(directory, m["path"])) for m in modules]
 
 
 def _pooling(path):
@@ -218,13 +205,13 @@ def _pooling(path):
         modes = values[_POOLING_KEY]
         if modes == _MEAN_MAX:
             return "mean_max"
-        modes = modes if isinstance(modes, list) else [modes]
-        if len(modes) != 1 or modes[0] not in _POOLING.values():
-            raise CheckpointError(
-                f"`{_POOLING_KEY}` in {path} must be cls, mean, max or {_MEAN_MAX}. Received: "
-                f"{_POOLING_KEY}={values[_POOLING_KEY]!r:.200}"
-            )
-        return modes[0]
+        for mode in _POOLING.values():
+            if modes in (mode, [mode]):
+                return mode
+        raise CheckpointError(
+            f"`{_POOLING_KEY}` in {path} must be cls, mean, max or {_MEAN_MAX}. Received: "
+            f"{_POOLING_KEY}={modes!r:.200}"
+        )
     wanted = [name for name in values if name.startswith("pooling_mode_") and values[name] is True]
     modes = [_POOLING.get(name) for name in wanted]
     if len(modes) != 1 or modes[0] is None:

@@ -5,6 +5,7 @@ import ml_dtypes
 import numpy as np
 
 from bert_tf.checkpoints.readers.stored_zip import ViewFile, map_file, release_pages
+from bert_tf.checkpoints.readers.tensor_source import tensor_error
 from bert_tf.errors import CheckpointError
 
 # For comparison, a BERT-large has 400 tensors in 1,200 groups.
@@ -60,10 +61,11 @@ class H5File:
             if dataset.attrs.get("dtype") != "bfloat16":  # Keras 3; HDF5 has no such type
                 return values
             values = np.asarray(values)
-            is_raw = values.dtype.kind == "V"
-            return values.view(ml_dtypes.bfloat16) if is_raw else values.astype(ml_dtypes.bfloat16)
+            convert = values.view if values.dtype.kind == "V" else values.astype
+            return convert(ml_dtypes.bfloat16)
         except Exception as error:
-            raise self._error(name, "be readable", f"{error}. The file is damaged.") from None
+            received = f"{error}. The file is damaged."
+            raise tensor_error(self, name, "be readable", received) from None
 
     def _walk(self, group, prefix, depth):
         for name in group:
@@ -88,21 +90,19 @@ class H5File:
 
     def _check(self, dataset, name):
         if dataset.is_virtual or dataset.external:
-            raise self._error(name, "be stored in the file itself", "a dataset in another file")
+            received = "a dataset in another file"
+            raise tensor_error(self, name, "be stored in the file itself", received)
         num_filters = dataset.id.get_create_plist().get_nfilters()
         size, held = dataset.nbytes or 0, dataset.id.get_storage_size()
         if num_filters or size > self._size:
             expected = "be uncompressed, as Keras writes it, and not larger than the file"
             received = f"shape={dataset.shape}, dtype={dataset.dtype}, {num_filters} filters"
-            raise self._error(name, expected, received)
+            raise tensor_error(self, name, expected, received)
         if held < size:
-            raise self._error(name, "be stored in full", f"{held} of {size} bytes")
+            raise tensor_error(self, name, "be stored in full", f"{held} of {size} bytes")
         self._total += size
         if self._total > self._size:  # one dataset under many names
             raise CheckpointError(
                 f"The datasets of {self.path} must not be larger than the file. Received: "
                 f"{self._total} bytes in a file of {self._size}"
             )
-
-    def _error(self, name, expected, received):
-        return CheckpointError(f"`{name}` in {self.path} must {expected}. Received: {received}")

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from bert_tf.array_files import CHECKSUMS_KEY, checksum
 from bert_tf.checkpoints.readers.stored_zip import map_file, release_pages
+from bert_tf.checkpoints.readers.tensor_source import tensor_error
 from bert_tf.errors import CheckpointError
 from bert_tf.json_files import parse_json
 from bert_tf.json_schema import integer, mapping_of
@@ -33,14 +34,12 @@ class SafetensorsSource:
         self.format = format
         try:
             self._file = safe_open(path, framework="numpy")
-            names = list(self._file.keys())
-            slices = {name: self._file.get_slice(name) for name in names}
-            self.shapes = {name: tuple(part.get_shape()) for name, part in slices.items()}
-            self._types = {name: part.get_dtype() for name, part in slices.items()}
-            self._checksums = _checksums(self._file.metadata(), self.shapes, path)
             self._map = map_file(path)
             self._start = _LENGTH_SIZE + int.from_bytes(self._map[:_LENGTH_SIZE], "little")
             self._header = parse_json(self._map[_LENGTH_SIZE : self._start], path)
+            metadata = self._header.pop("__metadata__", None)
+            self.shapes = {name: tuple(entry["shape"]) for name, entry in self._header.items()}
+            self._checksums = _checksums(metadata, self.shapes, path)
         except CheckpointError:
             raise
         except (SafetensorError, OSError, ValueError) as error:
@@ -50,27 +49,21 @@ class SafetensorsSource:
 
     def read(self, name: str) -> np.ndarray:
         release_pages(self._map)
+        kind = self._header[name]["dtype"]
         try:
-            is_float = self._types[name] in _FLOAT_TYPES
-            values = self._view(name) if is_float else self._file.get_tensor(name)
+            if kind in _FLOAT_TYPES:  # a view of the mapped file
+                first, end = self._header[name]["data_offsets"]
+                content = memoryview(self._map)[self._start + first : self._start + end]
+                values = np.frombuffer(content, _FLOAT_TYPES[kind]).reshape(self.shapes[name])
+            else:
+                values = self._file.get_tensor(name)
         except (SafetensorError, TypeError, ValueError, AttributeError, KeyError) as error:
-            raise CheckpointError(
-                f"`{name}` in {self.path} must be float32, float16, bfloat16 or float64. Received: "
-                f"{self._types[name]} ({error})"
-            ) from None
+            expected = "be float32, float16, bfloat16 or float64"
+            raise tensor_error(self, name, expected, f"{kind} ({error})") from None
         if self._checksums is not None and self._checksums.get(name) != checksum(values):
-            raise CheckpointError(
-                f"`{name}` in {self.path} must have the checksum in the file's metadata. Received: "
-                "another checksum. The file is damaged; download it again."
-            )
+            received = "another checksum. The file is damaged; download it again."
+            raise tensor_error(self, name, "have the checksum in the file's metadata", received)
         return values
-
-    def _view(self, name):
-        """Returns the tensor as a view of the mapped file."""
-        first, end = self._header[name]["data_offsets"]
-        content = memoryview(self._map)[self._start + first : self._start + end]
-        values = np.frombuffer(content, np.dtype(_FLOAT_TYPES[self._types[name]]))
-        return values.reshape(self.shapes[name])
 
 
 def _checksums(metadata, shapes, path):

@@ -8,9 +8,8 @@ with an error that names them.
 Reference: Python's pickletools (the instructions), torch/_utils.py (`_rebuild_tensor_v2`).
 """
 
-import dataclasses
 import pickletools
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from bert_tf.errors import CheckpointError
 
@@ -32,8 +31,7 @@ _TENSOR = "torch._utils._rebuild_tensor_v2"
 _PARAMETERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
 
 
-@dataclasses.dataclass(frozen=True)
-class StoredTensor:
+class StoredTensor(NamedTuple):
     """The place of a tensor's values in a storage; `numel`, offset and strides are in elements."""
 
     dtype: str
@@ -44,15 +42,13 @@ class StoredTensor:
     strides: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Name:
+class _Name(NamedTuple):
     """The name of an object that a pickle would import."""
 
     name: str
 
 
-@dataclasses.dataclass(frozen=True)
-class _Storage:
+class _Storage(NamedTuple):
     dtype: str
     key: str
     numel: int
@@ -122,8 +118,7 @@ class _Interpreter:
                     values = self._pop_to_mark()
                     _expect(stack[-1], list).extend(values)
                 case "SETITEM":
-                    value, key = stack.pop(), stack.pop()
-                    self._set_items([key, value])
+                    self._set_items(self._pop_tuple(2))
                 case "SETITEMS":
                     self._set_items(self._pop_to_mark())
                 case "BINPERSID":
@@ -188,14 +183,12 @@ class _Interpreter:
         if function != _TENSOR:
             self._refuse(f"a pickle that would call {function}")
         storage, offset, shape, strides, *_ = arguments
-        storage = _expect(storage, _Storage)
+        _expect(storage, _Storage)
         shape = tuple(map(_count, _expect(shape, tuple)))
         strides = tuple(map(_count, _expect(strides, tuple)))
         if len(shape) != len(strides):
             raise ValueError("a tensor must have as many strides as dimensions")
-        return StoredTensor(
-            storage.dtype, storage.key, storage.numel, _count(offset), shape, strides
-        )
+        return StoredTensor(*storage, _count(offset), shape, strides)
 
 
 def _expect(value, kind):
