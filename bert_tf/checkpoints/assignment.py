@@ -39,19 +39,10 @@ def find_biases(source: TensorSource, head: Head) -> list[str | None]:
     return [find_tensor(source, part_names(row, source.format, "bias")) for row in rows]
 
 
-def has_weights(source: TensorSource, weights: list[Weight]) -> bool:
-    """Returns whether the file holds all of `weights`, regardless of their shapes."""
-    return all(parts and None not in parts for parts in _found(source, weights))
-
-
-def has_any_weight(source: TensorSource, weights: list[Weight]) -> bool:
-    """Returns whether the file holds at least one of `weights`; then it is expected to hold all."""
-    return any(name is not None for parts in _found(source, weights) for name in parts)
-
-
-def _found(source, weights):
-    """Returns the names of the parts of each weight in the file, None for a missing part."""
-    return [[find_tensor(source, part.names) for part in w.parts[source.format]] for w in weights]
+def find_weights(source: TensorSource, weights: list[Weight]) -> list[str | None]:
+    """Returns the names of the tensors of `weights` in the file, None for a missing one."""
+    parts = [part for weight in weights for part in weight.parts[source.format] or (None,)]
+    return [part and find_tensor(source, part.names) for part in parts]
 
 
 def _plan_assignment(source, weights) -> tuple[list[Assignment], list[str]]:

@@ -3,14 +3,14 @@
 import dataclasses
 import logging
 import os
-from collections.abc import Iterator
 from typing import Any
 
+import keras
 import numpy as np
 
-from bert_tf.checkpoints.assignment import assign_weights, find_biases, has_weights
+from bert_tf.checkpoints.assignment import assign_weights, find_biases, find_weights
 from bert_tf.checkpoints.loading import build_model, weights_of
-from bert_tf.checkpoints.model_weights import SPECS, backbone_of, model_class, task_heads
+from bert_tf.checkpoints.model_weights import SPECS, backbone_of, task_heads
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.saving import save_model
 from bert_tf.errors import UserError
@@ -78,9 +78,8 @@ def convert(
             f"quantized to {pretrained.quantization}. Convert the checkpoint from which it was "
             "made."
         )
-    model = build_recognised(pretrained)
-    weights = weights_of(model, pretrained)
-    plan, unused = assign_weights(pretrained.source, weights)
+    model, source = build_recognised(pretrained), pretrained.source
+    plan, unused = assign_weights(source, weights_of(model, pretrained))
     if format == "tf1" and pretrained.config.hidden_act == "gelu":
         _logger.warning(
             'The network computes the exact (erf) GELU, but "gelu" in bert_config.json means the '
@@ -88,9 +87,14 @@ def convert(
             "form in bert_tf; the original program ignores it."
         )
     save_model(model, directory, format)
-    rows = [row for assignment in plan for row in _rows(*assignment, pretrained.source, format)]
-    rows += [(name, pretrained.source.shapes[name], "") for name in unused]
-    return Conversion(model, pretrained.source.format, rows)
+    rows = []
+    for weight, read in plan:
+        written = [part.names[0] for part in weight.parts[format]]
+        if len(written) != len(read):
+            written = [", ".join(written)] * len(read)
+        rows += [(name, source.shapes[name], target) for name, target in zip(read, written)]
+    rows += [(name, source.shapes[name], "") for name in unused]
+    return Conversion(model, source.format, rows)
 
 
 def build_recognised(pretrained: Pretrained):
@@ -101,19 +105,16 @@ def build_recognised(pretrained: Pretrained):
     Raises:
         UserError: If an option in the checkpoint is out of range.
     """
-    names = [pretrained.class_name] if pretrained.class_name else []
-    names += [
-        name
-        for name, spec in SPECS.items()
-        if spec.heads and set(spec.architectures) & set(pretrained.architectures)
-    ]
-    if not names:
-        names = [name for name, spec in SPECS.items() if spec.heads]
-    for name in names:
+    with_heads = [name for name, spec in SPECS.items() if spec.heads]
+    architectures = set(pretrained.architectures)
+    named = [name for name in with_heads if architectures.intersection(SPECS[name].architectures)]
+    if pretrained.class_name:
+        named.insert(0, pretrained.class_name)
+    for name in named or with_heads:
         if name not in SPECS or not _has_head(name, pretrained):
             continue
-        model = build_model(model_class(name), pretrained)
-        if all(has_weights(pretrained.source, head) for head in task_heads(model).values()):
+        model = build_model(SPECS[name].model_class(), pretrained)
+        if all(all(find_weights(pretrained.source, w)) for w in task_heads(model).values()):
             return model
     return BertBackbone(pretrained.config)
 
@@ -124,13 +125,6 @@ def _has_head(name, pretrained):
         return True
     biases = [find_biases(pretrained.source, head)[:1] for head in SPECS[name].heads.values()]
     return bool(biases) and all(any(found) for found in biases)
-
-
-def _rows(weight, read, source, format) -> Iterator[tuple]:
-    written = [part.names[0] for part in weight.parts[format]]
-    for index, name in enumerate(read):
-        target = written[index] if len(written) == len(read) else ", ".join(written)
-        yield name, source.shapes[name], target
 
 
 def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None):
@@ -165,11 +159,8 @@ def largest_difference(one, other) -> float:
             "padding_mask": np.arange(length) < np.array([[length], [(length + 1) // 2]]),
             "masked_positions": np.zeros([2, 1], np.int32),
         }
-        for a, b in zip(_arrays(one(inputs)), _arrays(other(inputs)), strict=True):
-            largest = max(largest, float(np.abs(a - b).max()))
+        outputs = (keras.tree.flatten(model(inputs)) for model in (one, other))
+        for a, b in zip(*outputs, strict=True):
+            difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+            largest = max(largest, float(np.abs(difference).max()))
     return largest
-
-
-def _arrays(outputs):
-    values = outputs.values() if isinstance(outputs, dict) else [outputs]
-    return [np.asarray(value, np.float64) for value in values]

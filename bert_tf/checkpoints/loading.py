@@ -9,7 +9,7 @@ from bert_tf.checkpoints.assignment import (
     assign_weights,
     find_biases,
     find_tensor,
-    has_any_weight,
+    find_weights,
     read_floats,
 )
 from bert_tf.checkpoints.model_weights import (
@@ -164,7 +164,7 @@ def weights_of(model, pretrained: Pretrained) -> list:
     backbone = backbone_of(model)
     weights = backbone_weights(backbone)
     pooler = pooler_weights(backbone)
-    if has_any_weight(source, pooler):
+    if any(find_weights(source, pooler)):
         weights += pooler
     else:
         backbone.pooler.is_missing = True
@@ -176,7 +176,7 @@ def weights_of(model, pretrained: Pretrained) -> list:
                 source.path,
             )
     for name, head in task_heads(model).items():
-        if _is_same_head(name, type(model), pretrained) and has_any_weight(source, head):
+        if _is_same_head(name, type(model), pretrained) and any(find_weights(source, head)):
             if name == "masked_lm":
                 _check_tied(pretrained)
             weights += head

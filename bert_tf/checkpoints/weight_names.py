@@ -231,9 +231,9 @@ def _parts(row, format, variable_name, shape, config, fields):
     template = getattr(row, format)
     if template is None:
         return ()
-    roles = _ROLES if row.kind == QUERY_KEY_VALUE else (None,)
+    roles = (None,)
     if row.kind == QUERY_KEY_VALUE:
-        shape = (*shape[:-1], shape[-1] // len(_ROLES))
+        roles, shape = _ROLES, (*shape[:-1], shape[-1] // len(_ROLES))
     part_shape, flag = _file_shape(row.kind, format, variable_name, shape, config)
     return tuple(
         Part(part_names(row, format, variable_name, role=role, **fields), part_shape, shape, flag)
