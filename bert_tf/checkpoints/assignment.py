@@ -80,15 +80,11 @@ def assign_weights(
     """Loads `weights` from `source` and logs the names of the file's unused tensors.
 
     Besides the model, only one variable's tensors are in memory at a time. A large file shows a
-    progress bar. `also_used` names tensors that have already been loaded in another way.
+    progress bar. `also_used` names tensors that have already been loaded in another way. Missing
+    tensors and those of another shape are refused together, before anything is assigned.
 
     Returns:
         The assignments and the names of the unused tensors.
-
-    Raises:
-        CheckpointError: If tensors are missing or have another shape; the message lists all of
-            them and nothing is assigned. Also if values are damaged, not floating-point or not
-            finite.
     """
     plan, unused = _plan_assignment(source, weights)
     unused = [name for name in unused if name not in also_used]
@@ -114,9 +110,7 @@ def assign_weights(
 def read_floats(source: TensorSource, name: str) -> np.ndarray:
     """Returns one tensor of a file as float32; a view of the file where possible.
 
-    Raises:
-        CheckpointError: If it is damaged, or holds values that are not floating-point or not
-            finite.
+    Damaged values, and those that are not floating-point or not finite, are refused.
     """
     values = source.read(name)
     if not isinstance(values, np.ndarray) or values.shape != source.shapes[name]:

@@ -101,9 +101,6 @@ def build_recognised(pretrained: Pretrained):
     """Builds the model that a checkpoint holds, according to the class that it names or its heads.
 
     The model has random weights.
-
-    Raises:
-        UserError: If an option in the checkpoint is out of range.
     """
     with_heads = [name for name, spec in SPECS.items() if spec.heads]
     architectures = set(pretrained.architectures)
@@ -128,13 +125,7 @@ def _has_head(name, pretrained):
 
 
 def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None):
-    """Loads a model of the class of `model` from a directory, optionally with another activation.
-
-    Raises:
-        CheckpointError: If the checkpoint cannot be read or does not fit its configuration.
-        ConfigError: If the configuration describes a network that is not supported.
-        UserError: If an option in the checkpoint is out of range.
-    """
+    """Loads a model of the class of `model` from a directory, also with another activation."""
     pretrained = open_pretrained(directory)
     if hidden_act is not None:
         config = dataclasses.replace(pretrained.config, hidden_act=hidden_act)

@@ -49,10 +49,6 @@ def fetch(name: str) -> str:
 
     Returns its local directory. `name` is `org/name`, or an old name: bert-base-uncased is
     google-bert/bert-base-uncased.
-
-    Raises:
-        CheckpointError: If it is not in the cache and cannot be downloaded, or `huggingface_hub`
-            is not installed.
     """
     try:
         import huggingface_hub

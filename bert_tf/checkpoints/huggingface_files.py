@@ -32,12 +32,7 @@ def weights_file(directory: str) -> str | None:
 
 
 def open_weights(path: str) -> TensorSource:
-    """Opens one weights file of Hugging Face, or the shards that an index lists.
-
-    Raises:
-        CheckpointError: If a file is missing or damaged, or the index names a file outside its
-            directory.
-    """
+    """Opens one weights file of Hugging Face, or the shards that an index lists."""
     if path.endswith(".index.json"):
         return _sharded(path)
     if path.endswith(".safetensors"):

@@ -32,10 +32,6 @@ def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
     Returns:
         The class's name, the configuration, the class's other arguments, and "int8" if the weights
         are quantized, else None.
-
-    Raises:
-        CheckpointError: If the file is damaged or of a newer version.
-        ConfigError: If a value is out of range.
     """
     path = os.path.join(directory, CONFIG_FILE)
     values = read_json(path, _ANY_VERSION)

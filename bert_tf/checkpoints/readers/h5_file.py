@@ -16,12 +16,10 @@ _MAX_DEPTH = 24
 class H5File:
     """The datasets of one HDF5 file. A member of an archive is given as `content`.
 
+    Links to other files and datasets that are compressed or larger than the file are refused.
+
     Attributes:
         datasets: The datasets by path. All of them are stored in this file.
-
-    Raises:
-        CheckpointError: If the file is damaged, links to other files, or its datasets are
-            compressed or larger than the file.
     """
 
     def __init__(self, path: str, content: memoryview | None = None):
@@ -52,7 +50,7 @@ class H5File:
         return {name: tuple(data.shape or ()) for name, data in self.datasets.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """Returns the values of one dataset. Raises a CheckpointError if they are damaged."""
+        """Returns the values of one dataset."""
         dataset = self.datasets[name]
         if self._map is not None:
             release_pages(self._map)

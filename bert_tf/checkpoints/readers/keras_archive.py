@@ -68,10 +68,6 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
     Returns:
         The class's name, the configuration, the other arguments of a task model (`tokenizer` is a
         `BertTokenizer` or None), and "int8" if the weights are quantized, else None.
-
-    Raises:
-        ConfigError: If it is not a model of this package, has LoRA weights, or a value is out of
-            range.
     """
     registered = values.get("registered_name")
     name = str(registered).removeprefix(_PACKAGE)
@@ -104,11 +100,7 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
 def load_archive(
     path: str, name: str, config: BertConfig, options: dict, quantization: str | None = None
 ) -> ModelSource:
-    """Builds the model of a `.keras` or `.weights.h5` file and loads its weights with Keras.
-
-    Raises:
-        CheckpointError: If the class is unknown, or the weights are damaged or do not fit it.
-    """
+    """Builds the model of a `.keras` or `.weights.h5` file and loads its weights with Keras."""
     if model_class(name) is None:
         raise CheckpointError(
             f"{path} must hold a model of one of bert_tf's classes. Received: class={name!r}"

@@ -36,11 +36,7 @@ _MAX_VARINT_BYTES = 10
 
 
 def read_table(path: str) -> dict[bytes, bytes]:
-    """Returns the values of a table by key, in the order of the keys.
-
-    Raises:
-        CheckpointError: If the table is damaged, compressed, or larger than a checkpoint's index.
-    """
+    """Returns the values of a table by key, in the order of the keys."""
     try:
         with open(path, "rb") as file:
             content = file.read(MAX_TABLE_BYTES + 1)

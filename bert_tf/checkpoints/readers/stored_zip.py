@@ -19,9 +19,7 @@ _ENCRYPTED = 0x1
 class StoredZip:
     """The members of a zip archive, as views of the mapped file.
 
-    Raises:
-        CheckpointError: If the file is not a complete zip archive, or a member is compressed or
-            encrypted.
+    Members that are compressed or encrypted are refused.
     """
 
     def __init__(self, path: str):
@@ -62,11 +60,7 @@ class StoredZip:
         return list(self._members)
 
     def view(self, name: str) -> memoryview:
-        """Returns the bytes of a member, after verifying its checksum.
-
-        Raises:
-            CheckpointError: If the member is missing, truncated or damaged.
-        """
+        """Returns the bytes of a member, after verifying its checksum."""
         if name not in self._members:
             raise CheckpointError(f"{self.path} must hold {name!r}. Received: no such member")
         outside = CheckpointError(
@@ -93,12 +87,7 @@ class StoredZip:
 
 
 def map_file(path: str) -> mmap.mmap:
-    """Maps a file into memory to read it.
-
-    Raises:
-        OSError: If it cannot be opened.
-        ValueError: If it is empty.
-    """
+    """Maps a file into memory to read it. Raises a ValueError if it is empty."""
     with open(path, "rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 

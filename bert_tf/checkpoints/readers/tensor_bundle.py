@@ -49,9 +49,6 @@ class TensorBundle:
 
     Attributes:
         shapes: Shape of every tensor, by name.
-
-    Raises:
-        CheckpointError: If a file is missing, or the index is damaged or does not match the data.
     """
 
     def __init__(self, prefix: str):
@@ -85,19 +82,11 @@ class TensorBundle:
             self._check_size(key, entry)
 
     def read(self, name: str) -> np.ndarray:
-        """Returns the values of one numeric tensor; a view of the file unless it is partitioned.
-
-        Raises:
-            CheckpointError: If it is damaged or not numeric.
-        """
+        """Returns the values of one numeric tensor; a view of the file unless it is partitioned."""
         return self._read(name.encode())
 
     def read_string(self, name: str, max_bytes: int) -> bytes:
-        """Returns the value of a tensor that is one string.
-
-        Raises:
-            CheckpointError: If it is damaged, longer than `max_bytes` or not one string.
-        """
+        """Returns the value of a tensor that is one string of at most `max_bytes`."""
         key = name.encode()
         entry = self._entries.get(key)
         if entry is None or _type_name(entry) != _STRING or self.shapes[name] or entry.slices:

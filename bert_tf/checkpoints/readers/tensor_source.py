@@ -8,7 +8,7 @@ from bert_tf.errors import CheckpointError
 
 
 class TensorSource(Protocol):
-    """A reader of one file format. Its constructor raises a CheckpointError for a damaged file.
+    """A reader of one file format.
 
     Attributes:
         path: The file or directory, for error messages.
@@ -21,11 +21,7 @@ class TensorSource(Protocol):
     shapes: dict[str, tuple[int, ...]]
 
     def read(self, name: str) -> np.ndarray:
-        """Returns the values of one tensor, with the dtype of the file.
-
-        Raises:
-            CheckpointError: If the values are damaged.
-        """
+        """Returns the values of one tensor, with the dtype of the file."""
 
 
 def tensor_error(
@@ -36,11 +32,7 @@ def tensor_error(
 
 
 class JoinedSource:
-    """The tensors of several files. A `TensorSource`.
-
-    Raises:
-        CheckpointError: If two files hold a tensor of the same name.
-    """
+    """The tensors of several files, of which no two have the same name. A `TensorSource`."""
 
     def __init__(self, path: str, sources: list[TensorSource]):
         self.path = path

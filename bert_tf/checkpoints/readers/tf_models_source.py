@@ -39,9 +39,6 @@ class TfModelsSource:
 
     Attributes:
         aliases: All names of a variable with its key in the file.
-
-    Raises:
-        CheckpointError: If the files are damaged or do not hold a BERT of tensorflow/models.
     """
 
     format = "tf_models"

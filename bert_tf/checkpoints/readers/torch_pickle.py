@@ -62,10 +62,6 @@ def read_pickle(file: BinaryIO, path: str) -> Any:
 
     Returns:
         The value: dictionaries, lists, tuples, strings, numbers and `StoredTensor`s.
-
-    Raises:
-        CheckpointError: If the pickle is damaged or contains anything that is not part of a state
-            dict.
     """
     try:
         return _Interpreter(path).run(file)
