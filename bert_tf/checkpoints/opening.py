@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from bert_tf.checkpoints import hub, own_format
-from bert_tf.checkpoints.claims import check_claims, distinct_shapes
+from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.model_weights import BACKBONE, OPTIONS
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
@@ -82,7 +82,10 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
     else:
         pretrained = _open_file(directory, path, config_file)
     source = pretrained.source
-    check_claims(pretrained.config, pretrained.options, distinct_shapes(source), source.path)
+    # Each tensor once, even if it has several names.
+    aliases = getattr(source, "aliases", {})
+    shapes = {aliases.get(name, name): shape for name, shape in source.shapes.items()}
+    check_claims(pretrained.config, pretrained.options, shapes, source.path)
     return pretrained
 
 

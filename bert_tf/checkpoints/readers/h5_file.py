@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 
 from bert_tf.checkpoints.readers.stored_zip import ViewFile, map_file, release_pages
-from bert_tf.checkpoints.readers.tensor_source import tensor_error
+from bert_tf.checkpoints.readers.tensor_source import complete_file, tensor_error
 from bert_tf.errors import CheckpointError
 
 # For comparison, a BERT-large has 400 tensors in 1,200 groups.
@@ -28,7 +28,7 @@ class H5File:
         self._count = 0
         self._total = 0
         self._map = None
-        try:
+        with complete_file(path, "a complete HDF5 file"):
             if content is None:
                 self._map = map_file(path)
                 content = memoryview(self._map)
@@ -37,12 +37,6 @@ class H5File:
             # open, even if the file has been replaced.
             self._file = h5py.File(ViewFile(content), "r")
             self._walk(self._file, "", 0)
-        except CheckpointError:
-            raise
-        except Exception as error:  # h5py raises many types for damaged files
-            raise CheckpointError(
-                f"{path} must be a complete HDF5 file. Received: {error}. Download it again."
-            ) from None
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

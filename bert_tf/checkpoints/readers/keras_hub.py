@@ -74,13 +74,13 @@ class KerasHubSource:
     def __init__(self, path: str, part: str | None = None, content: memoryview | None = None):
         self.path = path
         self._file = H5File(path, content)
-        names = {name: _table_name(name, part) for name in self._file.datasets}
-        if part is None and not any(name.startswith("task/backbone/") for name in names.values()):
-            names = {key: f"backbone/{name.split('/', 1)[1]}" for key, name in names.items()}
+        names = {_table_name(key): key for key in self._file.datasets}
+        if part is None:
+            part = "task" if any(name.startswith("backbone/") for name in names) else "backbone"
         self._datasets = {
-            name.removeprefix("task/") if name.startswith("task/backbone/") else name: key
-            for key, name in names.items()
-            if "/optimizer/" not in name
+            name if part == "task" and name.startswith("backbone/") else f"{part}/{name}": key
+            for name, key in names.items()
+            if "/optimizer/" not in f"/{name}"
         }
         shapes = self._file.shapes
         self.shapes = {name: shapes[key] for name, key in self._datasets.items()}
@@ -89,14 +89,13 @@ class KerasHubSource:
         return self._file.read(self._datasets[name])
 
 
-def _table_name(name, part):
-    """Converts `layers/bert_backbone/layers/dense/vars/0` to `task/backbone/dense/vars/0`."""
+def _table_name(name):
+    """Converts `layers/bert_backbone/layers/dense/vars/0` to `backbone/dense/vars/0`."""
     steps = name.replace("_layer_checkpoint_dependencies", "layers").split("/")
     steps = [_LAYER_NAMES.get(step, step) for step in steps if step != "layers"]
     steps = [re.sub(r"^transformer_layer_", "transformer_encoder_", step) for step in steps]
     steps = [re.sub(r"layernorm$", "layer_norm", step) for step in steps]
-    steps = [re.sub(r"^_(query|key|value|output)_dense$", r"\1_dense", step) for step in steps]
-    return "/".join([part or "task", *steps])
+    return "/".join(re.sub(r"^_(query|key|value|output)_dense$", r"\1_dense", s) for s in steps)
 
 
 def is_keras_hub(values: dict) -> bool:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from bert_tf.array_files import CHECKSUMS_KEY, checksum
 from bert_tf.checkpoints.readers.stored_zip import map_file, release_pages
-from bert_tf.checkpoints.readers.tensor_source import tensor_error
+from bert_tf.checkpoints.readers.tensor_source import complete_file, tensor_error
 from bert_tf.errors import CheckpointError
 from bert_tf.json_files import parse_json
 from bert_tf.json_schema import integer, mapping_of
@@ -28,7 +28,8 @@ class SafetensorsSource:
     def __init__(self, path: str, format: str = "huggingface"):
         self.path = path
         self.format = format
-        try:
+        errors = (SafetensorError, OSError, ValueError)
+        with complete_file(path, "a complete safetensors file", errors):
             self._file = safe_open(path, framework="numpy")
             self._map = map_file(path)
             self._start = _LENGTH_SIZE + int.from_bytes(self._map[:_LENGTH_SIZE], "little")
@@ -36,12 +37,6 @@ class SafetensorsSource:
             metadata = self._header.pop("__metadata__", None)
             self.shapes = {name: tuple(entry["shape"]) for name, entry in self._header.items()}
             self._checksums = _checksums(metadata, self.shapes, path)
-        except CheckpointError:
-            raise
-        except (SafetensorError, OSError, ValueError) as error:
-            raise CheckpointError(
-                f"{path} must be a complete safetensors file. Received: {error}. Download it again."
-            ) from None
 
     def read(self, name: str) -> np.ndarray:
         release_pages(self._map)

@@ -10,6 +10,7 @@ import struct
 import zipfile
 import zlib
 
+from bert_tf.checkpoints.readers.tensor_source import complete_file
 from bert_tf.errors import CheckpointError
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, ..., length of name, length of extra field
@@ -24,14 +25,10 @@ class StoredZip:
 
     def __init__(self, path: str):
         self.path = path
-        try:
+        with complete_file(path, "a complete zip archive"):
             self._map = map_file(path)
             with zipfile.ZipFile(path) as archive:
                 members = archive.infolist()
-        except Exception as error:  # zipfile raises many types for damaged files
-            raise CheckpointError(
-                f"{path} must be a complete zip archive. Received: {error}. Download it again."
-            ) from None
         self._view = memoryview(self._map)
         self._members = {}
         self._checked = set()

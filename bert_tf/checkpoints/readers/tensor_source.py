@@ -1,5 +1,6 @@
 """The interface of the readers: the named tensors of a file, independent of its format."""
 
+import contextlib
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +30,19 @@ def tensor_error(
 ) -> CheckpointError:
     """Returns the error for a tensor of a file that is not as expected."""
     return CheckpointError(f"`{name}` in {source.path} must {expected}. Received: {received}")
+
+
+@contextlib.contextmanager
+def complete_file(path: str, kind: str, errors: tuple[type[Exception], ...] = (Exception,)):
+    """Turns errors of a library, which can be of many types for damaged files, into ours."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except errors as error:
+        raise CheckpointError(
+            f"{path} must be {kind}. Received: {error}. Download it again."
+        ) from None
 
 
 class JoinedSource:

@@ -1,5 +1,6 @@
 """Graceful shutdown: on SIGTERM, saves a checkpoint and ends the process."""
 
+import dataclasses
 import signal
 import sys
 import threading
@@ -15,6 +16,7 @@ from bert_tf.training.distribution.strategies import worker_addresses
 STEPS_BETWEEN_EXCHANGES = 10
 
 
+@dataclasses.dataclass(eq=False)
 class StopOnSignal(StepCallback):
     """On a signal, finishes the step, saves a checkpoint and ends the process with a message.
 
@@ -34,15 +36,12 @@ class StopOnSignal(StepCallback):
         >>> model.fit(texts, labels, callbacks=[checkpoint, stop])
     """
 
-    def __init__(
-        self,
-        checkpoint: TrainingCheckpoint,
-        signals: tuple[int, ...] = (signal.SIGTERM,),
-        initial_step: int = 0,
-    ):
-        super().__init__(initial_step)
-        self.checkpoint = checkpoint
-        self.signals = signals
+    checkpoint: TrainingCheckpoint
+    signals: tuple[int, ...] = (signal.SIGTERM,)
+    initial_step: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
         self._received = 0
         self._previous = {}
 

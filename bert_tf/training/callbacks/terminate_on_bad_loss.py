@@ -1,5 +1,6 @@
 """Stops training when the loss is NaN or infinite."""
 
+import dataclasses
 import math
 import os
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoint
 
 
+@dataclasses.dataclass(eq=False)
 class TerminateOnBadLoss(StepCallback):
     """Stops training with a `UserError` at the first NaN or infinite loss, and writes the batch.
 
@@ -35,17 +37,10 @@ class TerminateOnBadLoss(StepCallback):
         >>> model.fit(tf.data.Dataset.from_tensors(batch), callbacks=[stop, checkpoint])
     """
 
-    def __init__(
-        self,
-        checkpoint: TrainingCheckpoint,
-        batch_at: Callable[[int], object],
-        directory: str | os.PathLike,
-        initial_step: int = 0,
-    ):
-        super().__init__(initial_step)
-        self.checkpoint = checkpoint
-        self.batch_at = batch_at
-        self.directory = directory
+    checkpoint: TrainingCheckpoint
+    batch_at: Callable[[int], object]
+    directory: str | os.PathLike
+    initial_step: int = 0
 
     def on_step_end(self, logs):
         # The mean over the epoch is NaN or infinite as soon as one loss is.

@@ -1,5 +1,6 @@
 """Saves the whole state of a run every n steps, so that it can be killed and resumed exactly."""
 
+import dataclasses
 import logging
 import os
 import re
@@ -29,6 +30,7 @@ _BEST = object_of({"step": integer(most=2**63 - 1), "monitor": text(), "value": 
 _logger = logging.getLogger("bert_tf")
 
 
+@dataclasses.dataclass(eq=False)
 class TrainingCheckpoint(StepCallback):
     """Saves the state of a run every `save_every` steps and restores the newest checkpoint.
 
@@ -66,27 +68,22 @@ class TrainingCheckpoint(StepCallback):
         'checkpoints/ckpt-2'
     """
 
-    def __init__(
-        self,
-        directory: str | os.PathLike,
-        save_every: int = 1000,
-        keep: int = 5,
-        monitor: str | None = None,
-        mode: str = "min",
-        settings: dict | None = None,
-    ):
-        super().__init__()
-        for name, value in (("save_every", save_every), ("keep", keep)):
+    directory: str | os.PathLike
+    save_every: int = 1000
+    keep: int = 5
+    monitor: str | None = None
+    mode: str = "min"
+    settings: dict | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, value in (("save_every", self.save_every), ("keep", self.keep)):
             if value < 1:
                 raise UserError(f"`{name}` must be at least 1. Received: {name}={value!r}")
-        if mode not in ("min", "max"):
-            raise UserError(f"`mode` must be 'min' or 'max'. Received: mode={mode!r}")
-        self.directory = os.fspath(directory)
-        self.save_every = save_every
-        self.keep = keep
-        self.monitor = monitor
-        self.mode = mode
-        self.settings = dict(settings or {})
+        if self.mode not in ("min", "max"):
+            raise UserError(f"`mode` must be 'min' or 'max'. Received: mode={self.mode!r}")
+        self.directory = os.fspath(self.directory)
+        self.settings = dict(self.settings or {})
         self.best_step = None
         self._best_value = None
         self._saved_step = None
