@@ -42,13 +42,11 @@ class ThresholdSweep(keras.callbacks.Callback):
         x: Held-out inputs, as the model's `predict` takes them.
         y: Their labels, 0 or 1.
         batch_size: The batch size of `predict`.
-        restore_best_weights: Whether the model gets the weights of the epoch with the best F1 at
-            the end of training.
+        restore_best_weights: Whether the model gets the weights of the best epoch at the end.
 
     Attributes:
-        best_f1: The best F1 of all epochs so far.
-        best_threshold: The threshold with that F1.
-        best_epoch: The epoch with that F1, starting from 0.
+        best_f1, best_threshold, best_epoch: The best F1 of all epochs so far, its threshold and its
+            epoch, starting from 0.
 
     Raises:
         UserError: If a label is neither 0 nor 1.

@@ -72,8 +72,7 @@ def write_checkpoint(
 ) -> None:
     """Writes `ckpt-<step>` atomically: the variables by name, and the values of `state.json`.
 
-    The directory is created if it does not exist. The tensors have any shape and any dtype that
-    safetensors supports.
+    The tensors have any shape and any dtype that safetensors supports.
 
     Raises:
         CheckpointError: If it cannot be written. Older checkpoints are not changed.

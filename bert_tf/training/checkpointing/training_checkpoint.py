@@ -39,12 +39,12 @@ class TrainingCheckpoint(StepCallback):
     dataset that can start at any step, a resumed run equals an uninterrupted one.
 
     Args:
-        directory: The directory of the checkpoints `ckpt-<step>`. With several machines, all of
-            them must see it: the first worker writes and all read.
+        directory: The directory of the checkpoints `ckpt-<step>`, which all machines must see: the
+            first worker writes and all read.
         save_every: The number of steps between two checkpoints.
         keep: The number of newest checkpoints that are kept.
-        monitor: The log that decides which checkpoint is the best one, such as "val_loss". The best
-            one is kept too. None keeps only the newest ones.
+        monitor: The log, such as "val_loss", of which the best checkpoint is kept too. None keeps
+            only the newest ones.
         mode: "min" or "max": which value of `monitor` is the best one.
         settings: Other properties of the run (files, batch size, seed) as JSON values. If they
             differ when a checkpoint is restored, a warning is logged.
@@ -89,13 +89,10 @@ class TrainingCheckpoint(StepCallback):
         self._saved_step = None
 
     def restore(self, model: keras.Model) -> int:
-        """Loads the newest checkpoint into `model`, which must be compiled.
+        """Loads the newest checkpoint into `model`, which must be compiled, and returns its step.
 
         A damaged checkpoint is logged and renamed to `damaged-ckpt-<step>`, and the one before it
-        is loaded.
-
-        Returns:
-            The step of the checkpoint. If there is none, 0 is returned and nothing is loaded.
+        is loaded. If there is none, 0 is returned and nothing is loaded.
 
         Raises:
             CheckpointError: If the checkpoint is of another network or optimizer, if all
@@ -148,8 +145,7 @@ class TrainingCheckpoint(StepCallback):
     def save(self) -> str:
         """Writes a checkpoint of this step and removes those that are no longer kept.
 
-        Returns:
-            The path of the checkpoint.
+        Returns its path.
 
         Raises:
             CheckpointError: If it cannot be written or if a weight is not finite. Older checkpoints
@@ -249,11 +245,7 @@ class TrainingCheckpoint(StepCallback):
 
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the variables of the model and of the optimizer by name, without metrics.
-
-    Raises:
-        UserError: If the model is not compiled with an optimizer.
-    """
+    """Returns the variables of the model and of the optimizer by name, without metrics."""
     if getattr(model, "optimizer", None) is None:
         raise UserError(
             "`model` must be compiled with an optimizer. Received: a model without one. Call "

@@ -1,8 +1,6 @@
 """Scores of a whole evaluation set by problem type, computed by scikit-learn and SciPy.
 
 Glossary: `n` examples, `C` classes or labels.
-
-The Keras metrics of `bert_tf.training.evaluation.metrics` are estimates for use during training.
 """
 
 import functools
@@ -29,9 +27,6 @@ def score_functions(problem_type: str, num_classes: int) -> dict[str, Callable]:
     """Returns the scores of a problem type: functions of gold labels and probabilities.
 
     With two classes, the scores of class 1 are included.
-
-    Raises:
-        UserError: If scikit-learn is missing.
     """
     require_scikit_learn()
     if problem_type == REGRESSION:
@@ -75,11 +70,7 @@ def all_scores(gold: np.ndarray, predicted: np.ndarray, problem_type: str = SING
 
 
 def checked(gold, predicted, problem_type) -> tuple[np.ndarray, np.ndarray]:
-    """Converts gold labels and predictions to arrays and checks their shapes.
-
-    Raises:
-        DataError: If the shapes do not match or a class id is out of range.
-    """
+    """Converts gold labels and predictions to arrays and checks their shapes and class ids."""
     gold, predicted = np.asarray(gold), np.asarray(predicted, np.float64)
     if problem_type == REGRESSION and predicted.ndim == 2 and predicted.shape[1] == 1:
         predicted = predicted[:, 0]
@@ -106,8 +97,7 @@ def num_classes(predicted: np.ndarray) -> int:
 def roc_auc(gold: np.ndarray, probabilities: np.ndarray) -> float:
     """Computes the area under the ROC curve of class 1, from labels `[n]` and its probabilities.
 
-    Raises:
-        UndefinedScore: If all examples are of one class.
+    It is undefined if all examples are of one class.
     """
     if gold.min() == gold.max():
         raise UndefinedScore(

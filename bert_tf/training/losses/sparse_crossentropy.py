@@ -93,10 +93,7 @@ class SparseCrossentropy(keras.losses.Loss):
 def class_loss(loss) -> SparseCrossentropy | None:
     """Checks the argument `loss` of `compile` for a model whose loss is cross-entropy.
 
-    "auto" and None mean plain cross-entropy, for which None is returned.
-
-    Raises:
-        UserError: If it is another loss, or if its `reduction` is not a mean.
+    "auto" and None mean plain cross-entropy, for which None is returned. Other losses are refused.
     """
     if loss is None or loss == "auto":
         return None
