@@ -149,11 +149,11 @@ def write_modules(encoder, directory: str) -> None:
     """Writes the files that sentence-transformers needs in addition to those of the encoder."""
     config = encoder.backbone.config
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    pooling = {"word_embedding_dimension": config.hidden_size}
     if encoder.pooling == "mean_max":
         pooling = {"embedding_dimension": config.hidden_size, _POOLING_KEY: _MEAN_MAX}
     else:
-        pooling.update({key: mode == encoder.pooling for key, mode in _POOLING.items()})
+        pooling = {key: mode == encoder.pooling for key, mode in _POOLING.items()}
+        pooling = {"word_embedding_dimension": config.hidden_size, **pooling}
     _write(pooling, os.path.join(directory, "1_Pooling", "config.json"))
     if encoder.whitening is not None:
         modules.append(("Dense", "2_Dense"))

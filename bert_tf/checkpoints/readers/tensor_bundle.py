@@ -54,13 +54,12 @@ class TensorBundle:
     def __init__(self, prefix: str):
         self.path = prefix
         self.shapes = {}
-        self._entries = entries = {}
         self._data_sizes = {}
         table = read_table(f"{prefix}.index")
+        parse = tensor_bundle_pb2.BundleEntryProto.FromString
         try:
             header = tensor_bundle_pb2.BundleHeaderProto.FromString(table.pop(_HEADER_KEY))
-            for key, value in table.items():
-                entries[key] = tensor_bundle_pb2.BundleEntryProto.FromString(value)
+            self._entries = entries = {key: parse(value) for key, value in table.items()}
         except (KeyError, DecodeError) as error:
             received = "a table without a header" if isinstance(error, KeyError) else error
             raise CheckpointError(
@@ -76,10 +75,9 @@ class TensorBundle:
         self._check_extents()
         slices = {_slice_key(key, part) for key, entry in entries.items() for part in entry.slices}
         for key, entry in entries.items():
+            self._check_size(key, entry)
             if key not in slices:
                 self.shapes[self._name(key)] = self._shape(key, entry)
-        for key, entry in entries.items():
-            self._check_size(key, entry)
 
     def read(self, name: str) -> np.ndarray:
         """Returns the values of one numeric tensor; a view of the file unless it is partitioned."""
@@ -178,20 +176,22 @@ class TensorBundle:
 
     def _check_size(self, key, entry):
         """Checks that the shape has as many bytes as the entry."""
-        type_name, count = _type_name(entry), math.prod(self._shape(key, entry))
+        type_name, shape = _type_name(entry), self._shape(key, entry)
+        count = math.prod(shape)
         if entry.slices:
-            found = 0
+            sizes = {}
             for part in entry.slices:
-                _, part_shape = self._place(key, self._shape(key, entry), part)
-                slice_entry = self._entries.get(_slice_key(key, part))
-                if slice_entry is None or slice_entry.slices or slice_entry.dtype != entry.dtype:
+                part_key = _slice_key(key, part)
+                _, part_shape = self._place(key, shape, part)
+                found = self._entries.get(part_key)
+                if found is None or found.slices or found.dtype != entry.dtype:
                     self._refuse(key, f"no slice {part}")
-                if self._shape(key, slice_entry) != part_shape:
+                if self._shape(key, found) != part_shape:
                     self._refuse(key, f"no slice {part}")
-                found += math.prod(part_shape)
-            keys = {_slice_key(key, part) for part in entry.slices}
-            if found != count or len(keys) != len(entry.slices):
-                self._refuse(key, f"{count} values in {len(keys)} slices of {found}")
+                sizes[part_key] = math.prod(part_shape)
+            if sum(sizes.values()) != count or len(sizes) != len(entry.slices):
+                received = f"{count} values in {len(sizes)} slices of {sum(sizes.values())}"
+                self._refuse(key, received)
         elif type_name in _NUMPY_TYPES:
             if count * _numpy_type(type_name).itemsize != entry.size:
                 self._refuse(key, f"{entry.size} bytes of {count} numbers of {type_name}")
