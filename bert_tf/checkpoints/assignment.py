@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from tqdm import tqdm
 
-from bert_tf.checkpoints.readers.tensor_source import TensorSource, tensor_error
+from bert_tf.checkpoints.readers.file_errors import tensor_error
+from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.checkpoints.weight_names import Part, Weight, part_names
 from bert_tf.errors import CheckpointError
 from bert_tf.models.task_spec import Head

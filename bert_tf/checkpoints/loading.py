@@ -24,6 +24,7 @@ from bert_tf.checkpoints.model_weights import (
 )
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.quantized import restore_quantized
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import OWN, backbone_weights, pooler_weights
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.layers.quantization import require_int8
@@ -209,10 +210,9 @@ def _check_tied(pretrained):
         return
     table = find_tensor(source, ["embeddings.word_embeddings.weight"])
     if table is not None and not np.array_equal(source.read(decoder), source.read(table)):
-        raise CheckpointError(
-            f"{source.path} must have a masked-LM head that shares the word embeddings. Received: "
-            "tie_word_embeddings=false and a different table in the head"
-        )
+        expected = "have a masked-LM head that shares the word embeddings"
+        received = "tie_word_embeddings=false and a different table in the head"
+        raise file_error(source.path, expected, received)
 
 
 def _tokenizer(pretrained):

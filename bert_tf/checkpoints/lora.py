@@ -12,10 +12,10 @@ import numpy as np
 from bert_tf.array_files import write_safetensors
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.model_weights import task_heads
+from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
-from bert_tf.checkpoints.readers.tensor_source import tensor_error
 from bert_tf.checkpoints.weight_names import OWN
-from bert_tf.errors import CheckpointError, UserError
+from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 from bert_tf.models.lora_model import LORA_LAYERS
 
@@ -50,10 +50,8 @@ def load_lora(model, path: str | os.PathLike) -> None:
     source = SafetensorsSource(os.fspath(path), format=OWN)
     names = [name for name in source.shapes if name.endswith(".lora_kernel_a")]
     if not names or _ALPHA not in source.shapes:
-        raise CheckpointError(
-            f"{path} must be a file that `save_lora_weights` wrote. Received: a file with the "
-            f"tensors {sorted(source.shapes)[:5]}"
-        )
+        received = f"a file with the tensors {sorted(source.shapes)[:5]}"
+        raise file_error(path, "be a file that `save_lora_weights` wrote", received)
     rank, alpha = _checked_rank(model, source, names), source.read(_ALPHA)
     if alpha.shape or not np.isfinite(float(alpha)):
         raise tensor_error(source, _ALPHA, "be one finite number", f"{_ALPHA}={alpha!r:.200}")
@@ -76,10 +74,8 @@ def load_lora(model, path: str | os.PathLike) -> None:
     received = {name: shape for name, shape in source.shapes.items() if name != _ALPHA}
     if expected != received:
         differing = sorted(set(expected.items()) ^ set(received.items()))
-        raise CheckpointError(
-            f"{path} must hold the LoRA weights and heads of this model. Received: differences in "
-            f"{differing}"
-        )
+        expected = "hold the LoRA weights and heads of this model"
+        raise file_error(path, expected, f"differences in {differing}")
     # Read all of them before the first is assigned.
     values = {name: np.array(read_floats(source, name)) for name in variables}
     for name, variable in variables.items():

@@ -4,8 +4,8 @@ import collections
 import itertools
 
 from bert_tf import tasks
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import Weight, backbone_weights, head_weights, pooler_weights
-from bert_tf.errors import CheckpointError
 from bert_tf.json_schema import object_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_spec import TaskSpec
@@ -111,6 +111,4 @@ def build_saved(path: str, name: str, backbone: BertBackbone, options: dict):
     try:
         return backbone if name == BACKBONE else model_class(name)(backbone, **options)
     except (TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} must hold valid arguments of {name}. Received: {error}"
-        ) from None
+        raise file_error(path, f"hold valid arguments of {name}", error) from None

@@ -10,6 +10,7 @@ from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.model_weights import BACKBONE, OPTIONS
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.readers.stored_zip import StoredZip
@@ -23,7 +24,7 @@ from bert_tf.checkpoints.training_checkpoint import (
 )
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
-from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.errors import ConfigError
 from bert_tf.files import recover
 from bert_tf.json_files import parse_json, read_json
 from bert_tf.json_schema import OBJECT, check, object_of, optional, text
@@ -36,8 +37,8 @@ _CLASS_AND_OPTIONS = object_of({"class": optional(text()), "options": optional(O
 TRAINED_MODEL = "model"  # the folder of the trained model in a tool's --output_dir
 _CONFIG_FILES = ("config.json", "bert_config.json")
 _HUGGINGFACE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", "tf_model.h5", ".index.json")
-_CHECKPOINT = (
-    "a checkpoint: a directory with model.safetensors, pytorch_model.bin, tf_model.h5, "
+_EXPECTED = (
+    "be a checkpoint: a directory with model.safetensors, pytorch_model.bin, tf_model.h5, "
     "bert_model.ckpt.index, model.weights.h5 or bert_tf.json; one such file; a training checkpoint "
     "ckpt-<step>; a .keras file; or a name on the Hugging Face Hub, org/name"
 )
@@ -137,9 +138,7 @@ def _open_directory(path, config_file):
     if find_training_checkpoint(path) == path:
         name, config, options, source = load_training_checkpoint(path)
         return Pretrained(path, _with_network(config, config_file), source, name, options)
-    raise CheckpointError(
-        f"{path} must be {_CHECKPOINT}. Received: a directory with {sorted(os.listdir(path))[:20]}"
-    )
+    raise file_error(path, _EXPECTED, f"a directory with {sorted(os.listdir(path))[:20]}")
 
 
 def _open_file(directory, path, config_file):
@@ -156,7 +155,7 @@ def _open_file(directory, path, config_file):
     if prefix is not None and not os.path.isdir(prefix):
         return _open_tensorflow(directory, prefix, config_file)
     received = "a file of another kind" if os.path.exists(path) else "no such file or directory"
-    raise CheckpointError(f"{path} must be {_CHECKPOINT}. Received: {received}")
+    raise file_error(path, _EXPECTED, received)
 
 
 def _open_huggingface(directory, path, config_file):
@@ -257,11 +256,9 @@ def _config(directory, config_file, names=_CONFIG_FILES):
                 raise
             _logger.warning("%s The labels and settings of a head are therefore unknown.", error)
     if config_file is None:
-        raise CheckpointError(
-            f"{directory} must hold {' or '.join(names)}. Received: "
-            f"{sorted(os.listdir(directory))[:20]}. If the configuration is elsewhere, pass "
-            "`config_file`."
-        )
+        advice = "If the configuration is elsewhere, pass `config_file`."
+        received = f"{sorted(os.listdir(directory))[:20]}. {advice}"
+        raise file_error(directory, f"hold {' or '.join(names)}", received)
     return _read_config(config_file)
 
 

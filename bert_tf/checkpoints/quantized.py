@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
-from bert_tf.checkpoints.readers.tensor_source import TensorSource, tensor_error
+from bert_tf.checkpoints.readers.file_errors import tensor_error
+from bert_tf.checkpoints.readers.tensor_source import TensorSource
 
 _SCALE = "_scale"
 SMOOTHING = "_smoothing"

@@ -13,8 +13,8 @@ from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.loading import load_task_model
 from bert_tf.checkpoints.opening import resolve
-from bert_tf.checkpoints.readers.tensor_source import TensorSource, tensor_error
-from bert_tf.errors import CheckpointError
+from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
+from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.json_files import read_json, write_json
 from bert_tf.json_schema import (
     FLAG,
@@ -97,10 +97,8 @@ def encoder_options(directory: str | os.PathLike) -> dict:
         elif kind == "Normalize":
             options["normalize"] = True
         elif kind != "Transformer":
-            raise CheckpointError(
-                f"`type` in {path} must be Transformer, Pooling, Dense (at most once) and "
-                f"Normalize, in this order. Received: type={kind!r}"
-            )
+            expected = "be Transformer, Pooling, Dense (at most once) and Normalize, in this order"
+            raise file_error(f"`type` in {path}", expected, f"type={kind!r}")
     limits = os.path.join(directory, _LENGTH_FILE)
     if os.path.exists(limits):
         longest = read_json(limits, _LENGTHS).get("max_seq_length")
@@ -115,10 +113,9 @@ def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
     paths = [path for kind, path in _modules(directory) if kind == "Dense"] if has_modules else []
     file = weights_file(paths[0]) if paths else None
     if file is None:
-        raise CheckpointError(
-            f"{directory} must hold the weights of a Dense module for whitening_size={size}. "
-            "Received: no such weights. Pass whitening_size=None and fit the whitening again."
-        )
+        expected = f"hold the weights of a Dense module for whitening_size={size}"
+        received = "no such weights. Pass whitening_size=None and fit the whitening again."
+        raise file_error(directory, expected, received)
     source = open_weights(file)
     _require_shape(source, _BIAS, (size,))
     return source
@@ -191,16 +188,14 @@ def _pooling(path):
         for mode in _POOLING.values():
             if modes in (mode, [mode]):
                 return mode
-        raise CheckpointError(
-            f"`{_POOLING_KEY}` in {path} must be cls, mean, max or {_MEAN_MAX}. Received: "
-            f"{_POOLING_KEY}={modes!r:.200}"
+        received = f"{_POOLING_KEY}={modes!r:.200}"
+        raise file_error(
+            f"`{_POOLING_KEY}` in {path}", f"be cls, mean, max or {_MEAN_MAX}", received
         )
     wanted = [name for name in values if name.startswith("pooling_mode_") and values[name] is True]
     modes = [_POOLING.get(name) for name in wanted]
     if len(modes) != 1 or modes[0] is None:
-        raise CheckpointError(
-            f"{path} must set exactly one of {sorted(_POOLING)} to true. Received: {wanted}"
-        )
+        raise file_error(path, f"set exactly one of {sorted(_POOLING)} to true", wanted)
     return modes[0]
 
 
@@ -208,11 +203,9 @@ def _linear_size(path):
     values = read_json(path, _DENSE)
     # If the key is missing, the activation is tanh.
     if values.get("activation_function") != _IDENTITY or values.get("bias") is False:
-        raise CheckpointError(
-            f"{path} must describe a Dense module with a bias and the activation {_IDENTITY}. "
-            f"Received: activation_function={values.get('activation_function')!r:.200}, "
-            f"bias={values.get('bias')!r}"
-        )
+        expected = f"describe a Dense module with a bias and the activation {_IDENTITY}"
+        activation = f"activation_function={values.get('activation_function')!r:.200}"
+        raise file_error(path, expected, f"{activation}, bias={values.get('bias')!r}")
     return values["out_features"]
 
 

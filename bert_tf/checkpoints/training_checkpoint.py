@@ -16,6 +16,7 @@ from bert_tf.checkpoints.model_weights import (
     class_name_of,
     saved_options,
 )
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.keras_archive import ModelSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
@@ -62,10 +63,8 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     name = saved.get("class") or _class_of(tensors, path)
     options = saved.get("options") or {}
     if "lora" in options:
-        raise CheckpointError(
-            f"{path} must be a checkpoint of a run without LoRA. Received: LoRA weights that are "
-            "not merged. Open the model that the run wrote at its end."
-        )
+        received = "LoRA weights that are not merged. Open the model that the run wrote at its end."
+        raise file_error(path, "be a checkpoint of a run without LoRA", received)
     fields = {field.name for field in dataclasses.fields(BertConfig)}
     network = {key: value for key, value in state["network"].items() if key in fields}
     config = BertConfig(**network)
@@ -75,10 +74,9 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     shapes = {key: tuple(variable.shape) for key, variable in variables.items()}
     if shapes != {key: values.shape for key, values in tensors.items()}:
         differing = sorted(set(variables) ^ set(tensors))[:5]
-        raise CheckpointError(
-            f"{path} must hold the variables of a {name}. Received: other variables or shapes, "
-            f"such as {differing}. Open the model that the run wrote at its end."
-        )
+        received = f"other variables or shapes, such as {differing}"
+        advice = "Open the model that the run wrote at its end."
+        raise file_error(path, f"hold the variables of a {name}", f"{received}. {advice}")
     for key, variable in variables.items():
         variable.assign(tensors[key])
     return name, config, options, ModelSource(path, model)
@@ -89,7 +87,5 @@ def _class_of(tensors, path):
     for name in SPECS:
         if re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() in roots:
             return name
-    raise CheckpointError(
-        f"{path} must be a checkpoint of one of bert_tf's models. Received: variables of "
-        f"{sorted(roots)[:5]}"
-    )
+    expected = "be a checkpoint of one of bert_tf's models"
+    raise file_error(path, expected, f"variables of {sorted(roots)[:5]}")

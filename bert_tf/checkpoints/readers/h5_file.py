@@ -4,9 +4,8 @@ import h5py
 import ml_dtypes
 import numpy as np
 
+from bert_tf.checkpoints.readers.file_errors import complete_file, file_error, tensor_error
 from bert_tf.checkpoints.readers.stored_zip import ViewFile, map_file, release_pages
-from bert_tf.checkpoints.readers.tensor_source import complete_file, tensor_error
-from bert_tf.errors import CheckpointError
 
 # For comparison, a BERT-large has 400 tensors in 1,200 groups.
 _MAX_OBJECTS = 100_000
@@ -63,16 +62,12 @@ class H5File:
         for name in group:
             self._count += 1
             if self._count > _MAX_OBJECTS or depth > _MAX_DEPTH:
-                raise CheckpointError(
-                    f"{self.path} must hold at most {_MAX_OBJECTS} objects, in at most "
-                    f"{_MAX_DEPTH} levels. Received: more"
-                )
+                expected = f"hold at most {_MAX_OBJECTS} objects, in at most {_MAX_DEPTH} levels"
+                raise file_error(self.path, expected, "more")
             link = group.get(name, getlink=True)
             if not isinstance(link, h5py.HardLink):
-                raise CheckpointError(
-                    f"{self.path} must hold all data itself. Received: {prefix}{name}, "
-                    f"which is of type {type(link).__name__}"
-                )
+                received = f"{prefix}{name}, which is of type {type(link).__name__}"
+                raise file_error(self.path, "hold all data itself", received)
             item = group[name]
             if isinstance(item, h5py.Group):
                 self._walk(item, f"{prefix}{name}/", depth + 1)
@@ -94,7 +89,7 @@ class H5File:
             raise tensor_error(self, name, "be stored in full", f"{held} of {size} bytes")
         self._total += size
         if self._total > self._size:  # one dataset under many names
-            raise CheckpointError(
-                f"The datasets of {self.path} must not be larger than the file. Received: "
-                f"{self._total} bytes in a file of {self._size}"
+            received = f"{self._total} bytes in a file of {self._size}"
+            raise file_error(
+                f"The datasets of {self.path}", "not be larger than the file", received
             )

@@ -17,9 +17,10 @@ from bert_tf.checkpoints.model_weights import (
     model_class,
 )
 from bert_tf.checkpoints.quantized import quantized_tensors
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import ARGUMENTS, BertConfig
-from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.errors import ConfigError, UserError
 from bert_tf.json_schema import check, may_lack, object_of, one_of, optional
 from bert_tf.layers.quantization import INT8
 from bert_tf.models.backbone import BertBackbone
@@ -102,14 +103,10 @@ def load_archive(
 ) -> ModelSource:
     """Builds the model of a `.keras` or `.weights.h5` file and loads its weights with Keras."""
     if model_class(name) is None:
-        raise CheckpointError(
-            f"{path} must hold a model of one of bert_tf's classes. Received: class={name!r}"
-        )
+        raise file_error(path, "hold a model of one of bert_tf's classes", f"class={name!r}")
     model = build_saved(path, name, BertBackbone(config, quantization=quantization), options)
     try:
         model.load_weights(path)
     except (ValueError, OSError, KeyError, RuntimeError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path} must hold the weights of the {name} that it names. Received: {error}"
-        ) from None
+        raise file_error(path, f"hold the weights of the {name} that it names", error) from None
     return ModelSource(path, model)

@@ -12,9 +12,10 @@ import re
 
 import numpy as np
 
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.config import BertConfig
-from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.errors import ConfigError
 from bert_tf.json_schema import Kind, check, integer, may_lack, number, object_of
 
 ACTIVATION = "gelu_new"  # keras-hub BertBackbone: `gelu_approximate`
@@ -153,18 +154,17 @@ def config_from_shapes(source) -> BertConfig:
     aliases = getattr(source, "aliases", {})
     kernels = {aliases.get(name, name) for name in found}
     if len(kernels) < len(found):
-        raise CheckpointError(
-            f"{source.path} must hold one query kernel per block. Received: {len(kernels)} "
-            f"kernels for {len(found)} blocks"
-        )
+        received = f"{len(kernels)} kernels for {len(found)} blocks"
+        raise file_error(source.path, "hold one query kernel per block", received)
     shapes = [source.shapes.get(name, ()) for name in tables]
     queries, widths = (source.shapes.get(blocks[0] + name, ()) for name in (query, wide))
     if any(len(shape) != 2 for shape in (*shapes, widths)) or len(queries) != 3:
-        raise CheckpointError(
-            f"{source.path} must have a configuration in the same directory, or tensors from whose "
-            f"shapes the sizes of a BERT follow. Received: {sorted(source.shapes)[:5]}, … Pass "
-            "`config_file`."
+        expected = (
+            "have a configuration in the same directory, or tensors from whose shapes the sizes of "
+            "a BERT follow"
         )
+        received = f"{sorted(source.shapes)[:5]}, … Pass `config_file`."
+        raise file_error(source.path, expected, received)
     return BertConfig(
         vocab_size=shapes[0][0],
         hidden_size=shapes[0][1],

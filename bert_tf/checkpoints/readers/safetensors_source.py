@@ -11,9 +11,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from bert_tf.array_files import CHECKSUMS_KEY, checksum
+from bert_tf.checkpoints.readers.file_errors import complete_file, file_error, tensor_error
 from bert_tf.checkpoints.readers.stored_zip import map_file, release_pages
-from bert_tf.checkpoints.readers.tensor_source import complete_file, tensor_error
-from bert_tf.errors import CheckpointError
 from bert_tf.json_files import parse_json
 from bert_tf.json_schema import integer, mapping_of
 
@@ -63,8 +62,7 @@ def _checksums(metadata, shapes, path):
         return None
     checksums = parse_json(text, f"{path}, {CHECKSUMS_KEY}", _CHECKSUMS)
     if checksums.keys() != shapes.keys():
-        raise CheckpointError(
-            f"{path} must hold the tensors that `{CHECKSUMS_KEY}` in its metadata lists. Received: "
-            "other tensors. The file is damaged; download it again."
-        )
+        expected = f"hold the tensors that `{CHECKSUMS_KEY}` in its metadata lists"
+        received = "other tensors. The file is damaged; download it again."
+        raise file_error(path, expected, received)
     return checksums

@@ -10,7 +10,7 @@ import struct
 import zipfile
 import zlib
 
-from bert_tf.checkpoints.readers.tensor_source import complete_file
+from bert_tf.checkpoints.readers.file_errors import complete_file, file_error
 from bert_tf.errors import CheckpointError
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, ..., length of name, length of extra field
@@ -36,15 +36,14 @@ class StoredZip:
             if member.filename.endswith("/"):
                 continue
             if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _ENCRYPTED:
+                received = f"{member.filename!r}, which is compressed or encrypted"
                 raise CheckpointError(
                     f"{path} must be a zip archive without compression and encryption, as PyTorch "
-                    f"and Keras write it. Received: {member.filename!r}, which is compressed or "
-                    "encrypted. If you trust the file, unpack it yourself."
+                    f"and Keras write it. Received: {received}. If you trust the file, unpack it "
+                    "yourself."
                 )
             if member.filename in self._members:
-                raise CheckpointError(
-                    f"{path} must hold every member once. Received: {member.filename!r} twice"
-                )
+                raise file_error(path, "hold every member once", f"{member.filename!r} twice")
             self._members[member.filename] = member
 
     def release(self) -> None:
@@ -59,10 +58,9 @@ class StoredZip:
     def view(self, name: str) -> memoryview:
         """Returns the bytes of a member, after verifying its checksum."""
         if name not in self._members:
-            raise CheckpointError(f"{self.path} must hold {name!r}. Received: no such member")
-        outside = CheckpointError(
-            f"{self.path} must hold all bytes of {name!r}. Received: a member outside the file"
-        )
+            raise file_error(self.path, f"hold {name!r}", "no such member")
+        received = "a member outside the file"
+        outside = file_error(self.path, f"hold all bytes of {name!r}", received)
         member = self._members[name]
         start = member.header_offset
         header = self._view[start : start + _LOCAL_HEADER.size]
@@ -75,10 +73,9 @@ class StoredZip:
             raise outside
         if name not in self._checked:
             if zlib.crc32(content) != member.CRC:
-                raise CheckpointError(
-                    f"{name!r} in {self.path} must have the checksum that the archive gives. "
-                    "Received: another checksum. The file is damaged; download it again."
-                )
+                received = "another checksum. The file is damaged; download it again."
+                expected = "have the checksum that the archive gives"
+                raise file_error(f"{name!r} in {self.path}", expected, received)
             self._checked.add(name)
         return content
 

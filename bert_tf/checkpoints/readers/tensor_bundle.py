@@ -23,9 +23,9 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bert_tf.checkpoints.readers.crc32c import crc32c, masked
+from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.sstable import read_table
 from bert_tf.checkpoints.readers.stored_zip import map_file
-from bert_tf.errors import CheckpointError
 
 _HEADER_KEY = b""
 _VERSION = 1  # tensor_bundle.h, kTensorBundleVersion
@@ -62,15 +62,11 @@ class TensorBundle:
             self._entries = entries = {key: parse(value) for key, value in table.items()}
         except (KeyError, DecodeError) as error:
             received = "a table without a header" if isinstance(error, KeyError) else error
-            raise CheckpointError(
-                f"{prefix}.index must be the index of a checkpoint. Received: {received}"
-            ) from None
+            raise file_error(f"{prefix}.index", "be the index of a checkpoint", received) from None
         little = tensor_bundle_pb2.BundleHeaderProto.LITTLE
         if header.endianness != little or header.version.min_consumer > _VERSION:
-            raise CheckpointError(
-                f"{prefix}.index must have version {_VERSION} of the format and little-endian "
-                f"order. Received: {header}"
-            )
+            expected = f"have version {_VERSION} of the format and little-endian order"
+            raise file_error(f"{prefix}.index", expected, header)
         self._num_shards = header.num_shards
         self._check_extents()
         slices = {_slice_key(key, part) for key, entry in entries.items() for part in entry.slices}
@@ -149,19 +145,16 @@ class TensorBundle:
             announced += entry.size
         available = sum(self._data_sizes.values())
         if announced > available:
-            raise CheckpointError(
-                f"The tensors of {self.path} must not be larger than its data files. Received: the "
-                f"index announces {announced} bytes in files of {available}"
-            )
+            received = f"the index announces {announced} bytes in files of {available}"
+            tensors = f"The tensors of {self.path}"
+            raise file_error(tensors, "not be larger than its data files", received)
 
     def _data_size(self, shard):
         if shard not in self._data_sizes:
             path = self._data_file(shard)
             if not os.path.isfile(path):
-                raise CheckpointError(
-                    f"{path} must be a data file of the checkpoint {self.path}. Received: no such "
-                    "file"
-                )
+                expected = f"be a data file of the checkpoint {self.path}"
+                raise file_error(path, expected, "no such file")
             self._data_sizes[shard] = os.path.getsize(path)
         return self._data_sizes[shard]
 
@@ -222,8 +215,7 @@ class TensorBundle:
         raise self._error(key, "match the data files", received)
 
     def _error(self, key, expected, received):
-        name = key.decode(errors="replace")[:100]
-        return CheckpointError(f"`{name}` in {self.path} must {expected}. Received: {received}")
+        return tensor_error(self, key.decode(errors="replace")[:100], expected, received)
 
 
 def _type_name(entry) -> str:

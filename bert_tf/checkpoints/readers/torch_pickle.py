@@ -11,6 +11,7 @@ Reference: Python's pickletools (the instructions), torch/_utils.py (`_rebuild_t
 import pickletools
 from typing import Any, BinaryIO, NamedTuple
 
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.errors import CheckpointError
 
 # PyTorch's storage classes -> NumPy's (or ml_dtypes') name of their elements.
@@ -68,10 +69,8 @@ def read_pickle(file: BinaryIO, path: str) -> Any:
     except CheckpointError:
         raise
     except Exception as error:  # a damaged pickle raises many types
-        raise CheckpointError(
-            f"{path} must be a complete PyTorch state dict. Received: {type(error).__name__}: "
-            f"{error}"
-        ) from None
+        received = f"{type(error).__name__}: {error}"
+        raise file_error(path, "be a complete PyTorch state dict", received) from None
 
 
 class _Interpreter:
@@ -131,10 +130,9 @@ class _Interpreter:
         raise ValueError("the pickle does not end")
 
     def _refuse(self, what):
-        raise CheckpointError(
-            f"{self._path} must hold the weights of a model and nothing else. Received: {what}. "
-            "bert_tf does not run code from checkpoints. Save the weights as safetensors."
-        )
+        advice = "bert_tf does not run code from checkpoints. Save the weights as safetensors."
+        expected = "hold the weights of a model and nothing else"
+        raise file_error(self._path, expected, f"{what}. {advice}")
 
     def _pop_to_mark(self):
         items = []

@@ -14,10 +14,9 @@ import sys
 import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
 
+from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.stored_zip import StoredZip, map_file, release_pages
-from bert_tf.checkpoints.readers.tensor_source import tensor_error
 from bert_tf.checkpoints.readers.torch_pickle import StoredTensor, read_pickle
-from bert_tf.errors import CheckpointError
 
 _ZIP_SIGNATURE = b"PK\x03\x04"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # torch/serialization.py, MAGIC_NUMBER
@@ -33,15 +32,15 @@ class TorchSource:
     def __init__(self, path: str):
         self.path = path
         if sys.byteorder != "little":
-            raise self._error("be read on a little-endian machine", f"{sys.byteorder=}")
+            raise file_error(self.path, "be read on a little-endian machine", f"{sys.byteorder=}")
         try:
             with open(path, "rb") as file:
                 is_zip = file.read(len(_ZIP_SIGNATURE)) == _ZIP_SIGNATURE
         except OSError as error:
-            raise self._error("be a PyTorch file", error.strerror) from None
+            raise file_error(self.path, "be a PyTorch file", error.strerror) from None
         self._tensors = self._open_zip() if is_zip else self._open_legacy()
         if not self._tensors:
-            raise self._error("hold a state dict", "no tensors")
+            raise file_error(self.path, "hold a state dict", "no tensors")
         self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
         for name, tensor in self._tensors.items():
             if math.prod(tensor.shape) > tensor.numel:
@@ -49,18 +48,19 @@ class TorchSource:
                 raise tensor_error(self, name, expected, f"shape={tensor.shape}")
         # Storages are compared with the file only when they are read, after the model is built.
         if sum(math.prod(shape) for shape in self.shapes.values()) > os.path.getsize(path):
-            raise self._error("be a complete file", "tensors that are larger than the file")
+            expected = f"have version {_LEGACY_PROTOCOL} of torch.save's format"
+            raise file_error(self.path, expected, received)
 
     def _open_zip(self):
         archive = StoredZip(self.path)
         pickles = [name for name in archive.names if name.endswith("data.pkl")]
         if len(pickles) != 1:
             received = f"{len(pickles)} of them"
-            raise self._error("hold one data.pkl, as torch.save writes it", received)
+            raise file_error(self.path, "hold one data.pkl, as torch.save writes it", received)
         folder = pickles[0].removesuffix("data.pkl")
         order = f"{folder}byteorder"
         if order in archive.names and bytes(archive.view(order)) != b"little":
-            raise self._error("hold numbers in little-endian order", "another order")
+            raise file_error(self.path, "hold numbers in little-endian order", "another order")
         self._release = archive.release
         self._storage = lambda key: archive.view(f"{folder}data/{key}")
         return _stored_tensors(read_pickle(io.BytesIO(archive.view(pickles[0])), self.path))
@@ -69,24 +69,28 @@ class TorchSource:
         try:
             content = map_file(self.path)
         except ValueError:
-            raise self._error("be a PyTorch file", "an empty file. Download it again.") from None
+            raise file_error(
+                self.path, "be a PyTorch file", "an empty file. Download it again."
+            ) from None
         if read_pickle(content, self.path) != _LEGACY_MAGIC:
-            raise self._error("be a file that torch.save wrote", "another pickle")
+            raise file_error(self.path, "be a file that torch.save wrote", "another pickle")
         if (version := read_pickle(content, self.path)) != _LEGACY_PROTOCOL:
             received = version if isinstance(version, int) else type(version).__name__
-            raise self._error(f"have version {_LEGACY_PROTOCOL} of torch.save's format", received)
+            raise file_error(
+                self.path, f"have version {_LEGACY_PROTOCOL} of torch.save's format", received
+            )
         system = read_pickle(content, self.path)
         if not isinstance(system, dict) or system.get("little_endian") is not True:
-            raise self._error("hold numbers in little-endian order", "another order")
+            raise file_error(self.path, "hold numbers in little-endian order", "another order")
         tensors = _stored_tensors(read_pickle(content, self.path))
         keys = read_pickle(content, self.path)
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise self._error("be a complete PyTorch file", "no list of storages")
+            raise file_error(self.path, "be a complete PyTorch file", "no list of storages")
         self._release = lambda: release_pages(content)
         sizes = {one.key: (one.numel, np.dtype(one.dtype).itemsize) for one in tensors.values()}
         if missing := sizes.keys() - set(keys):
             received = f"no storage {min(missing)!r:.200}"
-            raise self._error("hold a storage for every tensor", received)
+            raise file_error(self.path, "hold a storage for every tensor", received)
         self._storage = self._legacy_storages(memoryview(content), content.tell(), keys, sizes).get
         return tensors
 
@@ -96,7 +100,7 @@ class TorchSource:
         for key in keys:
             if key not in sizes:
                 received = f"storage {key!r:.200} without a tensor"
-                raise self._error("hold a tensor for every storage", received)
+                raise file_error(self.path, "hold a tensor for every storage", received)
             numel, item_size = sizes[key]
             found = int.from_bytes(content[start : start + _COUNT_SIZE], "little")
             start += _COUNT_SIZE
@@ -104,11 +108,8 @@ class TorchSource:
             start += numel * item_size
             if found != numel or len(views[key]) != numel * item_size:
                 received = f"a truncated or damaged storage {key!r:.200}. Download it again."
-                raise self._error("be a complete PyTorch file", received)
+                raise file_error(self.path, "be a complete PyTorch file", received)
         return views
-
-    def _error(self, expected, received):
-        return CheckpointError(f"{self.path} must {expected}. Received: {received}")
 
     def read(self, name: str) -> np.ndarray:
         self._release()
