@@ -48,8 +48,8 @@ class TorchSource:
                 raise tensor_error(self, name, expected, f"shape={tensor.shape}")
         # Storages are compared with the file only when they are read, after the model is built.
         if sum(math.prod(shape) for shape in self.shapes.values()) > os.path.getsize(path):
-            expected = f"have version {_LEGACY_PROTOCOL} of torch.save's format"
-            raise file_error(self.path, expected, received)
+            received = "tensors that are larger than the file"
+            raise file_error(self.path, "be a complete file", received)
 
     def _open_zip(self):
         archive = StoredZip(self.path)
@@ -76,9 +76,8 @@ class TorchSource:
             raise file_error(self.path, "be a file that torch.save wrote", "another pickle")
         if (version := read_pickle(content, self.path)) != _LEGACY_PROTOCOL:
             received = version if isinstance(version, int) else type(version).__name__
-            raise file_error(
-                self.path, f"have version {_LEGACY_PROTOCOL} of torch.save's format", received
-            )
+            expected = f"have version {_LEGACY_PROTOCOL} of torch.save's format"
+            raise file_error(self.path, expected, received)
         system = read_pickle(content, self.path)
         if not isinstance(system, dict) or system.get("little_endian") is not True:
             raise file_error(self.path, "hold numbers in little-endian order", "another order")
