@@ -8,7 +8,6 @@ from bert_tf.errors import CheckpointError
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 # Names from before the hub had organisations; the hub redirects them to google-bert.
 _OLD_NAME = re.compile(r"bert-(base|large)-[\w-]+")
-_OLD_ORGANISATION = "google-bert"
 _CONFIGURATION = [
     "config.json",
     "bert_config.json",
@@ -58,8 +57,7 @@ def fetch(name: str) -> str:
             "download it from the Hugging Face Hub: pip install huggingface_hub"
         ) from None
     if "/" not in name:
-        name = f"{_OLD_ORGANISATION}/{name}"
-    directory = None
+        name = f"google-bert/{name}"
     for weights in _WEIGHTS:
         try:
             patterns = [*_CONFIGURATION, *weights]

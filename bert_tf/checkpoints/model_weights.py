@@ -5,7 +5,12 @@ import itertools
 
 from bert_tf import tasks
 from bert_tf.checkpoints.readers.file_errors import file_error
-from bert_tf.checkpoints.weight_names import Weight, backbone_weights, head_weights, pooler_weights
+from bert_tf.checkpoints.weight_names import (
+    Weight,
+    backbone_weights,
+    pooler_weights,
+    weights_of_rows,
+)
 from bert_tf.json_schema import object_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_spec import TaskSpec
@@ -44,10 +49,8 @@ def spec_of(model_class: type) -> TaskSpec:
 
 def class_name_of(model) -> str:
     """Returns the name of a model's public class, also for a user's subclass of it."""
-    for base in type(model).__mro__:
-        if base.__name__ in (*SPECS, BACKBONE):
-            return base.__name__
-    return type(model).__name__
+    names = [base.__name__ for base in type(model).__mro__]
+    return next((name for name in names if name in SPECS or name == BACKBONE), names[0])
 
 
 def task_heads(model) -> dict[str, list[Weight]]:
@@ -58,7 +61,7 @@ def task_heads(model) -> dict[str, list[Weight]]:
     for path, head in {**spec.heads, **spec.optional_heads}.items():
         layer = getattr(model, path)
         if layer is not None:  # e.g. a token classifier without a CRF
-            heads[head.name] = head_weights(head, layer, path, config)
+            heads[head.name] = weights_of_rows(head.rows, layer, config, prefix=path)
     return heads
 
 

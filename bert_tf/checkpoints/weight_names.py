@@ -9,10 +9,10 @@ Glossary: `H` hidden size, `N` heads, `D` head size.
 """
 
 import dataclasses
+from collections.abc import Iterable
 
 import keras
 
-from bert_tf.models.task_spec import Head
 from bert_tf.models.weight_rows import (
     ATTENTION_OUTPUT,
     DENSE,
@@ -134,10 +134,8 @@ POOLER = (
     ),
 )
 
-# The variables of each kind of layer.
-_KERNEL_BIAS = ("kernel", "bias")
+# The variables of a layer by its kind; those of the other kinds are a kernel and a bias.
 _VARIABLES = {TABLE: (None,), VECTOR: (None,), LAYER_NORM: ("gamma", "beta")}
-_VARIABLES |= dict.fromkeys((DENSE, QUERY_KEY_VALUE, ATTENTION_OUTPUT, OUTPUT), _KERNEL_BIAS)
 # The last part of a variable's name, by format.
 _HUGGINGFACE_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _KERAS_LEAVES = {"kernel": "vars/0", "bias": "vars/1", "gamma": "vars/0", "beta": "vars/1"}
@@ -180,32 +178,28 @@ class Weight:
 
 def backbone_weights(backbone) -> list[Weight]:
     """Returns the weights except the pooler's; names lack Hugging Face's prefix `bert.`."""
-    weights = _weights(EMBEDDINGS, backbone, backbone.config)
+    weights = weights_of_rows(EMBEDDINGS, backbone, backbone.config)
     for index in range(backbone.config.num_hidden_layers):
         fields = {"index": index, "place": index + _FIRST_BLOCK}
         suffix = f"_{index}" if index else ""
-        weights += _weights(BLOCK, backbone, backbone.config, suffix=suffix, **fields)
+        weights += weights_of_rows(BLOCK, backbone, backbone.config, suffix=suffix, **fields)
     return weights
 
 
 def pooler_weights(backbone) -> list[Weight]:
     """Returns the pooler's weights, which some checkpoints do not have."""
     place = backbone.config.num_hidden_layers + _FIRST_BLOCK
-    return _weights(POOLER, backbone, backbone.config, pooler=place)
+    return weights_of_rows(POOLER, backbone, backbone.config, pooler=place)
 
 
-def head_weights(head: Head, layer, path: str, config) -> list[Weight]:
-    """Returns the weights of one head, whose `layer` is the model's attribute `path`."""
-    return _weights(head.rows, layer, config, prefix=path)
-
-
-def _weights(rows, root, config, prefix="", **fields):
+def weights_of_rows(rows: Iterable[Row], root, config, prefix="", **fields) -> list[Weight]:
+    """Returns the weights of the layers `rows` of `root`, the model's attribute `prefix`."""
     weights = []
     for row in rows:
         path = row.ours.format(**fields)
         layer = _resolve(root, path) if path else root
         own = ".".join(part for part in (prefix, path) if part)
-        for variable_name in _VARIABLES[row.kind]:
+        for variable_name in _VARIABLES.get(row.kind, ("kernel", "bias")):
             variable = layer if variable_name is None else getattr(layer, variable_name)
             if variable is None or variable.dtype == "int8":
                 continue  # handled in quantized.py

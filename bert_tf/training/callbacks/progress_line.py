@@ -53,8 +53,7 @@ class ProgressLine(StepCallback):
         self._bar.update(self.step - self._bar.n)
         if self.step % self.every and self.step != self.num_train_steps:
             return
-        shown = {name: float(logs[name]) for name in self.names if name in logs}
-        self._bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()})
+        self._bar.set_postfix({k: f"{float(logs[k]):.4g}" for k in self.names if k in logs})
         if not sys.stderr.isatty():
             print(self._bar, file=sys.stderr, flush=True)
 

@@ -82,12 +82,8 @@ class SparseCrossentropy(keras.losses.Loss):
         return losses
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "label_smoothing": self.label_smoothing,
-            "focal_gamma": self.focal_gamma,
-            "class_weights": self.class_weights,
-        }
+        names = ("label_smoothing", "focal_gamma", "class_weights")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def class_loss(loss) -> SparseCrossentropy | None:
