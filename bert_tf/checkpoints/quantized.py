@@ -21,7 +21,7 @@ SMOOTHING = "_smoothing"
 def quantized_tensors(backbone) -> dict[str, np.ndarray]:
     """Returns the tensors of a backbone's integers; empty if it is not quantized."""
     tensors = {}
-    for name, (read, _) in _places(backbone):
+    for name, read, _ in _places(backbone):
         tensors[name], tensors[name + _SCALE], *smoothing = (part.numpy() for part in read())
         if smoothing and np.any(smoothing[0] != 1.0):
             tensors[name + SMOOTHING] = smoothing[0]
@@ -42,7 +42,7 @@ def quantized_variables(backbone) -> list[keras.Variable]:
 def restore_quantized(backbone, source: TensorSource) -> list[str]:
     """Reads the integers and scales of a quantized backbone and returns their tensors' names."""
     names = []
-    for name, (read, write) in _places(backbone):
+    for name, read, write in _places(backbone):
         parts = []
         for part_name, like in zip((name, name + _SCALE, name + SMOOTHING), read()):
             if part_name == name + SMOOTHING and part_name not in source.shapes:
@@ -63,17 +63,15 @@ def restore_quantized(backbone, source: TensorSource) -> list[str]:
     return names
 
 
-def _places(backbone) -> Iterator[tuple[str, tuple[Callable, Callable]]]:
+def _places(backbone) -> Iterator[tuple[str, Callable, Callable]]:
     """Yields the name of each quantized weight, and functions that read and replace its parts."""
     if backbone.quantization is None:
         return
     embeddings = backbone.embeddings
     yield (
         "embeddings.word_embeddings",
-        (
-            lambda: (embeddings.word_embeddings.value, embeddings.word_embeddings_scale.value),
-            embeddings.set_quantized_words,
-        ),
+        lambda: (embeddings.word_embeddings.value, embeddings.word_embeddings_scale.value),
+        embeddings.set_quantized_words,
     )
     for path, dense in backbone.encoder.dense_layers().items():
-        yield f"encoder.{path}.kernel", (dense.kernel_form.unpacked, dense.kernel_form.assign)
+        yield f"encoder.{path}.kernel", dense.kernel_form.unpacked, dense.kernel_form.assign
