@@ -97,7 +97,8 @@ def assign_weights(
         for name, part in zip(found, weight.parts[source.format]):
             values = read_floats(source, name)
             # Keras formats keep the heads in a separate axis, e.g. [H, N, D] -> [H, N * D].
-            arrays.append(values.T if part.transposed else values.reshape(part.our_shape))
+            shape = (*variable.shape[:-1], -1)
+            arrays.append(values.T if part.transposed else values.reshape(shape))
         # Always a copy: TensorFlow may use the array as the variable's memory and train in it, and
         # `arrays` may be views of a file.
         variable.assign(np.concatenate(arrays, axis=-1) if len(arrays) > 1 else np.array(arrays[0]))

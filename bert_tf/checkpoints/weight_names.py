@@ -149,14 +149,12 @@ class Part:
     Attributes:
         names: Its possible names; the first one is used for writing.
         shape: Its shape in the file.
-        our_shape: Its shape as a part of the model's variable. The values have the same order
-            unless `transposed` is True.
-        transposed: Whether the file stores `[out, in]` and the variable is `[in, out]`.
+        transposed: Whether the file stores `[out, in]` and the variable is `[in, out]`. Otherwise
+            the values have the same order.
     """
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
-    our_shape: tuple[int, ...]
     transposed: bool = False
 
 
@@ -209,7 +207,7 @@ def weights_of_rows(rows: Iterable[Row], root, config, prefix="", **fields) -> l
                 format: _parts(row, format, variable_name, shape, config, fields)
                 for format in FORMATS[:-1]
             }
-            parts[OWN] = (Part((name,), shape, shape),)
+            parts[OWN] = (Part((name,), shape),)
             weights.append(Weight(name, variable, parts))
     return weights
 
@@ -222,16 +220,14 @@ def _resolve(root, path):
 
 
 def _parts(row, format, variable_name, shape, config, fields):
-    template = getattr(row, format)
-    if template is None:
+    if getattr(row, format) is None:
         return ()
     roles = (None,)
     if row.kind == QUERY_KEY_VALUE:
         roles, shape = _ROLES, (*shape[:-1], shape[-1] // len(_ROLES))
-    part_shape, flag = _file_shape(row.kind, format, variable_name, shape, config)
+    layout = _file_shape(row.kind, format, variable_name, shape, config)
     return tuple(
-        Part(part_names(row, format, variable_name, role=role, **fields), part_shape, shape, flag)
-        for role in roles
+        Part(part_names(row, format, variable_name, role=role, **fields), *layout) for role in roles
     )
 
 
