@@ -80,12 +80,11 @@ def assign_weights(
 ) -> tuple[list[Assignment], list[str]]:
     """Loads `weights` from `source` and logs the names of the file's unused tensors.
 
-    Besides the model, only one variable's tensors are in memory at a time. A large file shows a
-    progress bar. `also_used` names tensors that have already been loaded in another way. Missing
-    tensors and those of another shape are refused together, before anything is assigned.
+    Besides the model, only one variable's tensors are in memory at a time. Missing tensors and
+    those of another shape are refused together, before anything is assigned. `also_used` names
+    tensors that have already been loaded in another way.
 
-    Returns:
-        The assignments and the names of the unused tensors.
+    Returns the assignments and the names of the unused tensors.
     """
     plan, unused = _plan_assignment(source, weights)
     unused = [name for name in unused if name not in also_used]
@@ -110,10 +109,7 @@ def assign_weights(
 
 
 def read_floats(source: TensorSource, name: str) -> np.ndarray:
-    """Returns one tensor of a file as float32; a view of the file where possible.
-
-    Damaged values, and those that are not floating-point or not finite, are refused.
-    """
+    """Returns one tensor of a file as float32, which must be finite; a view where possible."""
     values = source.read(name)
     if not isinstance(values, np.ndarray) or values.shape != source.shapes[name]:
         expected = f"have the announced shape {source.shapes[name]}"

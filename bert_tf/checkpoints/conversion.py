@@ -98,10 +98,7 @@ def convert(
 
 
 def build_recognised(pretrained: Pretrained):
-    """Builds the model that a checkpoint holds, according to the class that it names or its heads.
-
-    The model has random weights.
-    """
+    """Builds the model that a checkpoint's class or its heads indicate, with random weights."""
     with_heads = [name for name, spec in SPECS.items() if spec.heads]
     architectures = set(pretrained.architectures)
     named = [name for name in with_heads if architectures.intersection(SPECS[name].architectures)]

@@ -46,8 +46,7 @@ def is_hub_name(path: str) -> bool:
 def fetch(name: str) -> str:
     """Downloads a checkpoint from the Hugging Face Hub unless it is in the cache.
 
-    Returns its local directory. `name` is `org/name`, or an old name: bert-base-uncased is
-    google-bert/bert-base-uncased.
+    `name` is `org/name`, or an old name: bert-base-uncased is google-bert/bert-base-uncased.
     """
     try:
         import huggingface_hub

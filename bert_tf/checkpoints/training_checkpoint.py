@@ -52,8 +52,7 @@ def describe_model(model) -> dict:
 def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSource]:
     """Builds the model that was trained and loads the weights of a directory `ckpt-<step>`.
 
-    Returns:
-        The class's name, the configuration, the class's other arguments and the weights.
+    Returns the class's name, the configuration, the class's other arguments and the weights.
     """
     tensors, state = read_checkpoint(path)
     tensors = {name: v for name, v in tensors.items() if name.startswith("model/")}

@@ -16,9 +16,6 @@ class H5File:
     """The datasets of one HDF5 file. A member of an archive is given as `content`.
 
     Links to other files and datasets that are compressed or larger than the file are refused.
-
-    Attributes:
-        datasets: The datasets by path. All of them are stored in this file.
     """
 
     def __init__(self, path: str, content: memoryview | None = None):

@@ -18,10 +18,7 @@ _ENCRYPTED = 0x1
 
 
 class StoredZip:
-    """The members of a zip archive, as views of the mapped file.
-
-    Members that are compressed or encrypted are refused.
-    """
+    """The members of a zip archive without compression and encryption, as views of the file."""
 
     def __init__(self, path: str):
         self.path = path

@@ -45,11 +45,7 @@ _STRING = "DT_STRING"
 
 
 class TensorBundle:
-    """The tensors of one checkpoint, whose path without `.index` is `prefix`.
-
-    Attributes:
-        shapes: Shape of every tensor, by name.
-    """
+    """The tensors of one checkpoint, whose path without `.index` is `prefix`."""
 
     def __init__(self, prefix: str):
         self.path = prefix

@@ -37,8 +37,7 @@ _MAX_NAME_LENGTH = 100
 class TfModelsSource:
     """Reads one object checkpoint. A `TensorSource`.
 
-    Attributes:
-        aliases: All names of a variable with its key in the file.
+    `aliases` are all names of a variable with its key in the file.
     """
 
     format = "tf_models"

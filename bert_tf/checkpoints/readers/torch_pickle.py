@@ -61,8 +61,7 @@ _MARK = object()
 def read_pickle(file: BinaryIO, path: str) -> Any:
     """Reads one pickle from the position of a file, and leaves the file after it.
 
-    Returns:
-        The value: dictionaries, lists, tuples, strings, numbers and `StoredTensor`s.
+    The values are dictionaries, lists, tuples, strings, numbers and `StoredTensor`s.
     """
     try:
         return _Interpreter(path).run(file)
