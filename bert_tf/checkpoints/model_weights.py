@@ -5,12 +5,7 @@ import itertools
 
 from bert_tf import tasks
 from bert_tf.checkpoints.readers.file_errors import file_error
-from bert_tf.checkpoints.weight_names import (
-    Weight,
-    backbone_weights,
-    pooler_weights,
-    weights_of_rows,
-)
+from bert_tf.checkpoints.weight_names import Weight, backbone_weights, pooler_weights, row_weights
 from bert_tf.json_schema import object_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_spec import TaskSpec
@@ -61,7 +56,7 @@ def task_heads(model) -> dict[str, list[Weight]]:
     for path, head in {**spec.heads, **spec.optional_heads}.items():
         layer = getattr(model, path)
         if layer is not None:  # e.g. a token classifier without a CRF
-            heads[head.name] = weights_of_rows(head.rows, layer, config, prefix=path)
+            heads[head.name] = row_weights(head.rows, layer, config, prefix=path)
     return heads
 
 

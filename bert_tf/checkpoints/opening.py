@@ -5,7 +5,7 @@ import logging
 import os
 from typing import Any
 
-from bert_tf.checkpoints import hub, own_format
+from bert_tf.checkpoints import hub, own_format, training_checkpoint
 from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.model_weights import BACKBONE, OPTIONS
@@ -17,11 +17,6 @@ from bert_tf.checkpoints.readers.stored_zip import StoredZip
 from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints.readers.tf1_source import OBJECT_GRAPH_KEY, Tf1Source, checkpoint_prefix
 from bert_tf.checkpoints.readers.tf_models_source import TfModelsSource
-from bert_tf.checkpoints.training_checkpoint import (
-    DIRECTORY,
-    find_training_checkpoint,
-    load_training_checkpoint,
-)
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
 from bert_tf.errors import ConfigError
@@ -102,11 +97,11 @@ def resolve(path: str | os.PathLike) -> str:
     if not os.path.isdir(path):
         return path
     trained = os.path.join(path, TRAINED_MODEL)
-    for directory in (path, trained, os.path.join(path, DIRECTORY)):
+    for directory in (path, trained, os.path.join(path, training_checkpoint.DIRECTORY)):
         if os.path.isdir(directory):
             recover(directory)  # an interrupted save may have moved the files
     found = next(filter(format_of, (path, trained)), None)
-    return found or find_training_checkpoint(path) or path
+    return found or training_checkpoint.find_training_checkpoint(path) or path
 
 
 def format_of(directory: str) -> str | None:
@@ -135,8 +130,8 @@ def _open_directory(path, config_file):
         return _open_huggingface(path, weights_file(path), config_file)
     if format == "tf1":
         return _open_tensorflow(path, checkpoint_prefix(path), config_file)
-    if find_training_checkpoint(path) == path:
-        name, config, options, source = load_training_checkpoint(path)
+    if training_checkpoint.find_training_checkpoint(path) == path:
+        name, config, options, source = training_checkpoint.load_training_checkpoint(path)
         return Pretrained(path, _with_network(config, config_file), source, name, options)
     raise file_error(path, _EXPECTED, f"a directory with {sorted(os.listdir(path))[:20]}")
 

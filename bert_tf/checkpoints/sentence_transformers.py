@@ -189,9 +189,8 @@ def _pooling(path):
             if modes in (mode, [mode]):
                 return mode
         received = f"{_POOLING_KEY}={modes!r:.200}"
-        raise file_error(
-            f"`{_POOLING_KEY}` in {path}", f"be cls, mean, max or {_MEAN_MAX}", received
-        )
+        expected = f"be cls, mean, max or {_MEAN_MAX}"
+        raise file_error(f"`{_POOLING_KEY}` in {path}", expected, received)
     wanted = [name for name in values if name.startswith("pooling_mode_") and values[name] is True]
     modes = [_POOLING.get(name) for name in wanted]
     if len(modes) != 1 or modes[0] is None:

@@ -176,21 +176,21 @@ class Weight:
 
 def backbone_weights(backbone) -> list[Weight]:
     """Returns the weights except the pooler's; names lack Hugging Face's prefix `bert.`."""
-    weights = weights_of_rows(EMBEDDINGS, backbone, backbone.config)
+    weights = row_weights(EMBEDDINGS, backbone, backbone.config)
     for index in range(backbone.config.num_hidden_layers):
         fields = {"index": index, "place": index + _FIRST_BLOCK}
         suffix = f"_{index}" if index else ""
-        weights += weights_of_rows(BLOCK, backbone, backbone.config, suffix=suffix, **fields)
+        weights += row_weights(BLOCK, backbone, backbone.config, suffix=suffix, **fields)
     return weights
 
 
 def pooler_weights(backbone) -> list[Weight]:
     """Returns the pooler's weights, which some checkpoints do not have."""
     place = backbone.config.num_hidden_layers + _FIRST_BLOCK
-    return weights_of_rows(POOLER, backbone, backbone.config, pooler=place)
+    return row_weights(POOLER, backbone, backbone.config, pooler=place)
 
 
-def weights_of_rows(rows: Iterable[Row], root, config, prefix="", **fields) -> list[Weight]:
+def row_weights(rows: Iterable[Row], root, config, prefix="", **fields) -> list[Weight]:
     """Returns the weights of the layers `rows` of `root`, the model's attribute `prefix`."""
     weights = []
     for row in rows:
