@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.training.optimizers.clipped_optimizer import ClippedOptimizer
+from bert_tf.training.optimizers.clipped_optimizer import NOT_DECAYED, ClippedOptimizer
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -20,10 +20,17 @@ class LAMB(ClippedOptimizer):
     Args:
         learning_rate: A float or a schedule.
         weight_decay_rate: The weight decay; 0.01 in the paper.
+        beta_1, beta_2: The decay rates of m and of v.
+        epsilon: Added to sqrt(v).
+        clip_norm: The largest global norm of the gradients, summed over all replicas. None does
+            not clip.
         bias_correction: Whether to correct the bias of m and v in the first steps.
+        exclude_from_weight_decay_names: The last parts of the paths of variables that have neither
+            weight decay nor an adapted norm.
+        layer_decay, dynamic_loss_scale: As in `AdamWeightDecay`.
         name: The name of the optimizer.
-        **kwargs: Other arguments of `AdamWeightDecay`. The variables that
-            `exclude_from_weight_decay_names` names do not have an adapted norm either.
+        learning_rate_multipliers: As in `AdamWeightDecay`.
+        **kwargs: Other arguments of `keras.optimizers.Optimizer`.
 
     Raises:
         UserError: If `layer_decay` is not in (0, 1].
@@ -42,13 +49,32 @@ class LAMB(ClippedOptimizer):
         self,
         learning_rate=1e-3,
         weight_decay_rate: float = 0.01,
-        *,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        clip_norm: float | None = 1.0,
         bias_correction: bool = True,
+        exclude_from_weight_decay_names: tuple[str, ...] = NOT_DECAYED,
+        layer_decay: float | None = None,
+        dynamic_loss_scale: bool = False,
         name: str = "lamb",
+        learning_rate_multipliers: dict[str, float] | None = None,
         **kwargs,
     ):
         super().__init__(
-            learning_rate, weight_decay_rate, bias_correction=bias_correction, name=name, **kwargs
+            learning_rate,
+            weight_decay_rate,
+            beta_1,
+            beta_2,
+            epsilon,
+            clip_norm,
+            bias_correction,
+            exclude_from_weight_decay_names,
+            layer_decay,
+            dynamic_loss_scale,
+            name,
+            learning_rate_multipliers,
+            **kwargs,
         )
 
     def update_step(self, gradient, variable, learning_rate, gradient_scale=None):
