@@ -7,9 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from tqdm import tqdm
 
+from bert_tf.checkpoints.readers.file_errors import tensor_error
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
-from bert_tf.checkpoints.weight_names import Part, Weight
+from bert_tf.checkpoints.weight_names import Part, Weight, part_names
 from bert_tf.errors import CheckpointError
+from bert_tf.models.task_spec import Head
 
 _logger = logging.getLogger("bert_tf")
 
@@ -22,33 +24,26 @@ _LARGE_BYTES = 256 * 2**20
 Assignment = tuple[Weight, tuple[str, ...]]
 
 
-def find_tensor(source: TensorSource, part: Part) -> str | None:
-    """Returns the name of a part in a file, also with another prefix or old spelling, or None."""
-    candidates = list(part.names)
+def find_tensor(source: TensorSource, names: Sequence[str]) -> str | None:
+    """Returns which of `names` is in a file, also with another prefix or old spelling, or None."""
+    candidates = list(names)
     if source.format == "huggingface":
-        for name in part.names:
-            for old, new in _OLD_LAYER_NORM.items():
-                if name.endswith(old):
-                    candidates.append(name.removesuffix(old) + new)
+        for new, old in _OLD_LAYER_NORM.items():
+            candidates += [name.replace(new, old) for name in names]
         candidates += [f"bert.{candidate}" for candidate in candidates]
     return next((name for name in candidates if name in source.shapes), None)
 
 
-def has_weights(source: TensorSource, weights: list[Weight]) -> bool:
-    """Returns whether the file holds all of `weights`, regardless of their shapes."""
-    return all(parts and None not in parts for parts in _found(source, weights))
+def find_biases(source: TensorSource, head: Head) -> list[str | None]:
+    """Returns the names of a head's biases in the file, None for a missing one."""
+    rows = [row for row in head.rows if getattr(row, source.format, None) is not None]
+    return [find_tensor(source, part_names(row, source.format, "bias")) for row in rows]
 
 
-def has_any_weight(source: TensorSource, weights: list[Weight]) -> bool:
-    """Returns whether the file holds at least one of `weights`; then it is expected to hold all."""
-    return any(name is not None for parts in _found(source, weights) for name in parts)
-
-
-def _found(source, weights):
-    """Returns the names of the parts of each weight in the file, None for a missing part."""
-    return [
-        [find_tensor(source, part) for part in weight.parts[source.format]] for weight in weights
-    ]
+def find_weights(source: TensorSource, weights: list[Weight]) -> list[str | None]:
+    """Returns the names of the tensors of `weights` in the file, None for a missing one."""
+    parts = [part for weight in weights for part in weight.parts[source.format] or (None,)]
+    return [part and find_tensor(source, part.names) for part in parts]
 
 
 def _plan_assignment(source, weights) -> tuple[list[Assignment], list[str]]:
@@ -60,7 +55,7 @@ def _plan_assignment(source, weights) -> tuple[list[Assignment], list[str]]:
         if not parts:
             problems.append(f"  missing: {weight.name}, which this format has no name for")
         for part in parts:
-            name = find_tensor(source, part)
+            name = find_tensor(source, part.names)
             if name is None:
                 problems.append(f"  missing: {part.names[0]}, expected shape {list(part.shape)}")
                 continue
@@ -73,15 +68,11 @@ def _plan_assignment(source, weights) -> tuple[list[Assignment], list[str]]:
     if problems:
         problems.insert(0, f"{source.path} must fit the configuration. Received:")
         raise CheckpointError("\n".join(problems))
-    return plan, _unused(source, used)
-
-
-def _unused(source, used):
-    """Returns the tensors of the file that are not used, each once even if it has several names."""
+    # The unused tensors, each once even if it has several names.
     aliases = getattr(source, "aliases", {})
     used = {aliases.get(name, name) for name in used}
     rest = {aliases.get(name, name): name for name in source.shapes}
-    return sorted(name for key, name in rest.items() if key not in used)
+    return plan, sorted(name for key, name in rest.items() if key not in used)
 
 
 def assign_weights(
@@ -89,16 +80,11 @@ def assign_weights(
 ) -> tuple[list[Assignment], list[str]]:
     """Loads `weights` from `source` and logs the names of the file's unused tensors.
 
-    Besides the model, only one variable's tensors are in memory at a time. A large file shows a
-    progress bar. `also_used` names tensors that have already been loaded in another way.
+    Besides the model, only one variable's tensors are in memory at a time. Missing tensors and
+    those of another shape are refused together, before anything is assigned. `also_used` names
+    tensors that have already been loaded in another way.
 
-    Returns:
-        The assignments and the names of the unused tensors.
-
-    Raises:
-        CheckpointError: If tensors are missing or have another shape; the message lists all of
-            them and nothing is assigned. Also if values are damaged, not floating-point or not
-            finite.
+    Returns the assignments and the names of the unused tensors.
     """
     plan, unused = _plan_assignment(source, weights)
     unused = [name for name in unused if name not in also_used]
@@ -106,8 +92,12 @@ def assign_weights(
     is_small = size < _LARGE_BYTES
     progress = tqdm(total=size, unit="B", unit_scale=True, desc="loading weights", disable=is_small)
     for weight, found in plan:
-        variable, parts = weight.variable, weight.parts[source.format]
-        arrays = [_read(source, name, part) for name, part in zip(found, parts)]
+        variable, arrays = weight.variable, []
+        for name, part in zip(found, weight.parts[source.format]):
+            values = read_floats(source, name)
+            # Keras formats keep the heads in a separate axis, e.g. [H, N, D] -> [H, N * D].
+            shape = (*variable.shape[:-1], -1)
+            arrays.append(values.T if part.transposed else values.reshape(shape))
         # Always a copy: TensorFlow may use the array as the variable's memory and train in it, and
         # `arrays` may be views of a file.
         variable.assign(np.concatenate(arrays, axis=-1) if len(arrays) > 1 else np.array(arrays[0]))
@@ -118,38 +108,20 @@ def assign_weights(
     return plan, unused
 
 
-def _read(source, name, part):
-    """Returns one part as float32 in the variable's layout: `[in, out]`, heads in one axis."""
-    values = read_floats(source, name)
-    # Keras formats keep the heads in a separate axis, e.g. [H, N, D] -> [H, N * D].
-    return values.T if part.transposed else values.reshape(part.our_shape)
-
-
 def read_floats(source: TensorSource, name: str) -> np.ndarray:
-    """Returns one tensor of a file as float32; a view of the file where possible.
-
-    Raises:
-        CheckpointError: If it is damaged, or holds values that are not floating-point or not
-            finite.
-    """
+    """Returns one tensor of a file as float32, which must be finite; a view where possible."""
     values = source.read(name)
     if not isinstance(values, np.ndarray) or values.shape != source.shapes[name]:
-        raise CheckpointError(
-            f"`{name}` in {source.path} must have the announced shape {source.shapes[name]}. "
-            f"Received: shape={getattr(values, 'shape', None)}. The file is damaged."
-        )
+        expected = f"have the announced shape {source.shapes[name]}"
+        received = f"shape={getattr(values, 'shape', None)}. The file is damaged."
+        raise tensor_error(source, name, expected, received)
     if values.dtype.name not in ("float32", "float16", "bfloat16", "float64"):
-        raise CheckpointError(
-            f"`{name}` in {source.path} must hold floating-point numbers. Received: "
-            f"dtype={values.dtype}"
-        )
+        raise tensor_error(source, name, "hold floating-point numbers", f"dtype={values.dtype}")
     values = values.astype(np.float32, copy=False)
     # The minimum and maximum are NaN if any value is, and need no temporary array.
     if values.size and not np.isfinite(values.min() + values.max()):
-        raise CheckpointError(
-            f"`{name}` in {source.path} must hold finite numbers. Received: NaN or infinity. The "
-            "file is damaged."
-        )
+        received = "NaN or infinity. The file is damaged."
+        raise tensor_error(source, name, "hold finite numbers", received)
     return values
 
 

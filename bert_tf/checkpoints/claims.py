@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
 
@@ -17,12 +16,6 @@ _SLACK = 4
 _MIN_BLOCK_TENSORS = 6  # every format has at least 12 tensors per block
 
 
-def distinct_shapes(source: TensorSource) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of a file's tensors, each tensor once even if it has several names."""
-    aliases = getattr(source, "aliases", {})
-    return {aliases.get(name, name): shape for name, shape in source.shapes.items()}
-
-
 def check_claims(
     config: BertConfig, options: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], path: str
 ) -> None:
@@ -30,9 +23,6 @@ def check_claims(
 
     `options` are the arguments of the model's class in the file, and `shapes` those of the file's
     tensors by name.
-
-    Raises:
-        CheckpointError: If the weights cannot be those of such a model.
     """
     if config.num_hidden_layers * _MIN_BLOCK_TENSORS > len(shapes):
         raise CheckpointError(

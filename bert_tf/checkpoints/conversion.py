@@ -3,23 +3,16 @@
 import dataclasses
 import logging
 import os
-from collections.abc import Iterator
 from typing import Any
 
+import keras
 import numpy as np
 
-from bert_tf.checkpoints.assignment import assign_weights, find_tensor, has_weights
+from bert_tf.checkpoints.assignment import assign_weights, find_biases, find_weights
 from bert_tf.checkpoints.loading import build_model, weights_of
-from bert_tf.checkpoints.model_weights import (
-    SPECS,
-    backbone_of,
-    head_parts,
-    model_class,
-    task_heads,
-)
+from bert_tf.checkpoints.model_weights import SPECS, backbone_of, task_heads
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.saving import save_model
-from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
 
@@ -85,9 +78,8 @@ def convert(
             f"quantized to {pretrained.quantization}. Convert the checkpoint from which it was "
             "made."
         )
-    model = build_recognised(pretrained)
-    weights = weights_of(model, pretrained)
-    plan, unused = assign_weights(pretrained.source, weights)
+    model, source = build_recognised(pretrained), pretrained.source
+    plan, unused = assign_weights(source, weights_of(model, pretrained))
     if format == "tf1" and pretrained.config.hidden_act == "gelu":
         _logger.warning(
             'The network computes the exact (erf) GELU, but "gelu" in bert_config.json means the '
@@ -95,32 +87,28 @@ def convert(
             "form in bert_tf; the original program ignores it."
         )
     save_model(model, directory, format)
-    rows = [row for assignment in plan for row in _rows(*assignment, pretrained.source, format)]
-    rows += [(name, pretrained.source.shapes[name], "") for name in unused]
-    return Conversion(model, pretrained.source.format, rows)
+    rows = []
+    for weight, read in plan:
+        written = [part.names[0] for part in weight.parts[format]]
+        if len(written) != len(read):
+            written = [", ".join(written)] * len(read)
+        rows += [(name, source.shapes[name], target) for name, target in zip(read, written)]
+    rows += [(name, source.shapes[name], "") for name in unused]
+    return Conversion(model, source.format, rows)
 
 
 def build_recognised(pretrained: Pretrained):
-    """Builds the model that a checkpoint holds, according to the class that it names or its heads.
-
-    The model has random weights.
-
-    Raises:
-        UserError: If an option in the checkpoint is out of range.
-    """
-    names = [pretrained.class_name] if pretrained.class_name else []
-    names += [
-        name
-        for name, spec in SPECS.items()
-        if spec.heads and set(spec.architectures) & set(pretrained.architectures)
-    ]
-    if not names:
-        names = [name for name, spec in SPECS.items() if spec.heads]
-    for name in names:
+    """Builds the model that a checkpoint's class or its heads indicate, with random weights."""
+    with_heads = [name for name, spec in SPECS.items() if spec.heads]
+    architectures = set(pretrained.architectures)
+    named = [name for name in with_heads if architectures.intersection(SPECS[name].architectures)]
+    if pretrained.class_name:
+        named.insert(0, pretrained.class_name)
+    for name in named or with_heads:
         if name not in SPECS or not _has_head(name, pretrained):
             continue
-        model = build_model(model_class(name), pretrained)
-        if all(has_weights(pretrained.source, head) for head in task_heads(model).values()):
+        model = build_model(SPECS[name].model_class(), pretrained)
+        if all(all(find_weights(pretrained.source, w)) for w in task_heads(model).values()):
             return model
     return BertBackbone(pretrained.config)
 
@@ -129,28 +117,12 @@ def _has_head(name, pretrained):
     """Returns whether the file holds the first bias of every head; else no model is built."""
     if pretrained.class_name == name:
         return True
-    source, heads = pretrained.source, SPECS[name].heads.values()
-    if source.format == OWN or not heads:
-        return False
-    biases = [head_parts(head, "bias", source.format)[:1] for head in heads]
-    return all(parts and find_tensor(source, parts[0]) is not None for parts in biases)
-
-
-def _rows(weight, read, source, format) -> Iterator[tuple]:
-    written = [part.names[0] for part in weight.parts[format]]
-    for index, name in enumerate(read):
-        target = written[index] if len(written) == len(read) else ", ".join(written)
-        yield name, source.shapes[name], target
+    biases = [find_biases(pretrained.source, head)[:1] for head in SPECS[name].heads.values()]
+    return bool(biases) and all(any(found) for found in biases)
 
 
 def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None):
-    """Loads a model of the class of `model` from a directory, optionally with another activation.
-
-    Raises:
-        CheckpointError: If the checkpoint cannot be read or does not fit its configuration.
-        ConfigError: If the configuration describes a network that is not supported.
-        UserError: If an option in the checkpoint is out of range.
-    """
+    """Loads a model of the class of `model` from a directory, also with another activation."""
     pretrained = open_pretrained(directory)
     if hidden_act is not None:
         config = dataclasses.replace(pretrained.config, hidden_act=hidden_act)
@@ -175,11 +147,8 @@ def largest_difference(one, other) -> float:
             "padding_mask": np.arange(length) < np.array([[length], [(length + 1) // 2]]),
             "masked_positions": np.zeros([2, 1], np.int32),
         }
-        for a, b in zip(_arrays(one(inputs)), _arrays(other(inputs)), strict=True):
-            largest = max(largest, float(np.abs(a - b).max()))
+        outputs = (keras.tree.flatten(model(inputs)) for model in (one, other))
+        for a, b in zip(*outputs, strict=True):
+            difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)
+            largest = max(largest, float(np.abs(difference).max()))
     return largest
-
-
-def _arrays(outputs):
-    values = outputs.values() if isinstance(outputs, dict) else [outputs]
-    return [np.asarray(value, np.float64) for value in values]

@@ -8,7 +8,6 @@ from bert_tf.errors import CheckpointError
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 # Names from before the hub had organisations; the hub redirects them to google-bert.
 _OLD_NAME = re.compile(r"bert-(base|large)-[\w-]+")
-_OLD_ORGANISATION = "google-bert"
 _CONFIGURATION = [
     "config.json",
     "bert_config.json",
@@ -47,12 +46,7 @@ def is_hub_name(path: str) -> bool:
 def fetch(name: str) -> str:
     """Downloads a checkpoint from the Hugging Face Hub unless it is in the cache.
 
-    Returns its local directory. `name` is `org/name`, or an old name: bert-base-uncased is
-    google-bert/bert-base-uncased.
-
-    Raises:
-        CheckpointError: If it is not in the cache and cannot be downloaded, or `huggingface_hub`
-            is not installed.
+    `name` is `org/name`, or an old name: bert-base-uncased is google-bert/bert-base-uncased.
     """
     try:
         import huggingface_hub
@@ -62,8 +56,7 @@ def fetch(name: str) -> str:
             "download it from the Hugging Face Hub: pip install huggingface_hub"
         ) from None
     if "/" not in name:
-        name = f"{_OLD_ORGANISATION}/{name}"
-    directory = None
+        name = f"google-bert/{name}"
     for weights in _WEIGHTS:
         try:
             patterns = [*_CONFIGURATION, *weights]

@@ -2,11 +2,11 @@
 
 import os
 
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints.readers.tf_h5_source import TfH5Source
 from bert_tf.checkpoints.readers.torch_source import TorchSource
-from bert_tf.errors import CheckpointError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import Kind, is_file_name, mapping_of, object_of
 
@@ -32,12 +32,7 @@ def weights_file(directory: str) -> str | None:
 
 
 def open_weights(path: str) -> TensorSource:
-    """Opens one weights file of Hugging Face, or the shards that an index lists.
-
-    Raises:
-        CheckpointError: If a file is missing or damaged, or the index names a file outside its
-            directory.
-    """
+    """Opens one weights file of Hugging Face, or the shards that an index lists."""
     if path.endswith(".index.json"):
         return _sharded(path)
     if path.endswith(".safetensors"):
@@ -53,14 +48,10 @@ def _sharded(path):
     for tensor, name in read_json(path, _INDEX)["weight_map"].items():
         if name not in shards:
             if not os.path.isfile(os.path.join(directory, name)):
-                raise CheckpointError(
-                    f"{path} must list existing files. Received: {name}, which is missing. "
-                    "Download it too."
-                )
+                received = f"{name}, which is missing. Download it too."
+                raise file_error(path, "list existing files", received)
             shards[name] = open_weights(os.path.join(directory, name))
         if tensor not in shards[name].shapes:
-            raise CheckpointError(
-                f"{path} must list the tensors of its files. Received: {tensor:.200}, which "
-                f"{name} does not hold"
-            )
+            received = f"{tensor:.200}, which {name} does not hold"
+            raise file_error(path, "list the tensors of its files", received)
     return JoinedSource(path, list(shards.values()))

@@ -5,22 +5,27 @@ import logging
 
 import numpy as np
 
-from bert_tf.checkpoints.assignment import assign_weights, find_tensor, has_any_weight, read_floats
+from bert_tf.checkpoints.assignment import (
+    assign_weights,
+    find_biases,
+    find_tensor,
+    find_weights,
+    read_floats,
+)
 from bert_tf.checkpoints.model_weights import (
     AMBIGUOUS_HEADS,
     BACKBONE,
     HEAD_ARCHITECTURES,
     SPECS,
-    architectures_of,
     backbone_of,
-    head_parts,
-    heads_of,
+    spec_of,
     task_heads,
     uses_pooler,
 )
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.quantized import restore_quantized
-from bert_tf.checkpoints.weight_names import OWN, Part, backbone_weights, pooler_weights
+from bert_tf.checkpoints.readers.file_errors import file_error
+from bert_tf.checkpoints.weight_names import OWN, backbone_weights, pooler_weights
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.layers.quantization import require_int8
 from bert_tf.models.backbone import BertBackbone
@@ -103,7 +108,6 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
     for name in pretrained.source.shapes:
         read_floats(pretrained.source, name)
     if quantization is not None:
-        require_int8(quantization)
         model.quantize(quantization)
     return model
 
@@ -123,12 +127,14 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
 
     A `tokenizer` and `options`, the arguments of the class and of `BertBackbone`, override those
     of the checkpoint.
-
-    Raises:
-        UserError: If an option is unknown or out of range.
-        CheckpointError: If the file names an unknown class.
     """
-    _check_class(model_class, pretrained)
+    if pretrained.class_name not in {None, *SPECS, BACKBONE, *_names(model_class)}:
+        # The options and the head of an unknown class would be silently ignored.
+        raise CheckpointError(
+            f"`class` in {pretrained.source.path} must be one of {sorted(SPECS)}, or the class "
+            f"that opens it. Received: class={pretrained.class_name!r}. If this is your own class, "
+            "open the file with it, or open only the encoder with BertBackbone.from_pretrained."
+        )
     accepted = _argument_names(model_class) | _argument_names(BertBackbone)
     _refuse_unknown(model_class, options, accepted)
     options = {**_saved_options(model_class, pretrained, options), **options}
@@ -144,17 +150,6 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
     return model_class(backbone, **options)
 
 
-def _check_class(model_class, pretrained):
-    """Refuses a file of an unknown class: its options and head would be silently ignored."""
-    known = {None, *SPECS, BACKBONE, *_names(model_class)}
-    if pretrained.class_name not in known:
-        raise CheckpointError(
-            f"`class` in {pretrained.source.path} must be one of {sorted(SPECS)}, or the class "
-            f"that opens it. Received: class={pretrained.class_name!r}. If this is your own class, "
-            "open the file with it, or open only the encoder with BertBackbone.from_pretrained."
-        )
-
-
 def weights_of(model, pretrained: Pretrained) -> list:
     """Returns the weights of a model that the checkpoint holds.
 
@@ -166,7 +161,7 @@ def weights_of(model, pretrained: Pretrained) -> list:
     backbone = backbone_of(model)
     weights = backbone_weights(backbone)
     pooler = pooler_weights(backbone)
-    if has_any_weight(source, pooler):
+    if any(find_weights(source, pooler)):
         weights += pooler
     else:
         backbone.pooler.is_missing = True
@@ -178,7 +173,7 @@ def weights_of(model, pretrained: Pretrained) -> list:
                 source.path,
             )
     for name, head in task_heads(model).items():
-        if _is_same_head(name, type(model), pretrained) and has_any_weight(source, head):
+        if _is_same_head(name, type(model), pretrained) and any(find_weights(source, head)):
             if name == "masked_lm":
                 _check_tied(pretrained)
             weights += head
@@ -196,7 +191,7 @@ def _is_same_head(name, model_class, pretrained):
     if pretrained.source.format == OWN:
         return pretrained.class_name in _names(model_class)
     named = HEAD_ARCHITECTURES.intersection(pretrained.architectures)
-    if not named or named.intersection(architectures_of(model_class)):
+    if not named or named.intersection(spec_of(model_class).architectures):
         return True
     _logger.warning(
         "%s holds the classifier of %s, which differs from that of %s.",
@@ -210,16 +205,14 @@ def _is_same_head(name, model_class, pretrained):
 def _check_tied(pretrained):
     """Refuses a file whose masked-LM head does not share its table with the word embeddings."""
     source = pretrained.source
-    decoder, table = "cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"
+    decoder = "cls.predictions.decoder.weight"
     if pretrained.config.extra.get("tie_word_embeddings", True) or decoder not in source.shapes:
         return
-    shape = source.shapes[decoder]
-    found = find_tensor(source, Part((table,), shape, shape))
-    if found is not None and not np.array_equal(source.read(decoder), source.read(found)):
-        raise CheckpointError(
-            f"{source.path} must have a masked-LM head that shares the word embeddings. Received: "
-            "tie_word_embeddings=false and a different table in the head"
-        )
+    table = find_tensor(source, ["embeddings.word_embeddings.weight"])
+    if table is not None and not np.array_equal(source.read(decoder), source.read(table)):
+        expected = "have a masked-LM head that shares the word embeddings"
+        received = "tie_word_embeddings=false and a different table in the head"
+        raise file_error(source.path, expected, received)
 
 
 def _tokenizer(pretrained):
@@ -243,13 +236,14 @@ def _names(model_class):
 def _saved_options(model_class, pretrained, given):
     """Returns the options of the head in the file, without those that the caller overrides."""
     accepted = _argument_names(model_class)
+    classes = _num_classes(model_class, pretrained)
     options = {}
     if pretrained.class_name in _names(model_class):
         options = {key: value for key, value in pretrained.options.items() if key in accepted}
     given_classes = given.get("num_classes") or len(given.get("labels") or ())
-    heads = heads_of(model_class).values()
     own_head = "labels" in accepted and all(
-        _is_same_head(head.name, model_class, pretrained) for head in heads
+        _is_same_head(head.name, model_class, pretrained)
+        for head in spec_of(model_class).heads.values()
     )
     if given_classes:
         options.pop("labels", None)
@@ -258,11 +252,10 @@ def _saved_options(model_class, pretrained, given):
         labels = _file_labels(pretrained.config)
         if labels is not None:
             options["labels"] = labels
-        elif "num_classes" in accepted:
-            classes = _num_classes(model_class, pretrained)
-            options.update({} if classes is None else {"num_classes": classes})
+        elif "num_classes" in accepted and classes is not None:
+            options["num_classes"] = classes
     if "problem_type" in accepted and own_head:
-        if given_classes not in (0, _num_classes(model_class, pretrained)):
+        if given_classes not in (0, classes):
             options.pop("problem_type", None)  # the caller builds another head
         elif pretrained.config.extra.get("problem_type"):
             options.setdefault("problem_type", pretrained.config.extra["problem_type"])
@@ -283,12 +276,9 @@ def _file_labels(config):
 def _num_classes(model_class, pretrained):
     """Returns the number of classes according to the bias of the file's head; None without one."""
     source = pretrained.source
-    for head in heads_of(model_class).values():
-        for part in head_parts(head, "bias", source.format):
-            found = find_tensor(source, part)
-            if found is not None and len(source.shapes[found]) == 1:
-                return source.shapes[found][0]
-    return None
+    heads = spec_of(model_class).heads.values()
+    found = (name for head in heads for name in find_biases(source, head) if name is not None)
+    return next((source.shapes[n][0] for n in found if len(source.shapes[n]) == 1), None)
 
 
 def _refuse_unknown(model_class, options, accepted):

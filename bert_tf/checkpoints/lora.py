@@ -12,9 +12,10 @@ import numpy as np
 from bert_tf.array_files import write_safetensors
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.model_weights import task_heads
+from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.weight_names import OWN
-from bert_tf.errors import CheckpointError, UserError
+from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 from bert_tf.models.lora_model import LORA_LAYERS
 
@@ -22,12 +23,7 @@ _ALPHA = "lora_alpha"
 
 
 def save_lora(model, path: str | os.PathLike) -> None:
-    """Writes the LoRA weights of a model. See `LoraModel.save_lora_weights`.
-
-    Raises:
-        UserError: If the model has no LoRA weights, or trainable variables without a name in the
-            table of weight names.
-    """
+    """Writes the LoRA weights of a model. See `LoraModel.save_lora_weights`."""
     if model.lora is None:
         raise UserError(
             "The model must have LoRA weights. Received: a model without LoRA. Call "
@@ -50,32 +46,24 @@ def save_lora(model, path: str | os.PathLike) -> None:
 
 
 def load_lora(model, path: str | os.PathLike) -> None:
-    """Reads a file of LoRA weights into a model. See `LoraModel.load_lora_weights`.
-
-    Raises:
-        UserError: If the model has other LoRA weights, its kernels cannot have any, or it has
-            already been trained.
-        CheckpointError: If the file is damaged or does not fit the model.
-    """
+    """Reads a file of LoRA weights into a model. See `LoraModel.load_lora_weights`."""
     source = SafetensorsSource(os.fspath(path), format=OWN)
     names = [name for name in source.shapes if name.endswith(".lora_kernel_a")]
     if not names or _ALPHA not in source.shapes:
-        raise CheckpointError(
-            f"{path} must be a file that `save_lora_weights` wrote. Received: a file with the "
-            f"tensors {sorted(source.shapes)[:5]}"
-        )
-    saved = {
-        "rank": _checked_rank(model, source, names),
-        "alpha": _read_alpha(source),
-        "layers": [
-            layer
-            for layer, path_in_block in LORA_LAYERS.items()
-            if any(name.endswith(f".{path_in_block}.lora_kernel_a") for name in names)
-        ],
-    }
+        received = f"a file with the tensors {sorted(source.shapes)[:5]}"
+        raise file_error(path, "be a file that `save_lora_weights` wrote", received)
+    rank, alpha = _checked_rank(model, source, names), source.read(_ALPHA)
+    if alpha.shape or not np.isfinite(float(alpha)):
+        raise tensor_error(source, _ALPHA, "be one finite number", f"{_ALPHA}={alpha!r:.200}")
+    layers = [
+        layer
+        for layer, path_in_block in LORA_LAYERS.items()
+        if any(name.endswith(f".{path_in_block}.lora_kernel_a") for name in names)
+    ]
+    saved = {"rank": rank, "alpha": float(alpha), "layers": layers}
     current = model.lora
     if current is None:
-        model.enable_lora(saved["rank"], saved["alpha"], saved["layers"])
+        model.enable_lora(rank, saved["alpha"], layers)
     elif {**current, "alpha": float(current["alpha"] or current["rank"])} != saved:
         raise UserError(
             f"The model must have no LoRA weights, or the same as {path}: {saved}. Received: "
@@ -86,10 +74,8 @@ def load_lora(model, path: str | os.PathLike) -> None:
     received = {name: shape for name, shape in source.shapes.items() if name != _ALPHA}
     if expected != received:
         differing = sorted(set(expected.items()) ^ set(received.items()))
-        raise CheckpointError(
-            f"{path} must hold the LoRA weights and heads of this model. Received: differences in "
-            f"{differing}"
-        )
+        expected = "hold the LoRA weights and heads of this model"
+        raise file_error(path, expected, f"differences in {differing}")
     # Read all of them before the first is assigned.
     values = {name: np.array(read_floats(source, name)) for name in variables}
     for name, variable in variables.items():
@@ -106,21 +92,10 @@ def _checked_rank(model, source, names):
     rank = source.shapes[names[0]][-1] if source.shapes[names[0]] else 0
     for name in names:
         if rank < 1 or source.shapes[name] != (input_sizes.get(name), rank):
-            raise CheckpointError(
-                f"`{name}` in {source.path} must have shape [{input_sizes.get(name)}, rank], with "
-                f"the same rank in the whole file. Received: shape={list(source.shapes[name])}"
-            )
+            shape = f"shape [{input_sizes.get(name)}, rank]"
+            expected = f"have {shape}, with the same rank in the whole file"
+            raise tensor_error(source, name, expected, f"shape={list(source.shapes[name])}")
     return rank
-
-
-def _read_alpha(source):
-    alpha = source.read(_ALPHA)
-    if alpha.shape or not np.isfinite(float(alpha)):
-        raise CheckpointError(
-            f"`{_ALPHA}` in {source.path} must be one finite number. "
-            f"Received: {_ALPHA}={alpha!r:.200}"
-        )
-    return float(alpha)
 
 
 def _variables(model):

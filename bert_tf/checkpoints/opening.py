@@ -5,25 +5,21 @@ import logging
 import os
 from typing import Any
 
-from bert_tf.checkpoints import hub, own_format
-from bert_tf.checkpoints.claims import check_claims, distinct_shapes
+from bert_tf.checkpoints import hub, own_format, training_checkpoint
+from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.model_weights import BACKBONE, OPTIONS
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.readers.stored_zip import StoredZip
 from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints.readers.tf1_source import OBJECT_GRAPH_KEY, Tf1Source, checkpoint_prefix
 from bert_tf.checkpoints.readers.tf_models_source import TfModelsSource
-from bert_tf.checkpoints.training_checkpoint import (
-    DIRECTORY,
-    find_training_checkpoint,
-    load_training_checkpoint,
-)
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
-from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.errors import ConfigError
 from bert_tf.files import recover
 from bert_tf.json_files import parse_json, read_json
 from bert_tf.json_schema import OBJECT, check, object_of, optional, text
@@ -36,8 +32,8 @@ _CLASS_AND_OPTIONS = object_of({"class": optional(text()), "options": optional(O
 TRAINED_MODEL = "model"  # the folder of the trained model in a tool's --output_dir
 _CONFIG_FILES = ("config.json", "bert_config.json")
 _HUGGINGFACE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", "tf_model.h5", ".index.json")
-_CHECKPOINT = (
-    "a checkpoint: a directory with model.safetensors, pytorch_model.bin, tf_model.h5, "
+_EXPECTED = (
+    "be a checkpoint: a directory with model.safetensors, pytorch_model.bin, tf_model.h5, "
     "bert_model.ckpt.index, model.weights.h5 or bert_tf.json; one such file; a training checkpoint "
     "ckpt-<step>; a .keras file; or a name on the Hugging Face Hub, org/name"
 )
@@ -73,18 +69,19 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
 
     `config_file` replaces the checkpoint's configuration of the network. Other settings of a
     trained model (labels, problem type, pooling) are still read from the checkpoint.
-
-    Raises:
-        CheckpointError: If `path` is not a checkpoint, a file is missing or damaged, or an
-            interrupted save cannot be undone.
-        ConfigError: If the configuration describes a network that is not supported.
     """
     path = resolve(path)
-    recover(path if os.path.isdir(path) else os.path.dirname(path))
-    open_path = _open_directory if os.path.isdir(path) else _open_file
-    pretrained = open_path(path, config_file)
+    directory = path if os.path.isdir(path) else os.path.dirname(path) or "."
+    recover(directory)
+    if path == directory:
+        pretrained = _open_directory(directory, config_file)
+    else:
+        pretrained = _open_file(directory, path, config_file)
     source = pretrained.source
-    check_claims(pretrained.config, pretrained.options, distinct_shapes(source), source.path)
+    # Each tensor once, even if it has several names.
+    aliases = getattr(source, "aliases", {})
+    shapes = {aliases.get(name, name): shape for name, shape in source.shapes.items()}
+    check_claims(pretrained.config, pretrained.options, shapes, source.path)
     return pretrained
 
 
@@ -93,9 +90,6 @@ def resolve(path: str | os.PathLike) -> str:
 
     For the output directory of a tool, it is the trained model in that directory or, if there is
     none yet, its newest training checkpoint.
-
-    Raises:
-        CheckpointError: If it cannot be downloaded, or an interrupted save cannot be undone.
     """
     path = os.fspath(path)
     if hub.is_hub_name(path):
@@ -103,14 +97,11 @@ def resolve(path: str | os.PathLike) -> str:
     if not os.path.isdir(path):
         return path
     trained = os.path.join(path, TRAINED_MODEL)
-    for directory in (path, trained, os.path.join(path, DIRECTORY)):
+    for directory in (path, trained, os.path.join(path, training_checkpoint.DIRECTORY)):
         if os.path.isdir(directory):
             recover(directory)  # an interrupted save may have moved the files
-    if format_of(path) is not None:
-        return path
-    if format_of(trained) is not None:
-        return trained
-    return find_training_checkpoint(path) or path
+    found = next(filter(format_of, (path, trained)), None)
+    return found or training_checkpoint.find_training_checkpoint(path) or path
 
 
 def format_of(directory: str) -> str | None:
@@ -136,62 +127,58 @@ def _open_directory(path, config_file):
     if format == "keras_hub":
         return _open_preset(path, config_file)
     if format == "huggingface":
-        return _open_huggingface(weights_file(path), config_file)
+        return _open_huggingface(path, weights_file(path), config_file)
     if format == "tf1":
-        return _open_tensorflow(checkpoint_prefix(path), config_file)
-    if find_training_checkpoint(path) == path:
-        name, config, options, source = load_training_checkpoint(path)
+        return _open_tensorflow(path, checkpoint_prefix(path), config_file)
+    if training_checkpoint.find_training_checkpoint(path) == path:
+        name, config, options, source = training_checkpoint.load_training_checkpoint(path)
         return Pretrained(path, _with_network(config, config_file), source, name, options)
-    raise CheckpointError(
-        f"{path} must be {_CHECKPOINT}. Received: a directory with {sorted(os.listdir(path))[:20]}"
-    )
+    raise file_error(path, _EXPECTED, f"a directory with {sorted(os.listdir(path))[:20]}")
 
 
-def _open_file(path, config_file):
+def _open_file(directory, path, config_file):
     if os.path.isfile(path):
         if os.path.basename(path) in (own_format.CONFIG_FILE, own_format.WEIGHTS_FILE):
-            return _open_directory(os.path.dirname(path) or ".", config_file)
+            return _open_directory(directory, config_file)
         if path.endswith(".keras"):
-            return _open_archive(path, config_file)
+            return _open_archive(directory, path, config_file)
         if path.endswith(".weights.h5"):
-            return _open_keras_weights(path, config_file)
+            return _open_keras_weights(directory, path, config_file)
         if path.endswith(_HUGGINGFACE_SUFFIXES):
-            return _open_huggingface(path, config_file)
+            return _open_huggingface(directory, path, config_file)
     prefix = checkpoint_prefix(path)
     if prefix is not None and not os.path.isdir(prefix):
-        return _open_tensorflow(prefix, config_file)
+        return _open_tensorflow(directory, prefix, config_file)
     received = "a file of another kind" if os.path.exists(path) else "no such file or directory"
-    raise CheckpointError(f"{path} must be {_CHECKPOINT}. Received: {received}")
+    raise file_error(path, _EXPECTED, received)
 
 
-def _open_huggingface(path, config_file):
-    directory = os.path.dirname(path) or "."
+def _open_huggingface(directory, path, config_file):
     config = _config(directory, config_file)
     architectures = tuple(config.extra.get("architectures") or ())
     source = open_weights(path)
     return Pretrained(directory, config, source, *_class_and_options(config), architectures)
 
 
-def _open_tensorflow(prefix, config_file):
-    directory = os.path.dirname(prefix) or "."
+def _open_tensorflow(directory, prefix, config_file):
     source = Tf1Source(prefix)
+    names = _CONFIG_FILES[::-1]
     if OBJECT_GRAPH_KEY not in source.shapes:
-        config = _config(directory, config_file, *reversed(_CONFIG_FILES))
+        config = _config(directory, config_file, names)
         return Pretrained(directory, config, source, *_class_and_options(config))
     source = TfModelsSource(prefix)
-    if config_file is None and _find_config(directory) is None:
+    if config_file is None and _find_file(directory, names) is None:
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)
-    return Pretrained(directory, _config(directory, config_file, *reversed(_CONFIG_FILES)), source)
+    return Pretrained(directory, _config(directory, config_file, names), source)
 
 
 def _open_preset(directory, network_file):
-    config_file = os.path.join(directory, "config.json")
     weights = os.path.join(directory, "model.weights.h5")
-    values = read_json(config_file, OBJECT) if os.path.exists(config_file) else {}
+    config_file = _find_file(directory, ["config.json"])
+    values = read_json(config_file, OBJECT) if config_file else {}
     if not keras_hub.is_keras_hub(values):
-        return _open_keras_weights(weights, network_file)
+        return _open_keras_weights(directory, weights, network_file)
     config, name = keras_hub.read_config(values, config_file)
-    config = _with_network(config, network_file)
     source = keras_hub.KerasHubSource(weights, "backbone")
     task_file = os.path.join(directory, "task.json")
     task_weights = os.path.join(directory, "task.weights.h5")
@@ -199,35 +186,33 @@ def _open_preset(directory, network_file):
         _, name = keras_hub.read_config(read_json(task_file, OBJECT), task_file)
         task = keras_hub.KerasHubSource(task_weights, "task")
         source = JoinedSource(directory, [source, task])
-    return Pretrained(directory, config, source, name)
+    return Pretrained(directory, _with_network(config, network_file), source, name)
 
 
-def _open_archive(path, config_file):
+def _open_archive(directory, path, config_file):
     archive = StoredZip(path)
     values = parse_json(archive.view("config.json"), f"{path}, config.json", OBJECT)
     weights = archive.view(keras_archive.WEIGHTS)  # verifies the checksum
-    directory = os.path.dirname(path) or "."
     if keras_hub.is_keras_hub(values):
         config, name = keras_hub.read_config(values, path)
         config = _with_network(config, config_file)
         return Pretrained(directory, config, keras_hub.KerasHubSource(path, content=weights), name)
-    name, config, arguments, quantization = keras_archive.read_object(values, path)
-    tokenizer = arguments.get("tokenizer")
-    options = {key: value for key, value in arguments.items() if key != "tokenizer"}
+    name, config, options, quantization = keras_archive.read_object(values, path)
     config = _with_network(config, config_file)
-    check_claims(config, options, H5File(path, weights).shapes, path)
-    source = keras_archive.load_archive(path, name, config, arguments, quantization)
+    tokenizer = options.get("tokenizer")
+    others = {key: value for key, value in options.items() if key != "tokenizer"}
+    check_claims(config, others, H5File(path, weights).shapes, path)
+    source = keras_archive.load_archive(path, name, config, options, quantization)
     return Pretrained(
-        directory, config, source, name, options, quantization=quantization, tokenizer=tokenizer
+        directory, config, source, name, others, quantization=quantization, tokenizer=tokenizer
     )
 
 
-def _open_keras_weights(path, config_file):
-    directory = os.path.dirname(path) or "."
+def _open_keras_weights(directory, path, config_file):
     shapes = H5File(path).shapes
     if any("transformer_encoder" in name or "transformer_layer" in name for name in shapes):
         source = keras_hub.KerasHubSource(path)
-        for file in (config_file, _find_config(directory, "config.json")):
+        for file in (config_file, _find_file(directory, ["config.json"])):
             values = read_json(file, OBJECT) if file else {}
             if keras_hub.is_keras_hub(values):
                 config, name = keras_hub.read_config(values, file)
@@ -239,8 +224,8 @@ def _open_keras_weights(path, config_file):
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)
     config = _config(directory, config_file)
     name, options = _class_and_options(config)
-    check_claims(config, options, shapes, path)
     name = name or BACKBONE
+    check_claims(config, options, shapes, path)
     source = keras_archive.load_archive(path, name, config, options)
     return Pretrained(directory, config, source, name, options)
 
@@ -251,14 +236,13 @@ def _class_and_options(config):
     return own.get("class"), dict(own.get("options") or {})
 
 
-def _find_config(directory, *names):
-    paths = (os.path.join(directory, name) for name in names or _CONFIG_FILES)
+def _find_file(directory, names):
+    paths = (os.path.join(directory, name) for name in names)
     return next(filter(os.path.exists, paths), None)
 
 
-def _config(directory, config_file, *names):
-    names = names or _CONFIG_FILES
-    path = _find_config(directory, *names)
+def _config(directory, config_file, names=_CONFIG_FILES):
+    path = _find_file(directory, names)
     if path is not None:
         try:
             return _with_network(_read_config(path), config_file)
@@ -267,11 +251,9 @@ def _config(directory, config_file, *names):
                 raise
             _logger.warning("%s The labels and settings of a head are therefore unknown.", error)
     if config_file is None:
-        raise CheckpointError(
-            f"{directory} must hold {' or '.join(names)}. Received: "
-            f"{sorted(os.listdir(directory))[:20]}. If the configuration is elsewhere, pass "
-            "`config_file`."
-        )
+        advice = "If the configuration is elsewhere, pass `config_file`."
+        received = f"{sorted(os.listdir(directory))[:20]}. {advice}"
+        raise file_error(directory, f"hold {' or '.join(names)}", received)
     return _read_config(config_file)
 
 

@@ -27,15 +27,9 @@ _QUANTIZED = object_of({**_KEYS, "quantization": one_of(None, INT8)})
 
 
 def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
-    """Reads the `bert_tf.json` of a directory.
+    """Reads the class, the configuration and the class's other arguments from `bert_tf.json`.
 
-    Returns:
-        The class's name, the configuration, the class's other arguments, and "int8" if the weights
-        are quantized, else None.
-
-    Raises:
-        CheckpointError: If the file is damaged or of a newer version.
-        ConfigError: If a value is out of range.
+    The last value is "int8" if the weights are quantized, else None.
     """
     path = os.path.join(directory, CONFIG_FILE)
     values = read_json(path, _ANY_VERSION)

@@ -20,7 +20,7 @@ from bert_tf.checkpoints.model_weights import (
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
 from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
-from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pooler_weights
+from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
 from bert_tf.errors import UserError
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import write_json
@@ -81,14 +81,13 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
 
 
 def _write_huggingface(model, directory):
-    backbone = backbone_of(model)
-    own = {weight.name for weight in backbone_weights(backbone) + pooler_weights(backbone)}
-    # As in `transformers`: the encoder's names have a prefix in BertFor… models, not in BertModel.
-    prefix = "bert." if task_heads(model) else ""
+    heads = {weight.name for head in task_heads(model).values() for weight in head}
     tensors = {}
     for weight in _writable(model, "huggingface"):
-        tensors.update(_tensors(weight, "huggingface", prefix if weight.name in own else ""))
-    config = backbone.config.to_huggingface()
+        # As in `transformers`: the encoder has a prefix in BertFor… models, not in BertModel.
+        prefix = "bert." if heads and weight.name not in heads else ""
+        tensors.update(_tensors(weight, "huggingface", prefix))
+    config = backbone_of(model).config.to_huggingface()
     for key in _STALE_KEYS:
         config.pop(key, None)
     head = _head_config(model)
@@ -133,20 +132,16 @@ def _write_own(model, directory):
     integers = quantized_tensors(backbone)
     tensors.update(integers)
     write_safetensors(os.path.join(directory, own_format.WEIGHTS_FILE), tensors)
-    content = {
-        "format_version": own_format.VERSION,
-        "class": class_name_of(model),
-        "config": backbone.config.to_dict(),
-        "options": saved_options(model),
-    }
-    if not backbone.config.pruned_heads:  # so that older versions can open the file
+    content = {"class": class_name_of(model), "options": saved_options(model)}
+    content["config"] = backbone.config.to_dict()
+    # The lowest version, so that older versions of this package can open the file.
+    content["format_version"] = own_format.VERSION
+    if not backbone.config.pruned_heads:
         del content["config"]["pruned_heads"]
     if backbone.quantization is not None:
-        has_smoothing = any(name.endswith(SMOOTHING) for name in integers)
-        content["format_version"] = (
-            own_format.CALIBRATED_VERSION if has_smoothing else own_format.QUANTIZED_VERSION
-        )
-        content["quantization"] = backbone.quantization
+        is_smoothed = any(name.endswith(SMOOTHING) for name in integers)
+        version = own_format.CALIBRATED_VERSION if is_smoothed else own_format.QUANTIZED_VERSION
+        content.update(format_version=version, quantization=backbone.quantization)
     write_json(os.path.join(directory, own_format.CONFIG_FILE), content, sort_keys=True)
 
 
@@ -155,9 +150,9 @@ _WRITERS = {"huggingface": _write_huggingface, "tf1": _write_tf1, OWN: _write_ow
 
 def _writable(model, format) -> list[Weight]:
     weights = all_weights(model)
-    known = {id(weight.variable) for weight in weights}
-    known |= {id(variable) for variable in module_variables(model)}
-    known |= {id(variable) for variable in quantized_variables(backbone_of(model))}
+    backbone = backbone_of(model)
+    variables = [*(weight.variable for weight in weights), *module_variables(model)]
+    known = set(map(id, [*variables, *quantized_variables(backbone)]))
     unknown = [variable.path for variable in model.weights if id(variable) not in known]
     if unknown:
         raise UserError(
@@ -165,11 +160,10 @@ def _writable(model, format) -> list[Weight]:
             f"{type(model).__name__} with {unknown}, for which checkpoints have no names. Save it "
             'with `model.save("….keras")`.'
         )
-    backbone = backbone_of(model)
     if backbone.pooler.is_missing and not uses_pooler(model):
         # The checkpoint had no pooler. If the random one were saved, readers would use it.
-        pooler = {id(weight.variable) for weight in pooler_weights(backbone)}
-        weights = [weight for weight in weights if id(weight.variable) not in pooler]
+        pooler = {weight.name for weight in pooler_weights(backbone)}
+        weights = [weight for weight in weights if weight.name not in pooler]
     unnamed = [weight.name for weight in weights if not weight.parts[format]]
     if unnamed:
         raise UserError(

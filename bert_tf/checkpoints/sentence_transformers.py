@@ -13,8 +13,8 @@ from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.loading import load_task_model
 from bert_tf.checkpoints.opening import resolve
+from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
-from bert_tf.errors import CheckpointError
 from bert_tf.json_files import read_json, write_json
 from bert_tf.json_schema import (
     FLAG,
@@ -55,12 +55,9 @@ _MODE = either(text(), list_of(text(), most=10))
 _POOLING_FILE = object_of(
     {_POOLING_KEY: may_lack(_MODE), **{key: may_lack(FLAG) for key in _POOLING}}
 )
+_ACTIVATION = may_lack(text())
 _DENSE = object_of(
-    {
-        "activation_function": may_lack(text()),
-        "bias": may_lack(FLAG),
-        "out_features": integer(least=1),
-    }
+    {"activation_function": _ACTIVATION, "bias": may_lack(FLAG), "out_features": integer(least=1)}
 )
 _LENGTHS = object_of({"max_seq_length": optional(integer())})
 
@@ -69,11 +66,6 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
     """Builds the encoder of a checkpoint directory. See `BertSentenceEncoder.from_pretrained`.
 
     `options` are those of `load_task_model`; they override those in the directory.
-
-    Raises:
-        CheckpointError: If a file cannot be read or the modules are not supported.
-        ConfigError: If the configuration describes a network that is not supported.
-        UserError: If an option is unknown or out of range.
     """
     path = resolve(path)
     options = {**encoder_options(path), **options}
@@ -89,12 +81,8 @@ def encoder_options(directory: str | os.PathLike) -> dict:
     """Returns the arguments of `BertSentenceEncoder` that a checkpoint directory specifies.
 
     These are `pooling`, `normalize` and, if the files specify them, `whitening_size` and
-    `max_length`; none if there is no `modules.json`.
-
-    Raises:
-        CheckpointError: If the modules are other than Transformer, Pooling, Dense without an
-            activation and Normalize, in this order, or `BertSentenceEncoder` does not support the
-            pooling.
+    `max_length`; none if there is no `modules.json`. The modules must be Transformer, Pooling,
+    Dense without an activation and Normalize, in this order.
     """
     directory = os.fspath(directory)
     path = os.path.join(directory, _MODULES_FILE)
@@ -109,10 +97,8 @@ def encoder_options(directory: str | os.PathLike) -> dict:
         elif kind == "Normalize":
             options["normalize"] = True
         elif kind != "Transformer":
-            raise CheckpointError(
-                f"`type` in {path} must be Transformer, Pooling, Dense (at most once) and "
-                f"Normalize, in this order. Received: type={kind!r}"
-            )
+            expected = "be Transformer, Pooling, Dense (at most once) and Normalize, in this order"
+            raise file_error(f"`type` in {path}", expected, f"type={kind!r}")
     limits = os.path.join(directory, _LENGTH_FILE)
     if os.path.exists(limits):
         longest = read_json(limits, _LENGTHS).get("max_seq_length")
@@ -121,42 +107,30 @@ def encoder_options(directory: str | os.PathLike) -> dict:
 
 
 def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
-    """Opens the weights of a directory's Dense module, whose output vectors must have `size`.
-
-    Raises:
-        CheckpointError: If the directory has no such module or the size differs.
-    """
+    """Opens the weights of a directory's Dense module, whose output vectors must have `size`."""
     directory = os.fspath(directory)
     has_modules = os.path.exists(os.path.join(directory, _MODULES_FILE))
     paths = [path for kind, path in _modules(directory) if kind == "Dense"] if has_modules else []
     file = weights_file(paths[0]) if paths else None
     if file is None:
-        raise CheckpointError(
-            f"{directory} must hold the weights of a Dense module for whitening_size={size}. "
-            "Received: no such weights. Pass whitening_size=None and fit the whitening again."
-        )
+        expected = f"hold the weights of a Dense module for whitening_size={size}"
+        received = "no such weights. Pass whitening_size=None and fit the whitening again."
+        raise file_error(directory, expected, received)
     source = open_weights(file)
-    if source.shapes.get(_BIAS) != (size,):
-        raise CheckpointError(
-            f"`{_BIAS}` in {file} must have shape {(size,)}. Received: "
-            f"shape={source.shapes.get(_BIAS)}"
-        )
+    _require_shape(source, _BIAS, (size,))
     return source
 
 
-def load_whitening(layer, directory: str | os.PathLike) -> None:
-    """Loads the weights of a `Whitening` layer from the Dense module of a directory.
+def _require_shape(source, name, shape):
+    if source.shapes.get(name) != shape:
+        received = f"shape={source.shapes.get(name)}"
+        raise tensor_error(source, name, f"have shape {shape}", received)
 
-    Raises:
-        CheckpointError: If they are damaged or do not fit the layer.
-    """
+
+def load_whitening(layer, directory: str | os.PathLike) -> None:
+    """Loads the weights of a `Whitening` layer from the Dense module of a directory."""
     source = whitening_source(directory, layer.units)
-    shape = tuple(reversed(layer.kernel.shape))
-    if source.shapes.get(_KERNEL) != shape:
-        raise CheckpointError(
-            f"`{_KERNEL}` in {source.path} must have shape {shape}. Received: "
-            f"shape={source.shapes.get(_KERNEL)}"
-        )
+    _require_shape(source, _KERNEL, tuple(reversed(layer.kernel.shape)))
     kernel, bias = (np.array(read_floats(source, name)) for name in (_KERNEL, _BIAS))
     layer.kernel.assign(kernel.T)
     layer.bias.assign(bias)
@@ -172,22 +146,18 @@ def write_modules(encoder, directory: str) -> None:
     """Writes the files that sentence-transformers needs in addition to those of the encoder."""
     config = encoder.backbone.config
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    pooling = {"word_embedding_dimension": config.hidden_size}
     if encoder.pooling == "mean_max":
         pooling = {"embedding_dimension": config.hidden_size, _POOLING_KEY: _MEAN_MAX}
     else:
-        pooling.update({key: mode == encoder.pooling for key, mode in _POOLING.items()})
+        pooling = {key: mode == encoder.pooling for key, mode in _POOLING.items()}
+        pooling = {"word_embedding_dimension": config.hidden_size, **pooling}
     _write(pooling, os.path.join(directory, "1_Pooling", "config.json"))
     if encoder.whitening is not None:
         modules.append(("Dense", "2_Dense"))
         kernel, bias = encoder.whitening.kernel.numpy(), encoder.whitening.bias.numpy()
         folder = os.path.join(directory, "2_Dense")
-        dense = {
-            "in_features": kernel.shape[0],
-            "out_features": kernel.shape[1],
-            "bias": True,
-            "activation_function": _IDENTITY,
-        }
+        sizes = dict(zip(("in_features", "out_features"), kernel.shape))
+        dense = {**sizes, "bias": True, "activation_function": _IDENTITY}
         _write(dense, os.path.join(folder, "config.json"))
         tensors = {_KERNEL: np.ascontiguousarray(kernel.T), _BIAS: bias}
         write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
@@ -204,12 +174,9 @@ def write_modules(encoder, directory: str) -> None:
 
 
 def _modules(directory):
-    """Pairs of each module's type and directory."""
-    path = os.path.join(directory, _MODULES_FILE)
-    return [
-        (module["type"].rsplit(".", 1)[-1], os.path.join(directory, module["path"]))
-        for module in read_json(path, _MODULES)
-    ]
+    """Returns pairs of each module's type and directory."""
+    modules = read_json(os.path.join(directory, _MODULES_FILE), _MODULES)
+    return [(m["type"].rpartition(".")[2], os.path.join(directory, m["path"])) for m in modules]
 
 
 def _pooling(path):
@@ -218,19 +185,16 @@ def _pooling(path):
         modes = values[_POOLING_KEY]
         if modes == _MEAN_MAX:
             return "mean_max"
-        modes = modes if isinstance(modes, list) else [modes]
-        if len(modes) != 1 or modes[0] not in _POOLING.values():
-            raise CheckpointError(
-                f"`{_POOLING_KEY}` in {path} must be cls, mean, max or {_MEAN_MAX}. Received: "
-                f"{_POOLING_KEY}={values[_POOLING_KEY]!r:.200}"
-            )
-        return modes[0]
+        for mode in _POOLING.values():
+            if modes in (mode, [mode]):
+                return mode
+        received = f"{_POOLING_KEY}={modes!r:.200}"
+        expected = f"be cls, mean, max or {_MEAN_MAX}"
+        raise file_error(f"`{_POOLING_KEY}` in {path}", expected, received)
     wanted = [name for name in values if name.startswith("pooling_mode_") and values[name] is True]
     modes = [_POOLING.get(name) for name in wanted]
     if len(modes) != 1 or modes[0] is None:
-        raise CheckpointError(
-            f"{path} must set exactly one of {sorted(_POOLING)} to true. Received: {wanted}"
-        )
+        raise file_error(path, f"set exactly one of {sorted(_POOLING)} to true", wanted)
     return modes[0]
 
 
@@ -238,11 +202,9 @@ def _linear_size(path):
     values = read_json(path, _DENSE)
     # If the key is missing, the activation is tanh.
     if values.get("activation_function") != _IDENTITY or values.get("bias") is False:
-        raise CheckpointError(
-            f"{path} must describe a Dense module with a bias and the activation {_IDENTITY}. "
-            f"Received: activation_function={values.get('activation_function')!r:.200}, "
-            f"bias={values.get('bias')!r}"
-        )
+        expected = f"describe a Dense module with a bias and the activation {_IDENTITY}"
+        activation = f"activation_function={values.get('activation_function')!r:.200}"
+        raise file_error(path, expected, f"{activation}, bias={values.get('bias')!r}")
     return values["out_features"]
 
 

@@ -16,6 +16,7 @@ from bert_tf.checkpoints.model_weights import (
     class_name_of,
     saved_options,
 )
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.keras_archive import ModelSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
@@ -24,8 +25,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.training.checkpointing.checkpoint_files import (
     MANIFEST,
     STATE,
-    checkpoint_path,
-    checkpoint_steps,
+    newest_checkpoint,
     read_checkpoint,
 )
 from bert_tf.training.checkpointing.training_checkpoint import model_variables
@@ -38,11 +38,7 @@ def find_training_checkpoint(path: str) -> str | None:
     """Returns the `ckpt-<step>` of a path: itself, or the newest in it or its `checkpoints`."""
     if os.path.exists(os.path.join(path, MANIFEST)):
         return path
-    for directory in (path, os.path.join(path, DIRECTORY)):
-        steps = checkpoint_steps(directory)
-        if steps:
-            return checkpoint_path(directory, steps[-1])
-    return None
+    return newest_checkpoint(path) or newest_checkpoint(os.path.join(path, DIRECTORY))
 
 
 def describe_model(model) -> dict:
@@ -56,12 +52,7 @@ def describe_model(model) -> dict:
 def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSource]:
     """Builds the model that was trained and loads the weights of a directory `ckpt-<step>`.
 
-    Returns:
-        The class's name, the configuration, the class's other arguments and the weights.
-
-    Raises:
-        CheckpointError: If the checkpoint is damaged, its model is not one of this package's, or
-            it has LoRA weights that are not merged.
+    Returns the class's name, the configuration, the class's other arguments and the weights.
     """
     tensors, state = read_checkpoint(path)
     tensors = {name: v for name, v in tensors.items() if name.startswith("model/")}
@@ -71,10 +62,8 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     name = saved.get("class") or _class_of(tensors, path)
     options = saved.get("options") or {}
     if "lora" in options:
-        raise CheckpointError(
-            f"{path} must be a checkpoint of a run without LoRA. Received: LoRA weights that are "
-            "not merged. Open the model that the run wrote at its end."
-        )
+        received = "LoRA weights that are not merged. Open the model that the run wrote at its end."
+        raise file_error(path, "be a checkpoint of a run without LoRA", received)
     fields = {field.name for field in dataclasses.fields(BertConfig)}
     network = {key: value for key, value in state["network"].items() if key in fields}
     config = BertConfig(**network)
@@ -84,10 +73,9 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     shapes = {key: tuple(variable.shape) for key, variable in variables.items()}
     if shapes != {key: values.shape for key, values in tensors.items()}:
         differing = sorted(set(variables) ^ set(tensors))[:5]
-        raise CheckpointError(
-            f"{path} must hold the variables of a {name}. Received: other variables or shapes, "
-            f"such as {differing}. Open the model that the run wrote at its end."
-        )
+        received = f"other variables or shapes, such as {differing}"
+        advice = "Open the model that the run wrote at its end."
+        raise file_error(path, f"hold the variables of a {name}", f"{received}. {advice}")
     for key, variable in variables.items():
         variable.assign(tensors[key])
     return name, config, options, ModelSource(path, model)
@@ -98,7 +86,5 @@ def _class_of(tensors, path):
     for name in SPECS:
         if re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() in roots:
             return name
-    raise CheckpointError(
-        f"{path} must be a checkpoint of one of bert_tf's models. Received: variables of "
-        f"{sorted(roots)[:5]}"
-    )
+    expected = "be a checkpoint of one of bert_tf's models"
+    raise file_error(path, expected, f"variables of {sorted(roots)[:5]}")

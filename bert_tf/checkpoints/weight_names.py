@@ -9,10 +9,10 @@ Glossary: `H` hidden size, `N` heads, `D` head size.
 """
 
 import dataclasses
+from collections.abc import Iterable
 
 import keras
 
-from bert_tf.models.task_spec import Head
 from bert_tf.models.weight_rows import (
     ATTENTION_OUTPUT,
     DENSE,
@@ -134,10 +134,8 @@ POOLER = (
     ),
 )
 
-# The variables of each kind of layer.
-_KERNEL_BIAS = ("kernel", "bias")
+# The variables of a layer by its kind; those of the other kinds are a kernel and a bias.
 _VARIABLES = {TABLE: (None,), VECTOR: (None,), LAYER_NORM: ("gamma", "beta")}
-_VARIABLES |= dict.fromkeys((DENSE, QUERY_KEY_VALUE, ATTENTION_OUTPUT, OUTPUT), _KERNEL_BIAS)
 # The last part of a variable's name, by format.
 _HUGGINGFACE_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _KERAS_LEAVES = {"kernel": "vars/0", "bias": "vars/1", "gamma": "vars/0", "beta": "vars/1"}
@@ -151,14 +149,12 @@ class Part:
     Attributes:
         names: Its possible names; the first one is used for writing.
         shape: Its shape in the file.
-        our_shape: Its shape as a part of the model's variable. The values have the same order
-            unless `transposed` is True.
-        transposed: Whether the file stores `[out, in]` and the variable is `[in, out]`.
+        transposed: Whether the file stores `[out, in]` and the variable is `[in, out]`. Otherwise
+            the values have the same order.
     """
 
     names: tuple[str, ...]
     shape: tuple[int, ...]
-    our_shape: tuple[int, ...]
     transposed: bool = False
 
 
@@ -180,32 +176,28 @@ class Weight:
 
 def backbone_weights(backbone) -> list[Weight]:
     """Returns the weights except the pooler's; names lack Hugging Face's prefix `bert.`."""
-    weights = _weights(EMBEDDINGS, backbone, backbone.config)
+    weights = row_weights(EMBEDDINGS, backbone, backbone.config)
     for index in range(backbone.config.num_hidden_layers):
         fields = {"index": index, "place": index + _FIRST_BLOCK}
         suffix = f"_{index}" if index else ""
-        weights += _weights(BLOCK, backbone, backbone.config, suffix=suffix, **fields)
+        weights += row_weights(BLOCK, backbone, backbone.config, suffix=suffix, **fields)
     return weights
 
 
 def pooler_weights(backbone) -> list[Weight]:
     """Returns the pooler's weights, which some checkpoints do not have."""
     place = backbone.config.num_hidden_layers + _FIRST_BLOCK
-    return _weights(POOLER, backbone, backbone.config, pooler=place)
+    return row_weights(POOLER, backbone, backbone.config, pooler=place)
 
 
-def head_weights(head: Head, layer, path: str, config) -> list[Weight]:
-    """Returns the weights of one head, whose `layer` is the model's attribute `path`."""
-    return _weights(head.rows, layer, config, prefix=path)
-
-
-def _weights(rows, root, config, prefix="", **fields):
+def row_weights(rows: Iterable[Row], root, config, prefix="", **fields) -> list[Weight]:
+    """Returns the weights of the layers `rows` of `root`, the model's attribute `prefix`."""
     weights = []
     for row in rows:
         path = row.ours.format(**fields)
         layer = _resolve(root, path) if path else root
         own = ".".join(part for part in (prefix, path) if part)
-        for variable_name in _VARIABLES[row.kind]:
+        for variable_name in _VARIABLES.get(row.kind, ("kernel", "bias")):
             variable = layer if variable_name is None else getattr(layer, variable_name)
             if variable is None or variable.dtype == "int8":
                 continue  # handled in quantized.py
@@ -215,7 +207,7 @@ def _weights(rows, root, config, prefix="", **fields):
                 format: _parts(row, format, variable_name, shape, config, fields)
                 for format in FORMATS[:-1]
             }
-            parts[OWN] = (Part((name,), shape, shape),)
+            parts[OWN] = (Part((name,), shape),)
             weights.append(Weight(name, variable, parts))
     return weights
 
@@ -228,16 +220,14 @@ def _resolve(root, path):
 
 
 def _parts(row, format, variable_name, shape, config, fields):
-    template = getattr(row, format)
-    if template is None:
+    if getattr(row, format) is None:
         return ()
-    roles = _ROLES if row.kind == QUERY_KEY_VALUE else (None,)
+    roles = (None,)
     if row.kind == QUERY_KEY_VALUE:
-        shape = (*shape[:-1], shape[-1] // len(_ROLES))
-    part_shape, flag = _file_shape(row.kind, format, variable_name, shape, config)
+        roles, shape = _ROLES, (*shape[:-1], shape[-1] // len(_ROLES))
+    layout = _file_shape(row.kind, format, variable_name, shape, config)
     return tuple(
-        Part(part_names(row, format, variable_name, role=role, **fields), part_shape, shape, flag)
-        for role in roles
+        Part(part_names(row, format, variable_name, role=role, **fields), *layout) for role in roles
     )
 
 

@@ -16,24 +16,20 @@ _POLYNOMIAL = 0x82F63B78  # reflected
 _ALL_ONES = 0xFFFFFFFF
 _MASK_DELTA = 0xA282EAD8  # tensorflow/core/lib/hash/crc32c.h, kMaskDelta
 # 4 MiB at a time: enough lanes for long NumPy loops, few enough that the states stay in the cache.
-_LANES, _LANE_SIZE = 16384, 256
-# The lane size for the remaining bytes.
-_SHORT_LANE_SIZE = 64
+_LANES, _LANE_SIZE = 65536, 64
 
 
 def crc32c(content) -> int:
     """Computes the checksum of a buffer of bytes, from 0 to 2**32 - 1."""
     content = np.frombuffer(content, np.uint8)
     state = _ALL_ONES
-    while len(content) >= 2 * _SHORT_LANE_SIZE:
-        lanes, size = _LANES, _LANE_SIZE
-        if len(content) < lanes * size:
-            size = _SHORT_LANE_SIZE
-            lanes = 1 << (len(content) // size).bit_length() - 1  # a power of two, to be paired
-        words = content[: lanes * size].view("<u2").reshape(lanes, size // 2)
-        state = _after_zeros(state, lanes * size) ^ _checksum_of_lanes(words)
-        content = content[lanes * size :]
-    table = _byte_table().tolist() if len(content) else ()
+    while len(content) >= _LANE_SIZE:
+        # A power of two, to be paired.
+        lanes = min(_LANES, 1 << (len(content) // _LANE_SIZE).bit_length() - 1)
+        words = content[: lanes * _LANE_SIZE].view("<u2").reshape(lanes, _LANE_SIZE // 2)
+        state = int(_after_zeros(state, lanes * _LANE_SIZE)) ^ _checksum_of_lanes(words)
+        content = content[lanes * _LANE_SIZE :]
+    table = _byte_table().tolist()
     for byte in content.tolist():
         state = table[(state ^ byte) & 0xFF] ^ state >> 8
     return state ^ _ALL_ONES
@@ -65,14 +61,8 @@ def _checksum_of_lanes(words):
 
 def _after_zeros(states, size):
     """Returns the states after `size` further zero bytes."""
-    first, second, third, fourth = _zeros_tables(size)
-    shifted = (
-        first[states & 0xFF]
-        ^ second[states >> 8 & 0xFF]
-        ^ third[states >> 16 & 0xFF]
-        ^ fourth[states >> 24]
-    )
-    return shifted if isinstance(states, np.ndarray) else int(shifted)
+    parts = [table[states >> 8 * i & 0xFF] for i, table in enumerate(_zeros_tables(size))]
+    return parts[0] ^ parts[1] ^ parts[2] ^ parts[3]
 
 
 @functools.cache

@@ -4,8 +4,8 @@ import h5py
 import ml_dtypes
 import numpy as np
 
+from bert_tf.checkpoints.readers.file_errors import complete_file, file_error, tensor_error
 from bert_tf.checkpoints.readers.stored_zip import ViewFile, map_file, release_pages
-from bert_tf.errors import CheckpointError
 
 # For comparison, a BERT-large has 400 tensors in 1,200 groups.
 _MAX_OBJECTS = 100_000
@@ -15,12 +15,7 @@ _MAX_DEPTH = 24
 class H5File:
     """The datasets of one HDF5 file. A member of an archive is given as `content`.
 
-    Attributes:
-        datasets: The datasets by path. All of them are stored in this file.
-
-    Raises:
-        CheckpointError: If the file is damaged, links to other files, or its datasets are
-            compressed or larger than the file.
+    Links to other files and datasets that are compressed or larger than the file are refused.
     """
 
     def __init__(self, path: str, content: memoryview | None = None):
@@ -29,7 +24,7 @@ class H5File:
         self._count = 0
         self._total = 0
         self._map = None
-        try:
+        with complete_file(path, "a complete HDF5 file"):
             if content is None:
                 self._map = map_file(path)
                 content = memoryview(self._map)
@@ -38,12 +33,6 @@ class H5File:
             # open, even if the file has been replaced.
             self._file = h5py.File(ViewFile(content), "r")
             self._walk(self._file, "", 0)
-        except CheckpointError:
-            raise
-        except Exception as error:  # h5py raises many types for damaged files
-            raise CheckpointError(
-                f"{path} must be a complete HDF5 file. Received: {error}. Download it again."
-            ) from None
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -51,7 +40,7 @@ class H5File:
         return {name: tuple(data.shape or ()) for name, data in self.datasets.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """Returns the values of one dataset. Raises a CheckpointError if they are damaged."""
+        """Returns the values of one dataset."""
         dataset = self.datasets[name]
         if self._map is not None:
             release_pages(self._map)
@@ -60,25 +49,22 @@ class H5File:
             if dataset.attrs.get("dtype") != "bfloat16":  # Keras 3; HDF5 has no such type
                 return values
             values = np.asarray(values)
-            is_raw = values.dtype.kind == "V"
-            return values.view(ml_dtypes.bfloat16) if is_raw else values.astype(ml_dtypes.bfloat16)
+            convert = values.view if values.dtype.kind == "V" else values.astype
+            return convert(ml_dtypes.bfloat16)
         except Exception as error:
-            raise self._error(name, "be readable", f"{error}. The file is damaged.") from None
+            received = f"{error}. The file is damaged."
+            raise tensor_error(self, name, "be readable", received) from None
 
     def _walk(self, group, prefix, depth):
         for name in group:
             self._count += 1
             if self._count > _MAX_OBJECTS or depth > _MAX_DEPTH:
-                raise CheckpointError(
-                    f"{self.path} must hold at most {_MAX_OBJECTS} objects, in at most "
-                    f"{_MAX_DEPTH} levels. Received: more"
-                )
+                expected = f"hold at most {_MAX_OBJECTS} objects, in at most {_MAX_DEPTH} levels"
+                raise file_error(self.path, expected, "more")
             link = group.get(name, getlink=True)
             if not isinstance(link, h5py.HardLink):
-                raise CheckpointError(
-                    f"{self.path} must hold all data itself. Received: {prefix}{name}, "
-                    f"which is of type {type(link).__name__}"
-                )
+                received = f"{prefix}{name}, which is of type {type(link).__name__}"
+                raise file_error(self.path, "hold all data itself", received)
             item = group[name]
             if isinstance(item, h5py.Group):
                 self._walk(item, f"{prefix}{name}/", depth + 1)
@@ -88,21 +74,19 @@ class H5File:
 
     def _check(self, dataset, name):
         if dataset.is_virtual or dataset.external:
-            raise self._error(name, "be stored in the file itself", "a dataset in another file")
+            received = "a dataset in another file"
+            raise tensor_error(self, name, "be stored in the file itself", received)
         num_filters = dataset.id.get_create_plist().get_nfilters()
         size, held = dataset.nbytes or 0, dataset.id.get_storage_size()
         if num_filters or size > self._size:
             expected = "be uncompressed, as Keras writes it, and not larger than the file"
             received = f"shape={dataset.shape}, dtype={dataset.dtype}, {num_filters} filters"
-            raise self._error(name, expected, received)
+            raise tensor_error(self, name, expected, received)
         if held < size:
-            raise self._error(name, "be stored in full", f"{held} of {size} bytes")
+            raise tensor_error(self, name, "be stored in full", f"{held} of {size} bytes")
         self._total += size
         if self._total > self._size:  # one dataset under many names
-            raise CheckpointError(
-                f"The datasets of {self.path} must not be larger than the file. Received: "
-                f"{self._total} bytes in a file of {self._size}"
+            received = f"{self._total} bytes in a file of {self._size}"
+            raise file_error(
+                f"The datasets of {self.path}", "not be larger than the file", received
             )
-
-    def _error(self, name, expected, received):
-        return CheckpointError(f"`{name}` in {self.path} must {expected}. Received: {received}")

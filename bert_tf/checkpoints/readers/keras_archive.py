@@ -17,9 +17,10 @@ from bert_tf.checkpoints.model_weights import (
     model_class,
 )
 from bert_tf.checkpoints.quantized import quantized_tensors
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import ARGUMENTS, BertConfig
-from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.errors import ConfigError, UserError
 from bert_tf.json_schema import check, may_lack, object_of, one_of, optional
 from bert_tf.layers.quantization import INT8
 from bert_tf.models.backbone import BertBackbone
@@ -68,10 +69,6 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
     Returns:
         The class's name, the configuration, the other arguments of a task model (`tokenizer` is a
         `BertTokenizer` or None), and "int8" if the weights are quantized, else None.
-
-    Raises:
-        ConfigError: If it is not a model of this package, has LoRA weights, or a value is out of
-            range.
     """
     registered = values.get("registered_name")
     name = str(registered).removeprefix(_PACKAGE)
@@ -104,20 +101,12 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
 def load_archive(
     path: str, name: str, config: BertConfig, options: dict, quantization: str | None = None
 ) -> ModelSource:
-    """Builds the model of a `.keras` or `.weights.h5` file and loads its weights with Keras.
-
-    Raises:
-        CheckpointError: If the class is unknown, or the weights are damaged or do not fit it.
-    """
+    """Builds the model of a `.keras` or `.weights.h5` file and loads its weights with Keras."""
     if model_class(name) is None:
-        raise CheckpointError(
-            f"{path} must hold a model of one of bert_tf's classes. Received: class={name!r}"
-        )
+        raise file_error(path, "hold a model of one of bert_tf's classes", f"class={name!r}")
     model = build_saved(path, name, BertBackbone(config, quantization=quantization), options)
     try:
         model.load_weights(path)
     except (ValueError, OSError, KeyError, RuntimeError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path} must hold the weights of the {name} that it names. Received: {error}"
-        ) from None
+        raise file_error(path, f"hold the weights of the {name} that it names", error) from None
     return ModelSource(path, model)

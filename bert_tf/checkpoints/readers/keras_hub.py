@@ -12,9 +12,10 @@ import re
 
 import numpy as np
 
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.config import BertConfig
-from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.errors import ConfigError
 from bert_tf.json_schema import Kind, check, integer, may_lack, number, object_of
 
 ACTIVATION = "gelu_new"  # keras-hub BertBackbone: `gelu_approximate`
@@ -61,12 +62,9 @@ _MOST_BLOCKS = 1000
 
 
 class KerasHubSource:
-    """Reads one `.weights.h5` of keras-hub. A `TensorSource`.
+    """Reads one `.weights.h5` of keras-hub, a file or the `content` of an archive's member.
 
-    Args:
-        path: The file, or its name in error messages if `content` is given.
-        part: "backbone" or "task" for the files of a preset; None infers it from the tensors.
-        content: The file's bytes, if it is a member of an archive.
+    `part` is "backbone" or "task" for the files of a preset; None infers it from the tensors.
     """
 
     format = "keras_hub"
@@ -74,13 +72,13 @@ class KerasHubSource:
     def __init__(self, path: str, part: str | None = None, content: memoryview | None = None):
         self.path = path
         self._file = H5File(path, content)
-        names = {name: _table_name(name, part) for name in self._file.datasets}
-        if part is None and not any(name.startswith("task/backbone/") for name in names.values()):
-            names = {key: f"backbone/{name.split('/', 1)[1]}" for key, name in names.items()}
+        names = {_table_name(key): key for key in self._file.datasets}
+        if part is None:
+            part = "task" if any(name.startswith("backbone/") for name in names) else "backbone"
         self._datasets = {
-            name.removeprefix("task/") if name.startswith("task/backbone/") else name: key
-            for key, name in names.items()
-            if "/optimizer/" not in name
+            name if part == "task" and name.startswith("backbone/") else f"{part}/{name}": key
+            for name, key in names.items()
+            if "/optimizer/" not in f"/{name}"
         }
         shapes = self._file.shapes
         self.shapes = {name: shapes[key] for name, key in self._datasets.items()}
@@ -89,14 +87,13 @@ class KerasHubSource:
         return self._file.read(self._datasets[name])
 
 
-def _table_name(name, part):
-    """Converts `layers/bert_backbone/layers/dense/vars/0` to `task/backbone/dense/vars/0`."""
+def _table_name(name):
+    """Converts `layers/bert_backbone/layers/dense/vars/0` to `backbone/dense/vars/0`."""
     steps = name.replace("_layer_checkpoint_dependencies", "layers").split("/")
     steps = [_LAYER_NAMES.get(step, step) for step in steps if step != "layers"]
     steps = [re.sub(r"^transformer_layer_", "transformer_encoder_", step) for step in steps]
     steps = [re.sub(r"layernorm$", "layer_norm", step) for step in steps]
-    steps = [re.sub(r"^_(query|key|value|output)_dense$", r"\1_dense", step) for step in steps]
-    return "/".join([part or "task", *steps])
+    return "/".join(re.sub(r"^_(query|key|value|output)_dense$", r"\1_dense", s) for s in steps)
 
 
 def is_keras_hub(values: dict) -> bool:
@@ -107,11 +104,7 @@ def is_keras_hub(values: dict) -> bool:
 def read_config(values: dict, path: str) -> tuple[BertConfig, str | None]:
     """Reads a serialized keras-hub object, the content of a JSON file.
 
-    Returns:
-        The `BertConfig` and this package's name of the task model, None for a backbone.
-
-    Raises:
-        ConfigError: If the network is not a BERT.
+    Returns the `BertConfig` and this package's name of the task model, None for a backbone.
     """
     name = str(values.get("registered_name", "")).rpartition(">")[2]
     if name not in _CLASSES:
@@ -140,9 +133,6 @@ def config_from_shapes(source) -> BertConfig:
     """Derives the configuration from the shapes of a file's tensors.
 
     This works for keras-hub and tensorflow/models, whose query kernels have shape `[H, N, D]`.
-
-    Raises:
-        CheckpointError: If the tensors are not those of a BERT.
     """
     if source.format == "keras_hub":
         names = ("reversible_embedding", "position_embedding", "embedding")
@@ -160,18 +150,17 @@ def config_from_shapes(source) -> BertConfig:
     aliases = getattr(source, "aliases", {})
     kernels = {aliases.get(name, name) for name in found}
     if len(kernels) < len(found):
-        raise CheckpointError(
-            f"{source.path} must hold one query kernel per block. Received: {len(kernels)} "
-            f"kernels for {len(found)} blocks"
-        )
+        received = f"{len(kernels)} kernels for {len(found)} blocks"
+        raise file_error(source.path, "hold one query kernel per block", received)
     shapes = [source.shapes.get(name, ()) for name in tables]
     queries, widths = (source.shapes.get(blocks[0] + name, ()) for name in (query, wide))
     if any(len(shape) != 2 for shape in (*shapes, widths)) or len(queries) != 3:
-        raise CheckpointError(
-            f"{source.path} must have a configuration in the same directory, or tensors from whose "
-            f"shapes the sizes of a BERT follow. Received: {sorted(source.shapes)[:5]}, … Pass "
-            "`config_file`."
+        expected = (
+            "have a configuration in the same directory, or tensors from whose shapes the sizes of "
+            "a BERT follow"
         )
+        received = f"{sorted(source.shapes)[:5]}, … Pass `config_file`."
+        raise file_error(source.path, expected, received)
     return BertConfig(
         vocab_size=shapes[0][0],
         hidden_size=shapes[0][1],

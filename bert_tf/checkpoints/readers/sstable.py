@@ -21,7 +21,7 @@ Reference: LevelDB doc/table_format.md; tensorflow/core/lib/io/{format,block,tab
 from collections.abc import Iterator
 
 from bert_tf.checkpoints.readers.crc32c import crc32c, masked
-from bert_tf.errors import CheckpointError
+from bert_tf.checkpoints.readers.file_errors import complete_file
 
 # For comparison, a BERT-large with its optimizer has 1,200 entries in 0.3 MB.
 MAX_TABLE_BYTES = 16 * 2**20
@@ -36,20 +36,10 @@ _MAX_VARINT_BYTES = 10
 
 
 def read_table(path: str) -> dict[bytes, bytes]:
-    """Returns the values of a table by key, in the order of the keys.
-
-    Raises:
-        CheckpointError: If the table is damaged, compressed, or larger than a checkpoint's index.
-    """
-    try:
-        with open(path, "rb") as file:
-            content = file.read(MAX_TABLE_BYTES + 1)
-        return _Table(content).entries
-    except (OSError, _Damage) as error:
-        raise CheckpointError(
-            f"{path} must be the complete index of a TensorFlow checkpoint. Received: {error}. "
-            "Download it again."
-        ) from None
+    """Returns the values of a table by key, in the order of the keys."""
+    kind = "the complete index of a TensorFlow checkpoint"
+    with complete_file(path, kind, (OSError, _Damage)), open(path, "rb") as file:
+        return _Table(file.read(MAX_TABLE_BYTES + 1)).entries
 
 
 class _Damage(Exception):

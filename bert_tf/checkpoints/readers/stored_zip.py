@@ -10,6 +10,7 @@ import struct
 import zipfile
 import zlib
 
+from bert_tf.checkpoints.readers.file_errors import complete_file, file_error
 from bert_tf.errors import CheckpointError
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, ..., length of name, length of extra field
@@ -17,23 +18,14 @@ _ENCRYPTED = 0x1
 
 
 class StoredZip:
-    """The members of a zip archive, as views of the mapped file.
-
-    Raises:
-        CheckpointError: If the file is not a complete zip archive, or a member is compressed or
-            encrypted.
-    """
+    """The members of a zip archive without compression and encryption, as views of the file."""
 
     def __init__(self, path: str):
         self.path = path
-        try:
+        with complete_file(path, "a complete zip archive"):
             self._map = map_file(path)
             with zipfile.ZipFile(path) as archive:
                 members = archive.infolist()
-        except Exception as error:  # zipfile raises many types for damaged files
-            raise CheckpointError(
-                f"{path} must be a complete zip archive. Received: {error}. Download it again."
-            ) from None
         self._view = memoryview(self._map)
         self._members = {}
         self._checked = set()
@@ -41,15 +33,14 @@ class StoredZip:
             if member.filename.endswith("/"):
                 continue
             if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _ENCRYPTED:
+                received = f"{member.filename!r}, which is compressed or encrypted"
                 raise CheckpointError(
                     f"{path} must be a zip archive without compression and encryption, as PyTorch "
-                    f"and Keras write it. Received: {member.filename!r}, which is compressed or "
-                    "encrypted. If you trust the file, unpack it yourself."
+                    f"and Keras write it. Received: {received}. If you trust the file, unpack it "
+                    "yourself."
                 )
             if member.filename in self._members:
-                raise CheckpointError(
-                    f"{path} must hold every member once. Received: {member.filename!r} twice"
-                )
+                raise file_error(path, "hold every member once", f"{member.filename!r} twice")
             self._members[member.filename] = member
 
     def release(self) -> None:
@@ -62,16 +53,11 @@ class StoredZip:
         return list(self._members)
 
     def view(self, name: str) -> memoryview:
-        """Returns the bytes of a member, after verifying its checksum.
-
-        Raises:
-            CheckpointError: If the member is missing, truncated or damaged.
-        """
+        """Returns the bytes of a member, after verifying its checksum."""
         if name not in self._members:
-            raise CheckpointError(f"{self.path} must hold {name!r}. Received: no such member")
-        outside = CheckpointError(
-            f"{self.path} must hold all bytes of {name!r}. Received: a member outside the file"
-        )
+            raise file_error(self.path, f"hold {name!r}", "no such member")
+        received = "a member outside the file"
+        outside = file_error(self.path, f"hold all bytes of {name!r}", received)
         member = self._members[name]
         start = member.header_offset
         header = self._view[start : start + _LOCAL_HEADER.size]
@@ -84,21 +70,15 @@ class StoredZip:
             raise outside
         if name not in self._checked:
             if zlib.crc32(content) != member.CRC:
-                raise CheckpointError(
-                    f"{name!r} in {self.path} must have the checksum that the archive gives. "
-                    "Received: another checksum. The file is damaged; download it again."
-                )
+                received = "another checksum. The file is damaged; download it again."
+                expected = "have the checksum that the archive gives"
+                raise file_error(f"{name!r} in {self.path}", expected, received)
             self._checked.add(name)
         return content
 
 
 def map_file(path: str) -> mmap.mmap:
-    """Maps a file into memory to read it.
-
-    Raises:
-        OSError: If it cannot be opened.
-        ValueError: If it is empty.
-    """
+    """Maps a file into memory to read it. Raises a ValueError if it is empty."""
     with open(path, "rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 

@@ -23,9 +23,9 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bert_tf.checkpoints.readers.crc32c import crc32c, masked
+from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.sstable import read_table
 from bert_tf.checkpoints.readers.stored_zip import map_file
-from bert_tf.errors import CheckpointError
 
 _HEADER_KEY = b""
 _VERSION = 1  # tensor_bundle.h, kTensorBundleVersion
@@ -45,59 +45,38 @@ _STRING = "DT_STRING"
 
 
 class TensorBundle:
-    """The tensors of one checkpoint, whose path without `.index` is `prefix`.
-
-    Attributes:
-        shapes: Shape of every tensor, by name.
-
-    Raises:
-        CheckpointError: If a file is missing, or the index is damaged or does not match the data.
-    """
+    """The tensors of one checkpoint, whose path without `.index` is `prefix`."""
 
     def __init__(self, prefix: str):
         self.path = prefix
         self.shapes = {}
-        self._entries = entries = {}
         self._data_sizes = {}
         table = read_table(f"{prefix}.index")
+        parse = tensor_bundle_pb2.BundleEntryProto.FromString
         try:
             header = tensor_bundle_pb2.BundleHeaderProto.FromString(table.pop(_HEADER_KEY))
-            for key, value in table.items():
-                entries[key] = tensor_bundle_pb2.BundleEntryProto.FromString(value)
+            self._entries = entries = {key: parse(value) for key, value in table.items()}
         except (KeyError, DecodeError) as error:
             received = "a table without a header" if isinstance(error, KeyError) else error
-            raise CheckpointError(
-                f"{prefix}.index must be the index of a checkpoint. Received: {received}"
-            ) from None
+            raise file_error(f"{prefix}.index", "be the index of a checkpoint", received) from None
         little = tensor_bundle_pb2.BundleHeaderProto.LITTLE
         if header.endianness != little or header.version.min_consumer > _VERSION:
-            raise CheckpointError(
-                f"{prefix}.index must have version {_VERSION} of the format and little-endian "
-                f"order. Received: {header}"
-            )
+            expected = f"have version {_VERSION} of the format and little-endian order"
+            raise file_error(f"{prefix}.index", expected, header)
         self._num_shards = header.num_shards
         self._check_extents()
         slices = {_slice_key(key, part) for key, entry in entries.items() for part in entry.slices}
         for key, entry in entries.items():
+            self._check_size(key, entry)
             if key not in slices:
                 self.shapes[self._name(key)] = self._shape(key, entry)
-        for key, entry in entries.items():
-            self._check_size(key, entry)
 
     def read(self, name: str) -> np.ndarray:
-        """Returns the values of one numeric tensor; a view of the file unless it is partitioned.
-
-        Raises:
-            CheckpointError: If it is damaged or not numeric.
-        """
+        """Returns the values of one numeric tensor; a view of the file unless it is partitioned."""
         return self._read(name.encode())
 
     def read_string(self, name: str, max_bytes: int) -> bytes:
-        """Returns the value of a tensor that is one string.
-
-        Raises:
-            CheckpointError: If it is damaged, longer than `max_bytes` or not one string.
-        """
+        """Returns the value of a tensor that is one string of at most `max_bytes`."""
         key = name.encode()
         entry = self._entries.get(key)
         if entry is None or _type_name(entry) != _STRING or self.shapes[name] or entry.slices:
@@ -162,19 +141,16 @@ class TensorBundle:
             announced += entry.size
         available = sum(self._data_sizes.values())
         if announced > available:
-            raise CheckpointError(
-                f"The tensors of {self.path} must not be larger than its data files. Received: the "
-                f"index announces {announced} bytes in files of {available}"
-            )
+            received = f"the index announces {announced} bytes in files of {available}"
+            tensors = f"The tensors of {self.path}"
+            raise file_error(tensors, "not be larger than its data files", received)
 
     def _data_size(self, shard):
         if shard not in self._data_sizes:
             path = self._data_file(shard)
             if not os.path.isfile(path):
-                raise CheckpointError(
-                    f"{path} must be a data file of the checkpoint {self.path}. Received: no such "
-                    "file"
-                )
+                expected = f"be a data file of the checkpoint {self.path}"
+                raise file_error(path, expected, "no such file")
             self._data_sizes[shard] = os.path.getsize(path)
         return self._data_sizes[shard]
 
@@ -189,20 +165,22 @@ class TensorBundle:
 
     def _check_size(self, key, entry):
         """Checks that the shape has as many bytes as the entry."""
-        type_name, count = _type_name(entry), math.prod(self._shape(key, entry))
+        type_name, shape = _type_name(entry), self._shape(key, entry)
+        count = math.prod(shape)
         if entry.slices:
-            found = 0
+            sizes = {}
             for part in entry.slices:
-                _, part_shape = self._place(key, self._shape(key, entry), part)
-                slice_entry = self._entries.get(_slice_key(key, part))
-                if slice_entry is None or slice_entry.slices or slice_entry.dtype != entry.dtype:
+                part_key = _slice_key(key, part)
+                _, part_shape = self._place(key, shape, part)
+                found = self._entries.get(part_key)
+                if found is None or found.slices or found.dtype != entry.dtype:
                     self._refuse(key, f"no slice {part}")
-                if self._shape(key, slice_entry) != part_shape:
+                if self._shape(key, found) != part_shape:
                     self._refuse(key, f"no slice {part}")
-                found += math.prod(part_shape)
-            keys = {_slice_key(key, part) for part in entry.slices}
-            if found != count or len(keys) != len(entry.slices):
-                self._refuse(key, f"{count} values in {len(keys)} slices of {found}")
+                sizes[part_key] = math.prod(part_shape)
+            if sum(sizes.values()) != count or len(sizes) != len(entry.slices):
+                received = f"{count} values in {len(sizes)} slices of {sum(sizes.values())}"
+                self._refuse(key, received)
         elif type_name in _NUMPY_TYPES:
             if count * _numpy_type(type_name).itemsize != entry.size:
                 self._refuse(key, f"{entry.size} bytes of {count} numbers of {type_name}")
@@ -233,8 +211,7 @@ class TensorBundle:
         raise self._error(key, "match the data files", received)
 
     def _error(self, key, expected, received):
-        name = key.decode(errors="replace")[:100]
-        return CheckpointError(f"`{name}` in {self.path} must {expected}. Received: {received}")
+        return tensor_error(self, key.decode(errors="replace")[:100], expected, received)
 
 
 def _type_name(entry) -> str:

@@ -4,11 +4,11 @@ from typing import Protocol
 
 import numpy as np
 
-from bert_tf.errors import CheckpointError
+from bert_tf.checkpoints.readers.file_errors import file_error
 
 
 class TensorSource(Protocol):
-    """A reader of one file format. Its constructor raises a CheckpointError for a damaged file.
+    """A reader of one file format.
 
     Attributes:
         path: The file or directory, for error messages.
@@ -21,19 +21,11 @@ class TensorSource(Protocol):
     shapes: dict[str, tuple[int, ...]]
 
     def read(self, name: str) -> np.ndarray:
-        """Returns the values of one tensor, with the dtype of the file.
-
-        Raises:
-            CheckpointError: If the values are damaged.
-        """
+        """Returns the values of one tensor, with the dtype of the file."""
 
 
 class JoinedSource:
-    """The tensors of several files. A `TensorSource`.
-
-    Raises:
-        CheckpointError: If two files hold a tensor of the same name.
-    """
+    """The tensors of several files, of which no two have the same name. A `TensorSource`."""
 
     def __init__(self, path: str, sources: list[TensorSource]):
         self.path = path
@@ -43,10 +35,8 @@ class JoinedSource:
             for name in source.shapes:
                 owner = self._owners.setdefault(name, source)
                 if owner is not source:
-                    raise CheckpointError(
-                        f"{path} must hold every tensor once. Received: {name} in {owner.path} and "
-                        f"in {source.path}"
-                    )
+                    received = f"{name} in {owner.path} and in {source.path}"
+                    raise file_error(path, "hold every tensor once", received)
         self.shapes = {name: source.shapes[name] for name, source in self._owners.items()}
 
     def read(self, name: str) -> np.ndarray:

@@ -4,8 +4,6 @@ import glob
 import os
 import re
 
-import numpy as np
-
 from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
 
 # Variables of the original program's optimizer and training loop.
@@ -14,22 +12,15 @@ _TRAINING_STATE = ("adam_m", "adam_v", "global_step")
 OBJECT_GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
-class Tf1Source:
+class Tf1Source(TensorBundle):
     """Reads one TF1 checkpoint without optimizer slots and the step. A `TensorSource`."""
 
     format = "tf1"
 
     def __init__(self, prefix: str):
-        self.path = prefix
-        self._bundle = TensorBundle(prefix)
-        self.shapes = {
-            name: shape
-            for name, shape in self._bundle.shapes.items()
-            if not name.endswith(_TRAINING_STATE)
-        }
-
-    def read(self, name: str) -> np.ndarray:
-        return self._bundle.read(name)
+        super().__init__(prefix)
+        for name in [name for name in self.shapes if name.endswith(_TRAINING_STATE)]:
+            del self.shapes[name]
 
 
 def checkpoint_prefix(path: str) -> str | None:

@@ -12,9 +12,9 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
 from bert_tf.checkpoints.readers.tf1_source import OBJECT_GRAPH_KEY
-from bert_tf.errors import CheckpointError
 
 # The graph of a BERT-large with its optimizer has less than 1 MB. The parsed graph needs up to 32
 # times as much memory.
@@ -37,11 +37,7 @@ _MAX_NAME_LENGTH = 100
 class TfModelsSource:
     """Reads one object checkpoint. A `TensorSource`.
 
-    Attributes:
-        aliases: All names of a variable with its key in the file.
-
-    Raises:
-        CheckpointError: If the files are damaged or do not hold a BERT of tensorflow/models.
+    `aliases` are all names of a variable with its key in the file.
     """
 
     format = "tf_models"
@@ -53,11 +49,9 @@ class TfModelsSource:
         try:
             self._nodes = TrackableObjectGraph.FromString(content).nodes
         except DecodeError as error:
-            raise CheckpointError(
-                f"{prefix} must hold a valid object graph. Received: {error}"
-            ) from None
+            raise file_error(prefix, "hold a valid object graph", error) from None
         if not len(self._nodes):
-            raise CheckpointError(f"{prefix} must hold an object graph. Received: an empty one")
+            raise file_error(prefix, "hold an object graph", "an empty one")
         self._known_children = {}
         self.aliases = {}
         self._steps = 0
@@ -72,10 +66,9 @@ class TfModelsSource:
             self._collect(pooler, "next_sentence.pooler_dense", _DEPTH)
         self.shapes = {name: self._bundle.shapes[key] for name, key in self.aliases.items()}
         if not self.shapes:
-            raise CheckpointError(
-                f"{prefix} must hold an encoder of tensorflow/models. Received: the objects "
-                f"{sorted(child.local_name for child in self._nodes[0].children)}"
-            )
+            objects = sorted(child.local_name for child in self._nodes[0].children)
+            expected = "hold an encoder of tensorflow/models"
+            raise file_error(prefix, expected, f"the objects {objects}")
 
     def read(self, name: str) -> np.ndarray:
         return self._bundle.read(self.aliases[name])
@@ -100,10 +93,8 @@ class TfModelsSource:
     def _collect(self, node, name, depth):
         self._steps += 1
         if self._steps > _MAX_STEPS:
-            raise CheckpointError(
-                f"The object graph of {self.path} must have at most {_MAX_STEPS} paths. Received: "
-                "more"
-            )
+            graph = f"The object graph of {self.path}"
+            raise file_error(graph, f"have at most {_MAX_STEPS} paths", "more")
         for attribute in self._nodes[node].attributes:
             key = attribute.checkpoint_key
             if attribute.name == "VARIABLE_VALUE" and key in self._bundle.shapes:

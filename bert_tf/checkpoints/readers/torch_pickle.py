@@ -8,10 +8,10 @@ with an error that names them.
 Reference: Python's pickletools (the instructions), torch/_utils.py (`_rebuild_tensor_v2`).
 """
 
-import dataclasses
 import pickletools
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
+from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.errors import CheckpointError
 
 # PyTorch's storage classes -> NumPy's (or ml_dtypes') name of their elements.
@@ -32,8 +32,7 @@ _TENSOR = "torch._utils._rebuild_tensor_v2"
 _PARAMETERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
 
 
-@dataclasses.dataclass(frozen=True)
-class StoredTensor:
+class StoredTensor(NamedTuple):
     """The place of a tensor's values in a storage; `numel`, offset and strides are in elements."""
 
     dtype: str
@@ -44,15 +43,13 @@ class StoredTensor:
     strides: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Name:
+class _Name(NamedTuple):
     """The name of an object that a pickle would import."""
 
     name: str
 
 
-@dataclasses.dataclass(frozen=True)
-class _Storage:
+class _Storage(NamedTuple):
     dtype: str
     key: str
     numel: int
@@ -64,22 +61,15 @@ _MARK = object()
 def read_pickle(file: BinaryIO, path: str) -> Any:
     """Reads one pickle from the position of a file, and leaves the file after it.
 
-    Returns:
-        The value: dictionaries, lists, tuples, strings, numbers and `StoredTensor`s.
-
-    Raises:
-        CheckpointError: If the pickle is damaged or contains anything that is not part of a state
-            dict.
+    The values are dictionaries, lists, tuples, strings, numbers and `StoredTensor`s.
     """
     try:
         return _Interpreter(path).run(file)
     except CheckpointError:
         raise
     except Exception as error:  # a damaged pickle raises many types
-        raise CheckpointError(
-            f"{path} must be a complete PyTorch state dict. Received: {type(error).__name__}: "
-            f"{error}"
-        ) from None
+        received = f"{type(error).__name__}: {error}"
+        raise file_error(path, "be a complete PyTorch state dict", received) from None
 
 
 class _Interpreter:
@@ -122,8 +112,7 @@ class _Interpreter:
                     values = self._pop_to_mark()
                     _expect(stack[-1], list).extend(values)
                 case "SETITEM":
-                    value, key = stack.pop(), stack.pop()
-                    self._set_items([key, value])
+                    self._set_items(self._pop_tuple(2))
                 case "SETITEMS":
                     self._set_items(self._pop_to_mark())
                 case "BINPERSID":
@@ -140,10 +129,9 @@ class _Interpreter:
         raise ValueError("the pickle does not end")
 
     def _refuse(self, what):
-        raise CheckpointError(
-            f"{self._path} must hold the weights of a model and nothing else. Received: {what}. "
-            "bert_tf does not run code from checkpoints. Save the weights as safetensors."
-        )
+        advice = "bert_tf does not run code from checkpoints. Save the weights as safetensors."
+        expected = "hold the weights of a model and nothing else"
+        raise file_error(self._path, expected, f"{what}. {advice}")
 
     def _pop_to_mark(self):
         items = []
@@ -188,14 +176,12 @@ class _Interpreter:
         if function != _TENSOR:
             self._refuse(f"a pickle that would call {function}")
         storage, offset, shape, strides, *_ = arguments
-        storage = _expect(storage, _Storage)
+        _expect(storage, _Storage)
         shape = tuple(map(_count, _expect(shape, tuple)))
         strides = tuple(map(_count, _expect(strides, tuple)))
         if len(shape) != len(strides):
             raise ValueError("a tensor must have as many strides as dimensions")
-        return StoredTensor(
-            storage.dtype, storage.key, storage.numel, _count(offset), shape, strides
-        )
+        return StoredTensor(*storage, _count(offset), shape, strides)
 
 
 def _expect(value, kind):

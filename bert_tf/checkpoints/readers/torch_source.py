@@ -14,9 +14,9 @@ import sys
 import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
 
+from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.stored_zip import StoredZip, map_file, release_pages
 from bert_tf.checkpoints.readers.torch_pickle import StoredTensor, read_pickle
-from bert_tf.errors import CheckpointError
 
 _ZIP_SIGNATURE = b"PK\x03\x04"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # torch/serialization.py, MAGIC_NUMBER
@@ -25,101 +25,107 @@ _COUNT_SIZE = 8  # in the legacy format, each storage begins with its number of 
 
 
 class TorchSource:
-    """Reads one `.bin` or `.pt` file with a state dict. A `TensorSource`.
-
-    Raises:
-        CheckpointError: If the file is damaged, is not a state dict, or its pickle would run code.
-    """
+    """Reads one `.bin` or `.pt` file with a state dict. A `TensorSource`."""
 
     format = "huggingface"
 
     def __init__(self, path: str):
         self.path = path
         if sys.byteorder != "little":
-            raise self._error("be read on a little-endian machine", f"{sys.byteorder=}")
+            raise file_error(self.path, "be read on a little-endian machine", f"{sys.byteorder=}")
         try:
             with open(path, "rb") as file:
                 is_zip = file.read(len(_ZIP_SIGNATURE)) == _ZIP_SIGNATURE
         except OSError as error:
-            raise self._error("be a PyTorch file", error.strerror) from None
+            raise file_error(self.path, "be a PyTorch file", error.strerror) from None
         self._tensors = self._open_zip() if is_zip else self._open_legacy()
         if not self._tensors:
-            raise self._error("hold a state dict", "no tensors")
+            raise file_error(self.path, "hold a state dict", "no tensors")
         self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
         for name, tensor in self._tensors.items():
             if math.prod(tensor.shape) > tensor.numel:
-                raise CheckpointError(
-                    f"`{name}` in {path} must not be larger than its storage of {tensor.numel} "
-                    f"numbers. Received: shape={tensor.shape}"
-                )
+                expected = f"not be larger than its storage of {tensor.numel} numbers"
+                raise tensor_error(self, name, expected, f"shape={tensor.shape}")
         # Storages are compared with the file only when they are read, after the model is built.
         if sum(math.prod(shape) for shape in self.shapes.values()) > os.path.getsize(path):
-            raise self._error("be a complete file", "tensors that are larger than the file")
+            received = "tensors that are larger than the file"
+            raise file_error(self.path, "be a complete file", received)
 
     def _open_zip(self):
-        self._archive = StoredZip(self.path)
-        pickles = [name for name in self._archive.names if name.endswith("data.pkl")]
+        archive = StoredZip(self.path)
+        pickles = [name for name in archive.names if name.endswith("data.pkl")]
         if len(pickles) != 1:
-            raise self._error(
-                "hold one data.pkl, as torch.save writes it", f"{len(pickles)} of them"
-            )
+            received = f"{len(pickles)} of them"
+            raise file_error(self.path, "hold one data.pkl, as torch.save writes it", received)
         folder = pickles[0].removesuffix("data.pkl")
-        if f"{folder}byteorder" in self._archive.names:
-            if bytes(self._archive.view(f"{folder}byteorder")) != b"little":
-                raise self._error("hold numbers in little-endian order", "another order")
-        self._release = self._archive.release
-        self._storage = lambda tensor: self._archive.view(f"{folder}data/{tensor.key}")
-        return _stored_tensors(read_pickle(io.BytesIO(self._archive.view(pickles[0])), self.path))
+        order = f"{folder}byteorder"
+        if order in archive.names and bytes(archive.view(order)) != b"little":
+            raise file_error(self.path, "hold numbers in little-endian order", "another order")
+        self._release = archive.release
+        self._storage = lambda key: archive.view(f"{folder}data/{key}")
+        return _stored_tensors(read_pickle(io.BytesIO(archive.view(pickles[0])), self.path))
 
     def _open_legacy(self):
         try:
             content = map_file(self.path)
         except ValueError:
-            raise self._error("be a PyTorch file", "an empty file. Download it again.") from None
+            raise file_error(
+                self.path, "be a PyTorch file", "an empty file. Download it again."
+            ) from None
         if read_pickle(content, self.path) != _LEGACY_MAGIC:
-            raise self._error("be a file that torch.save wrote", "another pickle")
+            raise file_error(self.path, "be a file that torch.save wrote", "another pickle")
         if (version := read_pickle(content, self.path)) != _LEGACY_PROTOCOL:
             received = version if isinstance(version, int) else type(version).__name__
-            raise self._error(f"have version {_LEGACY_PROTOCOL} of torch.save's format", received)
+            expected = f"have version {_LEGACY_PROTOCOL} of torch.save's format"
+            raise file_error(self.path, expected, received)
         system = read_pickle(content, self.path)
         if not isinstance(system, dict) or system.get("little_endian") is not True:
-            raise self._error("hold numbers in little-endian order", "another order")
+            raise file_error(self.path, "hold numbers in little-endian order", "another order")
         tensors = _stored_tensors(read_pickle(content, self.path))
         keys = read_pickle(content, self.path)
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-            raise self._error("be a complete PyTorch file", "no list of storages")
+            raise file_error(self.path, "be a complete PyTorch file", "no list of storages")
         self._release = lambda: release_pages(content)
-        views = _legacy_storages(memoryview(content), content.tell(), keys, tensors, self.path)
-        self._storage = lambda tensor: self._of_tensor(views, tensor)
+        sizes = {one.key: (one.numel, np.dtype(one.dtype).itemsize) for one in tensors.values()}
+        if missing := sizes.keys() - set(keys):
+            received = f"no storage {min(missing)!r:.200}"
+            raise file_error(self.path, "hold a storage for every tensor", received)
+        self._storage = self._legacy_storages(memoryview(content), content.tell(), keys, sizes).get
         return tensors
 
-    def _of_tensor(self, views, tensor):
-        if tensor.key not in views:
-            raise self._error("hold a storage for every tensor", f"no storage {tensor.key!r:.200}")
-        return views[tensor.key]
-
-    def _error(self, expected, received):
-        return CheckpointError(f"{self.path} must {expected}. Received: {received}")
+    def _legacy_storages(self, content, start, keys, sizes):
+        """Returns the bytes of the storages, which follow each other in the order of `keys`."""
+        views = {}
+        for key in keys:
+            if key not in sizes:
+                received = f"storage {key!r:.200} without a tensor"
+                raise file_error(self.path, "hold a tensor for every storage", received)
+            numel, item_size = sizes[key]
+            found = int.from_bytes(content[start : start + _COUNT_SIZE], "little")
+            start += _COUNT_SIZE
+            views[key] = content[start : start + numel * item_size]
+            start += numel * item_size
+            if found != numel or len(views[key]) != numel * item_size:
+                received = f"a truncated or damaged storage {key!r:.200}. Download it again."
+                raise file_error(self.path, "be a complete PyTorch file", received)
+        return views
 
     def read(self, name: str) -> np.ndarray:
         self._release()
         tensor = self._tensors[name]
         dtype = np.dtype(tensor.dtype)
         size = tensor.numel * dtype.itemsize
-        values = np.frombuffer(self._storage(tensor), np.uint8)
+        values = np.frombuffer(self._storage(tensor.key), np.uint8)
         if values.nbytes < size:
-            raise CheckpointError(
-                f"`{name}` in {self.path} must be stored in full. Received: {values.nbytes} of "
-                f"{size} bytes"
-            )
+            received = f"{values.nbytes} of {size} bytes"
+            raise tensor_error(self, name, "be stored in full", received)
         values = values[:size].view(dtype)
         last = tensor.offset
         last += sum((size - 1) * step for size, step in zip(tensor.shape, tensor.strides))
         if 0 in tensor.shape or last >= tensor.numel:
-            raise CheckpointError(
-                f"`{name}` in {self.path} must be within its storage of {tensor.numel} numbers. "
-                f"Received: offset={tensor.offset}, shape={tensor.shape}, strides={tensor.strides}"
-            )
+            expected = f"be within its storage of {tensor.numel} numbers"
+            received = f"offset={tensor.offset}, shape={tensor.shape}, strides={tensor.strides}"
+            raise tensor_error(self, name, expected, received)
         return np.lib.stride_tricks.as_strided(
             values[tensor.offset :],
             tensor.shape,
@@ -139,26 +145,3 @@ def _stored_tensors(state):
         for name, value in state.items()
         if isinstance(name, str) and isinstance(value, StoredTensor)
     }
-
-
-def _legacy_storages(content, start, keys, tensors, path):
-    """Returns the bytes of the storages, which follow each other in the order of `keys`."""
-    sizes = {one.key: (one.numel, np.dtype(one.dtype).itemsize) for one in tensors.values()}
-    views = {}
-    for key in keys:
-        if key not in sizes:
-            raise CheckpointError(
-                f"{path} must hold a tensor for every storage. Received: storage {key!r:.200} "
-                "without a tensor"
-            )
-        numel, item_size = sizes[key]
-        found = int.from_bytes(content[start : start + _COUNT_SIZE], "little")
-        start += _COUNT_SIZE
-        views[key] = content[start : start + numel * item_size]
-        start += numel * item_size
-        if found != numel or len(views[key]) != numel * item_size:
-            raise CheckpointError(
-                f"{path} must be a complete PyTorch file. Received: a truncated or damaged "
-                f"storage {key!r:.200}. Download it again."
-            )
-    return views

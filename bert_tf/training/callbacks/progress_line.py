@@ -1,5 +1,6 @@
 """Shows the progress of a run and the time left."""
 
+import dataclasses
 import io
 import sys
 
@@ -9,6 +10,7 @@ from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.distribution.strategies import is_chief
 
 
+@dataclasses.dataclass(eq=False)
 class ProgressLine(StepCallback):
     """Shows steps, rate, ETA and losses: on a terminal as a progress bar, otherwise line by line.
 
@@ -26,17 +28,13 @@ class ProgressLine(StepCallback):
         >>> model.fit(texts, labels, verbose=0, callbacks=[line])
     """
 
-    def __init__(
-        self,
-        num_train_steps: int,
-        every: int = 100,
-        names: tuple[str, ...] = ("loss", "masked_lm_accuracy", "next_sentence_accuracy"),
-        initial_step: int = 0,
-    ):
-        super().__init__(initial_step)
-        self.num_train_steps = num_train_steps
-        self.every = every
-        self.names = names
+    num_train_steps: int
+    every: int = 100
+    names: tuple[str, ...] = ("loss", "masked_lm_accuracy", "next_sentence_accuracy")
+    initial_step: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
         self._bar = None
 
     def on_train_begin(self, logs=None):
@@ -55,8 +53,7 @@ class ProgressLine(StepCallback):
         self._bar.update(self.step - self._bar.n)
         if self.step % self.every and self.step != self.num_train_steps:
             return
-        shown = {name: float(logs[name]) for name in self.names if name in logs}
-        self._bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()})
+        self._bar.set_postfix({k: f"{float(logs[k]):.4g}" for k in self.names if k in logs})
         if not sys.stderr.isatty():
             print(self._bar, file=sys.stderr, flush=True)
 

@@ -8,15 +8,14 @@ class StepCallback(keras.callbacks.Callback):
 
     It continues over epochs, over calls of `fit` and, with `initial_step`, over restarts of a run.
     It is not the optimizer's `iterations`, which do not count the steps that float16 loss scaling
-    skips.
-
-    Args:
-        initial_step: The step from which the run is resumed.
+    skips. Subclasses are dataclasses; `initial_step` may be one of their arguments.
     """
 
-    def __init__(self, initial_step: int = 0):
+    initial_step = 0
+
+    def __post_init__(self):
         super().__init__()
-        self.step = initial_step
+        self.step = self.initial_step
         self._first_batch = 0
 
     def on_train_batch_begin(self, batch, logs=None):

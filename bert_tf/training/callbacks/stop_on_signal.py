@@ -1,10 +1,10 @@
 """Graceful shutdown: on SIGTERM, saves a checkpoint and ends the process."""
 
+import dataclasses
 import signal
 import sys
 import threading
 
-import keras
 import tensorflow as tf
 
 from bert_tf.training.callbacks.step_callback import StepCallback
@@ -16,6 +16,7 @@ from bert_tf.training.distribution.strategies import worker_addresses
 STEPS_BETWEEN_EXCHANGES = 10
 
 
+@dataclasses.dataclass(eq=False)
 class StopOnSignal(StepCallback):
     """On a signal, finishes the step, saves a checkpoint and ends the process with a message.
 
@@ -35,15 +36,12 @@ class StopOnSignal(StepCallback):
         >>> model.fit(texts, labels, callbacks=[checkpoint, stop])
     """
 
-    def __init__(
-        self,
-        checkpoint: TrainingCheckpoint,
-        signals: tuple[int, ...] = (signal.SIGTERM,),
-        initial_step: int = 0,
-    ):
-        super().__init__(initial_step)
-        self.checkpoint = checkpoint
-        self.signals = signals
+    checkpoint: TrainingCheckpoint
+    signals: tuple[int, ...] = (signal.SIGTERM,)
+    initial_step: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
         self._received = 0
         self._previous = {}
 
@@ -88,11 +86,8 @@ class StopOnSignal(StepCallback):
 def largest_of_workers(strategy: tf.distribute.Strategy, number: int) -> int:
     """Returns the largest `number` of all workers. All workers must call it."""
 
-    @tf.function
-    def gathered(value):
-        return strategy.gather(value, axis=0)
-
     values = strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant([number], tf.int32)
     )
-    return int(keras.ops.max(gathered(values)))
+    gathered = tf.function(lambda value: strategy.gather(value, axis=0))(values)
+    return int(tf.reduce_max(gathered))

@@ -1,5 +1,6 @@
 """Stops training when the loss is NaN or infinite."""
 
+import dataclasses
 import math
 import os
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoint
 
 
+@dataclasses.dataclass(eq=False)
 class TerminateOnBadLoss(StepCallback):
     """Stops training with a `UserError` at the first NaN or infinite loss, and writes the batch.
 
@@ -35,44 +37,27 @@ class TerminateOnBadLoss(StepCallback):
         >>> model.fit(tf.data.Dataset.from_tensors(batch), callbacks=[stop, checkpoint])
     """
 
-    def __init__(
-        self,
-        checkpoint: TrainingCheckpoint,
-        batch_at: Callable[[int], object],
-        directory: str | os.PathLike,
-        initial_step: int = 0,
-    ):
-        super().__init__(initial_step)
-        self.checkpoint = checkpoint
-        self.batch_at = batch_at
-        self.directory = directory
+    checkpoint: TrainingCheckpoint
+    batch_at: Callable[[int], object]
+    directory: str | os.PathLike
+    initial_step: int = 0
 
     def on_step_end(self, logs):
         # The mean over the epoch is NaN or infinite as soon as one loss is.
         loss = float(logs["loss"])
         if math.isfinite(loss):
             return
-        path = self._write_batch()
+        resolver = self.model.distribute_strategy.cluster_resolver
+        worker = f"-worker{resolver.task_id}" if resolver and resolver.task_type else ""
+        path = os.path.join(self.directory, f"bad-batch-{self.step}{worker}.npz")
+        arrays = {}
+        for names, values in keras.tree.flatten_with_path(self.batch_at(self.step - 1)):
+            dense = values.to_tensor() if isinstance(values, tf.RaggedTensor) else values
+            arrays["/".join(map(str, names))] = np.asarray(dense)
+        with atomic_path(path) as new, open(new, "wb") as file:
+            np.savez(file, **arrays)
         raise UserError(
             f"`loss` must be finite. Received: loss={loss} at step {self.step}. Its batch is in "
             f"{path}; the last good checkpoint is {self.checkpoint.newest() or 'none'}. Check the "
             "batch, or resume from the checkpoint with a lower learning rate."
         )
-
-    def _write_batch(self) -> str:
-        resolver = self.model.distribute_strategy.cluster_resolver
-        worker = f"-worker{resolver.task_id}" if resolver and resolver.task_type else ""
-        path = os.path.join(self.directory, f"bad-batch-{self.step}{worker}.npz")
-        arrays = named_arrays(self.batch_at(self.step - 1))
-        with atomic_path(path) as new, open(new, "wb") as file:
-            np.savez(file, **arrays)
-        return path
-
-
-def named_arrays(structure) -> dict[str, np.ndarray]:
-    """Returns the leaves of nested dictionaries and tuples; "/" joins the parts of their names."""
-    arrays = {}
-    for path, values in keras.tree.flatten_with_path(structure):
-        dense = values.to_tensor() if isinstance(values, tf.RaggedTensor) else values
-        arrays["/".join(map(str, path))] = np.asarray(dense)
-    return arrays

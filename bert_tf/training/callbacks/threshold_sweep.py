@@ -24,12 +24,10 @@ def best_threshold(labels: np.ndarray, probabilities: np.ndarray) -> tuple[float
         (0.4, 1.0)
     """
     labels = np.asarray(labels).astype(bool)
-    predicted = np.asarray(probabilities)[np.newaxis, :] >= THRESHOLDS[:, np.newaxis]  # [99, n]
+    predicted = np.asarray(probabilities) >= THRESHOLDS[:, np.newaxis]  # [99, n]
     true_positives = (predicted & labels).sum(axis=1)
     positives = predicted.sum(axis=1) + labels.sum()
-    f1 = np.divide(
-        2.0 * true_positives, positives, out=np.zeros(len(THRESHOLDS)), where=positives > 0
-    )
+    f1 = 2.0 * true_positives / np.maximum(positives, 1)
     best = np.flatnonzero(f1 == f1.max())
     nearest = best[np.argmin(np.abs(THRESHOLDS[best] - 0.5))]
     return float(THRESHOLDS[nearest]), float(f1[nearest])
@@ -44,13 +42,11 @@ class ThresholdSweep(keras.callbacks.Callback):
         x: Held-out inputs, as the model's `predict` takes them.
         y: Their labels, 0 or 1.
         batch_size: The batch size of `predict`.
-        restore_best_weights: Whether the model gets the weights of the epoch with the best F1 at
-            the end of training.
+        restore_best_weights: Whether the model gets the weights of the best epoch at the end.
 
     Attributes:
-        best_f1: The best F1 of all epochs so far.
-        best_threshold: The threshold with that F1.
-        best_epoch: The epoch with that F1, starting from 0.
+        best_f1, best_threshold, best_epoch: The best F1 of all epochs so far, its threshold and its
+            epoch, starting from 0.
 
     Raises:
         UserError: If a label is neither 0 nor 1.

@@ -1,5 +1,6 @@
 """Logs the means and rates of training at regular intervals."""
 
+import dataclasses
 import time
 
 import tensorflow as tf
@@ -8,14 +9,15 @@ from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.distribution.strategies import is_chief
 
 
+@dataclasses.dataclass(eq=False)
 class TrainingLog(StepCallback):
     """Passes means and rates to its writers every `log_steps` steps.
 
-    The values are the logs of the model (losses, accuracies, `gradient_norm`, `padding_share`), as
-    means over the interval; `learning_rate` of the next step; `steps_per_second`,
-    `examples_per_second` and, if the model logs `padding_share`, `tokens_per_second` without
-    padding. The rates do not include tracing and evaluation. The model's metrics are reset after
-    each interval. The logs of an evaluation, `val_...`, are written too.
+    The values are the means of the model's logs over the interval; `learning_rate` of the next
+    step; `steps_per_second`, `examples_per_second` and, if the model logs `padding_share`,
+    `tokens_per_second` without padding. The rates do not include tracing and evaluation. The
+    model's metrics are reset after each interval. The logs of an evaluation, `val_...`, are written
+    too.
 
     Args:
         log_steps: The number of steps of an interval.
@@ -34,19 +36,14 @@ class TrainingLog(StepCallback):
         True
     """
 
-    def __init__(
-        self,
-        log_steps: int,
-        writers: list,
-        batch_size: int,
-        sequence_length: int | None = None,
-        initial_step: int = 0,
-    ):
-        super().__init__(initial_step)
-        self.log_steps = log_steps
-        self.writers = writers
-        self.batch_size = batch_size
-        self.sequence_length = sequence_length
+    log_steps: int
+    writers: list
+    batch_size: int
+    sequence_length: int | None = None
+    initial_step: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
         self._logs = {}
         self._start = None  # (time, step) of the start of the interval
         self._steps = 0  # of the interval

@@ -61,13 +61,18 @@ def checkpoint_steps(directory: str | os.PathLike) -> list[int]:
     return sorted(int(match[1]) for match in matches if match)
 
 
+def newest_checkpoint(directory: str | os.PathLike) -> str | None:
+    """Returns the path of the checkpoint with the highest step in `directory`, or None."""
+    steps = checkpoint_steps(directory)
+    return checkpoint_path(directory, steps[-1]) if steps else None
+
+
 def write_checkpoint(
     directory: str | os.PathLike, step: int, tensors: dict[str, np.ndarray], state: dict
 ) -> None:
     """Writes `ckpt-<step>` atomically: the variables by name, and the values of `state.json`.
 
-    The directory is created if it does not exist. The tensors have any shape and any dtype that
-    safetensors supports.
+    The tensors have any shape and any dtype that safetensors supports.
 
     Raises:
         CheckpointError: If it cannot be written. Older checkpoints are not changed.
@@ -82,12 +87,12 @@ def write_checkpoint(
             files = {name: _fingerprint(os.path.join(new, name)) for name in (VARIABLES, STATE)}
             write_json(os.path.join(new, MANIFEST), {"format": FORMAT, "files": files})
     except OSError as error:
-        reason = error.strerror or error
-        older = checkpoint_steps(directory)
-        kept = f"ckpt-{older[-1]} is the newest" if older else "there is none yet"
+        newest = newest_checkpoint(directory)
+        kept = f"{os.path.basename(newest)} is the newest" if newest else "there is none yet"
         raise CheckpointError(
-            f"The checkpoint {path} could not be written: {reason}. Older checkpoints are not "
-            f"changed: {kept}. Make room or choose another directory, and start again."
+            f"The checkpoint {path} could not be written: {error.strerror or error}. Older "
+            f"checkpoints are not changed: {kept}. Make room or choose another directory, and "
+            "start again."
         ) from None
 
 

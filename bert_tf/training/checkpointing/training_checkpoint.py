@@ -1,5 +1,6 @@
 """Saves the whole state of a run every n steps, so that it can be killed and resumed exactly."""
 
+import dataclasses
 import logging
 import os
 import re
@@ -17,6 +18,7 @@ from bert_tf.training.checkpointing.checkpoint_files import (
     DamagedCheckpoint,
     checkpoint_path,
     checkpoint_steps,
+    newest_checkpoint,
     read_checkpoint,
     write_checkpoint,
 )
@@ -28,6 +30,7 @@ _BEST = object_of({"step": integer(most=2**63 - 1), "monitor": text(), "value": 
 _logger = logging.getLogger("bert_tf")
 
 
+@dataclasses.dataclass(eq=False)
 class TrainingCheckpoint(StepCallback):
     """Saves the state of a run every `save_every` steps and restores the newest checkpoint.
 
@@ -36,12 +39,12 @@ class TrainingCheckpoint(StepCallback):
     dataset that can start at any step, a resumed run equals an uninterrupted one.
 
     Args:
-        directory: The directory of the checkpoints `ckpt-<step>`. With several machines, all of
-            them must see it: the first worker writes and all read.
+        directory: The directory of the checkpoints `ckpt-<step>`, which all machines must see: the
+            first worker writes and all read.
         save_every: The number of steps between two checkpoints.
         keep: The number of newest checkpoints that are kept.
-        monitor: The log that decides which checkpoint is the best one, such as "val_loss". The best
-            one is kept too. None keeps only the newest ones.
+        monitor: The log, such as "val_loss", of which the best checkpoint is kept too. None keeps
+            only the newest ones.
         mode: "min" or "max": which value of `monitor` is the best one.
         settings: Other properties of the run (files, batch size, seed) as JSON values. If they
             differ when a checkpoint is restored, a warning is logged.
@@ -65,39 +68,31 @@ class TrainingCheckpoint(StepCallback):
         'checkpoints/ckpt-2'
     """
 
-    def __init__(
-        self,
-        directory: str | os.PathLike,
-        save_every: int = 1000,
-        keep: int = 5,
-        monitor: str | None = None,
-        mode: str = "min",
-        settings: dict | None = None,
-    ):
-        super().__init__()
-        for name, value in (("save_every", save_every), ("keep", keep)):
+    directory: str | os.PathLike
+    save_every: int = 1000
+    keep: int = 5
+    monitor: str | None = None
+    mode: str = "min"
+    settings: dict | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name, value in (("save_every", self.save_every), ("keep", self.keep)):
             if value < 1:
                 raise UserError(f"`{name}` must be at least 1. Received: {name}={value!r}")
-        if mode not in ("min", "max"):
-            raise UserError(f"`mode` must be 'min' or 'max'. Received: mode={mode!r}")
-        self.directory = os.fspath(directory)
-        self.save_every = save_every
-        self.keep = keep
-        self.monitor = monitor
-        self.mode = mode
-        self.settings = dict(settings or {})
+        if self.mode not in ("min", "max"):
+            raise UserError(f"`mode` must be 'min' or 'max'. Received: mode={self.mode!r}")
+        self.directory = os.fspath(self.directory)
+        self.settings = dict(self.settings or {})
         self.best_step = None
         self._best_value = None
         self._saved_step = None
 
     def restore(self, model: keras.Model) -> int:
-        """Loads the newest checkpoint into `model`, which must be compiled.
+        """Loads the newest checkpoint into `model`, which must be compiled, and returns its step.
 
         A damaged checkpoint is logged and renamed to `damaged-ckpt-<step>`, and the one before it
-        is loaded.
-
-        Returns:
-            The step of the checkpoint. If there is none, 0 is returned and nothing is loaded.
+        is loaded. If there is none, 0 is returned and nothing is loaded.
 
         Raises:
             CheckpointError: If the checkpoint is of another network or optimizer, if all
@@ -115,10 +110,18 @@ class TrainingCheckpoint(StepCallback):
                 _logger.warning("%s. Trying the checkpoint before it.", error)
                 damaged.append(path)
                 continue
-            self._require_same_network(path, state["network"], network_of(model))
+            _require_same_network(path, state["network"], network_of(model))
             _assign(path, tensors, variables, model.distribute_strategy)
             model.untrained_heads = ()
-            self._log_other_settings(path, state["settings"])
+            for key, saved, mine in _differences(state["settings"], self.settings):
+                _logger.warning(
+                    "%s was saved with %s=%r, now it is %r: the resumed run differs from an "
+                    "uninterrupted one.",
+                    path,
+                    key,
+                    saved,
+                    mine,
+                )
             self.step = self._saved_step = step
             _logger.info("Resuming from %s.", path)
             break
@@ -142,8 +145,7 @@ class TrainingCheckpoint(StepCallback):
     def save(self) -> str:
         """Writes a checkpoint of this step and removes those that are no longer kept.
 
-        Returns:
-            The path of the checkpoint.
+        Returns its path.
 
         Raises:
             CheckpointError: If it cannot be written or if a weight is not finite. Older checkpoints
@@ -168,8 +170,7 @@ class TrainingCheckpoint(StepCallback):
 
     def newest(self) -> str | None:
         """Returns the path of the newest checkpoint, or None."""
-        steps = checkpoint_steps(self.directory)
-        return checkpoint_path(self.directory, steps[-1]) if steps else None
+        return newest_checkpoint(self.directory)
 
     def on_train_begin(self, logs=None):
         later = [step for step in checkpoint_steps(self.directory) if step > self.step]
@@ -196,11 +197,9 @@ class TrainingCheckpoint(StepCallback):
         """Saves a checkpoint of this step as the best one if its metric is the best."""
         if self.monitor not in logs:
             return
-        value = float(logs[self.monitor])
-        sign = 1 if self.mode == "min" else -1
-        if not np.isfinite(value):
-            return
-        if self._best_value is not None and sign * value >= sign * self._best_value:
+        value, best = float(logs[self.monitor]), self._best_value
+        is_best = best is None or (value < best if self.mode == "min" else value > best)
+        if not is_best or not np.isfinite(value):
             return
         self.save()
         self.best_step, self._best_value = self.step, value
@@ -244,36 +243,9 @@ class TrainingCheckpoint(StepCallback):
                     "it with a lower learning rate or other data."
                 )
 
-    def _require_same_network(self, path, saved, mine):
-        differing = sorted(key for key in {*saved, *mine} if saved.get(key) != mine.get(key))
-        if differing:
-            raise CheckpointError(
-                f"{path} must be of this run's network. Received:\n"
-                + "\n".join(
-                    f"  {key}={saved.get(key)!r} instead of {mine.get(key)!r}" for key in differing
-                )
-                + "\nUse the configuration of the checkpoint, or another output directory."
-            )
-
-    def _log_other_settings(self, path, saved):
-        for key in sorted({*saved, *self.settings}):
-            if saved.get(key) != self.settings.get(key):
-                _logger.warning(
-                    "%s was saved with %s=%r, now it is %r: the resumed run differs from an "
-                    "uninterrupted one.",
-                    path,
-                    key,
-                    saved.get(key),
-                    self.settings.get(key),
-                )
-
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the variables of the model and of the optimizer by name, without metrics.
-
-    Raises:
-        UserError: If the model is not compiled with an optimizer.
-    """
+    """Returns the variables of the model and of the optimizer by name, without metrics."""
     if getattr(model, "optimizer", None) is None:
         raise UserError(
             "`model` must be compiled with an optimizer. Received: a model without one. Call "
@@ -335,6 +307,22 @@ def network_of(model: keras.Model) -> dict:
     values["optimizer"] = type(optimizer).__name__
     values["dtype"] = model.dtype_policy.name
     return values
+
+
+def _differences(saved, mine):
+    """Yields the keys of two dictionaries whose values differ, with both values."""
+    for key in sorted({*saved, *mine}):
+        if saved.get(key) != mine.get(key):
+            yield key, saved.get(key), mine.get(key)
+
+
+def _require_same_network(path, saved, mine):
+    lines = [f"  {key}={old!r} instead of {new!r}" for key, old, new in _differences(saved, mine)]
+    if lines:
+        raise CheckpointError(
+            f"{path} must be of this run's network. Received:\n" + "\n".join(lines) + "\nUse the "
+            "configuration of the checkpoint, or another output directory."
+        )
 
 
 def _assign(path, tensors, variables, strategy):

@@ -17,9 +17,8 @@ class DistributedBatches:
             batches, as `pretraining_records` and `pretraining_text` return it.
         batch_size: The number of rows of a step, on all devices.
         strategy: The strategy, which divides each batch.
-        by_rows: How several workers divide the input. If True, each worker reads every batch and
-            uses its own rows, so the batches do not depend on the number of workers. If False, each
-            worker reads a shard.
+        by_rows: Whether each worker reads every batch and uses its own rows, so that the batches do
+            not depend on the number of workers. If False, each worker reads a shard.
         num_batches: The number of steps. None means as many as `read` returns.
 
     Raises:

@@ -1,5 +1,6 @@
 """Ends the process when another worker is gone, instead of waiting forever."""
 
+import dataclasses
 import os
 import socket
 import sys
@@ -14,14 +15,14 @@ from bert_tf.training.distribution.strategies import worker_addresses
 REFUSED_CONNECTIONS = 3  # in a row
 
 
+@dataclasses.dataclass(eq=False)
 class WorkerHealthMonitor(keras.callbacks.Callback):
     """On several machines, ends this process with a message when another worker is gone.
 
     Inside a TensorFlow collective, a worker may wait forever for a worker that has died, and no
     Python exception can interrupt it. Therefore, a thread connects to the ports of the other
     workers' TensorFlow servers. A worker is gone if its port is closed three times in a row (its
-    process has ended), or if it has not answered for `patience` seconds (its machine or the network
-    is down). The exit status is then 1.
+    process has ended), or if it has not answered for `patience` seconds. The exit status is then 1.
 
     Args:
         newest_checkpoint: A function that returns the path that the message names, or None.
@@ -33,16 +34,12 @@ class WorkerHealthMonitor(keras.callbacks.Callback):
         >>> monitor = bert_tf.training.distribution.WorkerHealthMonitor(checkpoint.newest)
     """
 
-    def __init__(
-        self,
-        newest_checkpoint: Callable[[], str | None] = lambda: None,
-        interval: float = 1.0,
-        patience: float = 30.0,
-    ):
+    newest_checkpoint: Callable[[], str | None] = lambda: None
+    interval: float = 1.0
+    patience: float = 30.0
+
+    def __post_init__(self):
         super().__init__()
-        self.newest_checkpoint = newest_checkpoint
-        self.interval = interval
-        self.patience = patience
         self._stop = None
 
     def on_train_begin(self, logs=None):

@@ -66,15 +66,12 @@ def drawn_intervals(
         scores: A function of the indices of the drawn examples, int64 `[n]`, which returns the
             scores by name.
         num_examples: n.
-        samples: The number of draws.
-        confidence: The fraction of the draws that is inside the interval.
+        samples: The number of draws, at least 1.
+        confidence: The fraction of the draws that is inside the interval, in (0, 1).
         seed: The seed of the draws.
 
     Returns:
         The intervals (low, high) by the name of the score.
-
-    Raises:
-        UserError: If `samples` is less than 1 or `confidence` is not in (0, 1).
 
     Reference: Efron and Tibshirani 1993, "An Introduction to the Bootstrap", section 13.3.
     """

@@ -28,13 +28,11 @@ def confusion_text(matrix: np.ndarray, labels: Sequence[str]) -> str:
     first = max(len(corner), *(len(label) for label in labels))
     widths = [max(len(label), len(str(column.max()))) for label, column in zip(labels, matrix.T)]
 
-    def line(name, cells):
-        return name.ljust(first) + "".join(
-            f"  {cell:>{width}}" for cell, width in zip(cells, widths)
-        )
-
-    rows = [line(label, row) for label, row in zip(labels, matrix)]
-    return "\n".join([line(corner, labels), *rows])
+    lines = []
+    for name, cells in zip([corner, *labels], [labels, *matrix]):
+        columns = (f"  {cell:>{width}}" for cell, width in zip(cells, widths))
+        lines.append(name.ljust(first) + "".join(columns))
+    return "\n".join(lines)
 
 
 def save_confusion_png(matrix: np.ndarray, labels: Sequence[str], path: str | os.PathLike) -> None:
@@ -53,7 +51,6 @@ def save_confusion_png(matrix: np.ndarray, labels: Sequence[str], path: str | os
         ) from None
     size = 2.0 + 0.6 * len(labels)
     figure = Figure(figsize=(size + 1.0, size), layout="constrained")
-    canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
@@ -62,13 +59,6 @@ def save_confusion_png(matrix: np.ndarray, labels: Sequence[str], path: str | os
     axes.set_xlabel("predicted")
     axes.set_ylabel("gold")
     for row, column in np.ndindex(*matrix.shape):
-        dark = shares[row, column] > 0.5
-        axes.text(
-            column,
-            row,
-            str(matrix[row, column]),
-            ha="center",
-            va="center",
-            color="white" if dark else "black",
-        )
-    canvas.print_png(os.fspath(path))
+        color = "white" if shares[row, column] > 0.5 else "black"
+        axes.text(column, row, str(matrix[row, column]), ha="center", va="center", color=color)
+    FigureCanvasAgg(figure).print_png(os.fspath(path))

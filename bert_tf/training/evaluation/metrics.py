@@ -38,10 +38,7 @@ class BinaryF1(keras.metrics.Metric):
         self.actual.assign_add(total(actual))
 
     def result(self):
-        return tf.math.divide_no_nan(
-            2.0 * tf.convert_to_tensor(self.true_positives),
-            tf.convert_to_tensor(self.predicted) + tf.convert_to_tensor(self.actual),
-        )
+        return tf.math.divide_no_nan(2.0 * self.true_positives, self.predicted + self.actual)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

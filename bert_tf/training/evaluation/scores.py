@@ -1,8 +1,6 @@
 """Scores of a whole evaluation set by problem type, computed by scikit-learn and SciPy.
 
 Glossary: `n` examples, `C` classes or labels.
-
-The Keras metrics of `bert_tf.training.evaluation.metrics` are estimates for use during training.
 """
 
 import functools
@@ -29,9 +27,6 @@ def score_functions(problem_type: str, num_classes: int) -> dict[str, Callable]:
     """Returns the scores of a problem type: functions of gold labels and probabilities.
 
     With two classes, the scores of class 1 are included.
-
-    Raises:
-        UserError: If scikit-learn is missing.
     """
     require_scikit_learn()
     if problem_type == REGRESSION:
@@ -75,11 +70,7 @@ def all_scores(gold: np.ndarray, predicted: np.ndarray, problem_type: str = SING
 
 
 def checked(gold, predicted, problem_type) -> tuple[np.ndarray, np.ndarray]:
-    """Converts gold labels and predictions to arrays and checks their shapes.
-
-    Raises:
-        DataError: If the shapes do not match or a class id is out of range.
-    """
+    """Converts gold labels and predictions to arrays and checks their shapes and class ids."""
     gold, predicted = np.asarray(gold), np.asarray(predicted, np.float64)
     if problem_type == REGRESSION and predicted.ndim == 2 and predicted.shape[1] == 1:
         predicted = predicted[:, 0]
@@ -106,8 +97,7 @@ def num_classes(predicted: np.ndarray) -> int:
 def roc_auc(gold: np.ndarray, probabilities: np.ndarray) -> float:
     """Computes the area under the ROC curve of class 1, from labels `[n]` and its probabilities.
 
-    Raises:
-        UndefinedScore: If all examples are of one class.
+    It is undefined if all examples are of one class.
     """
     if gold.min() == gold.max():
         raise UndefinedScore(
@@ -134,12 +124,8 @@ def _sklearn(name, *arguments, **options):
     return getattr(sklearn.metrics, name)(*arguments, **options)
 
 
-def _accuracy(gold, probabilities):
-    return np.mean(probabilities.argmax(axis=1) == gold)
-
-
-def _cross_entropy(gold, probabilities):
-    chosen = probabilities[np.arange(len(gold)), gold]
+def _log_loss(chosen):
+    """Returns the mean cross-entropy from the probabilities of the gold labels."""
     return -np.mean(np.log(np.maximum(chosen, _SMALLEST)))
 
 
@@ -162,19 +148,6 @@ def _label_f1(average, gold, probabilities):
     return _sklearn("f1_score", gold, probabilities >= THRESHOLD, average=average, zero_division=0)
 
 
-def _exact_match(gold, probabilities):
-    return np.mean(np.all((probabilities >= THRESHOLD) == (gold > 0), axis=1))
-
-
-def _mean_auc(gold, probabilities):
-    return np.mean([roc_auc(g, p) for g, p in zip(gold.T, probabilities.T)])
-
-
-def _binary_cross_entropy(gold, probabilities):
-    chosen = np.where(gold > 0, probabilities, 1.0 - probabilities)
-    return -np.mean(np.log(np.maximum(chosen, _SMALLEST)))
-
-
 def _correlation(name, gold, values):
     import scipy.stats
 
@@ -188,10 +161,10 @@ def _correlation(name, gold, values):
 
 
 _SINGLE_LABEL_SCORES = {
-    "accuracy": _accuracy,
+    "accuracy": lambda gold, probabilities: np.mean(probabilities.argmax(axis=1) == gold),
     "macro_f1": _macro_f1,
     "matthews": _matthews,
-    "loss": _cross_entropy,
+    "loss": lambda gold, probabilities: _log_loss(probabilities[np.arange(len(gold)), gold]),
 }
 _BINARY_SCORES = {
     "f1": functools.partial(_class_score, "f1_score"),
@@ -200,11 +173,11 @@ _BINARY_SCORES = {
     "auc": lambda gold, probabilities: roc_auc(gold, probabilities[:, 1]),
 }
 _MULTI_LABEL_SCORES = {
-    "exact_match": _exact_match,
+    "exact_match": lambda gold, p: np.mean(np.all((p >= THRESHOLD) == (gold > 0), axis=1)),
     "micro_f1": functools.partial(_label_f1, "micro"),
     "macro_f1": functools.partial(_label_f1, "macro"),
-    "auc": _mean_auc,
-    "loss": _binary_cross_entropy,
+    "auc": lambda gold, p: np.mean([roc_auc(*column) for column in zip(gold.T, p.T)]),
+    "loss": lambda gold, p: _log_loss(np.where(gold > 0, p, 1.0 - p)),
 }
 _REGRESSION_SCORES = {
     "pearson": functools.partial(_correlation, "pearsonr"),

@@ -16,10 +16,8 @@ def class_weights_by_id(
 ) -> dict[int, float]:
     """Returns the weight of each class, which is 1 if `class_weight` does not have the class.
 
-    The keys of `class_weight` are class ids or, with `labels`, names of classes.
-
-    Raises:
-        UserError: If a class does not exist, or if a weight is negative or not a number.
+    The keys of `class_weight` are class ids or, with `labels`, names of classes. The values must be
+    finite and not negative.
     """
     weights = dict.fromkeys(range(num_classes), 1.0)
     for key, weight in class_weight.items():

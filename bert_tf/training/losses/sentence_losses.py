@@ -249,11 +249,7 @@ SENTENCE_LOSSES = {
 
 
 def sentence_loss(objective: str | SentenceLoss) -> SentenceLoss:
-    """Returns a loss by its name, or the loss itself.
-
-    Raises:
-        UserError: If the name is unknown.
-    """
+    """Returns a loss by its name, or the loss itself."""
     if isinstance(objective, SentenceLoss):
         return objective
     if objective not in SENTENCE_LOSSES:

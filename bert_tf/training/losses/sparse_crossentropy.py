@@ -82,21 +82,14 @@ class SparseCrossentropy(keras.losses.Loss):
         return losses
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "label_smoothing": self.label_smoothing,
-            "focal_gamma": self.focal_gamma,
-            "class_weights": self.class_weights,
-        }
+        names = ("label_smoothing", "focal_gamma", "class_weights")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def class_loss(loss) -> SparseCrossentropy | None:
     """Checks the argument `loss` of `compile` for a model whose loss is cross-entropy.
 
-    "auto" and None mean plain cross-entropy, for which None is returned.
-
-    Raises:
-        UserError: If it is another loss, or if its `reduction` is not a mean.
+    "auto" and None mean plain cross-entropy, for which None is returned. Other losses are refused.
     """
     if loss is None or loss == "auto":
         return None

@@ -36,9 +36,6 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
     Subclasses define `update_step(gradient, variable, learning_rate, gradient_scale)` and the names
     of their two slots, m and v. The scale is a scalar or None and is passed so that no scaled copy
     of the gradient is needed.
-
-    Raises:
-        UserError: If `layer_decay` is not in (0, 1].
     """
 
     slot_names: tuple[str, str]
@@ -76,11 +73,7 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
         self.learning_rate_multipliers = dict(learning_rate_multipliers or {})
 
     def use_loss_scale(self) -> None:
-        """Turns loss scaling on. It must be called before the first step.
-
-        Raises:
-            UserError: If the optimizer has already made a step without loss scaling.
-        """
+        """Turns loss scaling on, or raises a `UserError` if steps have been made without it."""
         if self.built and not self.dynamic_loss_scale:
             raise UserError(
                 "`dynamic_loss_scale` must be turned on before the first step. Received: an "
