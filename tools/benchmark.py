@@ -108,14 +108,19 @@ flags.DEFINE_integer(
 flags.DEFINE_list(
     "buckets",
     [str(size or "all") for size in BUCKETS],
-    "For ragged workloads: the sizes that the search tries for the peers' length-sorted batches, "
-    "or all, for one batch.",
+    "For ragged workloads: the batch sizes that the search tries for the peers' length-sorted "
+    "batches, separated by commas; all: one batch.",
 )
 flags.DEFINE_float(
-    "turn_seconds", 0.5, "Seconds of one measurement; short calls are repeated.", lower_bound=0.0
+    "turn_seconds",
+    0.5,
+    "Length of one measurement in seconds; a short call is repeated to fill it.",
+    lower_bound=0.0,
 )
 flags.DEFINE_bool(
-    "tuned_malloc", False, "Whether glibc keeps freed memory for all peers (man 3 mallopt)."
+    "tuned_malloc",
+    False,
+    "Whether glibc keeps freed memory (MALLOC_TRIM_THRESHOLD_ and similar), for all peers.",
 )
 flags.DEFINE_integer(
     "ops_scale", 1, "For ops: the sizes are divided by this, for a quick run.", lower_bound=1
@@ -125,7 +130,9 @@ flags.DEFINE_list(
     "matmul_models", list(matmul.MODELS), "For matmul: the models whose dense layers to measure."
 )
 flags.DEFINE_list(
-    "matmul_rows", [str(rows) for rows in matmul.ROWS], "For matmul: the numbers of rows, M."
+    "matmul_rows",
+    [str(rows) for rows in matmul.ROWS],
+    "For matmul: the numbers of rows of the left matrix, M, separated by commas.",
 )
 flags.DEFINE_integer(
     "tokenizer_texts", 10000, "For tokenizer: maximum number of texts per language.", lower_bound=1

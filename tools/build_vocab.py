@@ -27,7 +27,9 @@ flags.DEFINE_enum(
     "pair.",
 )
 flags.DEFINE_bool(
-    "do_lower_case", True, "Whether to convert text to lower case; false for a cased vocabulary."
+    "do_lower_case",
+    True,
+    "Whether to convert the text to lower case; false for a cased vocabulary.",
 )
 flags.DEFINE_bool("strip_accents", None, "Whether to remove accents. Default: as --do_lower_case.")
 flags.DEFINE_bool("split_on_cjk", True, "Whether to split the text at every CJK ideograph.")
@@ -37,9 +39,17 @@ flags.DEFINE_list(
     "The first pieces of the vocabulary, in this order.",
 )
 flags.DEFINE_integer(
-    "num_unused", 0, "Number of [unusedN] pieces (994 in the original).", lower_bound=0
+    "num_unused",
+    0,
+    "Number of [unusedN] pieces after the special tokens (994 in the original).",
+    lower_bound=0,
 )
-flags.DEFINE_integer("min_frequency", 2, "Ignore rarer words, characters and pairs.", lower_bound=1)
+flags.DEFINE_integer(
+    "min_frequency",
+    2,
+    "Minimum number of occurrences; rarer words, characters and pairs are ignored.",
+    lower_bound=1,
+)
 flags.DEFINE_integer(
     "max_characters", 8000, "Maximum number of different characters.", lower_bound=1
 )

@@ -29,7 +29,10 @@ flags.DEFINE_integer(
     lower_bound=3,
 )
 flags.DEFINE_integer(
-    "timing_rounds", 5, "Number of times that each model's time is measured.", lower_bound=1
+    "timing_rounds",
+    5,
+    "Number of times that each model computes the texts to measure the time per text.",
+    lower_bound=1,
 )
 
 

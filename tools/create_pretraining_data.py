@@ -35,7 +35,9 @@ flags.DEFINE_list("input_file", None, "The text files, as paths or glob patterns
 flags.DEFINE_list("output_file", None, "The TFRecord files to write in turn.")
 flags.DEFINE_string("vocab_file", None, "The vocabulary file of the model to pre-train.")
 flags.DEFINE_bool(
-    "do_lower_case", True, "Whether to convert text to lower case; false for a cased vocabulary."
+    "do_lower_case",
+    True,
+    "Whether to convert the text to lower case; false for a cased vocabulary.",
 )
 flags.DEFINE_bool(
     "do_whole_word_mask", False, "Whether to mask either all pieces of a word or none."
@@ -48,14 +50,24 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_integer("random_seed", 12345, "Seed of the pairs, the masks and the shuffling.")
 flags.DEFINE_integer(
-    "dupe_factor", 10, "Number of passes over the text, with other pairs and masks.", lower_bound=1
+    "dupe_factor",
+    10,
+    "Number of times that the text is used, each time with other pairs and masks.",
+    lower_bound=1,
 )
 flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to mask.", 0.0, 1.0)
 flags.DEFINE_float(
-    "short_seq_prob", 0.1, "Probability of making a shorter example on purpose.", 0.0, 1.0
+    "short_seq_prob",
+    0.1,
+    "Probability of making an example shorter than --max_seq_length on purpose.",
+    0.0,
+    1.0,
 )
 flags.DEFINE_integer(
-    "num_processes", None, "Number of worker processes. Default: one per CPU.", lower_bound=1
+    "num_processes",
+    None,
+    "Number of processes that create examples. Default: one per CPU.",
+    lower_bound=1,
 )
 flags.DEFINE_integer(
     "chunk_megabytes",

@@ -38,7 +38,11 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string(
     "teacher", None, "The directory of the fine-tuned model, with labels and tokenizer."
 )
-flags.DEFINE_string("student", None, "The checkpoint to start from, with the teacher's vocabulary.")
+flags.DEFINE_string(
+    "student",
+    None,
+    "The student starts from this checkpoint, which must have the teacher's vocabulary.",
+)
 flags.DEFINE_integer(
     "num_hidden_layers",
     None,
@@ -46,7 +50,9 @@ flags.DEFINE_integer(
     lower_bound=1,
 )
 flags.DEFINE_list(
-    "student_layers", None, "Start from these of the teacher's blocks, counted from 0."
+    "student_layers",
+    None,
+    "The student starts from these blocks of the teacher, counted from 0, such as 0,2,5.",
 )
 flags.DEFINE_string(
     "unlabeled_file",
@@ -80,7 +86,10 @@ flags.DEFINE_integer(
 )
 fine_tuning.define_training()
 flags.DEFINE_integer(
-    "timing_rounds", 3, "Number of times that each model's time is measured.", lower_bound=1
+    "timing_rounds",
+    3,
+    "Number of times that each model computes the dev file to measure the time per text.",
+    lower_bound=1,
 )
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_accuracy, val_auc or val_loss")

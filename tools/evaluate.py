@@ -49,7 +49,10 @@ FLAGS = flags.FLAGS
 flags.DEFINE_enum("kind", "classes", ["classes", "tags", "answers"], "The kind of the predictions.")
 flags.DEFINE_string("predictions_file", None, "The file with the predictions.")
 flags.DEFINE_enum(
-    "split", "test", ["train", "dev", "test"], "With --kind=classes: the file with the gold labels."
+    "split",
+    "test",
+    ["train", "dev", "test"],
+    "With --kind=classes: the file of the task with the gold labels.",
 )
 flags.DEFINE_string(
     "gold_file",
@@ -64,7 +67,9 @@ flags.DEFINE_integer(
     "word_column", 0, "With --kind=tags: the column of the words in --gold_file, counted from 0."
 )
 flags.DEFINE_integer(
-    "tag_column", -1, "With --kind=tags: the column of the gold tags; -1 is the last."
+    "tag_column",
+    -1,
+    "With --kind=tags: the column of the gold tags in --gold_file, counted from 0; -1 is the last.",
 )
 flags.DEFINE_bool(
     "version_2_with_negative",

@@ -31,7 +31,11 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("output_file", None, "The ONNX file to write.")
 flags.DEFINE_float(
-    "tolerance", 1e-5, "Maximum relative difference from TensorFlow's outputs.", lower_bound=0.0
+    "tolerance",
+    1e-5,
+    "Maximum difference between the outputs of onnxruntime and TensorFlow, relative to the larger "
+    "of 1 and the largest value of an output.",
+    lower_bound=0.0,
 )
 
 

@@ -21,19 +21,35 @@ from bert_tf import tool
 from bert_tf.errors import UserError
 
 flags.DEFINE_string(
-    "export_dir", None, "The directory for the versions of the model: TF Serving's model base path."
+    "export_dir",
+    None,
+    "The directory to write the versions of the model to: the model base path of TF Serving.",
 )
 flags.DEFINE_integer(
-    "version", None, "The version to write or replace. Default: the newest plus 1.", lower_bound=1
+    "version",
+    None,
+    "The version, which names the subdirectory; an existing one is replaced. Default: one more "
+    "than the newest.",
+    lower_bound=1,
 )
-flags.DEFINE_enum("quantize", None, ["int8"], "Quantize the model. Default: floating point.")
+flags.DEFINE_enum(
+    "quantize", None, ["int8"], "Quantize the model to 8-bit integers. Default: floating point."
+)
 define_calibration()
-flags.DEFINE_bool("portable", True, "Write only stock operations, for a stock TF Serving.")
 flags.DEFINE_bool(
-    "prepack", False, "With --noportable: whether to prepack the dense kernels, which is fastest."
+    "portable",
+    True,
+    "Whether to write only stock operations, so that a stock TF Serving can load the model.",
+)
+flags.DEFINE_bool(
+    "prepack",
+    False,
+    "With --noportable: whether to prepack the kernels of the dense layers, which is fastest.",
 )
 flags.DEFINE_alias("freeze", "prepack")  # the flag's old name
-flags.DEFINE_bool("pairs", False, "Whether a classifier has two inputs, `text` and `pair`.")
+flags.DEFINE_bool(
+    "pairs", False, "Whether a classifier has two inputs, `text` and `pair`, instead of one."
+)
 
 
 def main():

@@ -28,7 +28,9 @@ from bert_tf.files import atomic_path
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string(
-    "input_file", None, "A UTF-8 file with a text, or a pair `text ||| text`, per line."
+    "input_file",
+    None,
+    "The UTF-8 file with one text per line; ` ||| ` separates the two texts of a pair.",
 )
 flags.DEFINE_string("output_file", None, "The file to write the JSON lines to.")
 flags.DEFINE_string(

@@ -38,8 +38,14 @@ flags.DEFINE_string(
     "file with --text_column, is read as a table with named columns.",
 )
 flags.DEFINE_string("text_column", "text", "With a table: the column, or JSON key, of the text.")
-flags.DEFINE_string("pair_column", None, "With a table: the column of second texts. Default: none.")
-flags.DEFINE_string("output_file", None, "The file for the predictions. Default: standard output.")
+flags.DEFINE_string(
+    "pair_column",
+    None,
+    "With a table: the column of the second text of a pair. Default: single texts.",
+)
+flags.DEFINE_string(
+    "output_file", None, "The file to write the predictions to. Default: standard output."
+)
 flags.DEFINE_integer("batch_size", 32, "Batch size for prediction.", lower_bound=1)
 
 

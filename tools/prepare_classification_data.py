@@ -37,7 +37,9 @@ DATASETS = {
 }
 flags.DEFINE_enum("dataset", None, sorted(DATASETS), "The data set.")
 flags.DEFINE_string(
-    "materials_dir", MATERIALS_DIRECTORY, "The directory of tools/fetch_materials.py."
+    "materials_dir",
+    MATERIALS_DIRECTORY,
+    "The directory that tools/fetch_materials.py wrote the data sets to.",
 )
 flags.DEFINE_string("output_dir", None, "The directory to write the files to.")
 flags.DEFINE_integer("seed", 0, "Seed of the split.")

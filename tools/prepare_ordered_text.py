@@ -18,14 +18,21 @@ from bert_tf import tool
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string(
-    "input_dir", None, "ordered_text/ of tools/fetch_materials.py, or the unpacked package."
+    "input_dir",
+    None,
+    "The directory ordered_text of tools/fetch_materials.py, or an unpacked sword-text-web.",
 )
 flags.DEFINE_string("output_file", None, "The text file to write.")
 flags.DEFINE_string(
-    "heldout_file", None, "A second file, for held-out chapters. Default: hold out none."
+    "heldout_file",
+    None,
+    "A second text file to write, with held-out chapters. Default: no chapters are held out.",
 )
 flags.DEFINE_integer(
-    "heldout_every", 20, "With --heldout_file: hold out one of this many chapters.", lower_bound=2
+    "heldout_every",
+    20,
+    "With --heldout_file: hold out one chapter of every this many.",
+    lower_bound=2,
 )
 
 

@@ -35,7 +35,9 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string(
-    "model_dir", None, "The model, such as --output_dir/model of tools/run_classifier.py."
+    "model_dir",
+    None,
+    "The directory of the model, such as --output_dir/model of tools/run_classifier.py.",
 )
 flags.DEFINE_string(
     "output_dir", None, "The directory to write the pruned model and the results to."
@@ -49,7 +51,10 @@ flags.DEFINE_float(
 )
 flags.DEFINE_integer("num_rounds", 1, "Number of rounds of measuring and pruning.", lower_bound=1)
 flags.DEFINE_enum(
-    "importance_split", "train", ["train", "dev"], "The file with the examples to measure on."
+    "importance_split",
+    "train",
+    ["train", "dev"],
+    "The file whose examples the importance is measured on.",
 )
 flags.DEFINE_integer(
     "max_importance_examples",
@@ -65,7 +70,9 @@ flags.DEFINE_bool(
     "blocks are compared.",
 )
 flags.DEFINE_integer(
-    "max_seq_length", None, "Truncate texts to this many tokens. Default: as the model says."
+    "max_seq_length",
+    None,
+    "Maximum sequence length in tokens; longer text is truncated. Default: as the model says.",
 )
 flags.DEFINE_bool("do_eval", True, "Whether to score the dev file before and after the pruning.")
 flags.DEFINE_integer("seed", 12345, "Seed of the sample of examples.")

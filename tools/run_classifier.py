@@ -41,7 +41,9 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 checkpoint_flags.define_start()
-flags.DEFINE_integer("max_seq_length", 128, "Maximum length in tokens; longer text is truncated.")
+flags.DEFINE_integer(
+    "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
+)
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
 flags.DEFINE_bool("do_predict", False, "Whether to write predictions for --predict_split.")
 flags.DEFINE_enum("predict_split", "test", ["dev", "test"], "The file that --do_predict reads.")
@@ -49,18 +51,32 @@ fine_tuning.define_training()
 flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation.", lower_bound=1)
 flags.DEFINE_integer("predict_batch_size", 8, "Batch size for prediction.", lower_bound=1)
 flags.DEFINE_integer(
-    "max_train_examples", None, "Size of a random training sample. Default: all.", lower_bound=1
+    "max_train_examples",
+    None,
+    "Train on this number of examples, drawn at random. Default: all examples.",
+    lower_bound=1,
 )
 flags.DEFINE_integer(
-    "negatives_per_pair", 0, "Number of negative pairs to add per training pair.", lower_bound=0
+    "negatives_per_pair",
+    0,
+    "Number of negative pairs to add per training pair, made with the second texts of other pairs.",
+    lower_bound=0,
 )
 flags.DEFINE_string("negative_label", None, "With --negatives_per_pair: the label of these pairs.")
-flags.DEFINE_enum("pooling", None, POOLING_MODES, "The pooling. Default: as trained, or cls.")
+flags.DEFINE_enum(
+    "pooling",
+    None,
+    POOLING_MODES,
+    "How the sequence is pooled for the classifier. Default: as the model was trained; cls for a "
+    "new classifier.",
+)
 checkpoint_flags.define_head()
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_accuracy, val_auc, val_best_f1 or val_loss")
 fine_tuning.define_augmentation()
-flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
+flags.DEFINE_integer(
+    "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
+)
 original_flags.define_ignored()
 
 # google-research/bert run_classifier.py, `get_labels`: its checkpoints do not contain the labels.

@@ -40,9 +40,15 @@ flags.DEFINE_string("data_dir", None, "The directory with train.txt, dev.txt and
 flags.DEFINE_string("train_file", None, "The file to train on. Default: train.txt in --data_dir.")
 flags.DEFINE_string("dev_file", None, "The file to evaluate on. Default: dev.txt in --data_dir.")
 flags.DEFINE_string("test_file", None, "The file to tag. Default: test.txt in --data_dir.")
-flags.DEFINE_enum("format", "conll", FORMATS, "Columns with one word per line, or word/tag text.")
-flags.DEFINE_integer("word_column", 0, "With --format=conll: the column of words, counted from 0.")
-flags.DEFINE_integer("tag_column", -1, "With --format=conll: the column of tags; -1 is the last.")
+flags.DEFINE_enum(
+    "format", "conll", FORMATS, "The file format: one word per line in columns, or word/tag text."
+)
+flags.DEFINE_integer(
+    "word_column", 0, "With --format=conll: the column of the words, counted from 0."
+)
+flags.DEFINE_integer(
+    "tag_column", -1, "With --format=conll: the column of the tags, counted from 0; -1 is the last."
+)
 flags.DEFINE_enum(
     "scheme",
     "IOB2",
@@ -64,7 +70,11 @@ flags.DEFINE_bool("use_crf", False, "Whether a linear-chain CRF chooses the tags
 checkpoint_flags.define_head()
 fine_tuning.define_training(batch_of="windows")
 flags.DEFINE_float(
-    "crf_learning_rate", None, "The CRF's rate. Default: 100 * --learning_rate.", lower_bound=0.0
+    "crf_learning_rate",
+    None,
+    "With --use_crf: the peak learning rate of the CRF's transitions. Default: 100 times "
+    "--learning_rate.",
+    lower_bound=0.0,
 )
 fine_tuning.define_class_weights()
 fine_tuning.define_epoch_flags("val_f1 or, for --scheme=none, val_word_accuracy")

@@ -42,7 +42,9 @@ from bert_tf.tasks.sentence_embedding.files import (
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("train_file", None, "The file with the examples to train on.")
-flags.DEFINE_string("dev_file", None, "The file with scored pairs, for --do_eval and each epoch.")
+flags.DEFINE_string(
+    "dev_file", None, "The file with scored pairs, for --do_eval and after each epoch."
+)
 flags.DEFINE_string("encode_file", None, "The file with the texts to encode, one per line.")
 flags.DEFINE_string(
     "init_checkpoint",
@@ -61,17 +63,37 @@ flags.DEFINE_enum(
     "the other texts of the batch, or to keep the negative farther away than the positive.",
 )
 flags.DEFINE_float(
-    "score_scale", 1.0, "The files' scores are divided by this; 5 for STS.", lower_bound=1e-6
+    "score_scale",
+    1.0,
+    "The scores in the files are divided by this; 5 for the STS data sets.",
+    lower_bound=1e-6,
 )
 flags.DEFINE_float(
     "scale", 20.0, "With --objective=ranking: the cosines are multiplied by this.", lower_bound=1e-6
 )
-flags.DEFINE_enum("distance", "euclidean", ["euclidean", "cosine"], "For triplet: the distance.")
-flags.DEFINE_float("margin", 1.0, "For triplet: the margin of the distances.", lower_bound=1e-6)
 flags.DEFINE_enum(
-    "pooling", None, POOLING_MODES, "How tokens are pooled. Default: as in the checkpoint, or mean."
+    "distance",
+    "euclidean",
+    ["euclidean", "cosine"],
+    "With --objective=triplet: the distance between vectors.",
 )
-flags.DEFINE_bool("normalize", None, "Scale vectors to length 1. Default: as in the checkpoint.")
+flags.DEFINE_float(
+    "margin",
+    1.0,
+    "With --objective=triplet: how much farther away the negative must be than the positive.",
+    lower_bound=1e-6,
+)
+flags.DEFINE_enum(
+    "pooling",
+    None,
+    POOLING_MODES,
+    "How the tokens of a text are pooled to its vector. Default: as the checkpoint says, or mean.",
+)
+flags.DEFINE_bool(
+    "normalize",
+    None,
+    "Whether to scale the vectors to length 1. Default: as the checkpoint says, or false.",
+)
 flags.DEFINE_integer(
     "max_seq_length", None, "Maximum length of a text in tokens. Default: as the checkpoint says."
 )
@@ -82,7 +104,10 @@ flags.DEFINE_string(
     "covariance of the vectors of these texts. Default: no whitening.",
 )
 flags.DEFINE_integer(
-    "whitening_size", None, "Size of the whitened vectors. Default: the rank of their covariance."
+    "whitening_size",
+    None,
+    "With --whitening_file: size of the whitened vectors. Default: the number of directions in "
+    "which the vectors of the texts vary.",
 )
 fine_tuning.define_training(learning_rate=2e-5, num_train_epochs=1.0)
 fine_tuning.define_class_weights()

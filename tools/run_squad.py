@@ -34,27 +34,55 @@ from bert_tf.tasks.question_answering.files import read_squad
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("train_file", None, "The SQuAD file to train on, such as train-v1.1.json.")
-flags.DEFINE_string("predict_file", None, "The SQuAD file with the questions; it needs no answers.")
+flags.DEFINE_string(
+    "predict_file", None, "The SQuAD file with the questions to answer; it needs no answers."
+)
 checkpoint_flags.define_start()
-flags.DEFINE_integer("max_seq_length", 384, "Window length in tokens; a longer context is split.")
-flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of two windows.", lower_bound=1)
 flags.DEFINE_integer(
-    "max_query_length", 64, "Maximum question length in tokens; the rest is cut.", lower_bound=1
+    "max_seq_length",
+    384,
+    "Maximum length of a window in tokens; a longer context is split into several windows.",
+)
+flags.DEFINE_integer(
+    "doc_stride",
+    128,
+    "Number of tokens between the starts of two windows of a context.",
+    lower_bound=1,
+)
+flags.DEFINE_integer(
+    "max_query_length",
+    64,
+    "Maximum length of a question in tokens; a longer question is truncated.",
+    lower_bound=1,
 )
 flags.DEFINE_bool("do_predict", False, "Whether to answer the questions of --predict_file.")
 flags.DEFINE_integer("predict_batch_size", 8, "Windows per batch in prediction.", lower_bound=1)
 fine_tuning.define_training(batch_of="windows")
-flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
-flags.DEFINE_integer("n_best_size", 20, "Maximum answers in nbest_predictions.json.", lower_bound=1)
-flags.DEFINE_integer("max_answer_length", 30, "Maximum answer length in tokens.", lower_bound=1)
+flags.DEFINE_integer(
+    "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "n_best_size",
+    20,
+    "Maximum number of answers per question in nbest_predictions.json.",
+    lower_bound=1,
+)
+flags.DEFINE_integer(
+    "max_answer_length", 30, "Maximum length of an answer in tokens.", lower_bound=1
+)
 flags.DEFINE_bool(
-    "verbose_logging", False, "Whether to log the questions whose answer is not in their context."
+    "verbose_logging",
+    False,
+    "Whether to log the id of every question whose answer is not in its context.",
 )
 flags.DEFINE_bool(
     "version_2_with_negative", False, "Whether questions may have no answer, as in SQuAD 2.0."
 )
 flags.DEFINE_float(
-    "null_score_diff_threshold", 0.0, "For SQuAD 2.0: the margin that no answer needs to be chosen."
+    "null_score_diff_threshold",
+    0.0,
+    "With --version_2_with_negative: predict no answer if its score exceeds that of the best span "
+    "by more than this.",
 )
 original_flags.define_ignored()
 

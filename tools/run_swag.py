@@ -29,7 +29,11 @@ FLAGS = flags.FLAGS
 
 flags.DEFINE_string("data_dir", None, "The directory with train.csv, val.csv and test.csv.")
 checkpoint_flags.define_start()
-flags.DEFINE_integer("max_seq_length", 128, "Maximum pair length; the longer text is truncated.")
+flags.DEFINE_integer(
+    "max_seq_length",
+    128,
+    "Maximum length of a pair in tokens; the longer text of a longer pair is truncated.",
+)
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on val.csv.")
 flags.DEFINE_bool("do_predict", False, "Whether to write predictions for test.csv.")
 fine_tuning.define_training("examples of four pairs each", batch_size=16, learning_rate=2e-5)

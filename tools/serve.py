@@ -22,22 +22,55 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("model", None, "The directory of the model, or of its numbered versions.")
-flags.DEFINE_string("model_name", None, "The name in URLs. Default: the name of the directory.")
-flags.DEFINE_bool("pairs", False, "Whether a classifier has two inputs, `text` and `pair`.")
-flags.DEFINE_bool("trust", False, "Whether a SavedModel may read or write files or call Python.")
+flags.DEFINE_string(
+    "model_name", None, "The name of the model in URLs. Default: the name of the directory."
+)
+flags.DEFINE_bool(
+    "pairs",
+    False,
+    "With a classifier that save_pretrained wrote: whether it has two inputs, `text` and `pair`.",
+)
+flags.DEFINE_bool(
+    "trust",
+    False,
+    "Whether a SavedModel may have operations that read or write files or call Python.",
+)
 flags.DEFINE_string(
     "host", "127.0.0.1", "The address to listen on; 0.0.0.0 accepts requests from other machines."
 )
-flags.DEFINE_integer("port", 8501, "The port; 0 chooses a free one, which is printed.", 0, 65535)
 flags.DEFINE_integer(
-    "token_budget", 4096, "Maximum tokens per batch, estimated from the text bytes.", lower_bound=1
+    "port", 8501, "The port to listen on; 0 chooses a free one, which is printed.", 0, 65535
 )
-flags.DEFINE_float("batch_wait_ms", 0.0, "Milliseconds to wait to share a batch.", lower_bound=0.0)
-flags.DEFINE_integer("threads", 0, "Threads of one computation; 0: one per core.", lower_bound=0)
-flags.DEFINE_float("poll_seconds", 1.0, "Seconds between looks for new versions.", lower_bound=0.01)
-flags.DEFINE_float("drain_seconds", 1.0, "Time from SIGTERM to closing the port.", lower_bound=0.0)
+flags.DEFINE_integer(
+    "token_budget",
+    4096,
+    "Maximum number of tokens per batch, estimated from the bytes of the texts.",
+    lower_bound=1,
+)
 flags.DEFINE_float(
-    "stop_seconds", 60.0, "Maximum seconds for answers after the port has closed.", lower_bound=0.0
+    "batch_wait_ms",
+    0.0,
+    "Milliseconds that a request waits for others to share a batch although the model is idle.",
+    lower_bound=0.0,
+)
+flags.DEFINE_integer(
+    "threads", 0, "Number of threads of one computation; 0 for one per core.", lower_bound=0
+)
+flags.DEFINE_float(
+    "poll_seconds", 1.0, "Seconds between two searches for new versions.", lower_bound=0.01
+)
+flags.DEFINE_float(
+    "drain_seconds",
+    1.0,
+    "Seconds from SIGTERM until the port closes; /readyz fails in that time, and requests are "
+    "still answered.",
+    lower_bound=0.0,
+)
+flags.DEFINE_float(
+    "stop_seconds",
+    60.0,
+    "Maximum number of seconds to answer the remaining requests after the port has closed.",
+    lower_bound=0.0,
 )
 # The fields of `Limits`, with their units: (default, what is limited).
 _LIMITS = {

@@ -44,17 +44,23 @@ BUSY_STATUSES = (429, 502, 503, 504)
 BUSY_CODES = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED")  # of gRPC
 
 flags.DEFINE_string(
-    "server", None, "The address. Default: http://localhost:8501 for REST, localhost:8500 for gRPC."
+    "server",
+    None,
+    "The address of the server. Default: http://localhost:8501 for REST, localhost:8500 for gRPC.",
 )
 flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "The protocol of the request.")
 flags.DEFINE_string("model", None, "The name of the model in the server.")
-flags.DEFINE_integer("version", None, "The version of the model. Default: newest.", lower_bound=1)
+flags.DEFINE_integer(
+    "version", None, "The version of the model. Default: the newest.", lower_bound=1
+)
 flags.DEFINE_string("signature", "serving_default", "The signature of the model.")
 flags.DEFINE_multi_string("text", None, "A text, or the first text of a pair.")
 flags.DEFINE_multi_string("pair", None, "The second text of a pair.")
 flags.DEFINE_multi_string("question", None, "A question.")
 flags.DEFINE_multi_string("context", None, "The text that answers the question.")
-flags.DEFINE_float("deadline", 10.0, "Maximum seconds for all tries together.", lower_bound=0.001)
+flags.DEFINE_float(
+    "deadline", 10.0, "Maximum number of seconds for all tries together.", lower_bound=0.001
+)
 flags.DEFINE_integer("retries", 4, "Maximum number of retries.", lower_bound=0)
 
 

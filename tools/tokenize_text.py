@@ -28,7 +28,9 @@ flags.DEFINE_string(
 )
 flags.DEFINE_multi_string("text", None, "A text to tokenize.")
 flags.DEFINE_string(
-    "input_file", None, "A UTF-8 file with one text per line; '-' is standard input."
+    "input_file",
+    None,
+    "A UTF-8 file with one text per line, instead of --text; '-' is standard input.",
 )
 flags.DEFINE_bool(
     "do_lower_case", True, "With --vocab_file: whether to convert the text to lower case."
@@ -36,7 +38,7 @@ flags.DEFINE_bool(
 flags.DEFINE_bool(
     "keep_special_tokens",
     False,
-    "Whether special tokens in the text, such as [MASK], are not split.",
+    "Whether a special token in the text, such as [MASK], is one token; otherwise it is split.",
 )
 flags.DEFINE_bool("json", False, "Whether to print one JSON object per text instead of a table.")
 

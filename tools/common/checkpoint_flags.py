@@ -25,19 +25,29 @@ def define_start():
 def define_files():
     """Defines the flags for files in place of those next to the checkpoint."""
     flags.DEFINE_string(
-        "bert_config_file", None, "The config file. Default: that of the checkpoint."
+        "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
     )
-    flags.DEFINE_string("vocab_file", None, "The vocabulary file. Default: that of the checkpoint.")
-    flags.DEFINE_bool("do_lower_case", None, "Lower-case the text. Default: as the tokenizer says.")
+    flags.DEFINE_string(
+        "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
+    )
+    flags.DEFINE_bool(
+        "do_lower_case",
+        None,
+        "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
+    )
 
 
 def define_head():
     """Defines the flags for a new classifier on the encoder."""
     flags.DEFINE_integer(
-        "num_encoder_layers", None, "Use only the first blocks of this number. Default: all blocks."
+        "num_encoder_layers",
+        None,
+        "Use only this number of encoder blocks, from the first. Default: all blocks.",
     )
     flags.DEFINE_float(
-        "classifier_dropout", None, "Dropout rate before the classifier. Default: the config's."
+        "classifier_dropout",
+        None,
+        "Dropout rate before the classifier. Default: as the config file says.",
     )
 
 

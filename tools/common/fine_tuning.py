@@ -17,30 +17,62 @@ from bert_tf.models.lora_model import LORA_LAYERS
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("output_dir", None, "The directory for the trained model and the results.")
+flags.DEFINE_string(
+    "output_dir", None, "The directory to write the trained model and the results to."
+)
 flags.DEFINE_float(
-    "warmup_proportion", 0.1, "Share of the steps in which the learning rate first rises.", 0.0, 1.0
+    "warmup_proportion",
+    0.1,
+    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
+    0.0,
+    1.0,
 )
 flags.DEFINE_bool(
-    "bias_correction", False, "Whether Adam corrects the bias of its moments; the original doesn't."
+    "bias_correction",
+    False,
+    "Whether Adam corrects the bias of its moments; the original does not.",
 )
 flags.DEFINE_integer("seed", 12345, "Seed of a new head, the shuffling and the dropout.")
-flags.DEFINE_float("weight_decay", 0.01, "Decoupled weight decay.", lower_bound=0.0)
 flags.DEFINE_float(
-    "layer_decay", None, "Learning rate of a block relative to that above it. Default: no decay."
-)
-flags.DEFINE_integer(
-    "gradient_accumulation_steps", 1, "Number of parts of a batch, to save memory.", lower_bound=1
+    "weight_decay", 0.01, "Decoupled weight decay of the optimizer.", lower_bound=0.0
 )
 flags.DEFINE_float(
-    "label_smoothing", 0.0, "Share of the probability that is spread over all classes.", 0.0, 0.999
+    "layer_decay",
+    None,
+    "Layer-wise learning rate decay: the learning rate of a block divided by that of the block "
+    "above it, such as 0.9. Default: no decay.",
 )
-flags.DEFINE_float("focal_gamma", 0.0, "Exponent of the focal loss for hard examples; 0: off.", 0.0)
 flags.DEFINE_integer(
-    "freeze_layers", None, "Freeze the embeddings and this many first blocks. Default: none."
+    "gradient_accumulation_steps",
+    1,
+    "Number of parts that each batch is split into to save memory; their gradients are "
+    "accumulated before the optimizer step.",
+    lower_bound=1,
+)
+flags.DEFINE_float(
+    "label_smoothing",
+    0.0,
+    "Share of the target probability that is spread evenly over all classes.",
+    0.0,
+    0.999,
+)
+flags.DEFINE_float(
+    "focal_gamma",
+    0.0,
+    "Exponent gamma of the focal loss, which gives hard examples more weight. 0 turns it off.",
+    0.0,
 )
 flags.DEFINE_integer(
-    "reinit_layers", None, "Initialize this many last blocks and the pooler again. Default: none."
+    "freeze_layers",
+    None,
+    "Freeze the embeddings and this number of encoder blocks, from the first. Default: freeze "
+    "nothing.",
+)
+flags.DEFINE_integer(
+    "reinit_layers",
+    None,
+    "Initialize this number of encoder blocks, from the last, and the pooler at random again. "
+    "Default: keep the weights of the checkpoint.",
 )
 flags.DEFINE_integer(
     "lora_rank",
@@ -49,7 +81,11 @@ flags.DEFINE_integer(
     "They are written to lora.safetensors, and the saved model has them merged into its weights.",
     lower_bound=1,
 )
-flags.DEFINE_float("lora_alpha", None, "LoRA is scaled by alpha / rank. Default: --lora_rank.")
+flags.DEFINE_float(
+    "lora_alpha",
+    None,
+    "With --lora_rank: the LoRA matrices are scaled by alpha / rank. Default: the rank.",
+)
 flags.DEFINE_list(
     "lora_target_modules",
     ["query_key_value"],
@@ -72,9 +108,14 @@ def define_training(batch_of="examples", batch_size=32, learning_rate=5e-5, num_
     flags.DEFINE_integer(
         "train_batch_size", batch_size, f"Batch size for training, in {batch_of}.", lower_bound=1
     )
-    flags.DEFINE_float("learning_rate", learning_rate, "The peak learning rate.", lower_bound=0.0)
     flags.DEFINE_float(
-        "num_train_epochs", num_train_epochs, "Training epochs; may be a fraction.", lower_bound=0.0
+        "learning_rate", learning_rate, "The peak learning rate of Adam.", lower_bound=0.0
+    )
+    flags.DEFINE_float(
+        "num_train_epochs",
+        num_train_epochs,
+        "Number of training epochs; may be a fraction.",
+        lower_bound=0.0,
     )
 
 
@@ -96,7 +137,8 @@ def define_epoch_flags(scores):
     flags.DEFINE_integer(
         "early_stopping_patience",
         None,
-        "With --keep_best: stop after this many epochs without a better score. Default: do not.",
+        "With --keep_best: stop after this many epochs without a better score. Default: train all "
+        "epochs.",
         lower_bound=1,
     )
 
@@ -114,10 +156,16 @@ def define_class_weights():
 def define_augmentation():
     """Defines the flags for tasks in which the words of a text may change."""
     flags.DEFINE_float(
-        "augment_insertion", 0.0, "Augmentation: share of the words after which one is inserted."
+        "augment_insertion",
+        0.0,
+        "Augmentation: share of the words after which another word of the same text is inserted.",
     )
-    flags.DEFINE_float("augment_swap", 0.0, "Augmentation: share of the words that are swapped.")
-    flags.DEFINE_float("augment_deletion", 0.0, "Augmentation: share of words that are deleted.")
+    flags.DEFINE_float(
+        "augment_swap", 0.0, "Augmentation: share of the words that are swapped with another."
+    )
+    flags.DEFINE_float(
+        "augment_deletion", 0.0, "Augmentation: share of the words that are deleted."
+    )
     flags.DEFINE_enum(
         "augment_unit",
         "word",

@@ -17,9 +17,15 @@ _OLD_NAMES = {
     "next_sentence": "next_sentence_prediction",
 }
 
-flags.DEFINE_string("model_dir", None, "The directory of a model, as save_pretrained writes it.")
+flags.DEFINE_string(
+    "model_dir", None, "The directory of the trained model, as save_pretrained writes it."
+)
 flags.DEFINE_enum(
-    "model", "auto", ["auto", *SPECS, *_OLD_NAMES], "The task; `auto` reads it from --model_dir."
+    "model",
+    "auto",
+    ["auto", *SPECS, *_OLD_NAMES],
+    "The task of the model. `auto` reads it from the files in --model_dir; save_pretrained writes "
+    "it there.",
 )
 
 
@@ -51,7 +57,10 @@ def define_calibration():
         "separates the two texts of a pair). Calibration on them loses less accuracy.",
     )
     flags.DEFINE_integer(
-        "calibration_texts", 256, "Maximum texts to use from --calibration_file.", lower_bound=1
+        "calibration_texts",
+        256,
+        "Maximum number of texts to use from --calibration_file, from its start.",
+        lower_bound=1,
     )
 
 

@@ -24,38 +24,75 @@ flags.DEFINE_string("bert_config_file", None, "The JSON file with the model's co
 flags.DEFINE_string(
     "input_file", None, "The TFRecord files or text files, as glob patterns separated by commas."
 )
-flags.DEFINE_string("output_dir", None, "The directory for checkpoints, model, results and logs.")
 flags.DEFINE_string(
-    "init_checkpoint", None, "The TF1 or Hugging Face checkpoint to start from. Default: none."
+    "output_dir", None, "The directory to write checkpoints, model, results and logs to."
+)
+flags.DEFINE_string(
+    "init_checkpoint",
+    None,
+    "The TF1 or Hugging Face checkpoint to start from. Default: random weights.",
 )
 flags.DEFINE_integer(
-    "max_seq_length", 128, "Row length in tokens. TFRecord files must have the same.", lower_bound=4
+    "max_seq_length",
+    128,
+    "Length of a row in tokens. With TFRecord files: the value that they were made with.",
+    lower_bound=4,
 )
-flags.DEFINE_integer("max_predictions_per_seq", 20, "Maximum masked tokens per row.", lower_bound=1)
+flags.DEFINE_integer(
+    "max_predictions_per_seq",
+    20,
+    "Maximum number of masked tokens per row. With TFRecord files: the value that they were made "
+    "with.",
+    lower_bound=1,
+)
 flags.DEFINE_bool("do_train", False, "Whether to train the model.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model.")
-flags.DEFINE_integer("train_batch_size", 32, "Training batch size, on all devices.", lower_bound=1)
-flags.DEFINE_integer("eval_batch_size", 8, "Evaluation batch size, on all devices.", lower_bound=1)
-flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.", lower_bound=0.0)
-flags.DEFINE_integer("num_train_steps", 100000, "Total number of steps of the run.", lower_bound=1)
 flags.DEFINE_integer(
-    "num_warmup_steps", None, "Warm-up steps. Default: a tenth, but at most 10000.", lower_bound=0
+    "train_batch_size", 32, "Batch size for training, over all devices.", lower_bound=1
 )
-flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
-flags.DEFINE_integer("max_eval_steps", 100, "Maximum batches per evaluation.", lower_bound=1)
+flags.DEFINE_integer(
+    "eval_batch_size", 8, "Batch size for evaluation, over all devices.", lower_bound=1
+)
+flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.", lower_bound=0.0)
+flags.DEFINE_integer(
+    "num_train_steps", 100000, "Total number of optimizer steps of the run.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "num_warmup_steps",
+    None,
+    "Number of warm-up steps. Default: 10000, but at most a tenth of --num_train_steps.",
+    lower_bound=0,
+)
+flags.DEFINE_integer(
+    "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "max_eval_steps", 100, "Maximum number of batches per evaluation.", lower_bound=1
+)
 flags.DEFINE_bool("use_tpu", False, "The original's flag: the same as --distribution_strategy=tpu.")
-flags.DEFINE_string("tpu_name", None, "Name or address of the TPU. Default: from the environment.")
+flags.DEFINE_string(
+    "tpu_name", None, "Name or address of the TPU. Default: as the environment says."
+)
 original_flags.define_ignored(
     ("iterations_per_loop", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
 )
 
 # The flags that google-research/bert does not have.
-flags.DEFINE_enum("distribution_strategy", "one_device", STRATEGIES, "The tf.distribute strategy.")
 flags.DEFINE_enum(
-    "mixed_precision", "none", sorted(DTYPES), "The dtype of the activations; `none` is float32."
+    "distribution_strategy", "one_device", STRATEGIES, "The tf.distribute strategy to train with."
+)
+flags.DEFINE_enum(
+    "mixed_precision",
+    "none",
+    sorted(DTYPES),
+    "The dtype of the activations; `none` is float32. With float16 the loss is scaled.",
 )
 flags.DEFINE_integer(
-    "gradient_accumulation_steps", 1, "Number of parts of a batch, to save memory.", lower_bound=1
+    "gradient_accumulation_steps",
+    1,
+    "Number of parts that each device splits its batch into to save memory; their gradients are "
+    "accumulated before the optimizer step.",
+    lower_bound=1,
 )
 flags.DEFINE_enum(
     "objective",
@@ -64,13 +101,25 @@ flags.DEFINE_enum(
     "What the model learns: masked words and next sentences (mlm_nsp), masked words (mlm), masked "
     "words and the order of sentences (mlm_sop), or the next word from left to right (ltr).",
 )
-flags.DEFINE_enum("optimizer", "adamw", ("adamw", "lamb"), "AdamW, as the original, or LAMB.")
-flags.DEFINE_float("weight_decay_rate", 0.01, "Decoupled weight decay.", lower_bound=0.0)
+flags.DEFINE_enum(
+    "optimizer", "adamw", ("adamw", "lamb"), "The optimizer: adamw, as the original, or LAMB."
+)
 flags.DEFINE_float(
-    "layer_decay", None, "Learning rate of a block relative to that above. Default: 1.", 0.0, 1.0
+    "weight_decay_rate", 0.01, "Decoupled weight decay of the optimizer.", lower_bound=0.0
+)
+flags.DEFINE_float(
+    "layer_decay",
+    None,
+    "Layer-wise learning rate decay: the learning rate of a block divided by that of the block "
+    "above it. Default: no decay.",
+    0.0,
+    1.0,
 )
 flags.DEFINE_bool(
-    "bias_correction", None, "Whether the first steps' bias is corrected. Default: only with lamb."
+    "bias_correction",
+    None,
+    "Whether the optimizer corrects the bias of its first steps. Default: false with adamw, as the "
+    "original; true with lamb, as its paper.",
 )
 flags.DEFINE_enum(
     "lr_schedule",
@@ -80,7 +129,9 @@ flags.DEFINE_enum(
     "original; along a cosine to 0; or with the inverse square root of the step (noam).",
 )
 flags.DEFINE_bool(
-    "gradient_checkpointing", False, "Compute activations again in backward passes, to save memory."
+    "gradient_checkpointing",
+    False,
+    "Compute activations again in the backward pass, to save memory.",
 )
 flags.DEFINE_alias("recompute", "gradient_checkpointing")  # the flag's old name
 flags.DEFINE_string(
@@ -89,10 +140,18 @@ flags.DEFINE_string(
     "The held-out files, as --input_file. With it, --do_train --do_eval evaluates at every "
     "checkpoint and keeps the best one. Default: --input_file, as the original.",
 )
-flags.DEFINE_integer("keep_checkpoint_max", 5, "Number of checkpoints to keep.", lower_bound=1)
-flags.DEFINE_integer("log_steps", 100, "Number of steps between lines of the logs.", lower_bound=1)
-flags.DEFINE_integer("seed", 12345, "Seed of the weights, dropout, shuffling and masks.")
-flags.DEFINE_integer("shuffle_buffer", 10000, "Shuffle buffer size, in records.", lower_bound=1)
+flags.DEFINE_integer(
+    "keep_checkpoint_max", 5, "Number of newest checkpoints to keep.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "log_steps", 100, "Number of steps between two lines of the logs.", lower_bound=1
+)
+flags.DEFINE_integer(
+    "seed", 12345, "Seed of the weights, the dropout, the shuffling and the masks."
+)
+flags.DEFINE_integer(
+    "shuffle_buffer", 10000, "Size of the shuffle buffer, in records.", lower_bound=1
+)
 flags.DEFINE_bool(
     "deterministic",
     None,
@@ -107,22 +166,36 @@ flags.DEFINE_enum(
     "so that the batches do not depend on the number of workers. records: each worker reads some "
     "of the files or records, which is less work. Raw text is always shared by rows.",
 )
-flags.DEFINE_bool("jit_compile", False, "Whether to compile the step with XLA. Always so on a TPU.")
+flags.DEFINE_bool(
+    "jit_compile", False, "Whether to compile the training step with XLA. Always true on a TPU."
+)
 
 flags.DEFINE_string(
-    "vocab_file", None, "The vocabulary file, for raw text; with TFRecord files it is only saved."
+    "vocab_file",
+    None,
+    "The vocabulary file. Required for raw text. With TFRecord files it is only saved with the "
+    "model, so that the model accepts text.",
 )
 flags.DEFINE_bool("do_lower_case", True, "Whether to convert the text to lower case.")
 
 # The flags for raw text.
 flags.DEFINE_enum(
-    "masking", "token", ("token", "whole_word", "span"), "For raw text: what is masked at a time."
+    "masking",
+    "token",
+    ("token", "whole_word", "span"),
+    "For raw text: mask single tokens, all tokens of a word, or spans of words.",
 )
-flags.DEFINE_bool("whole_word_mask", False, "The original's flag for --masking=whole_word.")
+flags.DEFINE_bool(
+    "whole_word_mask", False, "The original's flag: the same as --masking=whole_word."
+)
 flags.DEFINE_bool("pack_rows", False, "For raw text: put several short sequences into each row.")
 flags.DEFINE_float("masked_lm_prob", 0.15, "For raw text: share of the tokens to mask.", 0.0, 1.0)
 flags.DEFINE_float(
-    "short_seq_prob", 0.1, "For raw text: probability of making a row short on purpose.", 0.0, 1.0
+    "short_seq_prob",
+    0.1,
+    "For raw text: probability of making a row shorter than --max_seq_length on purpose.",
+    0.0,
+    1.0,
 )
 flags.DEFINE_enum(
     "segmenter",
@@ -131,7 +204,11 @@ flags.DEFINE_enum(
     "For raw text with --masking=whole_word or span: the program that splits Chinese text into "
     "words (pip install jieba). Default: every ideograph is a word.",
 )
-flags.DEFINE_bool("replace_numbers", False, "For raw text: replace numbers by the token #NUM#.")
+flags.DEFINE_bool(
+    "replace_numbers",
+    False,
+    "For raw text: replace numbers by the token #NUM#, which the vocabulary must have.",
+)
 TEXT_FLAGS = (
     "masking",
     "whole_word_mask",

@@ -24,15 +24,36 @@ flags.DEFINE_list(
     "labels",
     None,
     "The labels in the order of their ids, separated by commas. Of two labels, the second is the "
-    "positive class of F1 and AUC. Default: those of the task, the model or the training file.",
+    "positive class of F1 and AUC. Default: the labels of the task or of the model, or the sorted "
+    "labels of the training file.",
 )
-flags.DEFINE_string("text_column", "text", "For tables: the column or JSON key of the text.")
-flags.DEFINE_string("pair_column", None, "For tables: the column of second texts. Default: none.")
-flags.DEFINE_string("label_column", "label", "For tables: the column of the label.")
-flags.DEFINE_string("id_column", None, "For tables: the column of the example's id. Default: none.")
-flags.DEFINE_enum("problem_type", SINGLE_LABEL, PROBLEM_TYPES, "For tables: the kind of labels.")
-flags.DEFINE_string("label_separator", ",", "For tables: the separator of labels in one field.")
-flags.DEFINE_string("xnli_language", "zh", "For XNLI: the code of the language, such as zh or de.")
+flags.DEFINE_string(
+    "text_column",
+    "text",
+    "For --task_name=table: the column or JSON key of the text in the train, dev and test files, "
+    "each a .tsv or .csv file with a header, or a .jsonl file.",
+)
+flags.DEFINE_string(
+    "pair_column",
+    None,
+    "For --task_name=table: the column of the second text of a pair. Default: single texts.",
+)
+flags.DEFINE_string("label_column", "label", "For --task_name=table: the column of the label.")
+flags.DEFINE_string(
+    "id_column", None, "For --task_name=table: the column of the example's id. Default: no ids."
+)
+flags.DEFINE_enum(
+    "problem_type",
+    SINGLE_LABEL,
+    PROBLEM_TYPES,
+    "For --task_name=table: one label per example, several labels, or a number.",
+)
+flags.DEFINE_string(
+    "label_separator", ",", "For --task_name=table: the separator of several labels in one field."
+)
+flags.DEFINE_string(
+    "xnli_language", "zh", "For --task_name=xnli: the code of the language, such as zh or de."
+)
 
 
 def task_from_flags():
