@@ -46,4 +46,8 @@ class Noam(keras.optimizers.schedules.LearningRateSchedule):
         return self.factor * self.hidden_size**-0.5 * slope
 
     def get_config(self):
-        return dict(vars(self))
+        return {
+            "hidden_size": self.hidden_size,
+            "num_warmup_steps": self.num_warmup_steps,
+            "factor": self.factor,
+        }

@@ -57,4 +57,9 @@ class WarmupCosineDecay(keras.optimizers.schedules.LearningRateSchedule):
         return tf.where(step < warmup, self.learning_rate * step / warmup, rate)
 
     def get_config(self):
-        return dict(vars(self))
+        return {
+            "learning_rate": self.learning_rate,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+            "final_rate": self.final_rate,
+        }

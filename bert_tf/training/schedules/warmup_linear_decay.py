@@ -49,4 +49,8 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         return tf.where(step < float(self.num_warmup_steps), warmup, rate)
 
     def get_config(self):
-        return dict(vars(self))
+        return {
+            "learning_rate": self.learning_rate,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+        }
