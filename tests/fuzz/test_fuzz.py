@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import REPOSITORY
 from tests.fuzz.formats import FORMATS
 
-FEW, MANY = 300, 20_000
+FEW, MANY = 100, 20_000
 
 
 @pytest.fixture(scope="module")
