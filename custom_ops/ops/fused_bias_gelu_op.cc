@@ -1,34 +1,26 @@
 // BertTf>FusedBiasGelu and its gradient; custom_ops/kernels/gelu/fused_bias_gelu.h has the
 // formulas.
-#include "custom_ops/ops/fused_bias_gelu_op.h"
-
 #include "custom_ops/kernels/gelu/fused_bias_gelu.h"
-#include "custom_ops/ops/op_util.h"
-#include "custom_ops/ops/tensorflow_parallel.h"
+#include "custom_ops/ops/kernel_op.h"
+#include "custom_ops/ops/shape_util.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace bert_tf {
 namespace {
 
-using tensorflow::OpKernelContext;
 using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
 // Merges the last dimension of x [..., F] with bias [F], the input after it.
 absl::Status MergeBias(InferenceContext* c, int x_index, ShapeHandle* x) {
-  const ShapeHandle bias_input = c->input(x_index + 1);
   if (!c->WithRankAtLeast(c->input(x_index), 1, x).ok()) {
     return InvalidArgument("`x` must have shape [..., F]. Received: x.shape=",
                            c->DebugString(c->input(x_index)));
   }
   ShapeHandle bias;
-  if (!c->WithRank(bias_input, 1, &bias).ok()) {
-    return InvalidArgument("`bias` must have shape [F]. Received: bias.shape=",
-                           c->DebugString(bias_input));
-  }
+  TF_RETURN_IF_ERROR(ReadShape(c, x_index + 1, "bias", 1, "have shape [F]", &bias));
   DimensionHandle features;
   if (!c->Merge(c->Dim(*x, -1), c->Dim(bias, 0), &features).ok()) {
     return InvalidArgument(
@@ -57,25 +49,6 @@ absl::Status GradShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-template <typename Type>
-struct Cpu {
-  using T = KernelType<Type>;
-
-  static absl::Status Run(OpKernelContext* context, const BiasGeluArgs<T>& args) {
-    FusedBiasGelu(TensorFlowParallel(context), args);
-    return absl::OkStatus();
-  }
-
-  static absl::Status Run(OpKernelContext* context, const BiasGeluGradArgs<T>& args) {
-    FusedBiasGeluGrad(TensorFlowParallel(context), args);
-    return absl::OkStatus();
-  }
-
-  static int64_t GradScratchSize(int64_t rows, int64_t columns) {
-    return BiasGeluGradScratchSize(rows, columns);
-  }
-};
-
 REGISTER_OP("BertTf>FusedBiasGelu")
     .Attr("T: {float, bfloat16, half}")
     .Attr("approximate: bool = false")
@@ -94,8 +67,8 @@ REGISTER_OP("BertTf>FusedBiasGeluGrad")
     .Output("dbias: T")
     .SetShapeFn(GradShape);
 
-BERT_TF_REGISTER("FusedBiasGelu", tensorflow::DEVICE_CPU, 0, FusedBiasGeluOp, Cpu);
-BERT_TF_REGISTER("FusedBiasGeluGrad", tensorflow::DEVICE_CPU, 0, FusedBiasGeluGradOp, Cpu);
+BERT_TF_REGISTER_CPU("FusedBiasGelu", CpuOp, BiasGeluArgs, FusedBiasGelu);
+BERT_TF_REGISTER_CPU("FusedBiasGeluGrad", CpuOp, BiasGeluGradArgs, FusedBiasGeluGrad);
 
 }  // namespace
 }  // namespace bert_tf

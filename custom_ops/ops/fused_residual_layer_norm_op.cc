@@ -1,22 +1,32 @@
 // BertTf>FusedResidualLayerNorm and its gradient;
 // custom_ops/kernels/layer_norm/fused_residual_layer_norm.h has the formulas.
-#include "custom_ops/ops/fused_residual_layer_norm_op.h"
-
+//
+// residual and bias are lists of no or one tensor. The gradient op returns dresidual only if it is
+// different from dx, which is the case with residual and dropout (num_dresidual = 1).
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
-#include "custom_ops/ops/op_attributes.h"
-#include "custom_ops/ops/op_util.h"
-#include "custom_ops/ops/tensorflow_parallel.h"
+#include "custom_ops/ops/kernel_op.h"
+#include "custom_ops/ops/shape_util.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace bert_tf {
 namespace {
 
-using tensorflow::OpKernelContext;
 using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
+
+struct Attributes {
+  int num_residual;
+  int num_bias;
+  float dropout_rate;
+
+  absl::Status Read(InferenceContext* c) {
+    TF_RETURN_IF_ERROR(ReadOptional(c, "num_residual", &num_residual));
+    TF_RETURN_IF_ERROR(ReadOptional(c, "num_bias", &num_bias));
+    return ReadDropoutRate(c, &dropout_rate);
+  }
+};
 
 // Checks and merges the shapes of x [..., H] and of the other inputs in the shape functions.
 class ShapeMerger {
@@ -53,15 +63,6 @@ class ShapeMerger {
     return c_->ReplaceDim(x_, -1, features, &x_);
   }
 
-  absl::Status CheckSeed(ShapeHandle shape) {
-    ShapeHandle scalar;
-    if (!c_->WithRank(shape, 0, &scalar).ok()) {
-      return InvalidArgument("`seed` must be a scalar. Received: seed.shape=",
-                             c_->DebugString(shape));
-    }
-    return absl::OkStatus();
-  }
-
   ShapeHandle x() const { return x_; }
   ShapeHandle features() const { return c_->Vector(c_->Dim(x_, -1)); }
 
@@ -84,19 +85,17 @@ class ShapeMerger {
 
 // Inputs: x, residual?, bias?, gamma, beta, seed.
 absl::Status ForwardShape(InferenceContext* c) {
-  ResidualLayerNormAttributes attributes;
+  Attributes attributes;
   TF_RETURN_IF_ERROR(attributes.Read(c));
-  const auto [num_residual, num_bias, dropout_rate] = attributes;
-  float epsilon;
-  TF_RETURN_IF_ERROR(ReadEpsilon(c, &epsilon));
+  TF_RETURN_IF_ERROR(CheckEpsilon(c));
   ShapeMerger merger(c);
   int i = 0;
   TF_RETURN_IF_ERROR(merger.SetX(c->input(i++)));
-  if (num_residual == 1) TF_RETURN_IF_ERROR(merger.MergeSame("residual", c->input(i++)));
-  if (num_bias == 1) TF_RETURN_IF_ERROR(merger.MergeFeatures("bias", c->input(i++)));
+  if (attributes.num_residual == 1) TF_RETURN_IF_ERROR(merger.MergeSame("residual", c->input(i++)));
+  if (attributes.num_bias == 1) TF_RETURN_IF_ERROR(merger.MergeFeatures("bias", c->input(i++)));
   TF_RETURN_IF_ERROR(merger.MergeFeatures("gamma", c->input(i++)));
   TF_RETURN_IF_ERROR(merger.MergeFeatures("beta", c->input(i++)));
-  TF_RETURN_IF_ERROR(merger.CheckSeed(c->input(i++)));
+  TF_RETURN_IF_ERROR(CheckSeed(c, i++));
   c->set_output(0, merger.x());
   c->set_output(1, merger.rows());
   c->set_output(2, merger.rows());
@@ -105,54 +104,36 @@ absl::Status ForwardShape(InferenceContext* c) {
 
 // Inputs: dy, x, residual?, bias?, gamma, mean, rstd, seed.
 absl::Status GradShape(InferenceContext* c) {
-  ResidualLayerNormAttributes attributes;
+  Attributes attributes;
+  TF_RETURN_IF_ERROR(attributes.Read(c));
   int num_dresidual;
-  TF_RETURN_IF_ERROR(attributes.ReadGrad(c, &num_dresidual));
-  const auto [num_residual, num_bias, dropout_rate] = attributes;
+  TF_RETURN_IF_ERROR(c->GetAttr("num_dresidual", &num_dresidual));
+  const int expected = attributes.dropout_rate > 0.0f ? attributes.num_residual : 0;
+  if (num_dresidual != expected) {
+    return InvalidArgument(
+        "`num_dresidual` must be ", expected,
+        ": 1 only with residual and dropout. Received: num_dresidual=", num_dresidual);
+  }
   ShapeMerger merger(c);
   int i = 1;
   TF_RETURN_IF_ERROR(merger.SetX(c->input(i++)));
   TF_RETURN_IF_ERROR(merger.MergeSame("dy", c->input(0)));
-  if (num_residual == 1) TF_RETURN_IF_ERROR(merger.MergeSame("residual", c->input(i++)));
-  if (num_bias == 1) TF_RETURN_IF_ERROR(merger.MergeFeatures("bias", c->input(i++)));
+  if (attributes.num_residual == 1) TF_RETURN_IF_ERROR(merger.MergeSame("residual", c->input(i++)));
+  if (attributes.num_bias == 1) TF_RETURN_IF_ERROR(merger.MergeFeatures("bias", c->input(i++)));
   TF_RETURN_IF_ERROR(merger.MergeFeatures("gamma", c->input(i++)));
   for (const char* name : {"mean", "rstd"}) {
-    const ShapeHandle shape = c->input(i++);
-    ShapeHandle merged;
-    if (!c->Merge(shape, merger.rows(), &merged).ok()) {
-      return InvalidArgument(
-          "`", name, "` must have one element for each row of `x`. Received: x.shape=",
-          c->DebugString(merger.x()), ", ", name, ".shape=", c->DebugString(shape));
-    }
+    ShapeHandle rows = merger.rows();
+    TF_RETURN_IF_ERROR(MergeShape(c, i++, name, &rows));
   }
-  TF_RETURN_IF_ERROR(merger.CheckSeed(c->input(i++)));
+  TF_RETURN_IF_ERROR(CheckSeed(c, i++));
   int o = 0;
   c->set_output(o++, merger.x());
   if (num_dresidual == 1) c->set_output(o++, merger.x());
-  if (num_bias == 1) c->set_output(o++, merger.features());
+  if (attributes.num_bias == 1) c->set_output(o++, merger.features());
   c->set_output(o++, merger.features());
   c->set_output(o++, merger.features());
   return absl::OkStatus();
 }
-
-template <typename Type>
-struct Cpu {
-  using T = KernelType<Type>;
-
-  static absl::Status Run(OpKernelContext* context, const ResidualLayerNormArgs<T>& args) {
-    FusedResidualLayerNorm(TensorFlowParallel(context), args);
-    return absl::OkStatus();
-  }
-
-  static absl::Status Run(OpKernelContext* context, const ResidualLayerNormGradArgs<T>& args) {
-    FusedResidualLayerNormGrad(TensorFlowParallel(context), args);
-    return absl::OkStatus();
-  }
-
-  static int64_t GradScratchSize(int64_t rows, int64_t columns) {
-    return ResidualLayerNormGradScratchSize(rows, columns);
-  }
-};
 
 REGISTER_OP("BertTf>FusedResidualLayerNorm")
     .Attr("T: {float, bfloat16, half}")
@@ -192,10 +173,10 @@ REGISTER_OP("BertTf>FusedResidualLayerNormGrad")
     .Output("dbeta: T")
     .SetShapeFn(GradShape);
 
-BERT_TF_REGISTER("FusedResidualLayerNorm", tensorflow::DEVICE_CPU, 0, FusedResidualLayerNormOp,
-                 Cpu);
-BERT_TF_REGISTER("FusedResidualLayerNormGrad", tensorflow::DEVICE_CPU, 0,
-                 FusedResidualLayerNormGradOp, Cpu);
+BERT_TF_REGISTER_CPU("FusedResidualLayerNorm", CpuOp, ResidualLayerNormArgs,
+                     FusedResidualLayerNorm);
+BERT_TF_REGISTER_CPU("FusedResidualLayerNormGrad", CpuOp, ResidualLayerNormGradArgs,
+                     FusedResidualLayerNormGrad);
 
 }  // namespace
 }  // namespace bert_tf
