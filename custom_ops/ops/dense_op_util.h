@@ -26,17 +26,12 @@ inline absl::Status CheckPackedSize(int64_t size, int64_t depth, int64_t units) 
                          " elements. Received: K=", depth, ", units=", units);
 }
 
-// How an op prepacks a kernel [depth, units].
-struct Packing {
-  int64_t (*size)(int64_t depth, int64_t units);  // elements, or kTooLarge
-  int64_t most_depth = std::numeric_limits<int64_t>::max();
-};
-
-// Checks the attributes, and the shapes of the inputs that both ops have in common: x [M, K] and
-// packed, and, starting from number `i`, bias?, residual?, gamma?, beta?. Sets the shape of the
-// result.
+// Checks the attributes, and the shapes of the inputs that both ops have in common: x [M, K],
+// packed, bias?, residual?, gamma? and beta?. Sets the shape of the result. `packed_size` is the
+// size of a prepacked kernel, or kTooLarge.
 inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
-                               const Packing& packing, int i) {
+                               int64_t (*packed_size)(int64_t depth, int64_t units),
+                               int64_t most_depth = std::numeric_limits<int64_t>::max()) {
   int64_t num_columns;
   int num_bias, num_residual, num_layer_norm;
   std::string activation;
@@ -52,15 +47,15 @@ inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
         activation, ", num_residual=", num_residual, ", num_layer_norm=", num_layer_norm);
   }
   tensorflow::shape_inference::ShapeHandle x, packed;
-  TF_RETURN_IF_ERROR(ReadShape(c, 0, "x", 2, "have shape [M, K]", &x));
-  TF_RETURN_IF_ERROR(ReadShape(c, 1, "packed", 1, "be a vector", &packed));
+  TF_RETURN_IF_ERROR(ReadShape(c, "x", 2, "have shape [M, K]", &x));
+  TF_RETURN_IF_ERROR(ReadShape(c, "packed", 1, "be a vector", &packed));
   if (c->ValueKnown(c->Dim(x, 1))) {
     const int64_t depth = c->Value(c->Dim(x, 1));
-    if (depth > packing.most_depth) {
-      return InvalidArgument("`x` must have at most ", packing.most_depth,
+    if (depth > most_depth) {
+      return InvalidArgument("`x` must have at most ", most_depth,
                              " columns, so that int32 can hold the sums. Received: K=", depth);
     }
-    const int64_t size = packing.size(depth, num_columns);
+    const int64_t size = packed_size(depth, num_columns);
     TF_RETURN_IF_ERROR(CheckPackedSize(size, depth, num_columns));
     if (c->ValueKnown(c->Dim(packed, 0)) && c->Value(c->Dim(packed, 0)) != size) {
       return InvalidArgument("`packed` must have shape [", size, "] for a kernel of shape [", depth,
@@ -76,12 +71,10 @@ inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
   }
   auto y = c->Matrix(c->Dim(x, 0), units);
   auto vector = c->Vector(units);
-  if (num_bias == 1) TF_RETURN_IF_ERROR(MergeShape(c, i++, "bias", &vector));
-  if (num_residual == 1) TF_RETURN_IF_ERROR(MergeShape(c, i++, "residual", &y));
-  if (num_layer_norm == 1) {
-    TF_RETURN_IF_ERROR(MergeShape(c, i++, "gamma", &vector));
-    TF_RETURN_IF_ERROR(MergeShape(c, i++, "beta", &vector));
+  for (const char* name : {"bias", "gamma", "beta"}) {
+    TF_RETURN_IF_ERROR(MergeShape(c, name, &vector));
   }
+  TF_RETURN_IF_ERROR(MergeShape(c, "residual", &y));
   c->set_output(0, y);
   return absl::OkStatus();
 }

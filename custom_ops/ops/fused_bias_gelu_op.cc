@@ -13,14 +13,14 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Merges the last dimension of x [..., F] with bias [F], the input after it.
-absl::Status MergeBias(InferenceContext* c, int x_index, ShapeHandle* x) {
-  if (!c->WithRankAtLeast(c->input(x_index), 1, x).ok()) {
+// Merges the last dimension of x [..., F] with bias [F].
+absl::Status MergeBias(InferenceContext* c, ShapeHandle x_input, ShapeHandle* x) {
+  if (!c->WithRankAtLeast(x_input, 1, x).ok()) {
     return InvalidArgument("`x` must have shape [..., F]. Received: x.shape=",
-                           c->DebugString(c->input(x_index)));
+                           c->DebugString(x_input));
   }
   ShapeHandle bias;
-  TF_RETURN_IF_ERROR(ReadShape(c, x_index + 1, "bias", 1, "have shape [F]", &bias));
+  TF_RETURN_IF_ERROR(ReadShape(c, "bias", 1, "have shape [F]", &bias));
   DimensionHandle features;
   if (!c->Merge(c->Dim(*x, -1), c->Dim(bias, 0), &features).ok()) {
     return InvalidArgument(
@@ -32,14 +32,14 @@ absl::Status MergeBias(InferenceContext* c, int x_index, ShapeHandle* x) {
 
 absl::Status ForwardShape(InferenceContext* c) {
   ShapeHandle x;
-  TF_RETURN_IF_ERROR(MergeBias(c, 0, &x));
+  TF_RETURN_IF_ERROR(MergeBias(c, c->input(0), &x));
   c->set_output(0, x);
   return absl::OkStatus();
 }
 
 absl::Status GradShape(InferenceContext* c) {
   ShapeHandle x, dx;
-  TF_RETURN_IF_ERROR(MergeBias(c, 1, &x));
+  TF_RETURN_IF_ERROR(MergeBias(c, c->input(1), &x));
   if (!c->Merge(c->input(0), x, &dx).ok()) {
     return InvalidArgument("`dy` must have the shape of `x`. Received: dy.shape=",
                            c->DebugString(c->input(0)), ", x.shape=", c->DebugString(x));

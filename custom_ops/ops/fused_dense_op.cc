@@ -14,16 +14,13 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Inputs: x, packed, bias?, residual?, gamma?, beta?.
-absl::Status FusedDenseShape(InferenceContext* c) {
-  return DenseShape(c, Packing{PackedDenseSize}, 2);
-}
+absl::Status FusedDenseShape(InferenceContext* c) { return DenseShape(c, PackedDenseSize); }
 
 absl::Status PackShape(InferenceContext* c) {
   bool transposed;
   TF_RETURN_IF_ERROR(c->GetAttr("transposed", &transposed));
   ShapeHandle kernel;
-  TF_RETURN_IF_ERROR(ReadShape(c, 0, "kernel", 2, "be a matrix", &kernel));
+  TF_RETURN_IF_ERROR(ReadShape(c, "kernel", 2, "be a matrix", &kernel));
   const DimensionHandle depth = c->Dim(kernel, transposed ? 1 : 0);
   const DimensionHandle units = c->Dim(kernel, transposed ? 0 : 1);
   int64_t size = InferenceContext::kUnknownDim;

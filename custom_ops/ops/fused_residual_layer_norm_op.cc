@@ -16,122 +16,101 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-struct Attributes {
+// The attributes and the shapes that both ops have in common.
+struct Shapes {
+  InferenceContext* c;
   int num_residual;
   int num_bias;
   float dropout_rate;
+  ShapeHandle x;  // [..., H], merged with the shapes of the other inputs
 
-  absl::Status Read(InferenceContext* c) {
+  absl::Status Read() {
     TF_RETURN_IF_ERROR(ReadOptional(c, "num_residual", &num_residual));
     TF_RETURN_IF_ERROR(ReadOptional(c, "num_bias", &num_bias));
-    return ReadDropoutRate(c, &dropout_rate);
-  }
-};
-
-// Checks and merges the shapes of x [..., H] and of the other inputs in the shape functions.
-class ShapeMerger {
- public:
-  explicit ShapeMerger(InferenceContext* c) : c_(c) {}
-
-  absl::Status SetX(ShapeHandle x) {
-    if (!c_->WithRankAtLeast(x, 1, &x_).ok()) {
+    TF_RETURN_IF_ERROR(ReadDropoutRate(c, &dropout_rate));
+    std::vector<ShapeHandle> input;
+    TF_RETURN_IF_ERROR(c->input("x", &input));
+    if (!c->WithRankAtLeast(input[0], 1, &x).ok()) {
       return InvalidArgument("`x` must have shape [..., H]. Received: x.shape=",
-                             c_->DebugString(x));
+                             c->DebugString(input[0]));
     }
-    return absl::OkStatus();
+    TF_RETURN_IF_ERROR(MergeSame("residual"));
+    TF_RETURN_IF_ERROR(MergeFeatures("bias"));
+    TF_RETURN_IF_ERROR(MergeFeatures("gamma"));
+    return CheckSeed(c);
   }
 
-  absl::Status MergeSame(const char* name, ShapeHandle shape) {
-    ShapeHandle merged;
-    if (!c_->Merge(x_, shape, &merged).ok()) {
-      return InvalidArgument("`", name, "` must have the shape of `x`. Received: x.shape=",
-                             c_->DebugString(x_), ", ", name, ".shape=", c_->DebugString(shape));
-    }
-    x_ = merged;
-    return absl::OkStatus();
+  absl::Status MergeSame(const char* name) {
+    std::vector<ShapeHandle> input;
+    TF_RETURN_IF_ERROR(c->input(name, &input));
+    const ShapeHandle expected = x;
+    if (input.empty() || c->Merge(expected, input[0], &x).ok()) return absl::OkStatus();
+    return InvalidArgument(
+        "`", name, "` must have the shape of `x`. Received: x.shape=", c->DebugString(expected),
+        ", ", name, ".shape=", c->DebugString(input[0]));
   }
 
-  absl::Status MergeFeatures(const char* name, ShapeHandle shape) {
-    ShapeHandle vector;
-    DimensionHandle features;
-    if (!c_->WithRank(shape, 1, &vector).ok() ||
-        !c_->Merge(c_->Dim(x_, -1), c_->Dim(vector, 0), &features).ok()) {
-      return InvalidArgument("`", name,
-                             "` must have shape [H], the last dimension of `x`. Received: x.shape=",
-                             c_->DebugString(x_), ", ", name, ".shape=", c_->DebugString(shape));
+  absl::Status MergeFeatures(const char* name) {
+    std::vector<ShapeHandle> input;
+    TF_RETURN_IF_ERROR(c->input(name, &input));
+    ShapeHandle merged = features();
+    if (input.empty()) return absl::OkStatus();
+    if (c->Merge(merged, input[0], &merged).ok()) {
+      return c->ReplaceDim(x, -1, c->Dim(merged, 0), &x);
     }
-    return c_->ReplaceDim(x_, -1, features, &x_);
+    return InvalidArgument("`", name,
+                           "` must have shape [H], the last dimension of `x`. Received: x.shape=",
+                           c->DebugString(x), ", ", name, ".shape=", c->DebugString(input[0]));
   }
 
-  ShapeHandle x() const { return x_; }
-  ShapeHandle features() const { return c_->Vector(c_->Dim(x_, -1)); }
+  ShapeHandle features() const { return c->Vector(c->Dim(x, -1)); }
 
   // [rows]: the product of all dimensions except the last one.
   ShapeHandle rows() const {
-    if (!c_->RankKnown(x_)) return c_->Vector(InferenceContext::kUnknownDim);
-    DimensionHandle rows = c_->MakeDim(1);
-    for (int i = 0; i + 1 < c_->Rank(x_); ++i) {
-      if (!c_->Multiply(rows, c_->Dim(x_, i), &rows).ok()) {
-        return c_->Vector(InferenceContext::kUnknownDim);
+    if (!c->RankKnown(x)) return c->Vector(InferenceContext::kUnknownDim);
+    DimensionHandle rows = c->MakeDim(1);
+    for (int i = 0; i + 1 < c->Rank(x); ++i) {
+      if (!c->Multiply(rows, c->Dim(x, i), &rows).ok()) {
+        return c->Vector(InferenceContext::kUnknownDim);
       }
     }
-    return c_->Vector(rows);
+    return c->Vector(rows);
   }
-
- private:
-  InferenceContext* c_;
-  ShapeHandle x_;
 };
 
-// Inputs: x, residual?, bias?, gamma, beta, seed.
 absl::Status ForwardShape(InferenceContext* c) {
-  Attributes attributes;
-  TF_RETURN_IF_ERROR(attributes.Read(c));
+  Shapes shapes{c};
+  TF_RETURN_IF_ERROR(shapes.Read());
+  TF_RETURN_IF_ERROR(shapes.MergeFeatures("beta"));
   TF_RETURN_IF_ERROR(CheckEpsilon(c));
-  ShapeMerger merger(c);
-  int i = 0;
-  TF_RETURN_IF_ERROR(merger.SetX(c->input(i++)));
-  if (attributes.num_residual == 1) TF_RETURN_IF_ERROR(merger.MergeSame("residual", c->input(i++)));
-  if (attributes.num_bias == 1) TF_RETURN_IF_ERROR(merger.MergeFeatures("bias", c->input(i++)));
-  TF_RETURN_IF_ERROR(merger.MergeFeatures("gamma", c->input(i++)));
-  TF_RETURN_IF_ERROR(merger.MergeFeatures("beta", c->input(i++)));
-  TF_RETURN_IF_ERROR(CheckSeed(c, i++));
-  c->set_output(0, merger.x());
-  c->set_output(1, merger.rows());
-  c->set_output(2, merger.rows());
+  c->set_output(0, shapes.x);
+  c->set_output(1, shapes.rows());
+  c->set_output(2, shapes.rows());
   return absl::OkStatus();
 }
 
-// Inputs: dy, x, residual?, bias?, gamma, mean, rstd, seed.
 absl::Status GradShape(InferenceContext* c) {
-  Attributes attributes;
-  TF_RETURN_IF_ERROR(attributes.Read(c));
+  Shapes shapes{c};
+  TF_RETURN_IF_ERROR(shapes.Read());
+  TF_RETURN_IF_ERROR(shapes.MergeSame("dy"));
+  for (const char* name : {"mean", "rstd"}) {
+    ShapeHandle rows = shapes.rows();
+    TF_RETURN_IF_ERROR(MergeShape(c, name, &rows));
+  }
   int num_dresidual;
   TF_RETURN_IF_ERROR(c->GetAttr("num_dresidual", &num_dresidual));
-  const int expected = attributes.dropout_rate > 0.0f ? attributes.num_residual : 0;
+  const int expected = shapes.dropout_rate > 0.0f ? shapes.num_residual : 0;
   if (num_dresidual != expected) {
     return InvalidArgument(
         "`num_dresidual` must be ", expected,
         ": 1 only with residual and dropout. Received: num_dresidual=", num_dresidual);
   }
-  ShapeMerger merger(c);
-  int i = 1;
-  TF_RETURN_IF_ERROR(merger.SetX(c->input(i++)));
-  TF_RETURN_IF_ERROR(merger.MergeSame("dy", c->input(0)));
-  if (attributes.num_residual == 1) TF_RETURN_IF_ERROR(merger.MergeSame("residual", c->input(i++)));
-  if (attributes.num_bias == 1) TF_RETURN_IF_ERROR(merger.MergeFeatures("bias", c->input(i++)));
-  TF_RETURN_IF_ERROR(merger.MergeFeatures("gamma", c->input(i++)));
-  for (const char* name : {"mean", "rstd"}) {
-    ShapeHandle rows = merger.rows();
-    TF_RETURN_IF_ERROR(MergeShape(c, i++, name, &rows));
-  }
-  TF_RETURN_IF_ERROR(CheckSeed(c, i++));
-  int o = 0;
-  c->set_output(o++, merger.x());
-  if (num_dresidual == 1) c->set_output(o++, merger.x());
-  if (attributes.num_bias == 1) c->set_output(o++, merger.features());
-  c->set_output(o++, merger.features());
-  c->set_output(o++, merger.features());
+  int output = 0;
+  c->set_output(output++, shapes.x);
+  if (num_dresidual == 1) c->set_output(output++, shapes.x);
+  if (shapes.num_bias == 1) c->set_output(output++, shapes.features());
+  c->set_output(output++, shapes.features());
+  c->set_output(output++, shapes.features());
   return absl::OkStatus();
 }
 

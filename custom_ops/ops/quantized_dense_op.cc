@@ -13,14 +13,13 @@ namespace {
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Inputs: x, packed, scale, column_sums, smoothing, bias?, residual?, gamma?, beta?.
 absl::Status QuantizedDenseShape(InferenceContext* c) {
-  TF_RETURN_IF_ERROR(DenseShape(c, Packing{PackedQuantizedDenseSize, kQuantizedDenseDepth}, 5));
+  TF_RETURN_IF_ERROR(DenseShape(c, PackedQuantizedDenseSize, kQuantizedDenseDepth));
   ShapeHandle columns = c->Vector(c->Dim(c->output(0), 1));
-  TF_RETURN_IF_ERROR(MergeShape(c, 2, "scale", &columns));
-  TF_RETURN_IF_ERROR(MergeShape(c, 3, "column_sums", &columns));
+  TF_RETURN_IF_ERROR(MergeShape(c, "scale", &columns));
+  TF_RETURN_IF_ERROR(MergeShape(c, "column_sums", &columns));
   ShapeHandle depth = c->Vector(c->Dim(c->input(0), 1));
-  return MergeShape(c, 4, "smoothing", &depth);
+  return MergeShape(c, "smoothing", &depth);
 }
 
 REGISTER_OP("BertTf>QuantizedDense")

@@ -3,6 +3,8 @@
 #ifndef BERT_TF_CUSTOM_OPS_OPS_SHAPE_UTIL_H_
 #define BERT_TF_CUSTOM_OPS_OPS_SHAPE_UTIL_H_
 
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -37,26 +39,30 @@ inline absl::Status ReadOptional(tensorflow::shape_inference::InferenceContext* 
 }
 
 // Sets `shape` to that of an input, which must have this rank: it must `be`, e.g., "a vector".
-inline absl::Status ReadShape(tensorflow::shape_inference::InferenceContext* c, int input,
-                              const char* name, int rank, const char* be,
+inline absl::Status ReadShape(tensorflow::shape_inference::InferenceContext* c, const char* name,
+                              int rank, const char* be,
                               tensorflow::shape_inference::ShapeHandle* shape) {
-  if (c->WithRank(c->input(input), rank, shape).ok()) return absl::OkStatus();
+  std::vector<tensorflow::shape_inference::ShapeHandle> input;
+  TF_RETURN_IF_ERROR(c->input(name, &input));
+  if (c->WithRank(input[0], rank, shape).ok()) return absl::OkStatus();
   return InvalidArgument("`", name, "` must ", be, ". Received: ", name,
-                         ".shape=", c->DebugString(c->input(input)));
+                         ".shape=", c->DebugString(input[0]));
 }
 
-inline absl::Status CheckSeed(tensorflow::shape_inference::InferenceContext* c, int input) {
+inline absl::Status CheckSeed(tensorflow::shape_inference::InferenceContext* c) {
   tensorflow::shape_inference::ShapeHandle unused;
-  return ReadShape(c, input, "seed", 0, "be a scalar", &unused);
+  return ReadShape(c, "seed", 0, "be a scalar", &unused);
 }
 
-// Merges `shape`, the expected one, with that of an input.
-inline absl::Status MergeShape(tensorflow::shape_inference::InferenceContext* c, int input,
-                               const char* name, tensorflow::shape_inference::ShapeHandle* shape) {
-  const tensorflow::shape_inference::ShapeHandle expected = *shape;
-  if (c->Merge(expected, c->input(input), shape).ok()) return absl::OkStatus();
+// Merges `shape`, the expected one, with that of an input, if the op has this input.
+inline absl::Status MergeShape(tensorflow::shape_inference::InferenceContext* c, const char* name,
+                               tensorflow::shape_inference::ShapeHandle* shape) {
+  std::vector<tensorflow::shape_inference::ShapeHandle> input;
+  TF_RETURN_IF_ERROR(c->input(name, &input));
+  const auto expected = *shape;
+  if (input.empty() || c->Merge(expected, input[0], shape).ok()) return absl::OkStatus();
   return InvalidArgument("`", name, "` must have shape ", c->DebugString(expected),
-                         ". Received: ", name, ".shape=", c->DebugString(c->input(input)));
+                         ". Received: ", name, ".shape=", c->DebugString(input[0]));
 }
 
 }  // namespace bert_tf

@@ -22,7 +22,7 @@ struct AttentionShapes {
   ShapeHandle logsumexp;  // [R, N]
 
   // Also checks the attributes, the row splits and the seed.
-  absl::Status Read(InferenceContext* c, int qkv_index, int splits_index, int seed_index) {
+  absl::Status Read(InferenceContext* c) {
     float dropout_rate;
     TF_RETURN_IF_ERROR(ReadDropoutRate(c, &dropout_rate));
     int64_t num_global_tokens;
@@ -31,20 +31,19 @@ struct AttentionShapes {
       return InvalidArgument("`num_global_tokens` must be at least 0. Received: num_global_tokens=",
                              num_global_tokens);
     }
-    qkv = c->MakeShape({c->UnknownDim(), c->MakeDim(3), c->UnknownDim(), c->UnknownDim()});
-    if (!c->Merge(c->input(qkv_index), qkv, &qkv).ok()) {
-      return InvalidArgument(
-          "`qkv` must have shape [rows, 3, heads, head size]. Received: qkv.shape=",
-          c->DebugString(c->input(qkv_index)));
+    const char kQkv[] = "have shape [rows, 3, heads, head size]";
+    TF_RETURN_IF_ERROR(ReadShape(c, "qkv", 4, kQkv, &qkv));
+    DimensionHandle three;
+    if (!c->WithValue(c->Dim(qkv, 1), 3, &three).ok()) {
+      return InvalidArgument("`qkv` must ", kQkv, ". Received: qkv.shape=", c->DebugString(qkv));
     }
     ShapeHandle splits;
-    TF_RETURN_IF_ERROR(
-        ReadShape(c, splits_index, "row_splits", 1, "have shape [sequences + 1]", &splits));
+    TF_RETURN_IF_ERROR(ReadShape(c, "row_splits", 1, "have shape [sequences + 1]", &splits));
     if (c->Value(c->Dim(splits, 0)) == 0) {
       return InvalidArgument(
           "`row_splits` must have shape [sequences + 1]. Received: row_splits.shape=[0]");
     }
-    TF_RETURN_IF_ERROR(CheckSeed(c, seed_index));
+    TF_RETURN_IF_ERROR(CheckSeed(c));
     const DimensionHandle rows = c->Dim(qkv, 0), heads = c->Dim(qkv, 2), size = c->Dim(qkv, 3);
     // Values that are not known are negative.
     if (c->Value(rows) > std::numeric_limits<int32_t>::max()) {
@@ -75,24 +74,11 @@ REGISTER_OP("BertTf>VarlenAttention")
     .Attr("num_global_tokens: int = 0")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
-      TF_RETURN_IF_ERROR(shapes.Read(c, 0, 1, 2));
+      TF_RETURN_IF_ERROR(shapes.Read(c));
       c->set_output(0, shapes.output);
       c->set_output(1, shapes.logsumexp);
       return absl::OkStatus();
-    })
-    .Doc(R"doc(
-Softmax attention over packed sequences; each row attends to its own sequence.
-
-qkv: [R, 3, N, D], the queries, keys and values of the tokens of all sequences, one after another.
-row_splits: [B + 1], the start of each sequence and R. The first number must be 0.
-seed: The seed of the dropout. It has no effect if dropout_rate is 0.
-output: [R, N, D].
-logsumexp: [R, N], the log-sum-exp of the scores of each row, for the gradient.
-dropout_rate: The dropout rate of the attention probabilities.
-causal: Whether rows do not attend to later rows.
-window_size: The largest distance of rows to which a row attends; no window if negative.
-num_global_tokens: The number of first rows of each sequence for which the window does not apply.
-)doc");
+    });
 
 REGISTER_OP("BertTf>VarlenAttentionGrad")
     .Input("d_output: T")
@@ -110,19 +96,13 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
     .Attr("num_global_tokens: int = 0")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
-      TF_RETURN_IF_ERROR(shapes.Read(c, 1, 4, 5));
-      TF_RETURN_IF_ERROR(MergeShape(c, 0, "d_output", &shapes.output));
-      TF_RETURN_IF_ERROR(MergeShape(c, 2, "output", &shapes.output));
-      TF_RETURN_IF_ERROR(MergeShape(c, 3, "logsumexp", &shapes.logsumexp));
+      TF_RETURN_IF_ERROR(shapes.Read(c));
+      TF_RETURN_IF_ERROR(MergeShape(c, "d_output", &shapes.output));
+      TF_RETURN_IF_ERROR(MergeShape(c, "output", &shapes.output));
+      TF_RETURN_IF_ERROR(MergeShape(c, "logsumexp", &shapes.logsumexp));
       c->set_output(0, shapes.qkv);
       return absl::OkStatus();
-    })
-    .Doc(R"doc(
-The gradient of VarlenAttention with respect to qkv.
-
-output: The output of VarlenAttention.
-logsumexp: The log-sum-exp of VarlenAttention.
-)doc");
+    });
 
 BERT_TF_REGISTER_CPU("VarlenAttention", CpuOp, AttentionArgs, VarlenAttention);
 BERT_TF_REGISTER_CPU("VarlenAttentionGrad", CpuOp, AttentionGradArgs, VarlenAttentionGrad);
