@@ -24,7 +24,8 @@ struct Shapes {
   float dropout_rate;
   ShapeHandle x;  // [..., H], merged with the shapes of the other inputs
 
-  absl::Status Read() {
+  absl::Status Read(InferenceContext* context) {
+    c = context;
     TF_RETURN_IF_ERROR(ReadOptional(c, "num_residual", &num_residual));
     TF_RETURN_IF_ERROR(ReadOptional(c, "num_bias", &num_bias));
     TF_RETURN_IF_ERROR(ReadDropoutRate(c, &dropout_rate));
@@ -79,8 +80,8 @@ struct Shapes {
 };
 
 absl::Status ForwardShape(InferenceContext* c) {
-  Shapes shapes{c};
-  TF_RETURN_IF_ERROR(shapes.Read());
+  Shapes shapes;
+  TF_RETURN_IF_ERROR(shapes.Read(c));
   TF_RETURN_IF_ERROR(shapes.MergeFeatures("beta"));
   TF_RETURN_IF_ERROR(CheckEpsilon(c));
   c->set_output(0, shapes.x);
@@ -90,8 +91,8 @@ absl::Status ForwardShape(InferenceContext* c) {
 }
 
 absl::Status GradShape(InferenceContext* c) {
-  Shapes shapes{c};
-  TF_RETURN_IF_ERROR(shapes.Read());
+  Shapes shapes;
+  TF_RETURN_IF_ERROR(shapes.Read(c));
   TF_RETURN_IF_ERROR(shapes.MergeSame("dy"));
   for (const char* name : {"mean", "rstd"}) {
     ShapeHandle rows = shapes.rows();

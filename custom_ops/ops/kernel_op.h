@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <mutex>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -16,7 +17,6 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/platform/mutex.h"
 #include "tensorflow/core/public/version.h"
 
 namespace bert_tf {
@@ -33,10 +33,18 @@ inline absl::Status InferShapes(const tensorflow::NodeDef& node,
                                                           shapes, {}, {}, {});
   TF_RETURN_IF_ERROR(inference.construction_status());
   TF_RETURN_IF_ERROR(op->shape_inference_fn(&inference));
-  outputs->resize(inference.num_outputs());
+  outputs->assign(inference.num_outputs(), {});
   for (int i = 0; i < inference.num_outputs(); ++i) {
-    TF_RETURN_IF_ERROR(tensorflow::TensorShape::BuildTensorShape(
-        inference.ShapeHandleToProto(inference.output(i)), &(*outputs)[i]));
+    const auto shape = inference.output(i);
+    if (!inference.FullyDefined(shape)) {
+      return absl::InternalError(
+          absl::StrCat("Output ", i, " of ", node.op(),
+                       " must have a known shape. Received: shape=", inference.DebugString(shape)));
+    }
+    for (int d = 0; d < inference.Rank(shape); ++d) {
+      const int64_t size = inference.Value(inference.Dim(shape, d));
+      TF_RETURN_IF_ERROR((*outputs)[i].AddDimWithStatus(size));
+    }
   }
   return absl::OkStatus();
 }
@@ -108,7 +116,7 @@ class KernelOp : public tensorflow::OpKernel {
   // The shapes of the last call are kept, because the same ones usually follow.
   absl::Status OutputShapes(const std::vector<tensorflow::TensorShape>& inputs,
                             std::vector<tensorflow::TensorShape>* outputs) {
-    tensorflow::mutex_lock lock(mutex_);
+    std::lock_guard<std::mutex> lock(mutex_);
     if (inputs != inputs_) {
       inputs_.clear();
       TF_RETURN_IF_ERROR(InferShapes(def(), inputs, &outputs_));
@@ -118,7 +126,7 @@ class KernelOp : public tensorflow::OpKernel {
     return absl::OkStatus();
   }
 
-  tensorflow::mutex mutex_;
+  std::mutex mutex_;
   std::vector<tensorflow::TensorShape> inputs_;
   std::vector<tensorflow::TensorShape> outputs_;
 };
