@@ -13,13 +13,12 @@ def bias_activation(x: tf.Tensor, bias, hidden_act: str) -> tf.Tensor:
 
     Args:
         x: `[R, F]`.
-        bias: `[F]`, a variable or a tensor.
+        bias: `[F]`.
         hidden_act: The activation, as in `BertConfig`.
 
     Returns:
         `[R, F]`.
     """
-    bias = tf.convert_to_tensor(bias)
     if hidden_act in ("gelu", "gelu_new"):
         return ops.fused_bias_gelu(x, bias, approximate=hidden_act == "gelu_new")
     return PLAIN_ACTIVATIONS[hidden_act](tf.nn.bias_add(x, bias))

@@ -53,18 +53,15 @@ class BertEmbeddings(keras.layers.Layer):
     def build(self, input_shape=None):
         config, hidden_size = self.config, self.config.hidden_size
         initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
-        options = {"initializer": initializer, "autocast": False}
-        self.word_embeddings = self.add_weight(
-            name="word_embeddings", shape=[config.vocab_size, hidden_size], **options
-        )
-        self.position_embeddings = self.add_weight(
-            name="position_embeddings",
-            shape=[config.max_position_embeddings, hidden_size],
-            **options,
-        )
-        self.segment_embeddings = self.add_weight(
-            name="segment_embeddings", shape=[config.type_vocab_size, hidden_size], **options
-        )
+
+        def table(name, size):
+            return self.add_weight(
+                name=name, shape=[size, hidden_size], initializer=initializer, autocast=False
+            )
+
+        self.word_embeddings = table("word_embeddings", config.vocab_size)
+        self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
+        self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
         self.layer_norm.build([None, hidden_size])
         self.built = True
 
@@ -104,17 +101,14 @@ class BertEmbeddings(keras.layers.Layer):
         values = tf.cast(tf.convert_to_tensor(self.word_embeddings), tf.float32)
         return values * tf.convert_to_tensor(self.word_embeddings_scale)[:, tf.newaxis]
 
-    def _words(self, token_ids):
-        """Returns the word embeddings `[R, H]`, and the table `[V, H]` or None if quantized."""
-        table = tf.convert_to_tensor(self.word_embeddings)
-        if not self.is_quantized:
-            return _lookup(table, token_ids)
-        values = tf.cast(tf.gather(table, token_ids), tf.float32)  # [R, H]
-        scale = tf.gather(tf.convert_to_tensor(self.word_embeddings_scale), token_ids)  # [R]
-        return values * scale[:, tf.newaxis], None
-
     def call(self, token_ids, segment_ids, positions, training=False):
-        words, table = self._words(token_ids)  # -> [R, H]
+        table = tf.convert_to_tensor(self.word_embeddings)  # [V, H]
+        if self.is_quantized:
+            values = tf.cast(tf.gather(table, token_ids), tf.float32)  # [R, H]
+            scale = tf.gather(tf.convert_to_tensor(self.word_embeddings_scale), token_ids)  # [R]
+            words, table = values * scale[:, tf.newaxis], None
+        else:
+            words, table = _lookup(table, token_ids)
         places = tf.gather(tf.convert_to_tensor(self.position_embeddings), positions)
         segments = tf.gather(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
         words, others = (tf.cast(x, self.compute_dtype) for x in (words, places + segments))

@@ -70,12 +70,12 @@ class BertEncoder(keras.layers.Layer):
     ):
         states, probabilities = [], []
         recomputes = self.gradient_checkpointing and training
-        recomputes = recomputes and not return_probabilities and head_mask is None
-        for index, block in enumerate(self.blocks):
-            if recomputes:
+        if recomputes and not return_probabilities and head_mask is None:
+            for block in self.blocks:
                 rows = _recomputed(block, rows, layout)
                 states.append(rows)
-                continue
+            return states, probabilities
+        for index, block in enumerate(self.blocks):
             block_mask = None
             if head_mask is not None:  # [B, L, N] -> [B, n]
                 block_mask = tf.gather(head_mask[:, index], self.config.kept_heads(index), axis=1)
@@ -116,11 +116,11 @@ class BertEncoder(keras.layers.Layer):
         return cls(**config)
 
     def get_config(self):
-        config = {
+        return {
+            **super().get_config(),
             "config": self.config.to_dict(),
             "gradient_checkpointing": self.gradient_checkpointing,
         }
-        return {**super().get_config(), **config}
 
 
 def _recomputed(block, rows, layout):

@@ -97,9 +97,7 @@ class BertEncoderBlock(keras.layers.Layer):
         dropout_keys=None,
         head_mask=None,
     ):
-        if training and dropout_keys is None:
-            dropout_keys = self.draw_seeds()
-        keys = dropout_keys or [None, None, None]
+        keys = dropout_keys or [None, None, None]  # with None, each layer draws its own
         attended = self.attention(
             rows,
             layout=layout,

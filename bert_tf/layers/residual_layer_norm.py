@@ -68,7 +68,7 @@ class ResidualLayerNorm(keras.layers.Layer):
             beta=tf.convert_to_tensor(self.beta),
             epsilon=self.epsilon,
             dropout_rate=dropout_rate,
-            dropout_seed=dropout_key if dropout_rate else None,
+            dropout_seed=dropout_key,
         )
 
     def call(self, x, residual=None, bias=None, training=False, dropout_key=None):

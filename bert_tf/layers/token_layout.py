@@ -10,8 +10,8 @@ Every layer inside the encoder works on rows, `[R, H]`. A layout defines the row
 """
 
 import contextlib
+import contextvars
 import dataclasses
-import threading
 
 import tensorflow as tf
 
@@ -162,20 +162,19 @@ def _starts_of_runs(real_tokens, sequence_ids) -> tf.Tensor:
     return tf.concat([[0], inner, tf.fill([tf.minimum(count, 1)], count)], axis=0)
 
 
-_scope = threading.local()
+_static_shapes = contextvars.ContextVar("static_shapes", default=False)
 
 
 @contextlib.contextmanager
 def static_shapes():
     """Makes models in this context use layouts with static shapes, for functions that go to XLA."""
-    previous = getattr(_scope, "static", False)
-    _scope.static = True
+    token = _static_shapes.set(True)
     try:
         yield
     finally:
-        _scope.static = previous
+        _static_shapes.reset(token)
 
 
 def needs_static_shapes() -> bool:
     """Returns whether XLA compiles the code that is traced: in `static_shapes()` or on a TPU."""
-    return native.is_on_tpu() or getattr(_scope, "static", False)
+    return native.is_on_tpu() or _static_shapes.get()

@@ -16,6 +16,7 @@ of code:
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import json
 import logging
@@ -60,7 +61,7 @@ class _Loaded:
 
 _lock = threading.Lock()
 _loaded: _Loaded | None = None
-_scopes = threading.local()
+_scope: contextvars.ContextVar[str | None] = contextvars.ContextVar("backend", default=None)
 
 
 def library() -> ModuleType | None:
@@ -150,12 +151,11 @@ def backend(name: str) -> Iterator[None]:
     """
     if name not in BACKENDS:
         raise ValueError(f"`name` must be one of {', '.join(BACKENDS)}. Received: name={name!r}")
-    stack = _scopes.__dict__.setdefault("stack", [])
-    stack.append(name)
+    token = _scope.set(name)
     try:
         yield
     finally:
-        stack.pop()
+        _scope.reset(token)
 
 
 @tf.autograph.experimental.do_not_convert  # AutoGraph cannot convert the context manager
@@ -185,10 +185,7 @@ def _unfit_gpu(gpus: list[tf.config.PhysicalDevice]) -> str:
 
 def _requested_backend() -> str:
     """Returns the innermost `backend()` of this thread, or else the value of `BERT_TF_OPS`."""
-    stack = _scopes.__dict__.get("stack")
-    if stack:
-        return stack[-1]
-    name = os.environ.get(BACKEND_VARIABLE) or "auto"
+    name = _scope.get() or os.environ.get(BACKEND_VARIABLE) or "auto"
     if name not in BACKENDS:
         raise ValueError(
             f"`{BACKEND_VARIABLE}` must be one of {', '.join(BACKENDS)}. "

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "custom_ops/kernels/optimizer/adam_weight_decay.h"
-#include "custom_ops/ops/op_util.h"
+#include "custom_ops/ops/shape_util.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

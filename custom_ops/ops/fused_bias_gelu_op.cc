@@ -1,34 +1,26 @@
 // BertTf>FusedBiasGelu and its gradient; custom_ops/kernels/gelu/fused_bias_gelu.h has the
 // formulas.
-#include "custom_ops/ops/fused_bias_gelu_op.h"
-
 #include "custom_ops/kernels/gelu/fused_bias_gelu.h"
-#include "custom_ops/ops/op_util.h"
-#include "custom_ops/ops/tensorflow_parallel.h"
+#include "custom_ops/ops/kernel_op.h"
+#include "custom_ops/ops/shape_util.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace bert_tf {
 namespace {
 
-using tensorflow::OpKernelContext;
 using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Merges the last dimension of x [..., F] with bias [F], the input after it.
-absl::Status MergeBias(InferenceContext* c, int x_index, ShapeHandle* x) {
-  const ShapeHandle bias_input = c->input(x_index + 1);
-  if (!c->WithRankAtLeast(c->input(x_index), 1, x).ok()) {
+// Merges the last dimension of x [..., F] with bias [F].
+absl::Status MergeBias(InferenceContext* c, ShapeHandle x_input, ShapeHandle* x) {
+  if (!c->WithRankAtLeast(x_input, 1, x).ok()) {
     return InvalidArgument("`x` must have shape [..., F]. Received: x.shape=",
-                           c->DebugString(c->input(x_index)));
+                           c->DebugString(x_input));
   }
   ShapeHandle bias;
-  if (!c->WithRank(bias_input, 1, &bias).ok()) {
-    return InvalidArgument("`bias` must have shape [F]. Received: bias.shape=",
-                           c->DebugString(bias_input));
-  }
+  TF_RETURN_IF_ERROR(ReadShape(c, "bias", 1, "have shape [F]", &bias));
   DimensionHandle features;
   if (!c->Merge(c->Dim(*x, -1), c->Dim(bias, 0), &features).ok()) {
     return InvalidArgument(
@@ -40,14 +32,14 @@ absl::Status MergeBias(InferenceContext* c, int x_index, ShapeHandle* x) {
 
 absl::Status ForwardShape(InferenceContext* c) {
   ShapeHandle x;
-  TF_RETURN_IF_ERROR(MergeBias(c, 0, &x));
+  TF_RETURN_IF_ERROR(MergeBias(c, c->input(0), &x));
   c->set_output(0, x);
   return absl::OkStatus();
 }
 
 absl::Status GradShape(InferenceContext* c) {
   ShapeHandle x, dx;
-  TF_RETURN_IF_ERROR(MergeBias(c, 1, &x));
+  TF_RETURN_IF_ERROR(MergeBias(c, c->input(1), &x));
   if (!c->Merge(c->input(0), x, &dx).ok()) {
     return InvalidArgument("`dy` must have the shape of `x`. Received: dy.shape=",
                            c->DebugString(c->input(0)), ", x.shape=", c->DebugString(x));
@@ -56,25 +48,6 @@ absl::Status GradShape(InferenceContext* c) {
   c->set_output(1, c->Vector(c->Dim(dx, -1)));
   return absl::OkStatus();
 }
-
-template <typename Type>
-struct Cpu {
-  using T = KernelType<Type>;
-
-  static absl::Status Run(OpKernelContext* context, const BiasGeluArgs<T>& args) {
-    FusedBiasGelu(TensorFlowParallel(context), args);
-    return absl::OkStatus();
-  }
-
-  static absl::Status Run(OpKernelContext* context, const BiasGeluGradArgs<T>& args) {
-    FusedBiasGeluGrad(TensorFlowParallel(context), args);
-    return absl::OkStatus();
-  }
-
-  static int64_t GradScratchSize(int64_t rows, int64_t columns) {
-    return BiasGeluGradScratchSize(rows, columns);
-  }
-};
 
 REGISTER_OP("BertTf>FusedBiasGelu")
     .Attr("T: {float, bfloat16, half}")
@@ -94,8 +67,8 @@ REGISTER_OP("BertTf>FusedBiasGeluGrad")
     .Output("dbias: T")
     .SetShapeFn(GradShape);
 
-BERT_TF_REGISTER("FusedBiasGelu", tensorflow::DEVICE_CPU, 0, FusedBiasGeluOp, Cpu);
-BERT_TF_REGISTER("FusedBiasGeluGrad", tensorflow::DEVICE_CPU, 0, FusedBiasGeluGradOp, Cpu);
+BERT_TF_REGISTER_CPU("FusedBiasGelu", CpuOp, BiasGeluArgs, FusedBiasGelu);
+BERT_TF_REGISTER_CPU("FusedBiasGeluGrad", CpuOp, BiasGeluGradArgs, FusedBiasGeluGrad);
 
 }  // namespace
 }  // namespace bert_tf

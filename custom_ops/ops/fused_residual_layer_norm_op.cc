@@ -1,158 +1,119 @@
 // BertTf>FusedResidualLayerNorm and its gradient;
 // custom_ops/kernels/layer_norm/fused_residual_layer_norm.h has the formulas.
-#include "custom_ops/ops/fused_residual_layer_norm_op.h"
-
+//
+// residual and bias are lists of no or one tensor. The gradient op returns dresidual only if it is
+// different from dx, which is the case with residual and dropout (num_dresidual = 1).
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
-#include "custom_ops/ops/op_attributes.h"
-#include "custom_ops/ops/op_util.h"
-#include "custom_ops/ops/tensorflow_parallel.h"
+#include "custom_ops/ops/kernel_op.h"
+#include "custom_ops/ops/shape_util.h"
 #include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace bert_tf {
 namespace {
 
-using tensorflow::OpKernelContext;
 using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Checks and merges the shapes of x [..., H] and of the other inputs in the shape functions.
-class ShapeMerger {
- public:
-  explicit ShapeMerger(InferenceContext* c) : c_(c) {}
+// The attributes and the shapes that both ops have in common.
+struct Shapes {
+  InferenceContext* c;
+  int num_residual;
+  int num_bias;
+  float dropout_rate;
+  ShapeHandle x;  // [..., H], merged with the shapes of the other inputs
 
-  absl::Status SetX(ShapeHandle x) {
-    if (!c_->WithRankAtLeast(x, 1, &x_).ok()) {
+  absl::Status Read(InferenceContext* context) {
+    c = context;
+    TF_RETURN_IF_ERROR(ReadOptional(c, "num_residual", &num_residual));
+    TF_RETURN_IF_ERROR(ReadOptional(c, "num_bias", &num_bias));
+    TF_RETURN_IF_ERROR(ReadDropoutRate(c, &dropout_rate));
+    std::vector<ShapeHandle> input;
+    TF_RETURN_IF_ERROR(c->input("x", &input));
+    if (!c->WithRankAtLeast(input[0], 1, &x).ok()) {
       return InvalidArgument("`x` must have shape [..., H]. Received: x.shape=",
-                             c_->DebugString(x));
+                             c->DebugString(input[0]));
     }
-    return absl::OkStatus();
+    TF_RETURN_IF_ERROR(MergeSame("residual"));
+    TF_RETURN_IF_ERROR(MergeFeatures("bias"));
+    TF_RETURN_IF_ERROR(MergeFeatures("gamma"));
+    return CheckSeed(c);
   }
 
-  absl::Status MergeSame(const char* name, ShapeHandle shape) {
-    ShapeHandle merged;
-    if (!c_->Merge(x_, shape, &merged).ok()) {
-      return InvalidArgument("`", name, "` must have the shape of `x`. Received: x.shape=",
-                             c_->DebugString(x_), ", ", name, ".shape=", c_->DebugString(shape));
-    }
-    x_ = merged;
-    return absl::OkStatus();
+  absl::Status MergeSame(const char* name) {
+    std::vector<ShapeHandle> input;
+    TF_RETURN_IF_ERROR(c->input(name, &input));
+    const ShapeHandle expected = x;
+    if (input.empty() || c->Merge(expected, input[0], &x).ok()) return absl::OkStatus();
+    return InvalidArgument(
+        "`", name, "` must have the shape of `x`. Received: x.shape=", c->DebugString(expected),
+        ", ", name, ".shape=", c->DebugString(input[0]));
   }
 
-  absl::Status MergeFeatures(const char* name, ShapeHandle shape) {
-    ShapeHandle vector;
-    DimensionHandle features;
-    if (!c_->WithRank(shape, 1, &vector).ok() ||
-        !c_->Merge(c_->Dim(x_, -1), c_->Dim(vector, 0), &features).ok()) {
-      return InvalidArgument("`", name,
-                             "` must have shape [H], the last dimension of `x`. Received: x.shape=",
-                             c_->DebugString(x_), ", ", name, ".shape=", c_->DebugString(shape));
+  absl::Status MergeFeatures(const char* name) {
+    std::vector<ShapeHandle> input;
+    TF_RETURN_IF_ERROR(c->input(name, &input));
+    ShapeHandle merged = features();
+    if (input.empty()) return absl::OkStatus();
+    if (c->Merge(merged, input[0], &merged).ok()) {
+      return c->ReplaceDim(x, -1, c->Dim(merged, 0), &x);
     }
-    return c_->ReplaceDim(x_, -1, features, &x_);
+    return InvalidArgument("`", name,
+                           "` must have shape [H], the last dimension of `x`. Received: x.shape=",
+                           c->DebugString(x), ", ", name, ".shape=", c->DebugString(input[0]));
   }
 
-  absl::Status CheckSeed(ShapeHandle shape) {
-    ShapeHandle scalar;
-    if (!c_->WithRank(shape, 0, &scalar).ok()) {
-      return InvalidArgument("`seed` must be a scalar. Received: seed.shape=",
-                             c_->DebugString(shape));
-    }
-    return absl::OkStatus();
-  }
-
-  ShapeHandle x() const { return x_; }
-  ShapeHandle features() const { return c_->Vector(c_->Dim(x_, -1)); }
+  ShapeHandle features() const { return c->Vector(c->Dim(x, -1)); }
 
   // [rows]: the product of all dimensions except the last one.
   ShapeHandle rows() const {
-    if (!c_->RankKnown(x_)) return c_->Vector(InferenceContext::kUnknownDim);
-    DimensionHandle rows = c_->MakeDim(1);
-    for (int i = 0; i + 1 < c_->Rank(x_); ++i) {
-      if (!c_->Multiply(rows, c_->Dim(x_, i), &rows).ok()) {
-        return c_->Vector(InferenceContext::kUnknownDim);
+    if (!c->RankKnown(x)) return c->Vector(InferenceContext::kUnknownDim);
+    DimensionHandle rows = c->MakeDim(1);
+    for (int i = 0; i + 1 < c->Rank(x); ++i) {
+      if (!c->Multiply(rows, c->Dim(x, i), &rows).ok()) {
+        return c->Vector(InferenceContext::kUnknownDim);
       }
     }
-    return c_->Vector(rows);
+    return c->Vector(rows);
   }
-
- private:
-  InferenceContext* c_;
-  ShapeHandle x_;
 };
 
-// Inputs: x, residual?, bias?, gamma, beta, seed.
 absl::Status ForwardShape(InferenceContext* c) {
-  ResidualLayerNormAttributes attributes;
-  TF_RETURN_IF_ERROR(attributes.Read(c));
-  const auto [num_residual, num_bias, dropout_rate] = attributes;
-  float epsilon;
-  TF_RETURN_IF_ERROR(ReadEpsilon(c, &epsilon));
-  ShapeMerger merger(c);
-  int i = 0;
-  TF_RETURN_IF_ERROR(merger.SetX(c->input(i++)));
-  if (num_residual == 1) TF_RETURN_IF_ERROR(merger.MergeSame("residual", c->input(i++)));
-  if (num_bias == 1) TF_RETURN_IF_ERROR(merger.MergeFeatures("bias", c->input(i++)));
-  TF_RETURN_IF_ERROR(merger.MergeFeatures("gamma", c->input(i++)));
-  TF_RETURN_IF_ERROR(merger.MergeFeatures("beta", c->input(i++)));
-  TF_RETURN_IF_ERROR(merger.CheckSeed(c->input(i++)));
-  c->set_output(0, merger.x());
-  c->set_output(1, merger.rows());
-  c->set_output(2, merger.rows());
+  Shapes shapes;
+  TF_RETURN_IF_ERROR(shapes.Read(c));
+  TF_RETURN_IF_ERROR(shapes.MergeFeatures("beta"));
+  TF_RETURN_IF_ERROR(CheckEpsilon(c));
+  c->set_output(0, shapes.x);
+  c->set_output(1, shapes.rows());
+  c->set_output(2, shapes.rows());
   return absl::OkStatus();
 }
 
-// Inputs: dy, x, residual?, bias?, gamma, mean, rstd, seed.
 absl::Status GradShape(InferenceContext* c) {
-  ResidualLayerNormAttributes attributes;
-  int num_dresidual;
-  TF_RETURN_IF_ERROR(attributes.ReadGrad(c, &num_dresidual));
-  const auto [num_residual, num_bias, dropout_rate] = attributes;
-  ShapeMerger merger(c);
-  int i = 1;
-  TF_RETURN_IF_ERROR(merger.SetX(c->input(i++)));
-  TF_RETURN_IF_ERROR(merger.MergeSame("dy", c->input(0)));
-  if (num_residual == 1) TF_RETURN_IF_ERROR(merger.MergeSame("residual", c->input(i++)));
-  if (num_bias == 1) TF_RETURN_IF_ERROR(merger.MergeFeatures("bias", c->input(i++)));
-  TF_RETURN_IF_ERROR(merger.MergeFeatures("gamma", c->input(i++)));
+  Shapes shapes;
+  TF_RETURN_IF_ERROR(shapes.Read(c));
+  TF_RETURN_IF_ERROR(shapes.MergeSame("dy"));
   for (const char* name : {"mean", "rstd"}) {
-    const ShapeHandle shape = c->input(i++);
-    ShapeHandle merged;
-    if (!c->Merge(shape, merger.rows(), &merged).ok()) {
-      return InvalidArgument(
-          "`", name, "` must have one element for each row of `x`. Received: x.shape=",
-          c->DebugString(merger.x()), ", ", name, ".shape=", c->DebugString(shape));
-    }
+    ShapeHandle rows = shapes.rows();
+    TF_RETURN_IF_ERROR(MergeShape(c, name, &rows));
   }
-  TF_RETURN_IF_ERROR(merger.CheckSeed(c->input(i++)));
-  int o = 0;
-  c->set_output(o++, merger.x());
-  if (num_dresidual == 1) c->set_output(o++, merger.x());
-  if (num_bias == 1) c->set_output(o++, merger.features());
-  c->set_output(o++, merger.features());
-  c->set_output(o++, merger.features());
+  int num_dresidual;
+  TF_RETURN_IF_ERROR(c->GetAttr("num_dresidual", &num_dresidual));
+  const int expected = shapes.dropout_rate > 0.0f ? shapes.num_residual : 0;
+  if (num_dresidual != expected) {
+    return InvalidArgument(
+        "`num_dresidual` must be ", expected,
+        ": 1 only with residual and dropout. Received: num_dresidual=", num_dresidual);
+  }
+  int output = 0;
+  c->set_output(output++, shapes.x);
+  if (num_dresidual == 1) c->set_output(output++, shapes.x);
+  if (shapes.num_bias == 1) c->set_output(output++, shapes.features());
+  c->set_output(output++, shapes.features());
+  c->set_output(output++, shapes.features());
   return absl::OkStatus();
 }
-
-template <typename Type>
-struct Cpu {
-  using T = KernelType<Type>;
-
-  static absl::Status Run(OpKernelContext* context, const ResidualLayerNormArgs<T>& args) {
-    FusedResidualLayerNorm(TensorFlowParallel(context), args);
-    return absl::OkStatus();
-  }
-
-  static absl::Status Run(OpKernelContext* context, const ResidualLayerNormGradArgs<T>& args) {
-    FusedResidualLayerNormGrad(TensorFlowParallel(context), args);
-    return absl::OkStatus();
-  }
-
-  static int64_t GradScratchSize(int64_t rows, int64_t columns) {
-    return ResidualLayerNormGradScratchSize(rows, columns);
-  }
-};
 
 REGISTER_OP("BertTf>FusedResidualLayerNorm")
     .Attr("T: {float, bfloat16, half}")
@@ -192,10 +153,10 @@ REGISTER_OP("BertTf>FusedResidualLayerNormGrad")
     .Output("dbeta: T")
     .SetShapeFn(GradShape);
 
-BERT_TF_REGISTER("FusedResidualLayerNorm", tensorflow::DEVICE_CPU, 0, FusedResidualLayerNormOp,
-                 Cpu);
-BERT_TF_REGISTER("FusedResidualLayerNormGrad", tensorflow::DEVICE_CPU, 0,
-                 FusedResidualLayerNormGradOp, Cpu);
+BERT_TF_REGISTER_CPU("FusedResidualLayerNorm", CpuOp, ResidualLayerNormArgs,
+                     FusedResidualLayerNorm);
+BERT_TF_REGISTER_CPU("FusedResidualLayerNormGrad", CpuOp, ResidualLayerNormGradArgs,
+                     FusedResidualLayerNormGrad);
 
 }  // namespace
 }  // namespace bert_tf

@@ -1,14 +1,7 @@
-// The OpKernels for a GPU. The *_op.cc files register the ops, and the *_op.h files have the
-// inputs, checks and outputs. In a build for tests, BERT_TF_EMULATED_GPU, the same OpKernels run
-// the emulated kernels on the CPU.
-#include <cstdint>
-#include <string>
-
+// The OpKernels for a GPU. The *_op.cc files register the ops. In a build for tests,
+// BERT_TF_EMULATED_GPU, the same OpKernels run the emulated kernels on the CPU.
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
-#include "custom_ops/ops/fused_bias_gelu_op.h"
-#include "custom_ops/ops/fused_residual_layer_norm_op.h"
-#include "custom_ops/ops/op_util.h"
-#include "custom_ops/ops/varlen_attention_op.h"
+#include "custom_ops/ops/kernel_op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "xla/stream_executor/stream.h"
 
@@ -16,7 +9,6 @@ namespace bert_tf {
 namespace {
 
 using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
 
 #ifndef BERT_TF_EMULATED_GPU
 
@@ -46,109 +38,32 @@ constexpr int kCudaType<Eigen::bfloat16> = kBertTfBFloat16;
 template <>
 constexpr int kCudaType<Eigen::half> = kBertTfFloat16;
 
-// The status for the result of a launcher, a cudaError_t.
-absl::Status LaunchStatus(const char* kernel, int cuda_error) {
-  if (cuda_error == 0) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("Launching ", kernel, " failed with CUDA error ", cuda_error, "."));
-}
+template <typename T, typename Args, auto kLauncher>
+class GpuOp : public KernelOp {
+ public:
+  using KernelOp::KernelOp;
 
-template <typename Type>
-struct BiasGelu {
-  using T = void;
-
-  static absl::Status Run(OpKernelContext* context, const BiasGeluArgs<void>& args) {
-    return LaunchStatus("fused_bias_gelu",
-                        BertTfCudaBiasGelu(kCudaType<Type>, args, GpuStream(context)));
-  }
-
-  static absl::Status Run(OpKernelContext* context, const BiasGeluGradArgs<void>& args) {
-    return LaunchStatus("the gradient of fused_bias_gelu",
-                        BertTfCudaBiasGeluGrad(kCudaType<Type>, args, GpuStream(context)));
-  }
-
-  static int64_t GradScratchSize(int64_t rows, int64_t columns) {
-    return BertTfCudaBiasGeluGradScratch(rows, columns);
+ protected:
+  absl::Status Run(OpKernelContext* context, OpCall<OpKernelCall>* call) override {
+    return Launch<Args>(type_string(), kLauncher, kCudaType<T>, call, GpuStream(context));
   }
 };
 
-template <typename Type>
-struct ResidualLayerNorm {
-  using T = void;
-
-  static absl::Status Run(OpKernelContext* context, const ResidualLayerNormArgs<void>& args) {
-    return LaunchStatus("fused_residual_layer_norm",
-                        BertTfCudaResidualLayerNorm(kCudaType<Type>, args, GpuStream(context)));
-  }
-
-  static absl::Status Run(OpKernelContext* context, const ResidualLayerNormGradArgs<void>& args) {
-    return LaunchStatus("the gradient of fused_residual_layer_norm",
-                        BertTfCudaResidualLayerNormGrad(kCudaType<Type>, args, GpuStream(context)));
-  }
-
-  static int64_t GradScratchSize(int64_t rows, int64_t columns) {
-    return BertTfCudaResidualLayerNormGradScratch(rows, columns);
-  }
-};
-
-// row_splits and the seed stay on the GPU, so no copy to the host is needed. Invalid row splits
-// cannot be reported there: they give wrong results, but never an invalid memory access.
-template <typename T>
-struct Attention {
-  static absl::Status Forward(OpKernelContext* context, const VarlenAttentionCall& call,
-                              Tensor* output, Tensor* logsumexp) {
-    CudaAttentionArgs args;
-    TF_RETURN_IF_ERROR(ReadArgs(call, &args));
-    SetPointer(output, &args.output);
-    SetPointer(logsumexp, &args.logsumexp);
-    return LaunchStatus("varlen_attention",
-                        BertTfCudaVarlenAttention(kCudaType<T>, args, GpuStream(context)));
-  }
-
-  static absl::Status Backward(OpKernelContext* context, const VarlenAttentionCall& call,
-                               Tensor* d_qkv) {
-    CudaAttentionArgs args;
-    TF_RETURN_IF_ERROR(ReadArgs(call, &args));
-    Tensor scratch;
-    TF_RETURN_IF_ERROR(AllocateScratch(
-        context, BertTfCudaVarlenAttentionGradScratch(call.rows(), call.num_heads()), &scratch));
-    args.output = call.output->data();
-    args.logsumexp = static_cast<float*>(call.logsumexp->data());
-    SetPointer(call.d_output, &args.d_output);
-    SetPointer(d_qkv, &args.d_qkv);
-    SetPointer(&scratch, &args.scratch);
-    return LaunchStatus("the gradient of varlen_attention",
-                        BertTfCudaVarlenAttentionGrad(kCudaType<T>, args, GpuStream(context)));
-  }
-
- private:
-  // Sets what both ops have in common.
-  static absl::Status ReadArgs(const VarlenAttentionCall& call, CudaAttentionArgs* args) {
-    SetPointer(call.qkv, &args->qkv);
-    SetPointer(call.row_splits, &args->row_splits);
-    args->row_splits_are_int64 = call.row_splits->dtype() == tensorflow::DT_INT64;
-    args->num_sequences = call.num_sequences();
-    args->rows = call.rows();
-    args->num_heads = call.num_heads();
-    args->head_size = call.head_size();
-    args->causal = call.attributes.causal;
-    args->window_size = call.attributes.window_size;
-    args->num_global_tokens = call.attributes.num_global_tokens;
-    args->dropout_rate = call.attributes.dropout_rate;
-    SetSeed(*call.seed, &args->seed);
-    const std::string error = CheckCudaAttention(*args);
-    return error.empty() ? absl::OkStatus() : InvalidArgument(error);
-  }
-};
-
-BERT_TF_REGISTER("FusedBiasGelu", kDevice, kPriority, FusedBiasGeluOp, BiasGelu);
-BERT_TF_REGISTER("FusedBiasGeluGrad", kDevice, kPriority, FusedBiasGeluGradOp, BiasGelu);
-BERT_TF_REGISTER("FusedResidualLayerNorm", kDevice, kPriority, FusedResidualLayerNormOp,
-                 ResidualLayerNorm);
-BERT_TF_REGISTER("FusedResidualLayerNormGrad", kDevice, kPriority, FusedResidualLayerNormGradOp,
-                 ResidualLayerNorm);
-BERT_TF_REGISTER("VarlenAttention", kDevice, kPriority, VarlenAttentionOp, Attention);
-BERT_TF_REGISTER("VarlenAttentionGrad", kDevice, kPriority, VarlenAttentionGradOp, Attention);
+#define BERT_TF_REGISTER_GPU(NAME, ARGS, LAUNCHER)                  \
+  BERT_TF_REGISTER_GPU_TYPE(NAME, ARGS, LAUNCHER, float);           \
+  BERT_TF_REGISTER_GPU_TYPE(NAME, ARGS, LAUNCHER, Eigen::bfloat16); \
+  BERT_TF_REGISTER_GPU_TYPE(NAME, ARGS, LAUNCHER, Eigen::half)
+#define BERT_TF_REGISTER_GPU_TYPE(NAME, ARGS, LAUNCHER, T)                             \
+  REGISTER_KERNEL_BUILDER(                                                             \
+      Name("BertTf>" NAME).Device(kDevice).Priority(kPriority).TypeConstraint<T>("T"), \
+      GpuOp<T, ARGS<void>, LAUNCHER>)
+BERT_TF_REGISTER_GPU("FusedBiasGelu", BiasGeluArgs, BertTfCudaBiasGelu);
+BERT_TF_REGISTER_GPU("FusedBiasGeluGrad", BiasGeluGradArgs, BertTfCudaBiasGeluGrad);
+BERT_TF_REGISTER_GPU("FusedResidualLayerNorm", ResidualLayerNormArgs, BertTfCudaResidualLayerNorm);
+BERT_TF_REGISTER_GPU("FusedResidualLayerNormGrad", ResidualLayerNormGradArgs,
+                     BertTfCudaResidualLayerNormGrad);
+BERT_TF_REGISTER_GPU("VarlenAttention", AttentionArgs, BertTfCudaVarlenAttention);
+BERT_TF_REGISTER_GPU("VarlenAttentionGrad", AttentionGradArgs, BertTfCudaVarlenAttentionGrad);
 
 }  // namespace
 }  // namespace bert_tf

@@ -5,20 +5,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "custom_ops/ops/kernel_op.h"
 #include "tensorflow/compiler/tf2xla/shape_util.h"
-#include "tensorflow/core/framework/op.h"
-#include "tensorflow/core/framework/shape_inference.h"
-#include "tensorflow/core/public/version.h"
 
 namespace bert_tf {
 
 using tensorflow::OpKernelConstruction;
-using tensorflow::OpRegistrationData;
-using tensorflow::OpRegistry;
 using tensorflow::TensorShape;
 using tensorflow::XlaOpKernelContext;
-using tensorflow::shape_inference::InferenceContext;
-using tensorflow::shape_inference::ShapeHandle;
 
 std::string AttributeText(const tensorflow::NodeDef& node) {
   std::vector<std::string> items;
@@ -83,14 +77,17 @@ CustomCallOp::CustomCallOp(OpKernelConstruction* context, ScratchSize scratch_si
 
 void CustomCallOp::Compile(XlaOpKernelContext* context) {
   std::vector<xla::XlaOp> operands;
-  std::vector<TensorShape> inputs(context->num_inputs());
+  std::vector<TensorShape> inputs(context->num_inputs()), outputs;
   std::vector<xla::Shape> operand_shapes, result_shapes;
   for (int i = 0; i < context->num_inputs(); ++i) {
     OP_REQUIRES_OK(context, StaticShape(context, i, &inputs[i]));
     operands.push_back(context->Input(i));
     operand_shapes.push_back(RowMajor(context->input_xla_type(i), inputs[i]));
   }
-  OP_REQUIRES_OK(context, InferResults(context, inputs, &result_shapes));
+  OP_REQUIRES_OK(context, InferShapes(def(), inputs, &outputs));
+  for (int i = 0; i < context->num_outputs(); ++i) {
+    result_shapes.push_back(RowMajor(context->output_xla_type(i), outputs[i]));
+  }
   if (scratch_size_ != nullptr) {
     const int64_t scratch_size = scratch_size_(inputs[0]);
     OP_REQUIRES(context, scratch_size >= 0,
@@ -105,36 +102,6 @@ void CustomCallOp::Compile(XlaOpKernelContext* context) {
   for (int i = 0; i < context->num_outputs(); ++i) {
     context->SetOutput(i, xla::GetTupleElement(results, i));
   }
-}
-
-absl::Status CustomCallOp::InferResults(XlaOpKernelContext* context,
-                                        const std::vector<TensorShape>& inputs,
-                                        std::vector<xla::Shape>* results) const {
-  const OpRegistrationData* op;
-  TF_RETURN_IF_ERROR(OpRegistry::Global()->LookUp(type_string(), &op));
-  InferenceContext inference(TF_GRAPH_DEF_VERSION, def(), op->op_def,
-                             std::vector<ShapeHandle>(inputs.size()), {}, {}, {});
-  TF_RETURN_IF_ERROR(inference.construction_status());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    ShapeHandle shape;
-    TF_RETURN_IF_ERROR(inference.MakeShapeFromTensorShape(inputs[i], &shape));
-    inference.SetInput(i, shape);
-  }
-  TF_RETURN_IF_ERROR(inference.Run(op->shape_inference_fn));
-  for (int i = 0; i < context->num_outputs(); ++i) {
-    const ShapeHandle shape = inference.output(i);
-    if (!inference.FullyDefined(shape)) {
-      return absl::InternalError(
-          absl::StrCat("Output ", i, " of ", type_string(),
-                       " must have a static shape. Received: ", inference.DebugString(shape)));
-    }
-    TensorShape sizes;
-    for (int d = 0; d < inference.Rank(shape); ++d) {
-      TF_RETURN_IF_ERROR(sizes.AddDimWithStatus(inference.Value(inference.Dim(shape, d))));
-    }
-    results->push_back(RowMajor(context->output_xla_type(i), sizes));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace bert_tf

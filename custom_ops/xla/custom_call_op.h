@@ -45,11 +45,6 @@ class CustomCallOp : public tensorflow::XlaOpKernel {
   void Compile(tensorflow::XlaOpKernelContext* context) override;
 
  private:
-  // Runs the shape function of the op.
-  absl::Status InferResults(tensorflow::XlaOpKernelContext* context,
-                            const std::vector<tensorflow::TensorShape>& inputs,
-                            std::vector<xla::Shape>* results) const;
-
   const std::string attributes_;
   const ScratchSize scratch_size_;
 };

@@ -75,7 +75,7 @@ def test_gelu_shapes():
 def test_gelu_refuses_shapes(x, bias, message):
     with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
         _gelu(_placeholder(x), _placeholder(bias))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`x` must have shape .* and `bias`"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         _gelu(tf.zeros(x), tf.zeros(bias))
 
 
@@ -149,6 +149,6 @@ def test_layer_norm_gradient_refuses_what_does_not_fit():
         _layer_norm_grad(x, x, [x], [], v, row, row, 0.1, 0)
     with pytest.raises(error, match="`num_residual` must be 0 or 1.*num_residual=2"):
         _layer_norm_grad(x, x, [x, x], [], v, row, row)
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="`rstd` must have one element"):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=r"`rstd` must have shape \[2\]"):
         p = _placeholder
         _layer_norm_grad(p([2, 5]), p([2, 5]), [], [], p([5]), p([2]), p([4]))

@@ -1,0 +1,307 @@
+// The arguments of the kernels from a call of an op, in the same way for OpKernels and for XLA's
+// foreign functions, and for CPU and GPU. T is the element type of the kernels, or void for a GPU,
+// whose launchers take the type as a number.
+//
+// Bind sets the arguments from an OpCall: first from the inputs and then from the outputs, both in
+// the order of the op's definition. The shape function of the op has checked the shapes before.
+#ifndef BERT_TF_CUSTOM_OPS_OPS_OP_ARGS_H_
+#define BERT_TF_CUSTOM_OPS_OPS_OP_ARGS_H_
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "custom_ops/kernels/attention/row_splits.h"
+#include "custom_ops/kernels/attention/varlen_attention.h"
+#include "custom_ops/kernels/base/sizes.h"
+#include "custom_ops/kernels/cuda/cuda_launchers.h"
+#include "custom_ops/kernels/dense/fused_dense.h"
+#include "custom_ops/kernels/dense/quantized_dense.h"
+#include "custom_ops/kernels/gelu/fused_bias_gelu.h"
+#include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
+
+namespace bert_tf {
+
+struct Buffer {
+  void* data;
+  absl::InlinedVector<int64_t, 4> sizes;
+  bool is_int64;
+};
+
+// A call of an op. Platform is OpKernelCall (kernel_op.h) or FfiCall (ffi_call.h). It has
+//   NextInput()           the next input as a Buffer;
+//   NextOutput(in_place)  the memory of the next output, which may be that of one of these inputs;
+//   NextScratch(count)    the memory of `count` floats until the end of the call;
+//   Attribute(name, pointer)  and status(), an error of any of these.
+template <typename Platform>
+class OpCall : public Platform {
+ public:
+  using Platform::Platform;
+
+  template <typename T>
+  void Input(const T** field) {
+    *field = static_cast<const T*>(this->NextInput().data);
+  }
+
+  // Null if the op does not have this optional input: `number` is the attribute with the number of
+  // its tensors.
+  template <typename T>
+  void OptionalInput(const char* number, const T** field) {
+    *field = IsOne(number) ? static_cast<const T*>(this->NextInput().data) : nullptr;
+  }
+
+  // Sets `rows` and `columns` of the arguments to the sizes of this input, [..., columns].
+  template <typename T, typename Args>
+  void Matrix(const T** field, Args* args) {
+    const Buffer input = this->NextInput();
+    *field = static_cast<const T*>(input.data);
+    args->rows = 1;
+    for (size_t i = 0; i + 1 < input.sizes.size(); ++i) {
+      args->rows = SizeProduct(args->rows, input.sizes[i]);
+    }
+    args->columns = input.sizes.back();
+  }
+
+  // The value of the seed on the CPU, or its address on a GPU, in whose memory the seed stays.
+  void Seed(uint64_t* value) { *value = *static_cast<const uint64_t*>(this->NextInput().data); }
+  void Seed(const int64_t** address) { Input(address); }
+
+  template <typename T>
+  void Output(T** field, std::initializer_list<const void*> in_place = {}) {
+    *field = static_cast<T*>(this->NextOutput(in_place));
+  }
+
+  template <typename T>
+  void OptionalOutput(const char* number, T** field,
+                      std::initializer_list<const void*> in_place = {}) {
+    *field = IsOne(number) ? static_cast<T*>(this->NextOutput(in_place)) : nullptr;
+  }
+
+ private:
+  bool IsOne(const char* number) {
+    int64_t value = 0;
+    this->Attribute(number, &value);
+    return value == 1;
+  }
+};
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, BiasGeluArgs<T>* args) {
+  call->Matrix(&args->x, args);
+  call->Input(&args->bias);
+  call->Attribute("approximate", &args->approximate);
+  call->Output(&args->y, {args->x});
+  return call->status();
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, BiasGeluGradArgs<T>* args) {
+  call->Matrix(&args->dy, args);
+  call->Input(&args->x);
+  call->Input(&args->bias);
+  call->Attribute("approximate", &args->approximate);
+  call->Output(&args->dx, {args->dy, args->x});
+  call->Output(&args->dbias);
+  if constexpr (std::is_void_v<T>) {
+    args->scratch = call->NextScratch(BertTfCudaBiasGeluGradScratch(args->rows, args->columns));
+  } else {
+    args->scratch = call->NextScratch(BiasGeluGradScratchSize(args->rows, args->columns));
+  }
+  return call->status();
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, ResidualLayerNormArgs<T>* args) {
+  call->Matrix(&args->x, args);
+  call->OptionalInput("num_residual", &args->residual);
+  call->OptionalInput("num_bias", &args->bias);
+  call->Input(&args->gamma);
+  call->Input(&args->beta);
+  call->Seed(&args->seed);
+  call->Attribute("epsilon", &args->epsilon);
+  call->Attribute("dropout_rate", &args->dropout_rate);
+  call->Output(&args->y, {args->x, args->residual});
+  call->Output(&args->mean);
+  call->Output(&args->rstd);
+  return call->status();
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, ResidualLayerNormGradArgs<T>* args) {
+  call->Matrix(&args->dy, args);
+  call->Input(&args->x);
+  call->OptionalInput("num_residual", &args->residual);
+  call->OptionalInput("num_bias", &args->bias);
+  call->Input(&args->gamma);
+  call->Input(&args->mean);
+  call->Input(&args->rstd);
+  call->Seed(&args->seed);
+  call->Attribute("dropout_rate", &args->dropout_rate);
+  call->Output(&args->dx, {args->dy});
+  call->OptionalOutput("num_dresidual", &args->dresidual, {args->x, args->residual});
+  call->OptionalOutput("num_bias", &args->dbias);
+  call->Output(&args->dgamma);
+  call->Output(&args->dbeta);
+  if constexpr (std::is_void_v<T>) {
+    args->scratch =
+        call->NextScratch(BertTfCudaResidualLayerNormGradScratch(args->rows, args->columns));
+  } else {
+    args->scratch = call->NextScratch(ResidualLayerNormGradScratchSize(args->rows, args->columns));
+  }
+  return call->status();
+}
+
+// Sets what both dense ops have in common. The epilogue's inputs are the next ones.
+template <typename Call, typename T>
+absl::Status BindDense(Call* call, const Buffer& x, DenseArgs<T>* args) {
+  std::string activation;
+  call->Attribute("activation", &activation);
+  call->Attribute("epsilon", &args->epsilon);
+  call->Attribute("units", &args->columns);
+  args->activation = activation == "gelu"       ? DenseActivation::kGelu
+                     : activation == "gelu_new" ? DenseActivation::kApproximateGelu
+                                                : DenseActivation::kNone;
+  args->x = static_cast<const T*>(x.data);
+  args->rows = x.sizes[0];
+  args->depth = x.sizes[1];
+  call->OptionalInput("num_bias", &args->bias);
+  call->OptionalInput("num_residual", &args->residual);
+  call->OptionalInput("num_layer_norm", &args->gamma);
+  call->OptionalInput("num_layer_norm", &args->beta);
+  call->Output(&args->y, {args->residual});
+  return call->status();
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, FusedDenseArgs<T>* args) {
+  const Buffer x = call->NextInput();
+  call->Input(&args->packed);
+  return BindDense(call, x, args);
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, QuantizedDenseArgs<T>* args) {
+  const Buffer x = call->NextInput();
+  call->Input(&args->packed);
+  call->Input(&args->column_scale);
+  call->Input(&args->column_sums);
+  call->Input(&args->smoothing);
+  return BindDense(call, x, args);
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, PackDenseArgs<T>* args) {
+  const Buffer kernel = call->NextInput();
+  call->Attribute("transposed", &args->transposed);
+  args->kernel = static_cast<const T*>(kernel.data);
+  args->depth = kernel.sizes[args->transposed ? 1 : 0];
+  args->columns = kernel.sizes[args->transposed ? 0 : 1];
+  call->Output(&args->packed);
+  return call->status();
+}
+
+template <typename T>
+struct AttentionArgs : VarlenAttentionOptions {
+  std::vector<int64_t> checked_row_splits;  // to which row_splits points
+  const T* qkv;
+  T* output;  // read by the gradient
+  float* logsumexp;
+  const T* d_output;  // this and the following only for the gradient
+  T* d_qkv;
+};
+template <>
+struct AttentionArgs<void> : CudaAttentionArgs {};
+template <typename T>
+struct AttentionGradArgs : AttentionArgs<T> {};
+
+// Sets the options for qkv [R, 3, N, D]. The row splits and the seed are the next inputs. The row
+// splits are checked here, because their values are known only now. On a GPU, they stay in its
+// memory and are not checked: invalid ones give wrong results, but never an invalid memory access.
+template <typename Call, typename T>
+absl::Status BindAttention(Call* call, const Buffer& qkv, AttentionArgs<T>* args) {
+  const Buffer row_splits = call->NextInput();
+  args->qkv = static_cast<const T*>(qkv.data);
+  args->num_sequences = row_splits.sizes[0] - 1;
+  args->num_heads = qkv.sizes[2];
+  args->head_size = qkv.sizes[3];
+  call->Attribute("causal", &args->causal);
+  call->Attribute("window_size", &args->window_size);
+  call->Attribute("num_global_tokens", &args->num_global_tokens);
+  call->Attribute("dropout_rate", &args->dropout_rate);
+  call->Seed(&args->seed);
+  std::string error;
+  if constexpr (std::is_void_v<T>) {
+    args->row_splits = row_splits.data;
+    args->row_splits_are_int64 = row_splits.is_int64;
+    args->rows = qkv.sizes[0];
+    error = CheckCudaAttention(*args);
+  } else {
+    error = ReadRowSplits(row_splits.data, row_splits.is_int64, row_splits.sizes[0], qkv.sizes[0],
+                          &args->checked_row_splits);
+    args->row_splits = args->checked_row_splits.data();
+  }
+  return error.empty() ? call->status() : absl::InvalidArgumentError(error);
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, AttentionArgs<T>* args) {
+  const Buffer qkv = call->NextInput();
+  const absl::Status status = BindAttention(call, qkv, args);
+  if (!status.ok()) return status;
+  call->Output(&args->output);
+  call->Output(&args->logsumexp);
+  return call->status();
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, AttentionGradArgs<T>* args) {
+  call->Input(&args->d_output);
+  const Buffer qkv = call->NextInput();
+  args->output = static_cast<T*>(call->NextInput().data);
+  args->logsumexp = static_cast<float*>(call->NextInput().data);
+  const absl::Status status = BindAttention<Call, T>(call, qkv, args);
+  if (!status.ok()) return status;
+  call->Output(&args->d_qkv);
+  if constexpr (std::is_void_v<T>) {
+    args->scratch =
+        call->NextScratch(BertTfCudaVarlenAttentionGradScratch(args->rows, args->num_heads));
+  }
+  return call->status();
+}
+
+template <typename T>
+void VarlenAttention(const Parallel& parallel, const AttentionArgs<T>& args) {
+  VarlenAttentionOptions options = args;
+  options.num_threads = parallel.NumThreads();
+  VarlenAttentionForward(parallel, options, args.qkv, args.output, args.logsumexp);
+}
+
+template <typename T>
+void VarlenAttentionGrad(const Parallel& parallel, const AttentionGradArgs<T>& args) {
+  VarlenAttentionOptions options = args;
+  options.num_threads = parallel.NumThreads();
+  VarlenAttentionBackward(parallel, options, args.d_output, args.qkv, args.output, args.logsumexp,
+                          args.d_qkv);
+}
+
+// Calls the launcher of a GPU kernel for tensors of this BertTfCudaType.
+template <typename Args, typename Launcher, typename Call>
+absl::Status Launch(absl::string_view op, Launcher launcher, int type, Call* call, void* stream) {
+  Args args;
+  const absl::Status status = Bind(call, &args);
+  if (!status.ok()) return status;
+  const int cuda_error = launcher(type, args, stream);
+  if (cuda_error == 0) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("Launching ", op, " failed with CUDA error ", cuda_error, "."));
+}
+
+}  // namespace bert_tf
+
+#endif  // BERT_TF_CUSTOM_OPS_OPS_OP_ARGS_H_
