@@ -1,7 +1,6 @@
 // Shared by the forward pass and the gradient of varlen_attention on the GPU: the arguments of the
 // kernels, the loop over tiles, and what the launchers have in common.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_H_
+#pragma once
 
 #include <cmath>
 #include <type_traits>
@@ -9,8 +8,7 @@
 #include "custom_ops/kernels/attention/cuda_attention_tiles.h"
 #include "custom_ops/kernels/cuda/cuda_dispatch.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
@@ -156,7 +154,4 @@ int WithArgs(int type, const CudaAttentionArgs& call, const Function& function) 
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_H_
+}  // namespace bert_tf::cuda

@@ -6,13 +6,11 @@
 // eight columns, lane l has in c[0] and c[1] row l / 4, columns 2 (l % 4) and 2 (l % 4) + 1, and in
 // c[2] and c[3] the same columns of row l / 4 + 8. float32 products are computed with plain FMAs in
 // the same layout.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_TILES_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_TILES_H_
+#pragma once
 
 #include "custom_ops/kernels/cuda/cuda_philox.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 constexpr int kTile = 64;  // rows and columns; 64 keys are one chunk of philox.h
@@ -311,7 +309,4 @@ BERT_TF_DEVICE bool Kept(const uint32_t* keep, int query, int key) {
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_TILES_H_
+}  // namespace bert_tf::cuda

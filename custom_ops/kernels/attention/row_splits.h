@@ -1,6 +1,5 @@
 // Checks the row splits of a packed batch, so that kernels can use them as offsets in memory.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_ROW_SPLITS_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_ROW_SPLITS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -36,5 +35,3 @@ inline std::string ReadRowSplits(const void* values, bool are_int64, int64_t cou
 }
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_ROW_SPLITS_H_

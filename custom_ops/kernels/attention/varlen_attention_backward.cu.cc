@@ -9,8 +9,7 @@
 #include "custom_ops/kernels/base/sizes.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 // The first tile, starting from `query`, that the mask does not hide.
@@ -200,8 +199,7 @@ int Backward(const Args<T>& args, void* stream) {
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
+}  // namespace bert_tf::cuda
 
 extern "C" {
 

@@ -11,8 +11,7 @@
 // ascending tiles, so both kinds give the same bits.
 #include "custom_ops/kernels/attention/varlen_attention_tiles.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 // The data of a tile of queries.
@@ -343,5 +342,4 @@ BERT_TF_INSTANTIATE(BFloat16);
 BERT_TF_INSTANTIATE(Float16);
 #undef BERT_TF_INSTANTIATE
 
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
+}  // namespace bert_tf::BERT_TF_ISA

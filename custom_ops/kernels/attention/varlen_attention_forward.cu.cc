@@ -7,8 +7,7 @@
 #include "custom_ops/kernels/attention/cuda_attention.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 template <typename T, int kSize, bool kDropout>
@@ -111,8 +110,7 @@ int Forward(const Args<T>& args, void* stream) {
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
+}  // namespace bert_tf::cuda
 
 extern "C" int BertTfCudaVarlenAttention(int type, const bert_tf::CudaAttentionArgs& call,
                                          void* stream) {

@@ -2,8 +2,7 @@
 // the tiles of keys one after another.
 #include "custom_ops/kernels/attention/varlen_attention_tiles.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 struct ForwardScratch {
@@ -182,5 +181,4 @@ BERT_TF_INSTANTIATE(BFloat16);
 BERT_TF_INSTANTIATE(Float16);
 #undef BERT_TF_INSTANTIATE
 
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
+}  // namespace bert_tf::BERT_TF_ISA

@@ -5,8 +5,7 @@
 // Score tiles are transposed, [keys, queries]: the lanes of a vector are queries, so the maxima,
 // sums and masks of the softmax and the streams of dropout need no operations across lanes. All
 // other tiles are [positions, features], and their rows are padded with zeros to whole vectors.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_TILES_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_TILES_H_
+#pragma once
 
 #include <cmath>
 #include <cstdint>
@@ -15,8 +14,7 @@
 #include "custom_ops/kernels/base/philox.h"
 #include "custom_ops/kernels/base/simd.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 constexpr int kTile = kAttentionTile;
@@ -386,7 +384,4 @@ struct HeadLayout {
 };
 
 }  // namespace
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_TILES_H_
+}  // namespace bert_tf::BERT_TF_ISA

@@ -1,7 +1,6 @@
 // The units of work of varlen_attention and the functions that process them, with one copy per
 // instruction set. The plan of the units (varlen_attention.cc) is independent of instruction sets.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_UNITS_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_UNITS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -61,5 +60,3 @@ BERT_TF_DECLARE_FOR_ISAS(int64_t AttentionForwardScratch(const VarlenAttentionOp
                                                      float* scratch);)
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_UNITS_H_

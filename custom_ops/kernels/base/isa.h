@@ -2,8 +2,7 @@
 //
 // Every kernel is compiled three times from the same source (isa.bzl), each time in its own
 // namespace: `portable`, `avx2`, `avx512`. Public functions select the copy with BERT_TF_DISPATCH.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_
+#pragma once
 
 #include "custom_ops/kernels/base/float_types.h"
 #include "custom_ops/kernels/base/parallel.h"
@@ -75,5 +74,3 @@ bool HasVnni();
     BERT_TF_DISPATCH(Function, parallel, args);                  \
   }                                                              \
   BERT_TF_INSTANTIATE_KERNEL(Function, Args)
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_

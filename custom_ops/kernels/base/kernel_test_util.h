@@ -1,7 +1,6 @@
 // Shared by the tests of the kernels: checks that count failures and continue, threads, conversions
 // of the storage types, the instruction sets of this processor, and reference implementations.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_KERNEL_TEST_UTIL_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_KERNEL_TEST_UTIL_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -222,5 +221,3 @@ class Buffer {
 
 }  // namespace testing
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_KERNEL_TEST_UTIL_H_

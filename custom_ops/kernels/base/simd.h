@@ -6,8 +6,7 @@
 // the extensions do not have. Include this file only in sources that are compiled through isa.bzl.
 // All definitions are in an unnamed namespace inside BERT_TF_ISA, so that no copy is used in the
 // code for another instruction set.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_SIMD_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_SIMD_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -23,8 +22,7 @@
 #endif
 #define BERT_TF_INLINE inline __attribute__((always_inline))
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 #if defined(__AVX512F__)
@@ -342,7 +340,4 @@ BERT_TF_INLINE ExpParts ExpInParts(Vec x, Vec low) {
 }
 
 }  // namespace
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_SIMD_H_
+}  // namespace bert_tf::BERT_TF_ISA

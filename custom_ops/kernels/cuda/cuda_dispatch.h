@@ -1,14 +1,12 @@
 // Template arguments of the kernels from numbers that are known when they are launched.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_DISPATCH_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_DISPATCH_H_
+#pragma once
 
 #include <type_traits>
 
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/kernels/cuda/cuda_platform.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 // A type that holds a number.
@@ -30,7 +28,4 @@ int WithType(int type, const Function& function) {
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_DISPATCH_H_
+}  // namespace bert_tf::cuda

@@ -3,8 +3,7 @@
 // lanes, with the fragment layouts of the PTX manual. Asynchronous copies are made when the kernel
 // waits for them, not before. `schedule` reverses the order of the threads: if a result depends on
 // it, a barrier is missing. The emulation is slow, and only one host thread may use it at a time.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_EMULATION_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_EMULATION_H_
+#pragma once
 
 #include <ucontext.h>
 
@@ -32,8 +31,7 @@ struct dim3 {
 };
 inline thread_local dim3 threadIdx, blockIdx, gridDim;
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace emulation {
 
 enum class Schedule { kAscending, kDescending };
@@ -317,7 +315,4 @@ void WaitForCopies() {
   }
 }
 
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_EMULATION_H_
+}  // namespace bert_tf::cuda

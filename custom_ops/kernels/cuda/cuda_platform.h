@@ -2,8 +2,7 @@
 // cores, asynchronous copies and launches. nvcc compiles the real instructions. Any other compiler
 // uses cuda_emulation.h, which runs the same kernels on a CPU, thread by thread, so that their
 // indices, tails and arithmetic can be tested without a GPU. The kernels need sm_80 or newer.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_PLATFORM_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_PLATFORM_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +18,7 @@
 #define BERT_TF_DEVICE __device__ __forceinline__
 #define BERT_TF_HOST_DEVICE __host__ __device__ __forceinline__
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 
 template <typename... Parameters, typename... Arguments>
 int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, void* stream,
@@ -172,13 +170,11 @@ BERT_TF_DEVICE void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" : : "n"(kLater) : "memory");
 }
 
-}  // namespace cuda
-}  // namespace bert_tf
+}  // namespace bert_tf::cuda
 
 #endif  // __CUDACC__
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 
 constexpr int kWarp = 32;
 
@@ -233,7 +229,4 @@ BERT_TF_DEVICE V WarpSum(V value) {
   return value;
 }
 
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_PLATFORM_H_
+}  // namespace bert_tf::cuda

@@ -2,8 +2,7 @@
 // Include this file only in sources that are compiled through isa.bzl.
 //
 // Sums are float32 and have the layout [panel][row][kDensePanel].
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_BLOCKS_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_BLOCKS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -15,8 +14,7 @@
 #include "custom_ops/kernels/gelu/gelu.h"
 #include "custom_ops/kernels/layer_norm/layer_norm_row.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 // Where part `i` begins if `total` is divided into `parts` parts of about equal size.
@@ -198,7 +196,4 @@ void RunUnits(const Parallel& parallel, const DenseArgs<T>& args, int64_t steps,
 }
 
 }  // namespace
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_BLOCKS_H_
+}  // namespace bert_tf::BERT_TF_ISA

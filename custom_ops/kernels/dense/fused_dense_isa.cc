@@ -12,8 +12,7 @@
 #include "custom_ops/kernels/dense/dense_blocks.h"
 #include "custom_ops/kernels/dense/fused_dense.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 // The number of rows and vectors whose sums are kept in registers.
@@ -245,5 +244,4 @@ void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args) {
 BERT_TF_INSTANTIATE_KERNEL(PackDense, PackDenseArgs)
 BERT_TF_INSTANTIATE_KERNEL(FusedDense, FusedDenseArgs)
 
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
+}  // namespace bert_tf::BERT_TF_ISA

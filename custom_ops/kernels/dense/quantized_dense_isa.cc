@@ -10,8 +10,7 @@
 #include "custom_ops/kernels/dense/dense_blocks.h"
 #include "custom_ops/kernels/dense/quantized_dense.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 constexpr int kTileVectors = 2;
@@ -373,5 +372,4 @@ BERT_TF_INSTANTIATE(BFloat16)
 BERT_TF_INSTANTIATE(Float16)
 #undef BERT_TF_INSTANTIATE
 
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
+}  // namespace bert_tf::BERT_TF_ISA

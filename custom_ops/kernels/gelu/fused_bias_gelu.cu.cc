@@ -13,8 +13,7 @@
 #include "custom_ops/kernels/cuda/cuda_vec.h"
 #include "custom_ops/kernels/gelu/gelu.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 constexpr int kWarps = 8;
@@ -272,8 +271,7 @@ int Backward(const BiasGeluGradArgs<void>& args, void* stream) {
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
+}  // namespace bert_tf::cuda
 
 extern "C" {
 

@@ -4,8 +4,7 @@
 #include "custom_ops/kernels/gelu/fused_bias_gelu.h"
 #include "custom_ops/kernels/gelu/gelu.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 constexpr int64_t kCyclesPerElement = 4;
@@ -102,5 +101,4 @@ void FusedBiasGeluGrad(const Parallel& parallel, const BiasGeluGradArgs<T>& args
 BERT_TF_INSTANTIATE_KERNEL(FusedBiasGelu, BiasGeluArgs)
 BERT_TF_INSTANTIATE_KERNEL(FusedBiasGeluGrad, BiasGeluGradArgs)
 
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
+}  // namespace bert_tf::BERT_TF_ISA

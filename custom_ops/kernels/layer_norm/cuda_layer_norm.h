@@ -5,14 +5,12 @@
 // four warps. A lane keeps at most 24 numbers in registers (32 numbers and their three sums would
 // spill), so a row is read once. Other rows (wider, not aligned, or with a width that is not a
 // multiple of 64) are processed by one block per row, which reads the row again in every pass.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_CUDA_LAYER_NORM_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_CUDA_LAYER_NORM_H_
+#pragma once
 
 #include "custom_ops/kernels/cuda/cuda_dispatch.h"
 #include "custom_ops/kernels/cuda/cuda_philox.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 constexpr int kWideWarps = 4;
@@ -145,7 +143,4 @@ inline bool FitsRegisters(int64_t columns) {
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_CUDA_LAYER_NORM_H_
+}  // namespace bert_tf::cuda

@@ -7,8 +7,7 @@
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/kernels/layer_norm/cuda_layer_norm.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 template <typename T>
@@ -215,8 +214,7 @@ int Backward(const BackwardArgs<T>& args, void* dbias, void* dgamma, void* dbeta
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
+}  // namespace bert_tf::cuda
 
 extern "C" {
 

@@ -5,8 +5,7 @@
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/kernels/layer_norm/cuda_layer_norm.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 template <typename T>
@@ -148,8 +147,7 @@ int Forward(const ForwardArgs<T>& args, void* stream) {
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
+}  // namespace bert_tf::cuda
 
 extern "C" int BertTfCudaResidualLayerNorm(int type,
                                            const bert_tf::ResidualLayerNormArgs<void>& call,
