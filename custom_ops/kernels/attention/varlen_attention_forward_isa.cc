@@ -7,18 +7,18 @@ namespace {
 
 struct ForwardScratch {
   float* queries;      // [kTile, D], in the memory of the keys
-  float* queries_t;    // [D, kTile], times 1 / sqrt(D)
   float* keys;         // [kTile, D]
+  float* queries_t;    // [D, kTile], times 1 / sqrt(D)
   float* values;       // [kTile, D]
-  float* scores;       // [keys, queries], then the probabilities
   float* sums;         // [queries, D], the output before its division
+  float* scores;       // [keys, queries], then the probabilities
   float* maximum;      // [queries] largest score so far
   float* denominator;  // [queries] sum of e^(score - maximum)
   float* correction;   // [queries] e^(old maximum - new maximum)
 
-  ForwardScratch(const HeadLayout& layout, float* scratch) {
+  explicit ForwardScratch(const HeadLayout& layout) {
     const int64_t tile = kTile * layout.padded_size;
-    queries = keys = scratch;
+    queries = keys = ThreadScratch(0, 4 * tile + kTileFloats + 3 * kTile);
     queries_t = keys + tile;
     values = queries_t + tile;
     sums = values + tile;
@@ -27,23 +27,19 @@ struct ForwardScratch {
     denominator = maximum + kTile;
     correction = denominator + kTile;
   }
-  static int64_t Floats(const HeadLayout& layout) {
-    return 4 * kTile * layout.padded_size + kTileFloats + 3 * kTile;
-  }
 };
 
 // One step of the softmax, for a vector of queries and a tile of keys:
 //   m' = max(m, max_j s_j),  p_j = e^(s_j - m'),  l' = l e^(m - m') + sum_j p_j
 // If all scores of a query so far are minus infinity, 0 is used instead of m', so that p_j is 0 and
 // not NaN.
-template <bool kMasked>
-BERT_TF_INLINE void SoftmaxStep(const Mask& mask, int64_t query, int64_t key, int64_t key_count,
-                                float* scores, float* maximum, float* denominator,
-                                float* correction) {
+BERT_TF_INLINE void SoftmaxStep(bool masked, const Mask& mask, int64_t query, int64_t key,
+                                int64_t key_count, float* scores, float* maximum,
+                                float* denominator, float* correction) {
   const Vec nothing = Vec{} - INFINITY;
   const Vec old_maximum = Load(maximum);
   Vec new_maximum = old_maximum;
-  if (kMasked) {
+  if (masked) {
     const VecI32 queries = LaneNumbers(query);
     for (int64_t j = 0; j < key_count; ++j) {
       const VecI32 sees = mask.Sees(queries, static_cast<int32_t>(key + j));
@@ -79,17 +75,16 @@ void ScaleRows(const float* factors, int64_t rows, int64_t padded_size, float* p
 }
 
 template <typename T>
-void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout, const Mask& mask,
-                 const Dropout& dropout, const AttentionForwardTensors<T>& tensors,
-                 const AttentionUnit& unit, const ForwardScratch& s) {
+void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& dropout,
+                 const AttentionForwardTensors<T>& tensors, const AttentionUnit& unit,
+                 const ForwardScratch& s) {
   const int64_t padded = layout.padded_size;
   const int64_t query = unit.begin;
   const int64_t query_count = Smaller(kTile, unit.length - query);
   const int64_t query_lanes = RoundUpToLanes(query_count);
-  const float scale = ScoreScale(layout.head_size);
-  PackRows(tensors.qkv + layout.QkvOffset(unit, query), layout.qkv_row, query_count,
-           layout.head_size, padded, s.queries);
-  PackTransposed(s.queries, padded, query_count, layout.head_size, scale, s.queries_t);
+  PackRows(tensors.qkv + layout.QkvOffset(unit, query), 3 * layout.hidden_size, layout, query_count,
+           s.queries);
+  PackTransposed(s.queries, layout, query_count, layout.scale, s.queries_t);
   for (int64_t i = 0; i < query_lanes; ++i) {
     s.maximum[i] = -INFINITY;
     s.denominator[i] = 0.0f;
@@ -99,24 +94,16 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
     const int64_t key_count = Smaller(kTile, unit.length - key);
     if (mask.HidesAll(query, query + query_count, key, key + key_count)) continue;
     const bool masked = !mask.ShowsAll(query, query + query_count, key, key + key_count);
-    const T* first_key = tensors.qkv + layout.QkvOffset(unit, key) + layout.key;
-    PackRows(first_key, layout.qkv_row, key_count, layout.head_size, padded, s.keys);
-    PackRows(first_key + layout.key, layout.qkv_row, key_count, layout.head_size, padded, s.values);
+    PackKeys(tensors.qkv, layout, unit, key, key_count, s.keys, s.values);
     // [keys, D] x [D, queries]
-    Product<false>(key_count, query_lanes, layout.head_size, s.keys, padded, 1, s.queries_t, kTile,
+    Product<false>(key_count, query_lanes, layout.head_size, s.keys, padded, 1, s.queries_t,
                    s.scores, kTile);
     for (int64_t i = 0; i < query_lanes; i += kLanes) {
-      if (masked) {
-        SoftmaxStep<true>(mask, query + i, key, key_count, s.scores + i, s.maximum + i,
-                          s.denominator + i, s.correction + i);
-      } else {
-        SoftmaxStep<false>(mask, query + i, key, key_count, s.scores + i, s.maximum + i,
-                           s.denominator + i, s.correction + i);
-      }
-      if (options.dropout_rate > 0.0f) {
-        const int64_t stream = (unit.first_row + query + i) * layout.num_heads + unit.head;
+      SoftmaxStep(masked, mask, query + i, key, key_count, s.scores + i, s.maximum + i,
+                  s.denominator + i, s.correction + i);
+      if (dropout.rate > 0.0f) {
         float* scores = s.scores + i;
-        dropout.ForEachKey(stream, layout.num_heads, key, key_count,
+        dropout.ForEachKey(layout.RowOffset(unit, query + i), layout.num_heads, key, key_count,
                            [scores](int64_t j, VecI32 kept) {
                              const Vec p = Load(scores + j * kTile);
                              Store(scores + j * kTile, kept ? p : Vec{});
@@ -126,59 +113,46 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
     // [queries, keys] x [keys, D]
     if (started) ScaleRows(s.correction, query_count, padded, s.sums);
     if (masked && !AllFinite(s.values, key_count * padded)) {
-      if (!started) {
-        for (int64_t i = 0; i < query_count * padded; ++i) s.sums[i] = 0.0f;
-      }
-      MaskedProduct(query_count, padded, key_count, s.scores, 1, kTile, s.values, padded, s.sums,
-                    padded, [&](int64_t i, int64_t j) { return mask.Sees(query + i, key + j); });
-    } else if (started) {
-      Product<true>(query_count, padded, key_count, s.scores, 1, kTile, s.values, padded, s.sums,
-                    padded);
+      if (!started) FillZeros(s.sums, query_count * padded);
+      MaskedProduct(query_count, padded, key_count, s.scores, 1, kTile, s.values, s.sums, padded,
+                    [&](int64_t i, int64_t j) { return mask.Sees(query + i, key + j); });
     } else {
-      Product<false>(query_count, padded, key_count, s.scores, 1, kTile, s.values, padded, s.sums,
-                     padded);
+      const auto product = started ? Product<true> : Product<false>;
+      product(query_count, padded, key_count, s.scores, 1, kTile, s.values, s.sums, padded);
     }
     started = true;
   }
 
-  const float kept_scale = options.dropout_rate > 0.0f ? dropout.scale : 1.0f;
-  float* logsumexp = tensors.logsumexp + (unit.first_row + query) * layout.num_heads + unit.head;
+  float* logsumexp = tensors.logsumexp + layout.RowOffset(unit, query);
   for (int64_t i = 0; i < query_count; ++i) {
     // +infinity if a score is +infinity or NaN.
     logsumexp[i * layout.num_heads] =
         s.denominator[i] == s.denominator[i] ? s.maximum[i] + std::log(s.denominator[i]) : INFINITY;
-    s.correction[i] = kept_scale / s.denominator[i];
   }
-  UnpackRows(s.sums, padded, query_count, layout.head_size, s.correction,
-             tensors.output + layout.OutputOffset(unit, query), layout.output_row);
+  UnpackRows(
+      s.sums, layout, query_count, [&](int64_t i) { return dropout.scale / s.denominator[i]; },
+      tensors.output + layout.OutputOffset(unit, query), layout.hidden_size);
 }
 
 }  // namespace
 
-int64_t AttentionForwardScratch(const VarlenAttentionOptions& options) {
-  return ForwardScratch::Floats(HeadLayout(options));
-}
-
 template <typename T>
 void AttentionForwardUnits(const VarlenAttentionOptions& options,
                            const AttentionForwardTensors<T>& tensors, const AttentionUnit* units,
-                           int64_t count, float* scratch) {
+                           int64_t count) {
   const HeadLayout layout(options);
   const Mask mask(options);
   const Dropout dropout(options);
-  const ForwardScratch forward_scratch(layout, scratch);
+  const ForwardScratch scratch(layout);
   for (int64_t i = 0; i < count; ++i) {
-    ForwardUnit(options, layout, mask, dropout, tensors, units[i], forward_scratch);
+    ForwardUnit(layout, mask, dropout, tensors, units[i], scratch);
   }
 }
 
 #define BERT_TF_INSTANTIATE(T)                                                                    \
   template void AttentionForwardUnits<T>(const VarlenAttentionOptions&,                           \
                                          const AttentionForwardTensors<T>&, const AttentionUnit*, \
-                                         int64_t, float*)
-BERT_TF_INSTANTIATE(float);
-BERT_TF_INSTANTIATE(BFloat16);
-BERT_TF_INSTANTIATE(Float16);
-#undef BERT_TF_INSTANTIATE
+                                         int64_t);
+BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
 }  // namespace bert_tf::BERT_TF_ISA

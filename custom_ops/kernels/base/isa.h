@@ -22,25 +22,19 @@ bool HasVnni();
 
 }  // namespace bert_tf
 
-// Calls `function(args...)` from the namespace of the selected instruction set.
+// Calls `function(args...)` from the namespace of `isa`, which must be supported.
 #if defined(__x86_64__)
-#define BERT_TF_DISPATCH(function, ...)                    \
-  do {                                                     \
-    switch (::bert_tf::BestIsa()) {                        \
-      case ::bert_tf::Isa::kAvx512:                        \
-        return ::bert_tf::avx512::function(__VA_ARGS__);   \
-      case ::bert_tf::Isa::kAvx2:                          \
-        return ::bert_tf::avx2::function(__VA_ARGS__);     \
-      case ::bert_tf::Isa::kPortable:                      \
-        return ::bert_tf::portable::function(__VA_ARGS__); \
-    }                                                      \
-  } while (false)
+#define BERT_TF_CALL_ISA(isa, function, ...)                                   \
+  ((isa) == ::bert_tf::Isa::kAvx512 ? ::bert_tf::avx512::function(__VA_ARGS__) \
+   : (isa) == ::bert_tf::Isa::kAvx2 ? ::bert_tf::avx2::function(__VA_ARGS__)   \
+                                    : ::bert_tf::portable::function(__VA_ARGS__))
 #else
-#define BERT_TF_DISPATCH(function, ...) return ::bert_tf::portable::function(__VA_ARGS__)
+#define BERT_TF_CALL_ISA(isa, function, ...) ::bert_tf::portable::function(__VA_ARGS__)
 #endif
+#define BERT_TF_DISPATCH(...) BERT_TF_CALL_ISA(::bert_tf::BestIsa(), __VA_ARGS__)
 
 // Declares functions in the namespaces of the instruction sets. Except for BERT_TF_DISPATCH, only
-// tests call these copies directly.
+// tests call these copies.
 #define BERT_TF_DECLARE_FOR_ISAS(...) \
   namespace portable {                \
   __VA_ARGS__                         \
@@ -62,6 +56,9 @@ bool HasVnni();
 // public function.
 #define BERT_TF_DECLARE_COPIES(Function, Args) \
   BERT_TF_DECLARE_FOR_ISAS(template <typename T> void Function(const Parallel&, const Args<T>&);)
+
+// Expands Macro(T) for every storage type T.
+#define BERT_TF_FOR_STORAGE_TYPES(Macro) Macro(float) Macro(BFloat16) Macro(Float16)
 
 #define BERT_TF_INSTANTIATE_KERNEL(Function, Args)                          \
   template void Function<float>(const Parallel&, const Args<float>&);       \

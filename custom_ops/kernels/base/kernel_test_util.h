@@ -85,16 +85,6 @@ inline const char* Name(Isa isa) {
   return isa == Isa::kAvx512 ? "avx512" : isa == Isa::kAvx2 ? "avx2" : "portable";
 }
 
-// Calls function(args...) in the namespace of `isa`, which must be supported.
-#if defined(__x86_64__)
-#define BERT_TF_CALL_ISA(isa, function, ...)                                   \
-  ((isa) == ::bert_tf::Isa::kAvx512 ? ::bert_tf::avx512::function(__VA_ARGS__) \
-   : (isa) == ::bert_tf::Isa::kAvx2 ? ::bert_tf::avx2::function(__VA_ARGS__)   \
-                                    : ::bert_tf::portable::function(__VA_ARGS__))
-#else
-#define BERT_TF_CALL_ISA(isa, function, ...) ::bert_tf::portable::function(__VA_ARGS__)
-#endif
-
 inline float ToFloat(float v) { return v; }
 inline float ToFloat(BFloat16 v) {
   const uint32_t bits = static_cast<uint32_t>(v.bits) << 16;

@@ -23,11 +23,6 @@ BERT_TF_INLINE int64_t NumRowBlocks(int64_t rows) {
   return rows > 0 ? CeilDivide(rows, RowsInBlock(rows)) : 1;
 }
 
-BERT_TF_INLINE void FillZeros(float* p, int64_t count) {
-  ForVectors(count,
-             [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA { Store(p + j, Vec{}, lanes); });
-}
-
 // sums[j] += v over the lanes.
 template <typename Lanes>
 BERT_TF_INLINE void AddTo(float* sums, Vec v, Lanes lanes) {

@@ -174,6 +174,10 @@ BERT_TF_DEVICE void WaitForCopies() {
 
 #endif  // __CUDACC__
 
+// For the headers that the CPU kernels also include.
+#define BERT_TF_ISA cuda
+#define BERT_TF_INLINE BERT_TF_DEVICE
+
 namespace bert_tf::cuda {
 
 constexpr int kWarp = 32;

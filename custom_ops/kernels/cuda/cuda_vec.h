@@ -6,9 +6,6 @@
 
 #include "custom_ops/kernels/cuda/cuda_platform.h"
 
-#define BERT_TF_ISA cuda
-#define BERT_TF_INLINE BERT_TF_DEVICE
-
 namespace bert_tf::cuda {
 namespace {
 
