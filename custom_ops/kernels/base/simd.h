@@ -256,7 +256,8 @@ BERT_TF_INLINE float ReduceLanes(Lanes v, const Combine& combine) {
   if constexpr (sizeof(v) == 2 * sizeof(float)) {
     return combine(v[0], v[1]);
   } else {
-    using Half = float __attribute__((vector_size(sizeof(Lanes) / 2)));
+    // GCC 12 ignores the attribute in `using`, because it depends on a template argument.
+    typedef float Half __attribute__((vector_size(sizeof(Lanes) / 2)));
     Half halves[2];
     std::memcpy(halves, &v, sizeof(v));
     return ReduceLanes(combine(halves[0], halves[1]), combine);
