@@ -1,10 +1,10 @@
 // Compiled once per instruction set (isa.bzl).
+#include <cstdlib>
 #include <type_traits>
 
 #include "custom_ops/kernels/base/philox.h"
 #include "custom_ops/kernels/base/row_blocks.h"
 #include "custom_ops/kernels/base/simd.h"
-#include "custom_ops/kernels/base/thread_scratch.h"
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
 #include "custom_ops/kernels/layer_norm/layer_norm_row.h"
 
@@ -16,6 +16,28 @@ constexpr int64_t kForwardCycles = 2;
 constexpr int64_t kBackwardCycles = 3;
 constexpr int64_t kDropoutCycles = 2;
 
+// A buffer of `count` numbers for the calling thread. It is aligned, because accesses to vectors
+// that cross a cache line take twice as long. (std::vector is not used, because its code would be
+// compiled here for one instruction set and could be linked into the code for another.)
+template <typename T>
+class Row {
+ public:
+  explicit Row(int64_t count) {
+    const size_t bytes = sizeof(T) * static_cast<size_t>(count);
+    data_ = static_cast<T*>(
+        std::aligned_alloc(kAlignment, bytes / kAlignment * kAlignment + kAlignment));
+    if (data_ == nullptr) std::abort();
+  }
+  ~Row() { std::free(data_); }
+  Row(const Row&) = delete;
+  Row& operator=(const Row&) = delete;
+  T* data() const { return data_; }
+
+ private:
+  static constexpr size_t kAlignment = 64;
+  T* data_;
+};
+
 // The dropout of some rows: which elements are kept.
 class Dropout {
  public:
@@ -24,7 +46,7 @@ class Dropout {
       : seed_(seed),
         threshold_(DropoutThreshold(rate)),
         scale_(1.0f / (1.0f - rate)),
-        words_(reinterpret_cast<uint32_t*>(ThreadScratch(1, count + 2 * kPhiloxChunk))) {}
+        words_(count + 2 * kPhiloxChunk) {}
 
   // Draws for the elements first, first + 1, ... first + count - 1 of the matrix.
   BERT_TF_INLINE void Draw(int64_t first, int64_t count) {
@@ -32,9 +54,9 @@ class Dropout {
     const int64_t last_chunk = CeilDivide(first + count, kPhiloxChunk);
     for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
       PhiloxChunk(seed_, 0, static_cast<uint64_t>(chunk),
-                  words_ + (chunk - first_chunk) * kPhiloxChunk);
+                  words_.data() + (chunk - first_chunk) * kPhiloxChunk);
     }
-    first_word_ = words_ + (first - first_chunk * kPhiloxChunk);
+    first_word_ = words_.data() + (first - first_chunk * kPhiloxChunk);
   }
 
   // Returns v / (1 - rate) where elements are kept and zero elsewhere, even where v is NaN. The
@@ -50,7 +72,7 @@ class Dropout {
   uint64_t seed_;
   uint32_t threshold_;
   float scale_;
-  uint32_t* words_;
+  Row<uint32_t> words_;
   const uint32_t* first_word_ = nullptr;
 };
 
@@ -59,7 +81,8 @@ void Forward(const Parallel& parallel, const ResidualLayerNormArgs<T>& args) {
   const int64_t columns = args.columns;
   const int64_t cycles = kForwardCycles + (kDropout ? kDropoutCycles : 0);
   parallel.For(args.rows, cycles * columns, [&args, columns](int64_t begin, int64_t end) {
-    float* const z = ThreadScratch(0, columns);
+    const Row<float> buffer(columns);
+    float* const z = buffer.data();
     Dropout dropout(args.dropout_rate, args.seed, kDropout ? columns : 0);
     for (int64_t row = begin; row < end; ++row) {
       const int64_t offset = row * columns;
@@ -163,12 +186,12 @@ void Backward(const Parallel& parallel, const ResidualLayerNormGradArgs<T>& args
   const int64_t cycles = kBackwardCycles + (kDropout ? kDropoutCycles : 0);
   const auto block_range = [&args, rows, columns, rows_in_block, stride](int64_t begin,
                                                                          int64_t end) {
-    float* const normalized = ThreadScratch(0, kRowsTogether * columns);
+    const Row<float> normalized(kRowsTogether * columns);
     Dropout dropout(args.dropout_rate, args.seed, kDropout ? kRowsTogether * columns : 0);
     for (int64_t block = begin; block < end; ++block) {
       float* const dgamma = args.scratch + block * stride;
       FillZeros(dgamma, stride);
-      const BackwardScratch scratch = {normalized, &dropout, dgamma, dgamma + columns,
+      const BackwardScratch scratch = {normalized.data(), &dropout, dgamma, dgamma + columns,
                                        dgamma + 2 * columns};
       int64_t row = block * rows_in_block;
       const int64_t last_row = Smaller(row + rows_in_block, rows);
