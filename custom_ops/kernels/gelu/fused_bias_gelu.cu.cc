@@ -94,97 +94,118 @@ inline RowTiles CutRows(int64_t rows, int64_t columns) {
 }
 
 // The part of one lane of a block: packs of kWidth columns, 32 packs apart, of every eighth row.
-template <typename Args, int kWidth>
+template <int kWidth>
 struct LaneView {
   static constexpr int kPacks = kLaneColumns / kWidth;
-  const Args& args;
   int lane = static_cast<int>(threadIdx.x) % kWarp;
   int warp = static_cast<int>(threadIdx.x) / kWarp;
   int64_t first_row, last_row;
-  float bias[kLaneColumns];
 
-  BERT_TF_DEVICE LaneView(const Args& args, int64_t rows_in_block)
-      : args(args),
-        first_row(static_cast<int64_t>(blockIdx.y) * rows_in_block),
-        last_row(Smaller(first_row + rows_in_block, args.rows)) {
-#pragma unroll
-    for (int pack = 0; pack < kPacks; ++pack) {
-      if (Column(pack) < args.columns) {
-        LoadFloats<kWidth>(args.bias + Column(pack), bias + pack * kWidth);
-      }
-    }
-  }
+  BERT_TF_DEVICE LaneView(int64_t rows, int64_t rows_in_block)
+      : first_row(static_cast<int64_t>(blockIdx.y) * rows_in_block),
+        last_row(Smaller(first_row + rows_in_block, rows)) {}
   BERT_TF_DEVICE int InTile(int pack) const { return (pack * kWarp + lane) * kWidth; }
   BERT_TF_DEVICE int64_t Column(int pack) const {
     return static_cast<int64_t>(blockIdx.x) * kTileColumns + InTile(pack);
   }
-
-  // Calls load(i, pack, offset) for the packs of kRows rows, and then use(i, pack, offset), until
-  // all rows are done. `i` counts the rows, and `offset` is that of the pack in the matrices.
-  template <int kRows, typename Load, typename Use>
-  BERT_TF_DEVICE void ForEachPack(const Load& load, const Use& use) const {
-    for (int64_t row = first_row + warp; row < last_row; row += kRows * kWarps) {
-      const auto for_rows = [&](const auto& body) {
-#pragma unroll
-        for (int i = 0; i < kRows; ++i) {
-#pragma unroll
-          for (int pack = 0; pack < kPacks; ++pack) {
-            if (row + i * kWarps < last_row && Column(pack) < args.columns) {
-              body(i, pack, (row + i * kWarps) * args.columns + Column(pack));
-            }
-          }
-        }
-      };
-      for_rows(load);
-      for_rows(use);
-    }
-  }
 };
 
-template <typename T, bool kApproximate, int kWidth>
-__global__ void __launch_bounds__(kWarps* kWarp)
-    ForwardKernel(BiasGeluArgs<T> args, int64_t rows_in_block) {
-  using Form = FormOf<T, kApproximate>;
-  constexpr int kRows = sizeof(T) == 2 ? 4 : 2;  // 64 bytes in flight per lane
-  const LaneView<BiasGeluArgs<T>, kWidth> view(args, rows_in_block);
-  Pack<T, kWidth> xs[kRows][view.kPacks];
-  view.template ForEachPack<kRows>(
-      [&](int i, int pack, int64_t offset) { xs[i][pack] = LoadPack<kWidth>(args.x + offset); },
-      [&](int i, int pack, int64_t offset) {
-        float values[kWidth];
-    // y = gelu(x + bias)
+template <int kWidth, typename T>
+BERT_TF_DEVICE void LoadBias(const LaneView<kWidth>& view, const T* bias, int64_t columns,
+                             float (&values)[kLaneColumns]) {
 #pragma unroll
-        for (int e = 0; e < kWidth; ++e) {
-          values[e] = Gelu<Form>(ToFloat(xs[i][pack].values[e]) + view.bias[pack * kWidth + e]);
-        }
-        StoreFloats<kWidth>(args.y + offset, values);
-      });
+  for (int pack = 0; pack < view.kPacks; ++pack) {
+    if (view.Column(pack) < columns) {
+      LoadFloats<kWidth>(bias + view.Column(pack), values + pack * kWidth);
+    }
+  }
 }
 
 template <typename T, bool kApproximate, int kWidth>
 __global__ void __launch_bounds__(kWarps* kWarp)
-    BackwardKernel(BiasGeluGradArgs<T> args, int64_t rows_in_block) {
+    ForwardKernel(const T* x, const T* bias, int64_t rows, int64_t columns, int64_t rows_in_block,
+                  T* y) {
+  using Form = FormOf<T, kApproximate>;
+  constexpr int kRows = sizeof(T) == 2 ? 4 : 2;  // 64 bytes in flight per lane
+  const LaneView<kWidth> view(rows, rows_in_block);
+  constexpr int kPacks = LaneView<kWidth>::kPacks;
+  float b[kLaneColumns];
+  LoadBias(view, bias, columns, b);
+  for (int64_t row = view.first_row + view.warp; row < view.last_row; row += kRows * kWarps) {
+    Pack<T, kWidth> xs[kRows][kPacks];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int pack = 0; pack < kPacks; ++pack) {
+        const int64_t column = view.Column(pack);
+        if (row + i * kWarps < view.last_row && column < columns) {
+          xs[i][pack] = LoadPack<kWidth>(x + (row + i * kWarps) * columns + column);
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int pack = 0; pack < kPacks; ++pack) {
+        const int64_t column = view.Column(pack);
+        if (row + i * kWarps < view.last_row && column < columns) {
+          float values[kWidth];
+          // y = gelu(x + bias)
+#pragma unroll
+          for (int e = 0; e < kWidth; ++e) {
+            values[e] = Gelu<Form>(ToFloat(xs[i][pack].values[e]) + b[pack * kWidth + e]);
+          }
+          StoreFloats<kWidth>(y + (row + i * kWarps) * columns + column, values);
+        }
+      }
+    }
+  }
+}
+
+template <typename T, bool kApproximate, int kWidth>
+__global__ void __launch_bounds__(kWarps* kWarp)
+    BackwardKernel(const T* dy, const T* x, const T* bias, int64_t rows, int64_t columns,
+                   int64_t rows_in_block, T* dx, float* partial) {
   using Form = FormOf<T, kApproximate>;
   constexpr int kRows = sizeof(T) == 2 ? 2 : 1;
-  const LaneView<BiasGeluGradArgs<T>, kWidth> view(args, rows_in_block);
+  const LaneView<kWidth> view(rows, rows_in_block);
+  constexpr int kPacks = LaneView<kWidth>::kPacks;
+  float b[kLaneColumns];
+  LoadBias(view, bias, columns, b);
   float sums[kLaneColumns] = {};
-  Pack<T, kWidth> xs[kRows][view.kPacks], dys[kRows][view.kPacks];
-  view.template ForEachPack<kRows>(
-      [&](int i, int pack, int64_t offset) {
-        xs[i][pack] = LoadPack<kWidth>(args.x + offset);
-        dys[i][pack] = LoadPack<kWidth>(args.dy + offset);
-      },
-      [&](int i, int pack, int64_t offset) {
-        float values[kWidth];
-    // dx = dy * gelu'(x + bias),  dbias += dx
+  for (int64_t row = view.first_row + view.warp; row < view.last_row; row += kRows * kWarps) {
+    Pack<T, kWidth> xs[kRows][kPacks], dys[kRows][kPacks];
 #pragma unroll
-        for (int e = 0; e < kWidth; ++e) {
-          const float s = ToFloat(xs[i][pack].values[e]) + view.bias[pack * kWidth + e];
-          values[e] = ToFloat(dys[i][pack].values[e]) * GeluSlope<Form>(s);
-          sums[pack * kWidth + e] += values[e];
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int pack = 0; pack < kPacks; ++pack) {
+        const int64_t column = view.Column(pack);
+        if (row + i * kWarps < view.last_row && column < columns) {
+          const int64_t offset = (row + i * kWarps) * columns + column;
+          xs[i][pack] = LoadPack<kWidth>(x + offset);
+          dys[i][pack] = LoadPack<kWidth>(dy + offset);
         }
-        StoreFloats<kWidth>(args.dx + offset, values);
-      });
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+#pragma unroll
+      for (int pack = 0; pack < kPacks; ++pack) {
+        const int64_t column = view.Column(pack);
+        if (row + i * kWarps < view.last_row && column < columns) {
+          float values[kWidth];
+          // dx = dy * gelu'(x + bias),  dbias += dx
+#pragma unroll
+          for (int e = 0; e < kWidth; ++e) {
+            const float s = ToFloat(xs[i][pack].values[e]) + b[pack * kWidth + e];
+            values[e] = ToFloat(dys[i][pack].values[e]) * GeluSlope<Form>(s);
+            sums[pack * kWidth + e] += values[e];
+          }
+          StoreFloats<kWidth>(dx + (row + i * kWarps) * columns + column, values);
+        }
+      }
+    }
+  }
   float* const of_warp = reinterpret_cast<float*>(SharedMemory());  // [kWarps, kTileColumns]
 #pragma unroll
   for (int i = 0; i < kLaneColumns; ++i) {
@@ -193,13 +214,13 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   SyncThreads();
   const int64_t column =
       static_cast<int64_t>(blockIdx.x) * kTileColumns + static_cast<int>(threadIdx.x);
-  if (column >= args.columns) return;
+  if (column >= columns) return;
   float sum = 0.0f;
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) {
     sum += of_warp[warp * kTileColumns + static_cast<int>(threadIdx.x)];
   }
-  args.scratch[blockIdx.y * args.columns + column] = sum;
+  partial[blockIdx.y * columns + column] = sum;
 }
 static_assert(kTileColumns == kWarps * kWarp, "a thread adds up one column");
 
@@ -222,7 +243,7 @@ int Forward(const BiasGeluArgs<T>& args, void* stream) {
   const bool aligned = Aligned<T>(args.columns, args.x, args.bias, args.y);
   return WithForm<T>(args.approximate, aligned, [&](auto approximate, auto width) {
     return Launch(ForwardKernel<T, approximate.value, width.value>, Grid(tiles), kWarps * kWarp, 0,
-                  stream, args, tiles.rows_in_block);
+                  stream, args.x, args.bias, args.rows, args.columns, tiles.rows_in_block, args.y);
   });
 }
 
@@ -232,7 +253,8 @@ int Backward(const BiasGeluGradArgs<T>& args, void* stream) {
   const bool aligned = Aligned<T>(args.columns, args.dy, args.x, args.bias, args.dx);
   const int status = WithForm<T>(args.approximate, aligned, [&](auto approximate, auto width) {
     return Launch(BackwardKernel<T, approximate.value, width.value>, Grid(tiles), kWarps * kWarp,
-                  kWarps * kTileColumns * sizeof(float), stream, args, tiles.rows_in_block);
+                  kWarps * kTileColumns * sizeof(float), stream, args.dy, args.x, args.bias,
+                  args.rows, args.columns, tiles.rows_in_block, args.dx, args.scratch);
   });
   if (status != 0) return status;
   return ColumnSums(args.scratch, tiles.row_blocks, args.columns, args.columns, args.dbias, stream);
