@@ -43,7 +43,7 @@ struct Args {
     return row * OutputStride() + head * head_size;
   }
 
-  // Copies a part of `count` rows of qkv to a tile, or a result to d_qkv.
+  // Copy `count` rows of a part of qkv or of d_output to a tile, or a result to a part of d_qkv.
   template <int kSize>
   BERT_TF_DEVICE void LoadPart(int64_t row, int part, int64_t head, int64_t count, T* tile) const {
     LoadTile<T, kSize>(qkv + QkvOffset(row, part, head), QkvStride(), count, head_size, vectors,

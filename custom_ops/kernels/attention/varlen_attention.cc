@@ -21,34 +21,27 @@ constexpr int64_t kUnitCycles = 500;
 
 using Plan = std::vector<AttentionUnit>;
 
-// The approximate number of keys to which a block of queries attends, or of queries that attend to
-// a block of keys.
-int64_t VisiblePositions(const VarlenAttentionOptions& options, int64_t length, int64_t begin,
-                         bool keys) {
-  int64_t visible = length;
+// The cost of a block of queries, which attends to keys, or of keys, to which queries attend.
+int64_t BlockCycles(const VarlenAttentionOptions& options, int64_t length, int64_t begin,
+                    int products, bool of_queries) {
+  int64_t visible = length;  // about how many keys or queries the block meets
   if (options.causal) {
-    visible = keys ? std::min(length, begin + kAttentionTile) : length - begin;
+    visible = of_queries ? std::min(length, begin + kAttentionTile) : length - begin;
   }
   if (options.window_size >= 0 && begin >= options.num_global_tokens) {
     const int64_t window = std::min(options.window_size, length);
     visible = std::min(visible, 2 * window + kAttentionTile + options.num_global_tokens);
   }
-  return visible;
-}
-
-int64_t BlockCycles(const VarlenAttentionOptions& options, int64_t length, int64_t begin,
-                    int products, bool keys) {
   const int64_t rows = std::min<int64_t>(kAttentionTile, length - begin);
-  const int64_t visible = VisiblePositions(options, length, begin, keys);
   const int64_t pair = products * options.head_size / kProductsPerCycle + kPairCycles;
   return kUnitCycles + rows * visible * pair + (rows + visible) * kRowCycles;
 }
 
 void AddBlocks(const VarlenAttentionOptions& options, AttentionUnit unit, int products,
                Plan* plan) {
-  const bool keys_visible = unit.kind == AttentionUnit::kQueryBlock;
+  const bool of_queries = unit.kind == AttentionUnit::kQueryBlock;
   for (unit.begin = 0; unit.begin < unit.length; unit.begin += kAttentionTile) {
-    unit.cycles = BlockCycles(options, unit.length, unit.begin, products, keys_visible);
+    unit.cycles = BlockCycles(options, unit.length, unit.begin, products, of_queries);
     plan->push_back(unit);
   }
 }

@@ -33,15 +33,20 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
         RowProduct<T, kSize>(queries, keys + stage * kElements, p);
         const bool masked = key + kTile > block.length || !args.ShowsTile(block.begin, key);
         float new_maximum[2] = {maximum[0], maximum[1]};
-        ForEachElement<kTile>([&](int group, int e, int row, int column) {
-          float score = RoundedProduct(p[group][e], args.scale);
-          if (masked &&
-              (key + column >= block.length || !args.mask.Sees(block.begin + row, key + column))) {
-            score = -INFINITY;
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            float score = RoundedProduct(p[group][e], args.scale);
+            if (masked) {
+              const int64_t q = block.begin + LaneRow() + e / 2 * 8;
+              const int64_t k = key + group * 8 + LaneColumn() + e % 2;
+              if (k >= block.length || !args.mask.Sees(q, k)) score = -INFINITY;
+            }
+            p[group][e] = score;
+            new_maximum[e / 2] = fmaxf(new_maximum[e / 2], score);
           }
-          p[group][e] = score;
-          new_maximum[e / 2] = fmaxf(new_maximum[e / 2], score);
-        });
+        }
         //   m' = max(m, max_j s_j),  p_j = e^(s_j - m'),  l' = l e^(m - m') + sum_j p_j
         // The difference is computed before the product with log2(e), so that the scores do not
         // leave the range of float32. If all scores of a row so far are minus infinity, 0 is used

@@ -46,11 +46,7 @@ bool HasVnni();
   __VA_ARGS__                         \
   }
 
-// What most kernels have in common, those of the form
-//
-//   template <typename T>
-//   void Function(const Parallel& parallel, const Args<T>& args);
-//
+// Most kernels are a `template <typename T> void Function(const Parallel&, const Args<T>&)`.
 // BERT_TF_DECLARE_COPIES, in the header, declares the copies. BERT_TF_INSTANTIATE_KERNEL, after the
 // definition of a copy, instantiates it for the storage types. BERT_TF_SELECT_COPY defines the
 // public function.
