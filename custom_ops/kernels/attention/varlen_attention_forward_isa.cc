@@ -33,13 +33,14 @@ struct ForwardScratch {
 //   m' = max(m, max_j s_j),  p_j = e^(s_j - m'),  l' = l e^(m - m') + sum_j p_j
 // If all scores of a query so far are minus infinity, 0 is used instead of m', so that p_j is 0 and
 // not NaN.
-BERT_TF_INLINE void SoftmaxStep(bool masked, const Mask& mask, int64_t query, int64_t key,
-                                int64_t key_count, float* scores, float* maximum,
-                                float* denominator, float* correction) {
+template <bool kMasked>
+BERT_TF_INLINE void SoftmaxStep(const Mask& mask, int64_t query, int64_t key, int64_t key_count,
+                                float* scores, float* maximum, float* denominator,
+                                float* correction) {
   const Vec nothing = Vec{} - INFINITY;
   const Vec old_maximum = Load(maximum);
   Vec new_maximum = old_maximum;
-  if (masked) {
+  if (kMasked) {
     const VecI32 queries = LaneNumbers(query);
     for (int64_t j = 0; j < key_count; ++j) {
       const VecI32 sees = mask.Sees(queries, static_cast<int32_t>(key + j));
@@ -99,8 +100,13 @@ void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& drop
     Product<false>(key_count, query_lanes, layout.head_size, s.keys, padded, 1, s.queries_t,
                    s.scores, kTile);
     for (int64_t i = 0; i < query_lanes; i += kLanes) {
-      SoftmaxStep(masked, mask, query + i, key, key_count, s.scores + i, s.maximum + i,
-                  s.denominator + i, s.correction + i);
+      if (masked) {
+        SoftmaxStep<true>(mask, query + i, key, key_count, s.scores + i, s.maximum + i,
+                          s.denominator + i, s.correction + i);
+      } else {
+        SoftmaxStep<false>(mask, query + i, key, key_count, s.scores + i, s.maximum + i,
+                           s.denominator + i, s.correction + i);
+      }
       if (dropout.rate > 0.0f) {
         float* scores = s.scores + i;
         dropout.ForEachKey(layout.RowOffset(unit, query + i), layout.num_heads, key, key_count,
@@ -116,9 +122,10 @@ void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& drop
       if (!started) FillZeros(s.sums, query_count * padded);
       MaskedProduct(query_count, padded, key_count, s.scores, 1, kTile, s.values, s.sums, padded,
                     [&](int64_t i, int64_t j) { return mask.Sees(query + i, key + j); });
+    } else if (started) {
+      Product<true>(query_count, padded, key_count, s.scores, 1, kTile, s.values, s.sums, padded);
     } else {
-      const auto product = started ? Product<true> : Product<false>;
-      product(query_count, padded, key_count, s.scores, 1, kTile, s.values, s.sums, padded);
+      Product<false>(query_count, padded, key_count, s.scores, 1, kTile, s.values, s.sums, padded);
     }
     started = true;
   }

@@ -68,27 +68,55 @@ void MicroProduct(int64_t depth, const float* a, int64_t a_row, int64_t a_depth,
   }
 }
 
-template <bool kAccumulate, int... i>
-auto MicroProductOf(int64_t rows, int64_t vectors, std::integer_sequence<int, i...>) {
-  static constexpr decltype(&MicroProduct<kAccumulate, 1, 1>) kProducts[] = {
-      MicroProduct<kAccumulate, i / kMicroVectors + 1, i % kMicroVectors + 1>...};
-  return kProducts[(rows - 1) * kMicroVectors + vectors - 1];
+template <bool kAccumulate, int kVectors>
+void ProductColumns(int64_t rows, int64_t depth, const float* a, int64_t a_row, int64_t a_depth,
+                    const float* b, float* c, int64_t stride) {
+  while (rows > 0) {
+    const int64_t part = NextPart(rows, kMicroRows);
+#define BERT_TF_MICRO_PRODUCT(n)                                                    \
+  case n:                                                                           \
+    MicroProduct<kAccumulate, n, kVectors>(depth, a, a_row, a_depth, b, c, stride); \
+    break
+    switch (part) {
+      BERT_TF_MICRO_PRODUCT(1);
+      BERT_TF_MICRO_PRODUCT(2);
+      BERT_TF_MICRO_PRODUCT(3);
+      BERT_TF_MICRO_PRODUCT(4);
+      BERT_TF_MICRO_PRODUCT(5);
+      BERT_TF_MICRO_PRODUCT(6);
+    }
+#undef BERT_TF_MICRO_PRODUCT
+    a += part * a_row;
+    c += part * stride;
+    rows -= part;
+  }
 }
 
 // c[i, :] (+)= sum_k a(i, k) b[k, :] for i < rows, k < depth and `columns` lanes, a multiple of
-// kLanes. a(i, k) = a[i * a_row + k * a_depth]. Rows of b and c are `stride` apart.
+// kLanes. a(i, k) = a[i * a_row + k * a_depth]. Rows of b and c are `stride` apart. (With a table
+// of functions instead of the switches, the strides would not be constants in the products.)
 template <bool kAccumulate>
 void Product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_row,
              int64_t a_depth, const float* b, float* c, int64_t stride) {
-  for (int64_t v = 0, vectors; v < columns / kLanes; v += vectors) {
-    vectors = NextPart(columns / kLanes - v, kMicroVectors);
-    for (int64_t i = 0, part; i < rows; i += part) {
-      part = NextPart(rows - i, kMicroRows);
-      const auto product = MicroProductOf<kAccumulate>(
-          part, vectors, std::make_integer_sequence<int, kMicroRows * kMicroVectors>{});
-      product(depth, a + i * a_row, a_row, a_depth, b + v * kLanes, c + i * stride + v * kLanes,
-              stride);
+  int64_t vectors = columns / kLanes;
+  while (vectors > 0) {
+    const int64_t part = NextPart(vectors, kMicroVectors);
+#define BERT_TF_PRODUCT_COLUMNS(n)                                                \
+  case n:                                                                         \
+    ProductColumns<kAccumulate, n>(rows, depth, a, a_row, a_depth, b, c, stride); \
+    break
+    switch (part) {
+      BERT_TF_PRODUCT_COLUMNS(1);
+      BERT_TF_PRODUCT_COLUMNS(2);
+#if defined(__AVX512F__)
+      BERT_TF_PRODUCT_COLUMNS(3);
+      BERT_TF_PRODUCT_COLUMNS(4);
+#endif
     }
+#undef BERT_TF_PRODUCT_COLUMNS
+    b += part * kLanes;
+    c += part * kLanes;
+    vectors -= part;
   }
 }
 
@@ -166,9 +194,11 @@ struct HeadLayout {
 // Copies [rows, D], whose rows are `stride` elements apart, to float32 rows of `padded_size` lanes.
 template <typename T>
 void PackRows(const T* p, int64_t stride, const HeadLayout& layout, int64_t rows, float* packed) {
+  // Local copies: for the compiler, a store could change the layout.
+  const int64_t size = layout.head_size, padded = layout.padded_size;
   for (int64_t i = 0; i < rows; ++i) {
-    ForSingleVectors(layout.head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
-      Store(packed + i * layout.padded_size + d, Load(p + i * stride + d, lanes));
+    ForSingleVectors(size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
+      Store(packed + i * padded + d, Load(p + i * stride + d, lanes));
     });
   }
 }
@@ -186,15 +216,16 @@ void PackKeys(const T* qkv, const HeadLayout& layout, const AttentionUnit& unit,
 // in the last vector are set to zero.
 inline void PackTransposed(const float* packed, const HeadLayout& layout, int64_t rows,
                            float factor, float* transposed) {
+  const int64_t size = layout.head_size, padded = layout.padded_size;
   for (int64_t i = 0; i < rows; i += kLanes) {
-    for (int64_t d = 0; d < layout.head_size; d += kLanes) {
+    for (int64_t d = 0; d < size; d += kLanes) {
       Vec square[kLanes];
       for (int lane = 0; lane < kLanes; ++lane) {
-        const float* row = packed + (i + lane) * layout.padded_size + d;
+        const float* row = packed + (i + lane) * padded + d;
         square[lane] = i + lane < rows ? Load(row) * factor : Vec{};
       }
       Transpose(square);
-      const int64_t features = Smaller(kLanes, layout.head_size - d);
+      const int64_t features = Smaller(kLanes, size - d);
       for (int64_t f = 0; f < features; ++f) Store(transposed + (d + f) * kTile + i, square[f]);
     }
   }
@@ -204,10 +235,11 @@ inline void PackTransposed(const float* packed, const HeadLayout& layout, int64_
 template <typename T, typename Factor>
 void UnpackRows(const float* packed, const HeadLayout& layout, int64_t rows, const Factor& factor,
                 T* p, int64_t stride) {
+  const int64_t size = layout.head_size, padded = layout.padded_size;
   for (int64_t i = 0; i < rows; ++i) {
     const float factor_i = factor(i);
-    ForSingleVectors(layout.head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
-      Store(p + i * stride + d, Load(packed + i * layout.padded_size + d) * factor_i, lanes);
+    ForSingleVectors(size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
+      Store(p + i * stride + d, Load(packed + i * padded + d) * factor_i, lanes);
     });
   }
 }
