@@ -129,10 +129,10 @@ class Backward {
     const int64_t padded = layout_.padded_size;
     const int64_t lanes = RoundUpToLanes(q.count);
     // [keys, D] x [D, queries]
-    Product<false>(k.count, lanes, layout_.head_size, k.keys, padded, 1, q.queries_t,
-                   s.probabilities, kTile);
-    Product<false>(k.count, lanes, layout_.head_size, k.values, padded, 1, q.d_output_t, s.d_scores,
-                   kTile);
+    Product<false, false>(k.count, lanes, layout_.head_size, k.keys, padded, q.queries_t,
+                          s.probabilities, kTile);
+    Product<false, false>(k.count, lanes, layout_.head_size, k.values, padded, q.d_output_t,
+                          s.d_scores, kTile);
     for (int64_t i = 0; i < lanes; i += kLanes) {
       if (masked) {
         ScoreGradients<true>(unit, q, k, i, s.probabilities + i, s.d_scores + i);
@@ -144,22 +144,22 @@ class Backward {
         masked && !(AllFinite(k.keys, k.count * padded) && AllFinite(q.queries, q.count * padded) &&
                     AllFinite(q.d_output, q.count * padded));
     // c += a b, where a is a tile of scores, [keys, queries], or its transpose.
-    const auto add = [&](bool rows_are_keys, const float* a, const float* b, float* c) {
-      const int64_t rows = rows_are_keys ? k.count : q.count;
-      const int64_t depth = rows_are_keys ? q.count : k.count;
-      const int64_t a_row = rows_are_keys ? kTile : 1;
-      const int64_t a_depth = rows_are_keys ? 1 : kTile;
-      if (!careful) return Product<true>(rows, padded, depth, a, a_row, a_depth, b, c, padded);
-      MaskedProduct(
-          rows, padded, depth, a, a_row, a_depth, b, c, padded, [&](int64_t i, int64_t j) {
-            return mask_.Sees(q.begin + (rows_are_keys ? j : i), k.begin + (rows_are_keys ? i : j));
+    const auto add = [&](auto transposed, const float* a, const float* b, float* c) {
+      const int64_t rows = transposed ? q.count : k.count;
+      const int64_t depth = transposed ? k.count : q.count;
+      if (!careful) {
+        return Product<true, transposed.value>(rows, padded, depth, a, kTile, b, c, padded);
+      }
+      MaskedProduct<transposed.value>(
+          rows, padded, depth, a, kTile, b, c, padded, [&](int64_t i, int64_t j) {
+            return mask_.Sees(q.begin + (transposed ? i : j), k.begin + (transposed ? j : i));
           });
     };
     if (k.d_keys != nullptr) {
-      add(true, s.probabilities, q.d_output, k.d_values);
-      add(true, s.d_scores, q.queries, k.d_keys);
+      add(std::false_type{}, s.probabilities, q.d_output, k.d_values);
+      add(std::false_type{}, s.d_scores, q.queries, k.d_keys);
     }
-    if (d_queries != nullptr) add(false, s.d_scores, k.keys, d_queries);
+    if (d_queries != nullptr) add(std::true_type{}, s.d_scores, k.keys, d_queries);
   }
 
   // For one vector of queries: scores -> probabilities after dropout, and dO . V -> dS, in place.

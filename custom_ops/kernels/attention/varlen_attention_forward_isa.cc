@@ -97,8 +97,8 @@ void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& drop
     const bool masked = !mask.ShowsAll(query, query + query_count, key, key + key_count);
     PackKeys(tensors.qkv, layout, unit, key, key_count, s.keys, s.values);
     // [keys, D] x [D, queries]
-    Product<false>(key_count, query_lanes, layout.head_size, s.keys, padded, 1, s.queries_t,
-                   s.scores, kTile);
+    Product<false, false>(key_count, query_lanes, layout.head_size, s.keys, padded, s.queries_t,
+                          s.scores, kTile);
     for (int64_t i = 0; i < query_lanes; i += kLanes) {
       if (masked) {
         SoftmaxStep<true>(mask, query + i, key, key_count, s.scores + i, s.maximum + i,
@@ -120,12 +120,14 @@ void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& drop
     if (started) ScaleRows(s.correction, query_count, padded, s.sums);
     if (masked && !AllFinite(s.values, key_count * padded)) {
       if (!started) FillZeros(s.sums, query_count * padded);
-      MaskedProduct(query_count, padded, key_count, s.scores, 1, kTile, s.values, s.sums, padded,
-                    [&](int64_t i, int64_t j) { return mask.Sees(query + i, key + j); });
+      MaskedProduct<true>(query_count, padded, key_count, s.scores, kTile, s.values, s.sums, padded,
+                          [&](int64_t i, int64_t j) { return mask.Sees(query + i, key + j); });
     } else if (started) {
-      Product<true>(query_count, padded, key_count, s.scores, 1, kTile, s.values, s.sums, padded);
+      Product<true, true>(query_count, padded, key_count, s.scores, kTile, s.values, s.sums,
+                          padded);
     } else {
-      Product<false>(query_count, padded, key_count, s.scores, 1, kTile, s.values, s.sums, padded);
+      Product<false, true>(query_count, padded, key_count, s.scores, kTile, s.values, s.sums,
+                           padded);
     }
     started = true;
   }

@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "custom_ops/kernels/attention/pair_mask.h"
@@ -44,9 +45,9 @@ BERT_TF_INLINE int64_t NextPart(int64_t left, int64_t most) {
 }
 
 // c[i, :] (+)= sum_k a(i, k) b[k, :] for kRows rows and kVectors vectors of lanes.
-template <bool kAccumulate, int kRows, int kVectors>
-void MicroProduct(int64_t depth, const float* a, int64_t a_row, int64_t a_depth, const float* b,
-                  float* c, int64_t stride) {
+template <bool kAccumulate, bool kTransposed, int kRows, int kVectors>
+void MicroProduct(int64_t depth, const float* a, int64_t a_stride, const float* b, float* c,
+                  int64_t stride) {
   Vec sum[kRows][kVectors];
   for (int i = 0; i < kRows; ++i) {
     for (int v = 0; v < kVectors; ++v) {
@@ -57,10 +58,10 @@ void MicroProduct(int64_t depth, const float* a, int64_t a_row, int64_t a_depth,
     Vec row[kVectors];
     for (int v = 0; v < kVectors; ++v) row[v] = Load(b + v * kLanes);
     for (int i = 0; i < kRows; ++i) {
-      const float factor = a[i * a_row];
+      const float factor = a[kTransposed ? i : i * a_stride];
       for (int v = 0; v < kVectors; ++v) sum[i][v] += row[v] * factor;
     }
-    a += a_depth;
+    a += kTransposed ? a_stride : 1;
     b += stride;
   }
   for (int i = 0; i < kRows; ++i) {
@@ -68,67 +69,45 @@ void MicroProduct(int64_t depth, const float* a, int64_t a_row, int64_t a_depth,
   }
 }
 
-template <bool kAccumulate, int kVectors>
-void ProductColumns(int64_t rows, int64_t depth, const float* a, int64_t a_row, int64_t a_depth,
-                    const float* b, float* c, int64_t stride) {
-  while (rows > 0) {
-    const int64_t part = NextPart(rows, kMicroRows);
-#define BERT_TF_MICRO_PRODUCT(n)                                                    \
-  case n:                                                                           \
-    MicroProduct<kAccumulate, n, kVectors>(depth, a, a_row, a_depth, b, c, stride); \
-    break
-    switch (part) {
-      BERT_TF_MICRO_PRODUCT(1);
-      BERT_TF_MICRO_PRODUCT(2);
-      BERT_TF_MICRO_PRODUCT(3);
-      BERT_TF_MICRO_PRODUCT(4);
-      BERT_TF_MICRO_PRODUCT(5);
-      BERT_TF_MICRO_PRODUCT(6);
-    }
-#undef BERT_TF_MICRO_PRODUCT
-    a += part * a_row;
-    c += part * stride;
-    rows -= part;
+// Calls function(n) for 1 <= n <= kMost, with a type that holds n.
+template <int kMost, typename Function>
+BERT_TF_INLINE void WithConstant(int64_t n, const Function& function) {
+  if constexpr (kMost > 1) {
+    if (n < kMost) return WithConstant<kMost - 1>(n, function);
   }
+  function(std::integral_constant<int, kMost>{});
 }
 
 // c[i, :] (+)= sum_k a(i, k) b[k, :] for i < rows, k < depth and `columns` lanes, a multiple of
-// kLanes. a(i, k) = a[i * a_row + k * a_depth]. Rows of b and c are `stride` apart. (With a table
-// of functions instead of the switches, the strides would not be constants in the products.)
-template <bool kAccumulate>
-void Product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_row,
-             int64_t a_depth, const float* b, float* c, int64_t stride) {
-  int64_t vectors = columns / kLanes;
-  while (vectors > 0) {
-    const int64_t part = NextPart(vectors, kMicroVectors);
-#define BERT_TF_PRODUCT_COLUMNS(n)                                                \
-  case n:                                                                         \
-    ProductColumns<kAccumulate, n>(rows, depth, a, a_row, a_depth, b, c, stride); \
-    break
-    switch (part) {
-      BERT_TF_PRODUCT_COLUMNS(1);
-      BERT_TF_PRODUCT_COLUMNS(2);
-#if defined(__AVX512F__)
-      BERT_TF_PRODUCT_COLUMNS(3);
-      BERT_TF_PRODUCT_COLUMNS(4);
-#endif
+// kLanes. a(i, k) = a[i * a_stride + k], or a[k * a_stride + i] if transposed. Rows of b and c are
+// `stride` apart.
+template <bool kAccumulate, bool kTransposed>
+void Product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_stride,
+             const float* b, float* c, int64_t stride) {
+  for (int64_t v = 0, vectors; v < columns / kLanes; v += vectors) {
+    vectors = NextPart(columns / kLanes - v, kMicroVectors);
+    for (int64_t i = 0, part; i < rows; i += part) {
+      part = NextPart(rows - i, kMicroRows);
+      WithConstant<kMicroVectors>(vectors, [&](auto vector_count) BERT_TF_INLINE_LAMBDA {
+        WithConstant<kMicroRows>(part, [&](auto row_count) BERT_TF_INLINE_LAMBDA {
+          MicroProduct<kAccumulate, kTransposed, row_count.value, vector_count.value>(
+              depth, a + (kTransposed ? i : i * a_stride), a_stride, b + v * kLanes,
+              c + i * stride + v * kLanes, stride);
+        });
+      });
     }
-#undef BERT_TF_PRODUCT_COLUMNS
-    b += part * kLanes;
-    c += part * kLanes;
-    vectors -= part;
   }
 }
 
 // Adds the same product, but only over the pairs with `sees(i, k)`. It is used for partially masked
 // tiles with numbers that are not finite, because their product with zero is not zero.
-template <typename Sees>
-void MaskedProduct(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_row,
-                   int64_t a_depth, const float* b, float* c, int64_t stride, const Sees& sees) {
+template <bool kTransposed, typename Sees>
+void MaskedProduct(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_stride,
+                   const float* b, float* c, int64_t stride, const Sees& sees) {
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t k = 0; k < depth; ++k) {
       if (!sees(i, k)) continue;
-      const float factor = a[i * a_row + k * a_depth];
+      const float factor = a[kTransposed ? k * a_stride + i : i * a_stride + k];
       for (int64_t d = 0; d < columns; ++d) c[i * stride + d] += factor * b[k * stride + d];
     }
   }
