@@ -205,7 +205,7 @@ class Backward {
 
   // Fills the tile of `q.count` queries from `q.begin` on.
   void LoadQueries(const AttentionUnit& unit, const QueryTile& q) const {
-    const int64_t offset = layout_.OutputOffset(unit, q.begin);
+    const int64_t offset = layout_.RowOffset(unit, q.begin) * layout_.head_size;
     PackRows(tensors_.qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size, layout_,
              q.count, q.queries);
     PackRows(tensors_.d_output + offset, layout_.hidden_size, layout_, q.count, q.d_output);

@@ -140,7 +140,7 @@ void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& drop
   }
   UnpackRows(
       s.sums, layout, query_count, [&](int64_t i) { return dropout.scale / s.denominator[i]; },
-      tensors.output + layout.OutputOffset(unit, query), layout.hidden_size);
+      tensors.output + layout.RowOffset(unit, query) * layout.head_size, layout.hidden_size);
 }
 
 }  // namespace

@@ -157,13 +157,10 @@ struct HeadLayout {
         hidden_size(num_heads * head_size),
         scale(1.0f / std::sqrt(static_cast<float>(head_size))) {}
 
-  // Where a position begins in logsumexp [R, N], output [R, N, D] and the queries of qkv
-  // [R, 3, N, D].
+  // Where a position begins in logsumexp [R, N] (and, times D, in output [R, N, D]), and in the
+  // queries of qkv [R, 3, N, D].
   int64_t RowOffset(const AttentionUnit& unit, int64_t position) const {
     return (unit.first_row + position) * num_heads + unit.head;
-  }
-  int64_t OutputOffset(const AttentionUnit& unit, int64_t position) const {
-    return RowOffset(unit, position) * head_size;
   }
   int64_t QkvOffset(const AttentionUnit& unit, int64_t position) const {
     return (unit.first_row + position) * 3 * hidden_size + unit.head * head_size;

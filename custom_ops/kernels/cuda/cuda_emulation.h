@@ -155,12 +155,6 @@ auto Exchange(const void* values, size_t bytes, const Use& use) {
   return result;
 }
 
-inline uint32_t BitsOfFloat(float v) {
-  uint32_t bits;
-  std::memcpy(&bits, &v, sizeof(bits));
-  return bits;
-}
-
 }  // namespace emulation
 
 constexpr int kInvalidValue = 1;
@@ -221,7 +215,8 @@ inline float ToFloat(Float16 v) {
 }
 inline void Round(float v, float* out) { *out = v; }
 inline void Round(float v, BFloat16* out) {
-  const uint32_t bits = emulation::BitsOfFloat(v);
+  uint32_t bits;
+  std::memcpy(&bits, &v, sizeof(bits));
   out->bits = static_cast<uint16_t>(v != v ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 inline void Round(float v, Float16* out) {

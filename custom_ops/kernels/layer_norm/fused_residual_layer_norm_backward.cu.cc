@@ -142,15 +142,13 @@ __global__ void __launch_bounds__(kAnyThreads)
   }
 }
 
-// The number of blocks of the gradient, each of which writes the sums of its rows. It is about as
-// many as the largest GPUs can run at a time. With more blocks, more sums are written and read.
-constexpr int64_t kNarrowRowBlocks = 256;
-constexpr int64_t kWideRowBlocks = 512;
-
-// The number of blocks of the gradient, which depends only on the sizes.
+// The number of blocks of the gradient, each of which writes the sums of its rows. It depends only
+// on the sizes, and is about as many as the largest GPUs can run at a time. With more blocks, more
+// sums are written and read.
 inline int64_t RowBlocks(int64_t rows, int64_t columns) {
-  return columns > kNarrowColumns ? Smaller(kWideRowBlocks, CeilDivide(rows, 2))
-                                  : Smaller(kNarrowRowBlocks, CeilDivide(rows, 2 * kNarrowRows));
+  constexpr int64_t kNarrowBlocks = 256, kWideBlocks = 512;
+  return columns > kNarrowColumns ? Smaller(kWideBlocks, CeilDivide(rows, 2))
+                                  : Smaller(kNarrowBlocks, CeilDivide(rows, 2 * kNarrowRows));
 }
 
 template <typename T>
