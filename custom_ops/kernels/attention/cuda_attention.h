@@ -1,16 +1,12 @@
 // Shared by the forward pass and the gradient of varlen_attention on the GPU: the arguments of the
 // kernels, the loop over tiles, and what the launchers have in common.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_H_
+#pragma once
 
 #include <cmath>
-#include <type_traits>
 
 #include "custom_ops/kernels/attention/cuda_attention_tiles.h"
-#include "custom_ops/kernels/cuda/cuda_dispatch.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
@@ -37,8 +33,8 @@ struct Args {
   float* delta;  // [R, N]: sum_d output * d_output, for the gradient
   T* d_qkv;
 
-  BERT_TF_DEVICE int64_t QkvStride() const { return 3 * num_heads * head_size; }
   BERT_TF_DEVICE int64_t OutputStride() const { return num_heads * head_size; }
+  BERT_TF_DEVICE int64_t QkvStride() const { return 3 * OutputStride(); }
   // The offset of the query (part 0), key (1) or value (2) of a row and a head.
   BERT_TF_DEVICE int64_t QkvOffset(int64_t row, int part, int64_t head) const {
     return row * QkvStride() + part * OutputStride() + head * head_size;
@@ -46,21 +42,46 @@ struct Args {
   BERT_TF_DEVICE int64_t OutputOffset(int64_t row, int64_t head) const {
     return row * OutputStride() + head * head_size;
   }
+
+  // Copy `count` rows of a part of qkv or of d_output to a tile, or a result to a part of d_qkv.
+  template <int kSize>
+  BERT_TF_DEVICE void LoadPart(int64_t row, int part, int64_t head, int64_t count, T* tile) const {
+    LoadTile<T, kSize>(qkv + QkvOffset(row, part, head), QkvStride(), count, head_size, vectors,
+                       tile);
+  }
+  template <int kSize>
+  BERT_TF_DEVICE void LoadGradient(int64_t row, int64_t head, int64_t count, T* tile) const {
+    LoadTile<T, kSize>(d_output + OutputOffset(row, head), OutputStride(), count, head_size,
+                       vectors, tile);
+  }
+  template <int kSize>
+  BERT_TF_DEVICE void StorePart(const float (&c)[kSize / 8][4], float factor, T* tile, int64_t row,
+                                int part, int64_t head, int64_t count) const {
+    const float factors[2] = {factor, factor};
+    StoreRows<T, kSize>(c, factors, tile, count, head_size, vectors,
+                        d_qkv + QkvOffset(row, part, head), QkvStride());
+  }
+  // Whether no query of the tile at `query` attends to a key of the tile at `key`, or whether every
+  // query attends to every key.
+  BERT_TF_DEVICE bool HidesTile(int64_t query, int64_t key) const {
+    return mask.HidesAll(query, query + kTile, key, key + kTile);
+  }
+  BERT_TF_DEVICE bool ShowsTile(int64_t query, int64_t key) const {
+    return mask.ShowsAll(query, query + kTile, key, key + kTile);
+  }
 };
 
-// The first tile, starting from `key`, that the mask does not hide.
-BERT_TF_DEVICE int64_t NextKeys(const PairMask& mask, const Block& block, int64_t key) {
-  while (key < block.length && mask.HidesTile(block.begin, key)) key += kTile;
-  return key;
-}
-
-// Processes the tiles, starting from `next(0)`. `load(position, stage)` queues the copies of a
-// tile, `draw(position)` computes additional data for it, and `meet(position, stage)` uses the tile
-// when its copies are complete.
-template <typename T, typename Next, typename Load, typename Draw, typename Meet>
-BERT_TF_DEVICE void ForEachTile(int64_t length, const Next& next, const Load& load,
+// Processes the tiles for which `hidden(position)` is false. `load(position, stage)` queues the
+// copies of a tile, `draw(position)` computes additional data for it, and `meet(position, stage)`
+// uses the tile when its copies are complete.
+template <typename T, typename Hidden, typename Load, typename Draw, typename Meet>
+BERT_TF_DEVICE void ForEachTile(int64_t length, const Hidden& hidden, const Load& load,
                                 const Draw& draw, const Meet& meet) {
-  int64_t position = next(static_cast<int64_t>(0));
+  const auto next = [&](int64_t position) {
+    while (position < length && hidden(position)) position += kTile;
+    return position;
+  };
+  int64_t position = next(0);
   int stage = 0;
   if (kStages<T> == 2) {
     if (position < length) load(position, stage);
@@ -94,31 +115,19 @@ BERT_TF_DEVICE void ForEachKeyTile(const Args<T>& args, const Block& block, int6
   constexpr int kElements = kTileElements<T, kSize>;
   const uint64_t seed = kDropout ? *args.dropout.seed : 0;
   ForEachTile<T>(
-      block.length, [&](int64_t from) { return NextKeys(args.mask, block, from); },
+      block.length, [&](int64_t key) { return args.HidesTile(block.begin, key); },
       [&](int64_t key, int stage) {
         const int64_t rows = Smaller(kTile, block.length - key);
         const int64_t first = block.first_row + key;
-        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 1, head), args.QkvStride(), rows,
-                           args.head_size, args.vectors, keys + stage * kElements);
-        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 2, head), args.QkvStride(), rows,
-                           args.head_size, args.vectors, values + stage * kElements);
+        args.template LoadPart<kSize>(first, 1, head, rows, keys + stage * kElements);
+        args.template LoadPart<kSize>(first, 2, head, rows, values + stage * kElements);
       },
       [&](int64_t key) {
         if (kDropout) {
-          DrawTile(seed, args.dropout.threshold, block.first_row + block.begin, args.num_heads,
-                   head, key, keep);
+          DrawTile(seed, args.dropout.threshold, block.Row(), args.num_heads, head, key, keep);
         }
       },
       meet);
-}
-
-// Calls function(size, dropout), where the types hold the template arguments of the kernels.
-template <typename T, typename Function>
-int WithSize(const Args<T>& args, const Function& function) {
-  const auto with_size = [&](auto size) {
-    return args.dropout.seed != nullptr ? function(size, Int<1>{}) : function(size, Int<0>{});
-  };
-  return args.head_size <= 32 ? with_size(Int<32>{}) : with_size(Int<64>{});
 }
 
 template <typename T>
@@ -127,7 +136,9 @@ dim3 Grid(const Args<T>& args) {
               static_cast<unsigned>(args.num_heads));
 }
 
-// Calls function(args) with the arguments of a launcher, if the kernels support them.
+// Calls function(args, element, size, dropout) with the arguments of a launcher, if the kernels
+// support them. `element` is of type T, and the types of `size` and `dropout` hold the other
+// template arguments of the kernels.
 template <typename Function>
 int WithArgs(int type, const CudaAttentionArgs& call, const Function& function) {
   constexpr int64_t kMaxGridY = 65535;
@@ -135,8 +146,8 @@ int WithArgs(int type, const CudaAttentionArgs& call, const Function& function) 
   if (call.head_size < 1 || call.head_size > kLargestCudaHead || call.num_heads > kMaxGridY) {
     return kInvalidValue;
   }
-  return WithType(type, [&](auto* typed) {
-    using T = std::remove_pointer_t<decltype(typed)>;
+  return WithType(type, [&](auto element) {
+    using T = decltype(element);
     Args<T> args;
     args.qkv = static_cast<const T*>(call.qkv);
     args.sequences = {call.row_splits, call.row_splits_are_int64, call.num_sequences, call.rows};
@@ -151,12 +162,13 @@ int WithArgs(int type, const CudaAttentionArgs& call, const Function& function) 
     args.logsumexp = call.logsumexp;
     args.delta = call.scratch;
     args.d_qkv = static_cast<T*>(call.d_qkv);
-    return function(args);
+    const auto with_size = [&](auto size) {
+      return args.dropout.seed != nullptr ? function(args, element, size, std::true_type{})
+                                          : function(args, element, size, std::false_type{});
+    };
+    return args.head_size <= 32 ? with_size(Int<32>{}) : with_size(Int<64>{});
   });
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_H_
+}  // namespace bert_tf::cuda

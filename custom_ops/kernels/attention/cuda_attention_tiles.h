@@ -1,18 +1,19 @@
-// Shared by the GPU kernels of varlen_attention: the tile that a block works on, the pairs of
-// positions that attend to each other, and the products of 64 x 64 tiles. Each of the four warps of
-// a block computes 16 rows of a product.
+// Shared by the GPU kernels of varlen_attention: the tile that a block works on, and the products
+// of 64 x 64 tiles. Each of the four warps of a block computes 16 rows of a product.
 //
 // The result of a warp, [16, columns], is in registers in the layout of the tensor cores: for every
 // eight columns, lane l has in c[0] and c[1] row l / 4, columns 2 (l % 4) and 2 (l % 4) + 1, and in
 // c[2] and c[3] the same columns of row l / 4 + 8. float32 products are computed with plain FMAs in
 // the same layout.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_TILES_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_TILES_H_
+#pragma once
 
+#include <type_traits>
+
+#include "custom_ops/kernels/attention/pair_mask.h"
+#include "custom_ops/kernels/cuda/cuda_dispatch.h"
 #include "custom_ops/kernels/cuda/cuda_philox.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 constexpr int kTile = 64;  // rows and columns; 64 keys are one chunk of philox.h
@@ -28,32 +29,17 @@ BERT_TF_DEVICE int LaneRow() { return Thread() / kWarp * kWarpRows + Lane() / 4;
 // The column of c[0] and c[2] in a group of eight columns.
 BERT_TF_DEVICE int LaneColumn() { return Lane() % 4 * 2; }
 
-// Which queries of a sequence attend to which keys; varlen_attention.h has the formula.
-struct PairMask {
-  bool causal;
-  bool windowed;
-  int64_t window;
-  int64_t globals;
-
-  BERT_TF_HOST_DEVICE bool Sees(int64_t query, int64_t key) const {
-    if (causal && key > query) return false;
-    if (!windowed || query < globals || key < globals) return true;
-    return query - key <= window && key - query <= window;
+// Calls body(group, e, row, column) for the elements c[group][e] of a result with kColumns columns.
+template <int kColumns, typename Body>
+BERT_TF_DEVICE void ForEachElement(const Body& body) {
+#pragma unroll
+  for (int group = 0; group < kColumns / 8; ++group) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      body(group, e, LaneRow() + e / 2 * 8, group * 8 + LaneColumn() + e % 2);
+    }
   }
-  // True if no query of [q, q + kTile) attends to a key of [k, k + kTile). False does not mean that
-  // one does.
-  BERT_TF_HOST_DEVICE bool HidesTile(int64_t q, int64_t k) const {
-    if (causal && k >= q + kTile) return true;
-    if (!windowed || q < globals || k < globals) return false;
-    return k - (q + kTile - 1) > window || q - (k + kTile - 1) > window;
-  }
-  // True if every query of the tile attends to every key.
-  BERT_TF_HOST_DEVICE bool ShowsTile(int64_t q, int64_t k) const {
-    if (causal && k + kTile - 1 > q) return false;
-    if (!windowed || q + kTile <= globals || k + kTile <= globals) return true;
-    return q + kTile - 1 - k <= window && k + kTile - 1 - q <= window;
-  }
-};
+}
 
 struct Sequences {
   const void* row_splits;
@@ -73,6 +59,9 @@ struct Block {
   int64_t first_row;  // of the sequence
   int64_t length;
   int64_t begin;  // position of the tile in the sequence; if past the length, the block is empty
+
+  BERT_TF_DEVICE int64_t Row() const { return first_row + begin; }
+  BERT_TF_DEVICE int64_t Count() const { return Smaller(kTile, length - begin); }
 };
 
 // A number of blocks that is sufficient for any row splits. The blocks of sequence b begin at
@@ -103,30 +92,32 @@ constexpr int kRowElements = kSize + 16 / static_cast<int>(sizeof(T));
 template <typename T, int kSize>
 constexpr int kTileElements = kTile * kRowElements<T, kSize>;
 
+// Calls body(row, column) for the packs of kWidth columns of the rows [first, first + rows) of a
+// tile, of which thread `index` of `threads` has every `threads`-th.
+template <int kSize, int kWidth, typename Body>
+BERT_TF_DEVICE void ForEachPack(int index, int threads, int first, int rows, const Body& body) {
+  for (int i = index; i < rows * (kSize / kWidth); i += threads) {
+    body(first + i / (kSize / kWidth), i % (kSize / kWidth) * kWidth);
+  }
+}
+
 // Copies `count` rows of head_size elements, which are `stride` apart, to a tile. The remaining
 // rows and columns are set to zero. Whole vectors are copied with the next committed group, other
 // elements immediately.
 template <typename T, int kSize>
 BERT_TF_DEVICE void LoadTile(const T* rows, int64_t stride, int64_t count, int head_size,
                              bool vectors, T* tile) {
-  constexpr int kWidth = kVectorWidth<T>;
+  constexpr int kRow = kRowElements<T, kSize>;
   if (vectors) {
-    constexpr int kRowVectors = kSize / kWidth;
-    for (int i = Thread(); i < kTile * kRowVectors; i += kThreads) {
-      const int row = i / kRowVectors;
-      const int column = i % kRowVectors * kWidth;
+    ForEachPack<kSize, kVectorWidth<T>>(Thread(), kThreads, 0, kTile, [&](int row, int column) {
       const bool inside = row < count && column < head_size;
-      CopyAsync(tile + row * kRowElements<T, kSize> + column,
-                inside ? rows + row * stride + column : rows, inside);
-    }
+      CopyAsync(tile + row * kRow + column, inside ? rows + row * stride + column : rows, inside);
+    });
   } else {
-    for (int i = Thread(); i < kTile * kSize; i += kThreads) {
-      const int row = i / kSize;
-      const int column = i % kSize;
-      T value = {};
-      if (row < count && column < head_size) value = rows[row * stride + column];
-      tile[row * kRowElements<T, kSize> + column] = value;
-    }
+    ForEachPack<kSize, 1>(Thread(), kThreads, 0, kTile, [&](int row, int column) {
+      const bool inside = row < count && column < head_size;
+      tile[row * kRow + column] = inside ? rows[row * stride + column] : T{};
+    });
   }
 }
 
@@ -135,78 +126,32 @@ BERT_TF_DEVICE void LoadTile(const T* rows, int64_t stride, int64_t count, int h
 template <typename T, int kSize>
 BERT_TF_DEVICE void StoreRows(const float (&c)[kSize / 8][4], const float (&factor)[2], T* tile,
                               int64_t count, int head_size, bool vectors, T* rows, int64_t stride) {
-  constexpr int kWidth = kVectorWidth<T>;
   constexpr int kRow = kRowElements<T, kSize>;
   SyncWarp();
-#pragma unroll
-  for (int group = 0; group < kSize / 8; ++group) {
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      Round(c[group][e] * factor[e / 2],
-            tile + (LaneRow() + e / 2 * 8) * kRow + group * 8 + LaneColumn() + e % 2);
-    }
-  }
+  ForEachElement<kSize>([&](int group, int e, int row, int column) {
+    Round(c[group][e] * factor[e / 2], tile + row * kRow + column);
+  });
   SyncWarp();
-  const int first = Thread() / kWarp * kWarpRows;
-  if (vectors) {
-    constexpr int kRowVectors = kSize / kWidth;
-    for (int i = Lane(); i < kWarpRows * kRowVectors; i += kWarp) {
-      const int row = first + i / kRowVectors;
-      const int column = i % kRowVectors * kWidth;
-      if (row < count && column < head_size) {
-        StorePack(rows + row * stride + column, LoadPack<kWidth>(tile + row * kRow + column));
-      }
-    }
-  } else {
-    for (int i = Lane(); i < kWarpRows * kSize; i += kWarp) {
-      const int row = first + i / kSize;
-      const int column = i % kSize;
-      if (row < count && column < head_size) {
-        rows[row * stride + column] = tile[row * kRow + column];
-      }
-    }
-  }
+  const auto store = [&](auto width) {
+    ForEachPack<kSize, width.value>(
+        Lane(), kWarp, Thread() / kWarp * kWarpRows, kWarpRows, [&](int row, int column) {
+          if (row < count && column < head_size) {
+            StorePack(rows + row * stride + column,
+                      LoadPack<width.value>(tile + row * kRow + column));
+          }
+        });
+  };
+  vectors ? store(Int<kVectorWidth<T>>{}) : store(Int<1>{});
 }
 
 // c[i, j] = sum_d a[i, d] b[j, d] for two tiles: the rows of the warp in a, and all rows of b.
 template <typename T, int kSize>
-struct RowProduct {
-  static BERT_TF_DEVICE void Run(const T* a, const T* b, float (&c)[kGroups][4]) {
-    constexpr int kRow = kRowElements<T, kSize>;
-    const int lane = Lane();
-    const T* const a_row = a + (Thread() / kWarp * kWarpRows + lane % 16) * kRow + lane / 16 * 8;
-    const T* const b_row = b + (lane / 16 * 8 + lane % 8) * kRow + lane / 8 % 2 * 8;
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) c[group][e] = 0.0f;
-    }
-#pragma unroll
-    for (int d = 0; d < kSize; d += 16) {
-      uint32_t a_part[4];
-      LoadMatrices(a_row + d, a_part);
-#pragma unroll
-      for (int group = 0; group < kGroups; group += 2) {
-        uint32_t b_part[4];
-        LoadMatrices(b_row + group * 8 * kRow + d, b_part);
-        MultiplyAdd<T>(c[group], a_part, b_part[0], b_part[1]);
-        MultiplyAdd<T>(c[group + 1], a_part, b_part[2], b_part[3]);
-      }
-    }
-  }
-};
-
-template <int kSize>
-struct RowProduct<float, kSize> {
-  static BERT_TF_DEVICE void Run(const float* a, const float* b, float (&c)[kGroups][4]) {
-    constexpr int kRow = kRowElements<float, kSize>;
+BERT_TF_DEVICE void RowProduct(const T* a, const T* b, float (&c)[kGroups][4]) {
+  constexpr int kRow = kRowElements<T, kSize>;
+  ForEachElement<kTile>([&](int group, int e, int, int) { c[group][e] = 0.0f; });
+  if constexpr (std::is_same_v<T, float>) {
     const float* const a_row = a + LaneRow() * kRow;
     const float* const b_row = b + LaneColumn() * kRow;
-#pragma unroll
-    for (int group = 0; group < kGroups; ++group) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) c[group][e] = 0.0f;
-    }
 #pragma unroll 1
     for (int d = 0; d < kSize; d += 4) {
       float a_part[2][4];
@@ -224,42 +169,34 @@ struct RowProduct<float, kSize> {
         }
       }
     }
-  }
-};
-
-// sum[i, d] += sum_j p[i, j] b[j, d]: the rows p of the warp, in registers, times a tile.
-template <typename T, int kSize>
-struct ColumnProduct {
-  static BERT_TF_DEVICE void Run(const float (&p)[kGroups][4], const T* b,
-                                 float (&sum)[kSize / 8][4]) {
-    constexpr int kRow = kRowElements<T, kSize>;
+  } else {
     const int lane = Lane();
-    const T* const b_row = b + lane % 16 * kRow + lane / 16 * 8;
+    const T* const a_row = a + (Thread() / kWarp * kWarpRows + lane % 16) * kRow + lane / 16 * 8;
+    const T* const b_row = b + (lane / 16 * 8 + lane % 8) * kRow + lane / 8 % 2 * 8;
 #pragma unroll
-    for (int group = 0; group < kGroups; group += 2) {
-      // Results of 16 columns have the layout of an operand.
-      const uint32_t a_part[4] = {RoundPair<T>(p[group][0], p[group][1]),
-                                  RoundPair<T>(p[group][2], p[group][3]),
-                                  RoundPair<T>(p[group + 1][0], p[group + 1][1]),
-                                  RoundPair<T>(p[group + 1][2], p[group + 1][3])};
+    for (int d = 0; d < kSize; d += 16) {
+      uint32_t a_part[4];
+      LoadMatrices(a_row + d, a_part);
 #pragma unroll
-      for (int d = 0; d < kSize; d += 16) {
+      for (int group = 0; group < kGroups; group += 2) {
         uint32_t b_part[4];
-        LoadMatricesTransposed(b_row + group * 8 * kRow + d, b_part);
-        MultiplyAdd<T>(sum[d / 8], a_part, b_part[0], b_part[1]);
-        MultiplyAdd<T>(sum[d / 8 + 1], a_part, b_part[2], b_part[3]);
+        LoadMatrices(b_row + group * 8 * kRow + d, b_part);
+        MultiplyAdd<T>(c[group], a_part, b_part[0], b_part[1]);
+        MultiplyAdd<T>(c[group + 1], a_part, b_part[2], b_part[3]);
       }
     }
   }
-};
+}
 
-template <int kSize>
-struct ColumnProduct<float, kSize> {
-  static BERT_TF_DEVICE void Run(const float (&p)[kGroups][4], const float* b,
-                                 float (&sum)[kSize / 8][4]) {
-    constexpr int kRow = kRowElements<float, kSize>;
+// sum[i, d] += sum_j p[i, j] b[j, d]: the rows p of the warp, in registers, times a tile.
+template <typename T, int kSize>
+BERT_TF_DEVICE void ColumnProduct(const float (&p)[kGroups][4], const T* b,
+                                  float (&sum)[kSize / 8][4]) {
+  constexpr int kRow = kRowElements<T, kSize>;
+  const int lane = Lane();
+  if constexpr (std::is_same_v<T, float>) {
     const float* const b_column = b + LaneColumn();
-    const int first_of_row = Lane() / 4 * 4;
+    const int first_of_row = lane / 4 * 4;
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
@@ -278,8 +215,25 @@ struct ColumnProduct<float, kSize> {
         }
       }
     }
+  } else {
+    const T* const b_row = b + lane % 16 * kRow + lane / 16 * 8;
+#pragma unroll
+    for (int group = 0; group < kGroups; group += 2) {
+      // Results of 16 columns have the layout of an operand.
+      const uint32_t a_part[4] = {RoundPair<T>(p[group][0], p[group][1]),
+                                  RoundPair<T>(p[group][2], p[group][3]),
+                                  RoundPair<T>(p[group + 1][0], p[group + 1][1]),
+                                  RoundPair<T>(p[group + 1][2], p[group + 1][3])};
+#pragma unroll
+      for (int d = 0; d < kSize; d += 16) {
+        uint32_t b_part[4];
+        LoadMatricesTransposed(b_row + group * 8 * kRow + d, b_part);
+        MultiplyAdd<T>(sum[d / 8], a_part, b_part[0], b_part[1]);
+        MultiplyAdd<T>(sum[d / 8 + 1], a_part, b_part[2], b_part[3]);
+      }
+    }
   }
-};
+}
 
 // The dropout bits of a tile of 64 queries and 64 keys, two words per query. Word h has the bits of
 // the keys whose position modulo 16 is 8 h + i with i < 8, at bit 4 i + position / 16. A thread
@@ -311,7 +265,4 @@ BERT_TF_DEVICE bool Kept(const uint32_t* keep, int query, int key) {
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_CUDA_ATTENTION_TILES_H_
+}  // namespace bert_tf::cuda

@@ -1,6 +1,5 @@
 // Checks the row splits of a packed batch, so that kernels can use them as offsets in memory.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_ROW_SPLITS_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_ROW_SPLITS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -13,11 +12,7 @@ namespace bert_tf {
 inline std::string ReadRowSplits(const void* values, bool are_int64, int64_t count, int64_t rows,
                                  std::vector<int64_t>* row_splits) {
   const auto copy = [&](const auto* typed) { row_splits->assign(typed, typed + count); };
-  if (are_int64) {
-    copy(static_cast<const int64_t*>(values));
-  } else {
-    copy(static_cast<const int32_t*>(values));
-  }
+  are_int64 ? copy(static_cast<const int64_t*>(values)) : copy(static_cast<const int32_t*>(values));
   const std::vector<int64_t>& splits = *row_splits;
   const auto element = [&](int64_t i) {
     return "row_splits[" + std::to_string(i) + "]=" + std::to_string(splits[i]);
@@ -36,5 +31,3 @@ inline std::string ReadRowSplits(const void* values, bool are_int64, int64_t cou
 }
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_ROW_SPLITS_H_

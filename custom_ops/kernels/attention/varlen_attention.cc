@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "custom_ops/kernels/attention/varlen_attention_units.h"
@@ -22,40 +21,27 @@ constexpr int64_t kUnitCycles = 500;
 
 using Plan = std::vector<AttentionUnit>;
 
-// The scratch memory of a piece of the work consists of whole, aligned cache lines.
-struct alignas(64) CacheLine {
-  static constexpr int64_t kFloats = 64 / sizeof(float);
-  float floats[kFloats];
-};
-
-// The approximate number of keys to which a block of queries attends, or of queries that attend to
-// a block of keys.
-int64_t VisiblePositions(const VarlenAttentionOptions& options, int64_t length, int64_t begin,
-                         bool keys) {
-  int64_t visible = length;
+// The cost of a block of queries, which attends to keys, or of keys, to which queries attend.
+int64_t BlockCycles(const VarlenAttentionOptions& options, int64_t length, int64_t begin,
+                    int products, bool of_queries) {
+  int64_t visible = length;  // about how many keys or queries the block meets
   if (options.causal) {
-    visible = keys ? std::min(length, begin + kAttentionTile) : length - begin;
+    visible = of_queries ? std::min(length, begin + kAttentionTile) : length - begin;
   }
   if (options.window_size >= 0 && begin >= options.num_global_tokens) {
     const int64_t window = std::min(options.window_size, length);
     visible = std::min(visible, 2 * window + kAttentionTile + options.num_global_tokens);
   }
-  return visible;
-}
-
-int64_t BlockCycles(const VarlenAttentionOptions& options, int64_t length, int64_t begin,
-                    int products, bool keys) {
   const int64_t rows = std::min<int64_t>(kAttentionTile, length - begin);
-  const int64_t visible = VisiblePositions(options, length, begin, keys);
   const int64_t pair = products * options.head_size / kProductsPerCycle + kPairCycles;
   return kUnitCycles + rows * visible * pair + (rows + visible) * kRowCycles;
 }
 
 void AddBlocks(const VarlenAttentionOptions& options, AttentionUnit unit, int products,
                Plan* plan) {
-  const bool keys_visible = unit.kind == AttentionUnit::kQueryBlock;
+  const bool of_queries = unit.kind == AttentionUnit::kQueryBlock;
   for (unit.begin = 0; unit.begin < unit.length; unit.begin += kAttentionTile) {
-    unit.cycles = BlockCycles(options, unit.length, unit.begin, products, keys_visible);
+    unit.cycles = BlockCycles(options, unit.length, unit.begin, products, of_queries);
     plan->push_back(unit);
   }
 }
@@ -65,7 +51,6 @@ Plan ForwardPlan(const VarlenAttentionOptions& options) {
   for (int64_t b = 0; b < options.num_sequences; ++b) {
     const int64_t first = options.row_splits[b];
     const int64_t length = options.row_splits[b + 1] - first;
-    if (length == 0) continue;
     for (int64_t head = 0; head < options.num_heads; ++head) {
       AddBlocks(options, {first, length, head, 0, AttentionUnit::kQueryBlock}, 2, &plan);
     }
@@ -77,7 +62,7 @@ Plan ForwardPlan(const VarlenAttentionOptions& options) {
 // is so long that threads would wait for its last head, it is divided into blocks of queries (dq:
 // three products) and blocks of keys (dk, dv: four products). The order of the sums is the same in
 // both cases.
-Plan BackwardPlan(const VarlenAttentionOptions& options, int64_t* longest_sequence_unit) {
+Plan BackwardPlan(const VarlenAttentionOptions& options) {
   std::vector<int64_t> head_cycles(options.num_sequences, 0);
   double all_cycles = 0;
   for (int64_t b = 0; b < options.num_sequences; ++b) {
@@ -88,14 +73,12 @@ Plan BackwardPlan(const VarlenAttentionOptions& options, int64_t* longest_sequen
     all_cycles += static_cast<double>(head_cycles[b]) * options.num_heads;
   }
   Plan plan;
-  *longest_sequence_unit = 0;
   for (int64_t b = 0; b < options.num_sequences; ++b) {
     const int64_t first = options.row_splits[b];
     const int64_t length = options.row_splits[b + 1] - first;
     if (length == 0) continue;
     const bool cut = length > kAttentionTile &&
                      static_cast<double>(head_cycles[b]) * options.num_threads > all_cycles;
-    if (!cut) *longest_sequence_unit = std::max(*longest_sequence_unit, length);
     for (int64_t head = 0; head < options.num_heads; ++head) {
       if (cut) {
         AddBlocks(options, {first, length, head, 0, AttentionUnit::kQueryBlock}, 3, &plan);
@@ -112,7 +95,7 @@ Plan BackwardPlan(const VarlenAttentionOptions& options, int64_t* longest_sequen
 // items then divides the work evenly, even if the lengths of the sequences are very different.
 template <typename Run>
 void RunPlan(const Parallel& parallel, const VarlenAttentionOptions& options, const Plan& plan,
-             int64_t scratch_floats, const Run& run) {
+             const Run& run) {
   if (plan.empty()) return;
   int64_t all_cycles = 0;
   for (const AttentionUnit& unit : plan) all_cycles += unit.cycles;
@@ -130,21 +113,9 @@ void RunPlan(const Parallel& parallel, const VarlenAttentionOptions& options, co
   const int64_t groups = static_cast<int64_t>(group_begin.size());
   group_begin.push_back(static_cast<int64_t>(plan.size()));
   parallel.For(groups, all_cycles / groups, [&](int64_t begin, int64_t end) {
-    const std::unique_ptr<CacheLine[]> scratch(
-        new CacheLine[scratch_floats / CacheLine::kFloats + 1]);
     const int64_t first = group_begin[begin];
-    run(plan.data() + first, group_begin[end] - first, reinterpret_cast<float*>(scratch.get()));
+    run(plan.data() + first, group_begin[end] - first);
   });
-}
-
-int64_t ForwardScratch(const VarlenAttentionOptions& options) {
-  BERT_TF_DISPATCH(AttentionForwardScratch, options);
-  return 0;  // not reached
-}
-
-int64_t BackwardScratch(const VarlenAttentionOptions& options, int64_t sequence_length) {
-  BERT_TF_DISPATCH(AttentionBackwardScratch, options, sequence_length);
-  return 0;  // not reached
 }
 
 }  // namespace
@@ -153,10 +124,9 @@ template <typename T>
 void VarlenAttentionForward(const Parallel& parallel, const VarlenAttentionOptions& options,
                             const T* qkv, T* output, float* logsumexp) {
   const AttentionForwardTensors<T> tensors = {qkv, output, logsumexp};
-  RunPlan(parallel, options, ForwardPlan(options), ForwardScratch(options),
-          [&](const AttentionUnit* units, int64_t count, float* scratch) {
-            BERT_TF_DISPATCH(AttentionForwardUnits, options, tensors, units, count, scratch);
-          });
+  RunPlan(parallel, options, ForwardPlan(options), [&](const AttentionUnit* units, int64_t count) {
+    BERT_TF_DISPATCH(AttentionForwardUnits, options, tensors, units, count);
+  });
 }
 
 template <typename T>
@@ -164,22 +134,16 @@ void VarlenAttentionBackward(const Parallel& parallel, const VarlenAttentionOpti
                              const T* d_output, const T* qkv, const T* output,
                              const float* logsumexp, T* d_qkv) {
   const AttentionBackwardTensors<T> tensors = {d_output, qkv, output, logsumexp, d_qkv};
-  int64_t longest_sequence_unit = 0;
-  const Plan plan = BackwardPlan(options, &longest_sequence_unit);
-  RunPlan(parallel, options, plan, BackwardScratch(options, longest_sequence_unit),
-          [&](const AttentionUnit* units, int64_t count, float* scratch) {
-            BERT_TF_DISPATCH(AttentionBackwardUnits, options, tensors, units, count, scratch);
-          });
+  RunPlan(parallel, options, BackwardPlan(options), [&](const AttentionUnit* units, int64_t count) {
+    BERT_TF_DISPATCH(AttentionBackwardUnits, options, tensors, units, count);
+  });
 }
 
 #define BERT_TF_INSTANTIATE(T)                                                             \
   template void VarlenAttentionForward<T>(const Parallel&, const VarlenAttentionOptions&,  \
                                           const T*, T*, float*);                           \
   template void VarlenAttentionBackward<T>(const Parallel&, const VarlenAttentionOptions&, \
-                                           const T*, const T*, const T*, const float*, T*)
-BERT_TF_INSTANTIATE(float);
-BERT_TF_INSTANTIATE(BFloat16);
-BERT_TF_INSTANTIATE(Float16);
-#undef BERT_TF_INSTANTIATE
+                                           const T*, const T*, const T*, const float*, T*);
+BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
 }  // namespace bert_tf

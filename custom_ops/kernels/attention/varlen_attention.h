@@ -12,8 +12,7 @@
 // softmax denominator of each row. Additional memory is linear in the sequence length.
 //
 // Glossary: B sequences, T length of a sequence, R rows of all sequences, N heads, D head size.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_H_
+#pragma once
 
 #include <cstdint>
 
@@ -63,5 +62,3 @@ void VarlenAttentionBackward(const Parallel& parallel, const VarlenAttentionOpti
                              const float* logsumexp, T* d_qkv);
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_H_

@@ -3,21 +3,15 @@
 // One kernel has tiles of queries and computes dq, another has tiles of keys and computes dk and
 // dv. Both recompute the probabilities from logsumexp. This takes seven products instead of five,
 // but every sum is computed by one block, so there are no atomics and the bits are always the same.
+#define BERT_TF_CUDA
 #include <cmath>
 
 #include "custom_ops/kernels/attention/cuda_attention.h"
 #include "custom_ops/kernels/base/sizes.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
-
-// The first tile, starting from `query`, that the mask does not hide.
-BERT_TF_DEVICE int64_t NextQueries(const PairMask& mask, const Block& block, int64_t query) {
-  while (query < block.length && mask.HidesTile(query, block.begin)) query += kTile;
-  return query;
-}
 
 // Recomputes the probability of a pair in the forward pass from q . k. The score is rounded as in
 // the forward pass. Otherwise, a large score could be above the logarithm of the sum of its row.
@@ -31,8 +25,8 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
   const Block block = FindBlock(args.sequences, blockIdx.x);
   if (block.begin >= block.length) return;
   const int64_t head = blockIdx.y;
-  const int64_t first_row = block.first_row + block.begin;
-  const int64_t count = Smaller(kTile, block.length - block.begin);
+  const int64_t first_row = block.Row();
+  const int64_t count = block.Count();
   constexpr int kElements = kTileElements<T, kSize>;
   T* const queries = reinterpret_cast<T*>(SharedMemory());
   T* const d_outputs = queries + kElements;
@@ -41,10 +35,8 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
   uint32_t* const keep = reinterpret_cast<uint32_t*>(values + kStages<T> * kElements);
   float* const deltas = reinterpret_cast<float*>(keep + kKeepWords);
 
-  LoadTile<T, kSize>(args.qkv + args.QkvOffset(first_row, 0, head), args.QkvStride(), count,
-                     args.head_size, args.vectors, queries);
-  LoadTile<T, kSize>(args.d_output + args.OutputOffset(first_row, head), args.OutputStride(), count,
-                     args.head_size, args.vectors, d_outputs);
+  args.template LoadPart<kSize>(first_row, 0, head, count, queries);
+  args.template LoadGradient<kSize>(first_row, head, count, d_outputs);
   {  // delta = sum_d output * d_output, with two threads per row
     const int row = Thread() / 2;
     float delta = 0.0f;
@@ -74,31 +66,23 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
   ForEachKeyTile<T, kSize, kDropout>(
       args, block, head, keys, values, keep, [&](int64_t key, int stage) {
         float p[kGroups][4], dp[kGroups][4];
-        RowProduct<T, kSize>::Run(queries, keys + stage * kElements, p);
-        RowProduct<T, kSize>::Run(d_outputs, values + stage * kElements, dp);
-        const bool masked = key + kTile > block.length || !args.mask.ShowsTile(block.begin, key);
-#pragma unroll
-        for (int group = 0; group < kGroups; ++group) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const int row = LaneRow() + e / 2 * 8;
-            const int column = group * 8 + LaneColumn() + e % 2;
-            float probability = Probability(p[group][e], args.scale, logsumexp[e / 2]);
-            if (masked && (key + column >= block.length ||
-                           !args.mask.Sees(block.begin + row, key + column))) {
-              probability = 0.0f;
-            }
-            float d = dp[group][e];
-            if (kDropout) d = Kept(keep, row, column) ? d * args.dropout.scale : 0.0f;
-            p[group][e] = probability * (d - delta[e / 2]);
+        RowProduct<T, kSize>(queries, keys + stage * kElements, p);
+        RowProduct<T, kSize>(d_outputs, values + stage * kElements, dp);
+        const bool masked = key + kTile > block.length || !args.ShowsTile(block.begin, key);
+        ForEachElement<kTile>([&](int group, int e, int row, int column) {
+          float probability = Probability(p[group][e], args.scale, logsumexp[e / 2]);
+          if (masked &&
+              (key + column >= block.length || !args.mask.Sees(block.begin + row, key + column))) {
+            probability = 0.0f;
           }
-        }
-        ColumnProduct<T, kSize>::Run(p, keys + stage * kElements, sum);
+          float d = dp[group][e];
+          if (kDropout) d = Kept(keep, row, column) ? d * args.dropout.scale : 0.0f;
+          p[group][e] = probability * (d - delta[e / 2]);
+        });
+        ColumnProduct<T, kSize>(p, keys + stage * kElements, sum);
       });
 
-  const float factor[2] = {args.scale, args.scale};
-  StoreRows<T, kSize>(sum, factor, queries, count, args.head_size, args.vectors,
-                      args.d_qkv + args.QkvOffset(first_row, 0, head), args.QkvStride());
+  args.template StorePart<kSize>(sum, args.scale, queries, first_row, 0, head, count);
 }
 
 // dv = sum_i dropout(p_i) d_output_i,  dk = sum_i ds_i q_i / sqrt(D). This is QueryGradientKernel
@@ -109,8 +93,8 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
   const Block block = FindBlock(args.sequences, blockIdx.x);
   if (block.begin >= block.length) return;
   const int64_t head = blockIdx.y;
-  const int64_t first_row = block.first_row + block.begin;
-  const int64_t count = Smaller(kTile, block.length - block.begin);
+  const int64_t first_row = block.Row();
+  const int64_t count = block.Count();
   constexpr int kElements = kTileElements<T, kSize>;
   T* const keys = reinterpret_cast<T*>(SharedMemory());
   T* const values = keys + kElements;
@@ -121,22 +105,18 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
   float* const logsumexps = deltas + kTile;
   const uint64_t seed = kDropout ? *args.dropout.seed : 0;
 
-  LoadTile<T, kSize>(args.qkv + args.QkvOffset(first_row, 1, head), args.QkvStride(), count,
-                     args.head_size, args.vectors, keys);
-  LoadTile<T, kSize>(args.qkv + args.QkvOffset(first_row, 2, head), args.QkvStride(), count,
-                     args.head_size, args.vectors, values);
+  args.template LoadPart<kSize>(first_row, 1, head, count, keys);
+  args.template LoadPart<kSize>(first_row, 2, head, count, values);
   float d_key[kSize / 8][4] = {};
   float d_value[kSize / 8][4] = {};
 
   ForEachTile<T>(
-      block.length, [&](int64_t from) { return NextQueries(args.mask, block, from); },
+      block.length, [&](int64_t query) { return args.HidesTile(query, block.begin); },
       [&](int64_t query, int stage) {
         const int64_t rows = Smaller(kTile, block.length - query);
         const int64_t first = block.first_row + query;
-        LoadTile<T, kSize>(args.qkv + args.QkvOffset(first, 0, head), args.QkvStride(), rows,
-                           args.head_size, args.vectors, queries + stage * kElements);
-        LoadTile<T, kSize>(args.d_output + args.OutputOffset(first, head), args.OutputStride(),
-                           rows, args.head_size, args.vectors, d_outputs + stage * kElements);
+        args.template LoadPart<kSize>(first, 0, head, rows, queries + stage * kElements);
+        args.template LoadGradient<kSize>(first, head, rows, d_outputs + stage * kElements);
       },
       [&](int64_t query) {
         if (Thread() < kTile) {
@@ -153,55 +133,29 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
       },
       [&](int64_t query, int stage) {
         float p[kGroups][4], dp[kGroups][4];
-        RowProduct<T, kSize>::Run(keys, queries + stage * kElements, p);
-        RowProduct<T, kSize>::Run(values, d_outputs + stage * kElements, dp);
-        const bool masked = !args.mask.ShowsTile(query, block.begin);
-#pragma unroll
-        for (int group = 0; group < kGroups; ++group) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const int row = LaneRow() + e / 2 * 8;
-            const int column = group * 8 + LaneColumn() + e % 2;
-            float probability = Probability(p[group][e], args.scale, logsumexps[column]);
-            if (masked && !args.mask.Sees(query + column, block.begin + row)) probability = 0.0f;
-            const bool kept = !kDropout || Kept(keep, column, row);
-            float d = dp[group][e];
-            if (kDropout) d = kept ? d * args.dropout.scale : 0.0f;
-            p[group][e] = kept ? probability : 0.0f;
-            dp[group][e] = probability * (d - deltas[column]);
-          }
-        }
-        ColumnProduct<T, kSize>::Run(p, d_outputs + stage * kElements, d_value);
-        ColumnProduct<T, kSize>::Run(dp, queries + stage * kElements, d_key);
+        RowProduct<T, kSize>(keys, queries + stage * kElements, p);
+        RowProduct<T, kSize>(values, d_outputs + stage * kElements, dp);
+        const bool masked = !args.ShowsTile(query, block.begin);
+        ForEachElement<kTile>([&](int group, int e, int row, int column) {
+          float probability = Probability(p[group][e], args.scale, logsumexps[column]);
+          if (masked && !args.mask.Sees(query + column, block.begin + row)) probability = 0.0f;
+          const bool kept = !kDropout || Kept(keep, column, row);
+          float d = dp[group][e];
+          if (kDropout) d = kept ? d * args.dropout.scale : 0.0f;
+          p[group][e] = kept ? probability : 0.0f;
+          dp[group][e] = probability * (d - deltas[column]);
+        });
+        ColumnProduct<T, kSize>(p, d_outputs + stage * kElements, d_value);
+        ColumnProduct<T, kSize>(dp, queries + stage * kElements, d_key);
       });
 
-  const float key_factor[2] = {args.scale, args.scale};
   const float kept_scale = kDropout ? args.dropout.scale : 1.0f;
-  const float value_factor[2] = {kept_scale, kept_scale};
-  StoreRows<T, kSize>(d_key, key_factor, keys, count, args.head_size, args.vectors,
-                      args.d_qkv + args.QkvOffset(first_row, 1, head), args.QkvStride());
-  StoreRows<T, kSize>(d_value, value_factor, values, count, args.head_size, args.vectors,
-                      args.d_qkv + args.QkvOffset(first_row, 2, head), args.QkvStride());
-}
-
-template <typename T>
-int Backward(const Args<T>& args, void* stream) {
-  return WithSize(args, [&](auto size, auto dropout) {
-    constexpr int kSize = decltype(size)::value;
-    constexpr bool kDropout = decltype(dropout)::value != 0;
-    const size_t shared_bytes = (2 + 2 * kStages<T>)*kTileElements<T, kSize> * sizeof(T) +
-                                kKeepWords * sizeof(uint32_t) + 2 * kTile * sizeof(float);
-    const int status = Launch(QueryGradientKernel<T, kSize, kDropout>, Grid(args), kThreads,
-                              shared_bytes, stream, args);
-    if (status != 0) return status;
-    return Launch(KeyGradientKernel<T, kSize, kDropout>, Grid(args), kThreads, shared_bytes, stream,
-                  args);
-  });
+  args.template StorePart<kSize>(d_key, args.scale, keys, first_row, 1, head, count);
+  args.template StorePart<kSize>(d_value, kept_scale, values, first_row, 2, head, count);
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
+}  // namespace bert_tf::cuda
 
 extern "C" {
 
@@ -211,7 +165,16 @@ int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads) {
 
 int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionArgs& call, void* stream) {
   using namespace bert_tf::cuda;
-  return WithArgs(type, call, [&](const auto& args) { return Backward(args, stream); });
+  return WithArgs(type, call, [&](const auto& args, auto element, auto size, auto dropout) {
+    using T = decltype(element);
+    const size_t shared_bytes = (2 + 2 * kStages<T>)*kTileElements<T, size.value> * sizeof(T) +
+                                kKeepWords * sizeof(uint32_t) + 2 * kTile * sizeof(float);
+    const int status = Launch(QueryGradientKernel<T, size.value, dropout.value>, Grid(args),
+                              kThreads, shared_bytes, stream, args);
+    if (status != 0) return status;
+    return Launch(KeyGradientKernel<T, size.value, dropout.value>, Grid(args), kThreads,
+                  shared_bytes, stream, args);
+  });
 }
 
 }  // extern "C"

@@ -2,13 +2,13 @@
 //
 // A block has a tile of 64 queries of one head and processes the tiles of keys with an online
 // softmax. Tiles that the mask hides are skipped. bfloat16 and float16 use the tensor cores.
+#define BERT_TF_CUDA
 #include <cmath>
 
 #include "custom_ops/kernels/attention/cuda_attention.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 template <typename T, int kSize, bool kDropout>
@@ -16,15 +16,13 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
   const Block block = FindBlock(args.sequences, blockIdx.x);
   if (block.begin >= block.length) return;
   const int64_t head = blockIdx.y;
-  const int64_t count = Smaller(kTile, block.length - block.begin);
   constexpr int kElements = kTileElements<T, kSize>;
   T* const queries = reinterpret_cast<T*>(SharedMemory());
   T* const keys = queries + kElements;
   T* const values = keys + kStages<T> * kElements;
   uint32_t* const keep = reinterpret_cast<uint32_t*>(values + kStages<T> * kElements);
 
-  LoadTile<T, kSize>(args.qkv + args.QkvOffset(block.first_row + block.begin, 0, head),
-                     args.QkvStride(), count, args.head_size, args.vectors, queries);
+  args.template LoadPart<kSize>(block.Row(), 0, head, block.Count(), queries);
   float sum[kSize / 8][4] = {};
   float maximum[2] = {-INFINITY, -INFINITY};  // of the lane's two rows
   float denominator[2] = {0.0f, 0.0f};
@@ -32,8 +30,8 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
   ForEachKeyTile<T, kSize, kDropout>(
       args, block, head, keys, values, keep, [&](int64_t key, int stage) {
         float p[kGroups][4];
-        RowProduct<T, kSize>::Run(queries, keys + stage * kElements, p);
-        const bool masked = key + kTile > block.length || !args.mask.ShowsTile(block.begin, key);
+        RowProduct<T, kSize>(queries, keys + stage * kElements, p);
+        const bool masked = key + kTile > block.length || !args.ShowsTile(block.begin, key);
         float new_maximum[2] = {maximum[0], maximum[1]};
 #pragma unroll
         for (int group = 0; group < kGroups; ++group) {
@@ -68,18 +66,12 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
             sum[d][2 * r + 1] *= correction;
           }
         }
-#pragma unroll
-        for (int group = 0; group < kGroups; ++group) {
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const float exponential = FastExp2((p[group][e] - base[e / 2]) * kLog2E);
-            denominator[e / 2] += exponential;
-            const bool kept =
-                !kDropout || Kept(keep, LaneRow() + e / 2 * 8, group * 8 + LaneColumn() + e % 2);
-            p[group][e] = kept ? exponential : 0.0f;
-          }
-        }
-        ColumnProduct<T, kSize>::Run(p, values + stage * kElements, sum);
+        ForEachElement<kTile>([&](int group, int e, int row, int column) {
+          const float exponential = FastExp2((p[group][e] - base[e / 2]) * kLog2E);
+          denominator[e / 2] += exponential;
+          p[group][e] = !kDropout || Kept(keep, row, column) ? exponential : 0.0f;
+        });
+        ColumnProduct<T, kSize>(p, values + stage * kElements, sum);
       });
 
   float factor[2];
@@ -94,28 +86,21 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
           denominator[r] == denominator[r] ? maximum[r] + logf(denominator[r]) : INFINITY;
     }
   }
-  const int64_t offset = args.OutputOffset(block.first_row + block.begin, head);
-  StoreRows<T, kSize>(sum, factor, queries, count, args.head_size, args.vectors,
-                      args.output + offset, args.OutputStride());
-}
-
-template <typename T>
-int Forward(const Args<T>& args, void* stream) {
-  return WithSize(args, [&](auto size, auto dropout) {
-    constexpr int kSize = decltype(size)::value;
-    const size_t shared_bytes =
-        (1 + 2 * kStages<T>)*kTileElements<T, kSize> * sizeof(T) + kKeepWords * sizeof(uint32_t);
-    return Launch(ForwardKernel<T, kSize, decltype(dropout)::value != 0>, Grid(args), kThreads,
-                  shared_bytes, stream, args);
-  });
+  StoreRows<T, kSize>(sum, factor, queries, block.Count(), args.head_size, args.vectors,
+                      args.output + args.OutputOffset(block.Row(), head), args.OutputStride());
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
+}  // namespace bert_tf::cuda
 
 extern "C" int BertTfCudaVarlenAttention(int type, const bert_tf::CudaAttentionArgs& call,
                                          void* stream) {
   using namespace bert_tf::cuda;
-  return WithArgs(type, call, [&](const auto& args) { return Forward(args, stream); });
+  return WithArgs(type, call, [&](const auto& args, auto element, auto size, auto dropout) {
+    using T = decltype(element);
+    const size_t shared_bytes = (1 + 2 * kStages<T>)*kTileElements<T, size.value> * sizeof(T) +
+                                kKeepWords * sizeof(uint32_t);
+    return Launch(ForwardKernel<T, size.value, dropout.value>, Grid(args), kThreads, shared_bytes,
+                  stream, args);
+  });
 }

@@ -2,24 +2,23 @@
 // the tiles of keys one after another.
 #include "custom_ops/kernels/attention/varlen_attention_tiles.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 struct ForwardScratch {
   float* queries;      // [kTile, D], in the memory of the keys
-  float* queries_t;    // [D, kTile], times 1 / sqrt(D)
   float* keys;         // [kTile, D]
+  float* queries_t;    // [D, kTile], times 1 / sqrt(D)
   float* values;       // [kTile, D]
-  float* scores;       // [keys, queries], then the probabilities
   float* sums;         // [queries, D], the output before its division
+  float* scores;       // [keys, queries], then the probabilities
   float* maximum;      // [queries] largest score so far
   float* denominator;  // [queries] sum of e^(score - maximum)
   float* correction;   // [queries] e^(old maximum - new maximum)
 
-  ForwardScratch(const HeadLayout& layout, float* scratch) {
+  explicit ForwardScratch(const HeadLayout& layout) {
     const int64_t tile = kTile * layout.padded_size;
-    queries = keys = scratch;
+    queries = keys = ThreadScratch(0, 4 * tile + kTileFloats + 3 * kTile);
     queries_t = keys + tile;
     values = queries_t + tile;
     sums = values + tile;
@@ -27,9 +26,6 @@ struct ForwardScratch {
     maximum = scores + kTileFloats;
     denominator = maximum + kTile;
     correction = denominator + kTile;
-  }
-  static int64_t Floats(const HeadLayout& layout) {
-    return 4 * kTile * layout.padded_size + kTileFloats + 3 * kTile;
   }
 };
 
@@ -80,17 +76,16 @@ void ScaleRows(const float* factors, int64_t rows, int64_t padded_size, float* p
 }
 
 template <typename T>
-void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout, const Mask& mask,
-                 const Dropout& dropout, const AttentionForwardTensors<T>& tensors,
-                 const AttentionUnit& unit, const ForwardScratch& s) {
+void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& dropout,
+                 const AttentionForwardTensors<T>& tensors, const AttentionUnit& unit,
+                 const ForwardScratch& s) {
   const int64_t padded = layout.padded_size;
   const int64_t query = unit.begin;
   const int64_t query_count = Smaller(kTile, unit.length - query);
   const int64_t query_lanes = RoundUpToLanes(query_count);
-  const float scale = ScoreScale(layout.head_size);
-  PackRows(tensors.qkv + layout.QkvOffset(unit, query), layout.qkv_row, query_count,
-           layout.head_size, padded, s.queries);
-  PackTransposed(s.queries, padded, query_count, layout.head_size, scale, s.queries_t);
+  PackRows(tensors.qkv + layout.QkvOffset(unit, query), 3 * layout.hidden_size, layout, query_count,
+           s.queries);
+  PackTransposed(s.queries, layout, query_count, layout.scale, s.queries_t);
   for (int64_t i = 0; i < query_lanes; ++i) {
     s.maximum[i] = -INFINITY;
     s.denominator[i] = 0.0f;
@@ -100,12 +95,10 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
     const int64_t key_count = Smaller(kTile, unit.length - key);
     if (mask.HidesAll(query, query + query_count, key, key + key_count)) continue;
     const bool masked = !mask.ShowsAll(query, query + query_count, key, key + key_count);
-    const T* first_key = tensors.qkv + layout.QkvOffset(unit, key) + layout.key;
-    PackRows(first_key, layout.qkv_row, key_count, layout.head_size, padded, s.keys);
-    PackRows(first_key + layout.key, layout.qkv_row, key_count, layout.head_size, padded, s.values);
+    PackKeys(tensors.qkv, layout, unit, key, key_count, s.keys, s.values);
     // [keys, D] x [D, queries]
-    Product<false>(key_count, query_lanes, layout.head_size, s.keys, padded, 1, s.queries_t, kTile,
-                   s.scores, kTile);
+    Product<false, false>(key_count, query_lanes, layout.head_size, s.keys, padded, s.queries_t,
+                          s.scores, kTile);
     for (int64_t i = 0; i < query_lanes; i += kLanes) {
       if (masked) {
         SoftmaxStep<true>(mask, query + i, key, key_count, s.scores + i, s.maximum + i,
@@ -114,10 +107,9 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
         SoftmaxStep<false>(mask, query + i, key, key_count, s.scores + i, s.maximum + i,
                            s.denominator + i, s.correction + i);
       }
-      if (options.dropout_rate > 0.0f) {
-        const int64_t stream = (unit.first_row + query + i) * layout.num_heads + unit.head;
+      if (dropout.rate > 0.0f) {
         float* scores = s.scores + i;
-        dropout.ForEachKey(stream, layout.num_heads, key, key_count,
+        dropout.ForEachKey(layout.RowOffset(unit, query + i), layout.num_heads, key, key_count,
                            [scores](int64_t j, VecI32 kept) {
                              const Vec p = Load(scores + j * kTile);
                              Store(scores + j * kTile, kept ? p : Vec{});
@@ -127,60 +119,49 @@ void ForwardUnit(const VarlenAttentionOptions& options, const HeadLayout& layout
     // [queries, keys] x [keys, D]
     if (started) ScaleRows(s.correction, query_count, padded, s.sums);
     if (masked && !AllFinite(s.values, key_count * padded)) {
-      if (!started) {
-        for (int64_t i = 0; i < query_count * padded; ++i) s.sums[i] = 0.0f;
-      }
-      MaskedProduct(query_count, padded, key_count, s.scores, 1, kTile, s.values, padded, s.sums,
-                    padded, [&](int64_t i, int64_t j) { return mask.Sees(query + i, key + j); });
+      if (!started) FillZeros(s.sums, query_count * padded);
+      MaskedProduct<true>(query_count, padded, key_count, s.scores, kTile, s.values, s.sums, padded,
+                          [&](int64_t i, int64_t j) { return mask.Sees(query + i, key + j); });
     } else if (started) {
-      Product<true>(query_count, padded, key_count, s.scores, 1, kTile, s.values, padded, s.sums,
-                    padded);
+      Product<true, true>(query_count, padded, key_count, s.scores, kTile, s.values, s.sums,
+                          padded);
     } else {
-      Product<false>(query_count, padded, key_count, s.scores, 1, kTile, s.values, padded, s.sums,
-                     padded);
+      Product<false, true>(query_count, padded, key_count, s.scores, kTile, s.values, s.sums,
+                           padded);
     }
     started = true;
   }
 
-  const float kept_scale = options.dropout_rate > 0.0f ? dropout.scale : 1.0f;
-  float* logsumexp = tensors.logsumexp + (unit.first_row + query) * layout.num_heads + unit.head;
+  float* logsumexp = tensors.logsumexp + layout.RowOffset(unit, query);
   for (int64_t i = 0; i < query_count; ++i) {
     // +infinity if a score is +infinity or NaN.
     logsumexp[i * layout.num_heads] =
         s.denominator[i] == s.denominator[i] ? s.maximum[i] + std::log(s.denominator[i]) : INFINITY;
-    s.correction[i] = kept_scale / s.denominator[i];
   }
-  UnpackRows(s.sums, padded, query_count, layout.head_size, s.correction,
-             tensors.output + layout.OutputOffset(unit, query), layout.output_row);
+  UnpackRows(
+      s.sums, layout, query_count, [&](int64_t i) { return dropout.scale / s.denominator[i]; },
+      tensors.output + layout.RowOffset(unit, query) * layout.head_size, layout.hidden_size);
 }
 
 }  // namespace
 
-int64_t AttentionForwardScratch(const VarlenAttentionOptions& options) {
-  return ForwardScratch::Floats(HeadLayout(options));
-}
-
 template <typename T>
 void AttentionForwardUnits(const VarlenAttentionOptions& options,
                            const AttentionForwardTensors<T>& tensors, const AttentionUnit* units,
-                           int64_t count, float* scratch) {
+                           int64_t count) {
   const HeadLayout layout(options);
   const Mask mask(options);
   const Dropout dropout(options);
-  const ForwardScratch forward_scratch(layout, scratch);
+  const ForwardScratch scratch(layout);
   for (int64_t i = 0; i < count; ++i) {
-    ForwardUnit(options, layout, mask, dropout, tensors, units[i], forward_scratch);
+    ForwardUnit(layout, mask, dropout, tensors, units[i], scratch);
   }
 }
 
 #define BERT_TF_INSTANTIATE(T)                                                                    \
   template void AttentionForwardUnits<T>(const VarlenAttentionOptions&,                           \
                                          const AttentionForwardTensors<T>&, const AttentionUnit*, \
-                                         int64_t, float*)
-BERT_TF_INSTANTIATE(float);
-BERT_TF_INSTANTIATE(BFloat16);
-BERT_TF_INSTANTIATE(Float16);
-#undef BERT_TF_INSTANTIATE
+                                         int64_t);
+BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
+}  // namespace bert_tf::BERT_TF_ISA

@@ -5,6 +5,7 @@
 
 #include "custom_ops/kernels/attention/varlen_attention_units.h"
 #include "custom_ops/kernels/base/kernel_test_util.h"
+#include "custom_ops/kernels/base/thread_scratch.h"
 
 namespace bert_tf {
 namespace testing {
@@ -139,7 +140,6 @@ void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
   const std::vector<int64_t> splits = c.RowSplits();
   const VarlenAttentionOptions options = Options(c, splits);
   std::vector<AttentionUnit> forward, backward;
-  int64_t longest = 0;
   for (size_t b = 0; b < c.lengths.size(); ++b) {
     for (int64_t n = 0; n < c.heads; ++n) {
       for (int64_t i = 0; i < c.lengths[b]; i += kAttentionTile) {
@@ -151,22 +151,21 @@ void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
       }
       if (!blocks && c.lengths[b] > 0) {
         backward.push_back({splits[b], c.lengths[b], n, 0, AttentionUnit::kSequence});
-        longest = std::max(longest, c.lengths[b]);
       }
     }
   }
   // The scratch is filled with NaN, because it must be written before it is read.
-  std::vector<float> scratch(BERT_TF_CALL_ISA(isa, AttentionForwardScratch, options),
-                             std::nanf(""));
+  constexpr int64_t kScratch = 1 << 18;
+  std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
   const AttentionForwardTensors<T> forward_tensors = {t->qkv.data(), t->output.data(),
                                                       t->logsumexp.data()};
   BERT_TF_CALL_ISA(isa, AttentionForwardUnits, options, forward_tensors, forward.data(),
-                   static_cast<int64_t>(forward.size()), scratch.data());
-  scratch.assign(BERT_TF_CALL_ISA(isa, AttentionBackwardScratch, options, longest), std::nanf(""));
+                   static_cast<int64_t>(forward.size()));
+  std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
   const AttentionBackwardTensors<T> backward_tensors = {
       t->d_output.data(), t->qkv.data(), t->output.data(), t->logsumexp.data(), t->d_qkv.data()};
   BERT_TF_CALL_ISA(isa, AttentionBackwardUnits, options, backward_tensors, backward.data(),
-                   static_cast<int64_t>(backward.size()), scratch.data());
+                   static_cast<int64_t>(backward.size()));
 }
 
 template <typename T>

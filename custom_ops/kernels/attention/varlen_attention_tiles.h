@@ -5,18 +5,20 @@
 // Score tiles are transposed, [keys, queries]: the lanes of a vector are queries, so the maxima,
 // sums and masks of the softmax and the streams of dropout need no operations across lanes. All
 // other tiles are [positions, features], and their rows are padded with zeros to whole vectors.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_TILES_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_TILES_H_
+#pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
+#include "custom_ops/kernels/attention/pair_mask.h"
 #include "custom_ops/kernels/attention/varlen_attention_units.h"
 #include "custom_ops/kernels/base/philox.h"
 #include "custom_ops/kernels/base/simd.h"
+#include "custom_ops/kernels/base/thread_scratch.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 constexpr int kTile = kAttentionTile;
@@ -43,93 +45,70 @@ BERT_TF_INLINE int64_t NextPart(int64_t left, int64_t most) {
 }
 
 // c[i, :] (+)= sum_k a(i, k) b[k, :] for kRows rows and kVectors vectors of lanes.
-template <int kRows, int kVectors, bool kAccumulate>
-void MicroProduct(int64_t depth, const float* a, int64_t a_row, int64_t a_depth, const float* b,
-                  int64_t b_depth, float* c, int64_t c_row) {
+template <bool kAccumulate, bool kTransposed, int kRows, int kVectors>
+void MicroProduct(int64_t depth, const float* a, int64_t a_stride, const float* b, float* c,
+                  int64_t stride) {
   Vec sum[kRows][kVectors];
   for (int i = 0; i < kRows; ++i) {
     for (int v = 0; v < kVectors; ++v) {
-      sum[i][v] = kAccumulate ? Load(c + i * c_row + v * kLanes) : Vec{};
+      sum[i][v] = kAccumulate ? Load(c + i * stride + v * kLanes) : Vec{};
     }
   }
   for (int64_t k = 0; k < depth; ++k) {
     Vec row[kVectors];
     for (int v = 0; v < kVectors; ++v) row[v] = Load(b + v * kLanes);
     for (int i = 0; i < kRows; ++i) {
-      const float factor = a[i * a_row];
+      const float factor = a[kTransposed ? i : i * a_stride];
       for (int v = 0; v < kVectors; ++v) sum[i][v] += row[v] * factor;
     }
-    a += a_depth;
-    b += b_depth;
+    a += kTransposed ? a_stride : 1;
+    b += stride;
   }
   for (int i = 0; i < kRows; ++i) {
-    for (int v = 0; v < kVectors; ++v) Store(c + i * c_row + v * kLanes, sum[i][v]);
+    for (int v = 0; v < kVectors; ++v) Store(c + i * stride + v * kLanes, sum[i][v]);
   }
 }
 
-template <int kVectors, bool kAccumulate>
-void ProductColumns(int64_t rows, int64_t depth, const float* a, int64_t a_row, int64_t a_depth,
-                    const float* b, int64_t b_depth, float* c, int64_t c_row) {
-  while (rows > 0) {
-    const int64_t part = NextPart(rows, kMicroRows);
-#define BERT_TF_MICRO_PRODUCT(n)                                                            \
-  case n:                                                                                   \
-    MicroProduct<n, kVectors, kAccumulate>(depth, a, a_row, a_depth, b, b_depth, c, c_row); \
-    break
-    switch (part) {
-      BERT_TF_MICRO_PRODUCT(1);
-      BERT_TF_MICRO_PRODUCT(2);
-      BERT_TF_MICRO_PRODUCT(3);
-      BERT_TF_MICRO_PRODUCT(4);
-      BERT_TF_MICRO_PRODUCT(5);
-      BERT_TF_MICRO_PRODUCT(6);
-    }
-#undef BERT_TF_MICRO_PRODUCT
-    a += part * a_row;
-    c += part * c_row;
-    rows -= part;
+// Calls function(n) for 1 <= n <= kMost, with a type that holds n.
+template <int kMost, typename Function>
+BERT_TF_INLINE void WithConstant(int64_t n, const Function& function) {
+  if constexpr (kMost > 1) {
+    if (n < kMost) return WithConstant<kMost - 1>(n, function);
   }
+  function(std::integral_constant<int, kMost>{});
 }
 
 // c[i, :] (+)= sum_k a(i, k) b[k, :] for i < rows, k < depth and `columns` lanes, a multiple of
-// kLanes. a(i, k) = a[i * a_row + k * a_depth]. Rows of b are b_depth apart, rows of c are c_row
-// apart.
-template <bool kAccumulate>
-void Product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_row,
-             int64_t a_depth, const float* b, int64_t b_depth, float* c, int64_t c_row) {
-  int64_t vectors = columns / kLanes;
-  while (vectors > 0) {
-    const int64_t part = NextPart(vectors, kMicroVectors);
-#define BERT_TF_PRODUCT_COLUMNS(n)                                                        \
-  case n:                                                                                 \
-    ProductColumns<n, kAccumulate>(rows, depth, a, a_row, a_depth, b, b_depth, c, c_row); \
-    break
-    switch (part) {
-      BERT_TF_PRODUCT_COLUMNS(1);
-      BERT_TF_PRODUCT_COLUMNS(2);
-#if defined(__AVX512F__)
-      BERT_TF_PRODUCT_COLUMNS(3);
-      BERT_TF_PRODUCT_COLUMNS(4);
-#endif
+// kLanes. a(i, k) = a[i * a_stride + k], or a[k * a_stride + i] if transposed. Rows of b and c are
+// `stride` apart.
+template <bool kAccumulate, bool kTransposed>
+void Product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_stride,
+             const float* b, float* c, int64_t stride) {
+  for (int64_t v = 0, vectors; v < columns / kLanes; v += vectors) {
+    vectors = NextPart(columns / kLanes - v, kMicroVectors);
+    for (int64_t i = 0, part; i < rows; i += part) {
+      part = NextPart(rows - i, kMicroRows);
+      WithConstant<kMicroVectors>(vectors, [&](auto vector_count) BERT_TF_INLINE_LAMBDA {
+        WithConstant<kMicroRows>(part, [&](auto row_count) BERT_TF_INLINE_LAMBDA {
+          MicroProduct<kAccumulate, kTransposed, row_count.value, vector_count.value>(
+              depth, a + (kTransposed ? i : i * a_stride), a_stride, b + v * kLanes,
+              c + i * stride + v * kLanes, stride);
+        });
+      });
     }
-#undef BERT_TF_PRODUCT_COLUMNS
-    b += part * kLanes;
-    c += part * kLanes;
-    vectors -= part;
   }
 }
 
 // Adds the same product, but only over the pairs with `sees(i, k)`. It is used for partially masked
 // tiles with numbers that are not finite, because their product with zero is not zero.
-template <typename Sees>
-void MaskedProduct(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_row,
-                   int64_t a_depth, const float* b, int64_t b_depth, float* c, int64_t c_row,
-                   const Sees& sees) {
+template <bool kTransposed, typename Sees>
+void MaskedProduct(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_stride,
+                   const float* b, float* c, int64_t stride, const Sees& sees) {
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t k = 0; k < depth; ++k) {
       if (!sees(i, k)) continue;
-      const float factor = a[i * a_row + k * a_depth];
-      for (int64_t d = 0; d < columns; ++d) c[i * c_row + d] += factor * b[k * b_depth + d];
+      const float factor = a[kTransposed ? k * a_stride + i : i * a_stride + k];
+      for (int64_t d = 0; d < columns; ++d) c[i * stride + d] += factor * b[k * stride + d];
     }
   }
 }
@@ -140,32 +119,11 @@ inline bool AllFinite(const float* p, int64_t count) {
   return ReduceAdd(zeros) == 0.0f;
 }
 
-// Interleaves the lanes of the lower (upper) halves of a and b: a0 b0 a1 b1 ...
-#if defined(__AVX512F__)
-BERT_TF_INLINE Vec InterleaveLow(Vec a, Vec b) {
-  const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  return (Vec)_mm512_permutex2var_ps((__m512)a, order, (__m512)b);
+// Interleaves the lanes of a and b from lane kFirst on: a0 b0 a1 b1 ...
+template <int kFirst, int... i>
+BERT_TF_INLINE Vec Interleave(Vec a, Vec b, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(a, b, (kFirst + i / 2 + i % 2 * kLanes)...);
 }
-BERT_TF_INLINE Vec InterleaveHigh(Vec a, Vec b) {
-  const __m512i order =
-      _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-  return (Vec)_mm512_permutex2var_ps((__m512)a, order, (__m512)b);
-}
-#elif defined(__AVX2__)
-BERT_TF_INLINE Vec InterleaveLow(Vec a, Vec b) {
-  const __m256 low = _mm256_unpacklo_ps((__m256)a, (__m256)b);
-  const __m256 high = _mm256_unpackhi_ps((__m256)a, (__m256)b);
-  return (Vec)_mm256_permute2f128_ps(low, high, 0x20);
-}
-BERT_TF_INLINE Vec InterleaveHigh(Vec a, Vec b) {
-  const __m256 low = _mm256_unpacklo_ps((__m256)a, (__m256)b);
-  const __m256 high = _mm256_unpackhi_ps((__m256)a, (__m256)b);
-  return (Vec)_mm256_permute2f128_ps(low, high, 0x31);
-}
-#else
-BERT_TF_INLINE Vec InterleaveLow(Vec a, Vec b) { return Vec{a[0], b[0], a[1], b[1]}; }
-BERT_TF_INLINE Vec InterleaveHigh(Vec a, Vec b) { return Vec{a[2], b[2], a[3], b[3]}; }
-#endif
 
 // Each round interleaves the first and the second half of the rows (a perfect shuffle). After
 // log2(kLanes) rounds, the square is transposed.
@@ -173,55 +131,92 @@ BERT_TF_INLINE void Transpose(Vec rows[kLanes]) {
   for (int round = 1; round < kLanes; round *= 2) {
     Vec dealt[kLanes];
     for (int i = 0; i < kLanes / 2; ++i) {
-      dealt[2 * i] = InterleaveLow(rows[i], rows[i + kLanes / 2]);
-      dealt[2 * i + 1] = InterleaveHigh(rows[i], rows[i + kLanes / 2]);
+      constexpr std::make_integer_sequence<int, kLanes> kAll;
+      dealt[2 * i] = Interleave<0>(rows[i], rows[i + kLanes / 2], kAll);
+      dealt[2 * i + 1] = Interleave<kLanes / 2>(rows[i], rows[i + kLanes / 2], kAll);
     }
     for (int i = 0; i < kLanes; ++i) rows[i] = dealt[i];
   }
 }
 
-// Copies [rows, D], whose rows are `row_stride` elements apart, to float32 rows of `padded_size`
-// lanes.
-template <typename T>
-void PackRows(const T* p, int64_t row_stride, int64_t rows, int64_t head_size, int64_t padded_size,
-              float* packed) {
-  for (int64_t i = 0; i < rows; ++i) {
-    ForSingleVectors(head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
-      Store(packed + d, Load(p + d, lanes));
-    });
-    p += row_stride;
-    packed += padded_size;
+// The layout of one head of one sequence in the packed tensors.
+struct HeadLayout {
+  int64_t head_size;    // D
+  int64_t padded_size;  // D rounded up to whole vectors
+  int64_t num_heads;    // N
+  int64_t hidden_size;  // N D, the distance from a query to its key, and from the key to its value
+  // The factor of the queries, 1 / sqrt(D). The gradient must recompute the scores of the forward
+  // pass with equal bits, so that no score is above the logarithm of the sum of its row and no
+  // probability is above 1.
+  float scale;
+
+  explicit HeadLayout(const VarlenAttentionOptions& options)
+      : head_size(options.head_size),
+        padded_size(RoundUpToLanes(head_size)),
+        num_heads(options.num_heads),
+        hidden_size(num_heads * head_size),
+        scale(1.0f / std::sqrt(static_cast<float>(head_size))) {}
+
+  // Where a position begins in logsumexp [R, N] (and, times D, in output [R, N, D]), and in the
+  // queries of qkv [R, 3, N, D].
+  int64_t RowOffset(const AttentionUnit& unit, int64_t position) const {
+    return (unit.first_row + position) * num_heads + unit.head;
   }
+  int64_t QkvOffset(const AttentionUnit& unit, int64_t position) const {
+    return (unit.first_row + position) * 3 * hidden_size + unit.head * head_size;
+  }
+};
+
+// Copies [rows, D], whose rows are `stride` elements apart, to float32 rows of `padded_size` lanes.
+template <typename T>
+void PackRows(const T* p, int64_t stride, const HeadLayout& layout, int64_t rows, float* packed) {
+  // Local copies: for the compiler, a store could change the layout.
+  const int64_t size = layout.head_size, padded = layout.padded_size;
+  for (int64_t i = 0; i < rows; ++i) {
+    ForSingleVectors(size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
+      Store(packed + i * padded + d, Load(p + i * stride + d, lanes));
+    });
+  }
+}
+
+// Copies the keys and the values of `count` positions.
+template <typename T>
+void PackKeys(const T* qkv, const HeadLayout& layout, const AttentionUnit& unit, int64_t begin,
+              int64_t count, float* keys, float* values) {
+  const T* const first = qkv + layout.QkvOffset(unit, begin) + layout.hidden_size;
+  PackRows(first, 3 * layout.hidden_size, layout, count, keys);
+  PackRows(first + layout.hidden_size, 3 * layout.hidden_size, layout, count, values);
 }
 
 // Copies the results of PackRows [rows, D], times `factor`, to [D, kTile]. The lanes after `rows`
 // in the last vector are set to zero.
-inline void PackTransposed(const float* packed, int64_t padded_size, int64_t rows,
-                           int64_t head_size, float factor, float* transposed) {
+inline void PackTransposed(const float* packed, const HeadLayout& layout, int64_t rows,
+                           float factor, float* transposed) {
+  const int64_t size = layout.head_size, padded = layout.padded_size;
   for (int64_t i = 0; i < rows; i += kLanes) {
-    for (int64_t d = 0; d < head_size; d += kLanes) {
+    for (int64_t d = 0; d < size; d += kLanes) {
       Vec square[kLanes];
       for (int lane = 0; lane < kLanes; ++lane) {
-        const float* row = packed + (i + lane) * padded_size + d;
+        const float* row = packed + (i + lane) * padded + d;
         square[lane] = i + lane < rows ? Load(row) * factor : Vec{};
       }
       Transpose(square);
-      const int64_t features = Smaller(kLanes, head_size - d);
+      const int64_t features = Smaller(kLanes, size - d);
       for (int64_t f = 0; f < features; ++f) Store(transposed + (d + f) * kTile + i, square[f]);
     }
   }
 }
 
-// Copies rows in the layout of PackRows, row i times factors[i], to [rows, D] of type T.
-template <typename T>
-void UnpackRows(const float* packed, int64_t padded_size, int64_t rows, int64_t head_size,
-                const float* factors, T* p, int64_t row_stride) {
+// Copies rows in the layout of PackRows, row i times factor(i), to [rows, D] of type T.
+template <typename T, typename Factor>
+void UnpackRows(const float* packed, const HeadLayout& layout, int64_t rows, const Factor& factor,
+                T* p, int64_t stride) {
+  const int64_t size = layout.head_size, padded = layout.padded_size;
   for (int64_t i = 0; i < rows; ++i) {
-    ForSingleVectors(head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
-      Store(p + d, Load(packed + d) * factors[i], lanes);
+    const float factor_i = factor(i);
+    ForSingleVectors(size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
+      Store(p + i * stride + d, Load(packed + i * padded + d) * factor_i, lanes);
     });
-    packed += padded_size;
-    p += row_stride;
   }
 }
 
@@ -243,47 +238,24 @@ BERT_TF_INLINE Vec ExpOfNegative(Vec x) {
   return x < kSmallest ? Vec{} : p * power;
 }
 
-// Which queries of a sequence attend to which keys; varlen_attention.h has the formula.
-struct Mask {
-  bool causal;
-  bool windowed;
-  int32_t window;
-  int32_t globals;
-
+struct Mask : PairMask {
+  // 32 bits are enough for the positions in a sequence, and wider lanes would be slower.
   explicit Mask(const VarlenAttentionOptions& options)
-      : causal(options.causal),
-        windowed(options.window_size >= 0),
-        window(static_cast<int32_t>(Smaller(options.window_size, INT32_MAX / 2))),
-        globals(static_cast<int32_t>(Smaller(options.num_global_tokens, INT32_MAX))) {}
+      : PairMask{options.causal, options.window_size >= 0,
+                 Smaller(options.window_size, INT32_MAX / 2),
+                 Smaller(options.num_global_tokens, INT32_MAX)} {}
 
-  bool Sees(int64_t query, int64_t key) const {
-    if (causal && key > query) return false;
-    if (!windowed || query < globals || key < globals) return true;
-    return query - key <= window && key - query <= window;
-  }
-
+  using PairMask::Sees;
   // The result for queries[lane] in each lane, as a lane mask.
   BERT_TF_INLINE VecI32 Sees(VecI32 queries, int32_t key) const {
+    const int32_t window_32 = static_cast<int32_t>(window);
     const VecI32 distance = queries - key;
     VecI32 sees = VecI32{} == 0;
     if (windowed && key >= globals) {
-      sees = ((distance <= window) & (distance >= -window)) | (queries < globals);
+      sees = ((distance <= window_32) & (distance >= -window_32)) |
+             (queries < static_cast<int32_t>(globals));
     }
     return causal ? sees & (distance >= 0) : sees;
-  }
-
-  // True if no query of [q0, q1) attends to a key of [k0, k1). False does not mean that one does.
-  bool HidesAll(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
-    if (causal && k0 >= q1) return true;
-    if (!windowed || q0 < globals || k0 < globals) return false;
-    return k0 - (q1 - 1) > window || q0 - (k1 - 1) > window;
-  }
-
-  // True if every query of [q0, q1) attends to every key of [k0, k1).
-  bool ShowsAll(int64_t q0, int64_t q1, int64_t k0, int64_t k1) const {
-    if (causal && k1 - 1 > q0) return false;
-    if (!windowed || q1 <= globals || k1 <= globals) return true;
-    return (q1 - 1) - k0 <= window && (k1 - 1) - q0 <= window;
   }
 };
 
@@ -305,12 +277,14 @@ BERT_TF_INLINE void MultiplyWide(VecU32 x, uint32_t factor, VecU32* high, VecU32
 // Dropout of the probabilities. In philox.h, 64 keys use 16 blocks of four words, and the words of
 // a block are 16 keys apart. Here, the lanes of a vector are different streams, which are queries.
 struct Dropout {
+  float rate;
   uint64_t seed;
   uint32_t threshold;
   float scale;  // 1 / (1 - rate)
 
   explicit Dropout(const VarlenAttentionOptions& options)
-      : seed(options.seed),
+      : rate(options.dropout_rate),
+        seed(options.seed),
         threshold(DropoutThreshold(options.dropout_rate)),
         scale(1.0f / (1.0f - options.dropout_rate)) {}
 
@@ -353,40 +327,5 @@ struct Dropout {
   }
 };
 
-// The factor of the queries. The gradient must recompute the scores of the forward pass with equal
-// bits, so that no score is above the logarithm of the sum of its row and no probability is above
-// 1.
-inline float ScoreScale(int64_t head_size) {
-  return 1.0f / std::sqrt(static_cast<float>(head_size));
-}
-
-// The layout of one head of one sequence in the packed tensors.
-struct HeadLayout {
-  int64_t head_size;    // D
-  int64_t padded_size;  // D rounded up to whole vectors
-  int64_t qkv_row;      // distance of the rows of qkv, 3 N D
-  int64_t key;          // distance from a query to its key, and from the key to its value, N D
-  int64_t output_row;   // distance of the rows of output, N D
-  int64_t num_heads;
-
-  explicit HeadLayout(const VarlenAttentionOptions& options)
-      : head_size(options.head_size),
-        padded_size(RoundUpToLanes(options.head_size)),
-        qkv_row(3 * options.num_heads * options.head_size),
-        key(options.num_heads * options.head_size),
-        output_row(options.num_heads * options.head_size),
-        num_heads(options.num_heads) {}
-
-  int64_t QkvOffset(const AttentionUnit& unit, int64_t position) const {
-    return (unit.first_row + position) * qkv_row + unit.head * head_size;
-  }
-  int64_t OutputOffset(const AttentionUnit& unit, int64_t position) const {
-    return (unit.first_row + position) * output_row + unit.head * head_size;
-  }
-};
-
 }  // namespace
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_TILES_H_
+}  // namespace bert_tf::BERT_TF_ISA

@@ -1,7 +1,6 @@
 // The units of work of varlen_attention and the functions that process them, with one copy per
 // instruction set. The plan of the units (varlen_attention.cc) is independent of instruction sets.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_UNITS_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_UNITS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -44,22 +43,13 @@ struct AttentionBackwardTensors {
   T* d_qkv;
 };
 
-// The number of floats of scratch, aligned to 64 bytes, that the functions below need.
-// `sequence_length` is the length of the longest kSequence unit for which the scratch is used.
-BERT_TF_DECLARE_FOR_ISAS(int64_t AttentionForwardScratch(const VarlenAttentionOptions& options);
-                         int64_t AttentionBackwardScratch(const VarlenAttentionOptions& options,
-                                                          int64_t sequence_length);
-                         template <typename T>
+BERT_TF_DECLARE_FOR_ISAS(template <typename T>
                          void AttentionForwardUnits(const VarlenAttentionOptions& options,
                                                     const AttentionForwardTensors<T>& tensors,
-                                                    const AttentionUnit* units, int64_t count,
-                                                    float* scratch);
+                                                    const AttentionUnit* units, int64_t count);
                          template <typename T>
                          void AttentionBackwardUnits(const VarlenAttentionOptions& options,
                                                      const AttentionBackwardTensors<T>& tensors,
-                                                     const AttentionUnit* units, int64_t count,
-                                                     float* scratch);)
+                                                     const AttentionUnit* units, int64_t count);)
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_ATTENTION_VARLEN_ATTENTION_UNITS_H_

@@ -1,8 +1,7 @@
 // The storage types of the kernels: bfloat16 and float16 as plain 16-bit words. They have the
 // layout of Eigen::bfloat16 and Eigen::half, so the kernels do not need TensorFlow headers. All
 // arithmetic is done in float32; simd.h converts numbers when it loads and stores them.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_FLOAT_TYPES_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_FLOAT_TYPES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -17,5 +16,3 @@ struct Float16 {
 };
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_FLOAT_TYPES_H_

@@ -8,7 +8,7 @@
 
 namespace bert_tf {
 
-void PreferHugePages(const void* data, size_t bytes) {
+void PreferHugePages([[maybe_unused]] const void* data, [[maybe_unused]] size_t bytes) {
 #if defined(__linux__)
 #ifndef MADV_COLLAPSE
   constexpr int MADV_COLLAPSE = 25;  // linux/mman.h, since 6.1
@@ -21,9 +21,6 @@ void PreferHugePages(const void* data, size_t bytes) {
   for (uintptr_t page = begin; page < end; page += kHugePage) {
     madvise(reinterpret_cast<void*>(page), kHugePage, MADV_COLLAPSE);
   }
-#else
-  (void)data;
-  (void)bytes;
 #endif
 }
 

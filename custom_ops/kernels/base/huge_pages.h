@@ -1,6 +1,5 @@
 // Huge pages for memory that is read many times.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_HUGE_PAGES_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_HUGE_PAGES_H_
+#pragma once
 
 #include <cstddef>
 
@@ -13,5 +12,3 @@ namespace bert_tf {
 void PreferHugePages(const void* data, size_t bytes);
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_HUGE_PAGES_H_

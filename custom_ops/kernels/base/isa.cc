@@ -1,31 +1,25 @@
 #include "custom_ops/kernels/base/isa.h"
 
 #include <cstdlib>
-#include <cstring>
+#include <string_view>
 
 namespace bert_tf {
-namespace {
-
-Isa DetectIsa() {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
-                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                      __builtin_cpu_supports("avx512vl");
-  const char* limit = std::getenv("BERT_TF_ISA");
-  if (limit != nullptr && std::strcmp(limit, "portable") == 0) return Isa::kPortable;
-  const bool at_most_avx2 = limit != nullptr && std::strcmp(limit, "avx2") == 0;
-  if (avx512 && !at_most_avx2) return Isa::kAvx512;
-  if (avx2) return Isa::kAvx2;
-#endif
-  return Isa::kPortable;
-}
-
-}  // namespace
 
 Isa BestIsa() {
-  static const Isa isa = DetectIsa();
+  static const Isa isa = [] {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    const char* const variable = std::getenv("BERT_TF_ISA");
+    const std::string_view limit = variable != nullptr ? variable : "";
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (!avx2 || limit == "portable") return Isa::kPortable;
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return avx512 && limit != "avx2" ? Isa::kAvx512 : Isa::kAvx2;
+#else
+    return Isa::kPortable;
+#endif
+  }();
   return isa;
 }
 

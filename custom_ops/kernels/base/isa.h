@@ -2,8 +2,7 @@
 //
 // Every kernel is compiled three times from the same source (isa.bzl), each time in its own
 // namespace: `portable`, `avx2`, `avx512`. Public functions select the copy with BERT_TF_DISPATCH.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_
+#pragma once
 
 #include "custom_ops/kernels/base/float_types.h"
 #include "custom_ops/kernels/base/parallel.h"
@@ -23,25 +22,19 @@ bool HasVnni();
 
 }  // namespace bert_tf
 
-// Calls `function(args...)` from the namespace of the selected instruction set.
+// Calls `function(args...)` from the namespace of `isa`, which must be supported.
 #if defined(__x86_64__)
-#define BERT_TF_DISPATCH(function, ...)                    \
-  do {                                                     \
-    switch (::bert_tf::BestIsa()) {                        \
-      case ::bert_tf::Isa::kAvx512:                        \
-        return ::bert_tf::avx512::function(__VA_ARGS__);   \
-      case ::bert_tf::Isa::kAvx2:                          \
-        return ::bert_tf::avx2::function(__VA_ARGS__);     \
-      case ::bert_tf::Isa::kPortable:                      \
-        return ::bert_tf::portable::function(__VA_ARGS__); \
-    }                                                      \
-  } while (false)
+#define BERT_TF_CALL_ISA(isa, function, ...)                                   \
+  ((isa) == ::bert_tf::Isa::kAvx512 ? ::bert_tf::avx512::function(__VA_ARGS__) \
+   : (isa) == ::bert_tf::Isa::kAvx2 ? ::bert_tf::avx2::function(__VA_ARGS__)   \
+                                    : ::bert_tf::portable::function(__VA_ARGS__))
 #else
-#define BERT_TF_DISPATCH(function, ...) return ::bert_tf::portable::function(__VA_ARGS__)
+#define BERT_TF_CALL_ISA(isa, function, ...) ::bert_tf::portable::function(__VA_ARGS__)
 #endif
+#define BERT_TF_DISPATCH(...) BERT_TF_CALL_ISA(::bert_tf::BestIsa(), __VA_ARGS__)
 
 // Declares functions in the namespaces of the instruction sets. Except for BERT_TF_DISPATCH, only
-// tests call these copies directly.
+// tests call these copies.
 #define BERT_TF_DECLARE_FOR_ISAS(...) \
   namespace portable {                \
   __VA_ARGS__                         \
@@ -53,16 +46,15 @@ bool HasVnni();
   __VA_ARGS__                         \
   }
 
-// What most kernels have in common, those of the form
-//
-//   template <typename T>
-//   void Function(const Parallel& parallel, const Args<T>& args);
-//
+// Most kernels are a `template <typename T> void Function(const Parallel&, const Args<T>&)`.
 // BERT_TF_DECLARE_COPIES, in the header, declares the copies. BERT_TF_INSTANTIATE_KERNEL, after the
 // definition of a copy, instantiates it for the storage types. BERT_TF_SELECT_COPY defines the
 // public function.
 #define BERT_TF_DECLARE_COPIES(Function, Args) \
   BERT_TF_DECLARE_FOR_ISAS(template <typename T> void Function(const Parallel&, const Args<T>&);)
+
+// Expands Macro(T) for every storage type T.
+#define BERT_TF_FOR_STORAGE_TYPES(Macro) Macro(float) Macro(BFloat16) Macro(Float16)
 
 #define BERT_TF_INSTANTIATE_KERNEL(Function, Args)                          \
   template void Function<float>(const Parallel&, const Args<float>&);       \
@@ -75,5 +67,3 @@ bool HasVnni();
     BERT_TF_DISPATCH(Function, parallel, args);                  \
   }                                                              \
   BERT_TF_INSTANTIATE_KERNEL(Function, Args)
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_ISA_H_

@@ -1,7 +1,6 @@
 // Shared by the tests of the kernels: checks that count failures and continue, threads, conversions
 // of the storage types, the instruction sets of this processor, and reference implementations.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_KERNEL_TEST_UTIL_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_KERNEL_TEST_UTIL_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -85,16 +84,6 @@ inline std::vector<Isa> SupportedIsas() {
 inline const char* Name(Isa isa) {
   return isa == Isa::kAvx512 ? "avx512" : isa == Isa::kAvx2 ? "avx2" : "portable";
 }
-
-// Calls function(args...) in the namespace of `isa`, which must be supported.
-#if defined(__x86_64__)
-#define BERT_TF_CALL_ISA(isa, function, ...)                                   \
-  ((isa) == ::bert_tf::Isa::kAvx512 ? ::bert_tf::avx512::function(__VA_ARGS__) \
-   : (isa) == ::bert_tf::Isa::kAvx2 ? ::bert_tf::avx2::function(__VA_ARGS__)   \
-                                    : ::bert_tf::portable::function(__VA_ARGS__))
-#else
-#define BERT_TF_CALL_ISA(isa, function, ...) ::bert_tf::portable::function(__VA_ARGS__)
-#endif
 
 inline float ToFloat(float v) { return v; }
 inline float ToFloat(BFloat16 v) {
@@ -222,5 +211,3 @@ class Buffer {
 
 }  // namespace testing
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_KERNEL_TEST_UTIL_H_

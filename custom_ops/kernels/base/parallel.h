@@ -1,7 +1,6 @@
 // An interface to threads, which does not depend on a thread pool. OpKernels pass TensorFlow's pool
 // to the kernels; tests and tools pass a serial loop or their own threads.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_PARALLEL_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_PARALLEL_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -32,5 +31,3 @@ class SerialParallel : public Parallel {
 };
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_PARALLEL_H_

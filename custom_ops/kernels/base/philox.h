@@ -11,15 +11,13 @@
 // and w = r / 16, where c = e / 64 and r = e % 64. Thus 16 consecutive elements use the same word
 // of 16 consecutive blocks, and vector code does not need to transpose words. An element is kept if
 // its word is at least `DropoutThreshold(rate)`, and kept values are scaled by 1 / (1 - rate).
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_PHILOX_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_PHILOX_H_
+#pragma once
 
 #include <cstdint>
 
 #include "custom_ops/kernels/base/simd.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 constexpr int kPhiloxChunk = 64;  // elements whose bits are drawn together
@@ -96,7 +94,4 @@ BERT_TF_INLINE void PhiloxChunk(uint64_t seed, uint64_t stream, uint64_t chunk,
 }
 
 }  // namespace
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_PHILOX_H_
+}  // namespace bert_tf::BERT_TF_ISA

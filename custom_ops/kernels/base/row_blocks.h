@@ -1,16 +1,14 @@
 // Sums over rows that do not depend on the number of threads. The rows are divided into blocks
 // whose size depends only on the number of rows. Each block sums its rows in order into one line of
 // a scratch buffer, and then the lines are added in order.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_ROW_BLOCKS_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_ROW_BLOCKS_H_
+#pragma once
 
 #include <cstdint>
 
 #include "custom_ops/kernels/base/parallel.h"
 #include "custom_ops/kernels/base/simd.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 constexpr int64_t kMaxRowBlocks = 64;    // enough work for as many threads
@@ -23,11 +21,6 @@ BERT_TF_INLINE int64_t RowsInBlock(int64_t rows) {
 // At least one, so that a sum over no rows is zero.
 BERT_TF_INLINE int64_t NumRowBlocks(int64_t rows) {
   return rows > 0 ? CeilDivide(rows, RowsInBlock(rows)) : 1;
-}
-
-BERT_TF_INLINE void FillZeros(float* p, int64_t count) {
-  ForVectors(count,
-             [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA { Store(p + j, Vec{}, lanes); });
 }
 
 // sums[j] += v over the lanes.
@@ -64,7 +57,4 @@ BERT_TF_INLINE void SumRowBlocks(const Parallel& parallel, float* partial, int64
 }
 
 }  // namespace
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_ROW_BLOCKS_H_
+}  // namespace bert_tf::BERT_TF_ISA

@@ -6,8 +6,7 @@
 // the extensions do not have. Include this file only in sources that are compiled through isa.bzl.
 // All definitions are in an unnamed namespace inside BERT_TF_ISA, so that no copy is used in the
 // code for another instruction set.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_SIMD_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_SIMD_H_
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -23,8 +22,7 @@
 #endif
 #define BERT_TF_INLINE inline __attribute__((always_inline))
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 #if defined(__AVX512F__)
@@ -116,7 +114,6 @@ BERT_TF_INLINE void Store(BFloat16* p, Vec v) {
   std::memcpy(p, &words, sizeof(words));
 }
 
-#if defined(__F16C__) || defined(__AVX512F__)
 #if defined(__AVX512F__)
 BERT_TF_INLINE Vec Load(const Float16* p) {
   return (Vec)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -125,7 +122,7 @@ BERT_TF_INLINE void Store(Float16* p, Vec v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                       _mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
 }
-#else
+#elif defined(__F16C__)
 BERT_TF_INLINE Vec Load(const Float16* p) {
   return (Vec)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
@@ -133,7 +130,6 @@ BERT_TF_INLINE void Store(Float16* p, Vec v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                    _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
 }
-#endif
 #else
 // float16 -> float32. The exponent is shifted. Subnormal numbers are integer multiples of 2^-24.
 // They must not be computed from subnormal float32 numbers, which TensorFlow's threads read as
@@ -171,38 +167,8 @@ BERT_TF_INLINE void Store(Float16* p, Vec v) {
 }
 #endif
 
-// Loads the first `count` elements and sets the other lanes to zero, or stores the first `count`
-// lanes.
-template <typename T>
-BERT_TF_INLINE Vec LoadPartial(const T* p, int64_t count) {
-  T buffer[kLanes] = {};
-  std::memcpy(buffer, p, static_cast<size_t>(count) * sizeof(T));
-  return Load(buffer);
-}
-
-template <typename T>
-BERT_TF_INLINE void StorePartial(T* p, Vec v, int64_t count) {
-  T buffer[kLanes];
-  Store(buffer, v);
-  std::memcpy(p, buffer, static_cast<size_t>(count) * sizeof(T));
-}
-
-#if defined(__AVX512F__)
-BERT_TF_INLINE __mmask16 FirstLanes(int64_t count) {
-  return static_cast<__mmask16>((1u << count) - 1u);
-}
-
-BERT_TF_INLINE Vec LoadPartial(const float* p, int64_t count) {
-  return (Vec)_mm512_maskz_loadu_ps(FirstLanes(count), p);
-}
-
-BERT_TF_INLINE void StorePartial(float* p, Vec v, int64_t count) {
-  _mm512_mask_storeu_ps(p, FirstLanes(count), (__m512)v);
-}
-#endif
-
 // The lanes of a vector that a loop body works on: all, or only the first ones at the end of a row.
-// Loop bodies are generic lambdas that accept both types.
+// Loop bodies are generic lambdas that accept both types. Loads set the other lanes to zero.
 struct AllLanes {};
 struct SomeLanes {
   int64_t count;
@@ -213,24 +179,41 @@ BERT_TF_INLINE Vec Load(const T* p, AllLanes) {
   return Load(p);
 }
 template <typename T>
-BERT_TF_INLINE Vec Load(const T* p, SomeLanes lanes) {
-  return LoadPartial(p, lanes.count);
-}
-template <typename T>
 BERT_TF_INLINE void Store(T* p, Vec v, AllLanes) {
   Store(p, v);
 }
+
+template <typename T>
+BERT_TF_INLINE Vec Load(const T* p, SomeLanes lanes) {
+  T buffer[kLanes] = {};
+  std::memcpy(buffer, p, static_cast<size_t>(lanes.count) * sizeof(T));
+  return Load(buffer);
+}
 template <typename T>
 BERT_TF_INLINE void Store(T* p, Vec v, SomeLanes lanes) {
-  StorePartial(p, v, lanes.count);
+  T buffer[kLanes];
+  Store(buffer, v);
+  std::memcpy(p, buffer, static_cast<size_t>(lanes.count) * sizeof(T));
 }
+
+#if defined(__AVX512F__)
+BERT_TF_INLINE __mmask16 MaskOf(SomeLanes lanes) {
+  return static_cast<__mmask16>((1u << lanes.count) - 1u);
+}
+BERT_TF_INLINE Vec Load(const float* p, SomeLanes lanes) {
+  return (Vec)_mm512_maskz_loadu_ps(MaskOf(lanes), p);
+}
+BERT_TF_INLINE void Store(float* p, Vec v, SomeLanes lanes) {
+  _mm512_mask_storeu_ps(p, MaskOf(lanes), (__m512)v);
+}
+#endif
 
 // `v` with zeros in all other lanes.
 BERT_TF_INLINE Vec ZeroOutside(Vec v, AllLanes) { return v; }
 BERT_TF_INLINE Vec ZeroOutside(Vec v, SomeLanes lanes) {
   float buffer[kLanes];
   Store(buffer, v);
-  return LoadPartial(buffer, lanes.count);
+  return Load(buffer, lanes);
 }
 
 // An attribute for the lambdas that are passed to the loops below.
@@ -261,31 +244,24 @@ BERT_TF_INLINE void ForVectors(int64_t count, const Body& body) {
   if (j < count) body(SomeLanes{count - j}, j, 0);
 }
 
+BERT_TF_INLINE void FillZeros(float* p, int64_t count) {
+  ForVectors(count,
+             [&](auto lanes, int64_t j, int) BERT_TF_INLINE_LAMBDA { Store(p + j, Vec{}, lanes); });
+}
+
 // Repeatedly combines the lower and the upper half of the lanes with `combine`, until one lane is
 // left. The order is always the same.
-template <typename Combine>
-BERT_TF_INLINE float ReduceLanes(Vec v, const Combine& combine) {
-  using Vec2 = float __attribute__((vector_size(8)));
-  using Vec4 = float __attribute__((vector_size(16)));
-#if defined(__AVX2__)
-  using Vec8 = float __attribute__((vector_size(32)));
-#if defined(__AVX512F__)
-  Vec8 halves16[2];
-  std::memcpy(halves16, &v, sizeof(v));
-  const Vec8 v8 = combine(halves16[0], halves16[1]);
-#else
-  const Vec8 v8 = v;
-#endif
-  Vec4 halves8[2];
-  std::memcpy(halves8, &v8, sizeof(v8));
-  const Vec4 v4 = combine(halves8[0], halves8[1]);
-#else
-  const Vec4 v4 = v;
-#endif
-  Vec2 halves4[2];
-  std::memcpy(halves4, &v4, sizeof(v4));
-  const Vec2 v2 = combine(halves4[0], halves4[1]);
-  return combine(v2[0], v2[1]);
+template <typename Lanes, typename Combine>
+BERT_TF_INLINE float ReduceLanes(Lanes v, const Combine& combine) {
+  if constexpr (sizeof(v) == 2 * sizeof(float)) {
+    return combine(v[0], v[1]);
+  } else {
+    // GCC 12 ignores the attribute in `using`, because it depends on a template argument.
+    typedef float Half __attribute__((vector_size(sizeof(Lanes) / 2)));
+    Half halves[2];
+    std::memcpy(halves, &v, sizeof(v));
+    return ReduceLanes(combine(halves[0], halves[1]), combine);
+  }
 }
 
 BERT_TF_INLINE float ReduceAdd(Vec v) {
@@ -342,7 +318,4 @@ BERT_TF_INLINE ExpParts ExpInParts(Vec x, Vec low) {
 }
 
 }  // namespace
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_SIMD_H_
+}  // namespace bert_tf::BERT_TF_ISA

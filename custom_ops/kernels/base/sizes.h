@@ -1,6 +1,5 @@
 // Sizes of buffers, computed without integer overflow.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_SIZES_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_SIZES_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -24,5 +23,3 @@ inline int64_t RoundUpSize(int64_t size, int64_t multiple) {
 }
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_SIZES_H_

@@ -4,21 +4,15 @@
 #include <cstdlib>
 
 namespace bert_tf {
-namespace {
-
-constexpr size_t kAlignment = 64;
-
-struct Buffer {
-  ~Buffer() { std::free(data); }
-  float* data = nullptr;
-  int64_t count = 0;
-};
-
-thread_local Buffer buffers[kThreadScratches];
-
-}  // namespace
 
 float* ThreadScratch(int slot, int64_t count) {
+  struct Buffer {
+    ~Buffer() { std::free(data); }
+    float* data = nullptr;
+    int64_t count = 0;
+  };
+  static thread_local Buffer buffers[kThreadScratches];
+  constexpr size_t kAlignment = 64;
   Buffer& buffer = buffers[slot];
   if (count > buffer.count) {
     std::free(buffer.data);

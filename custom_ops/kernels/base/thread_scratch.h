@@ -1,7 +1,6 @@
 // Scratch memory that a thread reuses in later calls, because allocating new pages takes as long as
 // a small matmul.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_THREAD_SCRATCH_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_THREAD_SCRATCH_H_
+#pragma once
 
 #include <cstdint>
 
@@ -15,5 +14,3 @@ constexpr int kThreadScratches = 3;
 float* ThreadScratch(int slot, int64_t count);
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_THREAD_SCRATCH_H_

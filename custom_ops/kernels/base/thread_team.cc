@@ -17,8 +17,8 @@ using Clock = std::chrono::steady_clock;
 // but so short that others can do without the thread.
 constexpr std::chrono::microseconds kLinger(50);
 constexpr int kLooksBetweenClocks = 16;
-constexpr int kPausesBeforeYield =
-    2000;  // about 50 µs; after that, the other thread may have lost its core
+// About 50 µs; after that, the other thread may have lost its core.
+constexpr int kPausesBeforeYield = 2000;
 
 inline void Pause() {
 #if defined(__x86_64__)
@@ -49,11 +49,7 @@ bool ThreadTeam::For(int64_t total, int64_t piece, int helpers, const Schedule& 
   // loop and then checks whether a helper is inside. So at least one of them notices the other.
   open_.store(false);
   for (int pauses = 0; inside_.load() != 0; ++pauses) {
-    if (pauses < kPausesBeforeYield) {
-      Pause();
-    } else {
-      std::this_thread::yield();
-    }
+    pauses < kPausesBeforeYield ? Pause() : std::this_thread::yield();
   }
   taken_.store(false, std::memory_order_release);
   return true;

@@ -6,8 +6,7 @@
 // thread for a short time after a loop and waits actively for the next one. Threads take the pieces
 // of a loop one by one, so no thread waits for a helper that starts late. The caller also waits
 // actively, for at most the time of one piece.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_BASE_THREAD_TEAM_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_BASE_THREAD_TEAM_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -43,5 +42,3 @@ class ThreadTeam {
 };
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_BASE_THREAD_TEAM_H_

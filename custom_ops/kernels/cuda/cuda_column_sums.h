@@ -1,12 +1,10 @@
 // The second step of a sum over rows: adds the partial sums of the blocks, always in the same
 // order.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_COLUMN_SUMS_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_COLUMN_SUMS_H_
+#pragma once
 
 #include "custom_ops/kernels/cuda/cuda_platform.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 constexpr int kSumWarps = 8;
@@ -43,7 +41,4 @@ int ColumnSums(const float* partial, int64_t blocks, int64_t stride, int64_t col
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_COLUMN_SUMS_H_
+}  // namespace bert_tf::cuda

@@ -1,36 +1,43 @@
 // Template arguments of the kernels from numbers that are known when they are launched.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_DISPATCH_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_DISPATCH_H_
+#pragma once
 
+#include <cstring>
 #include <type_traits>
 
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/kernels/cuda/cuda_platform.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 // A type that holds a number.
 template <int value>
 using Int = std::integral_constant<int, value>;
 
-// Calls function with a T* for the element type T, a BertTfCudaType.
+// Calls function(element) with a number of the element type, a BertTfCudaType.
 template <typename Function>
 int WithType(int type, const Function& function) {
   switch (type) {
     case kBertTfFloat32:
-      return function(static_cast<float*>(nullptr));
+      return function(float{});
     case kBertTfBFloat16:
-      return function(static_cast<BFloat16*>(nullptr));
+      return function(BFloat16{});
     case kBertTfFloat16:
-      return function(static_cast<Float16*>(nullptr));
+      return function(Float16{});
   }
   return kInvalidValue;
 }
 
-}  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
+// Calls function with the arguments of a launcher as an Args<T> for the element type T.
+template <template <typename> class Args, typename Function>
+int WithTypedArgs(int type, const Args<void>& call, const Function& function) {
+  return WithType(type, [&](auto element) {
+    Args<decltype(element)> args;
+    static_assert(sizeof(args) == sizeof(call), "only the types of the pointers differ");
+    std::memcpy(&args, &call, sizeof(args));
+    return function(args);
+  });
+}
 
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_DISPATCH_H_
+}  // namespace
+}  // namespace bert_tf::cuda

@@ -3,8 +3,7 @@
 // lanes, with the fragment layouts of the PTX manual. Asynchronous copies are made when the kernel
 // waits for them, not before. `schedule` reverses the order of the threads: if a result depends on
 // it, a barrier is missing. The emulation is slow, and only one host thread may use it at a time.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_EMULATION_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_EMULATION_H_
+#pragma once
 
 #include <ucontext.h>
 
@@ -32,8 +31,7 @@ struct dim3 {
 };
 inline thread_local dim3 threadIdx, blockIdx, gridDim;
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace emulation {
 
 enum class Schedule { kAscending, kDescending };
@@ -56,10 +54,7 @@ struct Thread {
 
 class Block {
  public:
-  static Block*& Current() {
-    static thread_local Block* current = nullptr;
-    return current;
-  }
+  static inline thread_local Block* current = nullptr;
 
   Block(int threads, size_t shared_bytes) : shared_(shared_bytes / 16 + 1), threads_(threads) {
     for (Thread& thread : threads_) thread.stack.resize(kStackBytes);
@@ -67,7 +62,7 @@ class Block {
 
   void Run(const std::function<void()>& kernel) {
     kernel_ = &kernel;
-    Current() = this;
+    current = this;
     // Shared memory is initialized with NaNs of every format.
     std::memset(shared_.data(), 0xFF, shared_.size() * sizeof(shared_[0]));
     for (Thread& thread : threads_) {
@@ -100,7 +95,7 @@ class Block {
         std::abort();
       }
     }
-    Current() = nullptr;
+    current = nullptr;
   }
 
   void Wait(Thread::State barrier) {
@@ -121,7 +116,7 @@ class Block {
   };
 
   static void Entry() {
-    Block* block = Current();
+    Block* block = current;
     (*block->kernel_)();
     block->Running().state = Thread::kDone;
   }
@@ -146,24 +141,18 @@ class Block {
   int running_ = 0;
 };
 
-inline void WarpBarrier() { Block::Current()->Wait(Thread::kAtWarpBarrier); }
+inline void WarpBarrier() { Block::current->Wait(Thread::kAtWarpBarrier); }
 
 // Exchanges the `values` of the lanes of a warp. Calls `use` with a function that returns the
 // values of any lane, and returns its result.
 template <typename Use>
 auto Exchange(const void* values, size_t bytes, const Use& use) {
-  Block* block = Block::Current();
+  Block* block = Block::current;
   std::memcpy(block->Running().brought, values, bytes);
   WarpBarrier();
   auto result = use([block](int lane) -> const void* { return block->LaneOfWarp(lane).brought; });
   WarpBarrier();
   return result;
-}
-
-inline uint32_t BitsOfFloat(float v) {
-  uint32_t bits;
-  std::memcpy(&bits, &v, sizeof(bits));
-  return bits;
 }
 
 }  // namespace emulation
@@ -184,8 +173,8 @@ int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_
   return 0;
 }
 
-inline char* SharedMemory() { return emulation::Block::Current()->shared(); }
-inline void SyncThreads() { emulation::Block::Current()->Wait(emulation::Thread::kAtBlockBarrier); }
+inline char* SharedMemory() { return emulation::Block::current->shared(); }
+inline void SyncThreads() { emulation::Block::current->Wait(emulation::Thread::kAtBlockBarrier); }
 inline void SyncWarp() { emulation::WarpBarrier(); }
 
 template <typename V>
@@ -198,7 +187,7 @@ V Shuffle(V value, int source) {
 }
 template <typename V>
 V ShuffleXor(V value, int mask) {
-  return Shuffle(value, emulation::Block::Current()->lane() ^ mask);
+  return Shuffle(value, emulation::Block::current->lane() ^ mask);
 }
 
 inline uint32_t MultiplyHigh(uint32_t a, uint32_t b) {
@@ -226,7 +215,8 @@ inline float ToFloat(Float16 v) {
 }
 inline void Round(float v, float* out) { *out = v; }
 inline void Round(float v, BFloat16* out) {
-  const uint32_t bits = emulation::BitsOfFloat(v);
+  uint32_t bits;
+  std::memcpy(&bits, &v, sizeof(bits));
   out->bits = static_cast<uint16_t>(v != v ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 inline void Round(float v, Float16* out) {
@@ -244,7 +234,7 @@ uint32_t RoundPair(float low, float high) {
 namespace emulation {
 
 inline void LoadMatrices(const void* row, bool transposed, uint32_t (&m)[4]) {
-  const int lane = Block::Current()->lane();
+  const int lane = Block::current->lane();
   Exchange(&row, sizeof(row), [&](const auto& brought) {
     for (int matrix = 0; matrix < 4; ++matrix) {
       uint16_t pair[2];
@@ -274,7 +264,7 @@ inline void LoadMatricesTransposed(const void* row, uint32_t (&m)[4]) {
 template <typename T>
 void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   const uint32_t values[6] = {a[0], a[1], a[2], a[3], b0, b1};
-  const int lane = emulation::Block::Current()->lane();
+  const int lane = emulation::Block::current->lane();
   emulation::Exchange(values, sizeof(values), [&](const auto& brought) {
     const auto half = [&](int of_lane, int word, int index) {
       const T v = {static_cast<uint16_t>(static_cast<const uint32_t*>(brought(of_lane))[word] >>
@@ -295,16 +285,16 @@ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1
 }
 
 inline void CopyAsync(void* shared, const void* global, bool inside) {
-  emulation::Block::Current()->Running().open_group.push_back({shared, inside ? global : nullptr});
+  emulation::Block::current->Running().open_group.push_back({shared, inside ? global : nullptr});
 }
 inline void CommitCopies() {
-  emulation::Thread& thread = emulation::Block::Current()->Running();
+  emulation::Thread& thread = emulation::Block::current->Running();
   thread.groups.push_back(std::move(thread.open_group));
   thread.open_group.clear();
 }
 template <int kLater>
 void WaitForCopies() {
-  emulation::Thread& thread = emulation::Block::Current()->Running();
+  emulation::Thread& thread = emulation::Block::current->Running();
   while (static_cast<int>(thread.groups.size()) > kLater) {
     for (const emulation::Copy& copy : thread.groups.front()) {
       if (copy.from == nullptr) {
@@ -317,7 +307,4 @@ void WaitForCopies() {
   }
 }
 
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_EMULATION_H_
+}  // namespace bert_tf::cuda

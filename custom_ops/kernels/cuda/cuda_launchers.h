@@ -12,8 +12,7 @@
 // In varlen_attention, a non-finite value may affect rows from which the mask hides it, if they
 // share a tile of 64 keys with rows that attend to it (0 times it is NaN). The CPU kernel prevents
 // this.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_LAUNCHERS_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_LAUNCHERS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -87,5 +86,3 @@ int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionArgs& ar
 int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads);
 
 }  // extern "C"
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_LAUNCHERS_H_

@@ -1,11 +1,9 @@
 // The random bits of philox.h on the GPU: the same words for the same seed, stream and element.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_PHILOX_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_PHILOX_H_
+#pragma once
 
 #include "custom_ops/kernels/cuda/cuda_platform.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 
 struct PhiloxWords {
   uint32_t words[4];
@@ -85,7 +83,4 @@ BERT_TF_DEVICE uint32_t KeepPack(uint64_t seed, uint64_t first, uint32_t thresho
   return keep;
 }
 
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_PHILOX_H_
+}  // namespace bert_tf::cuda

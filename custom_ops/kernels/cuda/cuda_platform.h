@@ -2,11 +2,11 @@
 // cores, asynchronous copies and launches. nvcc compiles the real instructions. Any other compiler
 // uses cuda_emulation.h, which runs the same kernels on a CPU, thread by thread, so that their
 // indices, tails and arithmetic can be tested without a GPU. The kernels need sm_80 or newer.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_PLATFORM_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_PLATFORM_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "custom_ops/kernels/base/float_types.h"
 
@@ -19,8 +19,7 @@
 #define BERT_TF_DEVICE __device__ __forceinline__
 #define BERT_TF_HOST_DEVICE __host__ __device__ __forceinline__
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 
 template <typename... Parameters, typename... Arguments>
 int Launch(void (*kernel)(Parameters...), dim3 grid, int threads, size_t shared_bytes, void* stream,
@@ -101,17 +100,13 @@ BERT_TF_DEVICE void Round(float v, Float16* out) {
 
 // Two rounded numbers in one register, `low` in the lower half.
 template <typename T>
-BERT_TF_DEVICE uint32_t RoundPair(float low, float high);
-template <>
-BERT_TF_DEVICE uint32_t RoundPair<BFloat16>(float low, float high) {
+BERT_TF_DEVICE uint32_t RoundPair(float low, float high) {
   uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-template <>
-BERT_TF_DEVICE uint32_t RoundPair<Float16>(float low, float high) {
-  uint32_t pair;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
   return pair;
 }
 
@@ -138,24 +133,20 @@ BERT_TF_DEVICE void LoadMatricesTransposed(const void* row, uint32_t (&m)[4]) {
 
 // c [16, 8] += a [16, 16] b [16, 8] on the tensor cores.
 template <typename T>
-BERT_TF_DEVICE void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
-template <>
-BERT_TF_DEVICE void MultiplyAdd<BFloat16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                          uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <>
-BERT_TF_DEVICE void MultiplyAdd<Float16>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                         uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+BERT_TF_DEVICE void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
 }
 
 // Copies 16 bytes to shared memory asynchronously, or zeros if `inside` is false.
@@ -172,13 +163,15 @@ BERT_TF_DEVICE void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" : : "n"(kLater) : "memory");
 }
 
-}  // namespace cuda
-}  // namespace bert_tf
+}  // namespace bert_tf::cuda
 
 #endif  // __CUDACC__
 
-namespace bert_tf {
-namespace cuda {
+// For the headers that the CPU kernels also include.
+#define BERT_TF_ISA cuda
+#define BERT_TF_INLINE BERT_TF_DEVICE
+
+namespace bert_tf::cuda {
 
 constexpr int kWarp = 32;
 
@@ -233,7 +226,4 @@ BERT_TF_DEVICE V WarpSum(V value) {
   return value;
 }
 
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_PLATFORM_H_
+}  // namespace bert_tf::cuda

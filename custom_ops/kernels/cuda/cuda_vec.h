@@ -1,17 +1,12 @@
 // The functions that gelu.h uses, for a vector of one lane: a thread of a GPU. gelu.h includes this
 // file instead of simd.h if BERT_TF_CUDA is defined.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_VEC_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_VEC_H_
+#pragma once
 
 #include <cmath>
 
 #include "custom_ops/kernels/cuda/cuda_platform.h"
 
-#define BERT_TF_ISA cuda
-#define BERT_TF_INLINE BERT_TF_DEVICE
-
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 using Vec = float;
@@ -47,7 +42,4 @@ BERT_TF_DEVICE Vec ScaleByPowerOfTwo(Vec v, Vec n) {
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_CUDA_CUDA_VEC_H_
+}  // namespace bert_tf::cuda

@@ -2,8 +2,7 @@
 // Include this file only in sources that are compiled through isa.bzl.
 //
 // Sums are float32 and have the layout [panel][row][kDensePanel].
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_BLOCKS_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_BLOCKS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -15,22 +14,13 @@
 #include "custom_ops/kernels/gelu/gelu.h"
 #include "custom_ops/kernels/layer_norm/layer_norm_row.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 // Where part `i` begins if `total` is divided into `parts` parts of about equal size.
 BERT_TF_INLINE int64_t PartBegin(int64_t total, int64_t parts, int64_t i) {
   return total * i / parts;
 }
-
-struct Identity {
-  BERT_TF_INLINE Vec operator()(Vec z) const { return z; }
-};
-template <typename Form>
-struct GeluOf {
-  BERT_TF_INLINE Vec operator()(Vec z) const { return Gelu<Form>(z); }
-};
 
 // y = activation(sums + bias) (+ residual) for the columns of one panel of `rows` rows.
 template <typename Activation, typename T>
@@ -56,21 +46,25 @@ void PanelEpilogue(const Activation& activation, const DenseArgs<T>& args, int64
 template <typename T>
 void PanelEpilogue(const DenseArgs<T>& args, int64_t first_row, int64_t rows, int64_t first_column,
                    const float* sums) {
+  const auto run = [&](const auto& activation) {
+    PanelEpilogue(activation, args, first_row, rows, first_column, sums);
+  };
   switch (args.activation) {
     case DenseActivation::kNone:
-      return PanelEpilogue(Identity{}, args, first_row, rows, first_column, sums);
+      return run([](Vec z) BERT_TF_INLINE_LAMBDA { return z; });
     case DenseActivation::kGelu:
-      return PanelEpilogue(GeluOf<ErfForm>{}, args, first_row, rows, first_column, sums);
+      return run([](Vec z) BERT_TF_INLINE_LAMBDA { return Gelu<ErfForm>(z); });
     case DenseActivation::kApproximateGelu:
-      return PanelEpilogue(GeluOf<TanhForm>{}, args, first_row, rows, first_column, sums);
+      return run([](Vec z) BERT_TF_INLINE_LAMBDA { return Gelu<TanhForm>(z); });
   }
 }
 
 // y = LayerNorm(sums + bias + residual) for rows [first_row, first_row + rows). The sums have the
-// layout [panel][sums_rows][kDensePanel]. `z` has room for one row.
+// layout [panel][sums_rows][kDensePanel].
 template <typename T>
 void NormalizeRows(const DenseArgs<T>& args, int64_t first_row, int64_t rows, const float* sums,
-                   int64_t sums_rows, float* z) {
+                   int64_t sums_rows) {
+  float* const z = ThreadScratch(1, CeilDivide(args.columns, kDensePanel) * kDensePanel);
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t offset = (first_row + i) * args.columns;
     Vec total[kAccumulators] = {};
@@ -95,46 +89,39 @@ constexpr int64_t kCacheLine = 64;  // bytes
 constexpr int64_t kUnitRows = 140;
 constexpr int64_t kUnitPanels = 24;  // except with LayerNorm
 
-// The division of the work.
 struct DenseGrid {
   int64_t row_blocks;
   int64_t panel_blocks;
 };
 
-// The work to divide. A step is one iteration of the inner loop over the depth of a panel.
-struct DenseWork {
-  int64_t rows;
-  int64_t steps;
-  int64_t panels;
-  bool layer_norm;
-  int64_t tile_rows;
-};
-
-// Returns the division with the shortest estimated time on `threads` threads. The blocks of rows
-// and panels fit the caches and have about equal sizes, and there are one to four of them per
-// thread if there is enough work. `panel_cycles(rows)` is the number of cycles for the rows of a
-// unit, one of its panels and one step.
-template <typename PanelCycles>
-DenseGrid ChooseGrid(const DenseWork& work, const PanelCycles& panel_cycles, int64_t threads) {
+// Returns the division of the work with the shortest estimated time on `threads` threads. The
+// blocks of rows and panels fit the caches and have about equal sizes, and there are one to four of
+// them per thread if there is enough work. A step is one iteration of the inner loop over the depth
+// of a panel. `panel_cycles(rows)` is the number of cycles for the rows of a unit, one of its
+// panels and one step.
+template <typename T, typename PanelCycles>
+DenseGrid ChooseGrid(const DenseArgs<T>& args, int64_t panels, int64_t steps, int64_t tile_rows,
+                     const PanelCycles& panel_cycles, int64_t threads) {
+  const bool layer_norm = args.gamma != nullptr;
   // LayerNorm needs whole rows. Dividing them costs a second parallel loop, and memory.
-  const int64_t least_panel_blocks = work.layer_norm ? 1 : CeilDivide(work.panels, kUnitPanels);
-  const int64_t most_panel_blocks = work.layer_norm && work.rows > 2 * kUnitRows ? 1 : work.panels;
+  const int64_t least_panel_blocks = layer_norm ? 1 : CeilDivide(panels, kUnitPanels);
+  const int64_t most_panel_blocks = layer_norm && args.rows > 2 * kUnitRows ? 1 : panels;
   constexpr double kSecondRoundCycles = 40000;
-  const int64_t least_row_blocks = CeilDivide(work.rows, kUnitRows);
+  const int64_t least_row_blocks = CeilDivide(args.rows, kUnitRows);
   DenseGrid best = {least_row_blocks, least_panel_blocks};
   double best_cycles = 0.0;
   const auto consider = [&](int64_t row_blocks, int64_t panel_blocks) {
-    const int64_t rows = CeilDivide(work.rows, row_blocks);
-    const int64_t tiles = CeilDivide(rows, work.tile_rows);
+    const int64_t rows = CeilDivide(args.rows, row_blocks);
+    const int64_t tiles = CeilDivide(rows, tile_rows);
     // A tile costs one cycle more than its rows. Copying x costs an eighth of a cycle per number.
     const double unit_cycles =
-        (static_cast<double>(CeilDivide(work.panels, panel_blocks) * (panel_cycles(rows) + tiles)) +
+        (static_cast<double>(CeilDivide(panels, panel_blocks) * (panel_cycles(rows) + tiles)) +
          0.125 * static_cast<double>(rows)) *
-        static_cast<double>(work.steps + 8);
+        static_cast<double>(steps + 8);
     // The number of rounds of units, and a small addition for a thread that starts late.
     double cycles =
         (static_cast<double>(CeilDivide(row_blocks * panel_blocks, threads)) + 0.05) * unit_cycles;
-    if (work.layer_norm && panel_blocks > 1) cycles += kSecondRoundCycles;
+    if (layer_norm && panel_blocks > 1) cycles += kSecondRoundCycles;
     if (best_cycles == 0.0 || cycles < best_cycles) {
       best = {row_blocks, panel_blocks};
       best_cycles = cycles;
@@ -142,7 +129,7 @@ DenseGrid ChooseGrid(const DenseWork& work, const PanelCycles& panel_cycles, int
   };
   for (int64_t i = 0; i < 5; ++i) {
     const int64_t row_blocks = Smaller(
-        work.rows, i < 4 ? least_row_blocks + i : CeilDivide(least_row_blocks, threads) * threads);
+        args.rows, i < 4 ? least_row_blocks + i : CeilDivide(least_row_blocks, threads) * threads);
     consider(row_blocks, least_panel_blocks);
     for (int64_t units = 1; units <= 4; ++units) {
       const int64_t panel_blocks =
@@ -153,52 +140,58 @@ DenseGrid ChooseGrid(const DenseWork& work, const PanelCycles& panel_cycles, int
   return best;
 }
 
-// A block of rows times some panels. With LayerNorm over rows that are divided into several units,
-// the sums are stored in `shared_sums`, [all panels][all rows][kDensePanel], until all units are
-// done.
+// A block of rows times some panels. The sums of its panel p begin at
+// sums + p * sums_rows * kDensePanel.
 struct DenseUnit {
   int64_t first_row;
   int64_t rows;
   int64_t first_panel;
   int64_t panels;
-  float* shared_sums;  // or null
+  float* sums;
+  int64_t sums_rows;
 };
 
-// Divides the work, calls run(unit, repeats_rows) for every unit, and then normalizes the rows that
-// were divided into several units. `repeats_rows` says whether the previous unit of this thread had
-// the same rows. `steps` and `tile_rows` are as in DenseWork, `panel_cycles` as in ChooseGrid.
+// Divides the work and calls run(unit, repeats_rows) for every unit. `repeats_rows` says whether
+// the previous unit of this thread had the same rows. Then normalizes the rows, if LayerNorm is
+// wanted: `run` stores the sums, and computes the epilogue of its panels only without LayerNorm.
+// `steps`, `tile_rows` and `panel_cycles` are as in ChooseGrid.
 template <typename T, typename PanelCycles, typename Run>
 void RunUnits(const Parallel& parallel, const DenseArgs<T>& args, int64_t steps, int64_t tile_rows,
               const PanelCycles& panel_cycles, const Run& run) {
+  if (args.rows == 0 || args.columns == 0) return;
   const int64_t panels = CeilDivide(args.columns, kDensePanel);
-  const DenseWork work{args.rows, steps, panels, args.gamma != nullptr, tile_rows};
-  const DenseGrid grid = ChooseGrid(work, panel_cycles, parallel.NumThreads());
+  const DenseGrid grid =
+      ChooseGrid(args, panels, steps, tile_rows, panel_cycles, parallel.NumThreads());
   const int64_t cycles_per_unit = panel_cycles(CeilDivide(args.rows, grid.row_blocks)) *
                                   CeilDivide(panels, grid.panel_blocks) * (steps + 8);
+  // The sums of all units are kept if LayerNorm needs those of several units for a row.
   float* const shared_sums = args.gamma != nullptr && grid.panel_blocks > 1
                                  ? ThreadScratch(2, panels * args.rows * kDensePanel)
                                  : nullptr;
   const int64_t units = grid.row_blocks * grid.panel_blocks;
   parallel.For(units, cycles_per_unit, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t r = i / grid.panel_blocks;
-      const int64_t p = i % grid.panel_blocks;
-      const int64_t row = PartBegin(args.rows, grid.row_blocks, r);
-      const int64_t panel = PartBegin(panels, grid.panel_blocks, p);
-      run(DenseUnit{row, PartBegin(args.rows, grid.row_blocks, r + 1) - row, panel,
-                    PartBegin(panels, grid.panel_blocks, p + 1) - panel, shared_sums},
-          i > begin && p > 0);
+      const int64_t r = i / grid.panel_blocks, p = i % grid.panel_blocks;
+      DenseUnit unit;
+      unit.first_row = PartBegin(args.rows, grid.row_blocks, r);
+      unit.rows = PartBegin(args.rows, grid.row_blocks, r + 1) - unit.first_row;
+      unit.first_panel = PartBegin(panels, grid.panel_blocks, p);
+      unit.panels = PartBegin(panels, grid.panel_blocks, p + 1) - unit.first_panel;
+      unit.sums_rows = shared_sums != nullptr ? args.rows : unit.rows;
+      unit.sums = shared_sums != nullptr
+                      ? shared_sums + (unit.first_panel * args.rows + unit.first_row) * kDensePanel
+                      : ThreadScratch(0, unit.panels * unit.rows * kDensePanel);
+      run(unit, i > begin && p > 0);
+      if (args.gamma != nullptr && shared_sums == nullptr) {
+        NormalizeRows(args, unit.first_row, unit.rows, unit.sums, unit.sums_rows);
+      }
     }
   });
   if (shared_sums == nullptr) return;
   parallel.For(args.rows, 4 * args.columns, [&](int64_t begin, int64_t end) {
-    float* const z = ThreadScratch(1, panels * kDensePanel);
-    NormalizeRows(args, begin, end - begin, shared_sums + begin * kDensePanel, args.rows, z);
+    NormalizeRows(args, begin, end - begin, shared_sums + begin * kDensePanel, args.rows);
   });
 }
 
 }  // namespace
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_BLOCKS_H_
+}  // namespace bert_tf::BERT_TF_ISA

@@ -1,6 +1,5 @@
 // Shared by the tests of the dense kernels: their cases, and the operations after the matmul.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_TEST_UTIL_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_TEST_UTIL_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -91,5 +90,3 @@ struct EpilogueTensors {
 
 }  // namespace testing
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_DENSE_DENSE_TEST_UTIL_H_

@@ -14,8 +14,7 @@
 // The arithmetic is float32 for all storage types. The order in which an element of z is summed
 // depends only on `depth`, so the bits of a row of y depend neither on the other rows nor on the
 // number of threads.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_DENSE_FUSED_DENSE_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_DENSE_FUSED_DENSE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -74,5 +73,3 @@ BERT_TF_DECLARE_COPIES(PackDense, PackDenseArgs)
 BERT_TF_DECLARE_COPIES(FusedDense, FusedDenseArgs)
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_DENSE_FUSED_DENSE_H_

@@ -6,14 +6,11 @@
 // of kTileRows rows, whose sums stay in registers for the whole block. Between blocks, the sums
 // have the layout [panel][row][kDensePanel]. The epilogue is computed for a panel after its last
 // block, or for the rows of the unit after the last panel.
-#include "custom_ops/kernels/base/row_blocks.h"
-#include "custom_ops/kernels/base/simd.h"
-#include "custom_ops/kernels/base/thread_scratch.h"
-#include "custom_ops/kernels/dense/dense_blocks.h"
-#include "custom_ops/kernels/dense/fused_dense.h"
+#include <utility>
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+#include "custom_ops/kernels/dense/dense_blocks.h"
+
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 // The number of rows and vectors whose sums are kept in registers.
@@ -33,82 +30,68 @@ BERT_TF_INLINE int64_t DenseDepthBlocks(int64_t depth) {
   return Larger(1, CeilDivide(depth, kDenseDepth));
 }
 
-// sums[i, :] (+)= sum_k x[i, k] w[k, :]  for kRows rows, kVectors vectors and `depth` terms. Rows
-// of x are kDenseDepth apart, rows of w and sums kDensePanel. At the same time, the memory at
+// sums[i, :] (+)= sum_k x[i, k] w[k, :]  for kRows rows, kTileColumns columns and `depth` terms.
+// Rows of x are kDenseDepth apart, rows of w and sums kDensePanel. At the same time, the memory at
 // `ahead`, two cache lines for every `ahead_step` bytes, is prefetched to the second-level cache.
-template <int kRows, int kVectors, typename W>
+template <typename W, int kRows>
 __attribute__((noinline)) void Tile(int64_t depth, bool first, const float* __restrict x,
                                     const W* __restrict w, const char* ahead, int64_t ahead_step,
                                     float* __restrict sums) {
   // A smaller tile already waits for W.
-  constexpr bool kPrefetches = kRows * kVectors >= 8;
-  Vec sum[kRows][kVectors];
+  constexpr bool kPrefetches = kRows * kTileVectors >= 8;
+  Vec sum[kRows][kTileVectors];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) sum[i][v] = Vec{};
+    for (int v = 0; v < kTileVectors; ++v) sum[i][v] = Vec{};
   }
   for (int64_t k = 0; k < depth; ++k) {
     if (kPrefetches) {
       __builtin_prefetch(ahead + k * ahead_step, 0, 2);
       __builtin_prefetch(ahead + k * ahead_step + kCacheLine, 0, 2);
     }
-    Vec row[kVectors];
+    Vec row[kTileVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) row[v] = Load(w + k * kDensePanel + v * kLanes);
+    for (int v = 0; v < kTileVectors; ++v) row[v] = Load(w + k * kDensePanel + v * kLanes);
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
       const float factor = x[i * kDenseDepth + k];
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) sum[i][v] += row[v] * factor;
+      for (int v = 0; v < kTileVectors; ++v) sum[i][v] += row[v] * factor;
     }
   }
-  if (first) {
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
+  for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) Store(sums + i * kDensePanel + v * kLanes, sum[i][v]);
-    }
-  } else {
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        float* const p = sums + i * kDensePanel + v * kLanes;
-        Store(p, Load(p) + sum[i][v]);
-      }
+    for (int v = 0; v < kTileVectors; ++v) {
+      float* const p = sums + i * kDensePanel + v * kLanes;
+      Store(p, first ? sum[i][v] : Load(p) + sum[i][v]);
     }
   }
 }
 
-template <typename W>
-using TileFunction = void (*)(int64_t, bool, const float*, const W*, const char*, int64_t, float*);
+template <typename W, int... i>
+auto TileOf(int64_t rows, std::integer_sequence<int, i...>) {
+  static constexpr decltype(&Tile<W, 1>) kTiles[] = {Tile<W, i + 1>...};
+  return kTiles[rows - 1];
+}
 
 // One panel of W times `rows` rows of x. `next` is the panel after it. The last tile prefetches it:
 // while the first tile waits for memory, the last one has its panel in the first-level cache.
 template <typename W, typename T>
 void Panel(int64_t rows, int64_t depth, bool first, const float* x, const W* w, const T* next,
            float* sums) {
-  static constexpr TileFunction<W> kTiles[] = {
-      Tile<1, kTileVectors, W>,  Tile<2, kTileVectors, W>,  Tile<3, kTileVectors, W>,
-#if defined(__AVX512F__)
-      Tile<4, kTileVectors, W>,  Tile<5, kTileVectors, W>,  Tile<6, kTileVectors, W>,
-      Tile<7, kTileVectors, W>,  Tile<8, kTileVectors, W>,  Tile<9, kTileVectors, W>,
-      Tile<10, kTileVectors, W>, Tile<11, kTileVectors, W>, Tile<12, kTileVectors, W>,
-      Tile<13, kTileVectors, W>, Tile<14, kTileVectors, W>,
-#endif
-  };
   const int64_t tiles = CeilDivide(rows, kTileRows);
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t begin = PartBegin(rows, tiles, t);
     const int64_t count = PartBegin(rows, tiles, t + 1) - begin;
+    const auto tile = TileOf<W>(count, std::make_integer_sequence<int, kTileRows>{});
     const bool last = t + 1 == tiles;
     const void* const ahead = last ? static_cast<const void*>(next) : x;
     const int64_t ahead_step = last ? kDensePanel * static_cast<int64_t>(sizeof(T)) : 0;
     for (int64_t column = 0; column < kDensePanel; column += kTileColumns) {
-      kTiles[count - 1](depth, first, x + begin * kDenseDepth, w + column,
-                        static_cast<const char*>(ahead), ahead_step,
-                        sums + begin * kDensePanel + column);
+      tile(depth, first, x + begin * kDenseDepth, w + column, static_cast<const char*>(ahead),
+           ahead_step, sums + begin * kDensePanel + column);
     }
   }
 }
@@ -130,67 +113,33 @@ BERT_TF_INLINE const float* Widened(const T* w, int64_t count, float* widened) {
   return widened;
 }
 
-// The cycles for `rows` rows of a unit and one of its panels, per row of W: two vectors of W take 2
-// cycles per row of x, and a panel is read from the third-level cache or from memory at about 8
-// bytes per cycle.
 template <typename T>
-BERT_TF_INLINE int64_t PanelCycles(int64_t rows) {
-  return Larger(2 * rows, kDensePanel * static_cast<int64_t>(sizeof(T)) / 8);
-}
-
-template <typename T>
-class Dense {
- public:
-  explicit Dense(const FusedDenseArgs<T>& args)
-      : args_(args),
-        panels_(CeilDivide(args.columns, kDensePanel)),
-        depth_blocks_(DenseDepthBlocks(args.depth)) {}
-
-  void Run(const Parallel& parallel) const {
-    RunUnits(parallel, args_, args_.depth, kTileRows, PanelCycles<T>,
-             [this](const DenseUnit& unit, bool) { Unit(unit); });
-  }
-
- private:
-  void Unit(const DenseUnit& unit) const {
-    const auto [first_row, rows, first_panel, panels, shared_sums] = unit;
-    const bool layer_norm = args_.gamma != nullptr;
-    // The sums of panel p begin at sums + p * sums_rows * kDensePanel.
-    const int64_t sums_rows = shared_sums != nullptr ? args_.rows : rows;
-    float* const sums = shared_sums != nullptr
-                            ? shared_sums + (first_panel * args_.rows + first_row) * kDensePanel
-                            : ThreadScratch(0, panels * rows * kDensePanel);
-    float* const x_block = ThreadScratch(
-        1, Larger(rows * kDenseDepth + kDensePanel * kDenseDepth, panels_ * kDensePanel));
-    float* const w_block = x_block + rows * kDenseDepth;
-    for (int64_t block = 0; block < depth_blocks_; ++block) {
-      const int64_t first = PartBegin(args_.depth, depth_blocks_, block);
-      const int64_t depth = PartBegin(args_.depth, depth_blocks_, block + 1) - first;
-      CopyRows(args_.x + first_row * args_.depth + first, args_.depth, rows, depth, x_block);
-      const T* w = args_.packed + (first * panels_ + first_panel * depth) * kDensePanel;
-      for (int64_t p = 0; p < panels; ++p, w += depth * kDensePanel) {
-        float* const panel_sums = sums + p * sums_rows * kDensePanel;
-        const T* const next = w + depth * kDensePanel;
-        if (rows <= kTileRows) {  // converting W first is only faster with several tiles
-          Panel(rows, depth, block == 0, x_block, w, next, panel_sums);
-        } else {
-          Panel(rows, depth, block == 0, x_block, Widened(w, depth * kDensePanel, w_block), next,
-                panel_sums);
-        }
-        if (block + 1 == depth_blocks_ && !layer_norm) {
-          PanelEpilogue(args_, first_row, rows, (first_panel + p) * kDensePanel, panel_sums);
-        }
+void RunUnit(const FusedDenseArgs<T>& args, const DenseUnit& unit) {
+  const auto [first_row, rows, first_panel, panels, sums, sums_rows] = unit;
+  const int64_t all_panels = CeilDivide(args.columns, kDensePanel);
+  const int64_t blocks = DenseDepthBlocks(args.depth);
+  float* const x_block = ThreadScratch(1, rows * kDenseDepth + kDensePanel * kDenseDepth);
+  float* const w_block = x_block + rows * kDenseDepth;
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t first = PartBegin(args.depth, blocks, block);
+    const int64_t depth = PartBegin(args.depth, blocks, block + 1) - first;
+    CopyRows(args.x + first_row * args.depth + first, args.depth, rows, depth, x_block);
+    const T* w = args.packed + (first * all_panels + first_panel * depth) * kDensePanel;
+    for (int64_t p = 0; p < panels; ++p, w += depth * kDensePanel) {
+      float* const panel_sums = sums + p * sums_rows * kDensePanel;
+      const T* const next = w + depth * kDensePanel;
+      if (rows <= kTileRows) {  // converting W first is only faster with several tiles
+        Panel(rows, depth, block == 0, x_block, w, next, panel_sums);
+      } else {
+        Panel(rows, depth, block == 0, x_block, Widened(w, depth * kDensePanel, w_block), next,
+              panel_sums);
+      }
+      if (block + 1 == blocks && args.gamma == nullptr) {
+        PanelEpilogue(args, first_row, rows, (first_panel + p) * kDensePanel, panel_sums);
       }
     }
-    if (layer_norm && shared_sums == nullptr) {
-      NormalizeRows(args_, first_row, rows, sums, sums_rows, x_block);
-    }
   }
-
-  const FusedDenseArgs<T>& args_;
-  const int64_t panels_;
-  const int64_t depth_blocks_;
-};
+}
 
 // Rows [first, first + depth) of the panel of W that begins at `first_column`.
 template <typename T>
@@ -238,12 +187,16 @@ void PackDense(const Parallel& parallel, const PackDenseArgs<T>& args) {
 
 template <typename T>
 void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args) {
-  if (args.rows == 0 || args.columns == 0) return;
-  Dense<T>(args).Run(parallel);
+  // Two vectors of W take 2 cycles per row of x, and a panel is read from the third-level cache or
+  // from memory at about 8 bytes per cycle.
+  const auto panel_cycles = [](int64_t rows) {
+    return Larger(2 * rows, kDensePanel * static_cast<int64_t>(sizeof(T)) / 8);
+  };
+  RunUnits(parallel, args, args.depth, kTileRows, panel_cycles,
+           [&args](const DenseUnit& unit, bool) { RunUnit(args, unit); });
 }
 
 BERT_TF_INSTANTIATE_KERNEL(PackDense, PackDenseArgs)
 BERT_TF_INSTANTIATE_KERNEL(FusedDense, FusedDenseArgs)
 
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
+}  // namespace bert_tf::BERT_TF_ISA

@@ -28,8 +28,7 @@
 //
 // Without VNNI, two int16 products are summed in int32 (vpmaddwd), because vpmaddubsw, which
 // multiplies bytes, would saturate.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_DENSE_QUANTIZED_DENSE_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_DENSE_QUANTIZED_DENSE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -63,5 +62,3 @@ BERT_TF_DECLARE_FOR_ISAS(template <typename T> void QuantizedDense(const Paralle
                                                                    bool has_vnni);)
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_DENSE_QUANTIZED_DENSE_H_

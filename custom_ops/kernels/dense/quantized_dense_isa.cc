@@ -5,13 +5,12 @@
 // the whole depth and are stored as float32. The depth is not divided into blocks: a panel has a
 // quarter of the bytes of a float32 panel, and a tile reads few of them per cycle, so the
 // second-level cache is fast enough for them.
-#include "custom_ops/kernels/base/simd.h"
-#include "custom_ops/kernels/base/thread_scratch.h"
+#include <utility>
+
 #include "custom_ops/kernels/dense/dense_blocks.h"
 #include "custom_ops/kernels/dense/quantized_dense.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 constexpr int kTileVectors = 2;
@@ -22,6 +21,13 @@ constexpr int64_t kQuad = 4;  // numbers of x, or of a column of W, in a 32-bit 
 constexpr int64_t kQuadBytes = kQuad * kDensePanel;  // bytes of a panel for four rows of W
 
 using VecI16 = int16_t __attribute__((vector_size(kVectorBytes)));
+
+template <typename V>
+BERT_TF_INLINE V LoadAs(const void* p) {
+  V v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
 
 // a[2i] * b[2i] + a[2i + 1] * b[2i + 1]
 BERT_TF_INLINE VecI32 MultiplyAddPairs(VecI16 a, VecI16 b) {
@@ -92,8 +98,8 @@ RowScale QuantizeRow(const T* x, const float* smoothing, int64_t depth, uint8_t*
     std::memcpy(u + k, &bytes, sizeof(bytes));
   }
   if (k < padded) {
-    const Bytes bytes =
-        quantized(LoadPartial(x + k, depth - k) * LoadPartial(smoothing + k, depth - k));
+    const SomeLanes rest{depth - k};
+    const Bytes bytes = quantized(Load(x + k, rest) * Load(smoothing + k, rest));
     std::memset(u + k, 0, static_cast<size_t>(padded - k));
     std::memcpy(u + k, &bytes, static_cast<size_t>(depth - k));
   }
@@ -110,8 +116,7 @@ struct PanelScales {
 // because only this factor may be huge or tiny.
 BERT_TF_INLINE void StoreDequantized(float* z, VecI32 sums, RowScale row, const PanelScales& panel,
                                      int column) {
-  VecI32 column_sums;
-  std::memcpy(&column_sums, panel.sum + column, sizeof(column_sums));
+  const auto column_sums = LoadAs<VecI32>(panel.sum + column);
   const Vec bracket = __builtin_convertvector(sums - row.zero * column_sums, Vec);
   Store(z, bracket * Load(panel.scale + column) * row.scale);
 }
@@ -129,48 +134,16 @@ struct Vnni {
   static constexpr int kTileRows = 14;  // 28 sums, 2 vectors of W and 1 of x: 31 of 32 registers
   static constexpr int64_t kRowCycles = 2;  // per panel and quad
   static constexpr int64_t kPlanes = 1;
+  static constexpr bool kPrefetches = true;
 
   static BERT_TF_INLINE void Split(uint8_t*, int64_t) {}
-
-  // z = x W for kRows rows and kTileColumns columns. At the same time, the memory at `ahead`, two
-  // cache lines for every `ahead_step` bytes, is prefetched to the second-level cache.
-  template <int kRows>
-  __attribute__((noinline)) static void Tile(int64_t quads, QuantizedRows x, const int8_t* w,
-                                             const char* ahead, int64_t ahead_step,
-                                             const PanelScales& panel, int column, float* z) {
-    __m512i sum[kRows][kTileVectors];
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kTileVectors; ++v) sum[i][v] = _mm512_setzero_si512();
-    }
-    w += column * kQuad;
-    for (int64_t q = 0; q < quads; ++q, w += kQuadBytes) {
-      __builtin_prefetch(ahead + q * ahead_step, 0, 2);
-      __builtin_prefetch(ahead + q * ahead_step + kCacheLine, 0, 2);
-      __m512i row[kTileVectors];
-#pragma GCC unroll 8
-      for (int v = 0; v < kTileVectors; ++v) row[v] = _mm512_loadu_si512(w + v * kVectorBytes);
-#pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
-        int32_t word;
-        std::memcpy(&word, x.words + i * x.stride + q * kQuad, sizeof(word));
-        const __m512i factor = _mm512_set1_epi32(word);
-#pragma GCC unroll 8
-        for (int v = 0; v < kTileVectors; ++v) {
-          // With the intrinsic, GCC 12 moves sums out of the registers, at half the speed.
-          asm("vpdpbusd %2, %1, %0" : "+v"(sum[i][v]) : "v"(factor), "v"(row[v]));
-        }
-      }
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kTileVectors; ++v) {
-        StoreDequantized(z + i * kDensePanel + column + v * kLanes, (VecI32)sum[i][v], x.scales[i],
-                         panel, column + v * kLanes);
-      }
-    }
+  static BERT_TF_INLINE VecI32 LoadW(const int8_t* w) { return LoadAs<VecI32>(w); }
+  static BERT_TF_INLINE VecI32 LoadX(const uint8_t* words, int64_t) {
+    return VecI32{} + LoadAs<int32_t>(words);
+  }
+  static BERT_TF_INLINE void MultiplyAdd(VecI32 x, VecI32 w, VecI32& sum) {
+    // With the intrinsic, GCC 12 moves sums out of the registers, at half the speed.
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
   }
 };
 #endif
@@ -185,193 +158,157 @@ struct Pairs {
 #endif
   static constexpr int64_t kRowCycles = 256 / kVectorBytes;
   static constexpr int64_t kPlanes = 2;
+  static constexpr bool kPrefetches = false;
+
+  struct Numbers {
+    VecI16 even, odd;
+  };
 
   // [u0 u1 u2 u3] -> int16 [u0 u2], and `stride` bytes later [u1 u3].
   static BERT_TF_INLINE void Split(uint8_t* words, int64_t stride) {
     for (int64_t k = 0; k < stride; k += kQuad) {
-      uint32_t word;
-      std::memcpy(&word, words + k, sizeof(word));
+      const auto word = LoadAs<uint32_t>(words + k);
       const uint32_t even = word & 0x00FF00FFu, odd = (word >> 8) & 0x00FF00FFu;
       std::memcpy(words + k, &even, sizeof(even));
       std::memcpy(words + stride + k, &odd, sizeof(odd));
     }
   }
-
-  template <int kRows>
-  __attribute__((noinline)) static void Tile(int64_t quads, QuantizedRows x, const int8_t* w,
-                                             const char*, int64_t, const PanelScales& panel,
-                                             int column, float* z) {
-    VecI32 sum[kRows][kTileVectors];
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kTileVectors; ++v) sum[i][v] = VecI32{};
-    }
-    w += column * kQuad;
-    for (int64_t q = 0; q < quads; ++q, w += kQuadBytes) {
-      VecI16 even[kTileVectors], odd[kTileVectors];
-#pragma GCC unroll 8
-      for (int v = 0; v < kTileVectors; ++v) {
-        VecI16 row;
-        std::memcpy(&row, w + v * kVectorBytes, sizeof(row));
-        even[v] = (row << 8) >> 8;
-        odd[v] = row >> 8;
-      }
-#pragma GCC unroll 16
-      for (int i = 0; i < kRows; ++i) {
-        int32_t words[2];
-        const uint8_t* const p = x.words + i * x.stride + q * kQuad;
-        std::memcpy(&words[0], p, sizeof(words[0]));
-        std::memcpy(&words[1], p + x.stride / kPlanes, sizeof(words[1]));
-        const VecI16 x_even = reinterpret_cast<VecI16>(VecI32{} + words[0]);
-        const VecI16 x_odd = reinterpret_cast<VecI16>(VecI32{} + words[1]);
-#pragma GCC unroll 8
-        for (int v = 0; v < kTileVectors; ++v) {
-          sum[i][v] += MultiplyAddPairs(even[v], x_even);
-          sum[i][v] += MultiplyAddPairs(odd[v], x_odd);
-        }
-      }
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kTileVectors; ++v) {
-        StoreDequantized(z + i * kDensePanel + column + v * kLanes, sum[i][v], x.scales[i], panel,
-                         column + v * kLanes);
-      }
-    }
+  static BERT_TF_INLINE Numbers LoadW(const int8_t* w) {
+    const auto row = LoadAs<VecI16>(w);
+    return {(row << 8) >> 8, row >> 8};
+  }
+  static BERT_TF_INLINE Numbers LoadX(const uint8_t* words, int64_t stride) {
+    return {reinterpret_cast<VecI16>(VecI32{} + LoadAs<int32_t>(words)),
+            reinterpret_cast<VecI16>(VecI32{} + LoadAs<int32_t>(words + stride / kPlanes))};
+  }
+  static BERT_TF_INLINE void MultiplyAdd(const Numbers& x, const Numbers& w, VecI32& sum) {
+    sum += MultiplyAddPairs(w.even, x.even);
+    sum += MultiplyAddPairs(w.odd, x.odd);
   }
 };
 
-using TileFunction = void (*)(int64_t, QuantizedRows, const int8_t*, const char*, int64_t,
-                              const PanelScales&, int, float*);
+// z = x W for kRows rows and kTileColumns columns. At the same time, the memory at `ahead`, two
+// cache lines for every `ahead_step` bytes, is prefetched to the second-level cache.
+template <typename Method, int kRows>
+__attribute__((noinline)) void Tile(int64_t quads, QuantizedRows x, const int8_t* w,
+                                    const char* ahead, int64_t ahead_step, const PanelScales& panel,
+                                    int column, float* z) {
+  VecI32 sum[kRows][kTileVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVectors; ++v) sum[i][v] = VecI32{};
+  }
+  w += column * kQuad;
+  for (int64_t q = 0; q < quads; ++q, w += kQuadBytes) {
+    if (Method::kPrefetches) {
+      __builtin_prefetch(ahead + q * ahead_step, 0, 2);
+      __builtin_prefetch(ahead + q * ahead_step + kCacheLine, 0, 2);
+    }
+    decltype(Method::LoadW(w)) row[kTileVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVectors; ++v) row[v] = Method::LoadW(w + v * kVectorBytes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const auto factor = Method::LoadX(x.words + i * x.stride + q * kQuad, x.stride);
+#pragma GCC unroll 8
+      for (int v = 0; v < kTileVectors; ++v) Method::MultiplyAdd(factor, row[v], sum[i][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVectors; ++v) {
+      StoreDequantized(z + i * kDensePanel + column + v * kLanes, sum[i][v], x.scales[i], panel,
+                       column + v * kLanes);
+    }
+  }
+}
 
-template <typename Method>
-TileFunction TileOf(int64_t rows) {
-  static constexpr TileFunction kTiles[] = {
-      Method::template Tile<1>,
-      Method::template Tile<2>,
-      Method::template Tile<3>,
-      Method::template Tile<4>,
-#if defined(__AVX512F__)
-      Method::template Tile<5>,
-      Method::template Tile<6>,
-      Method::template Tile<7>,
-      Method::template Tile<8>,
-      Method::template Tile<9>,
-      Method::template Tile<10>,
-      Method::template Tile < Method::kTileRows == 14 ? 11 : 1 >,
-      Method::template Tile < Method::kTileRows == 14 ? 12 : 1 >,
-      Method::template Tile < Method::kTileRows == 14 ? 13 : 1 >,
-      Method::template Tile<Method::kTileRows>,
-#endif
-  };
+template <typename Method, int... i>
+auto TileOf(int64_t rows, std::integer_sequence<int, i...>) {
+  static constexpr decltype(&Tile<Method, 1>) kTiles[] = {Tile<Method, i + 1>...};
   return kTiles[rows - 1];
 }
 
-template <typename T, typename Method>
-class Quantized {
- public:
-  explicit Quantized(const QuantizedDenseArgs<T>& args)
-      : args_(args),
-        panels_(CeilDivide(args.columns, kDensePanel)),
-        quads_(CeilDivide(args.depth, kQuad)) {}
-
-  void Run(const Parallel& parallel) const {
-    RunUnits(parallel, args_, quads_, Method::kTileRows, PanelCycles,
-             [this](const DenseUnit& unit, bool repeats) { Unit(unit, repeats); });
+// One panel of W times `rows` rows. The last tile prefetches the next panel: while the first tile
+// waits for memory, the last one has its panel in a cache.
+template <typename Method, typename T>
+void Panel(const QuantizedDenseArgs<T>& args, const QuantizedRows& x, int64_t rows, int64_t panel,
+           float* z) {
+  const int64_t quads = CeilDivide(args.depth, kQuad);
+  const int8_t* const w = args.packed + panel * quads * kQuadBytes;
+  const int64_t first_column = panel * kDensePanel;
+  const size_t columns = static_cast<size_t>(Smaller(kDensePanel, args.columns - first_column));
+  PanelScales scales;
+  std::memcpy(scales.scale, args.column_scale + first_column, columns * sizeof(float));
+  std::memcpy(scales.sum, args.column_sums + first_column, columns * sizeof(int32_t));
+  const int64_t tiles = CeilDivide(rows, Method::kTileRows);
+  for (int64_t t = 0; t < tiles; ++t) {
+    const int64_t begin = PartBegin(rows, tiles, t);
+    const auto tile = TileOf<Method>(PartBegin(rows, tiles, t + 1) - begin,
+                                     std::make_integer_sequence<int, Method::kTileRows>{});
+    const bool fetches = t + 1 == tiles && first_column + kDensePanel < args.columns;
+    const int8_t* const ahead = fetches ? w + quads * kQuadBytes : w;
+    for (int column = 0; column < kDensePanel; column += kTileColumns) {
+      tile(quads, {x.words + begin * x.stride, x.stride, x.scales + begin}, w,
+           reinterpret_cast<const char*>(ahead), fetches ? kQuadBytes : 0, scales, column,
+           z + begin * kDensePanel);
+    }
   }
+}
 
- private:
+template <typename Method, typename T>
+void RunUnit(const QuantizedDenseArgs<T>& args, const DenseUnit& unit, bool has_rows) {
+  // The RowScales of the rows, then their words.
+  const int64_t stride = Method::kPlanes * CeilDivide(args.depth, kQuad) * kQuad;
+  const int64_t scales_size = CeilDivide(unit.rows * 2, kLanes) * kLanes;
+  float* const scratch = ThreadScratch(1, scales_size + unit.rows * stride / 4);
+  RowScale* const scales = reinterpret_cast<RowScale*>(scratch);
+  uint8_t* const words = reinterpret_cast<uint8_t*>(scratch + scales_size);
+  if (!has_rows) {
+    for (int64_t i = 0; i < unit.rows; ++i) {
+      scales[i] = QuantizeRow(args.x + (unit.first_row + i) * args.depth, args.smoothing,
+                              args.depth, words + i * stride);
+      Method::Split(words + i * stride, stride / Method::kPlanes);
+    }
+  }
+  for (int64_t p = 0; p < unit.panels; ++p) {
+    const int64_t panel = unit.first_panel + p;
+    if (args.gamma != nullptr) {
+      Panel<Method>(args, {words, stride, scales}, unit.rows, panel,
+                    unit.sums + p * unit.sums_rows * kDensePanel);
+    } else {  // the sums of a panel are used immediately, and all panels share one buffer
+      Panel<Method>(args, {words, stride, scales}, unit.rows, panel, unit.sums);
+      PanelEpilogue(args, unit.first_row, unit.rows, panel * kDensePanel, unit.sums);
+    }
+  }
+}
+
+template <typename Method, typename T>
+void Run(const Parallel& parallel, const QuantizedDenseArgs<T>& args) {
   // A panel is read from the third-level cache or from memory at about 8 bytes per cycle.
-  static int64_t PanelCycles(int64_t rows) {
+  const auto panel_cycles = [](int64_t rows) {
     return Larger(Method::kRowCycles * rows, kQuadBytes / 8);
-  }
-
-  void Unit(const DenseUnit& unit, bool has_rows) const {
-    const bool layer_norm = args_.gamma != nullptr;
-    // The sums of panel p begin at sums + p * sums_rows * kDensePanel. Without LayerNorm, the sums
-    // of a panel are used immediately and share one buffer.
-    const bool is_shared = unit.shared_sums != nullptr;
-    const int64_t sums_rows = is_shared ? args_.rows : unit.rows;
-    float* const sums =
-        is_shared
-            ? unit.shared_sums + (unit.first_panel * args_.rows + unit.first_row) * kDensePanel
-            : ThreadScratch(0, (layer_norm ? unit.panels : 1) * unit.rows * kDensePanel);
-    // The RowScales of the rows, then their words. The scratch also has room for a row of
-    // LayerNorm.
-    const int64_t stride = Method::kPlanes * quads_ * kQuad;
-    const int64_t scales_size = CeilDivide(unit.rows * 2, kLanes) * kLanes;
-    float* const scratch =
-        ThreadScratch(1, scales_size + Larger(unit.rows * stride / 4, panels_ * kDensePanel));
-    RowScale* const scales = reinterpret_cast<RowScale*>(scratch);
-    uint8_t* const words = reinterpret_cast<uint8_t*>(scratch + scales_size);
-    if (!has_rows) {
-      for (int64_t i = 0; i < unit.rows; ++i) {
-        scales[i] = QuantizeRow(args_.x + (unit.first_row + i) * args_.depth, args_.smoothing,
-                                args_.depth, words + i * stride);
-        Method::Split(words + i * stride, stride / Method::kPlanes);
-      }
-    }
-    const int64_t panel_bytes = quads_ * kQuadBytes;
-    for (int64_t p = 0; p < unit.panels; ++p) {
-      const int64_t panel = unit.first_panel + p;
-      float* const z = sums + (layer_norm ? p * sums_rows * kDensePanel : 0);
-      Panel({words, stride, scales}, unit.rows, panel, args_.packed + panel * panel_bytes, z);
-      if (!layer_norm) PanelEpilogue(args_, unit.first_row, unit.rows, panel * kDensePanel, z);
-    }
-    if (layer_norm && !is_shared) {
-      NormalizeRows(args_, unit.first_row, unit.rows, sums, sums_rows, scratch);
-    }
-  }
-
-  // One panel of W times `rows` rows. The last tile prefetches the next panel: while the first tile
-  // waits for memory, the last one has its panel in a cache.
-  void Panel(const QuantizedRows& x, int64_t rows, int64_t panel, const int8_t* w, float* z) const {
-    const int64_t first_column = panel * kDensePanel;
-    const size_t columns = static_cast<size_t>(Smaller(kDensePanel, args_.columns - first_column));
-    PanelScales scales;
-    std::memcpy(scales.scale, args_.column_scale + first_column, columns * sizeof(float));
-    std::memcpy(scales.sum, args_.column_sums + first_column, columns * sizeof(int32_t));
-    const int64_t tiles = CeilDivide(rows, Method::kTileRows);
-    for (int64_t t = 0; t < tiles; ++t) {
-      const int64_t begin = PartBegin(rows, tiles, t);
-      const TileFunction tile = TileOf<Method>(PartBegin(rows, tiles, t + 1) - begin);
-      const QuantizedRows tile_rows{x.words + begin * x.stride, x.stride, x.scales + begin};
-      const bool fetches = t + 1 == tiles && panel + 1 < panels_;
-      const int8_t* const next = fetches ? w + quads_ * kQuadBytes : w;
-      const char* const ahead = reinterpret_cast<const char*>(next);
-      for (int column = 0; column < kDensePanel; column += kTileColumns) {
-        tile(quads_, tile_rows, w, ahead, fetches ? kQuadBytes : 0, scales, column,
-             z + begin * kDensePanel);
-      }
-    }
-  }
-
-  const QuantizedDenseArgs<T>& args_;
-  const int64_t panels_;
-  const int64_t quads_;
-};
+  };
+  RunUnits(
+      parallel, args, CeilDivide(args.depth, kQuad), Method::kTileRows, panel_cycles,
+      [&args](const DenseUnit& unit, bool has_rows) { RunUnit<Method>(args, unit, has_rows); });
+}
 
 }  // namespace
 
 template <typename T>
-void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args, bool has_vnni) {
-  if (args.rows == 0 || args.columns == 0) return;
+void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args,
+                    [[maybe_unused]] bool has_vnni) {
 #if defined(__AVX512F__)
-  if (has_vnni) return Quantized<T, Vnni>(args).Run(parallel);
-#else
-  (void)has_vnni;
+  if (has_vnni) return Run<Vnni>(parallel, args);
 #endif
-  Quantized<T, Pairs>(args).Run(parallel);
+  Run<Pairs>(parallel, args);
 }
 
 #define BERT_TF_INSTANTIATE(T) \
   template void QuantizedDense<T>(const Parallel&, const QuantizedDenseArgs<T>&, bool);
-BERT_TF_INSTANTIATE(float)
-BERT_TF_INSTANTIATE(BFloat16)
-BERT_TF_INSTANTIATE(Float16)
-#undef BERT_TF_INSTANTIATE
+BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
+}  // namespace bert_tf::BERT_TF_ISA

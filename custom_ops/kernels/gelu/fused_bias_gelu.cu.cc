@@ -13,8 +13,7 @@
 #include "custom_ops/kernels/cuda/cuda_vec.h"
 #include "custom_ops/kernels/gelu/gelu.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 constexpr int kWarps = 8;
@@ -233,68 +232,51 @@ dim3 Grid(const RowTiles& tiles) {
 template <typename T, typename Function>
 int WithForm(bool approximate, bool aligned, const Function& function) {
   const auto with_width = [&](auto width) {
-    return approximate ? function(Int<1>{}, width) : function(Int<0>{}, width);
+    return approximate ? function(std::true_type{}, width) : function(std::false_type{}, width);
   };
   return aligned ? with_width(Int<kVectorWidth<T>>{}) : with_width(Int<1>{});
 }
 
 template <typename T>
-int Forward(const BiasGeluArgs<void>& args, void* stream) {
-  const T* x = static_cast<const T*>(args.x);
-  const T* bias = static_cast<const T*>(args.bias);
-  T* y = static_cast<T*>(args.y);
+int Forward(const BiasGeluArgs<T>& args, void* stream) {
   const RowTiles tiles = CutRows(args.rows, args.columns);
-  const bool aligned = Aligned<T>(args.columns, x, bias, y);
+  const bool aligned = Aligned<T>(args.columns, args.x, args.bias, args.y);
   return WithForm<T>(args.approximate, aligned, [&](auto approximate, auto width) {
-    return Launch(ForwardKernel<T, decltype(approximate)::value != 0, decltype(width)::value>,
-                  Grid(tiles), kWarps * kWarp, 0, stream, x, bias, args.rows, args.columns,
-                  tiles.rows_in_block, y);
+    return Launch(ForwardKernel<T, approximate.value, width.value>, Grid(tiles), kWarps * kWarp, 0,
+                  stream, args.x, args.bias, args.rows, args.columns, tiles.rows_in_block, args.y);
   });
 }
 
 template <typename T>
-int Backward(const BiasGeluGradArgs<void>& args, void* stream) {
-  const T* dy = static_cast<const T*>(args.dy);
-  const T* x = static_cast<const T*>(args.x);
-  const T* bias = static_cast<const T*>(args.bias);
-  T* dx = static_cast<T*>(args.dx);
-  const int64_t columns = args.columns;
-  const RowTiles tiles = CutRows(args.rows, columns);
-  const bool aligned = Aligned<T>(columns, dy, x, bias, dx);
+int Backward(const BiasGeluGradArgs<T>& args, void* stream) {
+  const RowTiles tiles = CutRows(args.rows, args.columns);
+  const bool aligned = Aligned<T>(args.columns, args.dy, args.x, args.bias, args.dx);
   const int status = WithForm<T>(args.approximate, aligned, [&](auto approximate, auto width) {
-    return Launch(BackwardKernel<T, decltype(approximate)::value != 0, decltype(width)::value>,
-                  Grid(tiles), kWarps * kWarp, kWarps * kTileColumns * sizeof(float), stream, dy, x,
-                  bias, args.rows, columns, tiles.rows_in_block, dx, args.scratch);
+    return Launch(BackwardKernel<T, approximate.value, width.value>, Grid(tiles), kWarps * kWarp,
+                  kWarps * kTileColumns * sizeof(float), stream, args.dy, args.x, args.bias,
+                  args.rows, args.columns, tiles.rows_in_block, args.dx, args.scratch);
   });
   if (status != 0) return status;
-  return ColumnSums(args.scratch, tiles.row_blocks, columns, columns, static_cast<T*>(args.dbias),
-                    stream);
+  return ColumnSums(args.scratch, tiles.row_blocks, args.columns, args.columns, args.dbias, stream);
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
+}  // namespace bert_tf::cuda
 
 extern "C" {
 
-int BertTfCudaBiasGelu(int type, const bert_tf::BiasGeluArgs<void>& args, void* stream) {
+int BertTfCudaBiasGelu(int type, const bert_tf::BiasGeluArgs<void>& call, void* stream) {
   using namespace bert_tf::cuda;
-  return WithType(type, [&](auto* typed) {
-    using T = std::remove_pointer_t<decltype(typed)>;
-    return Forward<T>(args, stream);
-  });
+  return WithTypedArgs(type, call, [&](const auto& args) { return Forward(args, stream); });
 }
 
 int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns) {
   return bert_tf::SizeProduct(bert_tf::cuda::CutRows(rows, columns).row_blocks, columns);
 }
 
-int BertTfCudaBiasGeluGrad(int type, const bert_tf::BiasGeluGradArgs<void>& args, void* stream) {
+int BertTfCudaBiasGeluGrad(int type, const bert_tf::BiasGeluGradArgs<void>& call, void* stream) {
   using namespace bert_tf::cuda;
-  return WithType(type, [&](auto* typed) {
-    using T = std::remove_pointer_t<decltype(typed)>;
-    return Backward<T>(args, stream);
-  });
+  return WithTypedArgs(type, call, [&](const auto& args) { return Backward(args, stream); });
 }
 
 }  // extern "C"

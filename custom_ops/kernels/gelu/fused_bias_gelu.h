@@ -10,8 +10,7 @@
 // Float32 results are within 8 ulp if they are normal numbers, including the negative tail. The
 // result for -inf is zero, for +inf it is +inf, and for NaN it is NaN. The arithmetic is float32
 // for all storage types.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_GELU_FUSED_BIAS_GELU_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_GELU_FUSED_BIAS_GELU_H_
+#pragma once
 
 #include <cstdint>
 
@@ -61,5 +60,3 @@ BERT_TF_DECLARE_COPIES(FusedBiasGelu, BiasGeluArgs)
 BERT_TF_DECLARE_COPIES(FusedBiasGeluGrad, BiasGeluGradArgs)
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_GELU_FUSED_BIAS_GELU_H_

@@ -1,7 +1,6 @@
 // Both forms of gelu and of its slope for one vector. Include this file only in sources that are
 // compiled through isa.bzl, or in a .cu.cc file, where a vector is one number.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_GELU_GELU_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_GELU_GELU_H_
+#pragma once
 
 #if defined(BERT_TF_CUDA)
 #include "custom_ops/kernels/cuda/cuda_vec.h"
@@ -9,8 +8,7 @@
 #include "custom_ops/kernels/base/simd.h"
 #endif
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 // Both forms are s * step(s), where step is a smooth step from 0 to 1 that is symmetric around 1/2.
@@ -140,7 +138,4 @@ BERT_TF_INLINE Vec GeluSlope(Vec s) {
 }
 
 }  // namespace
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_GELU_GELU_H_
+}  // namespace bert_tf::BERT_TF_ISA

@@ -5,14 +5,12 @@
 // four warps. A lane keeps at most 24 numbers in registers (32 numbers and their three sums would
 // spill), so a row is read once. Other rows (wider, not aligned, or with a width that is not a
 // multiple of 64) are processed by one block per row, which reads the row again in every pass.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_CUDA_LAYER_NORM_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_CUDA_LAYER_NORM_H_
+#pragma once
 
 #include "custom_ops/kernels/cuda/cuda_dispatch.h"
 #include "custom_ops/kernels/cuda/cuda_philox.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
 constexpr int kWideWarps = 4;
@@ -56,26 +54,32 @@ struct Part {
   BERT_TF_DEVICE int64_t Column(int pack) const {
     return static_cast<int64_t>(pack * kWarps * kWarp + in_row) * kWidth;
   }
+
+  // Calls body(pack, column) for the packs that are inside of a row.
+  template <typename Body>
+  BERT_TF_DEVICE void ForEachPack(int64_t columns, const Body& body) const {
+#pragma unroll
+    for (int pack = 0; pack < kPacks; ++pack) {
+      if (Column(pack) < columns) body(pack, Column(pack));
+    }
+  }
 };
 
 // z = residual + dropout(x + bias), and zeros after the end of the row. `keep` receives one bit per
 // element.
 template <bool kDropout, typename T, int kWarps, int kPacks, typename Args>
-BERT_TF_DEVICE void Sum(const Part<T, kWarps, kPacks>& part, const Args& args, uint64_t seed,
-                        int64_t row, float* z, uint32_t* keep) {
+BERT_TF_DEVICE void Sum(const Part<T, kWarps, kPacks>& part, const Args& args,
+                        const Dropout& dropout, uint64_t seed, int64_t row, float* z,
+                        uint32_t* keep) {
   constexpr int kWidth = kVectorWidth<T>;
   const int64_t offset = row * args.columns;
   Pack<T, kWidth> xs[kPacks], residuals[kPacks];
-#pragma unroll
-  for (int pack = 0; pack < kPacks; ++pack) {
-    const int64_t column = part.Column(pack);
-    if (column < args.columns) {
-      xs[pack] = LoadPack<kWidth>(args.x + offset + column);
-      if (args.residual != nullptr) {
-        residuals[pack] = LoadPack<kWidth>(args.residual + offset + column);
-      }
+  part.ForEachPack(args.columns, [&](int pack, int64_t column) {
+    xs[pack] = LoadPack<kWidth>(args.x + offset + column);
+    if (args.residual != nullptr) {
+      residuals[pack] = LoadPack<kWidth>(args.residual + offset + column);
     }
-  }
+  });
   *keep = 0;
 #pragma unroll
   for (int pack = 0; pack < kPacks; ++pack) {
@@ -83,7 +87,7 @@ BERT_TF_DEVICE void Sum(const Part<T, kWarps, kPacks>& part, const Args& args, u
     float* const v = z + pack * kWidth;
     uint32_t kept = 0;
     if (kDropout) {  // all lanes draw, because they exchange their bits
-      kept = KeepPack<kWidth>(seed, static_cast<uint64_t>(offset + column), args.dropout.threshold,
+      kept = KeepPack<kWidth>(seed, static_cast<uint64_t>(offset + column), dropout.threshold,
                               part.lane);
       *keep |= kept << (pack * kWidth);
     }
@@ -93,7 +97,7 @@ BERT_TF_DEVICE void Sum(const Part<T, kWarps, kPacks>& part, const Args& args, u
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
         v[e] = ToFloat(xs[pack].values[e]) + b[e];
-        if (kDropout) v[e] = kept >> e & 1u ? v[e] * args.dropout.scale : 0.0f;
+        if (kDropout) v[e] = kept >> e & 1u ? v[e] * dropout.scale : 0.0f;
         if (args.residual != nullptr) v[e] += ToFloat(residuals[pack].values[e]);
       }
     } else {
@@ -104,16 +108,16 @@ BERT_TF_DEVICE void Sum(const Part<T, kWarps, kPacks>& part, const Args& args, u
 }
 
 // One element of z, for the kernels of any width.
-template <typename T, typename Args>
-BERT_TF_DEVICE float SumAt(const Args& args, uint64_t seed, int64_t row, int64_t column,
-                           bool* kept) {
+template <typename Args>
+BERT_TF_DEVICE float SumAt(const Args& args, const Dropout& dropout, uint64_t seed, int64_t row,
+                           int64_t column, bool* kept) {
   const int64_t i = row * args.columns + column;
   float z = ToFloat(args.x[i]);
   if (args.bias != nullptr) z += ToFloat(args.bias[column]);
   *kept = true;
-  if (args.dropout.seed != nullptr) {
-    *kept = KeepElement(seed, 0, static_cast<uint64_t>(i), args.dropout.threshold);
-    z = *kept ? z * args.dropout.scale : 0.0f;
+  if (dropout.seed != nullptr) {
+    *kept = KeepElement(seed, 0, static_cast<uint64_t>(i), dropout.threshold);
+    z = *kept ? z * dropout.scale : 0.0f;
   }
   if (args.residual != nullptr) z += ToFloat(args.residual[i]);
   return z;
@@ -124,7 +128,7 @@ template <typename T, typename Function>
 int WithPart(int64_t columns, bool dropout, const Function& function) {
   constexpr int kEight = 8 / kVectorWidth<T>;  // packs of eight columns
   const auto with_packs = [&](auto warps, auto with_dropout) {
-    switch (CeilDivide(columns, 8 * kWarp * decltype(warps)::value)) {
+    switch (CeilDivide(columns, 8 * kWarp * warps.value)) {
       case 1:
         return function(warps, Int<kEight>{}, with_dropout);
       case 2:
@@ -137,7 +141,7 @@ int WithPart(int64_t columns, bool dropout, const Function& function) {
     return columns > kNarrowColumns ? with_packs(Int<kWideWarps>{}, with_dropout)
                                     : with_packs(Int<1>{}, with_dropout);
   };
-  return dropout ? with_warps(Int<1>{}) : with_warps(Int<0>{});
+  return dropout ? with_warps(std::true_type{}) : with_warps(std::false_type{});
 }
 
 inline bool FitsRegisters(int64_t columns) {
@@ -145,7 +149,4 @@ inline bool FitsRegisters(int64_t columns) {
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_CUDA_LAYER_NORM_H_
+}  // namespace bert_tf::cuda

@@ -14,8 +14,7 @@
 //
 // Dropout sets an element to zero with probability dropout_rate and scales the others by
 // 1 / (1 - dropout_rate). The random bits are those of philox.h (stream 0, element = flat index).
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_FUSED_RESIDUAL_LAYER_NORM_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_FUSED_RESIDUAL_LAYER_NORM_H_
+#pragma once
 
 #include <cstdint>
 #include <type_traits>
@@ -88,5 +87,3 @@ BERT_TF_DECLARE_COPIES(FusedResidualLayerNorm, ResidualLayerNormArgs)
 BERT_TF_DECLARE_COPIES(FusedResidualLayerNormGrad, ResidualLayerNormGradArgs)
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_FUSED_RESIDUAL_LAYER_NORM_H_

@@ -1,38 +1,20 @@
 // The gradient of fused_residual_layer_norm on the GPU; fused_residual_layer_norm.h has the
 // formulas.
-#include <type_traits>
-
 #include "custom_ops/kernels/base/sizes.h"
 #include "custom_ops/kernels/cuda/cuda_column_sums.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/kernels/layer_norm/cuda_layer_norm.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
 
-template <typename T>
-struct BackwardArgs {
-  const T* dy;
-  const T* x;
-  const T* residual;
-  const T* bias;
-  const T* gamma;
-  const float* mean;
-  const float* rstd;
-  int64_t rows, columns;
-  Dropout dropout;
-  T* dx;
-  T* dresidual;
-  float* partial;  // [blocks, 3, columns]: dgamma, dbeta, dbias
-};
-
 template <typename T, int kWarps, int kPacks, bool kDropout>
-__global__ void __launch_bounds__(kBlockThreads<kWarps>) BackwardKernel(BackwardArgs<T> args) {
+__global__ void __launch_bounds__(kBlockThreads<kWarps>)
+    BackwardKernel(ResidualLayerNormGradArgs<T> args, Dropout dropout) {
   const Part<T, kWarps, kPacks> part;
   constexpr int kWidth = part.kWidth;
   const int row_in_block = kWarps == 1 ? static_cast<int>(threadIdx.x) / kWarp : 0;
-  const uint64_t seed = kDropout ? *args.dropout.seed : 0;
+  const uint64_t seed = kDropout ? *dropout.seed : 0;
   float* const shared = reinterpret_cast<float*>(SharedMemory());
   const float inverse = 1.0f / static_cast<float>(args.columns);
   float sums[3][part.kCount] = {};  // of dgamma, dbeta, dbias
@@ -40,22 +22,17 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>) BackwardKernel(Backward
        row < args.rows; row += static_cast<int64_t>(gridDim.x) * kBlockRows<kWarps>) {
     const int64_t offset = row * args.columns;
     Pack<T, kWidth> dys[kPacks];
-#pragma unroll
-    for (int pack = 0; pack < kPacks; ++pack) {
-      const int64_t column = part.Column(pack);
-      if (column < args.columns) dys[pack] = LoadPack<kWidth>(args.dy + offset + column);
-    }
+    part.ForEachPack(args.columns, [&](int pack, int64_t column) {
+      dys[pack] = LoadPack<kWidth>(args.dy + offset + column);
+    });
     float n[part.kCount];
     uint32_t keep;
-    Sum<kDropout>(part, args, seed, row, n, &keep);
+    Sum<kDropout>(part, args, dropout, seed, row, n, &keep);
     const float mean = args.mean[row];
     const float rstd = args.rstd[row];
     // n = (z - mean) * rstd,  g = dy * gamma
     float g_sum = 0.0f, gn_sum = 0.0f;
-#pragma unroll
-    for (int pack = 0; pack < kPacks; ++pack) {
-      const int64_t column = part.Column(pack);
-      if (column >= args.columns) continue;
+    part.ForEachPack(args.columns, [&](int pack, int64_t column) {
       float gamma[kWidth];
       LoadFloats<kWidth>(args.gamma + column, gamma);
 #pragma unroll
@@ -68,14 +45,11 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>) BackwardKernel(Backward
         g_sum += dy * gamma[e];
         gn_sum += dy * gamma[e] * n[i];
       }
-    }
+    });
     const float g_mean = RowSum<kWarps>(g_sum, shared) * inverse;
     const float gn_mean = RowSum<kWarps>(gn_sum, shared) * inverse;
     // dz = rstd * (g - mean(g) - n * mean(g * n))
-#pragma unroll
-    for (int pack = 0; pack < kPacks; ++pack) {
-      const int64_t column = part.Column(pack);
-      if (column >= args.columns) continue;
+    part.ForEachPack(args.columns, [&](int pack, int64_t column) {
       float dz[kWidth], gamma[kWidth];
       LoadFloats<kWidth>(args.gamma + column, gamma);
 #pragma unroll
@@ -89,39 +63,33 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>) BackwardKernel(Backward
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
         const int i = pack * kWidth + e;
-        if (kDropout) dz[e] = keep >> i & 1u ? dz[e] * args.dropout.scale : 0.0f;
+        if (kDropout) dz[e] = keep >> i & 1u ? dz[e] * dropout.scale : 0.0f;
         sums[2][i] += dz[e];
       }
       StoreFloats<kWidth>(args.dx + offset + column, dz);
-    }
+    });
   }
 
-  float* const partial = args.partial + static_cast<int64_t>(blockIdx.x) * 3 * args.columns;
+  float* const partial = args.scratch + static_cast<int64_t>(blockIdx.x) * 3 * args.columns;
 #pragma unroll
   for (int k = 0; k < 3; ++k) {
     if (kWarps > 1) {  // each column is processed by one thread
-#pragma unroll
-      for (int pack = 0; pack < kPacks; ++pack) {
-        const int64_t column = part.Column(pack);
-        if (column >= args.columns) continue;
+      part.ForEachPack(args.columns, [&](int pack, int64_t column) {
 #pragma unroll
         for (int e = 0; e < kWidth; ++e) {
           partial[k * args.columns + column + e] = sums[k][pack * kWidth + e];
         }
-      }
+      });
       continue;
     }
     SyncThreads();  // `shared`, [kNarrowRows, columns], is not in use anymore
+    part.ForEachPack(args.columns, [&](int pack, int64_t column) {
 #pragma unroll
-    for (int pack = 0; pack < kPacks; ++pack) {
-      const int64_t column = part.Column(pack);
-      if (column >= args.columns) continue;
-      StoreFloats<4>(shared + row_in_block * args.columns + column, &sums[k][pack * kWidth]);
-      if (kWidth == 8) {  // the other half
-        StoreFloats<4>(shared + row_in_block * args.columns + column + 4,
-                       &sums[k][pack * kWidth + kWidth - 4]);
+      for (int e = 0; e < kWidth; e += 4) {
+        StoreFloats<4>(shared + row_in_block * args.columns + column + e,
+                       &sums[k][pack * kWidth + e]);
       }
-    }
+    });
     SyncThreads();
     for (int64_t column = threadIdx.x; column < args.columns; column += kBlockThreads<kWarps>) {
       float sum = shared[column];
@@ -135,11 +103,12 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>) BackwardKernel(Backward
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kAnyThreads) AnyBackwardKernel(BackwardArgs<T> args) {
-  const uint64_t seed = args.dropout.seed != nullptr ? *args.dropout.seed : 0;
+__global__ void __launch_bounds__(kAnyThreads)
+    AnyBackwardKernel(ResidualLayerNormGradArgs<T> args, Dropout dropout) {
+  const uint64_t seed = dropout.seed != nullptr ? *dropout.seed : 0;
   void* const shared = SharedMemory();
   const float inverse = 1.0f / static_cast<float>(args.columns);
-  float* const partial = args.partial + static_cast<int64_t>(blockIdx.x) * 3 * args.columns;
+  float* const partial = args.scratch + static_cast<int64_t>(blockIdx.x) * 3 * args.columns;
   for (int64_t j = threadIdx.x; j < 3 * args.columns; j += kAnyThreads) partial[j] = 0.0f;
   SyncThreads();
   bool kept;
@@ -151,7 +120,7 @@ __global__ void __launch_bounds__(kAnyThreads) AnyBackwardKernel(BackwardArgs<T>
     for (int64_t j = threadIdx.x; j < args.columns; j += kAnyThreads) {
       const float dy = ToFloat(dys[j]);
       const float g = dy * ToFloat(args.gamma[j]);
-      const float n = (SumAt<T>(args, seed, row, j, &kept) - mean) * rstd;
+      const float n = (SumAt(args, dropout, seed, row, j, &kept) - mean) * rstd;
       partial[j] += dy * n;
       partial[args.columns + j] += dy;
       g_sum += g;
@@ -161,10 +130,10 @@ __global__ void __launch_bounds__(kAnyThreads) AnyBackwardKernel(BackwardArgs<T>
     const float gn_mean = RowSum<kWideWarps>(gn_sum, shared) * inverse;
     for (int64_t j = threadIdx.x; j < args.columns; j += kAnyThreads) {
       const float g = ToFloat(dys[j]) * ToFloat(args.gamma[j]);
-      const float n = (SumAt<T>(args, seed, row, j, &kept) - mean) * rstd;
+      const float n = (SumAt(args, dropout, seed, row, j, &kept) - mean) * rstd;
       const float dz = (g - g_mean - n * gn_mean) * rstd;
-      const float dx = kept ? dz * args.dropout.scale : 0.0f;
-      if (args.dropout.seed != nullptr && args.residual != nullptr) {
+      const float dx = kept ? dz * dropout.scale : 0.0f;
+      if (dropout.seed != nullptr && args.residual != nullptr) {
         Round(dz, args.dresidual + row * args.columns + j);
       }
       Round(dx, args.dx + row * args.columns + j);
@@ -173,50 +142,45 @@ __global__ void __launch_bounds__(kAnyThreads) AnyBackwardKernel(BackwardArgs<T>
   }
 }
 
-// The number of blocks of the gradient, each of which writes the sums of its rows. It is about as
-// many as the largest GPUs can run at a time. With more blocks, more sums are written and read.
-constexpr int64_t kNarrowRowBlocks = 256;
-constexpr int64_t kWideRowBlocks = 512;
-
-// The number of blocks of the gradient, which depends only on the sizes.
+// The number of blocks of the gradient, each of which writes the sums of its rows. It depends only
+// on the sizes, and is about as many as the largest GPUs can run at a time. With more blocks, more
+// sums are written and read.
 inline int64_t RowBlocks(int64_t rows, int64_t columns) {
-  return columns > kNarrowColumns ? Smaller(kWideRowBlocks, CeilDivide(rows, 2))
-                                  : Smaller(kNarrowRowBlocks, CeilDivide(rows, 2 * kNarrowRows));
+  constexpr int64_t kNarrowBlocks = 256, kWideBlocks = 512;
+  return columns > kNarrowColumns ? Smaller(kWideBlocks, CeilDivide(rows, 2))
+                                  : Smaller(kNarrowBlocks, CeilDivide(rows, 2 * kNarrowRows));
 }
 
 template <typename T>
-int Backward(const BackwardArgs<T>& args, void* dbias, void* dgamma, void* dbeta, void* stream) {
+int Backward(const ResidualLayerNormGradArgs<T>& args, const Dropout& dropout, void* stream) {
   const int64_t blocks = RowBlocks(args.rows, args.columns);
   const dim3 grid(static_cast<unsigned>(blocks));
   int status;
   if (!FitsRegisters(args.columns) || !Aligned<T>(args.columns, args.dy, args.x, args.residual,
                                                   args.bias, args.gamma, args.dx, args.dresidual)) {
-    status =
-        Launch(AnyBackwardKernel<T>, grid, kAnyThreads, kWideWarps * sizeof(double), stream, args);
+    status = Launch(AnyBackwardKernel<T>, grid, kAnyThreads, kWideWarps * sizeof(double), stream,
+                    args, dropout);
   } else {
     status = WithPart<T>(
-        args.columns, args.dropout.seed != nullptr, [&](auto warps, auto packs, auto dropout) {
-          constexpr int kWarps = decltype(warps)::value;
+        args.columns, dropout.seed != nullptr, [&](auto warps, auto packs, auto with_dropout) {
           const size_t shared_bytes =
-              kWarps == 1 ? kNarrowRows * static_cast<size_t>(args.columns) * sizeof(float)
-                          : kWideWarps * sizeof(float);
-          return Launch(
-              BackwardKernel<T, kWarps, decltype(packs)::value, decltype(dropout)::value != 0>,
-              grid, kBlockThreads<kWarps>, shared_bytes, stream, args);
+              warps.value == 1 ? kNarrowRows * static_cast<size_t>(args.columns) * sizeof(float)
+                               : kWideWarps * sizeof(float);
+          return Launch(BackwardKernel<T, warps.value, packs.value, with_dropout.value>, grid,
+                        kBlockThreads<warps.value>, shared_bytes, stream, args, dropout);
         });
   }
-  void* const sums[] = {dgamma, dbeta, args.bias != nullptr ? dbias : nullptr};
+  T* const sums[] = {args.dgamma, args.dbeta, args.bias != nullptr ? args.dbias : nullptr};
   for (int k = 0; k < 3 && status == 0; ++k) {
     if (sums[k] == nullptr) continue;
-    status = ColumnSums(args.partial + k * args.columns, blocks, 3 * args.columns, args.columns,
-                        static_cast<T*>(sums[k]), stream);
+    status = ColumnSums(args.scratch + k * args.columns, blocks, 3 * args.columns, args.columns,
+                        sums[k], stream);
   }
   return status;
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
+}  // namespace bert_tf::cuda
 
 extern "C" {
 
@@ -227,23 +191,8 @@ int64_t BertTfCudaResidualLayerNormGradScratch(int64_t rows, int64_t columns) {
 int BertTfCudaResidualLayerNormGrad(int type, const bert_tf::ResidualLayerNormGradArgs<void>& call,
                                     void* stream) {
   using namespace bert_tf::cuda;
-  return WithType(type, [&](auto* typed) {
-    using T = std::remove_pointer_t<decltype(typed)>;
-    BackwardArgs<T> args;
-    args.dy = static_cast<const T*>(call.dy);
-    args.x = static_cast<const T*>(call.x);
-    args.residual = static_cast<const T*>(call.residual);
-    args.bias = static_cast<const T*>(call.bias);
-    args.gamma = static_cast<const T*>(call.gamma);
-    args.mean = call.mean;
-    args.rstd = call.rstd;
-    args.rows = call.rows;
-    args.columns = call.columns;
-    args.dropout = MakeDropout(call.dropout_rate, call.seed);
-    args.dx = static_cast<T*>(call.dx);
-    args.dresidual = static_cast<T*>(call.dresidual);
-    args.partial = call.scratch;
-    return Backward(args, call.dbias, call.dgamma, call.dbeta, stream);
+  return WithTypedArgs(type, call, [&](const auto& args) {
+    return Backward(args, MakeDropout(call.dropout_rate, call.seed), stream);
   });
 }
 

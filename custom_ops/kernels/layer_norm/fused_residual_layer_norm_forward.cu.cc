@@ -1,28 +1,11 @@
 // fused_residual_layer_norm on the GPU; fused_residual_layer_norm.h has the formula.
 #include <cfloat>
-#include <type_traits>
 
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/kernels/layer_norm/cuda_layer_norm.h"
 
-namespace bert_tf {
-namespace cuda {
+namespace bert_tf::cuda {
 namespace {
-
-template <typename T>
-struct ForwardArgs {
-  const T* x;
-  const T* residual;
-  const T* bias;
-  const T* gamma;
-  const T* beta;
-  int64_t rows, columns;
-  float epsilon;
-  Dropout dropout;
-  T* y;
-  float* mean;
-  float* rstd;
-};
 
 // Whether float32 can represent variance + epsilon with all digits, and the variance is not just a
 // rounding error of the mean (layer_norm_row.h). Otherwise, the row is computed in float64.
@@ -32,17 +15,18 @@ BERT_TF_DEVICE bool FitsFloat32(float variance, float epsilon, float mean) {
 }
 
 template <typename T, int kWarps, int kPacks, bool kDropout>
-__global__ void __launch_bounds__(kBlockThreads<kWarps>) ForwardKernel(ForwardArgs<T> args) {
+__global__ void __launch_bounds__(kBlockThreads<kWarps>)
+    ForwardKernel(ResidualLayerNormArgs<T> args, Dropout dropout) {
   const Part<T, kWarps, kPacks> part;
   constexpr int kWidth = part.kWidth;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kBlockRows<kWarps> +
                       (kWarps == 1 ? static_cast<int>(threadIdx.x) / kWarp : 0);
   if (row >= args.rows) return;
-  const uint64_t seed = kDropout ? *args.dropout.seed : 0;
+  const uint64_t seed = kDropout ? *dropout.seed : 0;
   void* const shared = SharedMemory();
   float z[part.kCount];
   uint32_t keep;
-  Sum<kDropout>(part, args, seed, row, z, &keep);
+  Sum<kDropout>(part, args, dropout, seed, row, z, &keep);
 
   float sum = 0.0f;
 #pragma unroll
@@ -51,16 +35,13 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>) ForwardKernel(ForwardAr
   float mean = RowSum<kWarps>(sum, shared) * inverse;
   // variance = mean((z - mean)^2)
   float squares = 0.0f;
+  part.ForEachPack(args.columns, [&](int pack, int64_t) {
 #pragma unroll
-  for (int pack = 0; pack < kPacks; ++pack) {
-    if (part.Column(pack) < args.columns) {
-#pragma unroll
-      for (int e = 0; e < kWidth; ++e) {
-        const float d = z[pack * kWidth + e] - mean;
-        squares += d * d;
-      }
+    for (int e = 0; e < kWidth; ++e) {
+      const float d = z[pack * kWidth + e] - mean;
+      squares += d * d;
     }
-  }
+  });
   const float variance = RowSum<kWarps>(squares, shared) * inverse;
   float rstd = 1.0f / sqrtf(variance + args.epsilon);
   if (FitsFloat32(variance, args.epsilon, mean)) {
@@ -83,17 +64,14 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>) ForwardKernel(ForwardAr
     rstd = static_cast<float>(rstd64);
   }
   // y = gamma * (z - mean) * rstd + beta
-#pragma unroll
-  for (int pack = 0; pack < kPacks; ++pack) {
-    const int64_t column = part.Column(pack);
-    if (column >= args.columns) continue;
+  part.ForEachPack(args.columns, [&](int pack, int64_t column) {
     float gamma[kWidth], beta[kWidth];
     LoadFloats<kWidth>(args.gamma + column, gamma);
     LoadFloats<kWidth>(args.beta + column, beta);
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) gamma[e] = z[pack * kWidth + e] * gamma[e] + beta[e];
     StoreFloats<kWidth>(args.y + row * args.columns + column, gamma);
-  }
+  });
   if (part.in_row == 0) {
     args.mean[row] = mean;
     args.rstd[row] = rstd;
@@ -101,26 +79,27 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>) ForwardKernel(ForwardAr
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kAnyThreads) AnyForwardKernel(ForwardArgs<T> args) {
+__global__ void __launch_bounds__(kAnyThreads)
+    AnyForwardKernel(ResidualLayerNormArgs<T> args, Dropout dropout) {
   const int64_t row = blockIdx.x;
-  const uint64_t seed = args.dropout.seed != nullptr ? *args.dropout.seed : 0;
+  const uint64_t seed = dropout.seed != nullptr ? *dropout.seed : 0;
   void* const shared = SharedMemory();
   bool kept;
   double sum = 0.0;
   for (int64_t j = threadIdx.x; j < args.columns; j += kAnyThreads) {
-    sum += SumAt<T>(args, seed, row, j, &kept);
+    sum += SumAt(args, dropout, seed, row, j, &kept);
   }
   const double mean = RowSum<kWideWarps>(sum, shared) / static_cast<double>(args.columns);
   double squares = 0.0;
   for (int64_t j = threadIdx.x; j < args.columns; j += kAnyThreads) {
-    const double d = SumAt<T>(args, seed, row, j, &kept) - mean;
+    const double d = SumAt(args, dropout, seed, row, j, &kept) - mean;
     squares += d * d;
   }
   const double variance =
       RowSum<kWideWarps>(squares, shared) / static_cast<double>(args.columns) + args.epsilon;
   const double rstd = 1.0 / sqrt(variance);
   for (int64_t j = threadIdx.x; j < args.columns; j += kAnyThreads) {
-    const float n = static_cast<float>((SumAt<T>(args, seed, row, j, &kept) - mean) * rstd);
+    const float n = static_cast<float>((SumAt(args, dropout, seed, row, j, &kept) - mean) * rstd);
     Round(n * ToFloat(args.gamma[j]) + ToFloat(args.beta[j]), args.y + row * args.columns + j);
   }
   if (threadIdx.x == 0) {
@@ -130,47 +109,30 @@ __global__ void __launch_bounds__(kAnyThreads) AnyForwardKernel(ForwardArgs<T> a
 }
 
 template <typename T>
-int Forward(const ForwardArgs<T>& args, void* stream) {
+int Forward(const ResidualLayerNormArgs<T>& args, const Dropout& dropout, void* stream) {
   const size_t shared_bytes = kWideWarps * sizeof(double);
   if (!FitsRegisters(args.columns) ||
       !Aligned<T>(args.columns, args.x, args.residual, args.bias, args.gamma, args.beta, args.y)) {
     return Launch(AnyForwardKernel<T>, dim3(static_cast<unsigned>(args.rows)), kAnyThreads,
-                  shared_bytes, stream, args);
+                  shared_bytes, stream, args, dropout);
   }
   return WithPart<T>(
-      args.columns, args.dropout.seed != nullptr, [&](auto warps, auto packs, auto dropout) {
-        constexpr int kWarps = decltype(warps)::value;
-        const dim3 grid(static_cast<unsigned>(CeilDivide(args.rows, kBlockRows<kWarps>)));
-        return Launch(
-            ForwardKernel<T, kWarps, decltype(packs)::value, decltype(dropout)::value != 0>, grid,
-            kBlockThreads<kWarps>, shared_bytes, stream, args);
+      args.columns, dropout.seed != nullptr, [&](auto warps, auto packs, auto with_dropout) {
+        const dim3 grid(static_cast<unsigned>(CeilDivide(args.rows, kBlockRows<warps.value>)));
+        return Launch(ForwardKernel<T, warps.value, packs.value, with_dropout.value>, grid,
+                      kBlockThreads<warps.value>, shared_bytes, stream, args, dropout);
       });
 }
 
 }  // namespace
-}  // namespace cuda
-}  // namespace bert_tf
+}  // namespace bert_tf::cuda
 
 extern "C" int BertTfCudaResidualLayerNorm(int type,
                                            const bert_tf::ResidualLayerNormArgs<void>& call,
                                            void* stream) {
   using namespace bert_tf::cuda;
   if (call.rows == 0) return 0;
-  return WithType(type, [&](auto* typed) {
-    using T = std::remove_pointer_t<decltype(typed)>;
-    ForwardArgs<T> args;
-    args.x = static_cast<const T*>(call.x);
-    args.residual = static_cast<const T*>(call.residual);
-    args.bias = static_cast<const T*>(call.bias);
-    args.gamma = static_cast<const T*>(call.gamma);
-    args.beta = static_cast<const T*>(call.beta);
-    args.rows = call.rows;
-    args.columns = call.columns;
-    args.epsilon = call.epsilon;
-    args.dropout = MakeDropout(call.dropout_rate, call.seed);
-    args.y = static_cast<T*>(call.y);
-    args.mean = call.mean;
-    args.rstd = call.rstd;
-    return Forward(args, stream);
+  return WithTypedArgs(type, call, [&](const auto& args) {
+    return Forward(args, MakeDropout(call.dropout_rate, call.seed), stream);
   });
 }

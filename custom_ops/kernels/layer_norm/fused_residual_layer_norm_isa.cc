@@ -8,8 +8,7 @@
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
 #include "custom_ops/kernels/layer_norm/layer_norm_row.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 // Estimated cycles per element.
@@ -246,5 +245,4 @@ void FusedResidualLayerNormGrad(const Parallel& parallel,
 BERT_TF_INSTANTIATE_KERNEL(FusedResidualLayerNorm, ResidualLayerNormArgs)
 BERT_TF_INSTANTIATE_KERNEL(FusedResidualLayerNormGrad, ResidualLayerNormGradArgs)
 
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
+}  // namespace bert_tf::BERT_TF_ISA

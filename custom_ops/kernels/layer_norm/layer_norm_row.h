@@ -1,14 +1,12 @@
 // LayerNorm of one row, from float32 numbers to the storage type. Include this file only in sources
 // that are compiled through isa.bzl.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_LAYER_NORM_ROW_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_LAYER_NORM_ROW_H_
+#pragma once
 
 #include <cstdint>
 
 #include "custom_ops/kernels/base/simd.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 struct RowStatistics {
@@ -72,7 +70,4 @@ BERT_TF_INLINE RowStatistics NormalizeRow(const float* z, float z_sum, int64_t c
 }
 
 }  // namespace
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_LAYER_NORM_LAYER_NORM_ROW_H_
+}  // namespace bert_tf::BERT_TF_ISA

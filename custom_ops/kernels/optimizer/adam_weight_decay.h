@@ -6,8 +6,7 @@
 //   variable = variable - step * m / (sqrt(v) + epsilon) - decay * variable
 //
 // Reference: google-research/bert optimization.py; Loshchilov and Hutter, arXiv 1711.05101.
-#ifndef BERT_TF_CUSTOM_OPS_KERNELS_OPTIMIZER_ADAM_WEIGHT_DECAY_H_
-#define BERT_TF_CUSTOM_OPS_KERNELS_OPTIMIZER_ADAM_WEIGHT_DECAY_H_
+#pragma once
 
 #include <cstdint>
 
@@ -39,5 +38,3 @@ void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args);
 BERT_TF_DECLARE_FOR_ISAS(void AdamWeightDecay(const Parallel&, const AdamWeightDecayArgs&);)
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_KERNELS_OPTIMIZER_ADAM_WEIGHT_DECAY_H_

@@ -2,8 +2,7 @@
 #include "custom_ops/kernels/base/simd.h"
 #include "custom_ops/kernels/optimizer/adam_weight_decay.h"
 
-namespace bert_tf {
-namespace BERT_TF_ISA {
+namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 constexpr int64_t kBlock = 4096;  // elements of a unit of work
@@ -51,5 +50,4 @@ void AdamWeightDecay(const Parallel& parallel, const AdamWeightDecayArgs& args) 
   });
 }
 
-}  // namespace BERT_TF_ISA
-}  // namespace bert_tf
+}  // namespace bert_tf::BERT_TF_ISA
