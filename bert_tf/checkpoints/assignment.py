@@ -42,6 +42,7 @@ def find_biases(source: TensorSource, head: Head) -> list[str | None]:
 
 def find_weights(source: TensorSource, weights: list[Weight]) -> list[str | None]:
     """Returns the names of the tensors of `weights` in the file, None for a missing one."""
+    # None for a weight that the format has no name for.
     parts = [part for weight in weights for part in weight.parts[source.format] or (None,)]
     return [part and find_tensor(source, part.names) for part in parts]
 

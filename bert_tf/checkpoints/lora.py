@@ -74,8 +74,8 @@ def load_lora(model, path: str | os.PathLike) -> None:
     received = {name: shape for name, shape in source.shapes.items() if name != _ALPHA}
     if expected != received:
         differing = sorted(set(expected.items()) ^ set(received.items()))
-        expected = "hold the LoRA weights and heads of this model"
-        raise file_error(path, expected, f"differences in {differing}")
+        must = "hold the LoRA weights and heads of this model"
+        raise file_error(path, must, f"differences in {differing}")
     # Read all of them before the first is assigned.
     values = {name: np.array(read_floats(source, name)) for name in variables}
     for name, variable in variables.items():

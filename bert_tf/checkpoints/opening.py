@@ -73,8 +73,8 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
     path = resolve(path)
     directory = path if os.path.isdir(path) else os.path.dirname(path) or "."
     recover(directory)
-    if path == directory:
-        pretrained = _open_directory(directory, config_file)
+    if os.path.isdir(path):  # `recover` may have moved it back
+        pretrained = _open_directory(path, config_file)
     else:
         pretrained = _open_file(directory, path, config_file)
     source = pretrained.source
@@ -197,14 +197,14 @@ def _open_archive(directory, path, config_file):
         config, name = keras_hub.read_config(values, path)
         config = _with_network(config, config_file)
         return Pretrained(directory, config, keras_hub.KerasHubSource(path, content=weights), name)
-    name, config, options, quantization = keras_archive.read_object(values, path)
+    name, config, arguments, quantization = keras_archive.read_object(values, path)
     config = _with_network(config, config_file)
-    tokenizer = options.get("tokenizer")
-    others = {key: value for key, value in options.items() if key != "tokenizer"}
-    check_claims(config, others, H5File(path, weights).shapes, path)
-    source = keras_archive.load_archive(path, name, config, options, quantization)
+    tokenizer = arguments.get("tokenizer")
+    options = {key: value for key, value in arguments.items() if key != "tokenizer"}
+    check_claims(config, options, H5File(path, weights).shapes, path)
+    source = keras_archive.load_archive(path, name, config, arguments, quantization)
     return Pretrained(
-        directory, config, source, name, others, quantization=quantization, tokenizer=tokenizer
+        directory, config, source, name, options, quantization=quantization, tokenizer=tokenizer
     )
 
 

@@ -134,7 +134,8 @@ def _write_own(model, directory):
     write_safetensors(os.path.join(directory, own_format.WEIGHTS_FILE), tensors)
     content = {"class": class_name_of(model), "options": saved_options(model)}
     content["config"] = backbone.config.to_dict()
-    # The lowest version, so that older versions of this package can open the file.
+    # Without what it does not need and with the lowest version, so that older versions of this
+    # package can open the file.
     content["format_version"] = own_format.VERSION
     if not backbone.config.pruned_heads:
         del content["config"]["pruned_heads"]

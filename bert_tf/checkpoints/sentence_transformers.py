@@ -156,8 +156,8 @@ def write_modules(encoder, directory: str) -> None:
         modules.append(("Dense", "2_Dense"))
         kernel, bias = encoder.whitening.kernel.numpy(), encoder.whitening.bias.numpy()
         folder = os.path.join(directory, "2_Dense")
-        sizes = dict(zip(("in_features", "out_features"), kernel.shape))
-        dense = {**sizes, "bias": True, "activation_function": _IDENTITY}
+        dense = {"in_features": kernel.shape[0], "out_features": kernel.shape[1]}
+        dense.update(bias=True, activation_function=_IDENTITY)
         _write(dense, os.path.join(folder, "config.json"))
         tensors = {_KERNEL: np.ascontiguousarray(kernel.T), _BIAS: bias}
         write_safetensors(os.path.join(folder, "model.safetensors"), tensors)

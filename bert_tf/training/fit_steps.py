@@ -22,8 +22,8 @@ def fit_steps(
 
     Args:
         model: A compiled model.
-        dataset_from: A function: `dataset_from(step)` is the dataset that starts with the batch
-            after `step`.
+        dataset_from: A function: `dataset_from(step)` is the dataset that starts with the batch of
+            the step after `step`.
         num_train_steps: The number of steps of the whole run.
         initial_step: The number of steps that are done.
         steps_per_epoch: The number of steps of an epoch.

@@ -48,6 +48,16 @@ def test_old_names_and_prefix(saved):
     assert_same_outputs(BertBackbone.from_pretrained(directory), backbone)
 
 
+def test_a_directory_that_a_killed_writer_moved_away_is_opened(saved, tmp_path):
+    directory, backbone = saved
+    hidden = tmp_path / ".bert_tf-replacing"
+    (hidden / "old").mkdir(parents=True)
+    directory.rename(hidden / "old" / directory.name)
+    journal = {"replaced": [directory.name], "added": [], "folders": []}
+    (hidden / "journal.json").write_text(json.dumps(journal))
+    assert_same_outputs(BertBackbone.from_pretrained(directory), backbone)
+
+
 def test_half_precision_files(saved):
     directory, backbone = saved
 

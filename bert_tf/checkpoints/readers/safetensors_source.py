@@ -27,9 +27,9 @@ class SafetensorsSource:
     def __init__(self, path: str, format: str = "huggingface"):
         self.path = path
         self.format = format
-        errors = (SafetensorError, OSError, ValueError)
-        with complete_file(path, "a complete safetensors file", errors):
+        with complete_file(path, "a complete safetensors file"):
             self._file = safe_open(path, framework="numpy")
+            # `safe_open` has checked the header, which is parsed again for the offsets.
             self._map = map_file(path)
             self._start = _LENGTH_SIZE + int.from_bytes(self._map[:_LENGTH_SIZE], "little")
             self._header = parse_json(self._map[_LENGTH_SIZE : self._start], path)

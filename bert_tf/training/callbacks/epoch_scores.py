@@ -8,9 +8,10 @@ from bert_tf.training.evaluation.scores import all_scores
 class EpochScores(keras.callbacks.Callback):
     """Adds every score of `bert_tf.training.all_scores` to the logs, as `val_<name>`.
 
-    Unlike Keras metrics, the scores are exact. Put this callback before callbacks that monitor a
-    score, such as `keras.callbacks.EarlyStopping(monitor="val_matthews")`. Under a
-    `DistillationModel`, the scores are those of the student.
+    Unlike Keras metrics, the scores are exact and defined for all problem types. Put this callback
+    before callbacks that monitor a score, such as
+    `keras.callbacks.EarlyStopping(monitor="val_matthews")`. Under a `DistillationModel`, the scores
+    are those of the student.
 
     Args:
         x: Held-out inputs, as the model's `predict` takes them.

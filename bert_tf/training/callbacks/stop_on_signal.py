@@ -85,7 +85,6 @@ class StopOnSignal(StepCallback):
 
 def largest_of_workers(strategy: tf.distribute.Strategy, number: int) -> int:
     """Returns the largest `number` of all workers. All workers must call it."""
-
     values = strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant([number], tf.int32)
     )

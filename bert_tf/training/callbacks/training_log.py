@@ -13,11 +13,11 @@ from bert_tf.training.distribution.strategies import is_chief
 class TrainingLog(StepCallback):
     """Passes means and rates to its writers every `log_steps` steps.
 
-    The values are the means of the model's logs over the interval; `learning_rate` of the next
-    step; `steps_per_second`, `examples_per_second` and, if the model logs `padding_share`,
-    `tokens_per_second` without padding. The rates do not include tracing and evaluation. The
-    model's metrics are reset after each interval. The logs of an evaluation, `val_...`, are written
-    too.
+    The values are the means of the model's logs (losses, accuracies, `gradient_norm`,
+    `padding_share`) over the interval; `learning_rate` of the next step; `steps_per_second`,
+    `examples_per_second` and, if the model logs `padding_share`, `tokens_per_second` without
+    padding. The rates do not include tracing and evaluation. The model's metrics are reset after
+    each interval. The logs of an evaluation, `val_...`, are written too.
 
     Args:
         log_steps: The number of steps of an interval.

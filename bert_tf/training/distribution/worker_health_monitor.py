@@ -22,7 +22,8 @@ class WorkerHealthMonitor(keras.callbacks.Callback):
     Inside a TensorFlow collective, a worker may wait forever for a worker that has died, and no
     Python exception can interrupt it. Therefore, a thread connects to the ports of the other
     workers' TensorFlow servers. A worker is gone if its port is closed three times in a row (its
-    process has ended), or if it has not answered for `patience` seconds. The exit status is then 1.
+    process has ended), or if it has not answered for `patience` seconds (its machine or the network
+    is down). The exit status is then 1.
 
     Args:
         newest_checkpoint: A function that returns the path that the message names, or None.

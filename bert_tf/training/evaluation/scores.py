@@ -97,7 +97,7 @@ def num_classes(predicted: np.ndarray) -> int:
 def roc_auc(gold: np.ndarray, probabilities: np.ndarray) -> float:
     """Computes the area under the ROC curve of class 1, from labels `[n]` and its probabilities.
 
-    It is undefined if all examples are of one class.
+    If all examples are of one class, it raises an `UndefinedScore`.
     """
     if gold.min() == gold.max():
         raise UndefinedScore(

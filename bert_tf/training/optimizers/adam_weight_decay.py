@@ -15,8 +15,9 @@ class AdamWeightDecay(ClippedOptimizer):
         variable -= learning_rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * variable)
 
     Slots are float32 for weights in bfloat16 and float16 too. Such a weight also has a float32
-    copy, to which updates are applied: those below half a unit in the last place of the weight
-    would otherwise be lost. A value assigned to the weight is copied before the next update.
+    copy, to which updates are applied, and is the rounded copy: updates below half a unit in the
+    last place of the weight would otherwise be lost. A value assigned to the weight is copied
+    before the next update.
 
     Args:
         learning_rate: A float or a schedule.
@@ -29,8 +30,8 @@ class AdamWeightDecay(ClippedOptimizer):
             does not; the correction helps on small data sets (arXiv 2006.05987).
         exclude_from_weight_decay_names: The last parts of the paths of variables without decay.
         layer_decay: The learning rate of a block is that of the block above it times this factor.
-            The embeddings count as the lowest block, heads and pooler as the highest. None means
-            the same rate for all.
+            The embeddings count as a block below the first, heads and pooler as one above the
+            last. None means the same rate for all.
         dynamic_loss_scale: Whether to scale the loss, which float16 needs. A step with infinite
             gradients is skipped and halves the scale; 2,000 good steps in a row double it.
             `compile` turns this on for models with the policy `mixed_float16`.
