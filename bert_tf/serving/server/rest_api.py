@@ -198,4 +198,6 @@ class RestApi:
 
 def as_json(values: Mapping[str, Any]) -> str:
     """Returns the body of an answer or an error."""
-    return json.dumps(values, ensure_ascii=False) + "\n"
+    text = json.dumps(values, ensure_ascii=False) + "\n"
+    # A message may repeat a lone surrogate of the request, which has no UTF-8.
+    return text.encode("utf-8", "replace").decode("utf-8")
