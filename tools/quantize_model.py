@@ -4,8 +4,9 @@
 
 Every tool and `from_pretrained` can open --output_dir. With --calibration_file, the layers that
 gain accuracy by it are smoothed before they are quantized. The tool prints the size of the weights
-before and after, and the number of smoothed layers. To see what quantization costs in accuracy, run
-tools/compare_models.py on both directories, or the tool of the task, such as tools/run_ner.py.
+before and after and, with --calibration_file, the number of smoothed layers. To see what
+quantization costs in accuracy, run tools/compare_models.py on both directories, or the tool of the
+task, such as tools/run_ner.py --do_predict.
 """
 
 from absl import flags

@@ -75,15 +75,27 @@ flags.DEFINE_float(
 # The fields of `Limits`, with their units: (default, what is limited).
 _LIMITS = {
     "max_body_bytes": (8 << 20, "size of a request, in bytes."),
-    "max_buffered_bytes": (256 << 20, "size of all current requests and answers, in bytes."),
+    "max_buffered_bytes": (
+        256 << 20,
+        "size of all requests and answers in memory at a time, in bytes.",
+    ),
     "max_answer_bytes": (64 << 20, "size of an answer, in bytes of its values."),
     "max_text_length": (100_000, "length of a string, in characters."),
-    "max_tokens": (131_072, "number of tokens in the texts of one row, estimated from the bytes."),
+    "max_tokens": (
+        131_072,
+        "number of tokens in the texts of one row, estimated from their bytes.",
+    ),
     "max_rows": (1024, "number of rows per request."),
     "max_waiting": (1024, "number of requests in the queue; further ones get the status 429."),
     "read_timeout_seconds": (30.0, "number of seconds for the body of a request to arrive."),
-    "write_timeout_seconds": (30.0, "number of seconds in which a client reads no answer."),
-    "idle_timeout_seconds": (75.0, "number of seconds until the headers of the next request."),
+    "write_timeout_seconds": (
+        30.0,
+        "number of seconds in which a client reads nothing of its answer.",
+    ),
+    "idle_timeout_seconds": (
+        75.0,
+        "number of seconds for the headers of a request to arrive, and until the next request.",
+    ),
     "request_timeout_seconds": (60.0, "number of seconds that a request waits for its answer."),
 }
 for _name, (_default, _limited) in _LIMITS.items():

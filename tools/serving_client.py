@@ -76,7 +76,11 @@ class ServerBusy(Exception):
 
 
 def with_retries(ask, deadline: float, retries: int):
-    """Calls `ask`, a function of the remaining seconds; tries again while the server is busy."""
+    """Calls `ask`, a function of the remaining seconds; tries again while the server is busy.
+
+    The deadline in seconds is for all tries together. Predictions do not change the server, so
+    repeating them is safe.
+    """
     end = time.monotonic() + deadline
     longest = FIRST_PAUSE_S
     for tries in range(1, retries + 2):

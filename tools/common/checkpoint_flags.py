@@ -56,10 +56,11 @@ def head_options():
 
 
 def load_model(model_class, **options):
-    """Seeds the random generators and loads the model to start from, trained without --do_train.
+    """Seeds the random generators and loads the model to start from.
 
-    Matches google-research/bert: --init_checkpoint may then still name the checkpoint that the
-    training started from; the trained model in --output_dir is used in that case.
+    Without --do_train it must be a trained model. Matches google-research/bert: --init_checkpoint
+    may then still name the checkpoint that the training started from; the trained model in
+    --output_dir is used in that case. `options` are passed to `from_pretrained`.
     """
     import keras
 

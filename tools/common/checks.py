@@ -20,7 +20,10 @@ def positive_integers(name: str) -> list[int]:
 
 
 def options_of(*names: str, **renamed: str) -> dict:
-    """Returns the values of flags that are set; `renamed` are options with other names as flags."""
+    """Returns the values of flags by option, without those that are None or an empty string.
+
+    `names` are options with the names of their flags; `renamed` maps other options to their flags.
+    """
     flag_of = {name: name for name in names} | renamed
     values = {option: FLAGS[flag].value for option, flag in flag_of.items()}
     return {option: value for option, value in values.items() if value not in (None, "")}

@@ -24,8 +24,8 @@ flags.DEFINE_float(
     "warmup_proportion",
     0.1,
     "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
-    0.0,
-    1.0,
+    lower_bound=0.0,
+    upper_bound=1.0,
 )
 flags.DEFINE_bool(
     "bias_correction",
@@ -53,14 +53,14 @@ flags.DEFINE_float(
     "label_smoothing",
     0.0,
     "Share of the target probability that is spread evenly over all classes.",
-    0.0,
-    0.999,
+    lower_bound=0.0,
+    upper_bound=0.999,
 )
 flags.DEFINE_float(
     "focal_gamma",
     0.0,
     "Exponent gamma of the focal loss, which gives hard examples more weight. 0 turns it off.",
-    0.0,
+    lower_bound=0.0,
 )
 flags.DEFINE_integer(
     "freeze_layers",

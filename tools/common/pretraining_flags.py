@@ -112,8 +112,8 @@ flags.DEFINE_float(
     None,
     "Layer-wise learning rate decay: the learning rate of a block divided by that of the block "
     "above it. Default: no decay.",
-    0.0,
-    1.0,
+    lower_bound=0.0,
+    upper_bound=1.0,
 )
 flags.DEFINE_bool(
     "bias_correction",
@@ -194,8 +194,8 @@ flags.DEFINE_float(
     "short_seq_prob",
     0.1,
     "For raw text: probability of making a row shorter than --max_seq_length on purpose.",
-    0.0,
-    1.0,
+    lower_bound=0.0,
+    upper_bound=1.0,
 )
 flags.DEFINE_enum(
     "segmenter",

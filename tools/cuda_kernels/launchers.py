@@ -28,7 +28,7 @@ class Kernels:
         return torch.full(shape, float("nan"), dtype=dtype, device=self.device)
 
     def outputs(self, given, dtype, **shapes):
-        """Returns the `given` buffers for these outputs, and new ones for the others."""
+        """Returns the `given` buffers and new ones for the other outputs; None for a shape None."""
         return {
             name: given[name] if name in given else shape and self.nan(*shape, dtype=dtype)
             for name, shape in shapes.items()

@@ -53,10 +53,11 @@ class ServerOptions:
 
 
 def serve(options: ServerOptions) -> None:
-    """Serves a model until a signal arrives, then exits the process.
+    """Prints the address when the model is loaded, and serves it until a signal ends the process.
 
     Raises:
-        UserError: If a package is not installed, the address or the model cannot be used.
+        UserError: If aiohttp or prometheus-client is not installed, the address cannot be used or
+            the model cannot be loaded.
     """
     try:
         import prometheus_client  # noqa: F401

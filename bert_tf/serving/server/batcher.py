@@ -11,6 +11,7 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -45,7 +46,7 @@ class _Waiting:
     def rows(self) -> int:
         return len(self.tokens)
 
-    @property
+    @functools.cached_property
     def kind(self) -> tuple:
         """Requests of the same kind can be computed together, if their signature joins rows."""
         return (self.signature.name, *(array.shape[1:] for array in self.arrays.values()))
@@ -240,6 +241,8 @@ def _stacked(arrays):
         rest = [(0, 0)] * (first.ndim - 2)
         arrays = [
             np.pad(array, [(0, 0), (0, width - array.shape[1]), *rest], constant_values=empty)
+            if array.shape[1] < width
+            else array
             for array in arrays
         ]
     return np.concatenate(arrays)

@@ -287,8 +287,11 @@ def _bytes(value, name, binary, max_text_length):
 
 def _numbers(flat, dtype):
     types = _PYTHON_TYPES[dtype]
+    is_integer = dtype.is_integer
+    # TensorFlow computes these properties anew at each access, which takes longer than the rest.
+    least, most = (dtype.min, dtype.max) if is_integer else (None, None)
     for value in flat:
-        if type(value) not in types or (dtype.is_integer and not dtype.min <= value <= dtype.max):
+        if type(value) not in types or (is_integer and not least <= value <= most):
             raise _type_error(value, dtype)
     if not dtype.is_floating:
         return np.array(flat, dtype.as_numpy_dtype)

@@ -30,7 +30,7 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
         return {1: os.fspath(directory)}
     paths = {}
     with contextlib.suppress(OSError):
-        for name in os.listdir(directory):
+        for name in sorted(os.listdir(directory)):  # 1 wins over 01
             path = os.path.join(directory, name)
             if name.isascii() and name.isdigit() and os.path.isdir(path):
                 paths[int(name)] = path

@@ -45,7 +45,7 @@ class Target(NamedTuple):
 
 
 def parse_path(method: str, path: str) -> Target:
-    """Parses the path of a request, percent-encoded and without the query."""
+    """Parses a path, percent-encoded and without the query, or raises a `RequestError`."""
     pattern = {"POST": _POST, "GET": _GET, "HEAD": _GET}.get(method)
     match = re.fullmatch(pattern, path) if pattern else None
     if match is None:
@@ -72,7 +72,10 @@ class RestApi:
         self._decoder = concurrent.futures.ThreadPoolExecutor(1, "decode")
 
     async def answer(self, target: Target, request, hold: Hold) -> str | AsyncIterator[bytes]:
-        """Answers an aiohttp request, whose bytes are held, as JSON; a large answer in parts."""
+        """Answers an aiohttp request as JSON, a large answer in parts, or raises a `RequestError`.
+
+        `hold` counts the memory of the request; see `Memory.share`.
+        """
         if target.action == "status":
             return self._status(target)
         if target.action == "metadata":
@@ -195,4 +198,6 @@ class RestApi:
 
 def as_json(values: Mapping[str, Any]) -> str:
     """Returns the body of an answer or an error."""
-    return json.dumps(values, ensure_ascii=False) + "\n"
+    text = json.dumps(values, ensure_ascii=False) + "\n"
+    # A message may repeat a lone surrogate of the request, which has no UTF-8.
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -81,7 +81,7 @@ class ServedModel:
             raise UserError(f"{path} must be a valid SavedModel. Received: {error}") from error
 
     def run(self, signature: Signature, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Computes the outputs of one batch, in any thread; strings are arrays of `bytes`."""
+        """Computes the outputs of one batch, in any thread; strings are object arrays of bytes."""
         specs = signature.inputs.items()
         inputs = {name: tf.constant(arrays[name], spec.dtype) for name, spec in specs}
         outputs = self._loaded.signatures[signature.name](**inputs)

@@ -30,6 +30,10 @@ BODIES = {
     "both keys": (b'{"instances": ["a"], "inputs": ["a"]}', "expecting only one of"),
     "signature number": (b'{"signature_name": 100}', "must be a string"),
     "signature unknown": (b'{"signature_name": "x", "instances": ["a"]}', "not found in signature"),
+    "signature of a surrogate": (
+        b'{"signature_name": "\\ud800", "instances": ["a"]}',
+        'Serving signature name: "?" not found',
+    ),
     "instances text": (b'{"instances": "a"}', "to be an list/array"),
     "instances none": (b'{"instances": []}', "No values in 'instances'"),
     "number": (b'{"instances": ["a", 1]}', "not of expected type: string"),
