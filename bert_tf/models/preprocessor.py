@@ -232,7 +232,8 @@ class Preprocessor:
                 "Pass `dataset.batch(32)`."
             )
         dataset = self.with_graph_targets(dataset)
-        return parallel_map(dataset, lambda features, *rest: (self.tokens_of(features), *rest))
+        dataset = parallel_map(dataset, lambda x, *rest: (self.tokens_of(x), *rest))
+        return dataset.prefetch(tf.data.AUTOTUNE)
 
     def with_graph_targets(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Returns a dataset with `graph_targets` applied to its labels."""
