@@ -88,7 +88,10 @@ _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
 _FIELDS = {
     **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "type_vocab_size"), _SIZE),
     **dict.fromkeys(("num_hidden_layers", "num_attention_heads", "max_position_embeddings"), _SIZE),
-    "hidden_act": Kind(f"one of {sorted(_ACTIVATIONS)}", lambda value: value in [*_ACTIVATIONS]),
+    "hidden_act": Kind(
+        f"one of {sorted(_ACTIVATIONS)}",
+        lambda value: isinstance(value, str) and value in _ACTIVATIONS,
+    ),
     "hidden_dropout_prob": _RATE,
     "attention_probs_dropout_prob": _RATE,
     "initializer_range": _SMALL,

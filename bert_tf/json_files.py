@@ -29,7 +29,9 @@ def read_json(
     error: type[UserError] = CheckpointError,
     only_finite: bool = True,
 ) -> Any:
-    """Reads a JSON file and checks it against the schema `kind`; `only_finite` refuses NaN.
+    """Reads a JSON file and checks it against the schema `kind`.
+
+    `only_finite` refuses NaN and infinity, which Python writes although they are not JSON.
 
     Raises:
         UserError: If the file cannot be read, is too large or is not JSON in UTF-8, or a value does

@@ -31,7 +31,8 @@ class Kind:
     Attributes:
         expected: A description of the set, which follows "must be" in messages.
         fits: Returns whether a value belongs to the set, without the values inside.
-        inside: Returns key (for a list, the index in brackets), kind and value of all inside.
+        inside: Returns the key (for a list, the index in brackets), the kind and the value of
+            everything inside a value; a missing value is `MISSING`.
     """
 
     expected: str
@@ -159,7 +160,10 @@ def _items(children, item):
 
 
 def object_of(keys: Mapping[str, Kind], only: bool = False) -> Kind:
-    """Returns the kind of objects with the kind of each key; `only` refuses other keys."""
+    """Returns the kind of objects with a kind for each key; `only` refuses other keys.
+
+    The kind of a key that may be missing is `may_lack(…)` or `optional(…)`.
+    """
     return Kind(
         f"an object with no other keys than {sorted(keys)}" if only else "an object",
         lambda value: isinstance(value, Mapping) and (not only or set(value) <= set(keys)),

@@ -1,4 +1,7 @@
-"""Public names of a package that are imported when first used: often TensorFlow is not needed."""
+"""Public names of a package that are imported when they are first used.
+
+Tools read their flags, and processes prepare data, without TensorFlow.
+"""
 
 import importlib
 import sys

@@ -46,8 +46,9 @@ class DistillationModel(RawTextModel):
     computes without dropout, is not trained, and is not part of this model's variables.
 
     Args:
-        student: The model that learns, of a task whose spec has `distilled_as`, with the teacher's
-            vocabulary and labels. `student_from_teacher` makes one.
+        student: The model that learns, with the teacher's vocabulary and labels: a text or token
+            classifier, sentence encoder or model of another task whose spec has `distilled_as`.
+            `student_from_teacher` makes one.
         teacher: A trained model of the same class.
         temperature: T, above 0.
         logits_weight: w in [0, 1]. With 1, labels are not needed.

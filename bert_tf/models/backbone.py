@@ -277,8 +277,9 @@ class BertBackbone(KerasFiles, RetracingModel):
         """Turns kernels and word embeddings into 8-bit integers: smaller, faster, only forward.
 
         The four dense layers of every block compute with `bert_tf.ops.quantized_dense`: kernels
-        with one scale per column, activations with one scale and zero point per row. The word
-        embeddings have one scale per word. There is no way back: load the model again.
+        with one scale per column, activations with one scale and zero point per row, found at run
+        time. The word embeddings have one scale per word. All else stays in floating point. There
+        is no way back: load the model again.
 
         Args:
             mode: "int8".

@@ -87,7 +87,7 @@ class LoraModel:
         return self.compiled and self.optimizer is not None and self.optimizer.built
 
     def merge_lora(self) -> None:
-        """Merges the additions into the kernels, with the same outputs. These stay frozen."""
+        """Merges the additions into the kernels: the same outputs. The backbone stays frozen."""
         for dense in self.backbone.encoder.dense_layers().values():
             dense.merge_lora()
         self.lora = None

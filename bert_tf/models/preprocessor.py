@@ -119,7 +119,10 @@ class Preprocessor:
         return number_rows(y) if is_container(y) and not isinstance(y, tuple) else y
 
     def graph_targets(self, spec: tf.TensorSpec) -> Callable[[tf.Tensor], tf.Tensor] | None:
-        """Returns a function in the graph from labels of `spec` to those of the loss, if needed."""
+        """Returns a function, in the graph, from a dataset's labels `spec` to those of the loss.
+
+        None if they are those of the loss already.
+        """
         return None
 
     def require_tokenizer(self) -> None:
@@ -232,7 +235,8 @@ class Preprocessor:
                 "Pass `dataset.batch(32)`."
             )
         dataset = self.with_graph_targets(dataset)
-        return parallel_map(dataset, lambda features, *rest: (self.tokens_of(features), *rest))
+        dataset = parallel_map(dataset, lambda x, *rest: (self.tokens_of(x), *rest))
+        return dataset.prefetch(tf.data.AUTOTUNE)
 
     def with_graph_targets(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Returns a dataset with `graph_targets` applied to its labels."""
@@ -266,6 +270,8 @@ class Preprocessor:
 
     def decode(self, values: Any, rows: TokenRows, columns: TextColumns) -> Any:
         """Returns the answer to every example; the arguments are those of `outputs`.
+
+        Settings, such as question answering's `n_best_size`, are attributes of the preprocessor.
 
         Raises:
             UserError: If the task has none.

@@ -182,7 +182,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         """Writes the model as a SavedModel that takes raw strings: `bert_tf.serving.export`.
 
         Args:
-            filepath: The model's directory, whose subdirectories are numbered versions.
+            filepath: The model's directory, whose subdirectories are versions, numbered from 1.
             format: "tf_saved_model", the only one; `tools/export_onnx.py` makes ONNX of it.
             verbose: Keras's; has no effect.
             input_signature: Keras's, None: the signatures are those of the task.

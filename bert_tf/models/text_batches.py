@@ -80,7 +80,7 @@ def batches_of_numbers(
         features = rows.batch(numbers, length)
         return (features, *(of_rows(values, numbers) for values in labels))
 
-    return parallel_map(numbers, batch)
+    return parallel_map(numbers, batch).prefetch(tf.data.AUTOTUNE)
 
 
 def sorted_batches(
@@ -120,13 +120,13 @@ def sorted_batches(
         numbers = order[splits[number] : splits[number + 1]]
         return {**rows.batch(numbers, length), ROW_NUMBER: numbers}
 
-    return parallel_map(tf.data.Dataset.range(tf.size(splits, tf.int64) - 1), batch)
+    batches = tf.data.Dataset.range(tf.size(splits, tf.int64) - 1)
+    return parallel_map(batches, batch).prefetch(tf.data.AUTOTUNE)
 
 
 def parallel_map(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
-    """Returns `dataset.map(function)`, in order, computed in parallel and ahead of time."""
-    results = dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    return results.prefetch(tf.data.AUTOTUNE)
+    """Returns `dataset.map(function)`, in order, computed in parallel."""
+    return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def pooled_windows(outputs, examples: np.ndarray, pooling: str):

@@ -28,7 +28,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
     - `compile(..., gradient_accumulation_steps=k)`: the step works through its batch in k parts and
       applies the gradient once; memory is that of a part, the numbers are those of the batch.
-    - Losses are divided by the sums of weights over all replicas and parts.
+    - Losses are divided by the sums of weights over all replicas and parts; those with
+      `reduction="sum"` are added.
     - `fit` works under `MultiWorkerMirroredStrategy` too, and its logs are those of all replicas.
     - `jit_compile=True` compiles the whole step with static shapes, with the native ops where their
       lowerings are built.
