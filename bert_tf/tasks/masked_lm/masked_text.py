@@ -26,15 +26,17 @@ def mask_texts(
 
     Args:
         texts: Batches `[B]` of strings, or of pairs (firsts, seconds).
-        tokenizer, max_length: The tokenizer; longer rows are cut.
+        tokenizer: The `BertTokenizer`.
+        max_length: Longer rows are cut.
         masked_lm_prob: The share of tokens to mask.
         masking: "token", "whole_word" (pieces that belong together) or "span"; see `mask_tokens`.
         seed: The masks are a function of it, of the epoch and of the row's place in the epoch.
         fresh: Whether every pass over the dataset draws other masks; False for evaluation.
 
     Returns:
-        A dataset of (features, labels): the tokens `[B, T]` and `masked_positions` int32 `[B, P]`;
-        `masked_ids` int32 and `masked_weights` float32 `[B, P]`.
+        A dataset of (features, labels): `token_ids`, `segment_ids` int32 `[B, T]`, `padding_mask`
+        bool `[B, T]`, `masked_positions` int32 `[B, P]`; `masked_ids` int32 and `masked_weights`
+        float32 `[B, P]`.
 
     Raises:
         ConfigError: If the tokenizer has no mask token, or an argument has an invalid value.

@@ -23,7 +23,8 @@ def one_mask_batches(
     Args:
         ids, lengths: The tokens of the sentences end to end, without special ones, int `[R]`, and
             how many each sentence has, int `[n]`.
-        tokenizer, token_budget: Gives the special tokens; as in `TaskModel.predict`.
+        tokenizer: Gives the special tokens.
+        token_budget: Largest `B * T` of a batch; None as in `TaskModel.predict`.
 
     Yields:
         The places in `ids` of the tokens that are hidden, `[B]`, and the features: `token_ids`

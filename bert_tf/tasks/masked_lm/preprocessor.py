@@ -16,7 +16,8 @@ from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.tasks.masked_lm.masked_text import mask_texts
 
-# The most masks of a row. A text with more has several rows: one row makes all others as long.
+# The most masks of a row. A text with more has several rows, so that it does not make the rows of
+# all other texts longer.
 MASKS_PER_ROW = 4
 
 

@@ -32,7 +32,8 @@ def read_swag(path: str | os.PathLike, labels: bool = True) -> list[ChoiceExampl
     """Reads a file of SWAG.
 
     Args:
-        path: A CSV file with the columns `sent1`, `sent2`, `ending0` to `ending3` and `label`.
+        path: A CSV file with a header; of its columns `sent1`, `sent2`, `ending0` to `ending3` and
+            `label` are read.
         labels: Whether the file must have labels, which the official test.csv does not have.
 
     Returns:
@@ -69,7 +70,7 @@ def read_swag(path: str | os.PathLike, labels: bool = True) -> list[ChoiceExampl
                 f"{path}, line {line} must have a label from 0 to 3. Received: {label!r}"
             )
         choices = tuple(f"{texts['sent2']} {texts[name]}".strip() for name in ENDINGS)
-        examples.append(ChoiceExample(texts["sent1"], choices, label and int(label)))
+        examples.append(ChoiceExample(texts["sent1"], choices, int(label) if labels else None))
     if not examples:
         raise DataError(f"{path} must have examples. Received: none")
     return examples

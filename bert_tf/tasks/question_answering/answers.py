@@ -91,10 +91,12 @@ def find_candidates(
     at most `max_answer_length` tokens.
 
     Args:
-        windows, logits: What `pack_windows` returned, and floats `[S, 2, T]`, of the first token
-            and of the last, of which those after a window's last token do not count.
-        contexts, char_starts, char_ends: string `[B]`, and where their tokens begin and end, ragged
-            int64 `[B, (tokens)]`.
+        windows: What `pack_windows` returned.
+        logits: Floats `[S, 2, T]`: of the first token and of the last. Columns after a window's
+            last token do not count.
+        contexts: string `[B]`.
+        char_starts, char_ends: Where the contexts' tokens begin and end, ragged int64
+            `[B, (tokens)]`.
         n_best_size, max_answer_length: As in `BertQuestionAnswerer`.
     """
     count = tf.shape(logits)[2]
@@ -129,8 +131,8 @@ def find_candidates(
     # The first of every text, that is its best.
     keys = [tf.strings.as_string(candidates.example), candidates.text]
     unique, group = tf.unique(tf.strings.join(keys, separator=":"))
-    first = tf.math.unsorted_segment_min(tf.range(tf.size(group)), group, tf.size(unique))
-    return candidates.gather(first)
+    kept = tf.math.unsorted_segment_min(tf.range(tf.size(group)), group, tf.size(unique))
+    return candidates.gather(kept)
 
 
 def null_logits(windows: Windows, logits: tf.Tensor) -> tf.Tensor:

@@ -40,7 +40,8 @@ class BertQuestionAnswerer(DenseHeadModel):
         max_query_length: Longer questions lose their end; None takes 64, or half of `max_length` if
             that is less.
         n_best_size: Starts and ends to look at in a window, and candidates to keep.
-        max_answer_length, max_length: The most tokens of an answer, and of a window.
+        max_answer_length: The most tokens of an answer.
+        max_length: The most tokens of a window; None as in `TaskModel`.
 
     Returns:
         Logits float32 `[B, 2, T]`: of the answer's first token, and of its last. On token
@@ -100,7 +101,8 @@ class BertQuestionAnswerer(DenseHeadModel):
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
         """`keras.Model.compile`; the loss defaults to cross-entropy on the two positions.
 
-        `bert_tf.training.SparseCrossentropy` smooths the labels over the real tokens.
+        `bert_tf.training.SparseCrossentropy` smooths the labels over the real tokens, and
+        focuses on hard questions.
 
         Raises:
             UserError: For class weights: positions are no classes.

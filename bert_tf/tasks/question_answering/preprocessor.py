@@ -1,5 +1,6 @@
 """What `BertQuestionAnswerer` reads and answers: questions with contexts of any length."""
 
+import dataclasses
 import numbers
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -38,7 +39,8 @@ class Answer(NamedTuple):
     score: float
 
 
-class Candidate(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Candidate:
     """A possible answer.
 
     Attributes:
@@ -55,7 +57,8 @@ class Candidate(NamedTuple):
     probability: float
 
 
-class AnswerSelection(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class AnswerSelection:
     """The answers to one question, best first.
 
     Attributes:

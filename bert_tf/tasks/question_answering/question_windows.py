@@ -93,7 +93,8 @@ class QuestionWindows(TokenizedTexts):
             sample_weight: The weight of each question in the loss.
 
         Returns:
-            The numbers of the questions that are left out.
+            The numbers of the questions that are left out because their context does not have the
+            answer's text at its place.
 
         Raises:
             UserError: If there is not one answer and weight for each question.

@@ -59,8 +59,8 @@ def pack_windows(
     room = max_length - 3 - questions.row_lengths()
     # Matches google-research/bert: a step beyond the window would leave tokens out.
     step = tf.minimum(room, doc_stride)
-    # One window, and what more a context needs; the division rounds up so.
-    numbers = tf.ragged.range(1 + tf.maximum(-((room - sizes) // step), 0))  # ragged [B, (windows)]
+    counts = 1 + tf.maximum(-((room - sizes) // step), 0)  # [B]; the division rounds up so
+    numbers = tf.ragged.range(counts)  # ragged [B, (windows)]
     example = numbers.value_rowids()  # [S]
     start = numbers.values * tf.gather(step, example)
     length = tf.minimum(tf.gather(sizes, example) - start, tf.gather(room, example))

@@ -65,7 +65,7 @@ def read_triplets(path: str | os.PathLike) -> tuple[list[str], ...]:
     The columns are `anchor`, `positive` and, in all rows or in none, `negative`.
 
     Raises:
-        DataError: As there.
+        DataError: As there, or if only some rows have `negative`.
     """
     columns = ()
     for line, row in read_table(path):

@@ -33,7 +33,7 @@ class BertSentenceEncoder(TaskModel):
         pooling: "mean", "max" or "mean_max" over the real tokens, or "cls": the first token's
             vector without the pooler's dense layer, as in sentence-transformers.
         normalize: Whether vectors are scaled to length 1.
-        whitening_size: Size of whitened vectors, which `fit_whitening` sets, or None.
+        whitening_size: Size of whitened vectors, which `fit_whitening` sets; None: no whitening.
 
     Call arguments:
         inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K texts per example; or
@@ -105,7 +105,8 @@ class BertSentenceEncoder(TaskModel):
         they are normalized and where texts are cut; other directories leave this class's defaults.
 
         Args:
-            path, **options: As in `BertBackbone.from_pretrained`, and arguments of this class.
+            path, **options: As in `BertBackbone.from_pretrained`, and arguments of this class;
+                they win over the files'.
 
         Raises:
             CheckpointError: If a file is missing or damaged, or the directory asks for a module
@@ -120,7 +121,8 @@ class BertSentenceEncoder(TaskModel):
 
         Args:
             objective: "classification", "cosine", "ranking" or "triplet", or one of
-                `bert_tf.training.losses.sentence_losses`. None: Keras's `loss` on the vectors.
+                `bert_tf.training.losses.sentence_losses` with its arguments. None: Keras's `loss`
+                on the vectors.
             optimizer, **kwargs: As in `TrainingModel.compile`.
 
         Raises:
@@ -216,6 +218,7 @@ class BertSentenceEncoder(TaskModel):
         Args:
             texts: Some thousand sentences of the kind that will be encoded; more than D.
             size: Of the whitened vectors; None: the number of directions in which they vary.
+                (BERT's last LayerNorm leaves H - 1.)
             token_budget: As in `encode`.
 
         Raises:

@@ -163,20 +163,21 @@ class ClassificationTask:
         places = {name: getattr(columns, name) for name in ("text_a", "text_b", "label", "id")}
         places = {name: place for name, place in places.items() if place is not None}
         needed = [place for name, place in places.items() if name != "label" or label_needed]
+        is_named = isinstance(columns.text_a, str)
         for line, row in _rows_of_columns(path, columns):
             missing = [place for place in needed if place not in row]
-            if missing and columns.skips_short:
-                yield line, None
-            elif missing and isinstance(columns.text_a, str):
+            if missing and is_named:
                 raise DataError(
                     f"{path}, line {line} must have the columns {missing}. Received: {sorted(row)}"
                 )
+            elif missing and columns.skips_short:
+                yield line, None
             elif missing:
                 raise DataError(
                     f"{path}, line {line} must have at least {max(needed) + 1} tab-separated "
                     f"columns, {_layout(columns)}. Received: {len(row)}"
                 )
-            elif columns.only is None or row[columns.only[0]] == columns.only[1]:
+            elif columns.only is None or row.get(columns.only[0]) == columns.only[1]:
                 yield line, {name: row.get(place) for name, place in places.items()}
 
     def _example(self, where, fields, labels):

@@ -105,7 +105,8 @@ class BertTextClassifier(DenseHeadModel):
         """Returns the loss of the problem's type, for which `compile(loss="auto")` stands.
 
         That is cross-entropy on class ids `[B]`, on 0 or 1 for every label `[B, num_classes]`, or
-        the mean squared error. `bert_tf.training.SparseCrossentropy` has more options.
+        the mean squared error. `bert_tf.training` has losses with label smoothing, class weights
+        and focus on hard examples.
         """
         if self.problem_type == MULTI_LABEL:
             return keras.losses.BinaryCrossentropy(from_logits=True)

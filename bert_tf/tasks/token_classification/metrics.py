@@ -14,7 +14,7 @@ def tagging_scores(
     """Computes the scores of CoNLL 2003: a span is correct if its borders and its label are.
 
     Args:
-        gold, predicted: A list of tags for each sentence, in IOB1, IOB2 or BIOES.
+        gold, predicted: A list of tags for each sentence, both in IOB1, IOB2 or BIOES.
 
     Returns:
         Scores from 0 to 1: `accuracy` over words and, for span tags, `precision`, `recall` and `f1`
@@ -69,8 +69,10 @@ class TaggingScores(keras.callbacks.Callback):
     They are `val_precision`, `val_recall` and `val_f1`; without spans `val_word_accuracy`.
 
     Args:
-        sentences, tags: Held-out sentences, lists of words, and their tags.
-        restore_best_weights: Whether the model ends with the weights of the best epoch.
+        sentences, tags: Held-out sentences, lists of words, and their tags, in the scheme of the
+            model's labels.
+        restore_best_weights: Whether the model gets the weights of the epoch with the best F1
+            (accuracy) at the end of training.
 
     Attributes:
         best_score, best_epoch: The best F1 (accuracy) so far, and its epoch, starting from 0.

@@ -230,7 +230,8 @@ class BertTokenClassifier(DenseHeadModel):
 
         Args:
             texts: A list of strings, or one, which are split as BERT's basic tokenizer does: at
-                white space, punctuation and around ideographs; or a list of lists of words.
+                white space, punctuation and around ideographs; or a list of lists of words, for a
+                model that was trained on words split in another way.
             batch_size, token_budget, verbose: As in `predict`.
 
         Returns:

@@ -84,11 +84,12 @@ def span_counts(
     """
     pairs = [tuple(set(spans_of_tags(tags)) for tags in rows) for rows in zip(gold, predicted)]
     labels = sorted({span.label or _NO_LABEL for pair in pairs for row in pair for span in row})
+    places = {label: place for place, label in enumerate(labels)}
     counts = np.zeros([len(pairs), len(labels), 3], np.int64)
     for row, (true, found) in enumerate(pairs):
         for column, spans in enumerate((true & found, found, true)):
             for span in spans:
-                counts[row, labels.index(span.label or _NO_LABEL), column] += 1
+                counts[row, places[span.label or _NO_LABEL], column] += 1
     return labels, counts
 
 

@@ -48,6 +48,9 @@ def spans_of_tags(tags: Sequence[str]) -> list[Span]:
 
     As in conlleval.pl, a tag that continues no span begins one.
 
+    Args:
+        tags: One tag per word.
+
     Raises:
         DataError: If a tag is not a span tag.
 
@@ -104,7 +107,8 @@ def tags_of_spans(spans: Iterable[Span], length: int, scheme: str = "IOB2") -> l
                 f"{before}"
             )
         letters = ["I"] * (span.end - span.start)
-        if scheme != "IOB1" or before[1:] == (span.start, span.label):  # a span of the label before
+        touches = before.end == span.start and before.label == span.label
+        if scheme != "IOB1" or touches:
             letters[0] = "B"
         if scheme == "BIOES":
             letters[-1] = "E" if len(letters) > 1 else "S"

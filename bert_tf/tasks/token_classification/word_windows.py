@@ -131,8 +131,9 @@ class WordWindows(TokenizedTexts):
     ):
         with tf.device("CPU:0"):
             packed = pack_words(tokenizer, words, row_splits, max_length)
-        token_ids, self._word_starts, examples = packed
-        super().__init__(token_ids, tf.zeros_like(token_ids), tokenizer.pad_token_id)
+            token_ids, self._word_starts, examples = packed
+            segment_ids = tf.zeros_like(token_ids)
+        super().__init__(token_ids, segment_ids, tokenizer.pad_token_id)
         self.examples = examples.numpy()
         self.word_splits = row_splits.numpy()
         self._has_word_starts = has_word_starts
