@@ -117,6 +117,7 @@ class _Worker(concurrent.futures.ThreadPoolExecutor):
         options.threading.private_threadpool_size = 1
         # A generator that waits for a request in advance would block the end of the process.
         options.experimental_optimization.inject_prefetch = False
+        options.autotune.enabled = False  # its thread, too, can block the end of the process
         return dataset.with_options(options).as_numpy_iterator()
 
     def _tokens_of(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
