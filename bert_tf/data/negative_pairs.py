@@ -38,15 +38,16 @@ def negative_pairs(
     seconds = sorted({second for _, second in positives})
     drawn = []
     for first, _ in positives:
-        taken = set(partners[first])
+        taken = partners[first]
         if (others := len(seconds) - len(taken)) < per_pair:
             raise DataError(
                 f"`positives` must have at least {per_pair} second texts that do not belong to "
                 f"{first!r}. Received: {others}."
             )
-        for _ in range(per_pair):
-            while (second := generator.choice(seconds)) in taken:
-                pass
-            taken.add(second)
-            drawn.append((first, second))
+        chosen = set()
+        while len(chosen) < per_pair:
+            second = generator.choice(seconds)
+            if second not in taken and second not in chosen:
+                chosen.add(second)
+                drawn.append((first, second))
     return drawn

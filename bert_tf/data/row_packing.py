@@ -227,6 +227,9 @@ def padding_share(dataset: tf.data.Dataset, num_batches: int) -> float:
         >>> 0 < share < 1
         True
     """
-    masks = [features["padding_mask"].numpy() for features, _ in dataset.take(num_batches)]
-    positions = sum(mask.size for mask in masks)
-    return 1 - sum(int(mask.sum()) for mask in masks) / positions if positions else 0.0
+    real = positions = 0
+    for features, _ in dataset.take(num_batches):
+        mask = features["padding_mask"].numpy()
+        real += int(mask.sum())
+        positions += mask.size
+    return 1 - real / positions if positions else 0.0

@@ -186,7 +186,8 @@ def _tokenized(
         for number, chunk in enumerate(corpus.chunks):
             documents = list(read_documents(chunk, encoding_errors))
             texts = list(itertools.chain.from_iterable(documents))
-            starts = range(0, len(texts), TEXTS_AT_A_TIME)
+            # One batch even if there is no text, because the file has changed since the scan.
+            starts = range(0, max(len(texts), 1), TEXTS_AT_A_TIME)
             batches = [texts[start : start + TEXTS_AT_A_TIME] for start in starts]
             ids, lengths = map(np.concatenate, zip(*threads.map(tokenize, batches)))
             splits = token_splits([len(document) for document in documents], lengths)

@@ -9,8 +9,11 @@ Glossary: `B` rows, `T` sequence length, `P` masked positions, `S` most sequence
 Reference: google-research/bert create_pretraining_data.py.
 """
 
+import atexit
 import os
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -32,6 +35,7 @@ CHUNK_BYTES = 16 << 20  # about 25,000 examples of 128 tokens
 CACHE_BYTES = 256 << 20
 TOKENS_PER_SEQUENCE = 16  # of the default of max_sequences_per_row
 PREFETCHED_BATCHES = 16
+_EXIT_SECONDS = 0.1
 
 
 def pretraining_text(
@@ -221,10 +225,38 @@ def pretraining_text(
 
     with tf.device("CPU:0"):
         dataset = tf.data.Dataset.from_generator(
-            lambda: batches.from_step(start_step, repeat), output_signature=BATCH_SIGNATURE
+            lambda: _until_exit(batches.from_step(start_step, repeat)),
+            output_signature=BATCH_SIGNATURE,
         )
         dataset = dataset.map(finish, num_parallel_calls=2, deterministic=True)
     options = tf.data.Options()
     if num_shards > 1:  # otherwise, tf.distribute would shard the data again
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.with_options(options).prefetch(PREFETCHED_BATCHES)
+
+
+def _until_exit(batches: Iterator[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
+    """Yields batches until the interpreter exits.
+
+    Python then kills all threads that run its code, for which a living tf.data iterator would wait
+    forever.
+    """
+    busy = threading.Lock()
+    exiting = threading.Event()
+
+    def stop():
+        exiting.set()
+        with busy:  # the batch that is being made
+            pass
+        time.sleep(_EXIT_SECONDS)  # in which TensorFlow gets the end of the batches
+
+    atexit.register(stop)
+    try:
+        while True:
+            with busy:
+                batch = None if exiting.is_set() else next(batches, None)
+            if batch is None:
+                return
+            yield batch
+    finally:
+        atexit.unregister(stop)

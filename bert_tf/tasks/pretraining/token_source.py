@@ -38,7 +38,8 @@ class TokenSource:
     ):
         self._chunks = chunks
         self._errors = tokenizer.errors
-        self._worker = _worker(tokenizer, segmenter)
+        # Unlike the segmenter itself, its method always has a hash.
+        self._worker = _worker(tokenizer, None if segmenter is None else segmenter.__call__)
         total = np.cumsum([chunk.size for chunk in chunks])
         self._num_cached = int(np.sum(total <= cache_bytes))
         self._lock = threading.Lock()
@@ -73,7 +74,8 @@ class TokenSource:
     def _load(self, chunk: int) -> tuple[tuple[np.ndarray, np.ndarray], Tokens]:
         documents = list(read_documents(self._chunks[chunk], self._errors))
         lines = [line.encode() for document in documents for line in document]
-        slices = np.cumsum([len(line) for line in lines]) // _SLICE_BYTES  # the slice of each line
+        sizes = np.array([len(line) for line in lines], np.int64)
+        slices = np.cumsum(sizes) // _SLICE_BYTES  # the slice of each line
         borders = np.flatnonzero(np.diff(slices)) + 1
         texts = np.split(np.array(lines, object), borders)
         parts = map(self._worker.tokens, texts)
@@ -94,8 +96,9 @@ class _Worker(concurrent.futures.ThreadPoolExecutor):
 
     def tokens(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the `_tokens_of` strings; called in the thread."""
+        results = self._results  # an error in tracing must not leave a request in the queue
         self._requests.put(texts)
-        return next(self._results)
+        return next(results)
 
     @functools.cached_property
     def _results(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -114,6 +117,7 @@ class _Worker(concurrent.futures.ThreadPoolExecutor):
         options.threading.private_threadpool_size = 1
         # A generator that waits for a request in advance would block the end of the process.
         options.experimental_optimization.inject_prefetch = False
+        options.autotune.enabled = False  # its thread, too, can block the end of the process
         return dataset.with_options(options).as_numpy_iterator()
 
     def _tokens_of(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
