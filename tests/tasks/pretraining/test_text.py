@@ -5,6 +5,8 @@ import itertools
 import math
 import os
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from bert_tf.files import staged_files
 from bert_tf.tasks.pretraining.segment_pairs import make_pairs
 from bert_tf.tasks.pretraining.text import pretraining_text
 from bert_tf.text import BertTokenizer
+from tests.conftest import REPOSITORY
 from tests.tasks.pretraining import original_examples
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -560,3 +563,21 @@ def test_shortest_examples(tmp_path):
     for next_sentence, length in (("nsp", 5), ("sop", 5), (None, 3)):
         (batch,) = batches(text_dataset(path, 4, length=length, next_sentence=next_sentence), 1)
         assert batch["padding_mask"].all() and (batch["masked_weights"].sum(1) == 1).all()
+
+
+ENDS = """
+from bert_tf.tasks.pretraining.text import pretraining_text
+from bert_tf.text import BertTokenizer
+tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "bb", "bc", "bd", "bf"])
+batches = iter(pretraining_text("text.txt", tokenizer, 8, 32, 5, chunk_bytes=3000, cache_bytes=0))
+next(batches)
+"""
+
+
+@pytest.mark.full
+def test_a_program_ends_while_an_iterator_is_alive(tmp_path):
+    (tmp_path / "text.txt").write_text(("bb bc bd bf\n" * 8 + "\n") * 400)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    for _ in range(5):
+        command = [sys.executable, "-c", ENDS]
+        subprocess.run(command, cwd=tmp_path, env=environment, timeout=60, check=True)
