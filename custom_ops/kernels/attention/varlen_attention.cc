@@ -51,6 +51,7 @@ Plan ForwardPlan(const VarlenAttentionOptions& options) {
   for (int64_t b = 0; b < options.num_sequences; ++b) {
     const int64_t first = options.row_splits[b];
     const int64_t length = options.row_splits[b + 1] - first;
+    if (length == 0) continue;  // there may be 2^40 heads of nothing
     for (int64_t head = 0; head < options.num_heads; ++head) {
       AddBlocks(options, {first, length, head, 0, AttentionUnit::kQueryBlock}, 2, &plan);
     }
