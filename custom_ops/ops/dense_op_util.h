@@ -2,8 +2,7 @@
 //
 // The inputs bias, residual, gamma and beta are lists of no or one tensor. gamma and beta have the
 // same number of tensors (num_layer_norm).
-#ifndef BERT_TF_CUSTOM_OPS_OPS_DENSE_OP_UTIL_H_
-#define BERT_TF_CUSTOM_OPS_OPS_DENSE_OP_UTIL_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -107,5 +106,3 @@ class DenseOp : public CpuOp<Args, kKernel> {
 };
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_OPS_DENSE_OP_UTIL_H_

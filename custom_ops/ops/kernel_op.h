@@ -1,7 +1,6 @@
 // The OpKernels. All but that of AdamWeightDecay are made from the shape function of the op, which
 // checks the inputs, and the arguments of the kernel (op_args.h).
-#ifndef BERT_TF_CUSTOM_OPS_OPS_KERNEL_OP_H_
-#define BERT_TF_CUSTOM_OPS_OPS_KERNEL_OP_H_
+#pragma once
 
 #include <algorithm>
 #include <initializer_list>
@@ -162,5 +161,3 @@ using KernelType =
   REGISTER_KERNEL_BUILDER(                                                        \
       Name("BertTf>" NAME).Device(tensorflow::DEVICE_CPU).TypeConstraint<T>("T"), \
       OP<ARGS<KernelType<T>>, KERNEL<KernelType<T>>>)
-
-#endif  // BERT_TF_CUSTOM_OPS_OPS_KERNEL_OP_H_

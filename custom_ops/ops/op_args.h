@@ -4,8 +4,7 @@
 //
 // Bind sets the arguments from an OpCall: first from the inputs and then from the outputs, both in
 // the order of the op's definition. The shape function of the op has checked the shapes before.
-#ifndef BERT_TF_CUSTOM_OPS_OPS_OP_ARGS_H_
-#define BERT_TF_CUSTOM_OPS_OPS_OP_ARGS_H_
+#pragma once
 
 #include <cstdint>
 #include <initializer_list>
@@ -303,5 +302,3 @@ absl::Status Launch(absl::string_view op, Launcher launcher, int type, Call* cal
 }
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_OPS_OP_ARGS_H_

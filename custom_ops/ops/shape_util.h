@@ -1,7 +1,6 @@
 // Shared by the shape functions of the ops. The OpKernels (kernel_op.h) and the XLA lowerings call
 // the shape functions, so attributes and shapes are checked only there.
-#ifndef BERT_TF_CUSTOM_OPS_OPS_SHAPE_UTIL_H_
-#define BERT_TF_CUSTOM_OPS_OPS_SHAPE_UTIL_H_
+#pragma once
 
 #include <vector>
 
@@ -66,5 +65,3 @@ inline absl::Status MergeShape(tensorflow::shape_inference::InferenceContext* c,
 }
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_OPS_SHAPE_UTIL_H_

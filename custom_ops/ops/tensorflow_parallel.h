@@ -1,6 +1,5 @@
 // The threads of the kernels, from the pool of TensorFlow's own CPU kernels.
-#ifndef BERT_TF_CUSTOM_OPS_OPS_TENSORFLOW_PARALLEL_H_
-#define BERT_TF_CUSTOM_OPS_OPS_TENSORFLOW_PARALLEL_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -35,5 +34,3 @@ class TensorFlowParallel : public Parallel {
 };
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_OPS_TENSORFLOW_PARALLEL_H_

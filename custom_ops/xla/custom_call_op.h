@@ -4,8 +4,7 @@
 // The operands are the inputs of the op, and its attributes are passed unchanged. The shape
 // function of the op checks the inputs, whose shapes XLA knows, and computes the shapes of the
 // results.
-#ifndef BERT_TF_CUSTOM_OPS_XLA_CUSTOM_CALL_OP_H_
-#define BERT_TF_CUSTOM_OPS_XLA_CUSTOM_CALL_OP_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -65,5 +64,3 @@ int64_t ScratchOfMatrix(const tensorflow::TensorShape& shape) {
 }
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_XLA_CUSTOM_CALL_OP_H_

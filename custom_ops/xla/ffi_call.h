@@ -1,8 +1,7 @@
 // The call of a foreign function of XLA, as custom_ops/ops/op_args.h describes it. The operands and
 // results have the order of the inputs and outputs of the op. If a kernel needs scratch, its buffer
 // is after the results.
-#ifndef BERT_TF_CUSTOM_OPS_XLA_FFI_CALL_H_
-#define BERT_TF_CUSTOM_OPS_XLA_FFI_CALL_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -77,5 +76,3 @@ inline xla::ffi::Error ErrorOf(const absl::Status& status) {
         return handler->Call(frame);                                       \
       },                                                                   \
       TRAITS)
-
-#endif  // BERT_TF_CUSTOM_OPS_XLA_FFI_CALL_H_

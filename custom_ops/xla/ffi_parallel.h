@@ -1,7 +1,6 @@
 // The threads of the kernels in a program that XLA has compiled, from the pool that runs the
 // program.
-#ifndef BERT_TF_CUSTOM_OPS_XLA_FFI_PARALLEL_H_
-#define BERT_TF_CUSTOM_OPS_XLA_FFI_PARALLEL_H_
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -102,5 +101,3 @@ class FfiParallel : public Parallel {
 };
 
 }  // namespace bert_tf
-
-#endif  // BERT_TF_CUSTOM_OPS_XLA_FFI_PARALLEL_H_

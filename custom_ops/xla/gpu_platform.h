@@ -1,7 +1,6 @@
 // The names of the GPU platform in XLA. In a build for tests, BERT_TF_EMULATED_GPU, the same
 // lowerings and handlers run the emulated kernels on the CPU.
-#ifndef BERT_TF_CUSTOM_OPS_XLA_GPU_PLATFORM_H_
-#define BERT_TF_CUSTOM_OPS_XLA_GPU_PLATFORM_H_
+#pragma once
 
 #include <optional>
 
@@ -41,5 +40,3 @@ struct CtxDecoding<bert_tf::StreamContext> {
 }  // namespace xla::ffi
 
 #endif  // BERT_TF_EMULATED_GPU
-
-#endif  // BERT_TF_CUSTOM_OPS_XLA_GPU_PLATFORM_H_
