@@ -300,6 +300,9 @@ def _journal_paths(directory, name):
     """Returns the paths of a name of the journal: its place, the new file and the old file.
 
     It is called before each move, because an earlier move may have put a link into the path.
+
+    Raises:
+        ValueError: If a path is outside the directory or leads through a link.
     """
     root = os.path.realpath(directory)
     hidden = os.path.join(root, _REPLACING)

@@ -86,6 +86,11 @@ def assign_weights(
     tensors that have already been loaded in another way.
 
     Returns the assignments and the names of the unused tensors.
+
+    Raises:
+        CheckpointError: If tensors are missing or have another shape; the message lists all of
+            them and nothing is assigned. Also if values are damaged, not floating-point or not
+            finite.
     """
     plan, unused = _plan_assignment(source, weights)
     unused = [name for name in unused if name not in also_used]
@@ -110,7 +115,12 @@ def assign_weights(
 
 
 def read_floats(source: TensorSource, name: str) -> np.ndarray:
-    """Returns one tensor of a file as float32, which must be finite; a view where possible."""
+    """Returns one tensor of a file as float32, which must be finite; a view where possible.
+
+    Raises:
+        CheckpointError: If it is damaged, or holds values that are not floating-point or not
+            finite.
+    """
     values = source.read(name)
     if not isinstance(values, np.ndarray) or values.shape != source.shapes[name]:
         expected = f"have the announced shape {source.shapes[name]}"

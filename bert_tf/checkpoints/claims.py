@@ -23,6 +23,9 @@ def check_claims(
 
     `options` are the arguments of the model's class in the file, and `shapes` those of the file's
     tensors by name.
+
+    Raises:
+        CheckpointError: If the weights cannot be those of such a model.
     """
     if config.num_hidden_layers * _MIN_BLOCK_TENSORS > len(shapes):
         raise CheckpointError(

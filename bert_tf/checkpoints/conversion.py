@@ -98,7 +98,11 @@ def convert(
 
 
 def build_recognised(pretrained: Pretrained):
-    """Builds the model that a checkpoint's class or its heads indicate, with random weights."""
+    """Builds the model that a checkpoint's class or its heads indicate, with random weights.
+
+    Raises:
+        UserError: If an option in the checkpoint is out of range.
+    """
     with_heads = [name for name, spec in SPECS.items() if spec.heads]
     architectures = set(pretrained.architectures)
     named = [name for name in with_heads if architectures.intersection(SPECS[name].architectures)]
@@ -122,7 +126,13 @@ def _has_head(name, pretrained):
 
 
 def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None):
-    """Loads a model of the class of `model` from a directory, also with another activation."""
+    """Loads a model of the class of `model` from a directory, also with another activation.
+
+    Raises:
+        CheckpointError: If the checkpoint cannot be read or does not fit its configuration.
+        ConfigError: If the configuration describes a network that is not supported.
+        UserError: If an option in the checkpoint is out of range.
+    """
     pretrained = open_pretrained(directory)
     if hidden_act is not None:
         config = dataclasses.replace(pretrained.config, hidden_act=hidden_act)

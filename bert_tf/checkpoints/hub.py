@@ -47,6 +47,10 @@ def fetch(name: str) -> str:
     """Downloads a checkpoint from the Hugging Face Hub unless it is in the cache.
 
     `name` is `org/name`, or an old name: bert-base-uncased is google-bert/bert-base-uncased.
+
+    Raises:
+        CheckpointError: If it is not in the cache and cannot be downloaded, or `huggingface_hub`
+            is not installed.
     """
     try:
         import huggingface_hub

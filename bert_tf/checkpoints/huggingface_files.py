@@ -32,7 +32,12 @@ def weights_file(directory: str) -> str | None:
 
 
 def open_weights(path: str) -> TensorSource:
-    """Opens one weights file of Hugging Face, or the shards that an index lists."""
+    """Opens one weights file of Hugging Face, or the shards that an index lists.
+
+    Raises:
+        CheckpointError: If a file is missing or damaged, or the index names a file outside its
+            directory.
+    """
     if path.endswith(".index.json"):
         return _sharded(path)
     if path.endswith(".safetensors"):

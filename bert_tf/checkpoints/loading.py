@@ -127,6 +127,10 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
 
     A `tokenizer` and `options`, the arguments of the class and of `BertBackbone`, override those
     of the checkpoint.
+
+    Raises:
+        UserError: If an option is unknown or out of range.
+        CheckpointError: If the file names an unknown class.
     """
     if pretrained.class_name not in {None, *SPECS, BACKBONE, *_names(model_class)}:
         # The options and the head of an unknown class would be silently ignored.

@@ -23,7 +23,12 @@ _ALPHA = "lora_alpha"
 
 
 def save_lora(model, path: str | os.PathLike) -> None:
-    """Writes the LoRA weights of a model. See `LoraModel.save_lora_weights`."""
+    """Writes the LoRA weights of a model. See `LoraModel.save_lora_weights`.
+
+    Raises:
+        UserError: If the model has no LoRA weights, or trainable variables without a name in the
+            table of weight names.
+    """
     if model.lora is None:
         raise UserError(
             "The model must have LoRA weights. Received: a model without LoRA. Call "
@@ -46,7 +51,13 @@ def save_lora(model, path: str | os.PathLike) -> None:
 
 
 def load_lora(model, path: str | os.PathLike) -> None:
-    """Reads a file of LoRA weights into a model. See `LoraModel.load_lora_weights`."""
+    """Reads a file of LoRA weights into a model. See `LoraModel.load_lora_weights`.
+
+    Raises:
+        UserError: If the model has other LoRA weights, its kernels cannot have any, or it has
+            already been trained.
+        CheckpointError: If the file is damaged or does not fit the model.
+    """
     source = SafetensorsSource(os.fspath(path), format=OWN)
     names = [name for name in source.shapes if name.endswith(".lora_kernel_a")]
     if not names or _ALPHA not in source.shapes:

@@ -105,7 +105,11 @@ def model_class(name: str) -> type | None:
 
 
 def build_saved(path: str, name: str, backbone: BertBackbone, options: dict):
-    """Builds a model of the class and with the arguments that the file `path` names."""
+    """Builds a model of the class and with the arguments that the file `path` names.
+
+    Raises:
+        CheckpointError: If the arguments are not valid.
+    """
     try:
         return backbone if name == BACKBONE else model_class(name)(backbone, **options)
     except (TypeError, ValueError) as error:

@@ -69,6 +69,11 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
 
     `config_file` replaces the checkpoint's configuration of the network. Other settings of a
     trained model (labels, problem type, pooling) are still read from the checkpoint.
+
+    Raises:
+        CheckpointError: If `path` is not a checkpoint, a file is missing or damaged, or an
+            interrupted save cannot be undone.
+        ConfigError: If the configuration describes a network that is not supported.
     """
     path = resolve(path)
     directory = path if os.path.isdir(path) else os.path.dirname(path) or "."
@@ -90,6 +95,9 @@ def resolve(path: str | os.PathLike) -> str:
 
     For the output directory of a tool, it is the trained model in that directory or, if there is
     none yet, its newest training checkpoint.
+
+    Raises:
+        CheckpointError: If it cannot be downloaded, or an interrupted save cannot be undone.
     """
     path = os.fspath(path)
     if hub.is_hub_name(path):

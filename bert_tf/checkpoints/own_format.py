@@ -30,6 +30,10 @@ def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
     """Reads the class, the configuration and the class's other arguments from `bert_tf.json`.
 
     The last value is "int8" if the weights are quantized, else None.
+
+    Raises:
+        CheckpointError: If the file is damaged or of a newer version.
+        ConfigError: If a value is out of range.
     """
     path = os.path.join(directory, CONFIG_FILE)
     values = read_json(path, _ANY_VERSION)

@@ -66,6 +66,11 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
     """Builds the encoder of a checkpoint directory. See `BertSentenceEncoder.from_pretrained`.
 
     `options` are those of `load_task_model`; they override those in the directory.
+
+    Raises:
+        CheckpointError: If a file cannot be read or the modules are not supported.
+        ConfigError: If the configuration describes a network that is not supported.
+        UserError: If an option is unknown or out of range.
     """
     path = resolve(path)
     options = {**encoder_options(path), **options}
@@ -83,6 +88,11 @@ def encoder_options(directory: str | os.PathLike) -> dict:
     These are `pooling`, `normalize` and, if the files specify them, `whitening_size` and
     `max_length`; none if there is no `modules.json`. The modules must be Transformer, Pooling,
     Dense without an activation and Normalize, in this order.
+
+    Raises:
+        CheckpointError: If the modules are other than Transformer, Pooling, Dense without an
+            activation and Normalize, in this order, or `BertSentenceEncoder` does not support the
+            pooling.
     """
     directory = os.fspath(directory)
     path = os.path.join(directory, _MODULES_FILE)
@@ -107,7 +117,11 @@ def encoder_options(directory: str | os.PathLike) -> dict:
 
 
 def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
-    """Opens the weights of a directory's Dense module, whose output vectors must have `size`."""
+    """Opens the weights of a directory's Dense module, whose output vectors must have `size`.
+
+    Raises:
+        CheckpointError: If the directory has no such module or the size differs.
+    """
     directory = os.fspath(directory)
     has_modules = os.path.exists(os.path.join(directory, _MODULES_FILE))
     paths = [path for kind, path in _modules(directory) if kind == "Dense"] if has_modules else []
@@ -128,7 +142,11 @@ def _require_shape(source, name, shape):
 
 
 def load_whitening(layer, directory: str | os.PathLike) -> None:
-    """Loads the weights of a `Whitening` layer from the Dense module of a directory."""
+    """Loads the weights of a `Whitening` layer from the Dense module of a directory.
+
+    Raises:
+        CheckpointError: If they are damaged or do not fit the layer.
+    """
     source = whitening_source(directory, layer.units)
     _require_shape(source, _KERNEL, tuple(reversed(layer.kernel.shape)))
     kernel, bias = (np.array(read_floats(source, name)) for name in (_KERNEL, _BIAS))

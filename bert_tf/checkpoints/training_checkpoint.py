@@ -53,6 +53,10 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     """Builds the model that was trained and loads the weights of a directory `ckpt-<step>`.
 
     Returns the class's name, the configuration, the class's other arguments and the weights.
+
+    Raises:
+        CheckpointError: If the checkpoint is damaged, its model is not one of this package's, or
+            it has LoRA weights that are not merged.
     """
     tensors, state = read_checkpoint(path)
     tensors = {name: v for name, v in tensors.items() if name.startswith("model/")}

@@ -183,7 +183,11 @@ class DistillationModel(RawTextModel):
         return self.student(inputs, training=training)
 
     def forward(self, x, y, training):
-        """Computes student and teacher on the same tokens. Each is a dictionary of tensors."""
+        """Computes student and teacher on the same tokens. Each is a dictionary of tensors.
+
+        Raises:
+            UserError: If a row has several texts.
+        """
         tokens = self._tokens(x)
         if tokens["token_ids"].shape.rank != 2:
             raise UserError(

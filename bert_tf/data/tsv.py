@@ -10,6 +10,9 @@ def read_tsv(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
     """Yields the number and the fields of each line that is not empty; see `read_lines`.
 
     As in the GLUE files, there is no quoting: each tab separates two fields.
+
+    Raises:
+        DataError: If the file is missing or a line is not UTF-8.
     """
     for number, line in read_lines(path):
         if line:

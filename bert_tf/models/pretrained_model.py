@@ -255,6 +255,9 @@ def _deserialized(config, kind, name):
     """Returns the argument `name` of a model, which `serialize_keras_object` serialized.
 
     A file may name another class of Keras, and some open files when they are built: it is refused.
+
+    Raises:
+        ConfigError: If it is not a description of a `kind` or of a registered subclass.
     """
     registered = config.get("registered_name") if isinstance(config, dict) else None
     found = keras.saving.get_registered_object(registered) if isinstance(registered, str) else None

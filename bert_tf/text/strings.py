@@ -32,7 +32,11 @@ def as_strings(
 
 
 def map_strings(function: Callable, texts: TextLike) -> tf.RaggedTensor | tf.Tensor:
-    """Applies a function of strings `[B]` to strings of any shape."""
+    """Applies a function of strings `[B]` to strings of any shape.
+
+    Raises:
+        ConfigError: If `texts` are not strings.
+    """
     texts = as_strings(texts, "texts")
     if isinstance(texts, tf.RaggedTensor):
         return texts.with_flat_values(function(texts.flat_values))

@@ -37,7 +37,11 @@ def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) 
 
 
 def encoder_blocks(model: keras.Model, num_layers: int) -> list[keras.layers.Layer]:
-    """Returns the blocks of the encoder, of which there must be at least `num_layers`."""
+    """Returns the blocks of the encoder, of which there must be at least `num_layers`.
+
+    Raises:
+        UserError: If there are fewer.
+    """
     blocks = model.backbone.encoder.blocks
     if not 0 <= num_layers <= len(blocks):
         raise UserError(

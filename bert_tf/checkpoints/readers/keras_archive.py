@@ -69,6 +69,10 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
     Returns:
         The class's name, the configuration, the other arguments of a task model (`tokenizer` is a
         `BertTokenizer` or None), and "int8" if the weights are quantized, else None.
+
+    Raises:
+        ConfigError: If it is not a model of this package, has LoRA weights, or a value is out of
+            range.
     """
     registered = values.get("registered_name")
     name = str(registered).removeprefix(_PACKAGE)
@@ -101,7 +105,11 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
 def load_archive(
     path: str, name: str, config: BertConfig, options: dict, quantization: str | None = None
 ) -> ModelSource:
-    """Builds the model of a `.keras` or `.weights.h5` file and loads its weights with Keras."""
+    """Builds the model of a `.keras` or `.weights.h5` file and loads its weights with Keras.
+
+    Raises:
+        CheckpointError: If the class is unknown, or the weights are damaged or do not fit it.
+    """
     if model_class(name) is None:
         raise file_error(path, "hold a model of one of bert_tf's classes", f"class={name!r}")
     model = build_saved(path, name, BertBackbone(config, quantization=quantization), options)

@@ -105,6 +105,9 @@ def read_config(values: dict, path: str) -> tuple[BertConfig, str | None]:
     """Reads a serialized keras-hub object, the content of a JSON file.
 
     Returns the `BertConfig` and this package's name of the task model, None for a backbone.
+
+    Raises:
+        ConfigError: If the network is not a BERT.
     """
     name = str(values.get("registered_name", "")).rpartition(">")[2]
     if name not in _CLASSES:
@@ -133,6 +136,9 @@ def config_from_shapes(source) -> BertConfig:
     """Derives the configuration from the shapes of a file's tensors.
 
     This works for keras-hub and tensorflow/models, whose query kernels have shape `[H, N, D]`.
+
+    Raises:
+        CheckpointError: If the tensors are not those of a BERT.
     """
     if source.format == "keras_hub":
         names = ("reversible_embedding", "position_embedding", "embedding")

@@ -22,7 +22,11 @@ _FLOAT_TYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "
 
 
 class SafetensorsSource:
-    """Reads one safetensors file with the tensor names of a `format`. A `TensorSource`."""
+    """Reads one safetensors file with the tensor names of a `format`. A `TensorSource`.
+
+    Raises:
+        CheckpointError: If the file is damaged.
+    """
 
     def __init__(self, path: str, format: str = "huggingface"):
         self.path = path

@@ -36,7 +36,11 @@ _MAX_VARINT_BYTES = 10
 
 
 def read_table(path: str) -> dict[bytes, bytes]:
-    """Returns the values of a table by key, in the order of the keys."""
+    """Returns the values of a table by key, in the order of the keys.
+
+    Raises:
+        CheckpointError: If the table is damaged, compressed, or larger than a checkpoint's index.
+    """
     kind = "the complete index of a TensorFlow checkpoint"
     with complete_file(path, kind, (OSError, _Damage)), open(path, "rb") as file:
         return _Table(file.read(MAX_TABLE_BYTES + 1)).entries

@@ -18,7 +18,12 @@ _ENCRYPTED = 0x1
 
 
 class StoredZip:
-    """The members of a zip archive without compression and encryption, as views of the file."""
+    """The members of a zip archive without compression and encryption, as views of the file.
+
+    Raises:
+        CheckpointError: If the file is not a complete zip archive, or a member is compressed or
+            encrypted.
+    """
 
     def __init__(self, path: str):
         self.path = path
@@ -53,7 +58,11 @@ class StoredZip:
         return list(self._members)
 
     def view(self, name: str) -> memoryview:
-        """Returns the bytes of a member, after verifying its checksum."""
+        """Returns the bytes of a member, after verifying its checksum.
+
+        Raises:
+            CheckpointError: If the member is missing, truncated or damaged.
+        """
         if name not in self._members:
             raise file_error(self.path, f"hold {name!r}", "no such member")
         received = "a member outside the file"

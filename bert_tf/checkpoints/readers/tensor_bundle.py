@@ -45,7 +45,11 @@ _STRING = "DT_STRING"
 
 
 class TensorBundle:
-    """The tensors of one checkpoint, whose path without `.index` is `prefix`."""
+    """The tensors of one checkpoint, whose path without `.index` is `prefix`.
+
+    Raises:
+        CheckpointError: If a file is missing, or the index is damaged or does not match the data.
+    """
 
     def __init__(self, prefix: str):
         self.path = prefix
@@ -72,11 +76,19 @@ class TensorBundle:
                 self.shapes[self._name(key)] = self._shape(key, entry)
 
     def read(self, name: str) -> np.ndarray:
-        """Returns the values of one numeric tensor; a view of the file unless it is partitioned."""
+        """Returns the values of one numeric tensor; a view of the file unless it is partitioned.
+
+        Raises:
+            CheckpointError: If it is damaged or not numeric.
+        """
         return self._read(name.encode())
 
     def read_string(self, name: str, max_bytes: int) -> bytes:
-        """Returns the value of a tensor that is one string of at most `max_bytes`."""
+        """Returns the value of a tensor that is one string of at most `max_bytes`.
+
+        Raises:
+            CheckpointError: If it is damaged, longer than `max_bytes` or not one string.
+        """
         key = name.encode()
         entry = self._entries.get(key)
         if entry is None or _type_name(entry) != _STRING or self.shapes[name] or entry.slices:

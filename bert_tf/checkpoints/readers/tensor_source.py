@@ -21,11 +21,19 @@ class TensorSource(Protocol):
     shapes: dict[str, tuple[int, ...]]
 
     def read(self, name: str) -> np.ndarray:
-        """Returns the values of one tensor, with the dtype of the file."""
+        """Returns the values of one tensor, with the dtype of the file.
+
+        Raises:
+            CheckpointError: If the values are damaged.
+        """
 
 
 class JoinedSource:
-    """The tensors of several files, of which no two have the same name. A `TensorSource`."""
+    """The tensors of several files, of which no two have the same name. A `TensorSource`.
+
+    Raises:
+        CheckpointError: If two files hold a tensor of the same name.
+    """
 
     def __init__(self, path: str, sources: list[TensorSource]):
         self.path = path

@@ -38,6 +38,9 @@ class TfModelsSource:
     """Reads one object checkpoint. A `TensorSource`.
 
     `aliases` are all names of a variable with its key in the file.
+
+    Raises:
+        CheckpointError: If the files are damaged or do not hold a BERT of tensorflow/models.
     """
 
     format = "tf_models"

@@ -25,7 +25,11 @@ _COUNT_SIZE = 8  # in the legacy format, each storage begins with its number of 
 
 
 class TorchSource:
-    """Reads one `.bin` or `.pt` file with a state dict. A `TensorSource`."""
+    """Reads one `.bin` or `.pt` file with a state dict. A `TensorSource`.
+
+    Raises:
+        CheckpointError: If the file is damaged, is not a state dict, or its pickle would run code.
+    """
 
     format = "huggingface"
 

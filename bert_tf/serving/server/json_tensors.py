@@ -91,7 +91,11 @@ def arrays_of(
 
 
 def answer_parts(format: str, outputs: Mapping[str, np.ndarray]) -> Iterator[str]:
-    """Generates the JSON of an answer in parts, so that a large answer is never fully in memory."""
+    """Generates the JSON of an answer in parts, so that a large answer is never fully in memory.
+
+    Raises:
+        RequestError: Before the first part, if the row format is used for outputs without rows.
+    """
     yield f'{{"{_ANSWERS[format]}": '
     if len(outputs) == 1:
         ((name, array),) = outputs.items()

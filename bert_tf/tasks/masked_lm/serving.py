@@ -9,7 +9,11 @@ TOP_K = 5  # pieces for each mask, as `fill_mask` gives by default
 
 
 class MaskedLMModule(ServingModule):
-    """Text with `[MASK]`s to the likeliest pieces; the tokenizer must have a mask token."""
+    """Text with `[MASK]`s to the likeliest pieces; the tokenizer must have a mask token.
+
+    Raises:
+        UserError: If it has none.
+    """
 
     outputs = {
         "mask_count": "How many masks the text has before it is cut.",

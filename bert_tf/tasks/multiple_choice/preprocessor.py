@@ -92,7 +92,11 @@ class MultipleChoicePreprocessor(Preprocessor):
         return class_ids(y, None, count, keep_rows=not self.has_sparse_labels)
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
-        """Returns prompts `[B]` and choices `[B, C]` as the model takes them, `[B, C, T]`."""
+        """Returns prompts `[B]` and choices `[B, C]` as the model takes them, `[B, C, T]`.
+
+        Raises:
+            UserError: If the choices are not of that shape, or there is no tokenizer.
+        """
         choices = tf.convert_to_tensor("" if pairs is None else pairs)
         if choices.shape.rank != 2:
             raise UserError(

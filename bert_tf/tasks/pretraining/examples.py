@@ -30,7 +30,11 @@ class MaskingVocabulary:
 
     @classmethod
     def of(cls, tokenizer) -> "MaskingVocabulary":
-        """Returns the properties of a `BertTokenizer`'s vocabulary, if it has a mask token."""
+        """Returns the properties of a `BertTokenizer`'s vocabulary, if it has a mask token.
+
+        Raises:
+            ConfigError: If the tokenizer has no mask token.
+        """
         tokenizer.require_mask_token()
         return cls(
             tokenizer.vocab_size,

@@ -102,7 +102,7 @@ class BertTextClassifier(DenseHeadModel):
         return self.backbone.config.hidden_size * (2 if self.pooling == "mean_max" else 1)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Returns the loss of the problem's type, for which `compile(loss="auto")` stands.
+        """Returns the loss of the problem's type, which `compile(loss="auto")` uses.
 
         That is cross-entropy on class ids `[B]`, on 0 or 1 for every label `[B, num_classes]`, or
         the mean squared error. `bert_tf.training` has losses with label smoothing, class weights

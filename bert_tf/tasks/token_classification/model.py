@@ -139,7 +139,7 @@ class BertTokenClassifier(DenseHeadModel):
         return {"words": tf.reduce_sum(word_weights(y, sample_weight))}
 
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
-        """The mean over the words; with a CRF a sentence's loss counts for each word."""
+        """The mean over the words; with a CRF, each word counts the loss of its sentence."""
         weights = word_weights(y, sample_weight)  # [B, T]
         labelled = tf.not_equal(y, IGNORED)
         targets = tf.where(labelled, tf.cast(y, tf.int32), 0)

@@ -245,7 +245,11 @@ class TrainingCheckpoint(StepCallback):
 
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns the variables of the model and of the optimizer by name, without metrics."""
+    """Returns the variables of the model and of the optimizer by name, without metrics.
+
+    Raises:
+        UserError: If the model is not compiled with an optimizer.
+    """
     if getattr(model, "optimizer", None) is None:
         raise UserError(
             "`model` must be compiled with an optimizer. Received: a model without one. Call "

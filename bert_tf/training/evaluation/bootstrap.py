@@ -73,6 +73,9 @@ def drawn_intervals(
     Returns:
         The intervals (low, high) by the name of the score.
 
+    Raises:
+        UserError: If `samples` is less than 1 or `confidence` is not in (0, 1).
+
     Reference: Efron and Tibshirani 1993, "An Introduction to the Bootstrap", section 13.3.
     """
     if samples < 1 or not 0.0 < confidence < 1.0:

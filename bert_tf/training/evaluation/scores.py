@@ -27,6 +27,9 @@ def score_functions(problem_type: str, num_classes: int) -> dict[str, Callable]:
     """Returns the scores of a problem type: functions of gold labels and probabilities.
 
     With two classes, the scores of class 1 are included.
+
+    Raises:
+        UserError: If scikit-learn is missing.
     """
     require_scikit_learn()
     if problem_type == REGRESSION:
@@ -70,7 +73,11 @@ def all_scores(gold: np.ndarray, predicted: np.ndarray, problem_type: str = SING
 
 
 def checked(gold, predicted, problem_type) -> tuple[np.ndarray, np.ndarray]:
-    """Converts gold labels and predictions to arrays and checks their shapes and class ids."""
+    """Converts gold labels and predictions to arrays and checks their shapes and class ids.
+
+    Raises:
+        DataError: If the shapes do not match or a class id is out of range.
+    """
     gold, predicted = np.asarray(gold), np.asarray(predicted, np.float64)
     if problem_type == REGRESSION and predicted.ndim == 2 and predicted.shape[1] == 1:
         predicted = predicted[:, 0]
@@ -98,6 +105,9 @@ def roc_auc(gold: np.ndarray, probabilities: np.ndarray) -> float:
     """Computes the area under the ROC curve of class 1, from labels `[n]` and its probabilities.
 
     If all examples are of one class, it raises an `UndefinedScore`.
+
+    Raises:
+        UndefinedScore: If all examples are of one class.
     """
     if gold.min() == gold.max():
         raise UndefinedScore(

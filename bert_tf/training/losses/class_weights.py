@@ -18,6 +18,9 @@ def class_weights_by_id(
 
     The keys of `class_weight` are class ids or, with `labels`, names of classes. The values must be
     finite and not negative.
+
+    Raises:
+        UserError: If a class does not exist, or if a weight is negative or not a number.
     """
     weights = dict.fromkeys(range(num_classes), 1.0)
     for key, weight in class_weight.items():

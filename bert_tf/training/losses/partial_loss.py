@@ -82,6 +82,9 @@ def partial_losses(loss, batch: ShareOfBatch):
     """Returns the `loss` of `compile` with each loss in it as a `PartialLoss`.
 
     A loss of which it is not known how it adds up over parts is refused.
+
+    Raises:
+        UserError: If it is not known how a loss adds up over parts.
     """
     return keras.tree.map_structure(lambda one: _partial(one, batch), loss)
 

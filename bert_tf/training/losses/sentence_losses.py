@@ -249,7 +249,11 @@ SENTENCE_LOSSES = {
 
 
 def sentence_loss(objective: str | SentenceLoss) -> SentenceLoss:
-    """Returns a loss by its name, or the loss itself."""
+    """Returns a loss by its name, or the loss itself.
+
+    Raises:
+        UserError: If the name is unknown.
+    """
     if isinstance(objective, SentenceLoss):
         return objective
     if objective not in SENTENCE_LOSSES:

@@ -90,6 +90,9 @@ def class_loss(loss) -> SparseCrossentropy | None:
     """Checks the argument `loss` of `compile` for a model whose loss is cross-entropy.
 
     "auto" and None mean plain cross-entropy, for which None is returned. Other losses are refused.
+
+    Raises:
+        UserError: If it is another loss, or if its `reduction` is not a mean.
     """
     if loss is None or loss == "auto":
         return None

@@ -36,6 +36,9 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
     Subclasses define `update_step(gradient, variable, learning_rate, gradient_scale)` and the names
     of their two slots, m and v. The scale is a scalar or None and is passed so that no scaled copy
     of the gradient is needed.
+
+    Raises:
+        UserError: If `layer_decay` is not in (0, 1].
     """
 
     slot_names: tuple[str, str]
