@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "custom_ops/kernels/attention/quantized_attention.h"
 #include "custom_ops/kernels/attention/row_splits.h"
 #include "custom_ops/kernels/attention/varlen_attention.h"
 #include "custom_ops/kernels/base/sizes.h"
@@ -218,10 +219,12 @@ template <>
 struct AttentionArgs<void> : CudaAttentionArgs {};
 template <typename T>
 struct AttentionGradArgs : AttentionArgs<T> {};
+template <typename T>
+struct QuantizedAttentionArgs : AttentionArgs<T> {};
 
-// Sets the options for qkv [R, 3, N, D]. The row splits and the seed are the next inputs. The row
-// splits are checked here, because their values are known only now. On a GPU, they stay in its
-// memory and are not checked: invalid ones give wrong results, but never an invalid memory access.
+// Sets the options for qkv [R, 3, N, D]. The row splits are the next input. They are checked here,
+// because their values are known only now. On a GPU, they stay in its memory and are not checked:
+// invalid ones give wrong results, but never an invalid memory access.
 template <typename Call, typename T>
 absl::Status BindAttention(Call* call, const Buffer& qkv, AttentionArgs<T>* args) {
   const Buffer row_splits = call->NextInput();
@@ -232,8 +235,6 @@ absl::Status BindAttention(Call* call, const Buffer& qkv, AttentionArgs<T>* args
   call->Attribute("causal", &args->causal);
   call->Attribute("window_size", &args->window_size);
   call->Attribute("num_global_tokens", &args->num_global_tokens);
-  call->Attribute("dropout_rate", &args->dropout_rate);
-  call->Seed(&args->seed);
   std::string error;
   if constexpr (std::is_void_v<T>) {
     args->row_splits = row_splits.data;
@@ -248,11 +249,19 @@ absl::Status BindAttention(Call* call, const Buffer& qkv, AttentionArgs<T>* args
   return error.empty() ? call->status() : absl::InvalidArgumentError(error);
 }
 
+// The seed is the next input.
+template <typename Call, typename T>
+void BindDropout(Call* call, AttentionArgs<T>* args) {
+  call->Attribute("dropout_rate", &args->dropout_rate);
+  call->Seed(&args->seed);
+}
+
 template <typename Call, typename T>
 absl::Status Bind(Call* call, AttentionArgs<T>* args) {
   const Buffer qkv = call->NextInput();
   const absl::Status status = BindAttention(call, qkv, args);
   if (!status.ok()) return status;
+  BindDropout(call, args);
   call->Output(&args->output);
   call->Output(&args->logsumexp);
   return call->status();
@@ -266,6 +275,7 @@ absl::Status Bind(Call* call, AttentionGradArgs<T>* args) {
   args->logsumexp = static_cast<float*>(call->NextInput().data);
   const absl::Status status = BindAttention<Call, T>(call, qkv, args);
   if (!status.ok()) return status;
+  BindDropout<Call, T>(call, args);
   call->Output(&args->d_qkv);
   if constexpr (std::is_void_v<T>) {
     args->scratch =
@@ -274,11 +284,35 @@ absl::Status Bind(Call* call, AttentionGradArgs<T>* args) {
   return call->status();
 }
 
+template <typename Call, typename T>
+absl::Status Bind(Call* call, QuantizedAttentionArgs<T>* args) {
+  const Buffer qkv = call->NextInput();
+  const absl::Status status = BindAttention<Call, T>(call, qkv, args);
+  if (!status.ok()) return status;
+  for (int64_t b = 0; b < args->num_sequences; ++b) {
+    const int64_t length = args->row_splits[b + 1] - args->row_splits[b];
+    if (length <= kQuantizedAttentionLength) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("A sequence must have at most ", kQuantizedAttentionLength,
+                     " tokens, so that int32 can hold the sums. Received: ", length,
+                     " tokens in sequence ", b, ". Use varlen_attention."));
+  }
+  call->Output(&args->output);
+  return call->status();
+}
+
 template <typename T>
 void VarlenAttention(const Parallel& parallel, const AttentionArgs<T>& args) {
   VarlenAttentionOptions options = args;
   options.num_threads = parallel.NumThreads();
   VarlenAttentionForward(parallel, options, args.qkv, args.output, args.logsumexp);
+}
+
+template <typename T>
+void QuantizedAttention(const Parallel& parallel, const QuantizedAttentionArgs<T>& args) {
+  VarlenAttentionOptions options = args;
+  options.num_threads = parallel.NumThreads();
+  QuantizedAttention(parallel, options, args.qkv, args.output);
 }
 
 template <typename T>

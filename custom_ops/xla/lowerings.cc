@@ -75,6 +75,7 @@ BERT_TF_REGISTER("FusedResidualLayerNorm", CustomCallOp);
 BERT_TF_REGISTER("FusedResidualLayerNormGrad",
                  CustomCallWithScratchOp<ScratchOfMatrix<ResidualLayerNormGradScratchSize>>);
 BERT_TF_REGISTER("PackDense", CustomCallOp);
+BERT_TF_REGISTER("QuantizedAttention", CustomCallOp);
 BERT_TF_REGISTER("QuantizedDense", CustomCallOp);
 BERT_TF_REGISTER("VarlenAttention", CustomCallOp);
 BERT_TF_REGISTER("VarlenAttentionGrad", CustomCallOp);

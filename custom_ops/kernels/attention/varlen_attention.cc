@@ -2,24 +2,19 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
+#include "custom_ops/kernels/attention/attention_plan.h"
 #include "custom_ops/kernels/attention/varlen_attention_units.h"
 
 namespace bert_tf {
 namespace {
 
-// Pieces of work per thread: enough that all threads finish at about the same time.
-constexpr int kGroupsPerThread = 8;
-constexpr int64_t kMinGroupCycles = 50000;
 // Estimated costs: the products of a pair of positions, 16 per cycle; the softmax of a pair and its
 // random bits; copying a row to scratch; starting a unit.
 constexpr int64_t kProductsPerCycle = 16;
 constexpr int64_t kPairCycles = 2;
 constexpr int64_t kRowCycles = 40;
 constexpr int64_t kUnitCycles = 500;
-
-using Plan = std::vector<AttentionUnit>;
 
 // The cost of a block of queries, which attends to keys, or of keys, to which queries attend.
 int64_t BlockCycles(const VarlenAttentionOptions& options, int64_t length, int64_t begin,
@@ -38,7 +33,7 @@ int64_t BlockCycles(const VarlenAttentionOptions& options, int64_t length, int64
 }
 
 void AddBlocks(const VarlenAttentionOptions& options, AttentionUnit unit, int products,
-               Plan* plan) {
+               AttentionPlan* plan) {
   const bool of_queries = unit.kind == AttentionUnit::kQueryBlock;
   for (unit.begin = 0; unit.begin < unit.length; unit.begin += kAttentionTile) {
     unit.cycles = BlockCycles(options, unit.length, unit.begin, products, of_queries);
@@ -46,8 +41,8 @@ void AddBlocks(const VarlenAttentionOptions& options, AttentionUnit unit, int pr
   }
 }
 
-Plan ForwardPlan(const VarlenAttentionOptions& options) {
-  Plan plan;
+AttentionPlan ForwardPlan(const VarlenAttentionOptions& options) {
+  AttentionPlan plan;
   for (int64_t b = 0; b < options.num_sequences; ++b) {
     const int64_t first = options.row_splits[b];
     const int64_t length = options.row_splits[b + 1] - first;
@@ -63,7 +58,7 @@ Plan ForwardPlan(const VarlenAttentionOptions& options) {
 // is so long that threads would wait for its last head, it is divided into blocks of queries (dq:
 // three products) and blocks of keys (dk, dv: four products). The order of the sums is the same in
 // both cases.
-Plan BackwardPlan(const VarlenAttentionOptions& options) {
+AttentionPlan BackwardPlan(const VarlenAttentionOptions& options) {
   std::vector<int64_t> head_cycles(options.num_sequences, 0);
   double all_cycles = 0;
   for (int64_t b = 0; b < options.num_sequences; ++b) {
@@ -73,7 +68,7 @@ Plan BackwardPlan(const VarlenAttentionOptions& options) {
     }
     all_cycles += static_cast<double>(head_cycles[b]) * options.num_heads;
   }
-  Plan plan;
+  AttentionPlan plan;
   for (int64_t b = 0; b < options.num_sequences; ++b) {
     const int64_t first = options.row_splits[b];
     const int64_t length = options.row_splits[b + 1] - first;
@@ -92,40 +87,13 @@ Plan BackwardPlan(const VarlenAttentionOptions& options) {
   return plan;
 }
 
-// Runs the units in groups of about equal cost. A pool that divides a range into equal numbers of
-// items then divides the work evenly, even if the lengths of the sequences are very different.
-template <typename Run>
-void RunPlan(const Parallel& parallel, const VarlenAttentionOptions& options, const Plan& plan,
-             const Run& run) {
-  if (plan.empty()) return;
-  int64_t all_cycles = 0;
-  for (const AttentionUnit& unit : plan) all_cycles += unit.cycles;
-  const int64_t wanted = all_cycles / (kGroupsPerThread * std::max(options.num_threads, 1));
-  const int64_t group_cycles = std::max(wanted, kMinGroupCycles);
-  std::vector<int64_t> group_begin;
-  int64_t filled = group_cycles;
-  for (size_t i = 0; i < plan.size(); ++i) {
-    if (filled >= group_cycles) {
-      group_begin.push_back(static_cast<int64_t>(i));
-      filled = 0;
-    }
-    filled += plan[i].cycles;
-  }
-  const int64_t groups = static_cast<int64_t>(group_begin.size());
-  group_begin.push_back(static_cast<int64_t>(plan.size()));
-  parallel.For(groups, all_cycles / groups, [&](int64_t begin, int64_t end) {
-    const int64_t first = group_begin[begin];
-    run(plan.data() + first, group_begin[end] - first);
-  });
-}
-
 }  // namespace
 
 template <typename T>
 void VarlenAttentionForward(const Parallel& parallel, const VarlenAttentionOptions& options,
                             const T* qkv, T* output, float* logsumexp) {
   const AttentionForwardTensors<T> tensors = {qkv, output, logsumexp};
-  RunPlan(parallel, options, ForwardPlan(options), [&](const AttentionUnit* units, int64_t count) {
+  RunPlan(parallel, options.num_threads, ForwardPlan(options), [&](const AttentionUnit* units, int64_t count) {
     BERT_TF_DISPATCH(AttentionForwardUnits, options, tensors, units, count);
   });
 }
@@ -135,7 +103,7 @@ void VarlenAttentionBackward(const Parallel& parallel, const VarlenAttentionOpti
                              const T* d_output, const T* qkv, const T* output,
                              const float* logsumexp, T* d_qkv) {
   const AttentionBackwardTensors<T> tensors = {d_output, qkv, output, logsumexp, d_qkv};
-  RunPlan(parallel, options, BackwardPlan(options), [&](const AttentionUnit* units, int64_t count) {
+  RunPlan(parallel, options.num_threads, BackwardPlan(options), [&](const AttentionUnit* units, int64_t count) {
     BERT_TF_DISPATCH(AttentionBackwardUnits, options, tensors, units, count);
   });
 }

@@ -3,6 +3,7 @@
 // number of threads and every plan, with every instruction set of this processor.
 #include "custom_ops/kernels/attention/varlen_attention.h"
 
+#include "custom_ops/kernels/attention/attention_test_util.h"
 #include "custom_ops/kernels/attention/varlen_attention_units.h"
 #include "custom_ops/kernels/base/kernel_test_util.h"
 #include "custom_ops/kernels/base/thread_scratch.h"
@@ -10,54 +11,6 @@
 namespace bert_tf {
 namespace testing {
 namespace {
-
-struct Case {
-  std::vector<int64_t> lengths;
-  int64_t heads;
-  int64_t head_size;
-  bool causal = false;
-  int64_t window = -1;
-  int64_t globals = 0;
-  float dropout_rate = 0.0f;
-
-  int64_t Rows() const {
-    int64_t rows = 0;
-    for (int64_t length : lengths) rows += length;
-    return rows;
-  }
-  std::vector<int64_t> RowSplits() const {
-    std::vector<int64_t> splits = {0};
-    for (int64_t length : lengths) splits.push_back(splits.back() + length);
-    return splits;
-  }
-  bool Sees(int64_t query, int64_t key) const {
-    if (causal && key > query) return false;
-    return window < 0 || std::llabs(query - key) <= window || query < globals || key < globals;
-  }
-  std::string Describe() const {
-    std::string text = "lengths";
-    for (int64_t length : lengths) text += " " + std::to_string(length);
-    return text + " N=" + std::to_string(heads) + " D=" + std::to_string(head_size) +
-           (causal ? " causal" : "") + " window=" + std::to_string(window) +
-           " globals=" + std::to_string(globals) + " rate=" + std::to_string(dropout_rate) + " ";
-  }
-};
-
-constexpr uint64_t kSeed = 0xFEDCBA9876543210u;
-
-VarlenAttentionOptions Options(const Case& c, const std::vector<int64_t>& splits) {
-  VarlenAttentionOptions options;
-  options.num_sequences = static_cast<int64_t>(c.lengths.size());
-  options.row_splits = splits.data();
-  options.num_heads = c.heads;
-  options.head_size = c.head_size;
-  options.causal = c.causal;
-  options.window_size = c.window;
-  options.num_global_tokens = c.globals;
-  options.dropout_rate = c.dropout_rate;
-  options.seed = kSeed;
-  return options;
-}
 
 template <typename T>
 struct Tensors {
@@ -177,19 +130,6 @@ void RunPublic(const Case& c, int threads, Tensors<T>* t) {
   VarlenAttentionForward(parallel, options, t->qkv.data(), t->output.data(), t->logsumexp.data());
   VarlenAttentionBackward<T>(parallel, options, t->d_output.data(), t->qkv.data(), t->output.data(),
                              t->logsumexp.data(), t->d_qkv.data());
-}
-
-template <typename T>
-void CheckNear(const Buffer<T>& actual, const std::vector<double>& expected, double tolerance,
-               const std::string& what) {
-  double worst = 0.0, largest = 1.0;
-  for (int64_t i = 0; i < actual.size(); ++i) {
-    const double error = std::fabs(actual[i] - expected[i]);
-    worst = error <= worst ? worst : error;  // NaN is an error
-    if (error != error) worst = INFINITY;
-    largest = std::max(largest, std::fabs(expected[i]));
-  }
-  Check(worst <= tolerance * largest, what + " error " + std::to_string(worst));
 }
 
 template <typename T>

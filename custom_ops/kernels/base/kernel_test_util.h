@@ -85,6 +85,25 @@ inline const char* Name(Isa isa) {
   return isa == Isa::kAvx512 ? "avx512" : isa == Isa::kAvx2 ? "avx2" : "portable";
 }
 
+// An instruction set; for AVX-512 also whether the kernels of bytes use VNNI.
+struct Path {
+  Isa isa;
+  bool has_vnni;
+};
+
+inline std::vector<Path> SupportedPaths() {
+  std::vector<Path> paths;
+  for (Isa isa : SupportedIsas()) {
+    if (isa == Isa::kAvx512 && HasVnni()) paths.push_back({isa, true});
+    paths.push_back({isa, false});
+  }
+  return paths;
+}
+
+inline std::string Name(const Path& path) {
+  return std::string(Name(path.isa)) + (path.has_vnni ? " VNNI " : " ");
+}
+
 inline float ToFloat(float v) { return v; }
 inline float ToFloat(BFloat16 v) {
   const uint32_t bits = static_cast<uint32_t>(v.bits) << 16;

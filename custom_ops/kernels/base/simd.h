@@ -38,6 +38,13 @@ BERT_TF_INLINE int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b
 BERT_TF_INLINE int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 BERT_TF_INLINE int64_t Larger(int64_t a, int64_t b) { return a < b ? b : a; }
 
+// Where part `i` begins if `total` is divided into `parts` parts of about equal size.
+BERT_TF_INLINE int64_t PartBegin(int64_t total, int64_t parts, int64_t i) {
+  return total * i / parts;
+}
+
+constexpr int64_t kCacheLine = 64;  // bytes
+
 using Vec = float __attribute__((vector_size(kVectorBytes)));
 using VecI32 = int32_t __attribute__((vector_size(kVectorBytes)));
 using VecU32 = uint32_t __attribute__((vector_size(kVectorBytes)));

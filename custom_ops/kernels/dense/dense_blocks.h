@@ -17,11 +17,6 @@
 namespace bert_tf::BERT_TF_ISA {
 namespace {
 
-// Where part `i` begins if `total` is divided into `parts` parts of about equal size.
-BERT_TF_INLINE int64_t PartBegin(int64_t total, int64_t parts, int64_t i) {
-  return total * i / parts;
-}
-
 // y = activation(sums + bias) (+ residual) for the columns of one panel of `rows` rows.
 template <typename Activation, typename T>
 void PanelEpilogue(const Activation& activation, const DenseArgs<T>& args, int64_t first_row,
@@ -81,8 +76,6 @@ void NormalizeRows(const DenseArgs<T>& args, int64_t first_row, int64_t rows, co
                  args.y + offset);
   }
 }
-
-constexpr int64_t kCacheLine = 64;  // bytes
 
 // The largest size of a unit of work, chosen so that its block of x fits the second-level cache:
 // 140 KB of float32 numbers, or the quantized rows and their sums.

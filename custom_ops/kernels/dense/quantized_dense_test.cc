@@ -10,23 +10,8 @@ namespace bert_tf {
 namespace testing {
 namespace {
 
-// An instruction set; for AVX-512 also whether VNNI is used.
-struct Path {
-  Isa isa;
-  bool has_vnni;
-};
-
-std::vector<Path> SupportedPaths() {
-  std::vector<Path> paths;
-  for (Isa isa : SupportedIsas()) {
-    if (isa == Isa::kAvx512 && HasVnni()) paths.push_back({isa, true});
-    paths.push_back({isa, false});
-  }
-  return paths;
-}
-
 std::string Describe(const Path& path, const Case& c) {
-  return std::string(Name(path.isa)) + (path.has_vnni ? " VNNI " : " ") + Describe(c);
+  return Name(path) + Describe(c);
 }
 
 template <typename T>

@@ -1,0 +1,246 @@
+// Products of bytes: rows x [.., depth] of unsigned bytes times panels of W [depth, ..] of signed
+// bytes, with exact sums in int32. quantized_dense.h has the layout of a panel, of which one may also
+// read some rows only. Include this file only in sources that are compiled through isa.bzl.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "custom_ops/kernels/base/simd.h"
+#include "custom_ops/kernels/dense/quantized_dense.h"
+
+namespace bert_tf::BERT_TF_ISA {
+namespace {
+
+constexpr int kTileVectors = 2;
+constexpr int kTileColumns = kTileVectors * kLanes;
+static_assert(kDensePanel % kTileColumns == 0, "a panel is whole tiles");
+
+constexpr int64_t kQuad = 4;  // numbers of x, or of a column of W, in a 32-bit word
+constexpr int64_t kQuadBytes = kQuad * kDensePanel;  // bytes of a panel for four rows of W
+
+using VecI16 = int16_t __attribute__((vector_size(kVectorBytes)));
+
+template <typename V>
+BERT_TF_INLINE V LoadAs(const void* p) {
+  V v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+
+// a[2i] * b[2i] + a[2i + 1] * b[2i + 1]
+BERT_TF_INLINE VecI32 MultiplyAddPairs(VecI16 a, VecI16 b) {
+#if defined(__AVX512BW__)
+  return (VecI32)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__)
+  return (VecI32)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#elif defined(__SSE2__)
+  return (VecI32)_mm_madd_epi16((__m128i)a, (__m128i)b);
+#else
+  const VecI32 p = reinterpret_cast<VecI32>(a), q = reinterpret_cast<VecI32>(b);
+  return ((p << 16) >> 16) * ((q << 16) >> 16) + (p >> 16) * (q >> 16);
+#endif
+}
+
+// Rounds to the nearest integer, ties to even, for |v| < 2^31.
+BERT_TF_INLINE VecI32 RoundToInt(Vec v) {
+#if defined(__AVX512F__)
+  return (VecI32)_mm512_cvtps_epi32((__m512)v);
+#elif defined(__AVX2__)
+  return (VecI32)_mm256_cvtps_epi32((__m256)v);
+#elif defined(__SSE2__)
+  return (VecI32)_mm_cvtps_epi32((__m128)v);
+#else
+  VecI32 n;
+  for (int i = 0; i < kLanes; ++i) n[i] = static_cast<int32_t>(__builtin_rintf(v[i]));
+  return n;
+#endif
+}
+
+// The scale and the zero point of a row.
+struct RowScale {
+  float scale;
+  int32_t zero;
+};
+
+using Bytes = uint8_t __attribute__((vector_size(kLanes)));
+
+// Quantizes the row values(k, lanes), k < depth, to bytes, padded with zeros to whole words
+// (quantized_dense.h has the formula).
+template <typename Values>
+RowScale QuantizeRow(const Values& values, int64_t depth, uint8_t* u) {
+  Vec least = {}, largest = {}, poison = {};
+  ForVectors(depth, [&](auto lanes, int64_t k, int) BERT_TF_INLINE_LAMBDA {
+    const Vec v = values(k, lanes);
+    least = Min(least, v);
+    largest = Max(largest, v);
+    poison += v * 0.0f;  // NaN from an infinity or a NaN
+  });
+  const float low = -ReduceMax(-least), high = ReduceMax(largest);
+  const double span = static_cast<double>(high) - static_cast<double>(low);
+  const int64_t padded = CeilDivide(depth, kQuad) * kQuad;
+  const bool is_finite = ReduceAdd(poison) == 0.0f;
+  if (!is_finite || !(span >= static_cast<double>(kSmallestSpan))) {
+    std::memset(u, 0, static_cast<size_t>(padded));
+    return {is_finite ? 0.0f : __builtin_nanf(""), 0};
+  }
+  const double step = span / 255.0;
+  const float inverse = static_cast<float>(1.0 / step);
+  const int32_t zero = static_cast<int32_t>(__builtin_rint(-static_cast<double>(low) / step));
+  const auto quantized = [&](Vec v) BERT_TF_INLINE_LAMBDA {
+    VecI32 n = RoundToInt(v * inverse) + zero;
+    n = n > 0 ? n : 0;
+    n = n < 255 ? n : 255;
+    return __builtin_convertvector(n, Bytes);
+  };
+  int64_t k = 0;
+  for (; k + kLanes <= depth; k += kLanes) {
+    const Bytes bytes = quantized(values(k, AllLanes{}));
+    std::memcpy(u + k, &bytes, sizeof(bytes));
+  }
+  if (k < padded) {
+    const SomeLanes rest{depth - k};
+    const Bytes bytes = quantized(values(k, rest));
+    std::memset(u + k, 0, static_cast<size_t>(padded - k));
+    std::memcpy(u + k, &bytes, static_cast<size_t>(depth - k));
+  }
+  return {static_cast<float>(step), zero};
+}
+
+// The scales and sums of the columns of a panel, padded with zeros.
+struct PanelScales {
+  float scale[kDensePanel] = {};
+  int32_t sum[kDensePanel] = {};
+};
+
+// Rows of bytes in the form that the method reads, `stride` bytes per row.
+struct ByteRows {
+  const uint8_t* words;
+  int64_t stride;
+};
+
+#if defined(__AVX512F__)
+// Four products of bytes and their sum in one instruction.
+struct Vnni {
+  static constexpr int kTileRows = 14;  // 28 sums, 2 vectors of W and 1 of x: 31 of 32 registers
+  static constexpr int64_t kRowCycles = 2;  // per panel and quad
+  static constexpr int64_t kPlanes = 1;
+  static constexpr bool kPrefetches = true;
+
+  static BERT_TF_INLINE void Split(uint8_t*, int64_t) {}
+  static BERT_TF_INLINE VecI32 LoadW(const int8_t* w) { return LoadAs<VecI32>(w); }
+  static BERT_TF_INLINE VecI32 LoadX(const uint8_t* words, int64_t) {
+    return VecI32{} + LoadAs<int32_t>(words);
+  }
+  static BERT_TF_INLINE void MultiplyAdd(VecI32 x, VecI32 w, VecI32& sum) {
+    // With the intrinsic, GCC 12 moves sums out of the registers, at half the speed.
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
+  }
+};
+#endif
+
+// Bytes are converted to int16, separately for even and odd positions: W in the inner loop, once
+// for all rows of a tile, and x in advance.
+struct Pairs {
+#if defined(__AVX512F__)
+  static constexpr int kTileRows = 10;  // 20 sums, 4 vectors of W, 2 of x
+#else
+  static constexpr int kTileRows = 4;  // 8 sums, 4 vectors of W, 2 of x
+#endif
+  static constexpr int64_t kRowCycles = 256 / kVectorBytes;
+  static constexpr int64_t kPlanes = 2;
+  static constexpr bool kPrefetches = false;
+
+  struct Numbers {
+    VecI16 even, odd;
+  };
+
+  // [u0 u1 u2 u3] -> int16 [u0 u2], and `stride` bytes later [u1 u3].
+  static BERT_TF_INLINE void Split(uint8_t* words, int64_t stride) {
+    for (int64_t k = 0; k < stride; k += kQuad) {
+      const auto word = LoadAs<uint32_t>(words + k);
+      const uint32_t even = word & 0x00FF00FFu, odd = (word >> 8) & 0x00FF00FFu;
+      std::memcpy(words + k, &even, sizeof(even));
+      std::memcpy(words + stride + k, &odd, sizeof(odd));
+    }
+  }
+  static BERT_TF_INLINE Numbers LoadW(const int8_t* w) {
+    const auto row = LoadAs<VecI16>(w);
+    return {(row << 8) >> 8, row >> 8};
+  }
+  static BERT_TF_INLINE Numbers LoadX(const uint8_t* words, int64_t stride) {
+    return {reinterpret_cast<VecI16>(VecI32{} + LoadAs<int32_t>(words)),
+            reinterpret_cast<VecI16>(VecI32{} + LoadAs<int32_t>(words + stride / kPlanes))};
+  }
+  static BERT_TF_INLINE void MultiplyAdd(const Numbers& x, const Numbers& w, VecI32& sum) {
+    sum += MultiplyAddPairs(w.even, x.even);
+    sum += MultiplyAddPairs(w.odd, x.odd);
+  }
+};
+
+// Stores the sums of a tile as floats:
+//   z = row_scale * column_scale * (sums - zero * column_sums)
+// The row scale is applied last, because only this factor may be huge or tiny.
+struct Dequantizer {
+  const RowScale* rows;
+  const PanelScales* panel;
+  int column;  // the first one of the tile in its panel
+  float* z;    // of this panel, `stride` floats per row
+  int64_t stride;
+
+  BERT_TF_INLINE void operator()(int i, int vector, VecI32 sums) const {
+    const int first = column + vector * kLanes;
+    const auto column_sums = LoadAs<VecI32>(panel->sum + first);
+    const Vec bracket = __builtin_convertvector(sums - rows[i].zero * column_sums, Vec);
+    Store(z + i * stride + first, bracket * Load(panel->scale + first) * rows[i].scale);
+  }
+};
+
+// Calls output(i, v, sums) with the sums of x W for kRows rows and the kTileVectors vectors of
+// columns that begin at `w`. At the same time, the memory at `ahead`, two cache lines for every
+// `ahead_step` bytes, is prefetched to the second-level cache.
+template <typename Method, int kRows, typename Output>
+__attribute__((noinline)) void Tile(int64_t quads, ByteRows x, const int8_t* w, const char* ahead,
+                                    int64_t ahead_step, const Output& output) {
+  VecI32 sum[kRows][kTileVectors];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVectors; ++v) sum[i][v] = VecI32{};
+  }
+  for (int64_t q = 0; q < quads; ++q, w += kQuadBytes) {
+    if (Method::kPrefetches) {
+      __builtin_prefetch(ahead + q * ahead_step, 0, 2);
+      __builtin_prefetch(ahead + q * ahead_step + kCacheLine, 0, 2);
+    }
+    decltype(Method::LoadW(w)) row[kTileVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVectors; ++v) row[v] = Method::LoadW(w + v * kVectorBytes);
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      const auto factor = Method::LoadX(x.words + i * x.stride + q * kQuad, x.stride);
+#pragma GCC unroll 8
+      for (int v = 0; v < kTileVectors; ++v) Method::MultiplyAdd(factor, row[v], sum[i][v]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kTileVectors; ++v) output(i, v, sum[i][v]);
+  }
+}
+
+// The Tile for 1 <= rows <= Method::kTileRows.
+template <typename Method, typename Output, int... i>
+auto TileOf(int64_t rows, std::integer_sequence<int, i...>) {
+  static constexpr decltype(&Tile<Method, 1, Output>) kTiles[] = {Tile<Method, i + 1, Output>...};
+  return kTiles[rows - 1];
+}
+template <typename Method, typename Output>
+auto TileOf(int64_t rows) {
+  return TileOf<Method, Output>(rows, std::make_integer_sequence<int, Method::kTileRows>{});
+}
+
+}  // namespace
+}  // namespace bert_tf::BERT_TF_ISA
