@@ -27,7 +27,7 @@ from bert_tf.checkpoints.quantized import restore_quantized
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import OWN, backbone_weights, pooler_weights
 from bert_tf.errors import CheckpointError, ConfigError, UserError
-from bert_tf.layers.quantization import require_int8
+from bert_tf.layers.quantization import Quantization
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.tokenizer_files import find_vocabulary
@@ -61,7 +61,7 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
     if backbone_class.__module__.startswith("bert_tf."):  # a user's class has its own arguments
         _refuse_unknown(backbone_class, options, _argument_names(backbone_class))
     pretrained = open_pretrained(path, config_file)
-    quantization = options.pop("quantization", None)
+    quantization = Quantization.of(options.pop("quantization", None))
     if pretrained.quantization is not None:
         options["quantization"] = pretrained.quantization
     backbone = backbone_class(pretrained.config, **options)
@@ -77,8 +77,9 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
         path: The checkpoint: a directory, a file or a name on the Hugging Face Hub.
         config_file: The configuration of the network, instead of the checkpoint's.
         tokenizer: A `BertTokenizer`, instead of the checkpoint's.
-        **options: `quantization="int8"` to quantize floating-point weights; other arguments of the
-            class and of `BertBackbone`, which override those in the checkpoint.
+        **options: `quantization`, "int8" or a `bert_tf.layers.Quantization`, to quantize
+            floating-point weights; other arguments of the class and of `BertBackbone`, which
+            override those in the checkpoint.
 
     Returns:
         The model.
@@ -97,7 +98,7 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
         ['bad', 'good']
     """
     pretrained = open_pretrained(path, config_file)
-    quantization = options.pop("quantization", None)
+    quantization = Quantization.of(options.pop("quantization", None))
     model = getattr(pretrained.source, "model", None)
     is_whole = pretrained.tokenizer is not None and pretrained.quantization is None
     if type(model) is not model_class or options or tokenizer is not None or not is_whole:
@@ -108,18 +109,20 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
     for name in pretrained.source.shapes:
         read_floats(pretrained.source, name)
     if quantization is not None:
-        model.quantize(quantization)
+        _quantize(model, quantization)
     return model
 
 
 def _assign(model, pretrained, quantization):
     """Loads the weights and, if requested, quantizes floating-point weights."""
-    if quantization is not None:
-        require_int8(quantization)
     restored = restore_quantized(backbone_of(model), pretrained.source)
     assign_weights(pretrained.source, weights_of(model, pretrained), also_used=restored)
     if quantization is not None and pretrained.quantization is None:
-        model.quantize(quantization)
+        _quantize(model, quantization)
+
+
+def _quantize(model, quantization):
+    model.quantize(quantization.mode, attention=quantization.attention, skip=quantization.skip)
 
 
 def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):

@@ -50,7 +50,7 @@ class Pretrained:
         class_name: The model class of this package that the file names, or None.
         options: The arguments of that class.
         architectures: Hugging Face's names of the model's class, if the file has any.
-        quantization: "int8" if the weights are quantized, or None.
+        quantization: What is quantized, as `Quantization.to_json` returns it, or None.
         tokenizer: The `BertTokenizer` in the file; None if the tokenizer has separate files.
     """
 
@@ -60,7 +60,7 @@ class Pretrained:
     class_name: str | None = None
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     architectures: tuple[str, ...] = ()
-    quantization: str | None = None
+    quantization: str | dict | None = None
     tokenizer: Any = None
 
 

@@ -11,25 +11,26 @@ from bert_tf.checkpoints.model_weights import OPTIONS
 from bert_tf.config import ARGUMENTS, BertConfig
 from bert_tf.errors import CheckpointError, ConfigError
 from bert_tf.json_files import read_json
-from bert_tf.json_schema import check, integer, object_of, one_of, text
-from bert_tf.layers.quantization import INT8
+from bert_tf.json_schema import check, integer, object_of, text
+from bert_tf.layers.quantization import QUANTIZATION
 
 CONFIG_FILE = "bert_tf.json"
 WEIGHTS_FILE = "bert_tf.safetensors"
 VERSION = 1
 QUANTIZED_VERSION = 2  # the file has the key "quantization", which version 1 does not have
 CALIBRATED_VERSION = 3  # the file has smoothed kernels
+PARTLY_QUANTIZED_VERSION = 4  # "quantization" is an object: attention too, or not all layers
 
 _ANY_VERSION = object_of({"format_version": integer(least=1)})
 _KEYS = {"class": text(), "config": ARGUMENTS, "options": OPTIONS}
 _PLAIN = object_of(_KEYS)
-_QUANTIZED = object_of({**_KEYS, "quantization": one_of(None, INT8)})
+_QUANTIZED = object_of({**_KEYS, "quantization": QUANTIZATION})
 
 
-def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
+def read_own(directory: str) -> tuple[str, BertConfig, dict, str | dict | None]:
     """Reads the class, the configuration and the class's other arguments from `bert_tf.json`.
 
-    The last value is "int8" if the weights are quantized, else None.
+    The last value is what is quantized (`Quantization.to_json`), or None.
 
     Raises:
         CheckpointError: If the file is damaged or of a newer version.
@@ -37,11 +38,11 @@ def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
     """
     path = os.path.join(directory, CONFIG_FILE)
     values = read_json(path, _ANY_VERSION)
-    if not VERSION <= values["format_version"] <= CALIBRATED_VERSION:
+    if not VERSION <= values["format_version"] <= PARTLY_QUANTIZED_VERSION:
         raise CheckpointError(
-            f"`format_version` in {path} must be from {VERSION} to {CALIBRATED_VERSION}. Received: "
-            f"format_version={values['format_version']}. A newer bert_tf may have written the "
-            "file: pip install --upgrade bert-tf"
+            f"`format_version` in {path} must be from {VERSION} to {PARTLY_QUANTIZED_VERSION}. "
+            f"Received: format_version={values['format_version']}. A newer bert_tf may have "
+            "written the file: pip install --upgrade bert-tf"
         )
     is_quantized = values["format_version"] != VERSION
     check(values, _QUANTIZED if is_quantized else _PLAIN, path, CheckpointError)

@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_tf.checkpoints.readers.file_errors import tensor_error
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
+from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 
 _SCALE = "_scale"
 SMOOTHING = "_smoothing"
@@ -35,7 +36,8 @@ def quantized_variables(backbone) -> list[keras.Variable]:
     embeddings = backbone.embeddings
     variables = [embeddings.word_embeddings, embeddings.word_embeddings_scale]
     for dense in backbone.encoder.dense_layers().values():
-        variables += dense.kernel_form.variables
+        if isinstance(dense.kernel_form, Int8Kernel):
+            variables += dense.kernel_form.variables
     return variables
 
 
@@ -78,4 +80,5 @@ def _places(backbone) -> Iterator[tuple[str, Callable, Callable]]:
         embeddings.set_quantized_words,
     )
     for path, dense in backbone.encoder.dense_layers().items():
-        yield f"encoder.{path}.kernel", dense.kernel_form.unpacked, dense.kernel_form.assign
+        if isinstance(dense.kernel_form, Int8Kernel):
+            yield f"encoder.{path}.kernel", dense.kernel_form.unpacked, dense.kernel_form.assign

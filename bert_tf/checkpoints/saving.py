@@ -140,9 +140,12 @@ def _write_own(model, directory):
     if not backbone.config.pruned_heads:
         del content["config"]["pruned_heads"]
     if backbone.quantization is not None:
-        is_smoothed = any(name.endswith(SMOOTHING) for name in integers)
-        version = own_format.CALIBRATED_VERSION if is_smoothed else own_format.QUANTIZED_VERSION
-        content.update(format_version=version, quantization=backbone.quantization)
+        content["quantization"] = backbone.quantization
+        content["format_version"] = own_format.QUANTIZED_VERSION
+        if any(name.endswith(SMOOTHING) for name in integers):
+            content["format_version"] = own_format.CALIBRATED_VERSION
+        if not isinstance(content["quantization"], str):
+            content["format_version"] = own_format.PARTLY_QUANTIZED_VERSION
     write_json(os.path.join(directory, own_format.CONFIG_FILE), content, sort_keys=True)
 
 

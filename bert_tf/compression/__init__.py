@@ -8,6 +8,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "DistillationModel": ".distillation_model",
         "head_importance": ".importance",
         "least_important_heads": ".head_selection",
+        "quantization_errors": ".layer_errors",
         "student_from_teacher": ".layer_dropping",
     },
 )

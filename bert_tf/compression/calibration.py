@@ -8,13 +8,14 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.observed_inputs import observed_inputs
+from bert_tf.layers.observed_inputs import Observer, observed_inputs
 
 # SmoothQuant's alpha: how much of the columns' differences is moved into the kernel.
 _ALPHAS = (0.25, 0.5, 0.75)
 # The number of rows of every layer's input that the alphas are tried on.
 _TRIED_ROWS = 512
 _TRIED_ROWS_OF_A_BATCH = 64
+_TINY = 1e-30  # instead of a division by zero
 _SMALLEST = 1e-5  # relative to the largest; columns with smaller values are treated as this large
 
 
@@ -37,27 +38,32 @@ def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, 
 
     Reference: Xiao et al. 2022 (arXiv 2211.10438), section 4, which does not choose alpha so.
     """
-    seen = {dense: _SeenRows() for dense in backbone.encoder.dense_layers().values()}
+    seen = {dense: SeenRows() for dense in backbone.encoder.dense_layers().values()}
 
-    def observe(dense, x):
-        if dense in seen:  # the pooler has a dense layer too
-            seen[dense].add(x)
+    def observe(layer, x, *_):
+        if layer in seen:  # the pooler has a dense layer too
+            seen[layer].add(x)
 
+    observe_batches(backbone, batches, observe)
+    if not all(rows.rows for rows in seen.values()):
+        raise UserError("`calibration` must have at least one text. Received: none.")
+    chosen = {dense: best_smoothing(dense, rows)[1] for dense, rows in seen.items()}
+    return {dense: smoothing for dense, smoothing in chosen.items() if smoothing is not None}
+
+
+def observe_batches(backbone, batches: Iterable, observer: Observer) -> None:
+    """Computes the real tokens of the batches while `observer` sees what goes into the layers."""
     padding_free = backbone.padding_free
-    backbone.padding_free = True  # only real tokens
+    backbone.padding_free = True
     try:
-        with observed_inputs(observe):
+        with observed_inputs(observer):
             for batch in batches:
                 backbone(batch)
     finally:
         backbone.padding_free = padding_free
-    if not all(rows.rows for rows in seen.values()):
-        raise UserError("`calibration` must have at least one text. Received: none.")
-    chosen = {dense: _best_smoothing(dense, rows) for dense, rows in seen.items()}
-    return {dense: smoothing for dense, smoothing in chosen.items() if smoothing is not None}
 
 
-class _SeenRows:
+class SeenRows:
     """The largest absolute value of every column of a layer's input, and some of its rows."""
 
     def __init__(self):
@@ -76,7 +82,8 @@ class _SeenRows:
             self.rows.append(x[np.linspace(0, len(x) - 1, count).astype(int)])
 
 
-def _best_smoothing(dense, seen):
+def best_smoothing(dense: Dense, seen: SeenRows) -> tuple[float, np.ndarray | None]:
+    """Returns the smallest relative error of the quantized layer, and its smoothing `[in]`."""
     kernel = tf.cast(tf.convert_to_tensor(dense.kernel), tf.float32)
     rows = tf.concat(seen.rows, axis=0)  # [n, in]
     expected = tf.matmul(rows, kernel)
@@ -86,9 +93,11 @@ def _best_smoothing(dense, seen):
     def error(smoothing):
         packed = ops.pack_quantized_dense(*ops.quantize_kernel(kernel, smoothing), smoothing)
         difference = ops.quantized_dense(rows, packed, dense.units) - expected
-        return float(tf.reduce_mean(tf.square(difference)))
+        return float(tf.norm(difference) / tf.maximum(tf.norm(expected), _TINY))
 
-    return min(candidates, key=error)
+    errors = [error(smoothing) for smoothing in candidates]
+    best = int(np.argmin(errors))
+    return errors[best], candidates[best]
 
 
 def _smoothing(activations, weights, alpha):

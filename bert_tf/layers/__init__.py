@@ -13,6 +13,7 @@ from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.pooling import BertPooler, SequencePooling
+from bert_tf.layers.quantization import Quantization
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.layers.whitening import Whitening
@@ -25,6 +26,7 @@ __all__ = [
     "BertSelfAttention",
     "ConditionalRandomField",
     "Dense",
+    "Quantization",
     "ResidualLayerNorm",
     "ScalarMix",
     "SequencePooling",

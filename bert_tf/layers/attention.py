@@ -8,6 +8,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import next_seed, stateless_dropout
+from bert_tf.layers.observed_inputs import observe
 from bert_tf.layers.token_layout import TokenLayout
 
 # Replaces the scores of padding. google-research/bert adds -10000 instead. This value is so far
@@ -20,7 +21,8 @@ class BertSelfAttention(keras.layers.Layer):
     """Attention of every token to the tokens of its own sequence, before the output projection.
 
     With a packed layout, `ops.varlen_attention` computes it without padding and without a
-    `[B, N, T, T]` tensor. With a padded layout, it is computed with stock TensorFlow ops.
+    `[B, N, T, T]` tensor, or `ops.quantized_attention` if `is_quantized` was set, for inference.
+    With a padded layout, it is computed with stock TensorFlow ops.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
@@ -69,6 +71,7 @@ class BertSelfAttention(keras.layers.Layer):
         )
         self.dropout_rate = self.config.attention_probs_dropout_prob
         self.seed_generator = keras.random.SeedGenerator()
+        self.is_quantized = False
 
     def build(self, input_shape=None):
         self.query_key_value.build([None, self.config.hidden_size])
@@ -98,7 +101,10 @@ class BertSelfAttention(keras.layers.Layer):
         if dropout_rate and dropout_key is None:
             dropout_key = self.draw_seed()
         probabilities = None
-        if layout.is_packed:
+        observe(self, qkv, *([layout.row_splits] if layout.is_packed else []))
+        if layout.is_packed and self.is_quantized:
+            context = ops.quantized_attention(qkv, layout.row_splits, **layout.row_attention())
+        elif layout.is_packed:
             context = ops.varlen_attention(
                 qkv, layout.row_splits, dropout_rate, dropout_key, **layout.row_attention()
             )

@@ -1,4 +1,4 @@
-"""Lets a calibration observe the inputs of dense layers."""
+"""Lets a calibration observe the inputs of dense layers and of attention."""
 
 import contextlib
 import contextvars
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import keras
 import tensorflow as tf
 
-Observer = Callable[[keras.layers.Layer, tf.Tensor], None]
+Observer = Callable[..., None]
 
 _observer: contextvars.ContextVar[Observer | None] = contextvars.ContextVar(
     "observer", default=None
@@ -16,16 +16,17 @@ _observer: contextvars.ContextVar[Observer | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def observed_inputs(observer: Observer) -> Iterator[None]:
-    """While the context is active, every `Dense` layer that is called shows its input.
+    """While the context is active, every layer of the encoder that is called shows its input.
 
     Calls in other threads are not observed.
 
     Args:
-        observer: A function that is called with the layer and its input `[R, in]`.
+        observer: A function that is called with a `Dense` layer and its input `[R, in]`, or with a
+            `BertSelfAttention`, its `qkv` `[R, 3, n, D]` and, if they are packed, the row splits.
 
     Example:
         >>> dense = bert_tf.layers.Dense(4)
-        >>> with observed_inputs(lambda layer, x: print(layer is dense, x.shape)):
+        >>> with observed_inputs(lambda layer, x, *_: print(layer is dense, x.shape)):
         ...     y = dense(tf.ones([3, 2]))
         True (3, 2)
     """
@@ -36,8 +37,8 @@ def observed_inputs(observer: Observer) -> Iterator[None]:
         _observer.reset(token)
 
 
-def observe(layer: keras.layers.Layer, x: tf.Tensor) -> None:
-    """Shows the input of a layer to the observer of `observed_inputs`, if there is one."""
+def observe(layer: keras.layers.Layer, *inputs: tf.Tensor) -> None:
+    """Shows the inputs of a layer to the observer of `observed_inputs`, if there is one."""
     observer = _observer.get()
     if observer is not None:
-        observer(layer, x)
+        observer(layer, *inputs)

@@ -1,8 +1,113 @@
-"""A check of the arguments of `quantize`, which are those of Keras's layers and models."""
+"""What of a model is quantized, and a check of the arguments of Keras's `quantize`."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from bert_tf.errors import UserError
+from bert_tf.json_schema import either, list_of, object_of, one_of, text
 
 INT8 = "int8"
+FLOAT = "float"
+ATTENTIONS = (FLOAT, INT8)
+
+# What `Quantization.to_json` returns, or null.
+QUANTIZATION = either(
+    one_of(None, INT8),
+    object_of(
+        {
+            "mode": one_of(INT8),
+            "attention": one_of(*ATTENTIONS),
+            "skip": list_of(text(), most=100_000),
+        },
+        only=True,
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantization:
+    """What of a model computes in 8-bit integers.
+
+    Args:
+        mode: "int8": the dense layers of the encoder and the word embeddings.
+        attention: "int8" also computes the attention of packed tokens in 8-bit integers
+            (`bert_tf.ops.quantized_attention`); "float" does not.
+        skip: The dense layers that stay in floating point, by their paths or by the beginnings of
+            these: "blocks.11" is all four of the last block of BERT-base, and
+            "blocks.0.output_dense" is one.
+
+    Raises:
+        UserError: If `mode` or `attention` is something else, or `skip` is not a sequence of
+            strings.
+
+    Example:
+        >>> bert_tf.layers.Quantization(attention="int8", skip=["blocks.11"])
+        Quantization(mode='int8', attention='int8', skip=('blocks.11',))
+    """
+
+    mode: str = INT8
+    attention: str = FLOAT
+    skip: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        require_int8(self.mode)
+        if self.attention not in ATTENTIONS:
+            raise UserError(
+                f"`attention` must be one of {ATTENTIONS}. Received: attention={self.attention!r}"
+            )
+        is_list = isinstance(self.skip, Iterable) and not isinstance(self.skip, str)
+        skip = tuple(self.skip) if is_list else self.skip
+        if not is_list or not all(isinstance(path, str) for path in skip):
+            raise UserError(
+                "`skip` must be a sequence of the paths of dense layers. "
+                f"Received: skip={self.skip!r}"
+            )
+        object.__setattr__(self, "skip", skip)
+
+    @classmethod
+    def of(cls, value: Any) -> "Quantization | None":
+        """Makes it from what a constructor or a file holds: None, "int8" or a dictionary.
+
+        Raises:
+            UserError: If it is something else.
+        """
+        if value is None or isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            return cls(mode=value)
+        unknown = set(value) - {field.name for field in dataclasses.fields(cls)}
+        if unknown:
+            raise UserError(
+                "`quantization` must have the keys mode, attention and skip only. "
+                f"Received: also {', '.join(sorted(map(str, unknown)))}"
+            )
+        return cls(**value)
+
+    def to_json(self) -> str | dict:
+        """Returns what `of` takes: the mode alone where older versions of this package suffice."""
+        if self == Quantization(self.mode):
+            return self.mode
+        return {"mode": self.mode, "attention": self.attention, "skip": list(self.skip)}
+
+    def quantized(self, paths: Iterable[str]) -> list[str]:
+        """Returns the paths of dense layers that `skip` does not name.
+
+        Raises:
+            UserError: If an entry of `skip` names none of the layers.
+        """
+        paths = list(paths)
+        for beginning in self.skip:
+            if not any(_begins(path, beginning) for path in paths):
+                raise UserError(
+                    "`skip` must name dense layers of the encoder, such as 'blocks.0' or "
+                    f"{paths[-1]!r}. Received: skip has {beginning!r}"
+                )
+        return [path for path in paths if not any(_begins(path, part) for part in self.skip)]
+
+
+def _begins(path, beginning):
+    return f"{path}.".startswith(f"{beginning}.")
 
 
 def require_int8(mode, config=None) -> None:

@@ -13,9 +13,12 @@ from bert_tf.deprecation import renamed_method, warn_renamed
 from bert_tf.errors import UserError
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
+from bert_tf.layers.kernels.float_kernel import FloatKernel
+from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 from bert_tf.layers.kernels.lora_kernel import LoraKernel
+from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
 from bert_tf.layers.pooling import BertPooler
-from bert_tf.layers.quantization import require_int8
+from bert_tf.layers.quantization import FLOAT, INT8, Quantization, require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.token_inputs import checked_token_inputs
@@ -40,7 +43,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         attention_window: As in `BertConfig`, for time and memory that grow with T, not T². None
             takes the configuration's.
         global_tokens: As in `BertConfig`. None takes the configuration's.
-        quantization: "int8" makes a quantized model, whose values are loaded afterwards.
+        quantization: "int8", a `bert_tf.layers.Quantization`, or a dictionary of its arguments,
+            makes a quantized model, whose values are loaded afterwards.
         recompute: The old name of `gradient_checkpointing`.
 
     Call arguments:
@@ -85,7 +89,7 @@ class BertBackbone(KerasFiles, RetracingModel):
         gradient_checkpointing: bool = False,
         attention_window: int | None = None,
         global_tokens: int | None = None,
-        quantization: str | None = None,
+        quantization: Quantization | dict | str | None = None,
         recompute: bool | None = None,
         **kwargs,
     ):
@@ -93,8 +97,7 @@ class BertBackbone(KerasFiles, RetracingModel):
         if recompute is not None:
             warn_renamed("BertBackbone(recompute=…)", "BertBackbone(gradient_checkpointing=…)")
             gradient_checkpointing = recompute
-        if quantization is not None:
-            require_int8(quantization)  # before anything is built
+        quantization = Quantization.of(quantization)
         config = config if isinstance(config, BertConfig) else BertConfig(**config)
         changes = {"attention_window": attention_window, "global_tokens": global_tokens}
         if num_encoder_layers is not None:
@@ -127,7 +130,9 @@ class BertBackbone(KerasFiles, RetracingModel):
         self.pooler = BertPooler(width, deviation, dtype=dtype, name="pooler")
         self.build()
         if quantization is not None:
-            self.quantize(quantization)
+            self.quantize(
+                quantization.mode, attention=quantization.attention, skip=quantization.skip
+            )
 
     def build(self, input_shape=None):
         for layer in (self.embeddings, self.encoder, self.pooler):
@@ -253,7 +258,8 @@ class BertBackbone(KerasFiles, RetracingModel):
             UserError: If the native `fused_dense` is not available, or a GPU is visible, where it
                 does not run.
         """
-        if self.is_prepacked or self.quantization is not None:  # int8 kernels are prepacked too
+        forms = [dense.kernel_form for dense in self.encoder.dense_layers().values()]
+        if all(isinstance(form, PrepackedKernel | Int8Kernel) for form in forms):
             return
         if not native.use_native(runs_on_gpu=False):
             raise UserError(
@@ -264,7 +270,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         self._require_merged("prepacked")
         if not (self.compute_dtype == "bfloat16" and multiplies_bfloat16()):
             for dense in self.encoder.dense_layers().values():
-                dense.pack()
+                if isinstance(dense.kernel_form, FloatKernel):
+                    dense.pack()
         self.is_prepacked = True
 
     def quantize(
@@ -272,6 +279,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         mode: str = "int8",
         config=None,
         calibration: Iterable[dict[str, tf.Tensor]] | None = None,
+        attention: str = FLOAT,
+        skip: Iterable[str] = (),
         **kwargs,
     ) -> None:
         """Turns kernels and word embeddings into 8-bit integers: smaller, faster, only forward.
@@ -287,11 +296,16 @@ class BertBackbone(KerasFiles, RetracingModel):
             calibration: Token dictionaries, from text like that of the application. Where that is
                 more accurate, large values in single columns of a layer's input are moved into its
                 kernel. See `bert_tf.compression.calibration`.
+            attention: "int8" also computes the attention of packed tokens in 8-bit integers:
+                faster from about 50 tokens on, with an error of its own. "float" does not.
+            skip: The dense layers that stay in floating point, as in
+                `bert_tf.layers.Quantization`. `bert_tf.compression.quantization_errors` tells
+                which of them lose most.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
-            UserError: For another mode or argument, a model with LoRA, or one that is quantized or
-                prepacked already.
+            UserError: For another mode or argument, a name in `skip` that no layer has, a model
+                with LoRA, or one that is quantized or prepacked already.
 
         Example:
             >>> backbone = bert_tf.BertBackbone.from_pretrained("bert-base/")
@@ -301,18 +315,23 @@ class BertBackbone(KerasFiles, RetracingModel):
         Reference: `keras.Model.quantize`.
         """
         require_int8(mode, config)
+        quantization = Quantization(mode, attention, skip)
         if set(kwargs) - {"type_check"}:
             raise UserError(
-                "The arguments must be `mode` and `calibration`. Received: also "
-                f"{', '.join(sorted(kwargs))}"
+                "The arguments must be `mode`, `calibration`, `attention` and `skip`. Received: "
+                f"also {', '.join(sorted(kwargs))}"
             )
         self.require_kernels("quantized")
         self._require_merged("quantized")
+        layers = self.encoder.dense_layers()
+        paths = quantization.quantized(layers)
         smoothing = {} if calibration is None else hooks.calibrate(self, calibration)
         self.embeddings.quantize(mode)
-        for dense in self.encoder.dense_layers().values():
-            dense.quantize(mode, smoothing=smoothing.get(dense))
-        self.quantization = mode
+        for path in paths:
+            layers[path].quantize(mode, smoothing=smoothing.get(layers[path]))
+        for block in self.encoder.blocks:
+            block.attention.is_quantized = attention == INT8
+        self.quantization = quantization.to_json()
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
         """Removes attention heads with their weights, for good: smaller and faster.

@@ -9,6 +9,7 @@ import keras
 from bert_tf import hooks
 from bert_tf.data.plain_rows import is_text
 from bert_tf.errors import ConfigError, UserError
+from bert_tf.layers.quantization import FLOAT
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.lora_model import LoraModel
@@ -98,7 +99,13 @@ class PretrainedModel(LoraModel, KerasFiles):
         self.backbone.require_kernels("trained")
 
     def quantize(
-        self, mode: str = "int8", config=None, calibration: Any | None = None, **kwargs
+        self,
+        mode: str = "int8",
+        config=None,
+        calibration: Any | None = None,
+        attention: str = FLOAT,
+        skip: Iterable[str] = (),
+        **kwargs,
     ) -> None:
         """Turns the backbone's kernels and word embeddings into 8-bit integers, for inference.
 
@@ -109,6 +116,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             config: None or the configuration that Keras makes for `mode`.
             calibration: A few hundred examples of text like that of the application: a list of
                 texts, or a tuple of two lists for pairs; or token dictionaries.
+            attention, skip: As in `BertBackbone.quantize`.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
@@ -120,15 +128,41 @@ class PretrainedModel(LoraModel, KerasFiles):
             >>> model.predict(["A quiet film."]).shape
             (1, 2)
         """
-        calibration = collected(calibration, is_text)
-        if yields_text(calibration):
+        if calibration is not None:
+            calibration = self._calibration_batches("calibration", calibration)
+        self.backbone.quantize(
+            mode, config=config, calibration=calibration, attention=attention, skip=skip, **kwargs
+        )
+
+    def quantization_errors(self, texts) -> dict[str, float]:
+        """Does what `bert_tf.compression.quantization_errors` does, with texts.
+
+        Args:
+            texts: As `calibration` of `quantize`.
+
+        Returns:
+            The relative error of every layer, by its path.
+
+        Raises:
+            UserError: As `bert_tf.compression.quantization_errors`, or if `texts` is a dataset of
+                texts.
+
+        Example:
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> errors = model.quantization_errors(["A quiet film."])
+            >>> worst = max(errors, key=errors.get)
+        """
+        batches = self._calibration_batches("texts", texts)
+        return hooks.quantization_errors(self.backbone, batches)
+
+    def _calibration_batches(self, name, texts):
+        texts = collected(texts, is_text)
+        if yields_text(texts):
             raise UserError(
-                "`calibration` must be a list of texts, a tuple of two, or token dictionaries. "
+                f"`{name}` must be a list of texts, a tuple of two, or token dictionaries. "
                 "Received: a dataset of texts"
             )
-        if calibration is not None and holds_text(calibration):
-            calibration = self._token_batches(calibration)
-        self.backbone.quantize(mode, config=config, calibration=calibration, **kwargs)
+        return self._token_batches(texts) if holds_text(texts) else texts
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
         """Does what `BertBackbone.prune_heads` does. To train the model further, compile it again.

@@ -22,6 +22,7 @@ from bert_tf.ops.fused_residual_layer_norm import (
 )
 from bert_tf.ops.native import active_backend, backend
 from bert_tf.ops.philox import philox_uniform_bits
+from bert_tf.ops.quantized_attention import quantized_attention, quantized_attention_reference
 from bert_tf.ops.quantized_dense import (
     QuantizedKernel,
     pack_quantized_dense,
@@ -49,6 +50,8 @@ __all__ = [
     "pack_quantized_dense",
     "philox_uniform_bits",
     "quantize_kernel",
+    "quantized_attention",
+    "quantized_attention_reference",
     "quantized_dense",
     "quantized_dense_reference",
     "tflite_compatible",

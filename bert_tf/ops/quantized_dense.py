@@ -35,7 +35,7 @@ MAX_DEPTH = 65536
 
 _LARGEST_WEIGHT = 127.0  # symmetric: -128 is not used
 _LARGEST_INPUT = 255.0
-_SMALLEST_SPAN = 2.0**-100  # kSmallestSpan
+SMALLEST_SPAN = 2.0**-100  # kSmallestSpan
 # float32 represents sums of this many products of an unsigned and a signed byte exactly.
 _EXACT_DEPTH = 512  # 512 * 255 * 127 < 2^24
 
@@ -100,7 +100,7 @@ def quantize_kernel(
     if kernel.shape[0] == 0:
         return tf.cast(kernel, tf.int8), tf.zeros([kernel.shape[1]])
     scale = tf.reduce_max(tf.abs(kernel), axis=0) / _LARGEST_WEIGHT
-    scale = tf.where(scale < _SMALLEST_SPAN, tf.zeros_like(scale), scale)  # its inverse must exist
+    scale = tf.where(scale < SMALLEST_SPAN, tf.zeros_like(scale), scale)  # its inverse must exist
     values = tf.round(tf.math.divide_no_nan(kernel, scale))
     values = tf.clip_by_value(values, -_LARGEST_WEIGHT, _LARGEST_WEIGHT)
     return tf.cast(values, tf.int8), scale
@@ -280,7 +280,7 @@ def _packed_shape(depth: int, units: int) -> tuple[int, int]:
     return -(-depth // _QUAD), -(-units // _PANEL)
 
 
-def _quantized_rows(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def quantized_rows(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Quantizes the rows of x, float32 `[M, K]`, to integers in [0, 255].
 
     Returns the integers `[M, K]`, the scales `[M, 1]` and the zero points `[M, 1]`, all float32.
@@ -292,7 +292,7 @@ def _quantized_rows(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     is_finite = tf.reduce_all(tf.math.is_finite(x), axis=1, keepdims=True)
     least, largest = tf.cast(least, tf.float64), tf.cast(largest, tf.float64)
     span = largest - least
-    counts = is_finite & (span >= _SMALLEST_SPAN)
+    counts = is_finite & (span >= SMALLEST_SPAN)
     step = tf.where(counts, span, tf.ones_like(span)) / _LARGEST_INPUT
     zero = tf.where(counts, tf.cast(tf.round(-least / step), tf.float32), 0.0)
     inverse = tf.cast(1.0 / step, tf.float32)
@@ -304,7 +304,7 @@ def _quantized_rows(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 def _reference(x, kernel: QuantizedKernel, epilogue: DenseEpilogue) -> tf.Tensor:
     depth = known_depth(x, "quantized_dense")
-    u, row_scale, zero = _quantized_rows(tf.cast(x, tf.float32) * kernel.smoothing)
+    u, row_scale, zero = quantized_rows(tf.cast(x, tf.float32) * kernel.smoothing)
     v = tf.cast(unpack_quantized_dense(kernel.packed, depth, epilogue.units), tf.float32)
     sums = -tf.cast(zero, tf.int32) * kernel.column_sums  # [M, 1] * [units] -> [M, units]
     for begin in range(0, depth, _EXACT_DEPTH):

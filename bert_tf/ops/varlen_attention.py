@@ -19,8 +19,9 @@ import math
 import tensorflow as tf
 
 from bert_tf.ops import native
-from bert_tf.ops.arguments import check_dropout, float_tensors
+from bert_tf.ops.arguments import check_dropout
 from bert_tf.ops.differentiable_once import refuse_second_order
+from bert_tf.ops.packed_attention import PackedAttention
 from bert_tf.ops.philox import (
     dropout_scale,
     dropout_threshold,
@@ -28,8 +29,6 @@ from bert_tf.ops.philox import (
     seed_tensor,
 )
 from bert_tf.signatures import has_signature_of
-
-_NO_WINDOW = -1  # the native op's window_size for None
 
 
 def varlen_attention(
@@ -82,52 +81,16 @@ def varlen_attention(
 
     Reference: FlashAttention, arXiv 2205.14135; ByteTransformer, arXiv 2210.03052.
     """
-    (qkv,) = float_tensors(qkv=qkv)
-    if not qkv.shape.is_compatible_with([None, 3, None, None]):
-        raise ValueError(
-            f"`qkv` must have shape [tokens, 3, heads, head size]. Received: qkv.shape={qkv.shape}"
-        )
-    row_splits = tf.convert_to_tensor(row_splits)
-    if row_splits.dtype not in (tf.int32, tf.int64):
-        raise TypeError(
-            "`row_splits` must have dtype int32 or int64. "
-            f"Received: row_splits.dtype={row_splits.dtype.name}"
-        )
-    if not row_splits.shape.is_compatible_with([None]) or row_splits.shape == [0]:
-        raise ValueError(
-            "`row_splits` must have shape [sequences + 1]. "
-            f"Received: row_splits.shape={row_splits.shape}"
-        )
-    if window_size is not None and window_size < 0:
-        raise ValueError(
-            "`window_size` must be at least 0, or None for no window. "
-            f"Received: window_size={window_size}"
-        )
-    if num_global_tokens < 0:
-        raise ValueError(
-            "`num_global_tokens` must be at least 0. "
-            f"Received: num_global_tokens={num_global_tokens}"
-        )
-    if num_global_tokens > 0 and window_size is None:
-        raise ValueError(
-            "`window_size` must be given with `num_global_tokens`: without a window, all tokens "
-            f"are global. Received: num_global_tokens={num_global_tokens}, window_size=None"
-        )
+    attention = PackedAttention(qkv, row_splits, causal, window_size, num_global_tokens)
     dropout_rate = check_dropout(dropout_rate, seed)
-    window_size = None if window_size is None else int(window_size)
-    num_global_tokens = int(num_global_tokens)
     if not native.use_native():
-        return _reference(
-            qkv, row_splits, dropout_rate, seed, causal, window_size, num_global_tokens
-        )
+        return _reference(attention, dropout_rate, seed)
     output, _ = native.library().bert_tf_varlen_attention(
-        qkv,
-        row_splits,
+        attention.qkv,
+        attention.row_splits,
         seed_tensor(seed),
         dropout_rate=dropout_rate,
-        causal=bool(causal),
-        window_size=_NO_WINDOW if window_size is None else window_size,
-        num_global_tokens=num_global_tokens,
+        **attention.attributes(),
     )
     return output
 
@@ -149,78 +112,30 @@ def varlen_attention_reference(*args, **kwargs):
     return native.call_reference(varlen_attention, *args, **kwargs)
 
 
-def _reference(
-    qkv, row_splits, dropout_rate, seed, causal, window_size, num_global_tokens
-) -> tf.Tensor:
-    num_rows = tf.shape(qkv, out_type=tf.int64)[0]  # R
-    row_splits = tf.cast(row_splits, tf.int64)
-    checks = [
-        tf.debugging.assert_equal(
-            row_splits[0], tf.constant(0, tf.int64), "`row_splits` must begin with 0."
-        ),
-        tf.debugging.assert_non_negative(
-            row_splits[1:] - row_splits[:-1], "`row_splits` must never decrease."
-        ),
-        tf.debugging.assert_equal(
-            row_splits[-1], num_rows, "`row_splits` must end with the number of rows of `qkv`."
-        ),
-    ]
-    with tf.control_dependencies([check for check in checks if check is not None]):
-        row_splits = tf.identity(row_splits)
-    starts, lengths = row_splits[:-1], row_splits[1:] - row_splits[:-1]  # [B]
-    longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))  # T
-    positions = tf.range(longest)  # [T]
-    is_token = positions < lengths[:, tf.newaxis]  # [B, T]
-    rows = tf.where(is_token, starts[:, tf.newaxis] + positions, 0)  # [B, T], of the packed tokens
-
-    padded = tf.cast(tf.gather(qkv, rows), tf.float32)  # [R, 3, N, D] -> [B, T, 3, N, D]
-    padded = tf.where(is_token[:, :, tf.newaxis, tf.newaxis, tf.newaxis], padded, 0.0)
-    query, key, value = tf.unstack(padded, num=3, axis=2)  # each [B, T, N, D]
-    head_size = tf.cast(tf.shape(qkv)[3], tf.float32)
-    query *= tf.math.rsqrt(head_size) if qkv.shape[3] is None else 1.0 / math.sqrt(qkv.shape[3])
-    scores = tf.einsum("bqnd,bknd->bnqk", query, key)  # [B, N, T, T]
-
-    sees = _sees(positions, causal, window_size, num_global_tokens)  # [T, T]
-    sees &= is_token[:, tf.newaxis, :]  # [B, T, T]
-    # A padded query attends to everything, so that its softmax is finite; it is dropped below.
-    sees |= ~is_token[:, :, tf.newaxis]
-    scores = tf.where(sees[:, tf.newaxis], scores, -math.inf)
-    probabilities = tf.nn.softmax(scores)
-    if causal or window_size is not None:
+def _reference(attention: PackedAttention, dropout_rate, seed) -> tf.Tensor:
+    padded = attention.padded()
+    query = padded.query * padded.score_scale
+    scores = tf.einsum("bqnd,bknd->bnqk", query, padded.key)  # [B, N, T, T]
+    probabilities = tf.nn.softmax(tf.where(padded.sees, scores, -math.inf))
+    if attention.causal or attention.window_size is not None:
         # Even if the softmax of a row is NaN (its scores overflow), hidden keys have probability 0.
-        probabilities = tf.where(sees[:, tf.newaxis], probabilities, 0.0)
+        probabilities = tf.where(padded.sees, probabilities, 0.0)
 
-    num_heads = tf.shape(qkv, out_type=tf.int64)[2]
     if dropout_rate > 0.0:
-        streams = rows[:, tf.newaxis] * num_heads + tf.range(num_heads)[:, tf.newaxis]  # [B, N, T]
+        num_heads = tf.shape(attention.qkv, out_type=tf.int64)[2]
+        heads = tf.range(num_heads)[:, tf.newaxis]
+        streams = padded.rows[:, tf.newaxis] * num_heads + heads  # [B, N, T]
+        longest = tf.shape(scores, out_type=tf.int64)[-1]  # T
         bits = philox_uniform_bits_streams(seed, tf.reshape(streams, [-1]), longest)  # [B N T, T]
         kept = bits >= tf.constant(dropout_threshold(dropout_rate), tf.uint32)
         kept = tf.reshape(kept, tf.shape(probabilities))  # [B, N, T, T]
         zero_or_nan = 0.0 * tf.stop_gradient(tf.reduce_sum(probabilities, axis=-1))  # [B, N, T]
         probabilities = tf.where(kept, probabilities * dropout_scale(dropout_rate), 0.0)
 
-    output = tf.einsum("bnqk,bknd->bqnd", probabilities, value)  # [B, T, N, D]
+    output = tf.einsum("bnqk,bknd->bqnd", probabilities, padded.value)  # [B, T, N, D]
     if dropout_rate > 0.0:  # a row whose softmax is NaN stays NaN, even if dropout removes the NaN
         output += tf.transpose(zero_or_nan, [0, 2, 1])[..., tf.newaxis]
-    # [B, T, N, D] -> [B T, N, D] -> [R, N, D]; row r is in the first sequence that ends after r.
-    flat = tf.reshape(output, tf.concat([[-1], tf.shape(qkv)[2:]], axis=0))
-    row = tf.range(num_rows)
-    sequence = tf.searchsorted(row_splits[1:], row, side="right", out_type=tf.int64)
-    output = tf.gather(flat, sequence * longest + row - tf.gather(starts, sequence))
-    output = tf.ensure_shape(output, [qkv.shape[0], qkv.shape[2], qkv.shape[3]])
-    return tf.cast(output, qkv.dtype)
-
-
-def _sees(positions, causal, window_size, num_global_tokens) -> tf.Tensor:
-    """[T] positions -> [T, T], whether the query (row) attends to the key (column)."""
-    query, key = positions[:, tf.newaxis], positions[tf.newaxis, :]
-    sees = tf.ones_like(query == key)
-    if window_size is not None:
-        sees = tf.abs(query - key) <= window_size
-        sees |= (query < num_global_tokens) | (key < num_global_tokens)
-    if causal:
-        sees &= key <= query
-    return sees
+    return padded.pack(output)
 
 
 @tf.RegisterGradient("BertTf>VarlenAttention")

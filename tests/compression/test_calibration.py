@@ -66,7 +66,7 @@ def test_each_layer_takes_the_candidate_nearest_to_its_own_results(classifier):
     assert backbone.padding_free == "auto"
     seen = []
     first = backbone.encoder.blocks[0].intermediate
-    with observed_inputs(lambda dense, x: seen.append(x) if dense is first else None):
+    with observed_inputs(lambda dense, x, *_: seen.append(x) if dense is first else None):
         backbone(batches[0])
     mask = tf.reshape(backbone.padding_mask_of(batches[0]), [-1])
     rows = seen[0] if len(seen[0]) < len(mask) else tf.boolean_mask(seen[0], mask)

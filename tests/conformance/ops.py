@@ -28,6 +28,7 @@ from tests.ops.dense_float64 import (
 )
 from tests.ops.gelu_float64 import gelu, gelu_slope
 from tests.ops.layer_norm_float64 import residual_layer_norm, residual_layer_norm_gradients
+from tests.ops.numpy_quantized_attention import quantized_attention
 from tests.ops.numpy_varlen_attention import MASKS, varlen_attention
 from tests.ops.philox_numpy import keep_mask
 
@@ -197,6 +198,22 @@ def _attention(*parts, **mask):
     )
 
 
+def _quantized_attention(**mask):
+    return dataclasses.replace(
+        _attention(**mask),
+        function=ops.quantized_attention,
+        formula=lambda qkv, row_splits, **options: (
+            quantized_attention(qkv, row_splits, **options),
+            {},
+        ),
+        shapes=tuple(((2, 37, 66), 2, size) for size in (1, 5, 32, 40, 64, 128)),
+        # Where the exponential has another last bit, a weight may differ by 1 of 255.
+        bounds=Bounds(of_largest=0.01, roundings=3),
+        gradient_bounds=None,
+        lacks={**_attention().lacks, **_INTEGERS},
+    )
+
+
 def _dense(kind, activation, *parts):
     is_quantized = kind == "quantized_dense"
     return Op(
@@ -268,6 +285,10 @@ _COMBINATIONS = {
         for dropout in ((), ("dropout",))
     },
     **{
+        _name("quantized_attention", name): _quantized_attention(**mask)
+        for name, mask in MASKS.items()
+    },
+    **{
         _name(kind, *bias, activation, *parts): _dense(kind, activation, *bias, *parts)
         for kind, *bias in (("fused_dense",), ("fused_dense", "bias"), ("quantized_dense", "bias"))
         for activation, *parts in _EPILOGUES
@@ -285,6 +306,8 @@ OPS = {
             "fused_residual_layer_norm residual bias dropout",
             "varlen_attention dropout",
             "varlen_attention causal globals",
+            "quantized_attention",
+            "quantized_attention causal globals",
             "fused_dense bias gelu",
             "fused_dense bias residual",
             "fused_dense bias residual layer_norm",

@@ -37,13 +37,14 @@ def philox_words(seed: int, streams: np.ndarray, num_elements: int) -> np.ndarra
     return np.choose(word, c).astype(np.uint32)
 
 
-def _sees(length, causal, window_size, num_global_tokens):
+def sees(length, causal=False, window_size=None, num_global_tokens=0):
+    """Which keys a query of a sequence attends to: bool [T, T]."""
     query, key = np.arange(length)[:, None], np.arange(length)[None, :]
-    sees = np.ones([length, length], bool)
+    visible = np.ones([length, length], bool)
     if window_size is not None:
-        sees = np.abs(query - key) <= window_size
-        sees |= (query < num_global_tokens) | (key < num_global_tokens)
-    return sees & (key <= query) if causal else sees
+        visible = np.abs(query - key) <= window_size
+        visible |= (query < num_global_tokens) | (key < num_global_tokens)
+    return visible & (key <= query) if causal else visible
 
 
 def varlen_attention(qkv, row_splits, dropout_rate=0.0, seed=0, causal=False, window_size=None,
@@ -55,10 +56,10 @@ def varlen_attention(qkv, row_splits, dropout_rate=0.0, seed=0, causal=False, wi
     rate = np.float32(dropout_rate)
     scale = 1.0 / np.sqrt(head_size)
     for start, end in zip(row_splits[:-1], row_splits[1:]):
-        sees = _sees(end - start, causal, window_size, num_global_tokens)
+        visible = sees(end - start, causal, window_size, num_global_tokens)
         for n in range(num_heads):
             q, k, v = np.moveaxis(qkv[start:end, :, n], 1, 0)  # [T, D] each
-            scores = np.where(sees, q @ k.T * scale, -np.inf)  # [T, T]
+            scores = np.where(visible, q @ k.T * scale, -np.inf)  # [T, T]
             p = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
             p /= p.sum(axis=1, keepdims=True)
             keep = np.ones_like(p)

@@ -26,11 +26,26 @@ def test_a_model_is_quantized(model, tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert "MB ->" in result.stdout and "of 8 layers" in result.stdout
+    assert "blocks.1.attention.query_key_value" in result.stdout
     again = BertTextClassifier.from_pretrained(tmp_path / "int8")
     assert again.backbone.quantization == "int8"
     np.testing.assert_allclose(
         again.predict(TEXTS, verbose=0), model.predict(TEXTS, verbose=0), atol=0.05
     )
+
+
+def test_attention_and_skipped_layers(model, tmp_path):
+    result = run(
+        "quantize_model",
+        f"--model_dir={tmp_path}/float",
+        f"--output_dir={tmp_path}/int8",
+        "--attention=int8",
+        "--skip=blocks.0,blocks.1.output_dense",
+    )
+    assert result.returncode == 0, result.stderr
+    again = BertTextClassifier.from_pretrained(tmp_path / "int8")
+    skip = ["blocks.0", "blocks.1.output_dense"]
+    assert again.backbone.quantization == {"mode": "int8", "attention": "int8", "skip": skip}
 
 
 def test_mistakes_are_found_before_any_work(model, tmp_path):
@@ -42,6 +57,8 @@ def test_mistakes_are_found_before_any_work(model, tmp_path):
         ((start, into, f"--calibration_file={tmp_path}/none.txt"), "none.txt must be a data file"),
         ((start, into, f"--calibration_file={tmp_path}/mixed.txt"), "line 2 must be 1 tab-sep"),
         ((f"--model_dir={tmp_path}/nothing", into), "nothing"),
+        ((start, into, "--skip=blocks.7"), "'blocks.7'"),
+        ((start, into, "--attention=int4"), "int4"),
     ):
         result = run("quantize_model", *flags)
         assert result.returncode != 0 and message in result.stderr, result.stderr

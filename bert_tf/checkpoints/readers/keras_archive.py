@@ -22,7 +22,7 @@ from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import ARGUMENTS, BertConfig
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.json_schema import check, may_lack, object_of, one_of, optional
-from bert_tf.layers.quantization import INT8
+from bert_tf.layers.quantization import QUANTIZATION
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.text import tokenizer_files
 from bert_tf.text.tokenizer import BertTokenizer
@@ -32,7 +32,7 @@ _PACKAGE = "bert_tf>"
 _BACKBONE = object_of(
     {
         "registered_name": one_of(f"{_PACKAGE}BertBackbone"),
-        "config": object_of({"config": ARGUMENTS, "quantization": may_lack(one_of(None, INT8))}),
+        "config": object_of({"config": ARGUMENTS, "quantization": may_lack(QUANTIZATION)}),
     }
 )
 _TOKENIZER = object_of(
@@ -63,12 +63,12 @@ class ModelSource:
         return np.asarray(self._values[name])
 
 
-def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | None]:
+def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | dict | None]:
     """Reads a serialized object of this package, the content of a JSON file.
 
     Returns:
         The class's name, the configuration, the other arguments of a task model (`tokenizer` is a
-        `BertTokenizer` or None), and "int8" if the weights are quantized, else None.
+        `BertTokenizer` or None), and what is quantized (`Quantization.to_json`) or None.
 
     Raises:
         ConfigError: If it is not a model of this package, has LoRA weights, or a value is out of
@@ -103,7 +103,7 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | N
 
 
 def load_archive(
-    path: str, name: str, config: BertConfig, options: dict, quantization: str | None = None
+    path: str, name: str, config: BertConfig, options: dict, quantization: str | dict | None = None
 ) -> ModelSource:
     """Builds the model of a `.keras` or `.weights.h5` file and loads its weights with Keras.
 
