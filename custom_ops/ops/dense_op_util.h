@@ -25,6 +25,34 @@ inline absl::Status CheckPackedSize(int64_t size, int64_t depth, int64_t units) 
                          " elements. Received: K=", depth, ", units=", units);
 }
 
+// Checks that a prepacked kernel [depth, units], of which `depth` may be unknown, has the size that
+// `packed_size` returns: a number of elements, or kTooLarge.
+inline absl::Status CheckPacked(tensorflow::shape_inference::InferenceContext* c, const char* name,
+                                int64_t (*packed_size)(int64_t depth, int64_t units),
+                                tensorflow::shape_inference::DimensionHandle depth, int64_t units) {
+  tensorflow::shape_inference::ShapeHandle packed;
+  TF_RETURN_IF_ERROR(ReadShape(c, name, 1, "be a vector", &packed));
+  if (!c->ValueKnown(depth)) return absl::OkStatus();
+  const int64_t size = packed_size(c->Value(depth), units);
+  TF_RETURN_IF_ERROR(CheckPackedSize(size, c->Value(depth), units));
+  if (!c->ValueKnown(c->Dim(packed, 0)) || c->Value(c->Dim(packed, 0)) == size) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("`", name, "` must have shape [", size, "] for a kernel of shape [",
+                         c->Value(depth), ", ", units, "]. Received: ", name,
+                         ".shape=", c->DebugString(packed));
+}
+
+// Checks that int32 can hold the sums of a kernel in 8-bit integers.
+inline absl::Status CheckDepth(tensorflow::shape_inference::InferenceContext* c, const char* name,
+                               tensorflow::shape_inference::DimensionHandle depth,
+                               int64_t most_depth) {
+  if (!c->ValueKnown(depth) || c->Value(depth) <= most_depth) return absl::OkStatus();
+  return InvalidArgument("`", name, "` must have at most ", most_depth,
+                         " columns, so that int32 can hold the sums. Received: K=",
+                         c->Value(depth));
+}
+
 // Checks the attributes, and the shapes of the inputs that both ops have in common: x [M, K],
 // packed, bias?, residual?, gamma? and beta?. Sets the shape of the result. `packed_size` is the
 // size of a prepacked kernel, or kTooLarge.
@@ -45,23 +73,10 @@ inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
         "`activation` must be 'none' with a residual or LayerNorm. Received: activation=",
         activation, ", num_residual=", num_residual, ", num_layer_norm=", num_layer_norm);
   }
-  tensorflow::shape_inference::ShapeHandle x, packed;
+  tensorflow::shape_inference::ShapeHandle x;
   TF_RETURN_IF_ERROR(ReadShape(c, "x", 2, "have shape [M, K]", &x));
-  TF_RETURN_IF_ERROR(ReadShape(c, "packed", 1, "be a vector", &packed));
-  if (c->ValueKnown(c->Dim(x, 1))) {
-    const int64_t depth = c->Value(c->Dim(x, 1));
-    if (depth > most_depth) {
-      return InvalidArgument("`x` must have at most ", most_depth,
-                             " columns, so that int32 can hold the sums. Received: K=", depth);
-    }
-    const int64_t size = packed_size(depth, num_columns);
-    TF_RETURN_IF_ERROR(CheckPackedSize(size, depth, num_columns));
-    if (c->ValueKnown(c->Dim(packed, 0)) && c->Value(c->Dim(packed, 0)) != size) {
-      return InvalidArgument("`packed` must have shape [", size, "] for a kernel of shape [", depth,
-                             ", ", num_columns,
-                             "]. Received: packed.shape=", c->DebugString(packed));
-    }
-  }
+  TF_RETURN_IF_ERROR(CheckDepth(c, "x", c->Dim(x, 1), most_depth));
+  TF_RETURN_IF_ERROR(CheckPacked(c, "packed", packed_size, c->Dim(x, 1), num_columns));
   const auto units = c->MakeDim(num_columns);
   tensorflow::shape_inference::DimensionHandle size;
   if (!c->Multiply(c->Dim(x, 0), units, &size).ok()) {
@@ -78,20 +93,10 @@ inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
   return absl::OkStatus();
 }
 
-// It uses huge pages for a prepacked kernel that has the same address in two consecutive calls, and
+// Asks for huge pages for a prepacked kernel that has the same address in two consecutive calls, and
 // so is expected to stay there.
-template <typename Args, void (*kKernel)(const Parallel&, const Args&)>
-class DenseOp : public CpuOp<Args, kKernel> {
+class PackedKernel {
  public:
-  using CpuOp<Args, kKernel>::CpuOp;
-
- protected:
-  absl::Status Run(tensorflow::OpKernelContext* context, OpCall<OpKernelCall>* call) override {
-    PreferHugePagesFor(context->input(1));
-    return CpuOp<Args, kKernel>::Run(context, call);
-  }
-
- private:
   void PreferHugePagesFor(const tensorflow::Tensor& packed) {
     constexpr size_t kLeastBytes = 512 << 10;  // smaller kernels fit the second-level cache
     const void* const data = packed.data();
@@ -101,8 +106,29 @@ class DenseOp : public CpuOp<Args, kKernel> {
     PreferHugePages(data, packed.TotalBytes());
   }
 
+ private:
   std::atomic<const void*> last_packed_{nullptr};
   std::atomic<bool> has_huge_pages_{false};
 };
+
+// An op whose inputs with these numbers are prepacked kernels.
+template <typename Args, void (*kKernel)(const Parallel&, const Args&), int... kPackedInputs>
+class PackedKernelsOp : public CpuOp<Args, kKernel> {
+ public:
+  using CpuOp<Args, kKernel>::CpuOp;
+
+ protected:
+  absl::Status Run(tensorflow::OpKernelContext* context, OpCall<OpKernelCall>* call) override {
+    PackedKernel* kernel = kernels_;
+    (kernel++->PreferHugePagesFor(context->input(kPackedInputs)), ...);
+    return CpuOp<Args, kKernel>::Run(context, call);
+  }
+
+ private:
+  PackedKernel kernels_[sizeof...(kPackedInputs)];
+};
+
+template <typename Args, void (*kKernel)(const Parallel&, const Args&)>
+using DenseOp = PackedKernelsOp<Args, kKernel, 1>;
 
 }  // namespace bert_tf

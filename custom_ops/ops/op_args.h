@@ -157,16 +157,21 @@ absl::Status Bind(Call* call, ResidualLayerNormGradArgs<T>* args) {
   return call->status();
 }
 
+template <typename Call>
+DenseActivation ReadActivation(Call* call) {
+  std::string activation;
+  call->Attribute("activation", &activation);
+  return activation == "gelu"       ? DenseActivation::kGelu
+         : activation == "gelu_new" ? DenseActivation::kApproximateGelu
+                                    : DenseActivation::kNone;
+}
+
 // Sets what both dense ops have in common. The epilogue's inputs are the next ones.
 template <typename Call, typename T>
 absl::Status BindDense(Call* call, const Buffer& x, DenseArgs<T>* args) {
-  std::string activation;
-  call->Attribute("activation", &activation);
+  args->activation = ReadActivation(call);
   call->Attribute("epsilon", &args->epsilon);
   call->Attribute("units", &args->columns);
-  args->activation = activation == "gelu"       ? DenseActivation::kGelu
-                     : activation == "gelu_new" ? DenseActivation::kApproximateGelu
-                                                : DenseActivation::kNone;
   args->x = static_cast<const T*>(x.data);
   args->rows = x.sizes[0];
   args->depth = x.sizes[1];
@@ -193,6 +198,42 @@ absl::Status Bind(Call* call, QuantizedDenseArgs<T>* args) {
   call->Input(&args->column_sums);
   call->Input(&args->smoothing);
   return BindDense(call, x, args);
+}
+
+template <typename T>
+struct QuantizedFeedForwardArgs {
+  QuantizedDenseArgs<T> first;
+  QuantizedDenseArgs<T> second;
+};
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, QuantizedFeedForwardArgs<T>* args) {
+  QuantizedDenseArgs<T>&first = args->first, &second = args->second;
+  first = second = {};
+  const Buffer x = call->NextInput();
+  for (QuantizedDenseArgs<T>* layer : {&first, &second}) {
+    call->Input(&layer->packed);
+    call->Input(&layer->column_scale);
+    call->Input(&layer->column_sums);
+    call->Input(&layer->smoothing);
+    call->Input(&layer->bias);
+  }
+  call->Input(&second.gamma);
+  call->Input(&second.beta);
+  first.activation = ReadActivation(call);
+  call->Attribute("epsilon", &second.epsilon);
+  call->Attribute("inner_units", &first.columns);
+  first.x = second.residual = static_cast<const T*>(x.data);
+  first.rows = second.rows = x.sizes[0];
+  first.depth = second.columns = x.sizes[1];
+  second.depth = first.columns;
+  call->Output(&second.y, {first.x});
+  return call->status();
+}
+
+template <typename T>
+void QuantizedFeedForward(const Parallel& parallel, const QuantizedFeedForwardArgs<T>& args) {
+  QuantizedFeedForward(parallel, args.first, args.second);
 }
 
 template <typename Call, typename T>

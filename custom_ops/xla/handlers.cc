@@ -83,6 +83,7 @@ BERT_TF_REGISTER("FusedDense", FusedDenseArgs, FusedDense);
 BERT_TF_REGISTER("PackDense", PackDenseArgs, PackDense);
 BERT_TF_REGISTER("QuantizedAttention", QuantizedAttentionArgs, QuantizedAttention);
 BERT_TF_REGISTER("QuantizedDense", QuantizedDenseArgs, QuantizedDense);
+BERT_TF_REGISTER("QuantizedFeedForward", QuantizedFeedForwardArgs, QuantizedFeedForward);
 BERT_TF_REGISTER("VarlenAttention", AttentionArgs, VarlenAttention);
 BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGradArgs, VarlenAttentionGrad);
 BERT_TF_REGISTER("AdamWeightDecay", AdamArgs, AdamWeightDecay);

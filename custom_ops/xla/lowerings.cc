@@ -77,6 +77,7 @@ BERT_TF_REGISTER("FusedResidualLayerNormGrad",
 BERT_TF_REGISTER("PackDense", CustomCallOp);
 BERT_TF_REGISTER("QuantizedAttention", CustomCallOp);
 BERT_TF_REGISTER("QuantizedDense", CustomCallOp);
+BERT_TF_REGISTER("QuantizedFeedForward", CustomCallOp);
 BERT_TF_REGISTER("VarlenAttention", CustomCallOp);
 BERT_TF_REGISTER("VarlenAttentionGrad", CustomCallOp);
 #undef BERT_TF_REGISTER

@@ -6,7 +6,7 @@
 
 namespace bert_tf {
 
-constexpr int kThreadScratches = 3;
+constexpr int kThreadScratches = 4;
 
 // Returns buffer `slot` of the calling thread, with at least `count` floats, aligned to 64 bytes.
 // The buffer keeps its contents between calls unless `count` is larger than before: then they are

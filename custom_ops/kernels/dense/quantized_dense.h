@@ -56,9 +56,19 @@ int64_t PackedQuantizedDenseSize(int64_t depth, int64_t columns);
 template <typename T>
 void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args);
 
-// Only the copy for AVX-512 uses `has_vnni`.
-BERT_TF_DECLARE_FOR_ISAS(template <typename T> void QuantizedDense(const Parallel&,
-                                                                   const QuantizedDenseArgs<T>&,
-                                                                   bool has_vnni);)
+// Computes `first` and, from its result, `second`, with the same bits as two calls. `first.y` and
+// `second.x` are not used: the result of `first` is computed and used in blocks of rows that fit
+// the second-level cache. `second` has LayerNorm and the rows of `first`.
+template <typename T>
+void QuantizedFeedForward(const Parallel& parallel, const QuantizedDenseArgs<T>& first,
+                          const QuantizedDenseArgs<T>& second);
+
+// Only the copies for AVX-512 use `has_vnni`.
+BERT_TF_DECLARE_FOR_ISAS(
+    template <typename T>
+    void QuantizedDense(const Parallel&, const QuantizedDenseArgs<T>&, bool has_vnni);
+    template <typename T>
+    void QuantizedFeedForward(const Parallel&, const QuantizedDenseArgs<T>& first,
+                              const QuantizedDenseArgs<T>& second, bool has_vnni);)
 
 }  // namespace bert_tf

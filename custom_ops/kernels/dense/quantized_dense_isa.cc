@@ -86,6 +86,50 @@ void Run(const Parallel& parallel, const QuantizedDenseArgs<T>& args) {
       [&args](const DenseUnit& unit, bool has_rows) { RunUnit<Method>(args, unit, has_rows); });
 }
 
+// Rows of a block of the feed-forward network: at F = 3,072, the float32 numbers between the layers
+// take half of a second-level cache of 1 MB.
+constexpr int64_t kFeedForwardRows = 56;
+// With fewer rows per thread, the threads divide the columns too, one layer after the other.
+constexpr int64_t kLeastFeedForwardRows = 28;
+
+template <typename Method, typename T>
+void RunFeedForward(const Parallel& parallel, const QuantizedDenseArgs<T>& first,
+                    const QuantizedDenseArgs<T>& second) {
+  const int64_t rows = first.rows;
+  const int64_t threads = parallel.NumThreads();
+  const auto between = [&](int64_t count) {
+    constexpr int64_t kNumbers = sizeof(float) / sizeof(T);
+    return reinterpret_cast<T*>(ThreadScratch(3, CeilDivide(count * first.columns, kNumbers)));
+  };
+  if (rows < threads * kLeastFeedForwardRows) {
+    QuantizedDenseArgs<T> one = first, other = second;
+    other.x = one.y = between(rows);
+    Run<Method>(parallel, one);
+    return Run<Method>(parallel, other);
+  }
+  // About equal blocks, whose number is a multiple of the number of threads.
+  const int64_t blocks = CeilDivide(CeilDivide(rows, kFeedForwardRows), threads) * threads;
+  const int64_t cycles = Method::kRowCycles * CeilDivide(rows, blocks) *
+                         (first.depth / kQuad + 8) * (first.columns / kDensePanel + 1) * 2;
+  parallel.For(blocks, cycles, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t first_row = PartBegin(rows, blocks, b);
+      const int64_t count = PartBegin(rows, blocks, b + 1) - first_row;
+      QuantizedDenseArgs<T> one = first, other = second;
+      one.x += first_row * first.depth;
+      other.x = one.y = between(count);
+      if (other.residual != nullptr) other.residual += first_row * second.columns;
+      other.y += first_row * second.columns;
+      for (QuantizedDenseArgs<T>* args : {&one, &other}) {
+        const int64_t panels = CeilDivide(args->columns, kDensePanel);
+        args->rows = count;
+        RunUnit<Method>(*args, {0, count, 0, panels, ThreadScratch(0, panels * count * kDensePanel), count}, false);
+      }
+      NormalizeRows(other, 0, count, ThreadScratch(0, 0), count);
+    }
+  });
+}
+
 }  // namespace
 
 template <typename T>
@@ -97,8 +141,19 @@ void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args,
   Run<Pairs>(parallel, args);
 }
 
-#define BERT_TF_INSTANTIATE(T) \
-  template void QuantizedDense<T>(const Parallel&, const QuantizedDenseArgs<T>&, bool);
+template <typename T>
+void QuantizedFeedForward(const Parallel& parallel, const QuantizedDenseArgs<T>& first,
+                          const QuantizedDenseArgs<T>& second, [[maybe_unused]] bool has_vnni) {
+#if defined(__AVX512F__)
+  if (has_vnni) return RunFeedForward<Vnni>(parallel, first, second);
+#endif
+  RunFeedForward<Pairs>(parallel, first, second);
+}
+
+#define BERT_TF_INSTANTIATE(T)                                                            \
+  template void QuantizedDense<T>(const Parallel&, const QuantizedDenseArgs<T>&, bool); \
+  template void QuantizedFeedForward<T>(const Parallel&, const QuantizedDenseArgs<T>&,  \
+                                        const QuantizedDenseArgs<T>&, bool);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
 }  // namespace bert_tf::BERT_TF_ISA

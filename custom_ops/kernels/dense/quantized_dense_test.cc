@@ -183,6 +183,34 @@ void TestCases(const Path& path) {
   TestCase<T>(path, {2000, 9, 40, true, none, true, true});
 }
 
+// The feed-forward network has the bits of its two layers, one after the other, also in place.
+template <typename T>
+void TestFeedForward(const Path& path) {
+  for (int64_t rows : {0, 1, 5, 27, 28, 55, 56, 57, 113, 300}) {
+    for (DenseActivation activation : {DenseActivation::kNone, DenseActivation::kGelu}) {
+      const Case wide{rows, 35, 70, true, activation, false, false};
+      const Case narrow{rows, 70, 35, true, DenseActivation::kNone, true, true};
+      std::mt19937 random(5);
+      Tensors<T> one(wide, random), other(narrow, random);
+      QuantizedDenseArgs<T> first = one.Args(wide), second = other.Args(narrow);
+      second.x = first.y;
+      second.residual = first.x;
+      Run(path, SerialParallel(), first);
+      Run(path, SerialParallel(), second);
+      first.y = nullptr;
+      second.x = nullptr;
+      for (int threads : {1, 2, 5}) {
+        Buffer<T> y = one.x;
+        first.x = second.residual = second.y = y.data();
+        BERT_TF_CALL_ISA(path.isa, QuantizedFeedForward, ThreadParallel(threads), first, second,
+                         path.has_vnni);
+        Check(y.SameBits(other.y), std::string(TypeName<T>()) + " " + Describe(path, wide) +
+                                       "feed forward, " + std::to_string(threads) + " threads");
+      }
+    }
+  }
+}
+
 // With the largest possible sums, no instruction saturates or overflows.
 void TestLargestSums(const Path& path) {
   for (int64_t depth : {int64_t{3072}, kQuantizedDenseDepth}) {
@@ -280,6 +308,9 @@ int main() {
         TestCases<bert_tf::Float16>(path);
         TestRowsAlone<float>(path);
         TestRowsAlone<bert_tf::BFloat16>(path);
+        TestFeedForward<float>(path);
+        TestFeedForward<bert_tf::BFloat16>(path);
+        TestFeedForward<bert_tf::Float16>(path);
         TestLargestSums(path);
       }
       TestSpecialValues(path);
