@@ -48,9 +48,9 @@ inline absl::Status CheckDepth(tensorflow::shape_inference::InferenceContext* c,
                                tensorflow::shape_inference::DimensionHandle depth,
                                int64_t most_depth) {
   if (!c->ValueKnown(depth) || c->Value(depth) <= most_depth) return absl::OkStatus();
-  return InvalidArgument("`", name, "` must have at most ", most_depth,
-                         " columns, so that int32 can hold the sums. Received: K=",
-                         c->Value(depth));
+  return InvalidArgument(
+      "`", name, "` must have at most ", most_depth,
+      " columns, so that int32 can hold the sums. Received: K=", c->Value(depth));
 }
 
 // Checks the attributes, and the shapes of the inputs that both ops have in common: x [M, K],
@@ -93,8 +93,8 @@ inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
   return absl::OkStatus();
 }
 
-// Asks for huge pages for a prepacked kernel that has the same address in two consecutive calls, and
-// so is expected to stay there.
+// Asks for huge pages for a prepacked kernel that has the same address in two consecutive calls,
+// and so is expected to stay there.
 class PackedKernel {
  public:
   void PreferHugePagesFor(const tensorflow::Tensor& packed) {

@@ -42,8 +42,7 @@ absl::Status QuantizedFeedForwardShape(InferenceContext* c) {
   }
   TF_RETURN_IF_ERROR(CheckVectors(
       c, hidden, {"smoothing_1", "scale_2", "column_sums_2", "bias_2", "gamma", "beta"}));
-  TF_RETURN_IF_ERROR(
-      CheckVectors(c, inner, {"scale_1", "column_sums_1", "bias_1", "smoothing_2"}));
+  TF_RETURN_IF_ERROR(CheckVectors(c, inner, {"scale_1", "column_sums_1", "bias_1", "smoothing_2"}));
   c->set_output(0, x);
   return absl::OkStatus();
 }

@@ -11,8 +11,8 @@ namespace {
 // The keys and values of a unit are quantized again for every block of queries, so a block has many
 // queries; but a sequence has several blocks if it is so long that threads would wait for it.
 AttentionPlan Plan(const VarlenAttentionOptions& options) {
-  // Estimated costs with AVX-512: a pair of positions has 2 D products, 128 per cycle, and a softmax;
-  // a key is quantized with its value.
+  // Estimated costs with AVX-512: a pair of positions has 2 D products, 128 per cycle, and a
+  // softmax; a key is quantized with its value.
   const int64_t pair = options.head_size / 64 + 2;
   const int64_t key = options.head_size + 40;
   AttentionPlan plan;
@@ -43,9 +43,8 @@ void QuantizedAttention(const Parallel& parallel, const VarlenAttentionOptions& 
           });
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                                    \
-  template void QuantizedAttention<T>(const Parallel&, const VarlenAttentionOptions&, const T*, \
-                                      T*);
+#define BERT_TF_INSTANTIATE(T) \
+  template void QuantizedAttention<T>(const Parallel&, const VarlenAttentionOptions&, const T*, T*);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
 }  // namespace bert_tf

@@ -43,10 +43,8 @@ void QuantizedAttention(const Parallel& parallel, const VarlenAttentionOptions& 
 // A unit is a block of kQuantizedAttentionQueries queries of one head. Only the copy for AVX-512
 // uses `has_vnni`.
 constexpr int64_t kQuantizedAttentionQueries = 512;
-BERT_TF_DECLARE_FOR_ISAS(
-    template <typename T> void QuantizedAttentionUnits(const VarlenAttentionOptions& options,
-                                                       const T* qkv, T* output,
-                                                       const AttentionUnit* units, int64_t count,
-                                                       bool has_vnni);)
+BERT_TF_DECLARE_FOR_ISAS(template <typename T> void QuantizedAttentionUnits(
+                             const VarlenAttentionOptions& options, const T* qkv, T* output,
+                             const AttentionUnit* units, int64_t count, bool has_vnni);)
 
 }  // namespace bert_tf

@@ -1,9 +1,9 @@
 // Compiled once per instruction set (isa.bzl).
 //
 // A unit first quantizes the keys and values of its sequence and head into panels of W, as
-// byte_products.h reads them: the keys transposed, [D, T], and the values, [T, D]. Then, for as many
-// queries as a tile has rows, it computes the scores of all keys, their softmax in bytes, and the
-// output. All scores of a query are known before its softmax, so no online softmax is needed.
+// byte_products.h reads them: the keys transposed, [D, T], and the values, [T, D]. Then, for as
+// many queries as a tile has rows, it computes the scores of all keys, their softmax in bytes, and
+// the output. All scores of a query are known before its softmax, so no online softmax is needed.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -65,8 +65,8 @@ struct VisiblePanels {
 // The scratch for a sequence of `length` tokens.
 template <typename Method>
 struct QuantizedScratch {
-  int64_t key_quads;      // quads of a key's features
-  int64_t value_quads;    // quads of positions
+  int64_t key_quads;    // quads of a key's features
+  int64_t value_quads;  // quads of positions
   int64_t value_panels;
   int64_t query_stride;   // bytes
   int64_t weight_stride;  // bytes
@@ -187,7 +187,8 @@ bool QuantizeValues(const T* values, int64_t stride, int64_t head_size, int64_t 
     Store(s.value_scales[d / kDensePanel].scale + d % kDensePanel,
           inverse == 0.0f ? Vec{} : largest / 127.0f);
     // [T, D] -> [T / 4, D, 4]
-    int8_t* words = s.values + d / kDensePanel * s.value_quads * kQuadBytes + d % kDensePanel * kQuad;
+    int8_t* words =
+        s.values + d / kDensePanel * s.value_quads * kQuadBytes + d % kDensePanel * kQuad;
     for (int64_t j = 0; j < s.value_quads * kQuad; j += kQuad, words += kQuadBytes) {
       VecI32 word = {};
       for (int64_t k = 0; k < Smaller(kQuad, length - j); ++k) {
@@ -290,8 +291,7 @@ void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit&
     const int8_t* const panel = s.values + v * s.value_quads * kQuadBytes;
     const int64_t columns = Smaller(kDensePanel, layout.head_size - v * kDensePanel);
     const auto add = [&](int64_t begin, int64_t end, int64_t place, float* sums) {
-      multiply((end - begin) * kPanelQuads,
-               {s.weights + place * kDensePanel, s.weight_stride},
+      multiply((end - begin) * kPanelQuads, {s.weights + place * kDensePanel, s.weight_stride},
                panel + begin * kPanelQuads * kQuadBytes, columns,
                {weight_scales, s.value_scales + v, 0, sums + v * kDensePanel, s.sum_stride});
     };
@@ -309,8 +309,8 @@ void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit&
 }
 
 template <typename Method, typename T>
-void Run(const VarlenAttentionOptions& options, const T* qkv, T* output,
-         const AttentionUnit* units, int64_t count) {
+void Run(const VarlenAttentionOptions& options, const T* qkv, T* output, const AttentionUnit* units,
+         int64_t count) {
   const HeadLayout layout(options);
   const Mask mask(options);
   for (int64_t u = 0; u < count; ++u) {
@@ -343,7 +343,7 @@ void QuantizedAttentionUnits(const VarlenAttentionOptions& options, const T* qkv
   Run<Pairs>(options, qkv, output, units, count);
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                            \
+#define BERT_TF_INSTANTIATE(T)                                                          \
   template void QuantizedAttentionUnits<T>(const VarlenAttentionOptions&, const T*, T*, \
                                            const AttentionUnit*, int64_t, bool);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)

@@ -1,6 +1,6 @@
-// Compares quantized_attention with its formula in int64 and float64, and with attention that is not
-// quantized: odd lengths, heads and head sizes, every mask, all storage types, special values, and
-// equal bits for every number of threads, with every instruction set of this processor.
+// Compares quantized_attention with its formula in int64 and float64, and with attention that is
+// not quantized: odd lengths, heads and head sizes, every mask, all storage types, special values,
+// and equal bits for every number of threads, with every instruction set of this processor.
 #include "custom_ops/kernels/attention/quantized_attention.h"
 
 #include "custom_ops/kernels/attention/attention_test_util.h"
@@ -68,8 +68,8 @@ void ReferenceHead(const Case& c, int64_t length, const Get& get, double* output
       double product = 0.0;
       for (int64_t d = 0; d < D; ++d) {
         const float q = get(i, 0, d);
-        const int64_t a = std::clamp<int64_t>(
-            rounded(q * static_cast<float>(1.0 / step)) + zero, 0, 255);
+        const int64_t a =
+            std::clamp<int64_t>(rounded(q * static_cast<float>(1.0 / step)) + zero, 0, 255);
         sum += (a - zero) * b[j * D + d];
         product += static_cast<double>(q) * get(j, 1, d);
       }

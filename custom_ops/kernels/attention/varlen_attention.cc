@@ -93,9 +93,10 @@ template <typename T>
 void VarlenAttentionForward(const Parallel& parallel, const VarlenAttentionOptions& options,
                             const T* qkv, T* output, float* logsumexp) {
   const AttentionForwardTensors<T> tensors = {qkv, output, logsumexp};
-  RunPlan(parallel, options.num_threads, ForwardPlan(options), [&](const AttentionUnit* units, int64_t count) {
-    BERT_TF_DISPATCH(AttentionForwardUnits, options, tensors, units, count);
-  });
+  RunPlan(parallel, options.num_threads, ForwardPlan(options),
+          [&](const AttentionUnit* units, int64_t count) {
+            BERT_TF_DISPATCH(AttentionForwardUnits, options, tensors, units, count);
+          });
 }
 
 template <typename T>
@@ -103,9 +104,10 @@ void VarlenAttentionBackward(const Parallel& parallel, const VarlenAttentionOpti
                              const T* d_output, const T* qkv, const T* output,
                              const float* logsumexp, T* d_qkv) {
   const AttentionBackwardTensors<T> tensors = {d_output, qkv, output, logsumexp, d_qkv};
-  RunPlan(parallel, options.num_threads, BackwardPlan(options), [&](const AttentionUnit* units, int64_t count) {
-    BERT_TF_DISPATCH(AttentionBackwardUnits, options, tensors, units, count);
-  });
+  RunPlan(parallel, options.num_threads, BackwardPlan(options),
+          [&](const AttentionUnit* units, int64_t count) {
+            BERT_TF_DISPATCH(AttentionBackwardUnits, options, tensors, units, count);
+          });
 }
 
 #define BERT_TF_INSTANTIATE(T)                                                             \

@@ -77,10 +77,9 @@ void NormalizeRows(const DenseArgs<T>& args, int64_t first_row, int64_t rows, co
   }
 }
 
-// The largest size of a unit of work, chosen so that its block of x fits the second-level cache:
-// 140 KB of float32 numbers, or the quantized rows and their sums.
+// The most rows of a unit of work, chosen so that its block of x fits the second-level cache: 140
+// KB of float32 numbers, or the quantized rows and their sums.
 constexpr int64_t kUnitRows = 140;
-constexpr int64_t kUnitPanels = 24;  // except with LayerNorm
 
 struct DenseGrid {
   int64_t row_blocks;
@@ -91,13 +90,13 @@ struct DenseGrid {
 // blocks of rows and panels fit the caches and have about equal sizes, and there are one to four of
 // them per thread if there is enough work. A step is one iteration of the inner loop over the depth
 // of a panel. `panel_cycles(rows)` is the number of cycles for the rows of a unit, one of its
-// panels and one step.
+// panels and one step. Without LayerNorm, a unit has at most `unit_panels` panels.
 template <typename T, typename PanelCycles>
 DenseGrid ChooseGrid(const DenseArgs<T>& args, int64_t panels, int64_t steps, int64_t tile_rows,
-                     const PanelCycles& panel_cycles, int64_t threads) {
+                     int64_t unit_panels, const PanelCycles& panel_cycles, int64_t threads) {
   const bool layer_norm = args.gamma != nullptr;
   // LayerNorm needs whole rows. Dividing them costs a second parallel loop, and memory.
-  const int64_t least_panel_blocks = layer_norm ? 1 : CeilDivide(panels, kUnitPanels);
+  const int64_t least_panel_blocks = layer_norm ? 1 : CeilDivide(panels, unit_panels);
   const int64_t most_panel_blocks = layer_norm && args.rows > 2 * kUnitRows ? 1 : panels;
   constexpr double kSecondRoundCycles = 40000;
   const int64_t least_row_blocks = CeilDivide(args.rows, kUnitRows);
@@ -147,14 +146,14 @@ struct DenseUnit {
 // Divides the work and calls run(unit, repeats_rows) for every unit. `repeats_rows` says whether
 // the previous unit of this thread had the same rows. Then normalizes the rows, if LayerNorm is
 // wanted: `run` stores the sums, and computes the epilogue of its panels only without LayerNorm.
-// `steps`, `tile_rows` and `panel_cycles` are as in ChooseGrid.
+// `steps`, `tile_rows`, `unit_panels` and `panel_cycles` are as in ChooseGrid.
 template <typename T, typename PanelCycles, typename Run>
 void RunUnits(const Parallel& parallel, const DenseArgs<T>& args, int64_t steps, int64_t tile_rows,
-              const PanelCycles& panel_cycles, const Run& run) {
+              int64_t unit_panels, const PanelCycles& panel_cycles, const Run& run) {
   if (args.rows == 0 || args.columns == 0) return;
   const int64_t panels = CeilDivide(args.columns, kDensePanel);
   const DenseGrid grid =
-      ChooseGrid(args, panels, steps, tile_rows, panel_cycles, parallel.NumThreads());
+      ChooseGrid(args, panels, steps, tile_rows, unit_panels, panel_cycles, parallel.NumThreads());
   const int64_t cycles_per_unit = panel_cycles(CeilDivide(args.rows, grid.row_blocks)) *
                                   CeilDivide(panels, grid.panel_blocks) * (steps + 8);
   // The sums of all units are kept if LayerNorm needs those of several units for a row.

@@ -192,7 +192,8 @@ void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args) {
   const auto panel_cycles = [](int64_t rows) {
     return Larger(2 * rows, kDensePanel * static_cast<int64_t>(sizeof(T)) / 8);
   };
-  RunUnits(parallel, args, args.depth, kTileRows, panel_cycles,
+  constexpr int64_t kUnitPanels = 24;
+  RunUnits(parallel, args, args.depth, kTileRows, kUnitPanels, panel_cycles,
            [&args](const DenseUnit& unit, bool) { RunUnit(args, unit); });
 }
 

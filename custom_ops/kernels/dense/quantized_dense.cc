@@ -21,7 +21,7 @@ void QuantizedFeedForward(const Parallel& parallel, const QuantizedDenseArgs<T>&
 
 BERT_TF_INSTANTIATE_KERNEL(QuantizedDense, QuantizedDenseArgs)
 
-#define BERT_TF_INSTANTIATE(T)                                                           \
+#define BERT_TF_INSTANTIATE(T)                                                         \
   template void QuantizedFeedForward<T>(const Parallel&, const QuantizedDenseArgs<T>&, \
                                         const QuantizedDenseArgs<T>&);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)

@@ -81,8 +81,10 @@ void Run(const Parallel& parallel, const QuantizedDenseArgs<T>& args) {
   const auto panel_cycles = [](int64_t rows) {
     return Larger(Method::kRowCycles * rows, kQuadBytes / 8);
   };
+  // The rows of a unit are quantized once for all panels.
+  const int64_t unit_panels = CeilDivide(args.columns, kDensePanel);
   RunUnits(
-      parallel, args, CeilDivide(args.depth, kQuad), Method::kTileRows, panel_cycles,
+      parallel, args, CeilDivide(args.depth, kQuad), Method::kTileRows, unit_panels, panel_cycles,
       [&args](const DenseUnit& unit, bool has_rows) { RunUnit<Method>(args, unit, has_rows); });
 }
 
@@ -109,8 +111,8 @@ void RunFeedForward(const Parallel& parallel, const QuantizedDenseArgs<T>& first
   }
   // About equal blocks, whose number is a multiple of the number of threads.
   const int64_t blocks = CeilDivide(CeilDivide(rows, kFeedForwardRows), threads) * threads;
-  const int64_t cycles = Method::kRowCycles * CeilDivide(rows, blocks) *
-                         (first.depth / kQuad + 8) * (first.columns / kDensePanel + 1) * 2;
+  const int64_t cycles = Method::kRowCycles * CeilDivide(rows, blocks) * (first.depth / kQuad + 8) *
+                         (first.columns / kDensePanel + 1) * 2;
   parallel.For(blocks, cycles, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       const int64_t first_row = PartBegin(rows, blocks, b);
@@ -123,7 +125,9 @@ void RunFeedForward(const Parallel& parallel, const QuantizedDenseArgs<T>& first
       for (QuantizedDenseArgs<T>* args : {&one, &other}) {
         const int64_t panels = CeilDivide(args->columns, kDensePanel);
         args->rows = count;
-        RunUnit<Method>(*args, {0, count, 0, panels, ThreadScratch(0, panels * count * kDensePanel), count}, false);
+        RunUnit<Method>(
+            *args, {0, count, 0, panels, ThreadScratch(0, panels * count * kDensePanel), count},
+            false);
       }
       NormalizeRows(other, 0, count, ThreadScratch(0, 0), count);
     }
@@ -150,7 +154,7 @@ void QuantizedFeedForward(const Parallel& parallel, const QuantizedDenseArgs<T>&
   RunFeedForward<Pairs>(parallel, first, second);
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                            \
+#define BERT_TF_INSTANTIATE(T)                                                          \
   template void QuantizedDense<T>(const Parallel&, const QuantizedDenseArgs<T>&, bool); \
   template void QuantizedFeedForward<T>(const Parallel&, const QuantizedDenseArgs<T>&,  \
                                         const QuantizedDenseArgs<T>&, bool);

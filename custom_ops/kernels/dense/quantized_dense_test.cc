@@ -10,9 +10,7 @@ namespace bert_tf {
 namespace testing {
 namespace {
 
-std::string Describe(const Path& path, const Case& c) {
-  return Name(path) + Describe(c);
-}
+std::string Describe(const Path& path, const Case& c) { return Name(path) + Describe(c); }
 
 template <typename T>
 struct Tensors : EpilogueTensors<T> {
