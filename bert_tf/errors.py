@@ -12,6 +12,13 @@ class UserError(ValueError):
 
     Args:
         message: What was expected, what was received, and what to do.
+
+    Example:
+        >>> try:
+        ...     bert_tf.BertConfig(hidden_size=100)
+        ... except UserError as error:
+        ...     print(error)
+        `hidden_size` must be a multiple of `num_attention_heads`. Received: hidden_size=100, ...
     """
 
     def __init__(self, message: object = ""):

@@ -50,8 +50,12 @@ class MaskedTokens(NamedTuple):
 def num_to_predict(lengths, masked_lm_prob: float, max_predictions: int):
     """Returns how many tokens are masked in sequences of these lengths, int32 like `lengths`.
 
-    Matches google-research/bert: rounds half to even, and masks at least one token. The lengths, an
-    array or a Tensor of any shape, include `[CLS]` and `[SEP]`.
+    Matches google-research/bert: rounds half to even, and masks at least one token.
+
+    Args:
+        lengths: Lengths including `[CLS]` and `[SEP]`, of any shape: an array or a Tensor.
+        masked_lm_prob: The fraction of tokens to mask.
+        max_predictions: The maximum number of masked tokens.
     """
     if tf.is_tensor(lengths):
         rounded = tf.cast(tf.round(tf.cast(lengths, tf.float64) * masked_lm_prob), tf.int32)
@@ -96,6 +100,9 @@ def mask_tokens(
             The first token after a special token always starts a word.
         span_probabilities: The probabilities of spans of 1, 2, ... words: `SPANBERT_SPANS` or
             `ALBERT_NGRAMS`.
+
+    Returns:
+        The `MaskedTokens`.
 
     Raises:
         ConfigError: If an argument has an invalid value.

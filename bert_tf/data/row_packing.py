@@ -221,6 +221,9 @@ def padding_share(dataset: tf.data.Dataset, num_batches: int) -> float:
         dataset: Batches of (features, labels), with `features["padding_mask"]` bool `[B, T]`.
         num_batches: The number of batches to count.
 
+    Returns:
+        The fraction, from 0 to 1; 0 without batches.
+
     Example:
         >>> from bert_tf.tasks.pretraining.records import pretraining_records
         >>> share = bert_tf.data.padding_share(pretraining_records("out-0.tfrecord", 8, 128, 20), 2)

@@ -36,6 +36,9 @@ def token_batches(
         sort: Whether to batch sequences of similar length, the longest first, or in their order.
         padded: Whether to count padding: the number of rows times the longest length.
 
+    Returns:
+        The `TokenBatches`.
+
     Raises:
         ConfigError: If a limit is below 1.
 
@@ -90,6 +93,9 @@ def batch_by_tokens(
         ragged: Whether vectors become RaggedTensors. False pads them to the longest.
         padding_values: Padding values by the name of a component. The default is 0, False or "".
         seed: The seed of the shuffle.
+
+    Returns:
+        A dataset of batches.
 
     Raises:
         ConfigError: If a limit is below 1, or `length` is None and there are no `token_ids`.

@@ -14,7 +14,11 @@ TRUNCATION_SIDES = ("right", "left", "middle")
 
 
 def check_max_length(max_length: int | None, pairs: bool) -> None:
-    """Raises `ConfigError` if rows of one segment, or of two, have no room for special tokens."""
+    """Checks that rows of one segment, or of two, have room for their special tokens.
+
+    Raises:
+        ConfigError: If they have not.
+    """
     least = 3 if pairs else 2  # the special tokens
     if max_length is not None and max_length < least:
         raise ConfigError(
@@ -24,7 +28,11 @@ def check_max_length(max_length: int | None, pairs: bool) -> None:
 
 
 def check_options(max_length: int | None, pairs: bool, padding: str | int, truncation: str) -> None:
-    """Raises `ConfigError` if an argument of `BertTokenizer.__call__` has an invalid value."""
+    """Checks the arguments of `BertTokenizer.__call__`.
+
+    Raises:
+        ConfigError: If one has an invalid value.
+    """
     check_max_length(max_length, pairs)
     if truncation not in TRUNCATIONS:
         raise ConfigError(f"`truncation` must be one of {TRUNCATIONS}. Received: {truncation=}.")
@@ -42,10 +50,14 @@ def check_options(max_length: int | None, pairs: bool, padding: str | int, trunc
 def truncated_lengths(
     first: tf.Tensor, second: tf.Tensor, budget: int, truncation: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns how many tokens are kept of segments of these lengths, two int64 tensors `[B]`.
+    """Returns how many tokens of each segment are kept, two int64 tensors `[B]`.
 
-    Both have at most `budget` tokens together. "longest_first" is as in google-research/bert: the
-    longer segment (of equal ones the second) loses its last token until both fit.
+    Args:
+        first: Lengths of the first segments, int64 `[B]`.
+        second: Lengths of the second segments in the same form.
+        budget: The maximum number of tokens of a row, without special tokens.
+        truncation: "longest_first" (as google-research/bert: the longer segment, of equal ones the
+            second, loses its last token until both fit), "only_first" or "only_second".
 
     Raises:
         tf.errors.InvalidArgumentError: If the segment that is not truncated exceeds the budget.

@@ -146,13 +146,16 @@ class BertTokenizer:
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike, **options) -> "BertTokenizer":
-        """Returns the tokenizer of a checkpoint directory.
+        """Creates the tokenizer of a checkpoint directory.
 
         Args:
             directory: A directory with `vocab.txt` or `tokenizer.json` and, from Hugging Face,
                 `tokenizer_config.json`; or a keras-hub preset.
             **options: Constructor arguments that override the files. For a cased TF1 checkpoint,
                 pass `lowercase=False`. With `vocabulary`, the directory needs none.
+
+        Returns:
+            The tokenizer.
 
         Raises:
             DataError: If there is no vocabulary, or a file of the directory cannot be read.
@@ -263,10 +266,13 @@ class BertTokenizer:
             return map_strings(self._graphs.ids, texts)
 
     def pieces(self, texts: TextLike) -> tf.RaggedTensor:
-        """Converts text to pieces, strings in the shape that `tokenize` returns.
+        """Converts text to pieces: like `tokenize`, but returns strings.
 
         Args:
             texts: As in `tokenize`.
+
+        Returns:
+            The pieces, in the shape that `tokenize` returns.
 
         Raises:
             ConfigError: If `texts` are not strings.

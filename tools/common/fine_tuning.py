@@ -177,7 +177,12 @@ def define_augmentation():
 def check_flags(works=WORKS, has_dev=True):
     """Refuses flags that do not fit together, before any work.
 
-    `works` are as `WORKS`; `has_dev` says whether there are examples to score after each epoch.
+    Args:
+        works: From the flags for the kinds of work to the flags that they need.
+        has_dev: Whether there are examples to score after each epoch.
+
+    Raises:
+        UserError: If flags contradict each other or one that is needed is missing.
     """
     if works and not any(FLAGS[work].value for work in works):
         *others, last = (f"--{work}" for work in works)

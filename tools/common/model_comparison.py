@@ -13,9 +13,12 @@ def scores_of(model, inputs, targets) -> dict[str, float]:
 
 
 def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
-    """Returns the median time per text from tokens to logits of each model, batched as `predict`.
+    """Measures the time per text from tokens to logits, in batches by tokens as in `predict`.
 
     In every round the models, which have the same tokenizer, compute all texts in turn.
+
+    Returns:
+        The median over the rounds in milliseconds, one per model.
     """
     from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
     from bert_tf.models.tokenized_texts import TokenizedTexts
