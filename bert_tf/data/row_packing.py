@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.token_budget import check_limits
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, check_limits
 
 OPEN_ROWS = 64
 Features = dict[str, tf.Tensor]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError
+from bert_tf.errors import ConfigError, check_limits
 
 
 class TokenBatches(NamedTuple):
@@ -156,10 +156,3 @@ def _map_named(function: Callable[[str, Any], Any], nest: Any, name: str = "") -
     if isinstance(nest, tuple):
         return tuple(_map_named(function, value, name) for value in nest)
     return function(name, nest)
-
-
-def check_limits(**limits: int | None) -> None:
-    """Raises `ConfigError` if a limit is below 1."""
-    for name, limit in limits.items():
-        if limit is not None and limit < 1:
-            raise ConfigError(f"`{name}` must be at least 1. Received: {name}={limit}.")

@@ -236,8 +236,5 @@ class Dense(keras.layers.Layer):
         return (*input_shape[:-1], self.units)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "initializer_range": self.initializer_range,
-        }
+        config = {"units": self.units, "initializer_range": self.initializer_range}
+        return {**super().get_config(), **config}

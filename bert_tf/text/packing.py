@@ -7,7 +7,7 @@ Reference: google-research/bert `run_classifier.py`.
 
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError
+from bert_tf.errors import ConfigError, require
 
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
 TRUNCATION_SIDES = ("right", "left", "middle")
@@ -20,11 +20,9 @@ def check_max_length(max_length: int | None, pairs: bool) -> None:
         ConfigError: If they have not.
     """
     least = 3 if pairs else 2  # the special tokens
-    if max_length is not None and max_length < least:
-        raise ConfigError(
-            f"`max_length` must be at least {least}, to hold the special tokens. "
-            f"Received: max_length={max_length}."
-        )
+    has_room = max_length is None or max_length >= least
+    rule = f"must be at least {least}, to hold the special tokens"
+    require(has_room, rule, max_length=max_length)
 
 
 def check_options(max_length: int | None, pairs: bool, padding: str | int, truncation: str) -> None:
@@ -34,8 +32,7 @@ def check_options(max_length: int | None, pairs: bool, padding: str | int, trunc
         ConfigError: If one has an invalid value.
     """
     check_max_length(max_length, pairs)
-    if truncation not in TRUNCATIONS:
-        raise ConfigError(f"`truncation` must be one of {TRUNCATIONS}. Received: {truncation=}.")
+    require(truncation in TRUNCATIONS, f"must be one of {TRUNCATIONS}", truncation=truncation)
     if (
         (isinstance(padding, int) and padding < 1)
         or (isinstance(padding, (str, bool)) and padding not in ("longest", "max_length"))

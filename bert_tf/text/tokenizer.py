@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, DataError
+from bert_tf.errors import ConfigError, DataError, check_limits, require
 from bert_tf.json_schema import check
 from bert_tf.text import packing, tokenizer_files
 from bert_tf.text.strings import TextLike, as_strings, map_strings
@@ -96,18 +96,11 @@ class BertTokenizer:
         else:
             vocabulary = list(vocabulary)
             check_vocabulary(vocabulary)
-        choices = {
-            "errors": (errors, tokenizer_files.ERRORS),
-            "truncation_side": (truncation_side, packing.TRUNCATION_SIDES),
-        }
-        for name, (value, allowed) in choices.items():
-            if value not in allowed:
-                raise ConfigError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}.")
-        if max_input_chars_per_word < 1:
-            raise ConfigError(
-                "`max_input_chars_per_word` must be at least 1. "
-                f"Received: {max_input_chars_per_word=}."
-            )
+        rule = f"must be one of {tokenizer_files.ERRORS}"
+        require(errors in tokenizer_files.ERRORS, rule, errors=errors)
+        rule = f"must be one of {packing.TRUNCATION_SIDES}"
+        require(truncation_side in packing.TRUNCATION_SIDES, rule, truncation_side=truncation_side)
+        check_limits(max_input_chars_per_word=max_input_chars_per_word)
         packing.check_max_length(max_length, pairs=False)
         self.vocabulary = vocabulary
         self.lowercase = lowercase
@@ -356,9 +349,8 @@ class BertTokenizer:
 
     def require_mask_token(self) -> None:
         """Raises `ConfigError` if the vocabulary has no piece that hides tokens."""
-        if self.mask_token is None:
-            expected = "`mask_token` of the tokenizer must be the piece that hides tokens."
-            raise ConfigError(f"{expected} Received: mask_token=None.")
+        rule = "of the tokenizer must be the piece that hides tokens"
+        require(self.mask_token is not None, rule, mask_token=self.mask_token)
 
     @functools.cached_property
     def keeping_special_tokens(self) -> "BertTokenizer":
