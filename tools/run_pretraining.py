@@ -106,13 +106,8 @@ def make_model(config):
     from bert_tf.checkpoints import load_task_model
 
     if FLAGS.init_checkpoint:
-        model = load_task_model(
-            BertPretrainer,
-            FLAGS.init_checkpoint,
-            config_file=FLAGS.bert_config_file,
-            objective=FLAGS.objective,
-            gradient_checkpointing=FLAGS.gradient_checkpointing,
-        )
+        options = options_of("objective", "gradient_checkpointing", config_file="bert_config_file")
+        model = load_task_model(BertPretrainer, FLAGS.init_checkpoint, **options)
     else:
         backbone = BertBackbone(config, gradient_checkpointing=FLAGS.gradient_checkpointing)
         model = BertPretrainer(backbone, objective=FLAGS.objective)

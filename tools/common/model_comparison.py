@@ -4,11 +4,11 @@ import statistics
 import time
 
 
-def scores_of(model, inputs, targets) -> dict[str, float]:
-    """Returns all scores of a classifier or regressor on labelled texts."""
+def scores_of(model, inputs, targets, verbose=0, **options) -> dict[str, float]:
+    """Returns all scores of a classifier or regressor on labelled texts; options of `predict`."""
     from bert_tf.training import all_scores
 
-    logits = model.predict(inputs, verbose=0)
+    logits = model.predict(inputs, verbose=verbose, **options)
     return all_scores(targets, model.probabilities(logits), model.problem_type)
 
 
