@@ -5,9 +5,11 @@ Glossary: `B` rows, `T` length of the longest row (or the requested length).
 Reference: google-research/bert `run_classifier.py`.
 """
 
+import numbers
+
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, require
+from bert_tf.errors import require
 
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
 TRUNCATION_SIDES = ("right", "left", "middle")
@@ -33,15 +35,11 @@ def check_options(max_length: int | None, pairs: bool, padding: str | int, trunc
     """
     check_max_length(max_length, pairs)
     require(truncation in TRUNCATIONS, f"must be one of {TRUNCATIONS}", truncation=truncation)
-    if (
-        (isinstance(padding, int) and padding < 1)
-        or (isinstance(padding, (str, bool)) and padding not in ("longest", "max_length"))
-        or (padding == "max_length" and max_length is None)
-    ):
-        raise ConfigError(
-            "`padding` must be 'longest', an integer of at least 1, or 'max_length' together "
-            f"with `max_length`. Received: padding={padding!r}, max_length={max_length}."
-        )
+    is_integer = isinstance(padding, numbers.Integral) and not isinstance(padding, bool)
+    words = ("longest",) if max_length is None else ("longest", "max_length")
+    is_valid = padding >= 1 if is_integer else padding in words
+    rule = "must be 'longest', an integer of at least 1, or 'max_length' together with `max_length`"
+    require(is_valid, rule, padding=padding, max_length=max_length)
 
 
 def truncated_lengths(

@@ -226,7 +226,7 @@ class BertTokenizer:
             first = self.tokenize(tf.reshape(texts, [-1]))
             ids, side = (self.cls_token_id, self.sep_token_id), self.truncation_side
             length = max_length if padding == "max_length" else None
-            multiple = padding if isinstance(padding, int) else 1
+            multiple = 1 if isinstance(padding, str) else int(padding)
             pad_id = self.pad_token_id
             if second is None and not ragged and side == "right":
                 outputs = packing.pack_and_pad(first, *ids, pad_id, max_length, length, multiple)
