@@ -81,11 +81,11 @@ def assign_weights(
 ) -> tuple[list[Assignment], list[str]]:
     """Loads `weights` from `source` and logs the names of the file's unused tensors.
 
-    Besides the model, only one variable's tensors are in memory at a time. Missing tensors and
-    those of another shape are refused together, before anything is assigned. `also_used` names
+    Besides the model, only one variable's tensors are in memory at a time. `also_used` names
     tensors that have already been loaded in another way.
 
-    Returns the assignments and the names of the unused tensors.
+    Returns:
+        The assignments and the names of the unused tensors.
 
     Raises:
         CheckpointError: If tensors are missing or have another shape; the message lists all of

@@ -91,7 +91,12 @@ class TokenizedTexts:
         return tf.RaggedTensor.from_value_rowids(columns, rows, ids.nrows())
 
     def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
-        """Does what `TokenRows.batch` does; tensors are `[B, T]`, or with `K` rows `[B, K, T]`."""
+        """Returns the examples `[B]`, by number, padded to `length` or to the longest.
+
+        Returns:
+            `token_ids` and `segment_ids` int32, `padding_mask` bool, each `[B, T]`, with
+            `rows_per_example` `[B, K, T]`.
+        """
         rows, count = examples, self._rows_per_example
         if count is not None:  # [B] -> [B * K]
             rows = tf.reshape(rows[:, tf.newaxis] * count + tf.range(count, dtype=rows.dtype), [-1])

@@ -87,7 +87,12 @@ class StoredZip:
 
 
 def map_file(path: str) -> mmap.mmap:
-    """Maps a file into memory to read it. Raises a ValueError if it is empty."""
+    """Maps a file into memory to read it.
+
+    Raises:
+        OSError: If it cannot be opened.
+        ValueError: If it is empty.
+    """
     with open(path, "rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 

@@ -45,7 +45,11 @@ class Target(NamedTuple):
 
 
 def parse_path(method: str, path: str) -> Target:
-    """Parses a path, percent-encoded and without the query, or raises a `RequestError`."""
+    """Parses the path of a request, percent-encoded and without the query.
+
+    Raises:
+        RequestError: If the path is not valid.
+    """
     pattern = {"POST": _POST, "GET": _GET, "HEAD": _GET}.get(method)
     match = re.fullmatch(pattern, path) if pattern else None
     if match is None:
