@@ -106,8 +106,7 @@ def resolve(path: str | os.PathLike) -> str:
         return path
     trained = os.path.join(path, TRAINED_MODEL)
     for directory in (path, trained, os.path.join(path, training_checkpoint.DIRECTORY)):
-        if os.path.isdir(directory):
-            recover(directory)  # an interrupted save may have moved the files
+        recover(directory)  # an interrupted save may have moved the files
     found = next(filter(format_of, (path, trained)), None)
     return found or training_checkpoint.find_training_checkpoint(path) or path
 

@@ -141,12 +141,10 @@ def _shape_checks(tensors, config):
             yield from _same_shape(name, tensors[name], token_ids)
     blocks, heads = config.num_hidden_layers, config.num_attention_heads
     described = f"[B, {blocks}, {heads}], a factor for every head of every block, pruned ones too"
-    if "head_mask" in tensors:
-        mask = tensors["head_mask"]
-        yield from _same_rows("head_mask", mask, token_ids, [blocks, heads], described)
-    if "sequence_starts" in tensors:
-        starts = tensors["sequence_starts"]
-        yield from _same_rows("sequence_starts", starts, token_ids, [None], "[B, S]")
+    rests = {"head_mask": ([blocks, heads], described), "sequence_starts": ([None], "[B, S]")}
+    for name, rest in rests.items():
+        if name in tensors:
+            yield from _same_rows(name, tensors[name], token_ids, *rest)
 
 
 def _same_shape(name, tensor, token_ids):

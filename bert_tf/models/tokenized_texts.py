@@ -10,7 +10,6 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from bert_tf.data.long_texts import token_windows
-from bert_tf.models.text_batches import padded_tokens
 from bert_tf.text import packing
 
 # Texts: enough for the tokenizer's speed, few enough for little memory.
@@ -100,8 +99,13 @@ class TokenizedTexts:
         rows, count = examples, self._rows_per_example
         if count is not None:  # [B] -> [B * K]
             rows = tf.reshape(rows[:, tf.newaxis] * count + tf.range(count, dtype=rows.dtype), [-1])
-        ragged = [tf.gather(ids, rows) for ids in (self._token_ids, self._segment_ids)]
-        tokens = padded_tokens(*ragged, self._pad_token_id, length)  # [B * K, (T)] -> [B * K, T]
+        token_ids = tf.gather(self._token_ids, rows)
+        segment_ids = tf.gather(self._segment_ids, rows)
+        tokens = {  # [B * K, (T)] -> [B * K, T]
+            "token_ids": token_ids.to_tensor(self._pad_token_id, shape=[None, length]),
+            "segment_ids": tf.cast(segment_ids.to_tensor(shape=[None, length]), tf.int32),
+            "padding_mask": tf.sequence_mask(token_ids.row_lengths(), length),
+        }
         if count is None:
             return tokens
         shape = [tf.size(examples), count, tf.shape(tokens["token_ids"])[1]]

@@ -65,8 +65,7 @@ class StoredZip:
         """
         if name not in self._members:
             raise file_error(self.path, f"hold {name!r}", "no such member")
-        received = "a member outside the file"
-        outside = file_error(self.path, f"hold all bytes of {name!r}", received)
+        outside = file_error(self.path, f"hold all bytes of {name!r}", "a member outside the file")
         member = self._members[name]
         start = member.header_offset
         header = self._view[start : start + _LOCAL_HEADER.size]

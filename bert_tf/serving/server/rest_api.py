@@ -145,16 +145,12 @@ class RestApi:
             yield part.encode()
 
     def _status(self, target):
-        states = self._versions.states if target.model == self._versions.name else {}
-        if target.version is not None:
-            if target.version not in states:
-                message = f"Could not find version {target.version} of model {target.model}"
-                raise RequestError(HTTPStatus.NOT_FOUND, message)
-            states = {target.version: states[target.version]}
+        known = self._versions.states if target.model == self._versions.name else {}
+        states = {n: state for n, state in known.items() if target.version in (None, n)}
         if not states:
-            raise RequestError(
-                HTTPStatus.NOT_FOUND, f"Could not find any versions of model {target.model}"
-            )
+            wanted = "any versions" if target.version is None else f"version {target.version}"
+            message = f"Could not find {wanted} of model {target.model}"
+            raise RequestError(HTTPStatus.NOT_FOUND, message)
         statuses = [
             {
                 "version": str(number),
