@@ -59,9 +59,10 @@ def parse_path(method: str, path: str) -> Target:
         raise invalid("Missing model name in request.")
     if label:
         raise invalid(f"Unrecognized servable version label: {urllib.parse.unquote(label)}")
-    if version is not None and int(version[:20]) > _LARGEST_VERSION:
+    # At most 20 digits: Python refuses to convert thousands of them.
+    number = None if version is None else int(version.lstrip("0")[:20] or "0")
+    if number is not None and number > _LARGEST_VERSION:
         raise invalid(f"Failed to convert version: {version} to numeric.")
-    number = None if version is None else int(version)
     return Target((action or "status").lower(), urllib.parse.unquote(name), number)
 
 
