@@ -91,8 +91,7 @@ class RestApi:
         if target.action != "predict":
             message = f"The method must be predict. Received: {target.action}"
             raise RequestError(HTTPStatus.NOT_IMPLEMENTED, message)
-        self._check_name(target.model)
-        async with self._versions.use(target.version) as version:
+        async with self._version_of(target) as version:
             if len(body) > _LARGE_BODY:
                 format, signature, arrays = await asyncio.get_running_loop().run_in_executor(
                     self._decoder, self._read, body, version
@@ -166,8 +165,7 @@ class RestApi:
         return as_json({"model_version_status": statuses})
 
     async def _metadata(self, target):
-        self._check_name(target.model)
-        async with self._versions.use(target.version) as version:
+        async with self._version_of(target) as version:
             number = str(version.number)
             model = {"name": target.model, "signature_name": "", "version": number}
             signatures = {"signature_def": {"signature_def": version.model.signature_def}}
@@ -190,11 +188,11 @@ class RestApi:
             "labels": model.description.get("labels", []) if model else [],
         }
 
-    def _check_name(self, name):
-        if name != self._versions.name:
-            raise RequestError(
-                HTTPStatus.NOT_FOUND, f"Servable not found for request: Latest({name})"
-            )
+    def _version_of(self, target):
+        if target.model != self._versions.name:
+            message = f"Servable not found for request: Latest({target.model})"
+            raise RequestError(HTTPStatus.NOT_FOUND, message)
+        return self._versions.use(target.version)
 
 
 def as_json(values: Mapping[str, Any]) -> str:
