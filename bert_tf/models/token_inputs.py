@@ -44,7 +44,6 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
 
 def one_sequence_per_row(tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns tokens `[B, K, T]` as `[B * K, T]`; `[B, T]`, `[B]` and `head_mask` stay."""
-
     return {
         name: tf.reshape(values, [-1, keras.ops.shape(values)[-1]])  # [B, K, T] -> [B * K, T]
         if values.shape.rank > 2 and name != "head_mask"
