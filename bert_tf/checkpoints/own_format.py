@@ -27,9 +27,11 @@ _QUANTIZED = object_of({**_KEYS, "quantization": one_of(None, INT8)})
 
 
 def read_own(directory: str) -> tuple[str, BertConfig, dict, str | None]:
-    """Reads the class, the configuration and the class's other arguments from `bert_tf.json`.
+    """Reads the `bert_tf.json` of a directory.
 
-    The last value is "int8" if the weights are quantized, else None.
+    Returns:
+        The class's name, the configuration, the class's other arguments, and "int8" if the weights
+        are quantized, else None.
 
     Raises:
         CheckpointError: If the file is damaged or of a newer version.

@@ -10,7 +10,6 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from bert_tf.data.long_texts import token_windows
-from bert_tf.models.text_batches import padded_tokens
 from bert_tf.text import packing
 
 # Texts: enough for the tokenizer's speed, few enough for little memory.
@@ -91,12 +90,22 @@ class TokenizedTexts:
         return tf.RaggedTensor.from_value_rowids(columns, rows, ids.nrows())
 
     def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
-        """Does what `TokenRows.batch` does; tensors are `[B, T]`, or with `K` rows `[B, K, T]`."""
+        """Returns the examples `[B]`, by number, padded to `length` or to the longest.
+
+        Returns:
+            `token_ids` and `segment_ids` int32, `padding_mask` bool, each `[B, T]`, with
+            `rows_per_example` `[B, K, T]`.
+        """
         rows, count = examples, self._rows_per_example
         if count is not None:  # [B] -> [B * K]
             rows = tf.reshape(rows[:, tf.newaxis] * count + tf.range(count, dtype=rows.dtype), [-1])
-        ragged = [tf.gather(ids, rows) for ids in (self._token_ids, self._segment_ids)]
-        tokens = padded_tokens(*ragged, self._pad_token_id, length)  # [B * K, (T)] -> [B * K, T]
+        token_ids = tf.gather(self._token_ids, rows)
+        segment_ids = tf.gather(self._segment_ids, rows)
+        tokens = {  # [B * K, (T)] -> [B * K, T]
+            "token_ids": token_ids.to_tensor(self._pad_token_id, shape=[None, length]),
+            "segment_ids": tf.cast(segment_ids.to_tensor(shape=[None, length]), tf.int32),
+            "padding_mask": tf.sequence_mask(token_ids.row_lengths(), length),
+        }
         if count is None:
             return tokens
         shape = [tf.size(examples), count, tf.shape(tokens["token_ids"])[1]]
