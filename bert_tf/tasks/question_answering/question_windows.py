@@ -139,7 +139,10 @@ class QuestionWindows(TokenizedTexts):
     def part(self, examples: slice) -> tuple[slice, Windows, tf.Tensor, tf.RaggedTensor, ...]:
         """Returns what the answers to some questions are found with.
 
-        The rows of their windows, and the arguments of `find_candidates` without `logits`.
+        Returns:
+            The rows of their windows and, as `find_candidates` takes them, the windows, the
+            contexts, string `[B]`, and where the tokens of these begin and end, ragged int64
+            `[B, (tokens)]`.
         """
         rows = slice(*np.searchsorted(self.examples, [examples.start, examples.stop]))
         windows = Windows(*(field[rows] for field in self.windows))

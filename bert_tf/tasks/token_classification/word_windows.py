@@ -182,10 +182,12 @@ def is_sentence(row: Any) -> bool:
 def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
     """Sentences as lists of lists of strings, whatever containers they came in.
 
-    `errors="strict"` refuses words that are not valid Unicode, "replace" drops what is not.
+    Args:
+        sentences: A container of containers of words.
+        errors: "strict" refuses words that are not valid Unicode, "replace" drops what is not.
 
     Raises:
-        DataError: If a sentence or a word is missing.
+        DataError: If a sentence is missing, or a word is not valid Unicode.
         UserError: If a sentence is not a list of strings.
     """
     rows = plain_rows(sentences)

@@ -89,10 +89,13 @@ class TrainingCheckpoint(StepCallback):
         self._saved_step = None
 
     def restore(self, model: keras.Model) -> int:
-        """Loads the newest checkpoint into `model`, which must be compiled, and returns its step.
+        """Loads the newest checkpoint into `model`, which must be compiled.
 
         A damaged checkpoint is logged and renamed to `damaged-ckpt-<step>`, and the one before it
-        is loaded. If there is none, 0 is returned and nothing is loaded.
+        is loaded.
+
+        Returns:
+            The step of the checkpoint. If there is none, 0 is returned and nothing is loaded.
 
         Raises:
             CheckpointError: If the checkpoint is of another network or optimizer, if all
@@ -145,7 +148,8 @@ class TrainingCheckpoint(StepCallback):
     def save(self) -> str:
         """Writes a checkpoint of this step and removes those that are no longer kept.
 
-        Returns its path.
+        Returns:
+            The path of the checkpoint.
 
         Raises:
             CheckpointError: If it cannot be written or if a weight is not finite. Older checkpoints

@@ -76,7 +76,11 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
         self.learning_rate_multipliers = dict(learning_rate_multipliers or {})
 
     def use_loss_scale(self) -> None:
-        """Turns loss scaling on, or raises a `UserError` if steps have been made without it."""
+        """Turns loss scaling on. It must be called before the first step.
+
+        Raises:
+            UserError: If the optimizer has already made a step without loss scaling.
+        """
         if self.built and not self.dynamic_loss_scale:
             raise UserError(
                 "`dynamic_loss_scale` must be turned on before the first step. Received: an "
