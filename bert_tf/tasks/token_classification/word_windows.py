@@ -22,7 +22,7 @@ from bert_tf.data.plain_rows import (
 )
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.text_batches import IGNORED
-from bert_tf.models.tokenized_texts import TokenizedTexts
+from bert_tf.models.tokenized_texts import RaggedRows
 from bert_tf.text import packing
 
 # The feature that marks the first pieces.
@@ -104,7 +104,7 @@ def _cut(words, piece_splits, row_splits, limit, keeps_empty):
     return tf.boolean_mask(ends, are_windows), tf.where(are_windows)[:, 0]
 
 
-class WordWindows(TokenizedTexts):
+class WordWindows(RaggedRows):
     """The windows of sentences as rows of tokens.
 
     Args:
