@@ -75,8 +75,7 @@ class MaskedWordModel(TrainingModel):
         logits = tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)  # [M, V]
         if weights is not None:
             return logits
-        shape = tf.concat([tf.shape(places), [logits.shape[-1]]], axis=0)
-        return tf.ensure_shape(tf.reshape(logits, shape), [*places.shape, logits.shape[-1]])
+        return tf.reshape(logits, [*keras.ops.shape(places), logits.shape[-1]])
 
     def word_loss(self, ids, weights, logits, total, sample_weight=None) -> tf.Tensor:
         """Returns the share in the loss of these words; updates the metrics.
