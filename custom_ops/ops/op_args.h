@@ -206,13 +206,8 @@ absl::Status Bind(Call* call, PackDenseArgs<T>* args) {
 }
 
 template <typename T>
-struct AttentionArgs : VarlenAttentionOptions {
+struct AttentionArgs : VarlenAttentionArgs<T> {
   std::vector<int64_t> checked_row_splits;  // to which row_splits points
-  const T* qkv;
-  T* output;  // read by the gradient
-  float* logsumexp;
-  const T* d_output;  // this and the following only for the gradient
-  T* d_qkv;
 };
 template <>
 struct AttentionArgs<void> : CudaAttentionArgs {};
@@ -272,21 +267,6 @@ absl::Status Bind(Call* call, AttentionGradArgs<T>* args) {
         call->NextScratch(BertTfCudaVarlenAttentionGradScratch(args->rows, args->num_heads));
   }
   return call->status();
-}
-
-template <typename T>
-void VarlenAttention(const Parallel& parallel, const AttentionArgs<T>& args) {
-  VarlenAttentionOptions options = args;
-  options.num_threads = parallel.NumThreads();
-  VarlenAttentionForward(parallel, options, args.qkv, args.output, args.logsumexp);
-}
-
-template <typename T>
-void VarlenAttentionGrad(const Parallel& parallel, const AttentionGradArgs<T>& args) {
-  VarlenAttentionOptions options = args;
-  options.num_threads = parallel.NumThreads();
-  VarlenAttentionBackward(parallel, options, args.d_output, args.qkv, args.output, args.logsumexp,
-                          args.d_qkv);
 }
 
 // Calls the launcher of a GPU kernel for tensors of this BertTfCudaType.
