@@ -80,7 +80,7 @@ inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
 
 // It uses huge pages for a prepacked kernel that has the same address in two consecutive calls, and
 // so is expected to stay there.
-template <typename Args, void (*kKernel)(const Parallel&, const Args&)>
+template <typename Args, auto kKernel>
 class DenseOp : public CpuOp<Args, kKernel> {
  public:
   using CpuOp<Args, kKernel>::CpuOp;

@@ -63,7 +63,7 @@ Plan ForwardPlan(const VarlenAttentionOptions& options) {
 // is so long that threads would wait for its last head, it is divided into blocks of queries (dq:
 // three products) and blocks of keys (dk, dv: four products). The order of the sums is the same in
 // both cases.
-Plan BackwardPlan(const VarlenAttentionOptions& options) {
+Plan BackwardPlan(const VarlenAttentionOptions& options, int num_threads) {
   std::vector<int64_t> head_cycles(options.num_sequences, 0);
   double all_cycles = 0;
   for (int64_t b = 0; b < options.num_sequences; ++b) {
@@ -78,8 +78,8 @@ Plan BackwardPlan(const VarlenAttentionOptions& options) {
     const int64_t first = options.row_splits[b];
     const int64_t length = options.row_splits[b + 1] - first;
     if (length == 0) continue;
-    const bool cut = length > kAttentionTile &&
-                     static_cast<double>(head_cycles[b]) * options.num_threads > all_cycles;
+    const bool cut =
+        length > kAttentionTile && static_cast<double>(head_cycles[b]) * num_threads > all_cycles;
     for (int64_t head = 0; head < options.num_heads; ++head) {
       if (cut) {
         AddBlocks(options, {first, length, head, 0, AttentionUnit::kQueryBlock}, 3, &plan);
@@ -95,12 +95,11 @@ Plan BackwardPlan(const VarlenAttentionOptions& options) {
 // Runs the units in groups of about equal cost. A pool that divides a range into equal numbers of
 // items then divides the work evenly, even if the lengths of the sequences are very different.
 template <typename Run>
-void RunPlan(const Parallel& parallel, const VarlenAttentionOptions& options, const Plan& plan,
-             const Run& run) {
+void RunPlan(const Parallel& parallel, const Plan& plan, const Run& run) {
   if (plan.empty()) return;
   int64_t all_cycles = 0;
   for (const AttentionUnit& unit : plan) all_cycles += unit.cycles;
-  const int64_t wanted = all_cycles / (kGroupsPerThread * std::max(options.num_threads, 1));
+  const int64_t wanted = all_cycles / (kGroupsPerThread * parallel.NumThreads());
   const int64_t group_cycles = std::max(wanted, kMinGroupCycles);
   std::vector<int64_t> group_begin;
   int64_t filled = group_cycles;
@@ -122,29 +121,21 @@ void RunPlan(const Parallel& parallel, const VarlenAttentionOptions& options, co
 }  // namespace
 
 template <typename T>
-void VarlenAttentionForward(const Parallel& parallel, const VarlenAttentionOptions& options,
-                            const T* qkv, T* output, float* logsumexp) {
-  const AttentionForwardTensors<T> tensors = {qkv, output, logsumexp};
-  RunPlan(parallel, options, ForwardPlan(options), [&](const AttentionUnit* units, int64_t count) {
-    BERT_TF_DISPATCH(AttentionForwardUnits, options, tensors, units, count);
+void VarlenAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args) {
+  RunPlan(parallel, ForwardPlan(args), [&](const AttentionUnit* units, int64_t count) {
+    BERT_TF_DISPATCH(AttentionForwardUnits, args, units, count);
   });
 }
 
 template <typename T>
-void VarlenAttentionBackward(const Parallel& parallel, const VarlenAttentionOptions& options,
-                             const T* d_output, const T* qkv, const T* output,
-                             const float* logsumexp, T* d_qkv) {
-  const AttentionBackwardTensors<T> tensors = {d_output, qkv, output, logsumexp, d_qkv};
-  RunPlan(parallel, options, BackwardPlan(options), [&](const AttentionUnit* units, int64_t count) {
-    BERT_TF_DISPATCH(AttentionBackwardUnits, options, tensors, units, count);
+void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionArgs<T>& args) {
+  const Plan plan = BackwardPlan(args, parallel.NumThreads());
+  RunPlan(parallel, plan, [&](const AttentionUnit* units, int64_t count) {
+    BERT_TF_DISPATCH(AttentionBackwardUnits, args, units, count);
   });
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                             \
-  template void VarlenAttentionForward<T>(const Parallel&, const VarlenAttentionOptions&,  \
-                                          const T*, T*, float*);                           \
-  template void VarlenAttentionBackward<T>(const Parallel&, const VarlenAttentionOptions&, \
-                                           const T*, const T*, const T*, const float*, T*);
-BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
+BERT_TF_INSTANTIATE_KERNEL(VarlenAttention, VarlenAttentionArgs)
+BERT_TF_INSTANTIATE_KERNEL(VarlenAttentionGrad, VarlenAttentionArgs)
 
 }  // namespace bert_tf

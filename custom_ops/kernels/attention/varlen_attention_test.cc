@@ -45,20 +45,6 @@ struct Case {
 
 constexpr uint64_t kSeed = 0xFEDCBA9876543210u;
 
-VarlenAttentionOptions Options(const Case& c, const std::vector<int64_t>& splits) {
-  VarlenAttentionOptions options;
-  options.num_sequences = static_cast<int64_t>(c.lengths.size());
-  options.row_splits = splits.data();
-  options.num_heads = c.heads;
-  options.head_size = c.head_size;
-  options.causal = c.causal;
-  options.window_size = c.window;
-  options.num_global_tokens = c.globals;
-  options.dropout_rate = c.dropout_rate;
-  options.seed = kSeed;
-  return options;
-}
-
 template <typename T>
 struct Tensors {
   Tensors(const Case& c, uint32_t random_seed)
@@ -72,6 +58,26 @@ struct Tensors {
   Buffer<T> qkv, d_output, output, d_qkv;
   Buffer<float> logsumexp;
 };
+
+template <typename T>
+VarlenAttentionArgs<T> Args(const Case& c, const std::vector<int64_t>& splits, Tensors<T>* t) {
+  VarlenAttentionArgs<T> args;
+  args.num_sequences = static_cast<int64_t>(c.lengths.size());
+  args.row_splits = splits.data();
+  args.num_heads = c.heads;
+  args.head_size = c.head_size;
+  args.causal = c.causal;
+  args.window_size = c.window;
+  args.num_global_tokens = c.globals;
+  args.dropout_rate = c.dropout_rate;
+  args.seed = kSeed;
+  args.qkv = t->qkv.data();
+  args.output = t->output.data();
+  args.logsumexp = t->logsumexp.data();
+  args.d_output = t->d_output.data();
+  args.d_qkv = t->d_qkv.data();
+  return args;
+}
 
 struct Expected {
   std::vector<double> output, logsumexp, d_qkv;
@@ -138,7 +144,7 @@ Expected Reference(const Case& c, const Tensors<T>& t) {
 template <typename T>
 void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
   const std::vector<int64_t> splits = c.RowSplits();
-  const VarlenAttentionOptions options = Options(c, splits);
+  const VarlenAttentionArgs<T> args = Args(c, splits, t);
   std::vector<AttentionUnit> forward, backward;
   for (size_t b = 0; b < c.lengths.size(); ++b) {
     for (int64_t n = 0; n < c.heads; ++n) {
@@ -157,26 +163,20 @@ void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
   // The scratch is filled with NaN, because it must be written before it is read.
   constexpr int64_t kScratch = 1 << 18;
   std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
-  const AttentionForwardTensors<T> forward_tensors = {t->qkv.data(), t->output.data(),
-                                                      t->logsumexp.data()};
-  BERT_TF_CALL_ISA(isa, AttentionForwardUnits, options, forward_tensors, forward.data(),
+  BERT_TF_CALL_ISA(isa, AttentionForwardUnits, args, forward.data(),
                    static_cast<int64_t>(forward.size()));
   std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
-  const AttentionBackwardTensors<T> backward_tensors = {
-      t->d_output.data(), t->qkv.data(), t->output.data(), t->logsumexp.data(), t->d_qkv.data()};
-  BERT_TF_CALL_ISA(isa, AttentionBackwardUnits, options, backward_tensors, backward.data(),
+  BERT_TF_CALL_ISA(isa, AttentionBackwardUnits, args, backward.data(),
                    static_cast<int64_t>(backward.size()));
 }
 
 template <typename T>
 void RunPublic(const Case& c, int threads, Tensors<T>* t) {
   const std::vector<int64_t> splits = c.RowSplits();
-  VarlenAttentionOptions options = Options(c, splits);
-  options.num_threads = threads;
+  const VarlenAttentionArgs<T> args = Args(c, splits, t);
   const ThreadParallel parallel(threads);
-  VarlenAttentionForward(parallel, options, t->qkv.data(), t->output.data(), t->logsumexp.data());
-  VarlenAttentionBackward<T>(parallel, options, t->d_output.data(), t->qkv.data(), t->output.data(),
-                             t->logsumexp.data(), t->d_qkv.data());
+  VarlenAttention(parallel, args);
+  VarlenAttentionGrad(parallel, args);
 }
 
 template <typename T>
