@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_tf.errors import ConfigError
+from bert_tf.errors import ConfigError, require
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import (
     FLAG,
@@ -80,6 +80,7 @@ _TF1_FIELDS = (
     "global_tokens",
     "pruned_heads",
 )
+_ONLY_BERT = "bert_tf implements BERT encoders only"
 _TF1_EXTRA = ("id2label", "label2id", "problem_type")
 
 _SIZE = integer(least=1)
@@ -182,11 +183,8 @@ class BertConfig:
 
     def __post_init__(self):
         check(vars(self), _CHECKED, None, ConfigError)
-        if self.pad_token_id >= self.vocab_size:
-            raise ConfigError(
-                f"`pad_token_id` must be in [0, vocab_size={self.vocab_size}). "
-                f"Received: pad_token_id={self.pad_token_id!r}."
-            )
+        rule = f"must be in [0, vocab_size={self.vocab_size})"
+        require(self.pad_token_id < self.vocab_size, rule, pad_token_id=self.pad_token_id)
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 "`hidden_size` must be a multiple of `num_attention_heads`. Received: "
@@ -246,12 +244,9 @@ class BertConfig:
     @classmethod
     def _from_values(cls, values, is_huggingface, defaults) -> "BertConfig":
         for key, allowed in _ONLY_VALUES.items():
-            if values.get(key) is not None and values[key] not in allowed:
-                expected = " or ".join(map(repr, allowed)) or "absent"
-                raise ConfigError(
-                    f"`{key}` must be {expected}: bert_tf implements BERT encoders only. "
-                    f"Received: {key}={values[key]!r}."
-                )
+            expected = " or ".join(map(repr, allowed)) or "absent"
+            fits = values.get(key) is None or values[key] in allowed
+            require(fits, f"must be {expected}: {_ONLY_BERT}", **{key: values.get(key)})
         _refuse_other_networks(values)
         fields = {field.name for field in dataclasses.fields(cls)} - {"extra"}
         known = {key: value for key, value in values.items() if key in fields}
@@ -308,16 +303,11 @@ class BertConfig:
 
 def _refuse_other_networks(values) -> None:
     """Refuses other networks that `_ONLY_VALUES` does not recognize."""
-    embedding_size = values.get("embedding_size")
-    if embedding_size is not None and embedding_size != values.get("hidden_size", embedding_size):
-        raise ConfigError(
-            "`embedding_size` must be `hidden_size`: bert_tf implements BERT encoders only. "
-            f"Received: {embedding_size=}, hidden_size={values['hidden_size']!r}."
-        )
+    size, hidden_size = values.get("embedding_size"), values.get("hidden_size")
+    is_equal = size is None or hidden_size is None or size == hidden_size
+    rule = f"must be `hidden_size`: {_ONLY_BERT}"
+    require(is_equal, rule, embedding_size=size, hidden_size=hidden_size)
     architectures = values.get("architectures")
     is_bert = any("Bert" in name.replace("DistilBert", "") for name in architectures or ())
-    if values.get("model_type") is None and architectures and not is_bert:
-        raise ConfigError(
-            "`architectures` must be BERT's: bert_tf implements BERT encoders only. "
-            f"Received: {architectures=}."
-        )
+    is_known = is_bert or not architectures or values.get("model_type") is not None
+    require(is_known, f"must be BERT's: {_ONLY_BERT}", architectures=architectures)

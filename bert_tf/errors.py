@@ -12,6 +12,13 @@ class UserError(ValueError):
 
     Args:
         message: What was expected, what was received, and what to do.
+
+    Example:
+        >>> try:
+        ...     bert_tf.BertConfig(hidden_size=100)
+        ... except UserError as error:
+        ...     print(error)
+        `hidden_size` must be a multiple of `num_attention_heads`. Received: hidden_size=100, ...
     """
 
     def __init__(self, message: object = ""):
@@ -32,6 +39,19 @@ class CheckpointError(UserError):
 
 class DataError(UserError):
     """A data file that cannot be read. The message names the file and the line."""
+
+
+def require(holds: object, rule: str, **received) -> None:
+    """Raises `ConfigError` with the received arguments, of which the first is named in the rule."""
+    if not holds:
+        values = ", ".join(f"{name}={value!r}" for name, value in received.items())
+        raise ConfigError(f"`{next(iter(received))}` {rule}. Received: {values}.")
+
+
+def check_limits(**limits: int | None) -> None:
+    """Raises `ConfigError` if a limit is below 1."""
+    for name, limit in limits.items():
+        require(limit is None or limit >= 1, "must be at least 1", **{name: limit})
 
 
 def require_one_of(name: str, value: object, allowed: Collection) -> None:

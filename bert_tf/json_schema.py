@@ -33,6 +33,12 @@ class Kind:
         fits: Returns whether a value belongs to the set, without the values inside.
         inside: Returns the key (for a list, the index in brackets), the kind and the value of
             everything inside a value; a missing value is `MISSING`.
+
+    Example:
+        >>> even = Kind("an even number", lambda value: is_integer(value) and value % 2 == 0)
+        >>> check({"sizes": [2, 3]}, object_of({"sizes": list_of(even)}), "a.json", ValueError)
+        Traceback (most recent call last):
+        ValueError: `sizes[1]` in a.json must be an even number. Received: ...
     """
 
     expected: str
@@ -160,9 +166,11 @@ def _items(children, item):
 
 
 def object_of(keys: Mapping[str, Kind], only: bool = False) -> Kind:
-    """Returns the kind of objects with a kind for each key; `only` refuses other keys.
+    """Returns the kind of objects with known keys.
 
-    The kind of a key that may be missing is `may_lack(…)` or `optional(…)`.
+    Args:
+        keys: The kind of each key. For a key that may be missing, `may_lack(…)` or `optional(…)`.
+        only: Whether other keys are refused. False allows other keys with any values.
     """
     return Kind(
         f"an object with no other keys than {sorted(keys)}" if only else "an object",

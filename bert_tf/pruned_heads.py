@@ -3,7 +3,7 @@
 import numbers
 from collections.abc import Mapping
 
-from bert_tf.errors import ConfigError
+from bert_tf.errors import ConfigError, require
 
 _MOST_DIGITS = 9  # of a block's number; Python refuses to parse thousands of digits
 
@@ -28,20 +28,15 @@ def checked_pruned_heads(
     """
     if pruned_heads is None:
         return {}
-    if not isinstance(pruned_heads, Mapping):
-        raise ConfigError(
-            "`pruned_heads` must be a mapping from block numbers to lists of heads. "
-            f"Received: {pruned_heads=}."
-        )
+    rule = "must be a mapping from block numbers to lists of heads"
+    require(isinstance(pruned_heads, Mapping), rule, pruned_heads=pruned_heads)
     checked = {}
     for key, heads in pruned_heads.items():
         is_number = isinstance(key, str) and key.isascii() and key.isdigit()
         block = int(key) if is_number and len(key) <= _MOST_DIGITS else key
-        if not _is_index(block, num_layers) or int(block) in checked:
-            raise ConfigError(
-                f"`pruned_heads` must name blocks in [0, {num_layers}), each once. "
-                f"Received: pruned_heads={dict(pruned_heads)!r}."
-            )
+        is_new_block = _is_index(block, num_layers) and int(block) not in checked
+        rule = f"must name blocks in [0, {num_layers}), each once"
+        require(is_new_block, rule, pruned_heads=dict(pruned_heads))
         is_list = isinstance(heads, (list, tuple, set, frozenset))
         are_heads = is_list and all(_is_index(head, num_heads) for head in heads)
         if not are_heads or len(set(heads)) < len(heads):

@@ -1,5 +1,6 @@
 """Exact nearest-neighbor search for semantic search, in bounded memory."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -91,7 +92,4 @@ def _rows(vectors, normalize):
         raise UserError(
             "`query_vectors` and `corpus_matrix` must be finite. Received: NaN or infinity."
         )
-    if not normalize:
-        return vectors
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(norms > 0, norms, 1.0)
+    return keras.utils.normalize(vectors) if normalize else vectors

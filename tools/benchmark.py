@@ -37,7 +37,7 @@ from benchmarks import (
 from benchmarks.peers import BASELINE, OURS, OURS_XLA, PEERS, of_job
 from benchmarks.workloads import BUCKETS, RAGGED_LONGEST, RAGGED_SEQUENCES, Workload
 from common import pictures
-from common.checks import positive_integers
+from common.checks import options_of, positive_integers
 from corpora import MATERIALS_DIRECTORY
 from tqdm import tqdm
 
@@ -298,9 +298,7 @@ def main():
                 f"--{flag} must be some of {', '.join(known)}. Received: {FLAGS[flag].value}"
             )
     options = report.Options(
-        rounds=FLAGS.rounds,
-        turn_seconds=FLAGS.turn_seconds,
-        search_calls=FLAGS.search_calls,
+        **options_of("rounds", "turn_seconds", "search_calls"),
         buckets=tuple(parse_bucket(text) for text in FLAGS.buckets),
         progress=functools.partial(tqdm, desc="timing", unit="turn", leave=False),
     )

@@ -8,6 +8,7 @@ tokenizer will be used with.
 """
 
 from absl import flags
+from common.checks import options_of
 from common.text_files import find_files
 
 from bert_tf import tool
@@ -63,11 +64,8 @@ def main():
 
     normalization = (FLAGS.do_lower_case, FLAGS.strip_accents, FLAGS.split_on_cjk)
     counts = count_words(read_lines(paths), *normalization, progress=False)
-    first_pieces = (FLAGS.special_tokens, FLAGS.num_unused)
-    limits = (FLAGS.min_frequency, FLAGS.max_characters)
-    vocabulary = learn_from_counts(
-        counts, FLAGS.vocab_size, FLAGS.algorithm, *first_pieces, *limits
-    )
+    names = ("algorithm", "special_tokens", "num_unused", "min_frequency", "max_characters")
+    vocabulary = learn_from_counts(counts, FLAGS.vocab_size, **options_of(*names))
     write_vocabulary(vocabulary, FLAGS.output_file)
     print(
         f"{FLAGS.output_file}: {len(vocabulary)} pieces from {sum(counts.values())} words, "

@@ -24,6 +24,7 @@ import sys
 
 from absl import flags
 from common.checkpoint_flags import new_tokenizer
+from common.checks import options_of
 from common.text_files import find_files
 
 from bert_tf import tool
@@ -109,13 +110,8 @@ def main():
     from bert_tf.tasks.pretraining.document_chunks import scan_documents
     from bert_tf.tasks.pretraining.examples import ExampleOptions
 
-    options = ExampleOptions(
-        FLAGS.max_seq_length,
-        FLAGS.max_predictions_per_seq,
-        FLAGS.masked_lm_prob,
-        FLAGS.short_seq_prob,
-        FLAGS.do_whole_word_mask,
-    )
+    names = ("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "short_seq_prob")
+    options = ExampleOptions(**options_of(*names, "do_whole_word_mask"))
     tokenizer = new_tokenizer(errors=FLAGS.encoding_errors)
     corpus = scan_documents(inputs, FLAGS.chunk_megabytes << 20, FLAGS.encoding_errors)
     alone = sum(chunk.documents == 1 for chunk in corpus.chunks)
@@ -126,16 +122,9 @@ def main():
             "between documents, or train without next sentence prediction.",
             file=sys.stderr,
         )
-    summary = create_pretraining_data(
-        corpus,
-        FLAGS.output_file,
-        tokenizer,
-        options,
-        FLAGS.dupe_factor,
-        FLAGS.random_seed,
-        FLAGS.num_processes or os.cpu_count(),
-        FLAGS.encoding_errors,
-    )
+    work = options_of("dupe_factor", "random_seed", "encoding_errors")
+    work["num_processes"] = FLAGS.num_processes or os.cpu_count()
+    summary = create_pretraining_data(corpus, FLAGS.output_file, tokenizer, options, **work)
     if summary.tokens_cut > summary.tokens:
         print(
             "warning: more tokens were truncated than kept. The input must have one sentence per "

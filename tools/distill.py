@@ -26,7 +26,7 @@ import os
 
 from absl import flags
 from common import fine_tuning, result_files, task_flags
-from common.checks import require_one, require_other_directory
+from common.checks import options_of, require_one, require_other_directory
 from common.model_comparison import milliseconds_per_text, print_table, scores_of
 from common.text_files import read_texts
 
@@ -140,13 +140,9 @@ def load_student(teacher):
     options = {"max_length": FLAGS.max_seq_length}
     student = BertTextClassifier.from_pretrained(FLAGS.student, **options)
     if student.labels is None:  # the checkpoint has no classifier, or a regressor
-        student = BertTextClassifier.from_pretrained(
-            FLAGS.student,
-            labels=teacher.labels,
-            num_classes=teacher.num_classes,
-            problem_type=teacher.problem_type,
-            **options,
-        )
+        names = ("labels", "num_classes", "problem_type")
+        options |= {name: getattr(teacher, name) for name in names}
+        student = BertTextClassifier.from_pretrained(FLAGS.student, **options)
     return student, None
 
 
@@ -174,15 +170,8 @@ def main():
     fine_tuning.require_classes(task)
     teacher = task_flags.load_classifier(task, FLAGS.teacher, "a teacher")
     student, layer_map = load_student(teacher)
-    model = DistillationModel(
-        student,
-        teacher,
-        temperature=FLAGS.temperature,
-        logits_weight=FLAGS.logits_weight,
-        hidden_weight=FLAGS.hidden_weight,
-        attention_weight=FLAGS.attention_weight,
-        layer_map=layer_map,
-    )
+    weights = options_of("temperature", "logits_weight", "hidden_weight", "attention_weight")
+    model = DistillationModel(student, teacher, layer_map=layer_map, **weights)
     dev = task_flags.inputs_and_targets(
         teacher, task_flags.read_examples(task, "dev", teacher.labels)
     )

@@ -36,6 +36,7 @@ import os
 
 from absl import flags
 from common import evaluations, result_files
+from common.checks import options_of
 from common.task_flags import given_labels, read_examples, targets_of, task_from_flags
 
 from bert_tf import tool
@@ -98,20 +99,11 @@ def evaluated():
     from bert_tf.tasks.text_classification.prediction_files import read_predictions
     from bert_tf.tasks.token_classification.files import read_tag_predictions
 
-    options = {
-        "num_errors": FLAGS.worst_errors,
-        "samples": FLAGS.bootstrap_samples,
-        "confidence": FLAGS.confidence,
-        "seed": FLAGS.seed,
-    }
+    options = options_of("confidence", "seed", samples="bootstrap_samples")
+    options["num_errors"] = FLAGS.worst_errors
     if FLAGS.kind == "tags":
-        columns = read_tag_predictions(
-            FLAGS.predictions_file,
-            FLAGS.gold_file,
-            FLAGS.format,
-            FLAGS.word_column,
-            FLAGS.tag_column,
-        )
+        layout = options_of("format", "word_column", "tag_column")
+        columns = read_tag_predictions(FLAGS.predictions_file, FLAGS.gold_file, **layout)
         return evaluations.of_tags(*columns, **options)
     if FLAGS.kind == "answers":
         examples = read_squad(FLAGS.gold_file)

@@ -25,6 +25,7 @@ import os
 from absl import flags
 from common import checkpoint_flags, fine_tuning, original_flags, result_files
 from common.checks import options_of
+from common.model_comparison import scores_of
 from common.task_flags import (
     given_labels,
     inputs_and_targets,
@@ -160,12 +161,10 @@ def train(model, task, train_examples, dev_examples):
 
 
 def evaluate(model, task, examples):
-    from bert_tf.training import all_scores
     from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
 
-    inputs, targets = inputs_and_targets(model, examples)
-    logits = model.predict(inputs, batch_size=FLAGS.eval_batch_size)
-    results = all_scores(targets, model.probabilities(logits), model.problem_type)
+    options = {"batch_size": FLAGS.eval_batch_size, "verbose": "auto"}
+    results = scores_of(model, *inputs_and_targets(model, examples), **options)
     steps = checkpoint_steps(os.path.join(FLAGS.output_dir, "checkpoints"))
     # Matches google-research/bert: tf.estimator adds two lines to the metrics.
     added = [f"global_step = {max(steps, default=0)}", f"loss = {results['loss']:.6f}"]

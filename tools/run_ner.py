@@ -87,9 +87,7 @@ def read(split):
         if FLAGS.data_dir is None:
             raise UserError(f"--data_dir or --{split}_file must be set. Received: neither")
         path = os.path.join(FLAGS.data_dir, f"{split}.txt")
-    columns = {}
-    if FLAGS.format == "conll":
-        columns = {"word_column": FLAGS.word_column, "tag_column": FLAGS.tag_column}
+    columns = {"word_column": FLAGS.word_column, "tag_column": FLAGS.tag_column}
     words, tags = map(list, zip(*read_tagged_text(path, FLAGS.format, **columns)))
     if tags[0] is None:
         if split != "test":

@@ -103,16 +103,10 @@ def make_optimizer(config):
 def make_model(config):
     """Creates the compiled model, with random weights or those of --init_checkpoint."""
     from bert_tf import BertBackbone, BertPretrainer
-    from bert_tf.checkpoints import load_task_model
 
     if FLAGS.init_checkpoint:
-        model = load_task_model(
-            BertPretrainer,
-            FLAGS.init_checkpoint,
-            config_file=FLAGS.bert_config_file,
-            objective=FLAGS.objective,
-            gradient_checkpointing=FLAGS.gradient_checkpointing,
-        )
+        options = options_of("objective", "gradient_checkpointing", config_file="bert_config_file")
+        model = BertPretrainer.from_pretrained(FLAGS.init_checkpoint, **options)
     else:
         backbone = BertBackbone(config, gradient_checkpointing=FLAGS.gradient_checkpointing)
         model = BertPretrainer(backbone, objective=FLAGS.objective)
@@ -245,10 +239,8 @@ def run():
     if is_chief(strategy):
         try:
             if FLAGS.do_train:
-                from bert_tf.checkpoints import save_model
-
                 directory = os.path.join(FLAGS.output_dir, "model")
-                save_model(model, directory)
+                model.save_pretrained(directory)
                 if tokenizer is not None:
                     tokenizer.save_pretrained(directory)
             if results:

@@ -130,22 +130,12 @@ def main():
     }
     logging.basicConfig(format="%(message)s")
     tf.config.threading.set_intra_op_parallelism_threads(FLAGS.threads)
-    serve(
-        ServerOptions(
-            model_dir=FLAGS.model,
-            model_name=name,
-            pairs=FLAGS.pairs,
-            trusted=FLAGS.trust,
-            host=FLAGS.host,
-            port=FLAGS.port,
-            token_budget=FLAGS.token_budget,
-            batch_wait=FLAGS.batch_wait_ms / 1000,
-            poll_seconds=FLAGS.poll_seconds,
-            drain_seconds=FLAGS.drain_seconds,
-            stop_seconds=FLAGS.stop_seconds,
-            limits=Limits(**limits),
-        )
-    )
+    seconds = ("poll_seconds", "drain_seconds", "stop_seconds")
+    same_names = ("pairs", "host", "port", "token_budget", *seconds)
+    options = {flag: FLAGS[flag].value for flag in same_names}
+    options |= {"model_dir": FLAGS.model, "model_name": name, "trusted": FLAGS.trust}
+    options["batch_wait"] = FLAGS.batch_wait_ms / 1000
+    serve(ServerOptions(**options, limits=Limits(**limits)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from bert_tf.checkpoints.readers.file_errors import tensor_error
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
-from bert_tf.checkpoints.weight_names import Part, Weight, part_names
+from bert_tf.checkpoints.weight_names import Weight, part_names
 from bert_tf.errors import CheckpointError
 from bert_tf.models.task_spec import Head
 
@@ -81,11 +81,11 @@ def assign_weights(
 ) -> tuple[list[Assignment], list[str]]:
     """Loads `weights` from `source` and logs the names of the file's unused tensors.
 
-    Besides the model, only one variable's tensors are in memory at a time. Missing tensors and
-    those of another shape are refused together, before anything is assigned. `also_used` names
+    Besides the model, only one variable's tensors are in memory at a time. `also_used` names
     tensors that have already been loaded in another way.
 
-    Returns the assignments and the names of the unused tensors.
+    Returns:
+        The assignments and the names of the unused tensors.
 
     Raises:
         CheckpointError: If tensors are missing or have another shape; the message lists all of
@@ -134,9 +134,3 @@ def read_floats(source: TensorSource, name: str) -> np.ndarray:
         received = "NaN or infinity. The file is damaged."
         raise tensor_error(source, name, "hold finite numbers", received)
     return values
-
-
-def file_layout(values: np.ndarray, part: Part) -> np.ndarray:
-    """Returns one part of a variable in the layout of the file: the inverse of reading."""
-    values = values.T if part.transposed else values
-    return np.ascontiguousarray(values).reshape(part.shape)

@@ -106,8 +106,7 @@ def resolve(path: str | os.PathLike) -> str:
         return path
     trained = os.path.join(path, TRAINED_MODEL)
     for directory in (path, trained, os.path.join(path, training_checkpoint.DIRECTORY)):
-        if os.path.isdir(directory):
-            recover(directory)  # an interrupted save may have moved the files
+        recover(directory)  # an interrupted save may have moved the files
     found = next(filter(format_of, (path, trained)), None)
     return found or training_checkpoint.find_training_checkpoint(path) or path
 
@@ -207,13 +206,10 @@ def _open_archive(directory, path, config_file):
         return Pretrained(directory, config, keras_hub.KerasHubSource(path, content=weights), name)
     name, config, arguments, quantization = keras_archive.read_object(values, path)
     config = _with_network(config, config_file)
-    tokenizer = arguments.get("tokenizer")
-    options = {key: value for key, value in arguments.items() if key != "tokenizer"}
-    check_claims(config, options, H5File(path, weights).shapes, path)
+    check_claims(config, arguments, H5File(path, weights).shapes, path)
     source = keras_archive.load_archive(path, name, config, arguments, quantization)
-    return Pretrained(
-        directory, config, source, name, options, quantization=quantization, tokenizer=tokenizer
-    )
+    options = {"tokenizer": arguments.pop("tokenizer", None), "quantization": quantization}
+    return Pretrained(directory, config, source, name, arguments, **options)
 
 
 def _open_keras_weights(directory, path, config_file):

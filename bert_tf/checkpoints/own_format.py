@@ -28,9 +28,11 @@ _QUANTIZED = object_of({**_KEYS, "quantization": QUANTIZATION})
 
 
 def read_own(directory: str) -> tuple[str, BertConfig, dict, str | dict | None]:
-    """Reads the class, the configuration and the class's other arguments from `bert_tf.json`.
+    """Reads the `bert_tf.json` of a directory.
 
-    The last value is what is quantized (`Quantization.to_json`), or None.
+    Returns:
+        The class's name, the configuration, the class's other arguments, and what is quantized
+        (`Quantization.to_json`) or None.
 
     Raises:
         CheckpointError: If the file is damaged or of a newer version.

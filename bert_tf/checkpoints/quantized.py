@@ -42,7 +42,10 @@ def quantized_variables(backbone) -> list[keras.Variable]:
 
 
 def restore_quantized(backbone, source: TensorSource) -> list[str]:
-    """Reads the integers and scales of a quantized backbone and returns their tensors' names.
+    """Reads the integers and scales of a quantized backbone.
+
+    Returns:
+        The names of the tensors that were read.
 
     Raises:
         CheckpointError: If a tensor is missing, damaged or of another shape or dtype.

@@ -7,7 +7,6 @@ import numpy as np
 
 from bert_tf.array_files import write_safetensors
 from bert_tf.checkpoints import own_format
-from bert_tf.checkpoints.assignment import file_layout
 from bert_tf.checkpoints.model_weights import (
     all_weights,
     architecture_of,
@@ -21,7 +20,7 @@ from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
 from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
 from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require_one_of
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import write_json
 
@@ -54,8 +53,7 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
         >>> backbone = bert_tf.BertBackbone.from_pretrained("reviews/")
         >>> bert_tf.checkpoints.save_model(backbone, "backbone/", format="tf1")
     """
-    if format not in FORMATS:
-        raise UserError(f"`format` must be one of {FORMATS}. Received: format={format!r}")
+    require_one_of("format", format, FORMATS)
     quantization = backbone_of(model).quantization
     if quantization is not None and format != OWN:
         raise UserError(
@@ -179,10 +177,13 @@ def _writable(model, format) -> list[Weight]:
 
 def _tensors(weight: Weight, format: str, prefix: str) -> dict[str, np.ndarray]:
     """Returns the tensors of one weight in the layout of the file, as float32."""
-    values = weight.variable.numpy().astype(np.float32)
     parts = weight.parts[format]
-    pieces = np.split(values, len(parts), axis=-1) if len(parts) > 1 else [values]
-    return {prefix + part.names[0]: file_layout(piece, part) for part, piece in zip(parts, pieces)}
+    pieces = np.split(weight.variable.numpy().astype(np.float32), len(parts), axis=-1)
+    tensors = {}
+    for part, piece in zip(parts, pieces):
+        values = piece.T if part.transposed else piece
+        tensors[prefix + part.names[0]] = np.ascontiguousarray(values).reshape(part.shape)
+    return tensors
 
 
 def _head_config(model) -> dict:

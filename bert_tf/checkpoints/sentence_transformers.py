@@ -86,8 +86,7 @@ def encoder_options(directory: str | os.PathLike) -> dict:
     """Returns the arguments of `BertSentenceEncoder` that a checkpoint directory specifies.
 
     These are `pooling`, `normalize` and, if the files specify them, `whitening_size` and
-    `max_length`; none if there is no `modules.json`. The modules must be Transformer, Pooling,
-    Dense without an activation and Normalize, in this order.
+    `max_length`; none if there is no `modules.json`.
 
     Raises:
         CheckpointError: If the modules are other than Transformer, Pooling, Dense without an

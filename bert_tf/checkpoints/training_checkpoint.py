@@ -52,7 +52,8 @@ def describe_model(model) -> dict:
 def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSource]:
     """Builds the model that was trained and loads the weights of a directory `ckpt-<step>`.
 
-    Returns the class's name, the configuration, the class's other arguments and the weights.
+    Returns:
+        The class's name, the configuration, the class's other arguments and the weights.
 
     Raises:
         CheckpointError: If the checkpoint is damaged, its model is not one of this package's, or

@@ -3,6 +3,8 @@
 Glossary: `B` texts, `T` sequence length, `N` heads, `H` hidden size.
 """
 
+import types
+
 import keras
 import tensorflow as tf
 
@@ -103,7 +105,8 @@ class DistillationModel(RawTextModel):
                 f"teacher's vectors, without labels. Received: {logits_weight=}"
             )
         self.student = student
-        self._teacher = _OutOfSight(teacher)
+        # Keras looks for layers and variables in all attributes, but not in such an object.
+        self._untracked = types.SimpleNamespace(teacher=teacher, compiled_weights=())
         self.temperature = temperature
         self.logits_weight = logits_weight
         self.hidden_weight = hidden_weight
@@ -128,7 +131,7 @@ class DistillationModel(RawTextModel):
     @property
     def teacher(self) -> TaskModel:
         """The teacher."""
-        return self._teacher.content
+        return self._untracked.teacher
 
     @property
     def backbone(self):
@@ -164,13 +167,13 @@ class DistillationModel(RawTextModel):
             options["loss"] = loss
         self.student.compile(metrics=metrics, **options)
         super().compile(optimizer, metrics=metrics, **kwargs)
-        self._compiled_weights = _OutOfSight(self.student.variables)
+        self._untracked.compiled_weights = self.student.variables
 
     def require_trainable(self) -> None:
         self.student.require_trainable()
 
     def make_train_function(self, force=False):
-        known = set(map(id, self._compiled_weights.content))
+        known = set(map(id, self._untracked.compiled_weights))
         if self.optimizer.built and known != set(map(id, self.student.variables)):
             raise UserError(
                 "The student must have the weights that the optimizer has begun to train. "
@@ -321,13 +324,6 @@ class DistillationModel(RawTextModel):
 
     def export(self, *args, **kwargs):
         raise UserError(_ONLY_STUDENT.format("export", "export"))
-
-
-class _OutOfSight:
-    """Hides an attribute from Keras, which looks for layers and variables in all attributes."""
-
-    def __init__(self, content):
-        self.content = content
 
 
 def _checked_map(layer_map, student, teacher) -> dict[int, int]:

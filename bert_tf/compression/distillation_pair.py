@@ -15,7 +15,11 @@ _TOKENIZER_SETTINGS = ("lowercase", "split_on_cjk", "number_token")
 
 
 def check_pair(student, teacher) -> None:
-    """Checks that one task model, the student, can learn from another.
+    """Checks that a student can learn from a teacher.
+
+    Args:
+        student: A task model.
+        teacher: A task model.
 
     Raises:
         UserError: If they are of different tasks or one that cannot be distilled, they share a

@@ -8,7 +8,11 @@ from bert_tf.models.rebuilt import rebuilt
 
 
 def spread_layers(count: int, num_layers: int) -> list[int]:
-    """Returns the indices of `count` of `num_layers` blocks at even distances, with the last one.
+    """Returns the indices of `count` blocks at even distances, including the last block.
+
+    Args:
+        count: The number of blocks, in [1, num_layers].
+        num_layers: The number of blocks to choose from.
 
     Raises:
         UserError: If `count` is out of range.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError
+from bert_tf.errors import check_limits, require
 from bert_tf.ops.philox import philox_uniform_bits_streams
 
 MASKINGS = ("token", "whole_word", "span")
@@ -50,8 +50,12 @@ class MaskedTokens(NamedTuple):
 def num_to_predict(lengths, masked_lm_prob: float, max_predictions: int):
     """Returns how many tokens are masked in sequences of these lengths, int32 like `lengths`.
 
-    Matches google-research/bert: rounds half to even, and masks at least one token. The lengths, an
-    array or a Tensor of any shape, include `[CLS]` and `[SEP]`.
+    Matches google-research/bert: rounds half to even, and masks at least one token.
+
+    Args:
+        lengths: Lengths including `[CLS]` and `[SEP]`, of any shape: an array or a Tensor.
+        masked_lm_prob: The fraction of tokens to mask.
+        max_predictions: The maximum number of masked tokens.
     """
     if tf.is_tensor(lengths):
         rounded = tf.cast(tf.round(tf.cast(lengths, tf.float64) * masked_lm_prob), tf.int32)
@@ -97,6 +101,9 @@ def mask_tokens(
         span_probabilities: The probabilities of spans of 1, 2, ... words: `SPANBERT_SPANS` or
             `ALBERT_NGRAMS`.
 
+    Returns:
+        The `MaskedTokens`.
+
     Raises:
         ConfigError: If an argument has an invalid value.
 
@@ -115,8 +122,8 @@ def mask_tokens(
         <tf.Tensor: shape=(1, 2), dtype=float32, numpy=array([[1., 0.]], dtype=float32)>
     """
     check_masking(masking, masked_lm_prob, max_predictions, span_probabilities)
-    if masking != "token" and word_starts is None:
-        raise ConfigError(f"`word_starts` must be given with {masking=}. Received: {word_starts=}.")
+    has_words = masking == "token" or word_starts is not None
+    require(has_words, f"must be given with {masking=}", word_starts=word_starts)
     shape = tf.shape(token_ids)
     columns = tf.range(shape[1])[tf.newaxis, :] + tf.zeros_like(token_ids)  # [B, T]
     # The four draws of a token are adjacent, so that a draw does not depend on T.
@@ -157,21 +164,13 @@ def check_masking(
     masking: str, masked_lm_prob: float, max_predictions: int, span_probabilities: Sequence[float]
 ) -> None:
     """Raises `ConfigError` if an option of `mask_tokens` has an invalid value."""
-    if masking not in MASKINGS:
-        raise ConfigError(f"`masking` must be one of {MASKINGS}. Received: masking={masking!r}.")
-    if not 0 < masked_lm_prob < 1:
-        raise ConfigError(f"`masked_lm_prob` must be in (0, 1). Received: {masked_lm_prob=}.")
-    if max_predictions < 1:
-        raise ConfigError(
-            "`max_predictions_per_seq` must be at least 1. "
-            f"Received: max_predictions_per_seq={max_predictions}."
-        )
-    sums_to_1 = np.isclose(sum(span_probabilities), 1)
-    if not len(span_probabilities) or min(span_probabilities) < 0 or not sums_to_1:
-        raise ConfigError(
-            "`span_probabilities` must be probabilities of spans of 1, 2, ... words and sum to 1. "
-            f"Received: span_probabilities={tuple(span_probabilities)}."
-        )
+    require(masking in MASKINGS, f"must be one of {MASKINGS}", masking=masking)
+    require(0 < masked_lm_prob < 1, "must be in (0, 1)", masked_lm_prob=masked_lm_prob)
+    check_limits(max_predictions_per_seq=max_predictions)
+    shares = tuple(span_probabilities)
+    are_probabilities = shares and min(shares) >= 0 and np.isclose(sum(shares), 1)
+    rule = "must be probabilities of spans of 1, 2, ... words and sum to 1"
+    require(are_probabilities, rule, span_probabilities=shares)
 
 
 def _choose_tokens(order, maskable, budget) -> tf.Tensor:

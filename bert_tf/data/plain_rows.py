@@ -91,7 +91,11 @@ def is_missing(value: Any) -> bool:
 
 
 def refuse_missing(values, name: str) -> None:
-    """Raises `DataError` with the rows of the values `name` in which a value is missing."""
+    """Checks that no value is missing; `name` is that of the values in the error.
+
+    Raises:
+        DataError: If a value is missing. The message names the rows.
+    """
     if isinstance(values, np.ndarray) and values.dtype.kind in "fc":
         missing = np.isnan(values).any(axis=tuple(range(1, values.ndim)))
         rows = np.flatnonzero(missing).tolist()

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.token_budget import check_limits
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, check_limits
 
 OPEN_ROWS = 64
 Features = dict[str, tf.Tensor]
@@ -220,6 +219,9 @@ def padding_share(dataset: tf.data.Dataset, num_batches: int) -> float:
     Args:
         dataset: Batches of (features, labels), with `features["padding_mask"]` bool `[B, T]`.
         num_batches: The number of batches to count.
+
+    Returns:
+        The fraction, from 0 to 1; 0 without batches.
 
     Example:
         >>> from bert_tf.tasks.pretraining.records import pretraining_records

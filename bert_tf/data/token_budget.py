@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError
+from bert_tf.errors import ConfigError, check_limits
 
 
 class TokenBatches(NamedTuple):
@@ -35,6 +35,9 @@ def token_batches(
         max_rows: The maximum number of sequences of a batch, or None.
         sort: Whether to batch sequences of similar length, the longest first, or in their order.
         padded: Whether to count padding: the number of rows times the longest length.
+
+    Returns:
+        The `TokenBatches`.
 
     Raises:
         ConfigError: If a limit is below 1.
@@ -90,6 +93,9 @@ def batch_by_tokens(
         ragged: Whether vectors become RaggedTensors. False pads them to the longest.
         padding_values: Padding values by the name of a component. The default is 0, False or "".
         seed: The seed of the shuffle.
+
+    Returns:
+        A dataset of batches.
 
     Raises:
         ConfigError: If a limit is below 1, or `length` is None and there are no `token_ids`.
@@ -150,10 +156,3 @@ def _map_named(function: Callable[[str, Any], Any], nest: Any, name: str = "") -
     if isinstance(nest, tuple):
         return tuple(_map_named(function, value, name) for value in nest)
     return function(name, nest)
-
-
-def check_limits(**limits: int | None) -> None:
-    """Raises `ConfigError` if a limit is below 1."""
-    for name, limit in limits.items():
-        if limit is not None and limit < 1:
-            raise ConfigError(f"`{name}` must be at least 1. Received: {name}={limit}.")

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf import keras_compat, ops
 from bert_tf.errors import UserError
+from bert_tf.layers.activation import PLAIN_ACTIVATIONS
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.kernels.float_kernel import FloatKernel
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
@@ -88,6 +89,43 @@ class Dense(keras.layers.Layer):
         self._check_prepacked_dtype()
         bias = tf.convert_to_tensor(self.bias)
         return self.kernel_form.apply(x, dataclasses.replace(epilogue, bias=bias))
+
+    def apply_with(
+        self, second: "Dense", x: tf.Tensor, activation: Epilogue, norm: Epilogue
+    ) -> tf.Tensor:
+        """Computes a feed-forward network: `second.apply(self.apply(x, activation), norm)`.
+
+        If both kernels are quantized, one op computes both layers, with the same bits.
+
+        Args:
+            second: The second layer, `[R, F]` -> `[R, H]`.
+            x: `[R, H]`.
+            activation: What follows the first matmul.
+            norm: What follows the second one; its residual is x.
+
+        Returns:
+            `[R, H]`.
+
+        Example:
+            >>> from bert_tf.layers.kernels.epilogue import Epilogue
+            >>> wide, narrow = bert_tf.layers.Dense(8), bert_tf.layers.Dense(2)
+            >>> wide.build([None, 2]), narrow.build([None, 8])
+            (None, None)
+            >>> x, norm = tf.ones([3, 2]), bert_tf.layers.ResidualLayerNorm()
+            >>> norm.build([None, 2])
+            >>> wide.apply_with(narrow, x, Epilogue(activation="gelu"), norm.epilogue(x)).shape
+            TensorShape([3, 2])
+        """
+        forms = self.kernel_form, second.kernel_form
+        is_int8 = all(isinstance(form, Int8Kernel) for form in forms)
+        if not is_int8 or activation.activation in PLAIN_ACTIVATIONS:
+            return second.apply(self.apply(x, activation), norm)  # [R, H] -> [R, F] -> [R, H]
+        biases = (tf.convert_to_tensor(layer.bias) for layer in (self, second))
+        activation, norm = (
+            dataclasses.replace(epilogue, bias=bias)
+            for epilogue, bias in zip((activation, norm), biases, strict=True)
+        )
+        return forms[0].feed_forward(forms[1], x, activation, norm)
 
     def call(self, x):
         return self.apply(x, Epilogue())
@@ -236,8 +274,5 @@ class Dense(keras.layers.Layer):
         return (*input_shape[:-1], self.units)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "initializer_range": self.initializer_range,
-        }
+        config = {"units": self.units, "initializer_range": self.initializer_range}
+        return {**super().get_config(), **config}

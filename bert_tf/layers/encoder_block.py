@@ -112,9 +112,8 @@ class BertEncoderBlock(keras.layers.Layer):
         norm = self.attention_layer_norm.epilogue(rows, training=training, dropout_key=keys[1])
         rows = self.attention_output.apply(attended, norm)  # [R, n * D] -> [R, H]
         activation = Epilogue(activation=self.config.hidden_act)
-        wide = self.intermediate.apply(rows, activation)  # [R, H] -> [R, F]
         norm = self.output_layer_norm.epilogue(rows, training=training, dropout_key=keys[2])
-        rows = self.output_dense.apply(wide, norm)  # [R, F] -> [R, H]
+        rows = self.intermediate.apply_with(self.output_dense, rows, activation, norm)
         return (rows, probabilities) if return_probabilities else rows
 
     def dense_layers(self) -> dict[str, Dense]:

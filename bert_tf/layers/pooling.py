@@ -44,11 +44,8 @@ class BertPooler(keras.layers.Layer):
         return tf.tanh(self.dense(first_token))
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "initializer_range": self.initializer_range,
-        }
+        config = {"hidden_size": self.hidden_size, "initializer_range": self.initializer_range}
+        return {**super().get_config(), **config}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -75,9 +75,5 @@ class ResidualLayerNorm(keras.layers.Layer):
         return self.epilogue(residual, bias, training, dropout_key).after(x)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "epsilon": self.epsilon,
-            "dropout_rate": self.dropout_rate,
-            "seed": self.seed,
-        }
+        config = {"epsilon": self.epsilon, "dropout_rate": self.dropout_rate, "seed": self.seed}
+        return {**super().get_config(), **config}

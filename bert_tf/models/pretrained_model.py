@@ -13,7 +13,7 @@ from bert_tf.layers.quantization import FLOAT
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.lora_model import LoraModel
-from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
+from bert_tf.models.text_batches import sorted_batches
 from bert_tf.models.text_inputs import as_columns, holds_text
 from bert_tf.models.text_streams import collected, yields_text
 from bert_tf.models.tokenized_texts import TokenizedTexts
@@ -280,9 +280,8 @@ class PretrainedModel(LoraModel, KerasFiles):
                 "`tokenizer` must be given for text in `calibration`. Received: tokenizer=None. "
                 "Pass token dictionaries."
             )
-        columns = tuple(as_columns(texts, self.tokenizer.errors))
-        for batch in sorted_batches(TokenizedTexts.of(self.tokenizer, columns, self.longest)):
-            yield {name: values for name, values in batch.items() if name != ROW_NUMBER}
+        columns = as_columns(texts, self.tokenizer.errors)
+        yield from sorted_batches(TokenizedTexts.of(self.tokenizer, columns, self.longest))
 
 
 def _deserialized(config, kind, name):

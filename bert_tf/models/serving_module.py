@@ -79,10 +79,12 @@ class ServingModule:
         return dict(self.texts), dict(self.outputs)
 
     def limits(self, signature: str) -> dict[str, dict]:
-        """Returns what a server must check of the inputs of a signature, by their names.
+        """Returns what a server must check of the inputs of a signature.
 
-        That is `minimum` and `maximum` of the values, `max_length` of the last dimension, and
-        `needs_text` of lists that must each hold a string that is not empty.
+        Returns:
+            By input, where they apply: `minimum` and `maximum` of the values, `max_length` of the
+            last dimension, and `needs_text` of lists that must each hold a string that is not
+            empty.
         """
         if signature != TOKENS:
             return {name: {"needs_text": True} for name in self.lists if name in self.texts}

@@ -86,7 +86,11 @@ class TaskModel(PretrainedModel, RawTextModel):
     freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
     def prepack_for_inference(self) -> None:
-        """Does what `BertBackbone.prepack_for_inference` does, with the same errors."""
+        """Prepacks the encoder's kernels: faster, for inference only. See `BertBackbone`.
+
+        Raises:
+            UserError: As `BertBackbone.prepack_for_inference`.
+        """
         self.backbone.prepack_for_inference()
 
     def head_dropout(self, dropout: float | None) -> float:
@@ -126,7 +130,13 @@ class TaskModel(PretrainedModel, RawTextModel):
         return self.head(self.backbone(tokens, training=training), tokens, training=training)
 
     def head(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor], training: bool = False):
-        """Returns what the model computes from the backbone's outputs for `tokens`."""
+        """Returns what the model computes from the outputs of the backbone.
+
+        Args:
+            outputs: What the backbone returned.
+            tokens: The token dictionary that it got.
+            training: Whether dropout is applied.
+        """
         raise NotImplementedError(f"{type(self).__name__} must have a method `head` or `call`.")
 
     def predict_step(self, data):

@@ -35,20 +35,6 @@ class TokenRows(Protocol):
         """Returns the features of the rows int64 `[B]`, padded to `length` or to the longest."""
 
 
-def padded_tokens(
-    token_ids: tf.RaggedTensor,
-    segment_ids: tf.RaggedTensor,
-    pad_token_id: int,
-    length: int | None = None,
-) -> dict[str, tf.Tensor]:
-    """Returns the token dictionary of ragged rows `[B, (T)]`, padded to `length` or the longest."""
-    return {
-        "token_ids": token_ids.to_tensor(pad_token_id, shape=[None, length]),
-        "segment_ids": tf.cast(segment_ids.to_tensor(shape=[None, length]), tf.int32),
-        "padding_mask": tf.sequence_mask(token_ids.row_lengths(), length),
-    }
-
-
 def training_batches(
     rows: TokenRows, labels: tuple, batch_size: int, shuffle: bool, length: int | None = None
 ) -> tf.data.Dataset:

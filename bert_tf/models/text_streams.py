@@ -111,7 +111,11 @@ def yields_text(x: Any) -> bool:
 
 @contextlib.contextmanager
 def as_data_errors():
-    """Raises a `DataError` if the graph of a dataset finds malformed text or an unknown label."""
+    """Turns what the graph of a dataset says about its text or labels into a `DataError`.
+
+    Raises:
+        DataError: If the graph finds malformed text or an unknown label.
+    """
     try:
         yield
     except tf.errors.InvalidArgumentError as error:

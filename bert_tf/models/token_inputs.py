@@ -44,7 +44,6 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
 
 def one_sequence_per_row(tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns tokens `[B, K, T]` as `[B * K, T]`; `[B, T]`, `[B]` and `head_mask` stay."""
-
     return {
         name: tf.reshape(values, [-1, keras.ops.shape(values)[-1]])  # [B, K, T] -> [B * K, T]
         if values.shape.rank > 2 and name != "head_mask"
@@ -141,12 +140,10 @@ def _shape_checks(tensors, config):
             yield from _same_shape(name, tensors[name], token_ids)
     blocks, heads = config.num_hidden_layers, config.num_attention_heads
     described = f"[B, {blocks}, {heads}], a factor for every head of every block, pruned ones too"
-    if "head_mask" in tensors:
-        mask = tensors["head_mask"]
-        yield from _same_rows("head_mask", mask, token_ids, [blocks, heads], described)
-    if "sequence_starts" in tensors:
-        starts = tensors["sequence_starts"]
-        yield from _same_rows("sequence_starts", starts, token_ids, [None], "[B, S]")
+    rests = {"head_mask": ([blocks, heads], described), "sequence_starts": ([None], "[B, S]")}
+    for name, rest in rests.items():
+        if name in tensors:
+            yield from _same_rows(name, tensors[name], token_ids, *rest)
 
 
 def _same_shape(name, tensor, token_ids):

@@ -10,15 +10,14 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from bert_tf.data.long_texts import token_windows
-from bert_tf.models.text_batches import padded_tokens
 from bert_tf.text import packing
 
 # Texts: enough for the tokenizer's speed, few enough for little memory.
 TOKENIZED_TOGETHER = 8192
 
 
-class TokenizedTexts:
-    """Token ids of texts or pairs.
+class RaggedRows:
+    """Rows of token ids in memory, from which batches are cut.
 
     Args:
         token_ids: int32 ragged `[n, (T)]`.
@@ -41,6 +40,41 @@ class TokenizedTexts:
             self._segment_ids = tf.cast(segment_ids, tf.int8)  # a quarter of the memory
         self._pad_token_id = pad_token_id
         self._rows_per_example = rows_per_example
+
+    def __len__(self) -> int:
+        return int(self._token_ids.nrows()) // (self._rows_per_example or 1)
+
+    def lengths(self) -> np.ndarray:
+        """Returns the number of tokens of every example, or of its longest row, int64 `[n]`."""
+        lengths, count = self._token_ids.row_lengths().numpy(), self._rows_per_example
+        return lengths if count is None else lengths.reshape(-1, count).max(axis=1)  # [n K] -> [n]
+
+    def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
+        """Returns the examples `[B]`, by number, padded to `length` or to the longest.
+
+        Returns:
+            `token_ids` and `segment_ids` int32, `padding_mask` bool, each `[B, T]`, with
+            `rows_per_example` `[B, K, T]`.
+        """
+        rows, count = examples, self._rows_per_example
+        if count is not None:  # [B] -> [B * K]
+            rows = tf.reshape(rows[:, tf.newaxis] * count + tf.range(count, dtype=rows.dtype), [-1])
+        token_ids = tf.gather(self._token_ids, rows)
+        segment_ids = tf.gather(self._segment_ids, rows)
+        tokens = {  # [B * K, (T)] -> [B * K, T]
+            "token_ids": token_ids.to_tensor(self._pad_token_id, shape=[None, length]),
+            "segment_ids": tf.cast(segment_ids.to_tensor(shape=[None, length]), tf.int32),
+            "padding_mask": tf.sequence_mask(token_ids.row_lengths(), length),
+        }
+        if count is None:
+            return tokens
+        shape = [tf.size(examples), count, tf.shape(tokens["token_ids"])[1]]
+        tokens = {name: tf.reshape(tokens[name], shape) for name in tokens}  # -> [B, K, T]
+        return {name: tf.ensure_shape(tokens[name], [None, count, length]) for name in tokens}
+
+
+class TokenizedTexts(RaggedRows):
+    """Token ids of texts or pairs, or of windows of texts."""
 
     @classmethod
     def of(
@@ -74,14 +108,6 @@ class TokenizedTexts:
         windows.examples = text_of_window.numpy()
         return windows
 
-    def __len__(self) -> int:
-        return int(self._token_ids.nrows()) // (self._rows_per_example or 1)
-
-    def lengths(self) -> np.ndarray:
-        """Returns the number of tokens of every example, or of its longest row, int64 `[n]`."""
-        lengths, count = self._token_ids.row_lengths().numpy(), self._rows_per_example
-        return lengths if count is None else lengths.reshape(-1, count).max(axis=1)  # [n K] -> [n]
-
     def places_of(self, token_id: int) -> tf.RaggedTensor:
         """Returns the columns of every row where a token is, ragged int64 `[n, (places)]`."""
         ids = self._token_ids
@@ -89,19 +115,6 @@ class TokenizedTexts:
         rows = tf.gather(ids.value_rowids(), found)
         columns = found - tf.gather(ids.row_starts(), rows)
         return tf.RaggedTensor.from_value_rowids(columns, rows, ids.nrows())
-
-    def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
-        """Does what `TokenRows.batch` does; tensors are `[B, T]`, or with `K` rows `[B, K, T]`."""
-        rows, count = examples, self._rows_per_example
-        if count is not None:  # [B] -> [B * K]
-            rows = tf.reshape(rows[:, tf.newaxis] * count + tf.range(count, dtype=rows.dtype), [-1])
-        ragged = [tf.gather(ids, rows) for ids in (self._token_ids, self._segment_ids)]
-        tokens = padded_tokens(*ragged, self._pad_token_id, length)  # [B * K, (T)] -> [B * K, T]
-        if count is None:
-            return tokens
-        shape = [tf.size(examples), count, tf.shape(tokens["token_ids"])[1]]
-        tokens = {name: tf.reshape(tokens[name], shape) for name in tokens}  # -> [B, K, T]
-        return {name: tf.ensure_shape(tokens[name], [None, count, length]) for name in tokens}
 
 
 def _chunks(columns):

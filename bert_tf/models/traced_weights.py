@@ -1,6 +1,7 @@
 """Traced steps of `fit`, `evaluate` and `predict` that do not outlive the weights in the traces."""
 
 import operator
+import types
 import weakref
 
 import keras
@@ -14,7 +15,8 @@ class RetracingModel(keras.Model):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self._traced_weights = _TracedWeights()
+        # By step, as weak references. Keras does not look into such an object for variables.
+        self._traced_weights = types.SimpleNamespace(train=(), test=(), predict=())
 
     def make_train_function(self, force=False):
         self.invalidate_traces("train")
@@ -33,20 +35,7 @@ class RetracingModel(keras.Model):
         weights = self.weights
         if step == "train":  # it also matters which are trained
             weights = [*weights, *self.trainable_weights]
-        if self._traced_weights.replace(step, weights):
+        known = [reference() for reference in getattr(self._traced_weights, step)]
+        if len(known) != len(weights) or not all(map(operator.is_, known, weights)):
+            setattr(self._traced_weights, step, [weakref.ref(weight) for weight in weights])
             setattr(self, f"{step}_function", None)
-
-
-class _TracedWeights:
-    """Weak references to the weights that each step was traced with."""
-
-    def __init__(self):
-        self._references = {}
-
-    def replace(self, step: str, weights: list[keras.Variable]) -> bool:
-        """Remembers the weights of a step; returns whether they differ from those before."""
-        known = [reference() for reference in self._references.get(step, [])]
-        if len(known) == len(weights) and all(map(operator.is_, known, weights)):
-            return False
-        self._references[step] = [weakref.ref(weight) for weight in weights]
-        return True

@@ -31,6 +31,10 @@ from bert_tf.ops.quantized_dense import (
     quantized_dense_reference,
     unpack_quantized_dense,
 )
+from bert_tf.ops.quantized_feed_forward import (
+    quantized_feed_forward,
+    quantized_feed_forward_reference,
+)
 from bert_tf.ops.varlen_attention import varlen_attention, varlen_attention_reference
 
 __all__ = [
@@ -54,6 +58,8 @@ __all__ = [
     "quantized_attention_reference",
     "quantized_dense",
     "quantized_dense_reference",
+    "quantized_feed_forward",
+    "quantized_feed_forward_reference",
     "tflite_compatible",
     "unpack_dense",
     "unpack_quantized_dense",

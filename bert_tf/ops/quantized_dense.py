@@ -224,15 +224,7 @@ def quantized_dense(
     (x,), epilogue = checked_dense(
         {"x": x}, units, bias, activation, residual, gamma, beta, epsilon
     )
-    kernel = QuantizedKernel(*(tf.convert_to_tensor(part) for part in kernel))
-    dtypes = tuple(part.dtype for part in kernel)
-    if dtypes != (tf.int8, tf.float32, tf.int32, tf.float32):
-        named = zip(kernel._fields, dtypes, strict=True)
-        received = ", ".join(f"kernel.{name}.dtype={dtype.name}" for name, dtype in named)
-        raise TypeError(
-            "`kernel` must have the dtypes int8 (packed), float32 (scale), int32 (column_sums) and "
-            f"float32 (smoothing). Received: {received}"
-        )
+    kernel = quantized_kernel("kernel", kernel)
     depth = x.shape[-1]
     if depth is not None and depth > MAX_DEPTH:
         raise ValueError(
@@ -273,6 +265,24 @@ def quantized_dense_reference(*args, **kwargs):
         array([[1., 2.]], dtype=float32)
     """
     return native.call_reference(quantized_dense, *args, **kwargs)
+
+
+def quantized_kernel(name: str, kernel: QuantizedKernel) -> QuantizedKernel:
+    """Returns the kernel, the argument `name` of an op, as tensors.
+
+    Raises:
+        TypeError: If a tensor has another dtype.
+    """
+    kernel = QuantizedKernel(*(tf.convert_to_tensor(part) for part in kernel))
+    dtypes = tuple(part.dtype for part in kernel)
+    if dtypes != (tf.int8, tf.float32, tf.int32, tf.float32):
+        named = zip(kernel._fields, dtypes, strict=True)
+        received = ", ".join(f"{name}.{field}.dtype={dtype.name}" for field, dtype in named)
+        raise TypeError(
+            f"`{name}` must have the dtypes int8 (packed), float32 (scale), int32 (column_sums) "
+            f"and float32 (smoothing). Received: {received}"
+        )
+    return kernel
 
 
 def _packed_shape(depth: int, units: int) -> tuple[int, int]:

@@ -28,7 +28,8 @@ class ConstantGraphModel:
         with mean pooling.
 
     Raises:
-        UserError: If the model has no tokenizer, or the input is not texts.
+        UserError: If the model has no tokenizer, or the input is not single texts.
+        DataError: If a text is missing or malformed.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
@@ -41,6 +42,7 @@ class ConstantGraphModel:
     def __init__(self, model: TaskModel):
         if model.tokenizer is None:
             raise UserError("`model` must have a tokenizer. Received: tokenizer=None")
+        self._errors = model.tokenizer.errors
         traced = tf.function(
             lambda texts: model(texts, training=False),
             input_signature=[tf.TensorSpec([None], tf.string)],
@@ -65,5 +67,10 @@ class ConstantGraphModel:
         )
 
     def __call__(self, texts: str | list[str]) -> np.ndarray | dict[str, np.ndarray]:
-        (texts,) = as_columns(texts)
-        return tf.nest.pack_sequence_as(self._structure, self._run(texts))
+        columns = as_columns(texts, self._errors)
+        if len(columns) != 1:
+            raise UserError(
+                "`texts` must be a string or a list of strings. Received: "
+                f"{len(columns)} texts in an example"
+            )
+        return tf.nest.pack_sequence_as(self._structure, self._run(*columns))

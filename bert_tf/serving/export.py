@@ -100,7 +100,12 @@ def export(
 
 
 def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
-    """Builds the module that `export` writes; arguments and errors are as in `export`."""
+    """Builds the module that `export` writes; `pairs` is as in `export`.
+
+    Raises:
+        UserError: If the model's class cannot be exported, it has no tokenizer, or `pairs` is not
+            supported.
+    """
     spec = tasks.spec_of(type(model))
     module = None if spec is None else spec.serving_class()
     if module is None:

@@ -71,7 +71,12 @@ def options() -> dict[str, Kind]:
 
 
 def option_values(model) -> dict[str, Any]:
-    """Returns the options of a task model by their names: what its class adds to `get_config`."""
+    """Returns the options of a task model by their names: what its class adds to `get_config`.
+
+    Example:
+        >>> option_values(bert_tf.BertSentenceEncoder.from_pretrained("minilm/"))
+        {'pooling': 'mean', 'normalize': True, 'whitening_size': None}
+    """
     values = {name: getattr(model, name) for name in spec_of(type(model)).options}
     # Keras keeps lists as its own type.
     return {name: list(v) if isinstance(v, list) else v for name, v in values.items()}
@@ -82,6 +87,12 @@ def spec_of(model: type | str) -> TaskSpec | None:
 
     Returns:
         None for a backbone and for a class that this package does not know.
+
+    Example:
+        >>> spec_of("BertSentenceEncoder").name
+        'sentence_embedding'
+        >>> spec_of(bert_tf.BertBackbone) is None
+        True
     """
     by_name = {spec.model: spec for spec in specs()}
     if isinstance(model, str):

@@ -37,9 +37,7 @@ class DenseHeadModel(TaskModel):
         """Applies the layer to every token: `[B, T, H]` to float32 `[B, T, units]`."""
         layer = getattr(self, self.head_layer)
         rows = layer(tf.reshape(states, [-1, states.shape[-1]]))  # [B * T, units]
-        shape = tf.concat([tf.shape(states)[:2], [layer.units]], axis=0)
-        logits = tf.reshape(tf.cast(rows, tf.float32), shape)
-        return tf.ensure_shape(logits, [*states.shape[:2], layer.units])
+        return tf.reshape(tf.cast(rows, tf.float32), [*keras.ops.shape(states)[:2], layer.units])
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
         """`keras.Model.compile`; the loss defaults to `default_loss`.

@@ -5,47 +5,54 @@ Glossary: `B` rows, `T` length of the longest row (or the requested length).
 Reference: google-research/bert `run_classifier.py`.
 """
 
+import numbers
+
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError
+from bert_tf.errors import require
 
 TRUNCATIONS = ("longest_first", "only_first", "only_second")
 TRUNCATION_SIDES = ("right", "left", "middle")
 
 
 def check_max_length(max_length: int | None, pairs: bool) -> None:
-    """Raises `ConfigError` if rows of one segment, or of two, have no room for special tokens."""
+    """Checks that rows of one segment, or of two, have room for their special tokens.
+
+    Raises:
+        ConfigError: If they have not.
+    """
     least = 3 if pairs else 2  # the special tokens
-    if max_length is not None and max_length < least:
-        raise ConfigError(
-            f"`max_length` must be at least {least}, to hold the special tokens. "
-            f"Received: max_length={max_length}."
-        )
+    has_room = max_length is None or max_length >= least
+    rule = f"must be at least {least}, to hold the special tokens"
+    require(has_room, rule, max_length=max_length)
 
 
 def check_options(max_length: int | None, pairs: bool, padding: str | int, truncation: str) -> None:
-    """Raises `ConfigError` if an argument of `BertTokenizer.__call__` has an invalid value."""
+    """Checks the arguments of `BertTokenizer.__call__`.
+
+    Raises:
+        ConfigError: If one has an invalid value.
+    """
     check_max_length(max_length, pairs)
-    if truncation not in TRUNCATIONS:
-        raise ConfigError(f"`truncation` must be one of {TRUNCATIONS}. Received: {truncation=}.")
-    if (
-        (isinstance(padding, int) and padding < 1)
-        or (isinstance(padding, (str, bool)) and padding not in ("longest", "max_length"))
-        or (padding == "max_length" and max_length is None)
-    ):
-        raise ConfigError(
-            "`padding` must be 'longest', an integer of at least 1, or 'max_length' together "
-            f"with `max_length`. Received: padding={padding!r}, max_length={max_length}."
-        )
+    require(truncation in TRUNCATIONS, f"must be one of {TRUNCATIONS}", truncation=truncation)
+    is_integer = isinstance(padding, numbers.Integral) and not isinstance(padding, bool)
+    words = ("longest",) if max_length is None else ("longest", "max_length")
+    is_valid = padding >= 1 if is_integer else padding in words
+    rule = "must be 'longest', an integer of at least 1, or 'max_length' together with `max_length`"
+    require(is_valid, rule, padding=padding, max_length=max_length)
 
 
 def truncated_lengths(
     first: tf.Tensor, second: tf.Tensor, budget: int, truncation: str
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns how many tokens are kept of segments of these lengths, two int64 tensors `[B]`.
+    """Returns how many tokens of each segment are kept, two int64 tensors `[B]`.
 
-    Both have at most `budget` tokens together. "longest_first" is as in google-research/bert: the
-    longer segment (of equal ones the second) loses its last token until both fit.
+    Args:
+        first: Lengths of the first segments, int64 `[B]`.
+        second: Lengths of the second segments in the same form.
+        budget: The maximum number of tokens of a row, without special tokens.
+        truncation: "longest_first" (as google-research/bert: the longer segment, of equal ones the
+            second, loses its last token until both fit), "only_first" or "only_second".
 
     Raises:
         tf.errors.InvalidArgumentError: If the segment that is not truncated exceeds the budget.

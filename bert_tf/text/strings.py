@@ -14,7 +14,10 @@ def as_strings(
 ) -> tf.Tensor | tf.RaggedTensor:
     """Returns texts, the argument `name` of a public function, as a tensor.
 
-    `ConfigError` is raised if they are not strings or their rank is not in `ranks`, (0, 1) or (1,).
+    `ranks` are the ranks that it may have, (0, 1) or (1,); None allows all.
+
+    Raises:
+        ConfigError: If they are not strings or have another rank.
     """
     strings = texts
     if not isinstance(texts, tf.RaggedTensor):

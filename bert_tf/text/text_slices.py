@@ -7,9 +7,12 @@ import tensorflow as tf
 
 
 class TextSlices:
-    """Texts (strings `[B]` in UTF-8) that are decoded once and sliced any number of times.
+    """Texts that are decoded once and sliced any number of times.
 
     `tf.strings.substr` would copy the whole text for every slice.
+
+    Args:
+        texts: Strings `[B]` in UTF-8.
 
     Example:
         >>> rows = tf.constant([0, 0], tf.int64)

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, DataError
+from bert_tf.errors import ConfigError, DataError, check_limits, require
 from bert_tf.json_schema import check
 from bert_tf.text import packing, tokenizer_files
 from bert_tf.text.strings import TextLike, as_strings, map_strings
@@ -96,18 +96,11 @@ class BertTokenizer:
         else:
             vocabulary = list(vocabulary)
             check_vocabulary(vocabulary)
-        choices = {
-            "errors": (errors, tokenizer_files.ERRORS),
-            "truncation_side": (truncation_side, packing.TRUNCATION_SIDES),
-        }
-        for name, (value, allowed) in choices.items():
-            if value not in allowed:
-                raise ConfigError(f"`{name}` must be one of {allowed}. Received: {name}={value!r}.")
-        if max_input_chars_per_word < 1:
-            raise ConfigError(
-                "`max_input_chars_per_word` must be at least 1. "
-                f"Received: {max_input_chars_per_word=}."
-            )
+        rule = f"must be one of {tokenizer_files.ERRORS}"
+        require(errors in tokenizer_files.ERRORS, rule, errors=errors)
+        rule = f"must be one of {packing.TRUNCATION_SIDES}"
+        require(truncation_side in packing.TRUNCATION_SIDES, rule, truncation_side=truncation_side)
+        check_limits(max_input_chars_per_word=max_input_chars_per_word)
         packing.check_max_length(max_length, pairs=False)
         self.vocabulary = vocabulary
         self.lowercase = lowercase
@@ -146,13 +139,16 @@ class BertTokenizer:
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike, **options) -> "BertTokenizer":
-        """Returns the tokenizer of a checkpoint directory.
+        """Creates the tokenizer of a checkpoint directory.
 
         Args:
             directory: A directory with `vocab.txt` or `tokenizer.json` and, from Hugging Face,
                 `tokenizer_config.json`; or a keras-hub preset.
             **options: Constructor arguments that override the files. For a cased TF1 checkpoint,
                 pass `lowercase=False`. With `vocabulary`, the directory needs none.
+
+        Returns:
+            The tokenizer.
 
         Raises:
             DataError: If there is no vocabulary, or a file of the directory cannot be read.
@@ -230,7 +226,7 @@ class BertTokenizer:
             first = self.tokenize(tf.reshape(texts, [-1]))
             ids, side = (self.cls_token_id, self.sep_token_id), self.truncation_side
             length = max_length if padding == "max_length" else None
-            multiple = padding if isinstance(padding, int) else 1
+            multiple = 1 if isinstance(padding, str) else int(padding)
             pad_id = self.pad_token_id
             if second is None and not ragged and side == "right":
                 outputs = packing.pack_and_pad(first, *ids, pad_id, max_length, length, multiple)
@@ -263,10 +259,13 @@ class BertTokenizer:
             return map_strings(self._graphs.ids, texts)
 
     def pieces(self, texts: TextLike) -> tf.RaggedTensor:
-        """Converts text to pieces, strings in the shape that `tokenize` returns.
+        """Converts text to pieces: like `tokenize`, but returns strings.
 
         Args:
             texts: As in `tokenize`.
+
+        Returns:
+            The pieces, in the shape that `tokenize` returns.
 
         Raises:
             ConfigError: If `texts` are not strings.
@@ -350,9 +349,8 @@ class BertTokenizer:
 
     def require_mask_token(self) -> None:
         """Raises `ConfigError` if the vocabulary has no piece that hides tokens."""
-        if self.mask_token is None:
-            expected = "`mask_token` of the tokenizer must be the piece that hides tokens."
-            raise ConfigError(f"{expected} Received: mask_token=None.")
+        rule = "of the tokenizer must be the piece that hides tokens"
+        require(self.mask_token is not None, rule, mask_token=self.mask_token)
 
     @functools.cached_property
     def keeping_special_tokens(self) -> "BertTokenizer":

@@ -65,13 +65,22 @@ class UnicodeData:
 
 @dataclasses.dataclass(frozen=True)
 class CharacterTable:
-    """Two-level int32 tables: `entries[pages[c >> 8] * 256 + (c & 255)]` is the entry of `c`."""
+    """Two-level tables: `entries[pages[c >> 8] * 256 + (c & 255)]` is the entry of `c`.
 
-    pages: np.ndarray  # of each block of 256 code points, [NUM_CODE_POINTS / 256]
-    entries: np.ndarray  # flags and payload, [pages * 256]
-    combining_classes: np.ndarray  # in the shape of `entries`
-    expansions: np.ndarray  # concatenated
-    expansion_lengths: np.ndarray  # at the first position of each expansion its length, elsewhere 0
+    Args:
+        pages: The page of each block of 256 code points, int32 `[NUM_CODE_POINTS / 256]`.
+        entries: Flags and payload, int32 `[pages * 256]`.
+        combining_classes: The canonical combining class, int32 in the shape of `entries`.
+        expansions: The concatenated expansions, int32.
+        expansion_lengths: int32 in the shape of `expansions`: at the first position of each
+            expansion its length, elsewhere 0.
+    """
+
+    pages: np.ndarray
+    entries: np.ndarray
+    combining_classes: np.ndarray
+    expansions: np.ndarray
+    expansion_lengths: np.ndarray
 
 
 @functools.cache

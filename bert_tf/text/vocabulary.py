@@ -112,9 +112,11 @@ def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None
 
 
 def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None = None) -> None:
-    """Raises `DataError` if a vocabulary is empty or has empty or repeated pieces.
+    """Checks that a vocabulary is not empty and has no empty or repeated pieces.
 
-    The message names the line of the file `path` or, if that is None, the index.
+    Raises:
+        DataError: If it is or has. The message names the line of the file `path`, or the index if
+            `path` is None.
     """
 
     def place(index: int) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 import tqdm
 
-from bert_tf.errors import ConfigError, DataError
+from bert_tf.errors import ConfigError, DataError, require
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.word_splitter import WordSplitter
 from bert_tf.text.wordpiece import import_tensorflow_text
@@ -129,8 +129,7 @@ def learn_from_counts(
         ConfigError: If an option has an invalid value.
         DataError: If no word is frequent enough, or `vocabulary_size` is too small.
     """
-    if algorithm not in ALGORITHMS:
-        raise ConfigError(f"`algorithm` must be one of {ALGORITHMS}. Received: {algorithm=}.")
+    require(algorithm in ALGORITHMS, f"must be one of {ALGORITHMS}", algorithm=algorithm)
     if min_frequency < 1 or max_characters < 1 or num_unused < 0:
         raise ConfigError(
             "`min_frequency` and `max_characters` must be at least 1, and `num_unused` at least 0. "

@@ -121,7 +121,11 @@ class WordSplitter:
         return Words(words, row_ends, normalized, word_splits, spans)
 
     def checked(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns `texts`. With `errors="strict"`, an error names the rows that are not UTF-8."""
+        """Returns `texts`. With `errors="strict"`, it first checks that all are UTF-8.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If a text is not UTF-8. The message names the rows.
+        """
         if self.errors != "strict":
             return texts
         valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore") == texts

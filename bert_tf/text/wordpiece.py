@@ -45,7 +45,11 @@ class Pieces(NamedTuple):
 
 
 def import_tensorflow_text():
-    """Returns tensorflow-text, or raises `ImportError` that says what to install."""
+    """Imports tensorflow-text and returns it.
+
+    Raises:
+        ImportError: If it is not installed for this TensorFlow. The message says what to install.
+    """
     try:
         import tensorflow_text
     except (ImportError, tf.errors.NotFoundError) as error:

@@ -49,11 +49,9 @@ def fit_steps(
     step = initial_step
     while step < num_train_steps:
         epoch, done = divmod(step, steps_per_epoch)
-        whole_epochs = (num_train_steps - step) // steps_per_epoch
-        if done or not whole_epochs:
-            epochs, steps = 1, min(steps_per_epoch - done, num_train_steps - step)
-        else:
-            epochs, steps = whole_epochs, steps_per_epoch
+        left = num_train_steps - step
+        steps = min(steps_per_epoch - done, left)
+        epochs = 1 if done else max(1, left // steps_per_epoch)  # all whole epochs in one call
         model.fit(
             dataset_from(step),
             initial_epoch=epoch,

@@ -112,7 +112,7 @@ class PackedKernel {
 };
 
 // An op whose inputs with these numbers are prepacked kernels.
-template <typename Args, void (*kKernel)(const Parallel&, const Args&), int... kPackedInputs>
+template <typename Args, auto kKernel, int... kPackedInputs>
 class PackedKernelsOp : public CpuOp<Args, kKernel> {
  public:
   using CpuOp<Args, kKernel>::CpuOp;
@@ -128,7 +128,7 @@ class PackedKernelsOp : public CpuOp<Args, kKernel> {
   PackedKernel kernels_[sizeof...(kPackedInputs)];
 };
 
-template <typename Args, void (*kKernel)(const Parallel&, const Args&)>
+template <typename Args, auto kKernel>
 using DenseOp = PackedKernelsOp<Args, kKernel, 1>;
 
 }  // namespace bert_tf

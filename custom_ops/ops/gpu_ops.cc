@@ -31,13 +31,6 @@ void* GpuStream(OpKernelContext*) { return nullptr; }
 // precedence over the CPU kernels.
 constexpr int kPriority = 1;
 
-template <typename T>
-constexpr int kCudaType = kBertTfFloat32;
-template <>
-constexpr int kCudaType<Eigen::bfloat16> = kBertTfBFloat16;
-template <>
-constexpr int kCudaType<Eigen::half> = kBertTfFloat16;
-
 template <typename T, typename Args, auto kLauncher>
 class GpuOp : public KernelOp {
  public:
@@ -45,7 +38,7 @@ class GpuOp : public KernelOp {
 
  protected:
   absl::Status Run(OpKernelContext* context, OpCall<OpKernelCall>* call) override {
-    return Launch<Args>(type_string(), kLauncher, kCudaType<T>, call, GpuStream(context));
+    return Launch<Args, T>(type_string(), kLauncher, call, GpuStream(context));
   }
 };
 
@@ -56,7 +49,7 @@ class GpuOp : public KernelOp {
 #define BERT_TF_REGISTER_GPU_TYPE(NAME, ARGS, LAUNCHER, T)                             \
   REGISTER_KERNEL_BUILDER(                                                             \
       Name("BertTf>" NAME).Device(kDevice).Priority(kPriority).TypeConstraint<T>("T"), \
-      GpuOp<T, ARGS<void>, LAUNCHER>)
+      GpuOp<KernelType<T>, ARGS<void>, LAUNCHER>)
 BERT_TF_REGISTER_GPU("FusedBiasGelu", BiasGeluArgs, BertTfCudaBiasGelu);
 BERT_TF_REGISTER_GPU("FusedBiasGeluGrad", BiasGeluGradArgs, BertTfCudaBiasGeluGrad);
 BERT_TF_REGISTER_GPU("FusedResidualLayerNorm", ResidualLayerNormArgs, BertTfCudaResidualLayerNorm);

@@ -130,7 +130,7 @@ class KernelOp : public tensorflow::OpKernel {
   std::vector<tensorflow::TensorShape> outputs_;
 };
 
-template <typename Args, void (*kKernel)(const Parallel&, const Args&)>
+template <typename Args, auto kKernel>
 class CpuOp : public KernelOp {
  public:
   using KernelOp::KernelOp;

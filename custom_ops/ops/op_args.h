@@ -19,6 +19,7 @@
 #include "custom_ops/kernels/attention/quantized_attention.h"
 #include "custom_ops/kernels/attention/row_splits.h"
 #include "custom_ops/kernels/attention/varlen_attention.h"
+#include "custom_ops/kernels/base/float_types.h"
 #include "custom_ops/kernels/base/sizes.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/kernels/dense/fused_dense.h"
@@ -200,12 +201,6 @@ absl::Status Bind(Call* call, QuantizedDenseArgs<T>* args) {
   return BindDense(call, x, args);
 }
 
-template <typename T>
-struct QuantizedFeedForwardArgs {
-  QuantizedDenseArgs<T> first;
-  QuantizedDenseArgs<T> second;
-};
-
 template <typename Call, typename T>
 absl::Status Bind(Call* call, QuantizedFeedForwardArgs<T>* args) {
   QuantizedDenseArgs<T>&first = args->first, &second = args->second;
@@ -231,11 +226,6 @@ absl::Status Bind(Call* call, QuantizedFeedForwardArgs<T>* args) {
   return call->status();
 }
 
-template <typename T>
-void QuantizedFeedForward(const Parallel& parallel, const QuantizedFeedForwardArgs<T>& args) {
-  QuantizedFeedForward(parallel, args.first, args.second);
-}
-
 template <typename Call, typename T>
 absl::Status Bind(Call* call, PackDenseArgs<T>* args) {
   const Buffer kernel = call->NextInput();
@@ -248,13 +238,8 @@ absl::Status Bind(Call* call, PackDenseArgs<T>* args) {
 }
 
 template <typename T>
-struct AttentionArgs : VarlenAttentionOptions {
+struct AttentionArgs : VarlenAttentionArgs<T> {
   std::vector<int64_t> checked_row_splits;  // to which row_splits points
-  const T* qkv;
-  T* output;  // read by the gradient
-  float* logsumexp;
-  const T* d_output;  // this and the following only for the gradient
-  T* d_qkv;
 };
 template <>
 struct AttentionArgs<void> : CudaAttentionArgs {};
@@ -342,35 +327,16 @@ absl::Status Bind(Call* call, QuantizedAttentionArgs<T>* args) {
   return call->status();
 }
 
-template <typename T>
-void VarlenAttention(const Parallel& parallel, const AttentionArgs<T>& args) {
-  VarlenAttentionOptions options = args;
-  options.num_threads = parallel.NumThreads();
-  VarlenAttentionForward(parallel, options, args.qkv, args.output, args.logsumexp);
-}
-
-template <typename T>
-void QuantizedAttention(const Parallel& parallel, const QuantizedAttentionArgs<T>& args) {
-  VarlenAttentionOptions options = args;
-  options.num_threads = parallel.NumThreads();
-  QuantizedAttention(parallel, options, args.qkv, args.output);
-}
-
-template <typename T>
-void VarlenAttentionGrad(const Parallel& parallel, const AttentionGradArgs<T>& args) {
-  VarlenAttentionOptions options = args;
-  options.num_threads = parallel.NumThreads();
-  VarlenAttentionBackward(parallel, options, args.d_output, args.qkv, args.output, args.logsumexp,
-                          args.d_qkv);
-}
-
-// Calls the launcher of a GPU kernel for tensors of this BertTfCudaType.
-template <typename Args, typename Launcher, typename Call>
-absl::Status Launch(absl::string_view op, Launcher launcher, int type, Call* call, void* stream) {
+// Calls the launcher of a GPU kernel for tensors of the kernels' type T.
+template <typename Args, typename T, typename Launcher, typename Call>
+absl::Status Launch(absl::string_view op, Launcher launcher, Call* call, void* stream) {
   Args args;
   const absl::Status status = Bind(call, &args);
   if (!status.ok()) return status;
-  const int cuda_error = launcher(type, args, stream);
+  constexpr int kType = std::is_same_v<T, BFloat16>  ? kBertTfBFloat16
+                        : std::is_same_v<T, Float16> ? kBertTfFloat16
+                                                     : kBertTfFloat32;
+  const int cuda_error = launcher(kType, args, stream);
   if (cuda_error == 0) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("Launching ", op, " failed with CUDA error ", cuda_error, "."));

@@ -68,7 +68,7 @@ REGISTER_OP("BertTf>QuantizedFeedForward")
     .Output("y: T")
     .SetShapeFn(QuantizedFeedForwardShape);
 
-template <typename Args, void (*kKernel)(const Parallel&, const Args&)>
+template <typename Args, auto kKernel>
 using FeedForwardOp = PackedKernelsOp<Args, kKernel, 1, 6>;
 
 BERT_TF_REGISTER_CPU("QuantizedFeedForward", FeedForwardOp, QuantizedFeedForwardArgs,

@@ -1,5 +1,6 @@
 #include "custom_ops/xla/custom_call_op.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,10 +11,13 @@
 
 namespace bert_tf {
 
-using tensorflow::OpKernelConstruction;
 using tensorflow::TensorShape;
 using tensorflow::XlaOpKernelContext;
 
+namespace {
+
+// The attributes in the form that a handler reads, the text of an MLIR dictionary. Types are
+// omitted, because the buffers have types.
 std::string AttributeText(const tensorflow::NodeDef& node) {
   std::vector<std::string> items;
   for (const auto& [name, value] : node.attr()) {
@@ -39,6 +43,8 @@ std::string AttributeText(const tensorflow::NodeDef& node) {
   return absl::StrCat("{", absl::StrJoin(items, ", "), "}");
 }
 
+}  // namespace
+
 xla::Shape RowMajor(xla::PrimitiveType type, const TensorShape& shape) {
   const auto sizes = shape.dim_sizes();
   return xla::ShapeUtil::MakeShapeWithDescendingLayout(
@@ -57,25 +63,20 @@ absl::Status StaticShape(XlaOpKernelContext* context, int input, TensorShape* sh
 
 xla::XlaOp CallHandler(XlaOpKernelContext* context, const std::vector<xla::XlaOp>& operands,
                        const std::vector<xla::Shape>& operand_shapes,
-                       const std::vector<xla::Shape>& result_shapes, int in_place,
-                       const std::string& attributes) {
+                       const std::vector<xla::Shape>& result_shapes, int in_place) {
   std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>> aliases;
   for (int64_t i = 0; i < in_place; ++i) {
     aliases.emplace_back(xla::ShapeIndex({i}), std::make_pair(i, xla::ShapeIndex()));
   }
-  return xla::CustomCallWithLayout(
-      context->builder(), context->op_kernel().type_string(), operands,
-      xla::ShapeUtil::MakeTupleShape(result_shapes), operand_shapes, attributes,
-      /*has_side_effect=*/false, aliases, /*literal=*/nullptr,
-      xla::CustomCallSchedule::SCHEDULE_NONE, xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
+  return xla::CustomCallWithLayout(context->builder(), context->op_kernel().type_string(), operands,
+                                   xla::ShapeUtil::MakeTupleShape(result_shapes), operand_shapes,
+                                   AttributeText(context->op_kernel().def()),
+                                   /*has_side_effect=*/false, aliases, /*literal=*/nullptr,
+                                   xla::CustomCallSchedule::SCHEDULE_NONE,
+                                   xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
 }
 
-CustomCallOp::CustomCallOp(OpKernelConstruction* context, ScratchSize scratch_size)
-    : XlaOpKernel(context),
-      attributes_(AttributeText(context->def())),
-      scratch_size_(scratch_size) {}
-
-void CustomCallOp::Compile(XlaOpKernelContext* context) {
+void CompileCustomCall(XlaOpKernelContext* context, ScratchSize scratch_size) {
   std::vector<xla::XlaOp> operands;
   std::vector<TensorShape> inputs(context->num_inputs()), outputs;
   std::vector<xla::Shape> operand_shapes, result_shapes;
@@ -84,21 +85,20 @@ void CustomCallOp::Compile(XlaOpKernelContext* context) {
     operands.push_back(context->Input(i));
     operand_shapes.push_back(RowMajor(context->input_xla_type(i), inputs[i]));
   }
-  OP_REQUIRES_OK(context, InferShapes(def(), inputs, &outputs));
+  OP_REQUIRES_OK(context, InferShapes(context->op_kernel().def(), inputs, &outputs));
   for (int i = 0; i < context->num_outputs(); ++i) {
     result_shapes.push_back(RowMajor(context->output_xla_type(i), outputs[i]));
   }
-  if (scratch_size_ != nullptr) {
-    const int64_t scratch_size = scratch_size_(inputs[0]);
-    OP_REQUIRES(context, scratch_size >= 0,
+  if (scratch_size != nullptr) {
+    const int64_t size = scratch_size(inputs[0]);
+    OP_REQUIRES(context, size >= 0,
                 absl::InvalidArgumentError(
                     absl::StrCat("The first input of ", context->op_kernel().type_string(),
                                  " must be so small that its scratch fits memory. Received: shape=",
                                  inputs[0].DebugString())));
-    result_shapes.push_back(RowMajor(xla::F32, TensorShape({scratch_size})));
+    result_shapes.push_back(RowMajor(xla::F32, TensorShape({size})));
   }
-  const xla::XlaOp results = CallHandler(context, operands, operand_shapes, result_shapes,
-                                         /*in_place=*/0, attributes_);
+  const xla::XlaOp results = CallHandler(context, operands, operand_shapes, result_shapes);
   for (int i = 0; i < context->num_outputs(); ++i) {
     context->SetOutput(i, xla::GetTupleElement(results, i));
   }

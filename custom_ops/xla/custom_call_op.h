@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,45 +14,34 @@
 
 namespace bert_tf {
 
-// The attributes in the form that a handler reads, the text of an MLIR dictionary. Types are
-// omitted, because the buffers have types.
-std::string AttributeText(const tensorflow::NodeDef& node);
-
 // A shape with the layout of a TensorFlow tensor, row-major.
 xla::Shape RowMajor(xla::PrimitiveType type, const tensorflow::TensorShape& shape);
 
 absl::Status StaticShape(tensorflow::XlaOpKernelContext* context, int input,
                          tensorflow::TensorShape* shape);
 
-// A call of the handler with the name of the op. The first `in_place` results use the buffers of
-// the operands with the same numbers.
+// A call of the handler with the name of the op, with its attributes. The first `in_place` results
+// use the buffers of the operands with the same numbers.
 xla::XlaOp CallHandler(tensorflow::XlaOpKernelContext* context,
                        const std::vector<xla::XlaOp>& operands,
                        const std::vector<xla::Shape>& operand_shapes,
-                       const std::vector<xla::Shape>& result_shapes, int in_place,
-                       const std::string& attributes);
+                       const std::vector<xla::Shape>& result_shapes, int in_place = 0);
 
+// The number of floats of scratch that a kernel needs for a first input of this shape. Scratch is
+// an additional last result that is not used.
+using ScratchSize = int64_t (*)(const tensorflow::TensorShape& first_input);
+
+void CompileCustomCall(tensorflow::XlaOpKernelContext* context, ScratchSize scratch_size);
+
+// kScratchSize is null for an op without scratch.
+template <ScratchSize kScratchSize = nullptr>
 class CustomCallOp : public tensorflow::XlaOpKernel {
  public:
-  // The number of floats of scratch that a kernel needs for a first input of this shape.
-  using ScratchSize = int64_t (*)(const tensorflow::TensorShape& first_input);
+  using XlaOpKernel::XlaOpKernel;
 
-  explicit CustomCallOp(tensorflow::OpKernelConstruction* context,
-                        ScratchSize scratch_size = nullptr);
-
-  void Compile(tensorflow::XlaOpKernelContext* context) override;
-
- private:
-  const std::string attributes_;
-  const ScratchSize scratch_size_;
-};
-
-// An op with scratch, which is an additional last result that is not used.
-template <CustomCallOp::ScratchSize kScratchSize>
-class CustomCallWithScratchOp : public CustomCallOp {
- public:
-  explicit CustomCallWithScratchOp(tensorflow::OpKernelConstruction* context)
-      : CustomCallOp(context, kScratchSize) {}
+  void Compile(tensorflow::XlaOpKernelContext* context) override {
+    CompileCustomCall(context, kScratchSize);
+  }
 };
 
 // The scratch of a kernel for a first input [..., columns].

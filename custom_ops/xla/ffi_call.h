@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "custom_ops/kernels/base/float_types.h"
 #include "custom_ops/ops/op_args.h"
 #include "xla/ffi/api/ffi.h"
 
@@ -57,6 +58,22 @@ inline xla::ffi::Error ErrorOf(const absl::Status& status) {
   if (status.ok()) return xla::ffi::Error::Success();
   return xla::ffi::Error(static_cast<xla::ffi::ErrorCode>(status.code()),
                          std::string(status.message()));
+}
+
+// Calls `function` with a number of the kernels' type of the first operand.
+template <typename Function>
+xla::ffi::Error WithType(const xla::ffi::RemainingArgs& operands, const Function& function) {
+  switch (operands.get<xla::ffi::AnyBuffer>(0).value().element_type()) {
+    case xla::ffi::F32:
+      return function(float{});
+    case xla::ffi::BF16:
+      return function(BFloat16{});
+    case xla::ffi::F16:
+      return function(Float16{});
+    default:
+      return xla::ffi::Error::InvalidArgument(
+          "The first operand must have dtype float32, bfloat16 or float16.");
+  }
 }
 
 }  // namespace bert_tf

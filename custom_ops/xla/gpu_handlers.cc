@@ -12,26 +12,14 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// The element type of the tensors as a BertTfCudaType, or an invalid value if it is not supported.
-int TypeOf(const ffi::RemainingArgs& operands) {
-  switch (operands.get<ffi::AnyBuffer>(0).value().element_type()) {
-    case ffi::F32:
-      return kBertTfFloat32;
-    case ffi::BF16:
-      return kBertTfBFloat16;
-    case ffi::F16:
-      return kBertTfFloat16;
-    default:
-      return -1;
-  }
-}
-
 template <typename Args, typename Launcher>
 auto Handler(const char* op, Launcher launcher) {
   return [op, launcher](void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results,
                         ffi::Dictionary attributes) {
-    OpCall<FfiCall> call(operands, results, attributes);
-    return ErrorOf(Launch<Args>(op, launcher, TypeOf(operands), &call, stream));
+    return WithType(operands, [&](auto type) {
+      OpCall<FfiCall> call(operands, results, attributes);
+      return ErrorOf(Launch<Args, decltype(type)>(op, launcher, &call, stream));
+    });
   };
 }
 

@@ -16,14 +16,13 @@ int64_t AttentionScratch(const tensorflow::TensorShape& d_output) {
 // The priority is only needed in a build for tests, where the CPU also has its own lowerings.
 #define BERT_TF_REGISTER(NAME, ...) \
   REGISTER_KERNEL_BUILDER(Name("BertTf>" NAME).Device(kGpuXlaDevice).Priority(1), __VA_ARGS__)
-BERT_TF_REGISTER("FusedBiasGelu", CustomCallOp);
-BERT_TF_REGISTER("FusedBiasGeluGrad",
-                 CustomCallWithScratchOp<ScratchOfMatrix<BertTfCudaBiasGeluGradScratch>>);
-BERT_TF_REGISTER("FusedResidualLayerNorm", CustomCallOp);
+BERT_TF_REGISTER("FusedBiasGelu", CustomCallOp<>);
+BERT_TF_REGISTER("FusedBiasGeluGrad", CustomCallOp<ScratchOfMatrix<BertTfCudaBiasGeluGradScratch>>);
+BERT_TF_REGISTER("FusedResidualLayerNorm", CustomCallOp<>);
 BERT_TF_REGISTER("FusedResidualLayerNormGrad",
-                 CustomCallWithScratchOp<ScratchOfMatrix<BertTfCudaResidualLayerNormGradScratch>>);
-BERT_TF_REGISTER("VarlenAttention", CustomCallOp);
-BERT_TF_REGISTER("VarlenAttentionGrad", CustomCallWithScratchOp<AttentionScratch>);
+                 CustomCallOp<ScratchOfMatrix<BertTfCudaResidualLayerNormGradScratch>>);
+BERT_TF_REGISTER("VarlenAttention", CustomCallOp<>);
+BERT_TF_REGISTER("VarlenAttentionGrad", CustomCallOp<AttentionScratch>);
 #undef BERT_TF_REGISTER
 
 }  // namespace

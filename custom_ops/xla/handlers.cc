@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "custom_ops/kernels/base/float_types.h"
 #include "custom_ops/kernels/optimizer/adam_weight_decay.h"
 #include "custom_ops/ops/op_args.h"
 #include "custom_ops/xla/ffi_call.h"
@@ -48,24 +47,13 @@ template <template <typename> class Args, typename Kernel>
 auto Handler(Kernel kernel) {
   return [kernel](ffi::ThreadPool pool, ffi::RemainingArgs operands, ffi::RemainingRets results,
                   ffi::Dictionary attributes) {
-    const auto run = [&](auto type) {
+    return WithType(operands, [&](auto type) {
       OpCall<FfiCall> call(operands, results, attributes);
       Args<decltype(type)> args;
       const absl::Status status = Bind(&call, &args);
       if (status.ok()) kernel(FfiParallel(pool), args);
       return ErrorOf(status);
-    };
-    switch (operands.get<ffi::AnyBuffer>(0).value().element_type()) {
-      case ffi::F32:
-        return run(float{});
-      case ffi::BF16:
-        return run(BFloat16{});
-      case ffi::F16:
-        return run(Float16{});
-      default:
-        return ffi::Error::InvalidArgument(
-            "The first operand must have dtype float32, bfloat16 or float16.");
-    }
+    });
   };
 }
 

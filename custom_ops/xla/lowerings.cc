@@ -1,6 +1,5 @@
 // The ops under XLA on the CPU (jit_compile=True).
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +11,6 @@
 namespace bert_tf {
 namespace {
 
-using tensorflow::OpKernelConstruction;
 using tensorflow::TensorShape;
 using tensorflow::XlaOpKernel;
 using tensorflow::XlaOpKernelContext;
@@ -21,8 +19,7 @@ using tensorflow::XlaOpKernelContext;
 // were passed to XLA, otherwise in copies.
 class AdamWeightDecayOp : public XlaOpKernel {
  public:
-  explicit AdamWeightDecayOp(OpKernelConstruction* context)
-      : XlaOpKernel(context), attributes_(AttributeText(context->def())) {}
+  using XlaOpKernel::XlaOpKernel;
 
   void Compile(XlaOpKernelContext* context) override {
     TensorShape shape;
@@ -49,7 +46,7 @@ class AdamWeightDecayOp : public XlaOpKernel {
       operand_shapes.push_back(RowMajor(xla::F32, shape));
     }
     const xla::XlaOp results = CallHandler(context, operands, operand_shapes, result_shapes,
-                                           /*in_place=*/kGradient, attributes_);
+                                           /*in_place=*/kGradient);
     for (int i = 0; i < kGradient; ++i) {
       OP_REQUIRES_OK(context, context->AssignVariable(i, tensorflow::DT_FLOAT,
                                                       xla::GetTupleElement(results, i)));
@@ -58,8 +55,6 @@ class AdamWeightDecayOp : public XlaOpKernel {
 
  private:
   static constexpr int kGradient = 3;  // its index, after the variable and the two means
-
-  const std::string attributes_;
 };
 
 // REGISTER_XLA_OP is not used, because XLA ignores its registrations after the first compilation of
@@ -67,19 +62,18 @@ class AdamWeightDecayOp : public XlaOpKernel {
 #define BERT_TF_REGISTER(NAME, ...) \
   REGISTER_KERNEL_BUILDER(Name("BertTf>" NAME).Device(tensorflow::DEVICE_CPU_XLA_JIT), __VA_ARGS__)
 BERT_TF_REGISTER("AdamWeightDecay", AdamWeightDecayOp);
-BERT_TF_REGISTER("FusedBiasGelu", CustomCallOp);
-BERT_TF_REGISTER("FusedBiasGeluGrad",
-                 CustomCallWithScratchOp<ScratchOfMatrix<BiasGeluGradScratchSize>>);
-BERT_TF_REGISTER("FusedDense", CustomCallOp);
-BERT_TF_REGISTER("FusedResidualLayerNorm", CustomCallOp);
+BERT_TF_REGISTER("FusedBiasGelu", CustomCallOp<>);
+BERT_TF_REGISTER("FusedBiasGeluGrad", CustomCallOp<ScratchOfMatrix<BiasGeluGradScratchSize>>);
+BERT_TF_REGISTER("FusedDense", CustomCallOp<>);
+BERT_TF_REGISTER("FusedResidualLayerNorm", CustomCallOp<>);
 BERT_TF_REGISTER("FusedResidualLayerNormGrad",
-                 CustomCallWithScratchOp<ScratchOfMatrix<ResidualLayerNormGradScratchSize>>);
-BERT_TF_REGISTER("PackDense", CustomCallOp);
-BERT_TF_REGISTER("QuantizedAttention", CustomCallOp);
-BERT_TF_REGISTER("QuantizedDense", CustomCallOp);
-BERT_TF_REGISTER("QuantizedFeedForward", CustomCallOp);
-BERT_TF_REGISTER("VarlenAttention", CustomCallOp);
-BERT_TF_REGISTER("VarlenAttentionGrad", CustomCallOp);
+                 CustomCallOp<ScratchOfMatrix<ResidualLayerNormGradScratchSize>>);
+BERT_TF_REGISTER("PackDense", CustomCallOp<>);
+BERT_TF_REGISTER("QuantizedAttention", CustomCallOp<>);
+BERT_TF_REGISTER("QuantizedDense", CustomCallOp<>);
+BERT_TF_REGISTER("QuantizedFeedForward", CustomCallOp<>);
+BERT_TF_REGISTER("VarlenAttention", CustomCallOp<>);
+BERT_TF_REGISTER("VarlenAttentionGrad", CustomCallOp<>);
 #undef BERT_TF_REGISTER
 
 }  // namespace

@@ -118,6 +118,37 @@ def _quantized_dense_formula(x, kernel, units, **parts):
     return epilogue(z.astype(np.float64), **parts), {}
 
 
+_INNER_UNITS = 40
+
+
+def _feed_forward_arguments(normal, shape):
+    """`shape` is M and K."""
+    rows, depth = shape
+
+    def kernel(depth, units):
+        return ops.pack_quantized_dense(*ops.quantize_kernel(normal(depth, units, scale=0.2)))
+
+    return {
+        "x": normal(rows, depth, mean=0.4),
+        "first": kernel(depth, _INNER_UNITS),
+        "first_bias": normal(_INNER_UNITS),
+        "second": kernel(_INNER_UNITS, depth),
+        "second_bias": normal(depth),
+        "gamma": normal(depth, mean=1.0, scale=0.3),
+        "beta": normal(depth, scale=0.3),
+    }
+
+
+def _feed_forward_formula(
+    x, first, first_bias, second, second_bias, gamma, beta, inner_units, activation
+):
+    wide, _ = _quantized_dense_formula(
+        x, first, inner_units, bias=first_bias, activation=activation
+    )
+    norm = {"residual": x, "gamma": gamma, "beta": beta}
+    return _quantized_dense_formula(wide, second, x.shape[1], bias=second_bias, **norm)
+
+
 def _pack_formula(kernel, transposed=False):
     kernel = kernel.T if transposed else kernel
     packed = np.zeros(packed_size(*kernel.shape))
@@ -237,6 +268,23 @@ def _dense(kind, activation, *parts):
     )
 
 
+def _feed_forward():
+    return Op(
+        ops.quantized_feed_forward,
+        _feed_forward_arguments,
+        _feed_forward_formula,
+        shapes=((1, 3), (7, 64), (3, 130), (150, 41)),
+        empty=((0, 5),),
+        small=(6, 70),
+        fewer=(2, 70),
+        large=(300, 70),
+        options={"activation": "gelu", "inner_units": _INNER_UNITS},
+        # A number between the layers that is rounded to another integer moves the result.
+        bounds=Bounds(of_largest=0.02, roundings=8),
+        lacks={**_INTEGERS, "unknown columns": Lack("the reference unpacks the kernel", "known K")},
+    )
+
+
 def _pack(transposed):
     return Op(
         ops.pack_dense,
@@ -318,6 +366,7 @@ OPS = {
     },
     "fused_bias_gelu": _gelu(False),
     "fused_bias_gelu tanh": _gelu(True),
+    "quantized_feed_forward": _feed_forward(),
     "pack_dense": _pack(False),
     "pack_dense transposed": _pack(True),
 }

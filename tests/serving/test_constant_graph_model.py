@@ -90,3 +90,16 @@ def test_it_is_a_copy(encoder):
 def test_it_needs_a_tokenizer(tiny_config):
     with pytest.raises(UserError, match="tokenizer"):
         ConstantGraphModel(BertSentenceEncoder(BertBackbone(tiny_config)))
+
+
+@pytest.mark.parametrize("pairs", [("good", "bad"), (["good"], ["bad"]), [("good", "bad")]])
+def test_it_refuses_pairs(encoder, pairs):
+    with pytest.raises(UserError, match="`texts` must be a string or a list of strings"):
+        ConstantGraphModel(encoder)(pairs)
+
+
+def test_a_tokenizer_that_replaces_takes_malformed_text(tiny_config, tiny_vocabulary):
+    tokenizer = BertTokenizer(tiny_vocabulary, errors="replace")
+    encoder = BertSentenceEncoder(BertBackbone(tiny_config), tokenizer=tokenizer)
+    expected = encoder.encode([b"good \xff"])
+    np.testing.assert_allclose(ConstantGraphModel(encoder)([b"good \xff"]), expected, atol=1e-5)

@@ -80,7 +80,8 @@ def test_one_string_has_no_batch(tokenizer):
 def test_paddings(tokenizer):
     texts = ["a b c", "a"]
     assert tokenizer(texts)["token_ids"].shape == (2, 5)
-    assert tokenizer(texts, padding=4)["token_ids"].shape == (2, 8)
+    for multiple in (4, np.int64(4)):
+        assert tokenizer(texts, padding=multiple)["token_ids"].shape == (2, 8)
     assert tokenizer(texts, padding="max_length", max_length=6)["token_ids"].shape == (2, 6)
     assert tokenizer([])["token_ids"].shape[0] == 0
     rows = tokenizer(texts, ["b", "c d"], ragged=True)
@@ -120,6 +121,8 @@ def test_arguments_are_checked(tokenizer):
         {"padding": "long"},
         {"padding": 0},
         {"padding": True},
+        {"padding": None},
+        {"padding": 2.5},
         {"padding": "max_length"},
         {"truncation": "none"},
         {"max_length": 1},

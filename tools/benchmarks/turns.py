@@ -25,7 +25,7 @@ def ours_first(workers) -> list[str]:
     return sorted(set(workers) - {"machine"}, key=lambda name: (name != OURS, name))
 
 
-class Turns:
+class Turns(contextlib.AbstractContextManager):
     """The tasks of one table, which are dropped at the end of the `with` block.
 
     If a peer fails, that is a problem of the report and ends the block. `where` names the table in
@@ -39,17 +39,13 @@ class Turns:
         self._expected = None
         self.differences = {}
 
-    def __enter__(self):
-        return self
-
     def __exit__(self, kind, error, traceback):
         for worker, key in self._tasks.values():
             with contextlib.suppress(PeerFailed):  # its process has ended
                 worker.drop(key)
         if isinstance(error, PeerFailed):
             self._report.problem(f"{self._where}: {error}")
-            return True
-        return False
+        return isinstance(error, PeerFailed)
 
     def hold(self, label, worker, key) -> None:
         """Adds a task that is prepared and warm."""

@@ -66,7 +66,7 @@ class Worker:
         return memory_use.resident_mib(memory_use.PEAK)
 
     def device_memory(self, reset=False):
-        """Returns the peak size of the tensors on the GPU in bytes; None without a GPU."""
+        """Returns the peak MiB of the tensors on the GPU since the last reset; None without one."""
         return self._peer.device_memory(reset)
 
 

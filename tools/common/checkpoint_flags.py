@@ -96,9 +96,8 @@ def new_tokenizer(**options):
     from bert_tf.text.tokenizer import BertTokenizer
 
     tokenizer = BertTokenizer(FLAGS.vocab_file, lowercase=FLAGS.do_lower_case, **options)
-    given = bool(FLAGS["do_lower_case"].present)
-    lowercase = FLAGS.do_lower_case if given else None
-    tokenizer_files.check_case(tokenizer.vocabulary, lowercase, given)
+    lowercase = FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
+    tokenizer_files.check_case(tokenizer.vocabulary, lowercase)
     return tokenizer
 
 

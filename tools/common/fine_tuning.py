@@ -14,6 +14,7 @@ from absl import flags
 from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.errors import UserError
 from bert_tf.models.lora_model import LORA_LAYERS
+from common.checks import options_of
 
 FLAGS = flags.FLAGS
 
@@ -177,7 +178,12 @@ def define_augmentation():
 def check_flags(works=WORKS, has_dev=True):
     """Refuses flags that do not fit together, before any work.
 
-    `works` are as `WORKS`; `has_dev` says whether there are examples to score after each epoch.
+    Args:
+        works: From the flags for the kinds of work to the flags that they need.
+        has_dev: Whether there are examples to score after each epoch.
+
+    Raises:
+        UserError: If flags contradict each other or one that is needed is missing.
     """
     if works and not any(FLAGS[work].value for work in works):
         *others, last = (f"--{work}" for work in works)
@@ -275,10 +281,8 @@ def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
     warmup = int(num_steps * FLAGS.warmup_proportion)
     optimizer = AdamWeightDecay(
         WarmupLinearDecay(FLAGS.learning_rate, num_steps, warmup),
-        weight_decay_rate=FLAGS.weight_decay,
-        layer_decay=FLAGS.layer_decay,
-        bias_correction=FLAGS.bias_correction,
         learning_rate_multipliers=learning_rate_multipliers,
+        **options_of("layer_decay", "bias_correction", weight_decay_rate="weight_decay"),
     )
     accumulation = FLAGS.gradient_accumulation_steps
     model.compile(optimizer, gradient_accumulation_steps=accumulation, **options)

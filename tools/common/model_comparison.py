@@ -4,18 +4,21 @@ import statistics
 import time
 
 
-def scores_of(model, inputs, targets) -> dict[str, float]:
-    """Returns all scores of a classifier or regressor on labelled texts."""
+def scores_of(model, inputs, targets, verbose=0, **options) -> dict[str, float]:
+    """Returns all scores of a classifier or regressor on labelled texts; options of `predict`."""
     from bert_tf.training import all_scores
 
-    logits = model.predict(inputs, verbose=0)
+    logits = model.predict(inputs, verbose=verbose, **options)
     return all_scores(targets, model.probabilities(logits), model.problem_type)
 
 
 def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
-    """Returns the median time per text from tokens to logits of each model, batched as `predict`.
+    """Measures the time per text from tokens to logits, in batches by tokens as in `predict`.
 
     In every round the models, which have the same tokenizer, compute all texts in turn.
+
+    Returns:
+        The median over the rounds in milliseconds, one per model.
     """
     from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
     from bert_tf.models.tokenized_texts import TokenizedTexts

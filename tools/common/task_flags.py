@@ -63,15 +63,9 @@ def task_from_flags():
         return xnli_task(FLAGS.xnli_language)
     if name != TABLE:
         return TASKS[name]
-    return table_task(
-        FLAGS.data_dir,
-        FLAGS.text_column,
-        FLAGS.pair_column,
-        FLAGS.label_column,
-        FLAGS.id_column,
-        problem_type=FLAGS.problem_type,
-        label_separator=FLAGS.label_separator,
-    )
+    columns = (FLAGS.text_column, FLAGS.pair_column, FLAGS.label_column, FLAGS.id_column)
+    options = {name: FLAGS[name].value for name in ("problem_type", "label_separator")}
+    return table_task(FLAGS.data_dir, *columns, **options)
 
 
 def given_labels():

@@ -15,8 +15,6 @@ _MAX_DEPTH = 24
 class H5File:
     """The datasets of one HDF5 file. A member of an archive is given as `content`.
 
-    Links to other files and datasets that are compressed or larger than the file are refused.
-
     Raises:
         CheckpointError: If the file is damaged, links to other files, or its datasets are
             compressed or larger than the file.

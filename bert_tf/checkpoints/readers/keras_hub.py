@@ -62,9 +62,15 @@ _MOST_BLOCKS = 1000
 
 
 class KerasHubSource:
-    """Reads one `.weights.h5` of keras-hub, a file or the `content` of an archive's member.
+    """Reads one `.weights.h5` of keras-hub. A `TensorSource`.
 
-    `part` is "backbone" or "task" for the files of a preset; None infers it from the tensors.
+    Args:
+        path: The file, or its name in error messages if `content` is given.
+        part: "backbone" or "task" for the files of a preset; None infers it from the tensors.
+        content: The file's bytes, if it is a member of an archive.
+
+    Raises:
+        CheckpointError: As `H5File`.
     """
 
     format = "keras_hub"
@@ -104,7 +110,8 @@ def is_keras_hub(values: dict) -> bool:
 def read_config(values: dict, path: str) -> tuple[BertConfig, str | None]:
     """Reads a serialized keras-hub object, the content of a JSON file.
 
-    Returns the `BertConfig` and this package's name of the task model, None for a backbone.
+    Returns:
+        The `BertConfig` and this package's name of the task model, None for a backbone.
 
     Raises:
         ConfigError: If the network is not a BERT.

@@ -65,8 +65,7 @@ class StoredZip:
         """
         if name not in self._members:
             raise file_error(self.path, f"hold {name!r}", "no such member")
-        received = "a member outside the file"
-        outside = file_error(self.path, f"hold all bytes of {name!r}", received)
+        outside = file_error(self.path, f"hold all bytes of {name!r}", "a member outside the file")
         member = self._members[name]
         start = member.header_offset
         header = self._view[start : start + _LOCAL_HEADER.size]
@@ -87,7 +86,12 @@ class StoredZip:
 
 
 def map_file(path: str) -> mmap.mmap:
-    """Maps a file into memory to read it. Raises a ValueError if it is empty."""
+    """Maps a file into memory to read it.
+
+    Raises:
+        OSError: If it cannot be opened.
+        ValueError: If it is empty.
+    """
     with open(path, "rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 

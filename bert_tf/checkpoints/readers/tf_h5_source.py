@@ -24,12 +24,11 @@ class TfH5Source:
         self._file = H5File(path)
         self._datasets = {}
         self.shapes = {}
-        for dataset, values in self._file.datasets.items():
+        for dataset, shape in self._file.shapes.items():
             name = _pytorch_name(dataset)
             if name is None or name in self._datasets:  # the file has tied tables twice
                 continue
             self._datasets[name] = dataset
-            shape = tuple(values.shape or ())
             self.shapes[name] = shape[::-1] if _is_kernel(dataset) else shape
 
     def read(self, name: str) -> np.ndarray:

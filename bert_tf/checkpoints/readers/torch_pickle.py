@@ -61,7 +61,8 @@ _MARK = object()
 def read_pickle(file: BinaryIO, path: str) -> Any:
     """Reads one pickle from the position of a file, and leaves the file after it.
 
-    The values are dictionaries, lists, tuples, strings, numbers and `StoredTensor`s.
+    Returns:
+        The value: dictionaries, lists, tuples, strings, numbers and `StoredTensor`s.
 
     Raises:
         CheckpointError: If the pickle is damaged or contains anything that is not part of a state

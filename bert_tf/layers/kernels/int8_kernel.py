@@ -24,6 +24,30 @@ class Int8Kernel:
         """Computes `x @ kernel` and the epilogue in one pass: `[R, in]` -> `[R, units]`."""
         return epilogue.within(ops.quantized_dense, x, self._tensors(), self.shape[1])
 
+    def feed_forward(
+        self, second: "Int8Kernel", x: tf.Tensor, between: Epilogue, norm: Epilogue
+    ) -> tf.Tensor:
+        """Computes two layers in one pass, this one and `second`: `[R, H]` -> `[R, H]`.
+
+        Args:
+            second: The kernel of the second layer.
+            x: `[R, H]`, which is the residual of `norm` too.
+            between: The bias and the activation of the first layer: "gelu" or "gelu_new".
+            norm: The bias and LayerNorm of the second layer.
+        """
+        return ops.quantized_feed_forward(
+            x,
+            self._tensors(),
+            between.bias,
+            second._tensors(),
+            norm.bias,
+            norm.gamma,
+            norm.beta,
+            inner_units=self.shape[1],
+            activation=between.activation,
+            epsilon=norm.epsilon,
+        )
+
     def assign(
         self, values: tf.Tensor, scale: tf.Tensor, smoothing: tf.Tensor | None = None
     ) -> None:

@@ -21,8 +21,7 @@ from bert_tf.serving.server import rest_api
 from bert_tf.serving.server.batcher import TOKEN_BUDGET, Batcher
 from bert_tf.serving.server.errors import RequestError, invalid, of_computation
 from bert_tf.serving.server.limits import Limits, Memory
-from bert_tf.serving.server.metrics import PATH as METRICS_PATH
-from bert_tf.serving.server.metrics import Metrics
+from bert_tf.serving.server.metrics import METRICS_PATH, Metrics
 from bert_tf.serving.server.model_versions import ModelVersions
 from bert_tf.serving.server.rest_api import RestApi
 from bert_tf.serving.server.users import Users

@@ -195,8 +195,14 @@ class Batcher:
         self.metrics.batch_tokens.observe(sum(sum(item.tokens[rows]) for item, rows in batch))
         self.metrics.batch_wait_seconds.observe(started - min(item.arrived for item, _ in batch))
         outputs = await asyncio.get_running_loop().run_in_executor(
-            self._executor, self._checked_run, signature, arrays, count
+            self._executor, self.model.run, signature, arrays
         )
+        for name, values in outputs.items() if signature.joins_rows else ():
+            if len(values) != count:
+                raise ValueError(
+                    f"Output `{name}` must have {count} rows, as the input. Received: "
+                    f"{len(values)} rows"
+                )
         self.metrics.batch_seconds.observe(time.monotonic() - started)
         start = 0
         for item, rows in batch:
@@ -206,17 +212,6 @@ class Batcher:
                 part = {name: values[start:stop].copy() for name, values in outputs.items()}
             _answer(item, rows, part)
             start = stop
-
-    def _checked_run(self, signature, arrays, rows):
-        outputs = self.model.run(signature, arrays)
-        if signature.joins_rows:
-            for name, values in outputs.items():
-                if len(values) != rows:
-                    raise ValueError(
-                        f"Output `{name}` must have {rows} rows, as the input. Received: "
-                        f"{len(values)} rows"
-                    )
-        return outputs
 
 
 def _answer(item, rows, outputs):

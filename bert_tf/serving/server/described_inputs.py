@@ -18,9 +18,13 @@ from bert_tf.serving.server.signatures import Signature
 def check_described_inputs(
     description: Mapping[str, Any], signature: Signature, arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Raises a `RequestError` if an array, whose shape matches the signature, is not as described.
+    """Checks the arrays of a request, whose shapes match the signature.
 
     `description` is empty for a model that `export` did not write.
+
+    Raises:
+        RequestError: If an input is not as described, has rows without values, or its shape differs
+            from that of another described input with as many dimensions.
     """
     first_of_rank = {}
     for name, facts in _facts(description, signature).items():

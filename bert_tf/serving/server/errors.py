@@ -26,7 +26,12 @@ _MAX_MESSAGE_LENGTH = 1000  # characters; some of TensorFlow's messages repeat t
 
 
 class RequestError(Exception):
-    """A request cannot be answered; the message for the client says what was expected."""
+    """A request cannot be answered.
+
+    Args:
+        status: The HTTP status.
+        message: What was expected and received, for the client.
+    """
 
     def __init__(self, status: HTTPStatus, message: str):
         super().__init__(message)

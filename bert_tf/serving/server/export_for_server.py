@@ -22,7 +22,10 @@ def export_for_server(path: str, directory: str, pairs: str = "") -> str:
     """Writes the SavedModel of a model directory as version 1, and returns its path.
 
     It is padding-free if the operations are built. `pairs` is "pairs" for a classifier whose inputs
-    are two texts. A model that cannot be exported raises a `UserError`.
+    are two texts.
+
+    Raises:
+        UserError: If the model's task is unknown or it cannot be exported.
     """
     model = _class_of(path).from_pretrained(path)
     portable = ops.active_backend() != "native"

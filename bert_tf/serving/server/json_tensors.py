@@ -44,7 +44,11 @@ class PredictRequest(NamedTuple):
 
 
 def parse_predict(body: bytes) -> PredictRequest:
-    """Parses the body of a request; a `RequestError` says what is wrong with it."""
+    """Parses the body of a request.
+
+    Raises:
+        RequestError: If it is not a JSON object in row or column format.
+    """
     if not body:
         raise invalid("JSON Parse error: The document is empty")
     try:

@@ -2,7 +2,7 @@
 
 import functools
 
-PATH = "/monitoring/prometheus/metrics"  # TensorFlow Serving's default
+METRICS_PATH = "/monitoring/prometheus/metrics"  # TensorFlow Serving's default
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 _TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16384)

@@ -40,7 +40,10 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
 def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = False) -> ServedModel:
     """Loads a model and calls it once; one that `save_pretrained` wrote is exported first.
 
-    `pairs` and `trusted` are as in `ModelVersions`. A `UserError` says why it cannot be loaded.
+    `pairs` and `trusted` are as in `ModelVersions`.
+
+    Raises:
+        UserError: If it cannot be loaded.
     """
     if os.path.isfile(os.path.join(path, SAVED_MODEL_FILE)) or not is_model(path):
         model = ServedModel(path, trusted)
@@ -52,9 +55,12 @@ def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = Fal
 
 
 def export_apart(path: str | os.PathLike, folder: str | os.PathLike, pairs: bool = False) -> str:
-    """Exports a model directory to `folder` and returns the path, or raises a `UserError`.
+    """Exports a model directory to `folder` and returns the path.
 
     A separate process writes it, so that the server's memory does not grow.
+
+    Raises:
+        UserError: If it cannot be exported.
     """
     program = [sys.executable, "-m", "bert_tf.serving.server.export_for_server"]
     process = subprocess.run(

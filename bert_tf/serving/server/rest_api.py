@@ -45,7 +45,11 @@ class Target(NamedTuple):
 
 
 def parse_path(method: str, path: str) -> Target:
-    """Parses a path, percent-encoded and without the query, or raises a `RequestError`."""
+    """Parses the path of a request, percent-encoded and without the query.
+
+    Raises:
+        RequestError: If the path is not valid.
+    """
     pattern = {"POST": _POST, "GET": _GET, "HEAD": _GET}.get(method)
     match = re.fullmatch(pattern, path) if pattern else None
     if match is None:
@@ -55,9 +59,10 @@ def parse_path(method: str, path: str) -> Target:
         raise invalid("Missing model name in request.")
     if label:
         raise invalid(f"Unrecognized servable version label: {urllib.parse.unquote(label)}")
-    if version is not None and int(version[:20]) > _LARGEST_VERSION:
+    # At most 20 digits: Python refuses to convert thousands of them.
+    number = None if version is None else int(version.lstrip("0")[:20] or "0")
+    if number is not None and number > _LARGEST_VERSION:
         raise invalid(f"Failed to convert version: {version} to numeric.")
-    number = None if version is None else int(version)
     return Target((action or "status").lower(), urllib.parse.unquote(name), number)
 
 
@@ -86,8 +91,7 @@ class RestApi:
         if target.action != "predict":
             message = f"The method must be predict. Received: {target.action}"
             raise RequestError(HTTPStatus.NOT_IMPLEMENTED, message)
-        self._check_name(target.model)
-        async with self._versions.use(target.version) as version:
+        async with self._version_of(target) as version:
             if len(body) > _LARGE_BODY:
                 format, signature, arrays = await asyncio.get_running_loop().run_in_executor(
                     self._decoder, self._read, body, version
@@ -141,16 +145,12 @@ class RestApi:
             yield part.encode()
 
     def _status(self, target):
-        states = self._versions.states if target.model == self._versions.name else {}
-        if target.version is not None:
-            if target.version not in states:
-                message = f"Could not find version {target.version} of model {target.model}"
-                raise RequestError(HTTPStatus.NOT_FOUND, message)
-            states = {target.version: states[target.version]}
+        known = self._versions.states if target.model == self._versions.name else {}
+        states = {n: state for n, state in known.items() if target.version in (None, n)}
         if not states:
-            raise RequestError(
-                HTTPStatus.NOT_FOUND, f"Could not find any versions of model {target.model}"
-            )
+            wanted = "any versions" if target.version is None else f"version {target.version}"
+            message = f"Could not find {wanted} of model {target.model}"
+            raise RequestError(HTTPStatus.NOT_FOUND, message)
         statuses = [
             {
                 "version": str(number),
@@ -165,8 +165,7 @@ class RestApi:
         return as_json({"model_version_status": statuses})
 
     async def _metadata(self, target):
-        self._check_name(target.model)
-        async with self._versions.use(target.version) as version:
+        async with self._version_of(target) as version:
             number = str(version.number)
             model = {"name": target.model, "signature_name": "", "version": number}
             signatures = {"signature_def": {"signature_def": version.model.signature_def}}
@@ -189,11 +188,11 @@ class RestApi:
             "labels": model.description.get("labels", []) if model else [],
         }
 
-    def _check_name(self, name):
-        if name != self._versions.name:
-            raise RequestError(
-                HTTPStatus.NOT_FOUND, f"Servable not found for request: Latest({name})"
-            )
+    def _version_of(self, target):
+        if target.model != self._versions.name:
+            message = f"Servable not found for request: Latest({target.model})"
+            raise RequestError(HTTPStatus.NOT_FOUND, message)
+        return self._versions.use(target.version)
 
 
 def as_json(values: Mapping[str, Any]) -> str:

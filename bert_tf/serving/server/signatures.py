@@ -100,7 +100,12 @@ class Signature:
         return total
 
     def checked_rows(self, arrays: Mapping[str, np.ndarray]) -> int:
-        """Returns the number of rows of a request, or raises a `RequestError` for its shapes."""
+        """Checks the shapes of a request and returns its number of rows.
+
+        Raises:
+            RequestError: If a shape does not match, the inputs have different numbers of rows, or
+                there are no rows.
+        """
         for name, spec in self.inputs.items():
             shape = arrays[name].shape
             fits = spec.shape is None or (

@@ -49,12 +49,16 @@ class MaskedWordModel(TrainingModel):
         super().compile(optimizer=optimizer, loss=class_loss(loss), **kwargs)
 
     def word_logits(self, outputs, positions=None, weights=None) -> tf.Tensor:
-        """Returns logits over the vocabulary, float32 `[B, P, V]`.
+        """Returns logits over the vocabulary.
 
         Args:
             outputs: The backbone's, with `word_embeddings`.
             positions: int `[B, P]`, columns of the batch; None takes all T.
-            weights: float `[B, P]`: the logits are `[M, V]` of the M places above zero.
+            weights: float `[B, P]`; only places with a weight above zero are computed. None
+                computes all.
+
+        Returns:
+            float32 `[B, P, V]`; with weights `[M, V]` for the M places above zero.
         """
         states = outputs["sequence_output"]  # [B, T, H]
         batch, length = tf.shape(states)[0], tf.shape(states)[1]
@@ -71,8 +75,7 @@ class MaskedWordModel(TrainingModel):
         logits = tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)  # [M, V]
         if weights is not None:
             return logits
-        shape = tf.concat([tf.shape(places), [logits.shape[-1]]], axis=0)
-        return tf.ensure_shape(tf.reshape(logits, shape), [*places.shape, logits.shape[-1]])
+        return tf.reshape(logits, [*keras.ops.shape(places), logits.shape[-1]])
 
     def word_loss(self, ids, weights, logits, total, sample_weight=None) -> tf.Tensor:
         """Returns the share in the loss of these words; updates the metrics.

@@ -34,7 +34,12 @@ class Candidate(NamedTuple):
 
 
 class MaskedRows:
-    """Texts `[n]` with the columns of their masks, `places` ragged int64 `[n, (masks)]`."""
+    """Texts with the places of their masks.
+
+    Args:
+        texts: n texts.
+        places: The columns of their masks, ragged int64 `[n, (masks)]`.
+    """
 
     def __init__(self, texts: TokenizedTexts, places: tf.RaggedTensor):
         counts = places.row_lengths().numpy()  # [n]
@@ -78,7 +83,8 @@ class MaskedLMPreprocessor(Preprocessor):
     ):
         """As `Preprocessor.batches`; 15 % of the tokens are masked, and they are the labels.
 
-        `UserError` if there is no text or no mask token, or `y` or `sample_weight` is given.
+        Raises:
+            UserError: If there is no text or no mask token, or `y` or `sample_weight` is given.
         """
         self.require_mask_token()
         for name, values in {"y": y, "sample_weight": sample_weight}.items():
@@ -120,7 +126,9 @@ class MaskedLMPreprocessor(Preprocessor):
     def rows(self, columns, window_stride=None):
         """Returns `MaskedRows`.
 
-        `UserError` if a text lacks a mask or is cut before one, or `window_stride` is given.
+        Raises:
+            UserError: If a text has no mask, or one after the place where it is cut; or if
+                `window_stride` is given.
         """
         self.require_masks(columns)
         if window_stride is not None:

@@ -9,10 +9,13 @@ TOP_K = 5  # pieces for each mask, as `fill_mask` gives by default
 
 
 class MaskedLMModule(ServingModule):
-    """Text with `[MASK]`s to the likeliest pieces; the tokenizer must have a mask token.
+    """Text with `[MASK]`s to the likeliest pieces for them.
+
+    Args:
+        model: The model, whose tokenizer must have a mask token.
 
     Raises:
-        UserError: If it has none.
+        UserError: If the tokenizer has no mask token.
     """
 
     outputs = {

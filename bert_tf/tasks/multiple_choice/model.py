@@ -84,8 +84,7 @@ class BertMultipleChoice(DenseHeadModel):
         pairs = one_sequence_per_row(tokens)  # [B, C, T] -> [B * C, T]
         pooled = self.backbone(pairs, training=training)["pooled_output"]  # [B * C, H]
         scores = self.classifier(self.dropout_layer(pooled, training=training))  # [B * C, 1]
-        scores = tf.reshape(tf.cast(scores, tf.float32), tf.shape(ids)[:-1])  # -> [B, C]
-        return tf.ensure_shape(scores, ids.shape[:-1])
+        return tf.reshape(tf.cast(scores, tf.float32), keras.ops.shape(ids)[:-1])  # -> [B, C]
 
     def choose(
         self,

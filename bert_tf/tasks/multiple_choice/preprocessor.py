@@ -46,7 +46,10 @@ class MultipleChoicePreprocessor(Preprocessor):
     def read_columns(self, x):
         """Returns prompts `[n]` and choices `[n, C]` as arrays of strings.
 
-        `UserError` if an example is not a prompt with as many choices as the others, at least two.
+        Raises:
+            DataError: If a text is missing or malformed.
+            UserError: If an example is not a prompt with as many choices as the others, at least
+                two.
         """
         if isinstance(x, TextColumns):
             return x

@@ -1,13 +1,6 @@
 """Checks of arguments."""
 
-from bert_tf.errors import ConfigError
-
-
-def require(holds: object, rule: str, **received) -> None:
-    """Raises `ConfigError` with the received arguments, of which the first is named in the rule."""
-    if not holds:
-        values = ", ".join(f"{name}={value!r}" for name, value in received.items())
-        raise ConfigError(f"`{next(iter(received))}` {rule}. Received: {values}")
+from bert_tf.errors import require
 
 
 def check_position(start_step: int, num_shards: int, shard_index: int) -> None:

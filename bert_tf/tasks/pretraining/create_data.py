@@ -13,13 +13,13 @@ The runs need as much disk space as the output, in the directory of the first ou
 import collections
 import concurrent.futures
 import contextlib
-import dataclasses
 import itertools
 import multiprocessing
 import os
 import random
 import signal
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tqdm
@@ -134,8 +134,7 @@ def create_pretraining_data(
         ) from error
 
 
-@dataclasses.dataclass(frozen=True)
-class _Task:
+class _Task(NamedTuple):
     """One pass over one tokenized chunk."""
 
     tokens_path: str

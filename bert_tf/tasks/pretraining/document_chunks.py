@@ -32,11 +32,17 @@ class Span:
 
 @dataclasses.dataclass
 class Chunk:
-    """Documents that are processed together: random next segments come from the same chunk."""
+    """Documents that are processed together: random next segments come from the same chunk.
+
+    Args:
+        spans: Where the text is.
+        documents: The number of documents.
+        continues: Whether the first document is the rest of one that was split.
+    """
 
     spans: list[Span]
-    documents: int = 0  # their number
-    continues: bool = False  # whether the first document is the rest of one that was split
+    documents: int = 0
+    continues: bool = False
 
     @property
     def size(self) -> int:
@@ -46,10 +52,15 @@ class Chunk:
 
 @dataclasses.dataclass(frozen=True)
 class ChunkedCorpus:
-    """The result of `scan_documents`."""
+    """The result of `scan_documents`.
 
-    chunks: list[Chunk]  # in the order of the text
-    cuts: int  # the number of chunks that end inside a document
+    Args:
+        chunks: The chunks, in the order of the text.
+        cuts: The number of chunks that end inside a document.
+    """
+
+    chunks: list[Chunk]
+    cuts: int
 
     @property
     def documents(self) -> int:
@@ -113,8 +124,11 @@ def read_documents(chunk: Chunk, errors: str = "strict") -> Iterator[list[str]]:
 def token_splits(sizes: list[int], lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns where sentences begin in the tokens, and where documents begin in the sentences.
 
-    Sentences without tokens and documents without such sentences are dropped. `sizes` are numbers
-    of sentences of documents, `lengths` numbers of tokens of sentences.
+    Sentences without tokens, and documents that have no others, are dropped.
+
+    Args:
+        sizes: The number of sentences of each document.
+        lengths: The number of tokens of each sentence, int `[sentences]`.
     """
     document_of = np.repeat(np.arange(len(sizes)), sizes)[lengths > 0]  # of each sentence
     splits = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])

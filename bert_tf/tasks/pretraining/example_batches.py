@@ -90,13 +90,8 @@ class ExampleEpochs:
 
     def _shuffled(self, epoch: int, chunk: int, next_chunk: int | None) -> ShuffledExamples:
         generator = self._generator(epoch, chunk)
-        pairs = make_pairs(
-            *self.source.sentence_splits(chunk),
-            self.max_seq_length,
-            self.next_sentence,
-            self.short_seq_prob,
-            generator,
-        )
+        options = self.max_seq_length, self.next_sentence, self.short_seq_prob
+        pairs = make_pairs(*self.source.sentence_splits(chunk), *options, generator)
         order = generator.permutation(len(pairs.labels))
         lengths = (pairs.first_lengths + pairs.second_lengths)[order]
         lengths += special_tokens(self.next_sentence)

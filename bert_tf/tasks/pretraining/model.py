@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import require_one_of
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.token_layout import needs_static_shapes
@@ -62,10 +62,7 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
 
     def __init__(self, backbone: BertBackbone, objective: str = "mlm_nsp", **kwargs):
         super().__init__(**kwargs)
-        if objective not in OBJECTIVES:
-            raise UserError(
-                f"`objective` must be one of {', '.join(OBJECTIVES)}. Received: {objective!r}"
-            )
+        require_one_of("objective", objective, OBJECTIVES)
         config = backbone.config
         self.backbone = backbone
         self.objective = objective
@@ -102,7 +99,7 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
             pooled = outputs["pooled_output"]  # [B, H] or [B, S, H]
             rows = tf.reshape(pooled, [-1, pooled.shape[-1]])  # [B, S, H] -> [B * S, H]
             logits = tf.cast(self.next_sentence(rows), tf.float32)
-            shape = tf.concat([tf.shape(pooled)[:-1], [2]], axis=0)
+            shape = [*keras.ops.shape(pooled)[:-1], 2]
             results["next_sentence_logits"] = tf.reshape(logits, shape)
         return results
 

@@ -68,8 +68,9 @@ class Selection(NamedTuple):
     def is_null(self, null_score_diff_threshold: float | None) -> tf.Tensor:
         """Returns for each question whether it has no answer, bool `[B]`.
 
-        No answer is chosen if it is better than the best span by more than the threshold, which is
-        None where every question has an answer.
+        Args:
+            null_score_diff_threshold: No answer is chosen if it is better than the best span by
+                more than this. None where every question has an answer.
         """
         if null_score_diff_threshold is None:
             return ~self.has_best

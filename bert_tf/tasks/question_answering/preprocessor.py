@@ -131,7 +131,9 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     def training_rows(self, columns, y, sample_weight):
         """Returns the windows to train on; the examples that are left out are logged.
 
-        `UserError` without an answer for each question, `DataError` if none is in its context.
+        Raises:
+            DataError: If no answer is in its context.
+            UserError: If `y` is None, or there is not one answer and weight for each question.
         """
         if y is None:
             raise UserError("`y` must be the answers to the questions. Received: y=None")
@@ -141,7 +143,11 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         return rows, rows.labels
 
     def rows(self, columns, window_stride=None):
-        """Returns the windows of the contexts; raises `UserError` if there is no tokenizer."""
+        """Returns the windows of the contexts.
+
+        Raises:
+            UserError: If there is no tokenizer.
+        """
         self.require_tokenizer()
         texts, lengths = map(_strings, columns), self.window_lengths()
         return QuestionWindows(self.tokenizer, *texts, **lengths, length=self.static_length)

@@ -13,7 +13,7 @@ from bert_tf.data.plain_rows import is_missing
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.text_batches import batches_of_numbers, training_batches
-from bert_tf.models.tokenized_texts import TokenizedTexts
+from bert_tf.models.tokenized_texts import RaggedRows
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import Windows, check_window_lengths, pack_windows
 
@@ -21,7 +21,7 @@ _TEXTS_AT_ONCE = 1000  # tokenized together; more gain no speed
 _EXAMPLES_AT_ONCE = 2000  # cut into windows together, so that little memory is needed
 
 
-class QuestionWindows(TokenizedTexts):
+class QuestionWindows(RaggedRows):
     """The windows of many questions; see `pack_windows`.
 
     Args:
@@ -69,7 +69,7 @@ class QuestionWindows(TokenizedTexts):
         with tf.device("CPU:0"):
             for begin in range(0, max(1, len(questions)), _EXAMPLES_AT_ONCE):
                 part = slice(begin, begin + _EXAMPLES_AT_ONCE)
-                texts = asked.ids(part), self._tokenized.ids(part)
+                texts = asked.part(part)[0], self._tokenized.part(part)[0]
                 windows = pack_windows(tokenizer, *texts, max_length, doc_stride, max_query_length)
                 parts.append(windows._replace(example=windows.example + begin))
             windows = Windows(*(tf.concat(fields, axis=0) for fields in zip(*parts)))
@@ -139,13 +139,16 @@ class QuestionWindows(TokenizedTexts):
     def part(self, examples: slice) -> tuple[slice, Windows, tf.Tensor, tf.RaggedTensor, ...]:
         """Returns what the answers to some questions are found with.
 
-        The rows of their windows, and the arguments of `find_candidates` without `logits`.
+        Returns:
+            The rows of their windows and, as `find_candidates` takes them, the windows, the
+            contexts, string `[B]`, and where the tokens of these begin and end, ragged int64
+            `[B, (tokens)]`.
         """
         rows = slice(*np.searchsorted(self.examples, [examples.start, examples.stop]))
         windows = Windows(*(field[rows] for field in self.windows))
         windows = windows._replace(example=windows.example - examples.start)
         contexts = tf.constant(self.contexts[examples], tf.string)
-        return rows, windows, contexts, *self._tokenized.offsets(examples)
+        return rows, windows, contexts, *self._tokenized.part(examples)[1:]
 
     def shuffled(self, batch_size: int) -> tf.data.Dataset:
         """Returns one epoch, in another order each time it is read."""
@@ -184,17 +187,14 @@ class _TokenizedOnce:
             pieces = tokenizer.tokenize_with_offsets(part)
             parts.append((pieces.ids, pieces.char_starts, pieces.char_ends))
         with tf.device("CPU:0"):
-            fields = (tf.concat(values, axis=0) for values in zip(*parts))
-            self._ids, self._char_starts, self._char_ends = fields
-        self._splits = self._ids.row_splits.numpy()
-        self._starts, self._ends = self._char_starts.values.numpy(), self._char_ends.values.numpy()
+            self._tokens = [tf.concat(values, axis=0) for values in zip(*parts)]
+        ids, starts, ends = self._tokens
+        self._splits = ids.row_splits.numpy()
+        self._starts, self._ends = starts.values.numpy(), ends.values.numpy()
 
-    def ids(self, texts: slice) -> tf.RaggedTensor:
-        return tf.gather(self._ids, self._index[texts])
-
-    def offsets(self, texts: slice) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        rows = self._index[texts]
-        return tf.gather(self._char_starts, rows), tf.gather(self._char_ends, rows)
+    def part(self, texts: slice) -> list[tf.RaggedTensor]:
+        """Returns the ids of these texts, and where the tokens begin and end in them."""
+        return [tf.gather(values, self._index[texts]) for values in self._tokens]
 
     def token_span(self, text: int, start: int, end: int) -> tuple[int, int] | None:
         """Returns the first and last token that share characters with `[start, end)`, if any."""

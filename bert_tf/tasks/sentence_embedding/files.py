@@ -60,12 +60,15 @@ def read_scored_pairs(
 
 
 def read_triplets(path: str | os.PathLike) -> tuple[list[str], ...]:
-    """Reads pairs or triplets: two or three lists of texts; see `read_labelled_pairs`.
+    """Reads pairs or triplets: two or three lists of texts.
 
-    The columns are `anchor`, `positive` and, in all rows or in none, `negative`.
+    Args:
+        path: As in `read_labelled_pairs`, with the columns `anchor`, `positive` and, in all rows or
+            in none, `negative`.
 
     Raises:
-        DataError: As there, or if only some rows have `negative`.
+        DataError: If the file cannot be read or is empty, a column is missing, a text is empty, or
+            only some rows have `negative`.
     """
     columns = ()
     for line, row in read_table(path):

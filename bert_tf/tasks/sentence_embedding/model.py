@@ -154,8 +154,7 @@ class BertSentenceEncoder(TaskModel):
         vectors = self.head(self.backbone(tokens, training=training), tokens)
         if ids.shape.rank == 2:
             return vectors
-        shape = tf.concat([tf.shape(ids)[:2], [self.vector_size]], axis=0)
-        return tf.ensure_shape(tf.reshape(vectors, shape), [*ids.shape[:2], self.vector_size])
+        return tf.reshape(vectors, [*keras.ops.shape(ids)[:2], self.vector_size])
 
     def head(self, outputs, tokens, training=False):
         states = outputs["sequence_output"]

@@ -164,7 +164,12 @@ class ClassificationTask:
         places = {name: place for name, place in places.items() if place is not None}
         needed = [place for name, place in places.items() if name != "label" or label_needed]
         is_named = isinstance(columns.text_a, str)
-        for line, row in _rows_of_columns(path, columns):
+        if is_named:
+            rows = read_table(path)
+        else:
+            lines = itertools.islice(read_tsv(path), int(columns.header), None)
+            rows = ((line, dict(enumerate(fields))) for line, fields in lines)
+        for line, row in rows:
             missing = [place for place in needed if place not in row]
             if missing and is_named:
                 raise DataError(
@@ -221,15 +226,6 @@ def note_id(lines_of_ids: dict[str, int], name: str, path: str | os.PathLike, li
             f"{path}, line {line} must have a unique id. Received: {name!r}, as in line "
             f"{lines_of_ids[name]}"
         )
-
-
-def _rows_of_columns(path, columns):
-    """Yields the number and the fields of each line, by the names or numbers of the columns."""
-    if isinstance(columns.text_a, str):
-        yield from read_table(path)
-    else:
-        for line, fields in itertools.islice(read_tsv(path), int(columns.header), None):
-            yield line, dict(enumerate(fields))
 
 
 def _layout(columns: Columns) -> str:

@@ -191,7 +191,9 @@ def read_tag_predictions(
 def conll_lines(sentences: Iterable[Sequence[Sequence[str]]]) -> Iterable[str]:
     """Yields the lines of a CoNLL file.
 
-    A sentence is its columns: `(words, tags)`, or `(words, gold, predicted)` for conlleval.pl.
+    Args:
+        sentences: The columns of each sentence: `(words, tags)`, or `(words, gold, predicted)` for
+            conlleval.pl.
     """
     for columns in sentences:
         yield from (" ".join(fields) + "\n" for fields in zip(*columns, strict=True))

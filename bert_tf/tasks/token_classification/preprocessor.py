@@ -47,7 +47,12 @@ class TaggedSpan(NamedTuple):
 
 
 class TokenClassificationPreprocessor(Preprocessor):
-    """Sentences to windows, tags to label ids, label ids to spans."""
+    """Sentences to windows, tags to label ids, label ids to spans.
+
+    Args:
+        labels: The names of the labels, in the order of their ids.
+        **options: The arguments of `Preprocessor`.
+    """
 
     takes_batches_of_text = False
 
@@ -61,7 +66,12 @@ class TokenClassificationPreprocessor(Preprocessor):
         return is_text(item) or is_sentence(item)
 
     def read_columns(self, x):
-        """Returns sentences as one array of lists of words; `UserError` if they are text."""
+        """Returns sentences as one array of lists of words.
+
+        Raises:
+            DataError: If a sentence is missing, or a word is not valid Unicode.
+            UserError: If a sentence is not a list of words.
+        """
         if isinstance(x, TextColumns):
             return x
         if not holds_word_lists(x):
@@ -82,7 +92,9 @@ class TokenClassificationPreprocessor(Preprocessor):
     def training_rows(self, columns, y, sample_weight):
         """Returns the windows to train on, and arrays of their labels and weights, if any.
 
-        `UserError` if there is no word, or not a known tag for each word.
+        Raises:
+            UserError: If there is no word, not one known tag for each word, or not one weight for
+                each sentence.
         """
         (sentences,) = columns
         if y is None or len(sentences) != len(y):
@@ -112,7 +124,11 @@ class TokenClassificationPreprocessor(Preprocessor):
         return windows, labels
 
     def rows(self, columns, window_stride=None):
-        """Returns the windows of the sentences; `UserError` if `window_stride` is given."""
+        """Returns the windows of the sentences.
+
+        Raises:
+            UserError: If there is no tokenizer, or `window_stride` is given.
+        """
         if window_stride is not None:
             raise UserError(
                 "`window_stride` must be None: long sentences are cut at words. "

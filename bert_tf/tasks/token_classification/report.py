@@ -78,9 +78,10 @@ def tagging_intervals(
 def span_counts(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> tuple[list[str], np.ndarray]:
-    """Returns the labels, sorted, and how many spans each sentence has of each.
+    """Counts the spans of each label in each sentence.
 
-    int64 `[S, L, 3]`: the correct, the predicted and the gold spans.
+    Returns:
+        The labels, sorted, and int64 `[S, L, 3]`: the correct, the predicted and the gold spans.
     """
     pairs = [tuple(set(spans_of_tags(tags)) for tags in rows) for rows in zip(gold, predicted)]
     labels = sorted({span.label or _NO_LABEL for pair in pairs for row in pair for span in row})
@@ -110,8 +111,9 @@ def word_labels(
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Returns the labels of all words for a confusion matrix.
 
-    The names of the labels (for spans without labels, the tags), `O` first, and the ids of all
-    words, gold and predicted, each int64 `[W]`.
+    Returns:
+        The names of the labels (for spans without labels, the tags), `O` first, and the ids of all
+        words, gold and predicted, each int64 `[W]`.
     """
     sides = gold, predicted
     columns = [[tag for tags in side for tag in tags] for side in sides]

@@ -22,7 +22,7 @@ from bert_tf.data.plain_rows import (
 )
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.text_batches import IGNORED
-from bert_tf.models.tokenized_texts import TokenizedTexts
+from bert_tf.models.tokenized_texts import RaggedRows
 from bert_tf.text import packing
 
 # The feature that marks the first pieces.
@@ -104,7 +104,7 @@ def _cut(words, piece_splits, row_splits, limit, keeps_empty):
     return tf.boolean_mask(ends, are_windows), tf.where(are_windows)[:, 0]
 
 
-class WordWindows(TokenizedTexts):
+class WordWindows(RaggedRows):
     """The windows of sentences as rows of tokens.
 
     Args:
@@ -182,10 +182,12 @@ def is_sentence(row: Any) -> bool:
 def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
     """Sentences as lists of lists of strings, whatever containers they came in.
 
-    `errors="strict"` refuses words that are not valid Unicode, "replace" drops what is not.
+    Args:
+        sentences: A container of containers of words.
+        errors: "strict" refuses words that are not valid Unicode, "replace" drops what is not.
 
     Raises:
-        DataError: If a sentence or a word is missing.
+        DataError: If a sentence is missing, or a word is not valid Unicode.
         UserError: If a sentence is not a list of strings.
     """
     rows = plain_rows(sentences)

@@ -8,7 +8,10 @@ class StepCallback(keras.callbacks.Callback):
 
     It continues over epochs, over calls of `fit` and, with `initial_step`, over restarts of a run.
     It is not the optimizer's `iterations`, which do not count the steps that float16 loss scaling
-    skips. Subclasses are dataclasses; `initial_step` may be one of their arguments.
+    skips. Subclasses are dataclasses.
+
+    Args:
+        initial_step: The step from which the run is resumed, in subclasses that take it.
     """
 
     initial_step = 0

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from bert_tf import hooks
-from bert_tf.errors import CheckpointError, UserError
+from bert_tf.errors import CheckpointError, UserError, require_one_of
 from bert_tf.files import atomic_path, recover, remove_directory, remove_leftovers
 from bert_tf.json_files import read_json, write_json
 from bert_tf.json_schema import integer, number, object_of, text
@@ -80,8 +80,7 @@ class TrainingCheckpoint(StepCallback):
         for name, value in (("save_every", self.save_every), ("keep", self.keep)):
             if value < 1:
                 raise UserError(f"`{name}` must be at least 1. Received: {name}={value!r}")
-        if self.mode not in ("min", "max"):
-            raise UserError(f"`mode` must be 'min' or 'max'. Received: mode={self.mode!r}")
+        require_one_of("mode", self.mode, ("min", "max"))
         self.directory = os.fspath(self.directory)
         self.settings = dict(self.settings or {})
         self.best_step = None
@@ -89,10 +88,13 @@ class TrainingCheckpoint(StepCallback):
         self._saved_step = None
 
     def restore(self, model: keras.Model) -> int:
-        """Loads the newest checkpoint into `model`, which must be compiled, and returns its step.
+        """Loads the newest checkpoint into `model`, which must be compiled.
 
         A damaged checkpoint is logged and renamed to `damaged-ckpt-<step>`, and the one before it
-        is loaded. If there is none, 0 is returned and nothing is loaded.
+        is loaded.
+
+        Returns:
+            The step of the checkpoint. If there is none, 0 is returned and nothing is loaded.
 
         Raises:
             CheckpointError: If the checkpoint is of another network or optimizer, if all
@@ -115,12 +117,8 @@ class TrainingCheckpoint(StepCallback):
             model.untrained_heads = ()
             for key, saved, mine in _differences(state["settings"], self.settings):
                 _logger.warning(
-                    "%s was saved with %s=%r, now it is %r: the resumed run differs from an "
-                    "uninterrupted one.",
-                    path,
-                    key,
-                    saved,
-                    mine,
+                    f"{path} was saved with {key}={saved!r}, now it is {mine!r}: the resumed run "
+                    "differs from an uninterrupted one."
                 )
             self.step = self._saved_step = step
             _logger.info("Resuming from %s.", path)
@@ -145,7 +143,8 @@ class TrainingCheckpoint(StepCallback):
     def save(self) -> str:
         """Writes a checkpoint of this step and removes those that are no longer kept.
 
-        Returns its path.
+        Returns:
+            The path of the checkpoint.
 
         Raises:
             CheckpointError: If it cannot be written or if a weight is not finite. Older checkpoints

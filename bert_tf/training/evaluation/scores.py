@@ -104,8 +104,6 @@ def num_classes(predicted: np.ndarray) -> int:
 def roc_auc(gold: np.ndarray, probabilities: np.ndarray) -> float:
     """Computes the area under the ROC curve of class 1, from labels `[n]` and its probabilities.
 
-    If all examples are of one class, it raises an `UndefinedScore`.
-
     Raises:
         UndefinedScore: If all examples are of one class.
     """

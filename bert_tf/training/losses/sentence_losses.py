@@ -10,7 +10,7 @@ import abc
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require_one_of
 from bert_tf.layers.dense import Dense
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy, require_mean
 
@@ -215,10 +215,7 @@ class TripletLoss(SentenceLoss):
     needs_labels = False
 
     def __init__(self, distance: str = "euclidean", margin: float = TRIPLET_MARGIN):
-        if distance not in ("euclidean", "cosine"):
-            raise UserError(
-                f"`distance` must be 'euclidean' or 'cosine'. Received: distance={distance!r}"
-            )
+        require_one_of("distance", distance, ("euclidean", "cosine"))
         if not margin > 0:
             raise UserError(f"`margin` must be positive. Received: margin={margin}")
         self.distance = distance

@@ -76,7 +76,11 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
         self.learning_rate_multipliers = dict(learning_rate_multipliers or {})
 
     def use_loss_scale(self) -> None:
-        """Turns loss scaling on, or raises a `UserError` if steps have been made without it."""
+        """Turns loss scaling on. It must be called before the first step.
+
+        Raises:
+            UserError: If the optimizer has already made a step without loss scaling.
+        """
         if self.built and not self.dynamic_loss_scale:
             raise UserError(
                 "`dynamic_loss_scale` must be turned on before the first step. Received: an "
@@ -88,16 +92,13 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
         if self.built:
             return
         super().build(variables)
-        self._is_decayed = [
-            variable.path.split("/")[-1] not in self.exclude_from_weight_decay_names
-            for variable in variables
-        ]
-        self._multipliers = layer_multipliers(
-            [variable.path for variable in variables], self.layer_decay
-        )
-        for index, variable in enumerate(variables):
+        paths = [variable.path for variable in variables]
+        not_decayed = self.exclude_from_weight_decay_names
+        self._is_decayed = [path.split("/")[-1] not in not_decayed for path in paths]
+        self._multipliers = layer_multipliers(paths, self.layer_decay)
+        for index, path in enumerate(paths):
             for part, factor in self.learning_rate_multipliers.items():
-                if part in variable.path.split("/"):
+                if part in path.split("/"):
                     self._multipliers[index] *= factor
         self.gradient_norm = self._scalar("gradient_norm", 0.0, "float32")
         if self.dynamic_loss_scale:
@@ -124,13 +125,9 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
             )
 
     def _scalar(self, name, value, dtype):
-        return self.add_variable(
-            shape=(),
-            initializer=keras.initializers.Constant(value),
-            dtype=dtype,
-            aggregation="only_first_replica",
-            name=name,
-        )
+        initializer = keras.initializers.Constant(value)
+        options = {"dtype": dtype, "aggregation": "only_first_replica"}
+        return self.add_variable((), initializer, name=name, **options)
 
     def scale_loss(self, loss):
         if not self.dynamic_loss_scale:
@@ -161,14 +158,8 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
         if self.clip_norm is not None:
             clip = self.clip_norm / tf.maximum(norm, self.clip_norm)
             scale = clip if scale is None else scale * clip
-        self.merge_call(
-            self._update_all,
-            gradients,
-            variables,
-            tf.cast(learning_rate, tf.float32),
-            scale,
-            tf.math.is_finite(norm),
-        )
+        learning_rate, finite = tf.cast(learning_rate, tf.float32), tf.math.is_finite(norm)
+        self.merge_call(self._update_all, gradients, variables, learning_rate, scale, finite)
 
     def _update_all(self, strategy, gradients, variables, learning_rate, scale, finite):
         def update():

@@ -46,8 +46,5 @@ class Noam(keras.optimizers.schedules.LearningRateSchedule):
         return self.factor * self.hidden_size**-0.5 * slope
 
     def get_config(self):
-        return {
-            "hidden_size": self.hidden_size,
-            "num_warmup_steps": self.num_warmup_steps,
-            "factor": self.factor,
-        }
+        names = ("hidden_size", "num_warmup_steps", "factor")
+        return {name: getattr(self, name) for name in names}

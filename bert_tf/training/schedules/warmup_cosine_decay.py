@@ -57,9 +57,5 @@ class WarmupCosineDecay(keras.optimizers.schedules.LearningRateSchedule):
         return tf.where(step < warmup, self.learning_rate * step / warmup, rate)
 
     def get_config(self):
-        return {
-            "learning_rate": self.learning_rate,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-            "final_rate": self.final_rate,
-        }
+        names = ("learning_rate", "num_train_steps", "num_warmup_steps", "final_rate")
+        return {name: getattr(self, name) for name in names}

@@ -49,8 +49,5 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         return tf.where(step < float(self.num_warmup_steps), warmup, rate)
 
     def get_config(self):
-        return {
-            "learning_rate": self.learning_rate,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-        }
+        names = ("learning_rate", "num_train_steps", "num_warmup_steps")
+        return {name: getattr(self, name) for name in names}

@@ -15,14 +15,14 @@ using AttentionPlan = std::vector<AttentionUnit>;
 // Runs the units in groups of about equal cost. A pool that divides a range into equal numbers of
 // items then divides the work evenly, even if the lengths of the sequences are very different.
 template <typename Run>
-void RunPlan(const Parallel& parallel, int num_threads, const AttentionPlan& plan, const Run& run) {
+void RunPlan(const Parallel& parallel, const AttentionPlan& plan, const Run& run) {
   // Pieces of work per thread: enough that all threads finish at about the same time.
   constexpr int kGroupsPerThread = 8;
   constexpr int64_t kMinGroupCycles = 50000;
   if (plan.empty()) return;
   int64_t all_cycles = 0;
   for (const AttentionUnit& unit : plan) all_cycles += unit.cycles;
-  const int64_t wanted = all_cycles / (kGroupsPerThread * std::max(num_threads, 1));
+  const int64_t wanted = all_cycles / (kGroupsPerThread * parallel.NumThreads());
   const int64_t group_cycles = std::max(wanted, kMinGroupCycles);
   std::vector<int64_t> group_begin;
   int64_t filled = group_cycles;

@@ -34,17 +34,12 @@ AttentionPlan Plan(const VarlenAttentionOptions& options) {
 }  // namespace
 
 template <typename T>
-void QuantizedAttention(const Parallel& parallel, const VarlenAttentionOptions& options,
-                        const T* qkv, T* output) {
-  const bool has_vnni = HasVnni();
-  RunPlan(parallel, options.num_threads, Plan(options),
-          [&](const AttentionUnit* units, int64_t count) {
-            BERT_TF_DISPATCH(QuantizedAttentionUnits, options, qkv, output, units, count, has_vnni);
-          });
+void QuantizedAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args) {
+  RunPlan(parallel, Plan(args), [&](const AttentionUnit* units, int64_t count) {
+    BERT_TF_DISPATCH(QuantizedAttentionUnits, args, units, count, HasVnni());
+  });
 }
 
-#define BERT_TF_INSTANTIATE(T) \
-  template void QuantizedAttention<T>(const Parallel&, const VarlenAttentionOptions&, const T*, T*);
-BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
+BERT_TF_INSTANTIATE_KERNEL(QuantizedAttention, VarlenAttentionArgs)
 
 }  // namespace bert_tf

@@ -32,19 +32,17 @@ namespace bert_tf {
 
 constexpr int64_t kQuantizedAttentionLength = 65536;  // 65536 * 255 * 127 < 2^31
 
-// T is float, BFloat16 or Float16; what is not an integer is computed in float32.
-//   qkv     [R, 3, N, D]
-//   output  [R, N, D]
-// No sequence is longer than kQuantizedAttentionLength. The rate of dropout is ignored.
+// Writes `output`. T is float, BFloat16 or Float16; what is not an integer is computed in float32.
+// No sequence is longer than kQuantizedAttentionLength. There is no dropout.
 template <typename T>
-void QuantizedAttention(const Parallel& parallel, const VarlenAttentionOptions& options,
-                        const T* qkv, T* output);
+void QuantizedAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args);
 
 // A unit is a block of kQuantizedAttentionQueries queries of one head. Only the copy for AVX-512
 // uses `has_vnni`.
 constexpr int64_t kQuantizedAttentionQueries = 512;
-BERT_TF_DECLARE_FOR_ISAS(template <typename T> void QuantizedAttentionUnits(
-                             const VarlenAttentionOptions& options, const T* qkv, T* output,
-                             const AttentionUnit* units, int64_t count, bool has_vnni);)
+BERT_TF_DECLARE_FOR_ISAS(template <typename T>
+                         void QuantizedAttentionUnits(const VarlenAttentionArgs<T>& args,
+                                                      const AttentionUnit* units, int64_t count,
+                                                      bool has_vnni);)
 
 }  // namespace bert_tf

@@ -248,15 +248,15 @@ float Softmax(const VisibleKeys& keys, const VisiblePanels& panels, float* score
 // The output of `rows` queries, from `first` on.
 template <typename Method, typename T>
 void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit& unit,
-                bool keys_are_finite, int64_t first, int64_t rows, const T* qkv, T* output,
-                const QuantizedScratch<Method>& s) {
+                bool keys_are_finite, int64_t first, int64_t rows,
+                const VarlenAttentionArgs<T>& args, const QuantizedScratch<Method>& s) {
   VisibleKeys block_keys(mask, first, unit.length);
   for (int64_t i = 1; i < rows; ++i) block_keys.Add(VisibleKeys(mask, first + i, unit.length));
   const VisiblePanels panels(block_keys);
 
   RowScale query_scales[Method::kTileRows], weight_scales[Method::kTileRows];
   for (int64_t i = 0; i < rows; ++i) {
-    const T* const query = qkv + layout.QkvOffset(unit, first + i);
+    const T* const query = args.qkv + layout.QkvOffset(unit, first + i);
     const auto values = [query](int64_t d, auto lanes)
                             BERT_TF_INLINE_LAMBDA { return Load(query + d, lanes); };
     uint8_t* const words = s.queries + i * s.query_stride;
@@ -299,7 +299,7 @@ void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit&
     if (panels.globals > 0) add(0, panels.globals, 0, s.global_sums);
   }
   for (int64_t i = 0; i < rows; ++i) {
-    T* const y = output + layout.RowOffset(unit, first + i) * layout.head_size;
+    T* const y = args.output + layout.RowOffset(unit, first + i) * layout.head_size;
     ForSingleVectors(layout.head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
       Vec v = Load(s.sums + i * s.sum_stride + d);
       if (panels.globals > 0) v += Load(s.global_sums + i * s.sum_stride + d);
@@ -309,14 +309,13 @@ void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit&
 }
 
 template <typename Method, typename T>
-void Run(const VarlenAttentionOptions& options, const T* qkv, T* output, const AttentionUnit* units,
-         int64_t count) {
-  const HeadLayout layout(options);
-  const Mask mask(options);
+void Run(const VarlenAttentionArgs<T>& args, const AttentionUnit* units, int64_t count) {
+  const HeadLayout layout(args);
+  const Mask mask(args);
   for (int64_t u = 0; u < count; ++u) {
     const AttentionUnit& unit = units[u];
     const QuantizedScratch<Method> scratch(layout, unit.length);
-    const T* const keys = qkv + layout.QkvOffset(unit, 0) + layout.hidden_size;
+    const T* const keys = args.qkv + layout.QkvOffset(unit, 0) + layout.hidden_size;
     const int64_t stride = 3 * layout.hidden_size;
     const bool keys_are_finite =
         QuantizeKeys(keys, stride, layout.head_size, unit.length, scratch) &
@@ -326,7 +325,7 @@ void Run(const VarlenAttentionOptions& options, const T* qkv, T* output, const A
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t first = unit.begin + PartBegin(queries, tiles, t);
       const int64_t end = unit.begin + PartBegin(queries, tiles, t + 1);
-      AttendRows(layout, mask, unit, keys_are_finite, first, end - first, qkv, output, scratch);
+      AttendRows(layout, mask, unit, keys_are_finite, first, end - first, args, scratch);
     }
   }
 }
@@ -334,18 +333,17 @@ void Run(const VarlenAttentionOptions& options, const T* qkv, T* output, const A
 }  // namespace
 
 template <typename T>
-void QuantizedAttentionUnits(const VarlenAttentionOptions& options, const T* qkv, T* output,
-                             const AttentionUnit* units, int64_t count,
-                             [[maybe_unused]] bool has_vnni) {
+void QuantizedAttentionUnits(const VarlenAttentionArgs<T>& args, const AttentionUnit* units,
+                             int64_t count, [[maybe_unused]] bool has_vnni) {
 #if defined(__AVX512F__)
-  if (has_vnni) return Run<Vnni>(options, qkv, output, units, count);
+  if (has_vnni) return Run<Vnni>(args, units, count);
 #endif
-  Run<Pairs>(options, qkv, output, units, count);
+  Run<Pairs>(args, units, count);
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                          \
-  template void QuantizedAttentionUnits<T>(const VarlenAttentionOptions&, const T*, T*, \
-                                           const AttentionUnit*, int64_t, bool);
+#define BERT_TF_INSTANTIATE(T)                                                                  \
+  template void QuantizedAttentionUnits<T>(const VarlenAttentionArgs<T>&, const AttentionUnit*, \
+                                           int64_t, bool);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
 }  // namespace bert_tf::BERT_TF_ISA

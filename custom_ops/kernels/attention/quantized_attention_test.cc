@@ -21,6 +21,14 @@ struct Tensors {
   Buffer<T> qkv, output;
 };
 
+template <typename T>
+VarlenAttentionArgs<T> Args(const Case& c, const std::vector<int64_t>& splits, Tensors<T>* t) {
+  VarlenAttentionArgs<T> args{Options(c, splits)};
+  args.qkv = t->qkv.data();
+  args.output = t->output.data();
+  return args;
+}
+
 // The formula. `slack` is how far an output may be off, because a weight is so close to the middle
 // of two integers that it may be rounded to either.
 struct Expected {
@@ -135,9 +143,8 @@ void RunUnits(const Path& path, const Case& c, Tensors<T>* t) {
   // The scratch is filled with NaN, because it must be written before it is read.
   constexpr int64_t kScratch = 1 << 20;
   std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
-  BERT_TF_CALL_ISA(path.isa, QuantizedAttentionUnits, Options(c, splits), t->qkv.data(),
-                   t->output.data(), units.data(), static_cast<int64_t>(units.size()),
-                   path.has_vnni);
+  BERT_TF_CALL_ISA(path.isa, QuantizedAttentionUnits, Args(c, splits, t), units.data(),
+                   static_cast<int64_t>(units.size()), path.has_vnni);
 }
 
 template <typename T>
@@ -165,10 +172,7 @@ void TestCase(const Path& path, const Case& c) {
   const std::vector<int64_t> splits = c.RowSplits();
   for (int threads : {1, 3, 64}) {
     Tensors<T> threaded(c, 17);
-    VarlenAttentionOptions options = Options(c, splits);
-    options.num_threads = threads;
-    QuantizedAttention(ThreadParallel(threads), options, threaded.qkv.data(),
-                       threaded.output.data());
+    QuantizedAttention(ThreadParallel(threads), Args(c, splits, &threaded));
     Check(t.output.SameBits(threaded.output), context + std::to_string(threads) + " threads");
   }
 }

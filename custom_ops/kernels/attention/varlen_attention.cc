@@ -58,7 +58,7 @@ AttentionPlan ForwardPlan(const VarlenAttentionOptions& options) {
 // is so long that threads would wait for its last head, it is divided into blocks of queries (dq:
 // three products) and blocks of keys (dk, dv: four products). The order of the sums is the same in
 // both cases.
-AttentionPlan BackwardPlan(const VarlenAttentionOptions& options) {
+AttentionPlan BackwardPlan(const VarlenAttentionOptions& options, int num_threads) {
   std::vector<int64_t> head_cycles(options.num_sequences, 0);
   double all_cycles = 0;
   for (int64_t b = 0; b < options.num_sequences; ++b) {
@@ -73,8 +73,8 @@ AttentionPlan BackwardPlan(const VarlenAttentionOptions& options) {
     const int64_t first = options.row_splits[b];
     const int64_t length = options.row_splits[b + 1] - first;
     if (length == 0) continue;
-    const bool cut = length > kAttentionTile &&
-                     static_cast<double>(head_cycles[b]) * options.num_threads > all_cycles;
+    const bool cut =
+        length > kAttentionTile && static_cast<double>(head_cycles[b]) * num_threads > all_cycles;
     for (int64_t head = 0; head < options.num_heads; ++head) {
       if (cut) {
         AddBlocks(options, {first, length, head, 0, AttentionUnit::kQueryBlock}, 3, &plan);
@@ -90,31 +90,21 @@ AttentionPlan BackwardPlan(const VarlenAttentionOptions& options) {
 }  // namespace
 
 template <typename T>
-void VarlenAttentionForward(const Parallel& parallel, const VarlenAttentionOptions& options,
-                            const T* qkv, T* output, float* logsumexp) {
-  const AttentionForwardTensors<T> tensors = {qkv, output, logsumexp};
-  RunPlan(parallel, options.num_threads, ForwardPlan(options),
-          [&](const AttentionUnit* units, int64_t count) {
-            BERT_TF_DISPATCH(AttentionForwardUnits, options, tensors, units, count);
-          });
+void VarlenAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args) {
+  RunPlan(parallel, ForwardPlan(args), [&](const AttentionUnit* units, int64_t count) {
+    BERT_TF_DISPATCH(AttentionForwardUnits, args, units, count);
+  });
 }
 
 template <typename T>
-void VarlenAttentionBackward(const Parallel& parallel, const VarlenAttentionOptions& options,
-                             const T* d_output, const T* qkv, const T* output,
-                             const float* logsumexp, T* d_qkv) {
-  const AttentionBackwardTensors<T> tensors = {d_output, qkv, output, logsumexp, d_qkv};
-  RunPlan(parallel, options.num_threads, BackwardPlan(options),
-          [&](const AttentionUnit* units, int64_t count) {
-            BERT_TF_DISPATCH(AttentionBackwardUnits, options, tensors, units, count);
-          });
+void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionArgs<T>& args) {
+  const AttentionPlan plan = BackwardPlan(args, parallel.NumThreads());
+  RunPlan(parallel, plan, [&](const AttentionUnit* units, int64_t count) {
+    BERT_TF_DISPATCH(AttentionBackwardUnits, args, units, count);
+  });
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                             \
-  template void VarlenAttentionForward<T>(const Parallel&, const VarlenAttentionOptions&,  \
-                                          const T*, T*, float*);                           \
-  template void VarlenAttentionBackward<T>(const Parallel&, const VarlenAttentionOptions&, \
-                                           const T*, const T*, const T*, const float*, T*);
-BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
+BERT_TF_INSTANTIATE_KERNEL(VarlenAttention, VarlenAttentionArgs)
+BERT_TF_INSTANTIATE_KERNEL(VarlenAttentionGrad, VarlenAttentionArgs)
 
 }  // namespace bert_tf

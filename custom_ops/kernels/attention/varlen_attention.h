@@ -38,27 +38,28 @@ struct VarlenAttentionOptions {
   // the element is the position of the key in its sequence.
   float dropout_rate = 0.0f;
   uint64_t seed = 0;
-  // The number of threads that `parallel` may use. It affects only the plan of the work: the
-  // outputs have the same bits for every number of threads.
-  int num_threads = 1;
 };
 
 // T is float, BFloat16 or Float16; the arithmetic is float32.
-//   qkv        [R, 3, N, D]
-//   output     [R, N, D]
-//   logsumexp  [R, N]: log sum_j exp(q . k[j] / sqrt(D)), from which the gradient recomputes the
-//              softmax; infinity if a score is +infinity or NaN
-// A score that is not finite affects its own row as in a plain softmax. A non-finite key or value
-// never affects a row that does not attend to it.
 template <typename T>
-void VarlenAttentionForward(const Parallel& parallel, const VarlenAttentionOptions& options,
-                            const T* qkv, T* output, float* logsumexp);
+struct VarlenAttentionArgs : VarlenAttentionOptions {
+  const T* qkv;  // [R, 3, N, D]
+  T* output;     // [R, N, D]
+  // [R, N]: log sum_j exp(q . k[j] / sqrt(D)), from which the gradient recomputes the softmax;
+  // infinity if a score is +infinity or NaN
+  float* logsumexp;
+  const T* d_output;  // [R, N, D]; this and the following only for the gradient
+  T* d_qkv;           // [R, 3, N, D]
+};
 
-//   d_output [R, N, D] -> d_qkv [R, 3, N, D], of which every element is written
-// `output` and `logsumexp` are the results of VarlenAttentionForward.
+// Writes `output` and `logsumexp`. A score that is not finite affects its own row as in a plain
+// softmax. A non-finite key or value never affects a row that does not attend to it.
 template <typename T>
-void VarlenAttentionBackward(const Parallel& parallel, const VarlenAttentionOptions& options,
-                             const T* d_output, const T* qkv, const T* output,
-                             const float* logsumexp, T* d_qkv);
+void VarlenAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args);
+
+// Writes every element of `d_qkv`. `output` and `logsumexp` are the results of VarlenAttention. All
+// results, of both functions, have the same bits for every number of threads.
+template <typename T>
+void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionArgs<T>& args);
 
 }  // namespace bert_tf

@@ -68,8 +68,8 @@ struct BackwardScratch {
 template <typename T>
 class Backward {
  public:
-  Backward(const VarlenAttentionOptions& options, const AttentionBackwardTensors<T>& tensors)
-      : tensors_(tensors), layout_(options), mask_(options), dropout_(options) {}
+  explicit Backward(const VarlenAttentionArgs<T>& args)
+      : args_(args), layout_(args), mask_(args), dropout_(args) {}
 
   // A unit is all queries, or one block of them, and all keys, or one block.
   void Run(const AttentionUnit& unit) const {
@@ -85,7 +85,7 @@ class Backward {
     const int64_t key_rows = one_query_tile ? kTile : last_key - first_key;
     const BackwardScratch s(layout_, key_rows);
     if (!one_query_tile) {
-      PackKeys(tensors_.qkv, layout_, unit, first_key, key_rows, s.keys, s.values);
+      PackKeys(args_.qkv, layout_, unit, first_key, key_rows, s.keys, s.values);
       FillZeros(s.d_keys, key_rows * padded);
       FillZeros(s.d_values, key_rows * padded);
     }
@@ -100,7 +100,7 @@ class Backward {
       for (int64_t key = first_key; key < last_key; key += kTile) {
         const int64_t count = Smaller(kTile, last_key - key);
         if (mask_.HidesAll(q.begin, q.begin + q.count, key, key + count)) continue;
-        if (one_query_tile) PackKeys(tensors_.qkv, layout_, unit, key, count, s.keys, s.values);
+        if (one_query_tile) PackKeys(args_.qkv, layout_, unit, key, count, s.keys, s.values);
         const int64_t offset = one_query_tile ? 0 : (key - first_key) * padded;
         MeetTile(unit, q,
                  {key, count, s.keys + offset, s.values + offset,
@@ -109,11 +109,11 @@ class Backward {
       }
       if (d_queries != nullptr) {
         UnpackRows(d_queries, layout_, q.count, scale,
-                   tensors_.d_qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size);
+                   args_.d_qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size);
       }
     }
     if (!one_query_tile) {
-      T* const d_keys = tensors_.d_qkv + layout_.QkvOffset(unit, first_key) + layout_.hidden_size;
+      T* const d_keys = args_.d_qkv + layout_.QkvOffset(unit, first_key) + layout_.hidden_size;
       UnpackRows(s.d_keys, layout_, key_rows, scale, d_keys, 3 * layout_.hidden_size);
       UnpackRows(
           s.d_values, layout_, key_rows, [](int64_t) { return 1.0f; }, d_keys + layout_.hidden_size,
@@ -206,17 +206,17 @@ class Backward {
   // Fills the tile of `q.count` queries from `q.begin` on.
   void LoadQueries(const AttentionUnit& unit, const QueryTile& q) const {
     const int64_t offset = layout_.RowOffset(unit, q.begin) * layout_.head_size;
-    PackRows(tensors_.qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size, layout_,
+    PackRows(args_.qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size, layout_,
              q.count, q.queries);
-    PackRows(tensors_.d_output + offset, layout_.hidden_size, layout_, q.count, q.d_output);
+    PackRows(args_.d_output + offset, layout_.hidden_size, layout_, q.count, q.d_output);
     PackTransposed(q.queries, layout_, q.count, layout_.scale, q.queries_t);
     PackTransposed(q.d_output, layout_, q.count, 1.0f, q.d_output_t);
-    const float* const logsumexp = tensors_.logsumexp + layout_.RowOffset(unit, q.begin);
+    const float* const logsumexp = args_.logsumexp + layout_.RowOffset(unit, q.begin);
     FillZeros(q.logsumexp, kTile);
     FillZeros(q.delta, kTile);
     for (int64_t i = 0; i < q.count; ++i) {
       const float* const d_output = q.d_output + i * layout_.padded_size;
-      const T* const output = tensors_.output + offset + i * layout_.hidden_size;
+      const T* const output = args_.output + offset + i * layout_.hidden_size;
       Vec delta = {};
       ForSingleVectors(layout_.head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
         delta += Load(d_output + d) * Load(output + d, lanes);
@@ -226,7 +226,7 @@ class Backward {
     }
   }
 
-  const AttentionBackwardTensors<T>& tensors_;
+  const VarlenAttentionArgs<T>& args_;
   const HeadLayout layout_;
   const Mask mask_;
   const Dropout dropout_;
@@ -235,17 +235,15 @@ class Backward {
 }  // namespace
 
 template <typename T>
-void AttentionBackwardUnits(const VarlenAttentionOptions& options,
-                            const AttentionBackwardTensors<T>& tensors, const AttentionUnit* units,
+void AttentionBackwardUnits(const VarlenAttentionArgs<T>& args, const AttentionUnit* units,
                             int64_t count) {
-  const Backward<T> backward(options, tensors);
+  const Backward<T> backward(args);
   for (int64_t i = 0; i < count; ++i) backward.Run(units[i]);
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                \
-  template void AttentionBackwardUnits<T>(const VarlenAttentionOptions&,      \
-                                          const AttentionBackwardTensors<T>&, \
-                                          const AttentionUnit*, int64_t);
+#define BERT_TF_INSTANTIATE(T)                                                                 \
+  template void AttentionBackwardUnits<T>(const VarlenAttentionArgs<T>&, const AttentionUnit*, \
+                                          int64_t);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
 }  // namespace bert_tf::BERT_TF_ISA

@@ -77,13 +77,13 @@ void ScaleRows(const float* factors, int64_t rows, int64_t padded_size, float* p
 
 template <typename T>
 void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& dropout,
-                 const AttentionForwardTensors<T>& tensors, const AttentionUnit& unit,
+                 const VarlenAttentionArgs<T>& args, const AttentionUnit& unit,
                  const ForwardScratch& s) {
   const int64_t padded = layout.padded_size;
   const int64_t query = unit.begin;
   const int64_t query_count = Smaller(kTile, unit.length - query);
   const int64_t query_lanes = RoundUpToLanes(query_count);
-  PackRows(tensors.qkv + layout.QkvOffset(unit, query), 3 * layout.hidden_size, layout, query_count,
+  PackRows(args.qkv + layout.QkvOffset(unit, query), 3 * layout.hidden_size, layout, query_count,
            s.queries);
   PackTransposed(s.queries, layout, query_count, layout.scale, s.queries_t);
   for (int64_t i = 0; i < query_lanes; ++i) {
@@ -95,7 +95,7 @@ void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& drop
     const int64_t key_count = Smaller(kTile, unit.length - key);
     if (mask.HidesAll(query, query + query_count, key, key + key_count)) continue;
     const bool masked = !mask.ShowsAll(query, query + query_count, key, key + key_count);
-    PackKeys(tensors.qkv, layout, unit, key, key_count, s.keys, s.values);
+    PackKeys(args.qkv, layout, unit, key, key_count, s.keys, s.values);
     // [keys, D] x [D, queries]
     Product<false, false>(key_count, query_lanes, layout.head_size, s.keys, padded, s.queries_t,
                           s.scores, kTile);
@@ -132,7 +132,7 @@ void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& drop
     started = true;
   }
 
-  float* logsumexp = tensors.logsumexp + layout.RowOffset(unit, query);
+  float* logsumexp = args.logsumexp + layout.RowOffset(unit, query);
   for (int64_t i = 0; i < query_count; ++i) {
     // +infinity if a score is +infinity or NaN.
     logsumexp[i * layout.num_heads] =
@@ -140,27 +140,25 @@ void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& drop
   }
   UnpackRows(
       s.sums, layout, query_count, [&](int64_t i) { return dropout.scale / s.denominator[i]; },
-      tensors.output + layout.RowOffset(unit, query) * layout.head_size, layout.hidden_size);
+      args.output + layout.RowOffset(unit, query) * layout.head_size, layout.hidden_size);
 }
 
 }  // namespace
 
 template <typename T>
-void AttentionForwardUnits(const VarlenAttentionOptions& options,
-                           const AttentionForwardTensors<T>& tensors, const AttentionUnit* units,
+void AttentionForwardUnits(const VarlenAttentionArgs<T>& args, const AttentionUnit* units,
                            int64_t count) {
-  const HeadLayout layout(options);
-  const Mask mask(options);
-  const Dropout dropout(options);
+  const HeadLayout layout(args);
+  const Mask mask(args);
+  const Dropout dropout(args);
   const ForwardScratch scratch(layout);
   for (int64_t i = 0; i < count; ++i) {
-    ForwardUnit(layout, mask, dropout, tensors, units[i], scratch);
+    ForwardUnit(layout, mask, dropout, args, units[i], scratch);
   }
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                                    \
-  template void AttentionForwardUnits<T>(const VarlenAttentionOptions&,                           \
-                                         const AttentionForwardTensors<T>&, const AttentionUnit*, \
+#define BERT_TF_INSTANTIATE(T)                                                                \
+  template void AttentionForwardUnits<T>(const VarlenAttentionArgs<T>&, const AttentionUnit*, \
                                          int64_t);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 

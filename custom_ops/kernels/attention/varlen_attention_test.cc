@@ -26,6 +26,17 @@ struct Tensors {
   Buffer<float> logsumexp;
 };
 
+template <typename T>
+VarlenAttentionArgs<T> Args(const Case& c, const std::vector<int64_t>& splits, Tensors<T>* t) {
+  VarlenAttentionArgs<T> args{Options(c, splits)};
+  args.qkv = t->qkv.data();
+  args.output = t->output.data();
+  args.logsumexp = t->logsumexp.data();
+  args.d_output = t->d_output.data();
+  args.d_qkv = t->d_qkv.data();
+  return args;
+}
+
 struct Expected {
   std::vector<double> output, logsumexp, d_qkv;
 };
@@ -91,7 +102,7 @@ Expected Reference(const Case& c, const Tensors<T>& t) {
 template <typename T>
 void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
   const std::vector<int64_t> splits = c.RowSplits();
-  const VarlenAttentionOptions options = Options(c, splits);
+  const VarlenAttentionArgs<T> args = Args(c, splits, t);
   std::vector<AttentionUnit> forward, backward;
   for (size_t b = 0; b < c.lengths.size(); ++b) {
     for (int64_t n = 0; n < c.heads; ++n) {
@@ -110,26 +121,20 @@ void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
   // The scratch is filled with NaN, because it must be written before it is read.
   constexpr int64_t kScratch = 1 << 18;
   std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
-  const AttentionForwardTensors<T> forward_tensors = {t->qkv.data(), t->output.data(),
-                                                      t->logsumexp.data()};
-  BERT_TF_CALL_ISA(isa, AttentionForwardUnits, options, forward_tensors, forward.data(),
+  BERT_TF_CALL_ISA(isa, AttentionForwardUnits, args, forward.data(),
                    static_cast<int64_t>(forward.size()));
   std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
-  const AttentionBackwardTensors<T> backward_tensors = {
-      t->d_output.data(), t->qkv.data(), t->output.data(), t->logsumexp.data(), t->d_qkv.data()};
-  BERT_TF_CALL_ISA(isa, AttentionBackwardUnits, options, backward_tensors, backward.data(),
+  BERT_TF_CALL_ISA(isa, AttentionBackwardUnits, args, backward.data(),
                    static_cast<int64_t>(backward.size()));
 }
 
 template <typename T>
 void RunPublic(const Case& c, int threads, Tensors<T>* t) {
   const std::vector<int64_t> splits = c.RowSplits();
-  VarlenAttentionOptions options = Options(c, splits);
-  options.num_threads = threads;
+  const VarlenAttentionArgs<T> args = Args(c, splits, t);
   const ThreadParallel parallel(threads);
-  VarlenAttentionForward(parallel, options, t->qkv.data(), t->output.data(), t->logsumexp.data());
-  VarlenAttentionBackward<T>(parallel, options, t->d_output.data(), t->qkv.data(), t->output.data(),
-                             t->logsumexp.data(), t->d_qkv.data());
+  VarlenAttention(parallel, args);
+  VarlenAttentionGrad(parallel, args);
 }
 
 template <typename T>

@@ -122,7 +122,11 @@ inline bool AllFinite(const float* p, int64_t count) {
 // Interleaves the lanes of a and b from lane kFirst on: a0 b0 a1 b1 ...
 template <int kFirst, int... i>
 BERT_TF_INLINE Vec Interleave(Vec a, Vec b, std::integer_sequence<int, i...>) {
+#if defined(__clang__)
   return __builtin_shufflevector(a, b, (kFirst + i / 2 + i % 2 * kLanes)...);
+#else  // GCC has that only since version 12; Ubuntu 22.04 has 11
+  return __builtin_shuffle(a, b, VecI32{(kFirst + i / 2 + i % 2 * kLanes)...});
+#endif
 }
 
 // Each round interleaves the first and the second half of the rows (a perfect shuffle). After

@@ -27,29 +27,11 @@ struct AttentionUnit {
   int64_t cycles = 0;  // estimated, for the plan
 };
 
-template <typename T>
-struct AttentionForwardTensors {
-  const T* qkv;
-  T* output;
-  float* logsumexp;
-};
-
-template <typename T>
-struct AttentionBackwardTensors {
-  const T* d_output;
-  const T* qkv;
-  const T* output;
-  const float* logsumexp;
-  T* d_qkv;
-};
-
 BERT_TF_DECLARE_FOR_ISAS(template <typename T>
-                         void AttentionForwardUnits(const VarlenAttentionOptions& options,
-                                                    const AttentionForwardTensors<T>& tensors,
+                         void AttentionForwardUnits(const VarlenAttentionArgs<T>& args,
                                                     const AttentionUnit* units, int64_t count);
                          template <typename T>
-                         void AttentionBackwardUnits(const VarlenAttentionOptions& options,
-                                                     const AttentionBackwardTensors<T>& tensors,
+                         void AttentionBackwardUnits(const VarlenAttentionArgs<T>& args,
                                                      const AttentionUnit* units, int64_t count);)
 
 }  // namespace bert_tf

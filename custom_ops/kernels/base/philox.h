@@ -59,8 +59,7 @@ BERT_TF_INLINE void PhiloxChunk(uint64_t seed, uint64_t stream, uint64_t chunk,
   constexpr uint64_t kWeyl1 = 0xBB67AE85;
   constexpr int kGroups = 2;  // vectors of blocks that are computed together, to hide latencies
   constexpr uint64_t kIota[8] = {0, 1, 2, 3, 4, 5, 6, 7};
-  VecU64 iota;
-  std::memcpy(&iota, kIota, sizeof(iota));
+  const auto iota = LoadAs<VecU64>(kIota);
   for (int first = 0; first < 16; first += kGroups * kPhiloxLanes) {
     VecU64 c0[kGroups], c1[kGroups], c2[kGroups], c3[kGroups];
     for (int group = 0; group < kGroups; ++group) {

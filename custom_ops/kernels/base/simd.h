@@ -97,19 +97,21 @@ BERT_TF_INLINE Vec Fma(Vec a, Vec b, Vec c) {
 // The rounding error of `product` = round(a * b).
 BERT_TF_INLINE Vec ProductError(Vec a, Vec b, Vec product) { return Fma(a, b, -product); }
 
-// Loads and stores, unaligned, kLanes elements.
-BERT_TF_INLINE Vec Load(const float* p) {
-  Vec v;
+// Unaligned.
+template <typename V>
+BERT_TF_INLINE V LoadAs(const void* p) {
+  V v;
   std::memcpy(&v, p, sizeof(v));
   return v;
 }
 
+// Loads and stores, unaligned, kLanes elements.
+BERT_TF_INLINE Vec Load(const float* p) { return LoadAs<Vec>(p); }
+
 BERT_TF_INLINE void Store(float* p, Vec v) { std::memcpy(p, &v, sizeof(v)); }
 
 BERT_TF_INLINE Vec Load(const BFloat16* p) {
-  VecU16 half_words;
-  std::memcpy(&half_words, p, sizeof(half_words));
-  return reinterpret_cast<Vec>(__builtin_convertvector(half_words, VecU32) << 16);
+  return reinterpret_cast<Vec>(__builtin_convertvector(LoadAs<VecU16>(p), VecU32) << 16);
 }
 
 // Rounds to nearest even. A NaN becomes a quiet NaN.
@@ -142,9 +144,7 @@ BERT_TF_INLINE void Store(Float16* p, Vec v) {
 // They must not be computed from subnormal float32 numbers, which TensorFlow's threads read as
 // zero.
 BERT_TF_INLINE Vec Load(const Float16* p) {
-  VecU16 half_words;
-  std::memcpy(&half_words, p, sizeof(half_words));
-  const VecU32 words = __builtin_convertvector(half_words, VecU32);
+  const VecU32 words = __builtin_convertvector(LoadAs<VecU16>(p), VecU32);
   const VecU32 sign = (words & 0x8000u) << 16;
   const VecU32 magnitude = words & 0x7FFFu;
   const VecU32 normal = (magnitude << 13) + (112u << 23);

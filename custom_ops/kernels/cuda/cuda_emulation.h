@@ -39,7 +39,7 @@ inline thread_local Schedule schedule = Schedule::kAscending;
 
 struct Copy {
   void* to;
-  const void* from;  // null for zeros
+  const void* from;
 };
 
 struct Thread {
@@ -144,15 +144,14 @@ class Block {
 inline void WarpBarrier() { Block::current->Wait(Thread::kAtWarpBarrier); }
 
 // Exchanges the `values` of the lanes of a warp. Calls `use` with a function that returns the
-// values of any lane, and returns its result.
+// values of any lane.
 template <typename Use>
-auto Exchange(const void* values, size_t bytes, const Use& use) {
+void Exchange(const void* values, size_t bytes, const Use& use) {
   Block* block = Block::current;
   std::memcpy(block->Running().brought, values, bytes);
   WarpBarrier();
-  auto result = use([block](int lane) -> const void* { return block->LaneOfWarp(lane).brought; });
+  use([block](int lane) -> const void* { return block->LaneOfWarp(lane).brought; });
   WarpBarrier();
-  return result;
 }
 
 }  // namespace emulation
@@ -179,11 +178,11 @@ inline void SyncWarp() { emulation::WarpBarrier(); }
 
 template <typename V>
 V Shuffle(V value, int source) {
-  return emulation::Exchange(&value, sizeof(V), [source](const auto& brought) {
-    V result;
+  V result;
+  emulation::Exchange(&value, sizeof(V), [&](const auto& brought) {
     std::memcpy(&result, brought(source), sizeof(V));
-    return result;
   });
+  return result;
 }
 template <typename V>
 V ShuffleXor(V value, int mask) {
@@ -247,7 +246,6 @@ inline void LoadMatrices(const void* row, bool transposed, uint32_t (&m)[4]) {
       }
       m[matrix] = pair[0] | static_cast<uint32_t>(pair[1]) << 16;
     }
-    return 0;
   });
 }
 
@@ -280,12 +278,12 @@ void MultiplyAdd(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1
         c[e] += from_a * from_b;
       }
     }
-    return 0;
   });
 }
 
 inline void CopyAsync(void* shared, const void* global, bool inside) {
-  emulation::Block::current->Running().open_group.push_back({shared, inside ? global : nullptr});
+  static constexpr char kZeros[16] = {};
+  emulation::Block::current->Running().open_group.push_back({shared, inside ? global : kZeros});
 }
 inline void CommitCopies() {
   emulation::Thread& thread = emulation::Block::current->Running();
@@ -296,13 +294,7 @@ template <int kLater>
 void WaitForCopies() {
   emulation::Thread& thread = emulation::Block::current->Running();
   while (static_cast<int>(thread.groups.size()) > kLater) {
-    for (const emulation::Copy& copy : thread.groups.front()) {
-      if (copy.from == nullptr) {
-        std::memset(copy.to, 0, 16);
-      } else {
-        std::memcpy(copy.to, copy.from, 16);
-      }
-    }
+    for (const emulation::Copy& copy : thread.groups.front()) std::memcpy(copy.to, copy.from, 16);
     thread.groups.erase(thread.groups.begin());
   }
 }

@@ -263,20 +263,24 @@ void TestAttention(const Case& c) {
   Numbers<T> d_output(rows * width, c.aligned, random, 1.0f);
   Numbers<T> output(rows * width, c.aligned), d_qkv(qkv.size(), c.aligned);
   Numbers<float> logsumexp(rows * c.heads, true);
-  VarlenAttentionOptions options;
-  options.num_sequences = static_cast<int64_t>(c.splits.size()) - 1;
-  options.row_splits = c.splits.data();
-  options.num_heads = c.heads;
-  options.head_size = c.head_size;
-  options.causal = c.causal;
-  options.window_size = c.window;
-  options.num_global_tokens = c.globals;
-  options.dropout_rate = c.rate;
-  options.seed = static_cast<uint64_t>(kSeed);
+  VarlenAttentionArgs<T> cpu_args;
+  cpu_args.num_sequences = static_cast<int64_t>(c.splits.size()) - 1;
+  cpu_args.row_splits = c.splits.data();
+  cpu_args.num_heads = c.heads;
+  cpu_args.head_size = c.head_size;
+  cpu_args.causal = c.causal;
+  cpu_args.window_size = c.window;
+  cpu_args.num_global_tokens = c.globals;
+  cpu_args.dropout_rate = c.rate;
+  cpu_args.seed = static_cast<uint64_t>(kSeed);
+  cpu_args.qkv = qkv.data();
+  cpu_args.output = output.data();
+  cpu_args.logsumexp = logsumexp.data();
+  cpu_args.d_output = d_output.data();
+  cpu_args.d_qkv = d_qkv.data();
   const SerialParallel serial;
-  VarlenAttentionForward<T>(serial, options, qkv.data(), output.data(), logsumexp.data());
-  VarlenAttentionBackward<T>(serial, options, d_output.data(), qkv.data(), output.data(),
-                             logsumexp.data(), d_qkv.data());
+  VarlenAttention(serial, cpu_args);
+  VarlenAttentionGrad(serial, cpu_args);
 
   const std::vector<int32_t> splits32(c.splits.begin(), c.splits.end());
   Numbers<T> gpu_output[2] = {{output.size(), c.aligned}, {output.size(), c.aligned}};
@@ -287,7 +291,7 @@ void TestAttention(const Case& c) {
     args.qkv = qkv.data();
     args.row_splits = c.splits.data();
     args.row_splits_are_int64 = true;
-    args.num_sequences = options.num_sequences;
+    args.num_sequences = cpu_args.num_sequences;
     args.rows = rows;
     args.num_heads = c.heads;
     args.head_size = c.head_size;

@@ -22,13 +22,6 @@ constexpr int64_t kQuadBytes = kQuad * kDensePanel;  // bytes of a panel for fou
 
 using VecI16 = int16_t __attribute__((vector_size(kVectorBytes)));
 
-template <typename V>
-BERT_TF_INLINE V LoadAs(const void* p) {
-  V v;
-  std::memcpy(&v, p, sizeof(v));
-  return v;
-}
-
 // a[2i] * b[2i] + a[2i + 1] * b[2i + 1]
 BERT_TF_INLINE VecI32 MultiplyAddPairs(VecI16 a, VecI16 b) {
 #if defined(__AVX512BW__)

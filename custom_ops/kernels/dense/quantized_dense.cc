@@ -14,16 +14,11 @@ void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args)
 }
 
 template <typename T>
-void QuantizedFeedForward(const Parallel& parallel, const QuantizedDenseArgs<T>& first,
-                          const QuantizedDenseArgs<T>& second) {
-  BERT_TF_DISPATCH(QuantizedFeedForward, parallel, first, second, HasVnni());
+void QuantizedFeedForward(const Parallel& parallel, const QuantizedFeedForwardArgs<T>& args) {
+  BERT_TF_DISPATCH(QuantizedFeedForward, parallel, args, HasVnni());
 }
 
 BERT_TF_INSTANTIATE_KERNEL(QuantizedDense, QuantizedDenseArgs)
-
-#define BERT_TF_INSTANTIATE(T)                                                         \
-  template void QuantizedFeedForward<T>(const Parallel&, const QuantizedDenseArgs<T>&, \
-                                        const QuantizedDenseArgs<T>&);
-BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
+BERT_TF_INSTANTIATE_KERNEL(QuantizedFeedForward, QuantizedFeedForwardArgs)
 
 }  // namespace bert_tf

@@ -56,19 +56,24 @@ int64_t PackedQuantizedDenseSize(int64_t depth, int64_t columns);
 template <typename T>
 void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args);
 
-// Computes `first` and, from its result, `second`, with the same bits as two calls. `first.y` and
-// `second.x` are not used: the result of `first` is computed and used in blocks of rows that fit
-// the second-level cache. `second` has LayerNorm and the rows of `first`.
+// Two layers: the result of `first` is the x of `second`, which has LayerNorm and as many rows.
+// `first.y` and `second.x` are not used.
 template <typename T>
-void QuantizedFeedForward(const Parallel& parallel, const QuantizedDenseArgs<T>& first,
-                          const QuantizedDenseArgs<T>& second);
+struct QuantizedFeedForwardArgs {
+  QuantizedDenseArgs<T> first;
+  QuantizedDenseArgs<T> second;
+};
+
+// Computes both layers with the bits of two calls of QuantizedDense, in blocks of rows whose result
+// of `first` stays in the second-level cache.
+template <typename T>
+void QuantizedFeedForward(const Parallel& parallel, const QuantizedFeedForwardArgs<T>& args);
 
 // Only the copies for AVX-512 use `has_vnni`.
 BERT_TF_DECLARE_FOR_ISAS(
     template <typename T>
     void QuantizedDense(const Parallel&, const QuantizedDenseArgs<T>&, bool has_vnni);
     template <typename T>
-    void QuantizedFeedForward(const Parallel&, const QuantizedDenseArgs<T>& first,
-                              const QuantizedDenseArgs<T>& second, bool has_vnni);)
+    void QuantizedFeedForward(const Parallel&, const QuantizedFeedForwardArgs<T>&, bool has_vnni);)
 
 }  // namespace bert_tf

@@ -95,8 +95,8 @@ constexpr int64_t kFeedForwardRows = 56;
 constexpr int64_t kLeastFeedForwardRows = 28;
 
 template <typename Method, typename T>
-void RunFeedForward(const Parallel& parallel, const QuantizedDenseArgs<T>& first,
-                    const QuantizedDenseArgs<T>& second) {
+void RunFeedForward(const Parallel& parallel, const QuantizedFeedForwardArgs<T>& args) {
+  const QuantizedDenseArgs<T>&first = args.first, &second = args.second;
   const int64_t rows = first.rows;
   const int64_t threads = parallel.NumThreads();
   const auto between = [&](int64_t count) {
@@ -122,11 +122,11 @@ void RunFeedForward(const Parallel& parallel, const QuantizedDenseArgs<T>& first
       other.x = one.y = between(count);
       if (other.residual != nullptr) other.residual += first_row * second.columns;
       other.y += first_row * second.columns;
-      for (QuantizedDenseArgs<T>* args : {&one, &other}) {
-        const int64_t panels = CeilDivide(args->columns, kDensePanel);
-        args->rows = count;
+      for (QuantizedDenseArgs<T>* layer : {&one, &other}) {
+        const int64_t panels = CeilDivide(layer->columns, kDensePanel);
+        layer->rows = count;
         RunUnit<Method>(
-            *args, {0, count, 0, panels, ThreadScratch(0, panels * count * kDensePanel), count},
+            *layer, {0, count, 0, panels, ThreadScratch(0, panels * count * kDensePanel), count},
             false);
       }
       NormalizeRows(other, 0, count, ThreadScratch(0, 0), count);
@@ -146,18 +146,17 @@ void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args,
 }
 
 template <typename T>
-void QuantizedFeedForward(const Parallel& parallel, const QuantizedDenseArgs<T>& first,
-                          const QuantizedDenseArgs<T>& second, [[maybe_unused]] bool has_vnni) {
+void QuantizedFeedForward(const Parallel& parallel, const QuantizedFeedForwardArgs<T>& args,
+                          [[maybe_unused]] bool has_vnni) {
 #if defined(__AVX512F__)
-  if (has_vnni) return RunFeedForward<Vnni>(parallel, first, second);
+  if (has_vnni) return RunFeedForward<Vnni>(parallel, args);
 #endif
-  RunFeedForward<Pairs>(parallel, first, second);
+  RunFeedForward<Pairs>(parallel, args);
 }
 
 #define BERT_TF_INSTANTIATE(T)                                                          \
   template void QuantizedDense<T>(const Parallel&, const QuantizedDenseArgs<T>&, bool); \
-  template void QuantizedFeedForward<T>(const Parallel&, const QuantizedDenseArgs<T>&,  \
-                                        const QuantizedDenseArgs<T>&, bool);
+  template void QuantizedFeedForward<T>(const Parallel&, const QuantizedFeedForwardArgs<T>&, bool);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
 }  // namespace bert_tf::BERT_TF_ISA

@@ -200,8 +200,8 @@ void TestFeedForward(const Path& path) {
       for (int threads : {1, 2, 5}) {
         Buffer<T> y = one.x;
         first.x = second.residual = second.y = y.data();
-        BERT_TF_CALL_ISA(path.isa, QuantizedFeedForward, ThreadParallel(threads), first, second,
-                         path.has_vnni);
+        BERT_TF_CALL_ISA(path.isa, QuantizedFeedForward, ThreadParallel(threads),
+                         QuantizedFeedForwardArgs<T>{first, second}, path.has_vnni);
         Check(y.SameBits(other.y), std::string(TypeName<T>()) + " " + Describe(path, wide) +
                                        "feed forward, " + std::to_string(threads) + " threads");
       }

@@ -63,9 +63,7 @@ class Dropout {
   // lanes are the elements i, i + 1, … after the first that was drawn. The buffer is longer than
   // the drawn words, so that no partial load is needed.
   BERT_TF_INLINE Vec Apply(Vec v, int64_t i) const {
-    VecU32 words;
-    std::memcpy(&words, first_word_ + i, sizeof(words));
-    return words >= threshold_ ? v * scale_ : Vec{};
+    return LoadAs<VecU32>(first_word_ + i) >= threshold_ ? v * scale_ : Vec{};
   }
 
  private:

@@ -85,6 +85,7 @@ REFUSED = [
     ("POST", "/v1/models/tiny/versions/HELLO:predict", 400, "Malformed request"),
     ("POST", f"/v1/models/tiny/versions/{2**64 - 1}:predict", 400, "Failed to convert version"),
     ("POST", f"/v1/models/tiny/versions/{'9' * 5000}:predict", 400, "Failed to convert version"),
+    ("GET", f"/v1/models/tiny/versions/{'0' * 20}{'9' * 5000}", 400, "Failed to convert version"),
     ("POST", "/v1/models/tiny/metadata", 400, "Malformed request"),
     ("DELETE", "/v1/models/tiny", 400, "Malformed request"),
     ("POST", "/v1/models/tiny/labels/stable:predict", 400, "Unrecognized servable version label"),
@@ -110,6 +111,8 @@ def test_refused(server, method, path, status, message):
 def test_paths():
     assert parse_path("POST", "/V1/Models/a%20b/versions/7:Predict") == ("predict", "a b", 7)
     assert parse_path("GET", "/v1/models/m/metadata") == ("metadata", "m", None)
+    assert parse_path("GET", f"/v1/models/m/versions/{'0' * 5000}7") == ("status", "m", 7)
+    assert parse_path("GET", "/v1/models/m/versions/0") == ("status", "m", 0)
     with pytest.raises(RequestError, match="Malformed"):
         parse_path("POST", "/v1/models/m/versions/1/labels/x:predict")
 

@@ -10,6 +10,7 @@ from bert_tf.errors import DataError, UserError
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span, read_squad
 from bert_tf.tasks.question_answering.question_windows import QuestionWindows
+from bert_tf.tasks.token_classification.word_windows import WordWindows
 from tests.tasks.question_answering import plain_squad
 
 SETTINGS = ((12, 3, 4), (20, 1, 9), (24, 100, 6), (32, 8, 20), (40, 16, 10), (9, 2, 5))
@@ -104,6 +105,12 @@ def test_batches_cover_every_window(tokenizer):
     run = [f["token_ids"].numpy() for f, _ in windows.from_step(0, 12, 8, seed=3)]
     resumed = [f["token_ids"].numpy() for f, _ in windows.from_step(7, 12, 8, seed=3)]
     assert len(run) == 12 and all(map(np.array_equal, run[7:], resumed))
+
+
+def test_windows_are_made_by_the_constructor_alone():
+    for cls in (QuestionWindows, WordWindows):
+        # Those of `TokenizedTexts` would call the constructor with other arguments.
+        assert not hasattr(cls, "of") and not hasattr(cls, "of_windows")
 
 
 def test_answers_that_are_not_there_are_counted(tokenizer):
