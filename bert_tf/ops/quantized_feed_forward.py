@@ -32,7 +32,7 @@ def quantized_feed_forward(
     """Computes LayerNorm(x + activation(x W1 + b1) W2 + b2) with quantized kernels.
 
     Args:
-        x: `[M, K]`, float32, bfloat16 or float16, with a known K.
+        x: `[M, K]`, float32, bfloat16 or float16.
         first: W1 `[K, inner_units]`, from `pack_quantized_dense`.
         first_bias: b1 `[inner_units]`, with the dtype of x.
         second: W2 `[inner_units, K]`.
@@ -63,12 +63,29 @@ def quantized_feed_forward(
     x, first_bias, second_bias, gamma, beta = float_tensors(
         x=x, first_bias=first_bias, second_bias=second_bias, gamma=gamma, beta=beta
     )
-    if x.shape.rank not in (None, 2) or x.shape[-1:] == [None]:
-        raise ValueError(f"`x` must have shape [M, K] with a known K. Received: x.shape={x.shape}")
-    units = x.shape[-1]
+    if x.shape.rank not in (None, 2):
+        raise ValueError(f"`x` must have shape [M, K]. Received: x.shape={x.shape}")
     first, second = quantized_kernel("first", first), quantized_kernel("second", second)
+    hidden = x.shape[-1] if x.shape.rank == 2 else None
+    shapes = {
+        "first.scale": (first.scale, inner_units),
+        "first.smoothing": (first.smoothing, hidden),
+        "first_bias": (first_bias, inner_units),
+        "second.scale": (second.scale, hidden),
+        "second.smoothing": (second.smoothing, inner_units),
+        "second_bias": (second_bias, hidden),
+        "gamma": (gamma, hidden),
+        "beta": (beta, hidden),
+    }
+    for name, (vector, size) in shapes.items():
+        if not vector.shape.is_compatible_with([size]):
+            raise ValueError(
+                f"`{name}` must have shape [{size}] if x.shape={x.shape} and "
+                f"inner_units={inner_units}. Received: {name}.shape={vector.shape}"
+            )
     norm = {"residual": x, "gamma": gamma, "beta": beta, "epsilon": epsilon}
     if not native.use_native(runs_on_gpu=False):
+        units = second.scale.shape[0]  # K
         wide = quantized_dense(x, first, inner_units, bias=first_bias, activation=activation)
         return quantized_dense(wide, second, units, bias=second_bias, **norm)
     return native.library().bert_tf_quantized_feed_forward(

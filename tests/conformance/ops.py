@@ -281,7 +281,10 @@ def _feed_forward():
         options={"activation": "gelu", "inner_units": _INNER_UNITS},
         # A number between the layers that is rounded to another integer moves the result.
         bounds=Bounds(of_largest=0.02, roundings=8),
-        lacks={**_INTEGERS, "unknown columns": Lack("the reference unpacks the kernel", "known K")},
+        lacks={
+            **_INTEGERS,
+            "unknown columns": Lack("the reference unpacks the kernel", "known last dimension"),
+        },
     )
 
 
