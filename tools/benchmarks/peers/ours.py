@@ -51,7 +51,7 @@ class Ours(keras_common.TensorFlowPeer):
 
     VARIANTS = {
         "inference": ("graph", "constants", "packed"),
-        "inference_int8": ("graph", "constants"),
+        "inference_int8": ("graph", "constants", "graph, int8 attention"),
         "latency": ("graph", "packed", "constants", "SavedModel"),
         "ops": ("native, in place", "native, fresh", "reference, fresh"),
         "matmul": ("default", PACKED_EACH_TIME),
@@ -82,7 +82,9 @@ class Ours(keras_common.TensorFlowPeer):
         return self.compiled(encode, variant)
 
     def inference_int8(self, batches, variant):
-        return keras_common.inference_task(self._model(variant, "int8"), variant, batches)
+        attention = "int8" if "attention" in variant else "float"
+        model = self._model(variant.split(",")[0], Quantization(attention=attention))
+        return keras_common.inference_task(model, variant.split(",")[0], batches)
 
     @functools.cached_property
     def _pretrainer(self):
