@@ -10,8 +10,6 @@ The native kernel is `custom_ops/kernels/optimizer/adam_weight_decay.h`.
 Reference: google-research/bert optimization.py; Loshchilov and Hutter, arXiv 1711.05101.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from bert_tf.errors import UserError

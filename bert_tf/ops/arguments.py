@@ -1,7 +1,5 @@
 """Checks of the arguments, shared by the native ops and the reference implementations."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 FLOAT_TYPES = (tf.float32, tf.bfloat16, tf.float16)

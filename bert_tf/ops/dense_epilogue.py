@@ -3,8 +3,6 @@
 The module checks its arguments and has its reference implementation.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import tensorflow as tf

@@ -6,8 +6,6 @@ gradient ops have no gradients. The reference implementations consist of stock T
 have all gradients.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 _WAY_OUT = (

@@ -10,8 +10,6 @@ three.
 Reference: Hendrycks and Gimpel, arXiv 1606.08415.
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import math

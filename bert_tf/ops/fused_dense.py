@@ -11,8 +11,6 @@ variable changes.
 Glossary: M rows, K input features (the kernel's depth), `units` output features.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from bert_tf.config import LAYER_NORM_EPSILON

@@ -7,8 +7,6 @@ Reference: Ba, Kiros and Hinton, "Layer normalization", arXiv 1607.06450; post-L
 google-research/bert.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from bert_tf.config import LAYER_NORM_EPSILON

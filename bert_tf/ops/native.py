@@ -13,8 +13,6 @@ of code:
   reference  The reference implementation, in stock TensorFlow ops.
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import dataclasses

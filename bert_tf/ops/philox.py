@@ -7,8 +7,6 @@ b = 16 c + r % 16 and w = r // 16, where c = e // 64 and r = e % 64. The native 
 `custom_ops/kernels/base/philox.h`, explains this order.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 

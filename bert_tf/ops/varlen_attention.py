@@ -12,8 +12,6 @@ Glossary: `B` sequences, `T` length of a sequence (of the longest one in the ref
 implementation), `R` tokens of all sequences, `N` heads, `D` head size.
 """
 
-from __future__ import annotations
-
 import math
 
 import tensorflow as tf
