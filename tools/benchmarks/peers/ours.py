@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import ops
+from bert_tf.layers import Quantization
 from bert_tf.ops import native
 
 from . import base, keras_common, op_cases
