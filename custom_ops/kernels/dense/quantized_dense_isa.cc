@@ -99,6 +99,7 @@ void RunFeedForward(const Parallel& parallel, const QuantizedFeedForwardArgs<T>&
   const QuantizedDenseArgs<T>&first = args.first, &second = args.second;
   const int64_t rows = first.rows;
   const int64_t threads = parallel.NumThreads();
+  if (second.columns == 0) return;
   const auto between = [&](int64_t count) {
     constexpr int64_t kNumbers = sizeof(float) / sizeof(T);
     return reinterpret_cast<T*>(ThreadScratch(3, CeilDivide(count * first.columns, kNumbers)));

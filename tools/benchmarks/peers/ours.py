@@ -8,7 +8,6 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import ops
-from bert_tf.layers import Quantization
 from bert_tf.ops import native
 
 from . import base, keras_common, op_cases
@@ -83,9 +82,10 @@ class Ours(keras_common.TensorFlowPeer):
         return self.compiled(encode, variant)
 
     def inference_int8(self, batches, variant):
-        attention = "int8" if "attention" in variant else "float"
-        model = self._model(variant.split(",")[0], Quantization(attention=attention))
-        return keras_common.inference_task(model, variant.split(",")[0], batches)
+        variant, _, attention = variant.partition(", ")
+        # A baseline may be older than `Quantization`.
+        quantization = bert_tf.layers.Quantization(attention="int8") if attention else "int8"
+        return keras_common.inference_task(self._model(variant, quantization), variant, batches)
 
     @functools.cached_property
     def _pretrainer(self):
