@@ -22,12 +22,13 @@ from common.model_comparison import weight_bytes
 from common.model_flags import FLAGS, calibration_texts, define_calibration, kind_of_model
 
 from bert_tf import tool
-from bert_tf.layers.kernels.int8_kernel import Int8Kernel
-from bert_tf.layers.quantization import ATTENTIONS, FLOAT, Quantization
 
 flags.DEFINE_string("output_dir", None, "The directory to write the quantized model to.")
 flags.DEFINE_enum(
-    "attention", FLOAT, ATTENTIONS, "Whether attention is computed in 8-bit integers too."
+    "attention",
+    "float",
+    ["float", "int8"],
+    "The arithmetic of attention: floating point, or 8-bit integers.",
 )
 flags.DEFINE_list(
     "skip",
@@ -44,9 +45,14 @@ def main():
     )
     texts = calibration_texts()
     tool.require_writable(FLAGS.output_dir, "output_dir")
+
+    from bert_tf.layers import Quantization
+    from bert_tf.layers.kernels.int8_kernel import Int8Kernel
+
     model = kind_of_model().from_pretrained(FLAGS.model_dir)
     model.require_trained_heads("quantized")
     before = weight_bytes(model)
+    # Mistakes in --skip are found before any work.
     Quantization(attention=FLAGS.attention, skip=FLAGS.skip).quantized(
         model.backbone.encoder.dense_layers()
     )
