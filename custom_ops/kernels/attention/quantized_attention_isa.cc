@@ -123,7 +123,8 @@ BERT_TF_INLINE Vec InverseScale(Vec largest) {
   return largest >= kSmallestSpan ? 127.0f / largest : Vec{};
 }
 
-// Quantizes the keys, `stride` elements apart, and returns whether all of them are finite.
+// Quantizes the keys, `stride` elements apart. Returns false, without having quantized all, if a
+// key or its difference from the mean is not finite.
 template <typename T, typename Scratch>
 bool QuantizeKeys(const T* keys, int64_t stride, int64_t head_size, int64_t length,
                   const Scratch& s) {
@@ -131,23 +132,25 @@ bool QuantizeKeys(const T* keys, int64_t stride, int64_t head_size, int64_t leng
   std::fill_n(s.key_scales, key_panels, PanelScales{});
   std::memset(s.keys + (key_panels - 1) * s.key_quads * kQuadBytes, 0, s.key_quads * kQuadBytes);
   const Vec inverse_length = Broadcast(1.0f / static_cast<float>(length));
+  Vec zeros = {};  // x * 0 is 0 or NaN
   ForSingleVectors(head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
     Vec sum = {};
     for (int64_t j = 0; j < length; ++j) sum += Load(keys + j * stride + d, lanes);
-    Store(s.mean + d, sum * inverse_length);
+    const Vec mean = sum * inverse_length;
+    zeros += mean * 0.0f;
+    Store(s.mean + d, mean);
   });
-  Vec zeros = {};  // x * 0 is 0 or NaN
+  if (ReduceAdd(zeros) != 0.0f) return false;
   for (int64_t j = 0; j < length; ++j) {
     const auto centered = [&](int64_t d, auto lanes) BERT_TF_INLINE_LAMBDA {
       return Load(keys + j * stride + d, lanes) - Load(s.mean + d);
     };
     Vec largest_lanes = {};
     ForSingleVectors(head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
-      const Vec v = centered(d, lanes);
-      largest_lanes = Max(largest_lanes, Abs(v));
-      zeros += v * 0.0f;
+      largest_lanes = Max(largest_lanes, Abs(centered(d, lanes)));
     });
     const float largest = ReduceMax(largest_lanes);
+    if (largest - largest != 0.0f) return false;
     const Vec inverse = InverseScale(Broadcast(largest));
     int8_t* const words =
         s.keys + (j / kDensePanel * s.key_quads * kDensePanel + j % kDensePanel) * kQuad;
@@ -167,7 +170,7 @@ bool QuantizeKeys(const T* keys, int64_t stride, int64_t head_size, int64_t leng
     scales->sum[j % kDensePanel] =
         static_cast<int32_t>(ReduceAdd(__builtin_convertvector(sum, Vec)));
   }
-  return ReduceAdd(zeros) == 0.0f;
+  return true;
 }
 
 // Quantizes the values, `stride` elements apart, and returns whether all of them are finite.
@@ -248,8 +251,8 @@ float Softmax(const VisibleKeys& keys, const VisiblePanels& panels, float* score
 // The output of `rows` queries, from `first` on.
 template <typename Method, typename T>
 void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit& unit,
-                bool keys_are_finite, int64_t first, int64_t rows,
-                const VarlenAttentionArgs<T>& args, const QuantizedScratch<Method>& s) {
+                int64_t first, int64_t rows, const VarlenAttentionArgs<T>& args,
+                const QuantizedScratch<Method>& s) {
   VisibleKeys block_keys(mask, first, unit.length);
   for (int64_t i = 1; i < rows; ++i) block_keys.Add(VisibleKeys(mask, first + i, unit.length));
   const VisiblePanels panels(block_keys);
@@ -283,7 +286,7 @@ void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit&
     uint8_t* const weights = s.weights + i * s.weight_stride;
     const float scale = Softmax(VisibleKeys(mask, first + i, unit.length), panels,
                                 s.scores + i * s.score_stride, weights);
-    const bool is_finite = keys_are_finite && query_scales[i].scale == query_scales[i].scale;
+    const bool is_finite = query_scales[i].scale == query_scales[i].scale;
     weight_scales[i] = {is_finite ? scale : NAN, 0};
     Method::Split(weights, s.weight_stride / Method::kPlanes);
   }
@@ -317,15 +320,23 @@ void Run(const VarlenAttentionArgs<T>& args, const AttentionUnit* units, int64_t
     const QuantizedScratch<Method> scratch(layout, unit.length);
     const T* const keys = args.qkv + layout.QkvOffset(unit, 0) + layout.hidden_size;
     const int64_t stride = 3 * layout.hidden_size;
-    const bool keys_are_finite =
-        QuantizeKeys(keys, stride, layout.head_size, unit.length, scratch) &
-        QuantizeValues(keys + layout.hidden_size, stride, layout.head_size, unit.length, scratch);
     const int64_t queries = Smaller(kQuantizedAttentionQueries, unit.length - unit.begin);
+    if (!QuantizeKeys(keys, stride, layout.head_size, unit.length, scratch) ||
+        !QuantizeValues(keys + layout.hidden_size, stride, layout.head_size, unit.length,
+                        scratch)) {
+      for (int64_t i = 0; i < queries; ++i) {
+        T* const y = args.output + layout.RowOffset(unit, unit.begin + i) * layout.head_size;
+        ForSingleVectors(layout.head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
+          Store(y + d, Broadcast(NAN), lanes);
+        });
+      }
+      continue;
+    }
     const int64_t tiles = CeilDivide(queries, Method::kTileRows);
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t first = unit.begin + PartBegin(queries, tiles, t);
       const int64_t end = unit.begin + PartBegin(queries, tiles, t + 1);
-      AttendRows(layout, mask, unit, keys_are_finite, first, end - first, args, scratch);
+      AttendRows(layout, mask, unit, first, end - first, args, scratch);
     }
   }
 }
