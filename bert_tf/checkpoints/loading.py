@@ -117,8 +117,15 @@ def _assign(model, pretrained, quantization):
     """Loads the weights and, if requested, quantizes floating-point weights."""
     restored = restore_quantized(backbone_of(model), pretrained.source)
     assign_weights(pretrained.source, weights_of(model, pretrained), also_used=restored)
-    if quantization is not None and pretrained.quantization is None:
-        _quantize(model, quantization)
+    if quantization is None or quantization == Quantization.of(pretrained.quantization):
+        return
+    if pretrained.quantization is not None:
+        raise UserError(
+            "`quantization` must be that of the file or None for a quantized model. Received: "
+            f"quantization={quantization}, {pretrained.source.path} with "
+            f"{Quantization.of(pretrained.quantization)}. Quantize the float model again."
+        )
+    _quantize(model, quantization)
 
 
 def _quantize(model, quantization):

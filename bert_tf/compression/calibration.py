@@ -96,7 +96,7 @@ def best_smoothing(dense: Dense, seen: SeenRows) -> tuple[float, np.ndarray | No
         return float(tf.norm(difference) / tf.maximum(tf.norm(expected), _TINY))
 
     errors = [error(smoothing) for smoothing in candidates]
-    best = int(np.argmin(errors))
+    best = int(np.argmin(np.nan_to_num(errors, nan=np.inf)))
     return errors[best], candidates[best]
 
 

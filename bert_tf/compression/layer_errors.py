@@ -21,12 +21,12 @@ def quantization_errors(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> di
         batches: Token dictionaries with a few thousand tokens of text like the application's.
 
     Returns:
-        The errors of the dense layers, by the paths that `quantize(skip=…)` takes, and those of
-        quantized attention, by the path of the block and ".attention".
+        The errors of the dense layers and of quantized attention, by the paths that
+        `quantize(skip=…)` takes.
 
     Raises:
-        UserError: If there is no batch, the activations are not finite, or the backbone is
-            prepacked or quantized.
+        UserError: If there is no batch, the activations are not finite, or the backbone has LoRA
+            or is prepacked or quantized.
 
     Example:
         >>> backbone = bert_tf.BertBackbone.from_pretrained("minilm/")
@@ -37,22 +37,21 @@ def quantization_errors(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> di
         ['blocks.0.attention.query_key_value', 'blocks.0.attention_output']
     """
     backbone.require_kernels("measured")
-    layers = {dense: SeenRows() for dense in backbone.encoder.dense_layers().values()}
-    attention = {block.attention: _SeenAttention() for block in backbone.encoder.blocks}
+    backbone.require_merged("measured")
+    dense = backbone.encoder.dense_layers()
+    scores = backbone.encoder.attention_layers()
+    seen = {layer: SeenRows() for layer in dense.values()}
+    seen.update({layer: _SeenAttention() for layer in scores.values()})
 
     def observe(layer, *inputs):
-        if layer in layers or layer in attention:
-            {**layers, **attention}[layer].add(*inputs)
+        if layer in seen:  # the pooler has a dense layer too
+            seen[layer].add(*inputs)
 
     observe_batches(backbone, batches, observe)
-    if not all(seen.rows for seen in layers.values()):
+    if not all(seen[layer].rows for layer in dense.values()):
         raise UserError("`batches` must have at least one token. Received: none.")
-    errors = {}
-    for index, block in enumerate(backbone.encoder.blocks):
-        for path, dense in block.dense_layers().items():
-            errors[f"blocks.{index}.{path}"], _ = best_smoothing(dense, layers[dense])
-        errors[f"blocks.{index}.attention"] = attention[block.attention].error()
-    return errors
+    errors = {path: best_smoothing(layer, seen[layer])[0] for path, layer in dense.items()}
+    return {**errors, **{path: seen[layer].error() for path, layer in scores.items()}}
 
 
 class _SeenAttention:
@@ -61,9 +60,10 @@ class _SeenAttention:
     def __init__(self):
         self._result = self._difference = 0.0
 
-    def add(self, qkv, row_splits):
-        expected = tf.cast(ops.varlen_attention(qkv, row_splits), tf.float32)
-        quantized = tf.cast(ops.quantized_attention(qkv, row_splits), tf.float32)
+    def add(self, qkv, layout):
+        qkv, mask = tf.cast(qkv, tf.float32), layout.row_attention()
+        expected = ops.varlen_attention(qkv, layout.row_splits, **mask)
+        quantized = ops.quantized_attention(qkv, layout.row_splits, **mask)
         self._result += float(tf.reduce_sum(tf.square(expected)))
         self._difference += float(tf.reduce_sum(tf.square(quantized - expected)))
 

@@ -101,7 +101,7 @@ class BertSelfAttention(keras.layers.Layer):
         if dropout_rate and dropout_key is None:
             dropout_key = self.draw_seed()
         probabilities = None
-        observe(self, qkv, *([layout.row_splits] if layout.is_packed else []))
+        observe(self, qkv, layout)
         if layout.is_packed and self.is_quantized:
             context = ops.quantized_attention(qkv, layout.row_splits, **layout.row_attention())
         elif layout.is_packed:

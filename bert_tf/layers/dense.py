@@ -101,7 +101,7 @@ class Dense(keras.layers.Layer):
             second: The second layer, `[R, F]` -> `[R, H]`.
             x: `[R, H]`.
             activation: What follows the first matmul.
-            norm: What follows the second one; its residual is x.
+            norm: What follows the second one: LayerNorm, with x as the residual, in one op.
 
         Returns:
             `[R, H]`.
@@ -118,7 +118,8 @@ class Dense(keras.layers.Layer):
         """
         forms = self.kernel_form, second.kernel_form
         is_int8 = all(isinstance(form, Int8Kernel) for form in forms)
-        if not is_int8 or activation.activation in PLAIN_ACTIVATIONS:
+        is_feed_forward = norm.residual is x and norm.gamma is not None
+        if not (is_int8 and is_feed_forward) or activation.activation in PLAIN_ACTIVATIONS:
             return second.apply(self.apply(x, activation), norm)  # [R, H] -> [R, F] -> [R, H]
         biases = (tf.convert_to_tensor(layer.bias) for layer in (self, second))
         activation, norm = (

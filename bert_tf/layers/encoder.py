@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.layers.attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.token_layout import TokenLayout
@@ -98,6 +99,13 @@ class BertEncoder(keras.layers.Layer):
             f"blocks.{index}.{path}": dense
             for index, block in enumerate(self.blocks)
             for path, dense in block.dense_layers().items()
+        }
+
+    def attention_layers(self) -> dict[str, BertSelfAttention]:
+        """Returns the attention of all blocks by the paths of what follows its dense layer."""
+        return {
+            f"blocks.{index}.attention_scores": block.attention
+            for index, block in enumerate(self.blocks)
         }
 
     def prune_heads(self, config: BertConfig) -> None:

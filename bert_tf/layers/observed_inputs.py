@@ -22,7 +22,7 @@ def observed_inputs(observer: Observer) -> Iterator[None]:
 
     Args:
         observer: A function that is called with a `Dense` layer and its input `[R, in]`, or with a
-            `BertSelfAttention`, its `qkv` `[R, 3, n, D]` and, if they are packed, the row splits.
+            `BertSelfAttention`, its `qkv` `[R, 3, n, D]` and their `TokenLayout`.
 
     Example:
         >>> dense = bert_tf.layers.Dense(4)

@@ -1,6 +1,7 @@
 """What of a model is quantized, and a check of the arguments of Keras's `quantize`."""
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -33,9 +34,9 @@ class Quantization:
         mode: "int8": the dense layers of the encoder and the word embeddings.
         attention: "int8" also computes the attention of packed tokens in 8-bit integers
             (`bert_tf.ops.quantized_attention`); "float" does not.
-        skip: The dense layers that stay in floating point, by their paths or by the beginnings of
-            these: "blocks.11" is all four of the last block of BERT-base, and
-            "blocks.0.output_dense" is one.
+        skip: What stays in floating point, by paths or by the beginnings of these: "blocks.11" is
+            the last block of BERT-base, "blocks.0.output_dense" one of its dense layers, and
+            "blocks.0.attention_scores" the attention that `attention` is about.
 
     Raises:
         UserError: If `mode` or `attention` is something else, or `skip` is not a sequence of
@@ -60,8 +61,7 @@ class Quantization:
         skip = tuple(self.skip) if is_list else self.skip
         if not is_list or not all(isinstance(path, str) for path in skip):
             raise UserError(
-                "`skip` must be a sequence of the paths of dense layers. "
-                f"Received: skip={self.skip!r}"
+                f"`skip` must be a sequence of the paths of layers. Received: skip={self.skip!r}"
             )
         object.__setattr__(self, "skip", skip)
 
@@ -91,7 +91,7 @@ class Quantization:
         return {"mode": self.mode, "attention": self.attention, "skip": list(self.skip)}
 
     def quantized(self, paths: Iterable[str]) -> list[str]:
-        """Returns the paths of dense layers that `skip` does not name.
+        """Returns the paths of layers that `skip` does not name.
 
         Raises:
             UserError: If an entry of `skip` names none of the layers.
@@ -100,10 +100,17 @@ class Quantization:
         for beginning in self.skip:
             if not any(_begins(path, beginning) for path in paths):
                 raise UserError(
-                    "`skip` must name dense layers of the encoder, such as 'blocks.0' or "
-                    f"{paths[-1]!r}. Received: skip has {beginning!r}"
+                    "`skip` must name layers of the encoder, such as 'blocks.0' or "
+                    f"{paths[0]!r}. Received: skip has {beginning!r}"
                 )
         return [path for path in paths if not any(_begins(path, part) for part in self.skip)]
+
+    def of_blocks(self, count: int) -> "Quantization":
+        """Returns what is left of it in a model that has only the first `count` blocks."""
+        later = re.compile(r"blocks\.(\d+)(\.|$)")
+        numbers = {path: later.match(path) for path in self.skip}
+        kept = [path for path, found in numbers.items() if not found or int(found[1]) < count]
+        return dataclasses.replace(self, skip=kept)
 
 
 def _begins(path, beginning):

@@ -130,6 +130,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         self.pooler = BertPooler(width, deviation, dtype=dtype, name="pooler")
         self.build()
         if quantization is not None:
+            if num_encoder_layers is not None:
+                quantization = quantization.of_blocks(num_encoder_layers)
             self.quantize(
                 quantization.mode, attention=quantization.attention, skip=quantization.skip
             )
@@ -252,7 +254,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         The kernels are kept in their prepacked form only. What trains the model or saves it as a
         checkpoint then raises an error: load the model again. `save_weights` and `load_weights`
         work as before. Under `mixed_bfloat16` kernels are not prepacked where the processor
-        multiplies bfloat16: TensorFlow's matmul is then faster.
+        multiplies bfloat16: TensorFlow's matmul is then faster. Quantized kernels are prepacked
+        already; the layers that `quantize(skip=…)` left are prepacked here.
 
         Raises:
             UserError: If the native `fused_dense` is not available, or a GPU is visible, where it
@@ -267,7 +270,7 @@ class BertBackbone(KerasFiles, RetracingModel):
                 "TensorFlow ops are active, or a GPU is visible. Build the native ones (`make "
                 "ops`) and hide the GPU (CUDA_VISIBLE_DEVICES=), or leave the model as it is."
             )
-        self._require_merged("prepacked")
+        self.require_merged("prepacked")
         if not (self.compute_dtype == "bfloat16" and multiplies_bfloat16()):
             for dense in self.encoder.dense_layers().values():
                 if isinstance(dense.kernel_form, FloatKernel):
@@ -298,9 +301,8 @@ class BertBackbone(KerasFiles, RetracingModel):
                 kernel. See `bert_tf.compression.calibration`.
             attention: "int8" also computes the attention of packed tokens in 8-bit integers:
                 faster from about 50 tokens on, with an error of its own. "float" does not.
-            skip: The dense layers that stay in floating point, as in
-                `bert_tf.layers.Quantization`. `bert_tf.compression.quantization_errors` tells
-                which of them lose most.
+            skip: The layers that stay in floating point, as in `bert_tf.layers.Quantization`.
+                `bert_tf.compression.quantization_errors` says which of them would lose most.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
@@ -322,15 +324,16 @@ class BertBackbone(KerasFiles, RetracingModel):
                 f"also {', '.join(sorted(kwargs))}"
             )
         self.require_kernels("quantized")
-        self._require_merged("quantized")
-        layers = self.encoder.dense_layers()
-        paths = quantization.quantized(layers)
+        self.require_merged("quantized")
+        layers, scores = self.encoder.dense_layers(), self.encoder.attention_layers()
+        paths = quantization.quantized([*layers, *scores])
         smoothing = {} if calibration is None else hooks.calibrate(self, calibration)
         self.embeddings.quantize(mode)
         for path in paths:
-            layers[path].quantize(mode, smoothing=smoothing.get(layers[path]))
-        for block in self.encoder.blocks:
-            block.attention.is_quantized = attention == INT8
+            if path in layers:
+                layers[path].quantize(mode, smoothing=smoothing.get(layers[path]))
+            else:
+                scores[path].is_quantized = attention == INT8
         self.quantization = quantization.to_json()
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
@@ -356,7 +359,7 @@ class BertBackbone(KerasFiles, RetracingModel):
         Reference: Michel et al. 2019 (arXiv 1905.10650); `transformers`' `prune_heads`.
         """
         self.require_kernels("pruned")
-        self._require_merged("pruned")
+        self.require_merged("pruned")
         config = self.config
         pruned = checked_pruned_heads(heads, config.num_hidden_layers, config.num_attention_heads)
         for block, before in config.pruned_heads.items():
@@ -366,7 +369,8 @@ class BertBackbone(KerasFiles, RetracingModel):
             self.encoder.prune_heads(config)
         self.config = config
 
-    def _require_merged(self, purpose):
+    def require_merged(self, purpose: str) -> None:
+        """Raises `UserError` if the model has LoRA."""
         forms = [dense.kernel_form for dense in self.encoder.dense_layers().values()]
         if any(isinstance(form, LoraKernel) for form in forms):
             raise UserError(

@@ -11,7 +11,7 @@ from bert_tf.ops.arguments import float_tensors
 from bert_tf.ops.fused_bias_gelu import fused_bias_gelu_reference
 from bert_tf.ops.fused_residual_layer_norm import fused_residual_layer_norm_reference
 
-_ACTIVATIONS = (None, "gelu", "gelu_new")
+ACTIVATIONS = (None, "gelu", "gelu_new")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ def checked_dense(
         **tensors, bias=bias, residual=residual, gamma=gamma, beta=beta
     )
     epilogue = DenseEpilogue(int(units), bias, activation, residual, gamma, beta, float(epsilon))
-    if activation not in _ACTIVATIONS:
+    if activation not in ACTIVATIONS:
         raise ValueError(
             f"`activation` must be None, 'gelu' or 'gelu_new'. Received: activation={activation!r}"
         )

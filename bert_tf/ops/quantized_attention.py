@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf.ops import native
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.packed_attention import PackedAttention
-from bert_tf.ops.quantized_dense import SMALLEST_SPAN, quantized_rows
+from bert_tf.ops.quantized_dense import MAX_DEPTH, SMALLEST_SPAN, quantized_rows
 from bert_tf.signatures import has_signature_of
 
 MAX_LENGTH = 65536  # kQuantizedAttentionLength
@@ -39,7 +39,8 @@ def quantized_attention(
     faster.
 
     A query that is not finite gives NaN in its own row. A key or a value that is not finite gives
-    NaN in all rows of its sequence and head, even where a mask hides it.
+    NaN in all rows of its sequence and head, even where a mask hides it. So do keys whose sum is
+    beyond float32's range.
 
     Args:
         qkv: `[R, 3, N, D]`, float32, bfloat16 or float16, as in `varlen_attention`.
@@ -69,6 +70,12 @@ def quantized_attention(
     Reference: SageAttention, arXiv 2410.02367.
     """
     attention = PackedAttention(qkv, row_splits, causal, window_size, num_global_tokens)
+    head_size = attention.qkv.shape[-1]
+    if head_size is not None and head_size > MAX_DEPTH:
+        raise ValueError(
+            f"`qkv` must have a head size of at most {MAX_DEPTH}, so that int32 can hold the sums. "
+            f"Received: qkv.shape={attention.qkv.shape}"
+        )
     if not native.use_native(runs_on_gpu=False):
         return _reference(attention)
     return native.library().bert_tf_quantized_attention(
@@ -80,7 +87,7 @@ def quantized_attention(
 def quantized_attention_reference(*args, **kwargs):
     """The reference implementation of `quantized_attention`, in stock TensorFlow ops.
 
-    It runs on any device and under XLA. It pads to the longest sequence, needs `[B, N, T, T]`
+    It runs on any device. It pads to the longest sequence, needs `[B, N, T, T]`
     tensors, and is not faster than `varlen_attention_reference`. Where the native op and this one
     compute an exponential with different last bits, a softmax weight can differ by 1 / 255.
 
@@ -127,7 +134,7 @@ def _reference(attention: PackedAttention) -> tf.Tensor:
     weights = tf.round(_LARGEST_WEIGHT * tf.exp(scores))
     weights /= tf.reduce_sum(weights, axis=-1, keepdims=True)
     output = tf.einsum("bnqk,bknd->bqnd", weights, value) * value_scale  # [B, T, N, D]
-    zero_or_nan = tf.reduce_sum(0.0 * (padded.key + padded.value), axis=[1, 3], keepdims=True)
+    zero_or_nan = tf.reduce_sum(0.0 * padded.key + 0.0 * padded.value, axis=[1, 3], keepdims=True)
     return padded.pack(output + zero_or_nan)
 
 

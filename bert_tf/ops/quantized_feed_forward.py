@@ -12,6 +12,7 @@ import tensorflow as tf
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
 from bert_tf.ops.arguments import float_tensors
+from bert_tf.ops.dense_epilogue import ACTIVATIONS
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.quantized_dense import QuantizedKernel, quantized_dense, quantized_kernel
 from bert_tf.signatures import has_signature_of
@@ -63,6 +64,12 @@ def quantized_feed_forward(
     x, first_bias, second_bias, gamma, beta = float_tensors(
         x=x, first_bias=first_bias, second_bias=second_bias, gamma=gamma, beta=beta
     )
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"`activation` must be None, 'gelu' or 'gelu_new'. Received: activation={activation!r}"
+        )
+    if not epsilon >= 0.0:
+        raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
     if x.shape.rank not in (None, 2):
         raise ValueError(f"`x` must have shape [M, K]. Received: x.shape={x.shape}")
     first, second = quantized_kernel("first", first), quantized_kernel("second", second)

@@ -1,5 +1,7 @@
 // BertTf>QuantizedAttention; custom_ops/kernels/attention/quantized_attention.h has the formula.
+#include "custom_ops/kernels/dense/quantized_dense.h"
 #include "custom_ops/ops/attention_op_util.h"
+#include "custom_ops/ops/dense_op_util.h"
 #include "custom_ops/ops/kernel_op.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -21,6 +23,7 @@ REGISTER_OP("BertTf>QuantizedAttention")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
       TF_RETURN_IF_ERROR(shapes.Read(c));
+      TF_RETURN_IF_ERROR(CheckDepth(c, "qkv", c->Dim(shapes.qkv, 3), kQuantizedDenseDepth));
       c->set_output(0, shapes.output);
       return absl::OkStatus();
     });

@@ -145,8 +145,8 @@ def test_skipped_layers_can_be_prepacked(backbone):
 @pytest.mark.parametrize("arguments, message", [
     ({"attention": "int4"}, "`attention` must be one of"),
     ({"skip": "blocks.0"}, "`skip` must be a sequence"),
-    ({"skip": ["blocks.0", "block.1"]}, "`skip` must name dense layers.*Received: .*'block.1'"),
-    ({"skip": ["blocks.0.atten"]}, "`skip` must name dense layers"),
+    ({"skip": ["blocks.0", "block.1"]}, "`skip` must name layers.*Received: .*'block.1'"),
+    ({"skip": ["blocks.0.atten"]}, "`skip` must name layers"),
     ({"mode": "int4"}, "`mode` must be 'int8'"),
 ], ids=str)  # fmt: skip
 def test_bad_arguments_change_nothing(backbone, arguments, message):
@@ -159,7 +159,7 @@ def test_bad_arguments_change_nothing(backbone, arguments, message):
 
 def test_errors_of_the_layers(backbone):
     errors = quantization_errors(backbone, [TOKENS])
-    paths = [*forms(backbone), *(f"blocks.{i}.attention" for i in range(2))]
+    paths = [*forms(backbone), *(f"blocks.{i}.attention_scores" for i in range(2))]
     assert sorted(errors) == sorted(paths)
     assert all(0 < error < 0.05 for error in errors.values())
     assert backbone.quantization is None and backbone.padding_free == "auto"
@@ -170,6 +170,44 @@ def test_errors_of_the_layers(backbone):
     dense.kernel.assign(kernel)
     path = "blocks.1.intermediate"
     assert quantization_errors(backbone, [TOKENS])[path] != errors[path]
+
+
+def test_every_path_of_the_errors_can_be_skipped(backbone):
+    errors = quantization_errors(backbone, [TOKENS])
+    expected = outputs(backbone)
+    backbone.quantize("int8", attention="int8", skip=errors)
+    assert set(forms(backbone).values()) == {FloatKernel}
+    assert not any(block.attention.is_quantized for block in backbone.encoder.blocks)
+    np.testing.assert_allclose(outputs(backbone), expected, atol=0.05)  # words are quantized
+
+
+def test_a_block_is_skipped_with_its_attention(backbone):
+    backbone.quantize("int8", attention="int8", skip=["blocks.0"])
+    assert [block.attention.is_quantized for block in backbone.encoder.blocks] == [False, True]
+
+
+@pytest.mark.parametrize("options", [{"causal": True}, {"attention_window": 1}], ids=str)
+def test_errors_are_those_of_what_a_token_sees(backbone, options, tmp_path):
+    backbone.save_pretrained(tmp_path)
+    masked = BertBackbone.from_pretrained(tmp_path, **options)
+    path = "blocks.0.attention_scores"  # its input is that of the other backbone
+    errors = [quantization_errors(model, [TOKENS])[path] for model in (backbone, masked)]
+    assert errors[0] != errors[1]
+
+
+def test_another_quantization_than_that_of_the_file_is_refused(backbone, tmp_path):
+    backbone.quantize("int8")
+    backbone.save_pretrained(tmp_path, format="bert_tf")
+    BertBackbone.from_pretrained(tmp_path, quantization="int8")
+    with pytest.raises(UserError, match="`quantization` must be that of the file"):
+        BertBackbone.from_pretrained(tmp_path, quantization=Quantization(attention="int8"))
+
+
+def test_the_first_blocks_of_a_file(backbone, tmp_path):
+    backbone.quantize("int8", skip=["blocks.1", "blocks.0.output_dense"])
+    backbone.save_pretrained(tmp_path, format="bert_tf")
+    first = BertBackbone.from_pretrained(tmp_path, num_encoder_layers=1)
+    assert first.quantization["skip"] == ["blocks.0.output_dense"]
 
 
 def test_errors_need_texts_and_kernels(backbone):
@@ -185,6 +223,6 @@ def test_minilm_on_real_sentences(minilm, materials):
     texts = [text for text, _, _ in read_film_reviews(path)[:60]]
     expected = BertSentenceEncoder.from_pretrained(minilm).encode(texts)
     encoder = BertSentenceEncoder.from_pretrained(minilm)
-    encoder.quantize("int8", attention="int8", calibration=texts[:20])
+    encoder.quantize("int8", attention="int8")
     cosines = np.sum(encoder.encode(texts) * expected, axis=1)
     assert cosines.min() > 0.99

@@ -357,7 +357,6 @@ OPS = {
             "fused_residual_layer_norm residual bias dropout",
             "varlen_attention dropout",
             "varlen_attention causal globals",
-            "quantized_attention",
             "quantized_attention causal globals",
             "fused_dense bias gelu",
             "fused_dense bias residual",

@@ -84,6 +84,21 @@ def test_the_reference_refuses_it_too():
         ops.quantized_attention_reference(qkv, [0, MAX_LENGTH + 1])
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_head_that_is_too_large_is_refused(backend):
+    with ops.backend(backend), pytest.raises(ValueError, match="at most 65536.*int32"):
+        ops.quantized_attention(tf.zeros([1, 3, 1, 65537]), [0, 1])
+
+
+def test_the_shape_function_refuses_it_too():
+    @tf.function(input_signature=[tf.TensorSpec([None, 3, None, None])])
+    def attend(qkv):
+        return ops.quantized_attention(qkv, [0, 1])
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at most 65536 columns"):
+        attend(tf.zeros([1, 3, 1, 65537]))
+
+
 def test_a_gradient_is_refused():
     qkv = tf.constant(_qkv(4))
     with tf.GradientTape() as tape:

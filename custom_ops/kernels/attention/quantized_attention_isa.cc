@@ -186,6 +186,7 @@ bool QuantizeValues(const T* values, int64_t stride, int64_t head_size, int64_t 
       largest = Max(largest, Abs(v));
       zeros += v * 0.0f;
     }
+    if (ReduceAdd(zeros) != 0.0f) return;
     const Vec inverse = InverseScale(largest);
     Store(s.value_scales[d / kDensePanel].scale + d % kDensePanel,
           inverse == 0.0f ? Vec{} : largest / 127.0f);
