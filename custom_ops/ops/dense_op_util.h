@@ -1,7 +1,7 @@
-// Shared by FusedDense and QuantizedDense: the shapes and the OpKernel.
+// Shared by the ops with prepacked kernels: the checks of shapes, and the OpKernel.
 //
-// The inputs bias, residual, gamma and beta are lists of no or one tensor. gamma and beta have the
-// same number of tensors (num_layer_norm).
+// In FusedDense and QuantizedDense, the inputs bias, residual, gamma and beta are lists of no or
+// one tensor. gamma and beta have the same number of tensors (num_layer_norm).
 #pragma once
 
 #include <atomic>

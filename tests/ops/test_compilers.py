@@ -8,7 +8,7 @@ NEW_IN_GCC_12 = ("__builtin_shufflevector", "__builtin_assoc_barrier")
 
 
 def test_kernels_compile_with_gcc_11_of_ubuntu_22_04():
-    # A newer GCC stands for it: the builtins that GCC 11 lacks get names that nothing has.
+    # A newer GCC is used in its place: the builtins that GCC 11 lacks get names that nothing has.
     absent = [f"-D{builtin}=not_in_gcc_11" for builtin in NEW_IN_GCC_12]
     sources = sorted(REPOSITORY.glob("custom_ops/kernels/*/*_isa.cc"))
     assert len(sources) >= 7

@@ -1,6 +1,6 @@
-// Products of bytes: rows x [.., depth] of unsigned bytes times panels of W [depth, ..] of signed
-// bytes, with exact sums in int32. quantized_dense.h has the layout of a panel, of which one may
-// also read some rows only. Include this file only in sources that are compiled through isa.bzl.
+// Products of bytes, shared by quantized_dense and quantized_attention: rows of unsigned bytes
+// times panels of W in signed bytes, with exact sums in int32. quantized_dense.h has the layout of
+// a panel. Include this file only in sources that are compiled through isa.bzl.
 #pragma once
 
 #include <cstdint>
