@@ -86,17 +86,26 @@ struct DenseGrid {
   int64_t panel_blocks;
 };
 
+// What the division of the work depends on. A step is one iteration of the inner loop over the
+// depth of a panel.
+template <typename PanelCycles>
+struct DenseCosts {
+  int64_t steps;
+  int64_t tile_rows;
+  int64_t unit_panels;       // the most panels of a unit without LayerNorm
+  double row_cycles;         // per step, to prepare a row of x for a unit
+  PanelCycles panel_cycles;  // per step, of this number of rows times a panel
+};
+
 // Returns the division of the work with the shortest estimated time on `threads` threads. The
 // blocks of rows and panels fit the caches and have about equal sizes, and there are one to four of
-// them per thread if there is enough work. A step is one iteration of the inner loop over the depth
-// of a panel. `panel_cycles(rows)` is the number of cycles for the rows of a unit, one of its
-// panels and one step. Without LayerNorm, a unit has at most `unit_panels` panels.
+// them per thread if there is enough work.
 template <typename T, typename PanelCycles>
-DenseGrid ChooseGrid(const DenseArgs<T>& args, int64_t panels, int64_t steps, int64_t tile_rows,
-                     int64_t unit_panels, const PanelCycles& panel_cycles, int64_t threads) {
+DenseGrid ChooseGrid(const DenseArgs<T>& args, int64_t panels, const DenseCosts<PanelCycles>& costs,
+                     int64_t threads) {
   const bool layer_norm = args.gamma != nullptr;
   // LayerNorm needs whole rows. Dividing them costs a second parallel loop, and memory.
-  const int64_t least_panel_blocks = layer_norm ? 1 : CeilDivide(panels, unit_panels);
+  const int64_t least_panel_blocks = layer_norm ? 1 : CeilDivide(panels, costs.unit_panels);
   const int64_t most_panel_blocks = layer_norm && args.rows > 2 * kUnitRows ? 1 : panels;
   constexpr double kSecondRoundCycles = 40000;
   const int64_t least_row_blocks = CeilDivide(args.rows, kUnitRows);
@@ -104,12 +113,12 @@ DenseGrid ChooseGrid(const DenseArgs<T>& args, int64_t panels, int64_t steps, in
   double best_cycles = 0.0;
   const auto consider = [&](int64_t row_blocks, int64_t panel_blocks) {
     const int64_t rows = CeilDivide(args.rows, row_blocks);
-    const int64_t tiles = CeilDivide(rows, tile_rows);
-    // A tile costs one cycle more than its rows. Copying x costs an eighth of a cycle per number.
+    const int64_t tiles = CeilDivide(rows, costs.tile_rows);
+    // A tile costs one cycle more than its rows.
+    const int64_t products = CeilDivide(panels, panel_blocks) * (costs.panel_cycles(rows) + tiles);
     const double unit_cycles =
-        (static_cast<double>(CeilDivide(panels, panel_blocks) * (panel_cycles(rows) + tiles)) +
-         0.125 * static_cast<double>(rows)) *
-        static_cast<double>(steps + 8);
+        (static_cast<double>(products) + costs.row_cycles * static_cast<double>(rows)) *
+        static_cast<double>(costs.steps + 8);
     // The number of rounds of units, and a small addition for a thread that starts late.
     double cycles =
         (static_cast<double>(CeilDivide(row_blocks * panel_blocks, threads)) + 0.05) * unit_cycles;
@@ -146,16 +155,14 @@ struct DenseUnit {
 // Divides the work and calls run(unit, repeats_rows) for every unit. `repeats_rows` says whether
 // the previous unit of this thread had the same rows. Then normalizes the rows, if LayerNorm is
 // wanted: `run` stores the sums, and computes the epilogue of its panels only without LayerNorm.
-// `steps`, `tile_rows`, `unit_panels` and `panel_cycles` are as in ChooseGrid.
 template <typename T, typename PanelCycles, typename Run>
-void RunUnits(const Parallel& parallel, const DenseArgs<T>& args, int64_t steps, int64_t tile_rows,
-              int64_t unit_panels, const PanelCycles& panel_cycles, const Run& run) {
+void RunUnits(const Parallel& parallel, const DenseArgs<T>& args,
+              const DenseCosts<PanelCycles>& costs, const Run& run) {
   if (args.rows == 0 || args.columns == 0) return;
   const int64_t panels = CeilDivide(args.columns, kDensePanel);
-  const DenseGrid grid =
-      ChooseGrid(args, panels, steps, tile_rows, unit_panels, panel_cycles, parallel.NumThreads());
-  const int64_t cycles_per_unit = panel_cycles(CeilDivide(args.rows, grid.row_blocks)) *
-                                  CeilDivide(panels, grid.panel_blocks) * (steps + 8);
+  const DenseGrid grid = ChooseGrid(args, panels, costs, parallel.NumThreads());
+  const int64_t cycles_per_unit = costs.panel_cycles(CeilDivide(args.rows, grid.row_blocks)) *
+                                  CeilDivide(panels, grid.panel_blocks) * (costs.steps + 8);
   // The sums of all units are kept if LayerNorm needs those of several units for a row.
   float* const shared_sums = args.gamma != nullptr && grid.panel_blocks > 1
                                  ? ThreadScratch(2, panels * args.rows * kDensePanel)

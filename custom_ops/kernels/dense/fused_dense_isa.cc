@@ -193,8 +193,10 @@ void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args) {
     return Larger(2 * rows, kDensePanel * static_cast<int64_t>(sizeof(T)) / 8);
   };
   constexpr int64_t kUnitPanels = 24;
-  RunUnits(parallel, args, args.depth, kTileRows, kUnitPanels, panel_cycles,
-           [&args](const DenseUnit& unit, bool) { RunUnit(args, unit); });
+  constexpr double kCopyCycles = 0.125;
+  const DenseCosts<decltype(panel_cycles)> costs = {args.depth, kTileRows, kUnitPanels, kCopyCycles,
+                                                    panel_cycles};
+  RunUnits(parallel, args, costs, [&args](const DenseUnit& unit, bool) { RunUnit(args, unit); });
 }
 
 BERT_TF_INSTANTIATE_KERNEL(PackDense, PackDenseArgs)

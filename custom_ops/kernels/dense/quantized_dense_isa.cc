@@ -18,37 +18,91 @@ struct QuantizedRows {
   const RowScale* scales;
 };
 
-// One panel of W times `rows` rows. The last tile prefetches the next panel: while the first tile
-// waits for memory, the last one has its panel in a cache.
+// What a tile prefetches: two cache lines per iteration, the next ones `step` bytes after them.
+struct Ahead {
+  const char* first;
+  int64_t step;
+};
+
+// Part `part` of `parts` of the residual and then y of a unit, which its LayerNorm will need.
+template <typename T>
+Ahead NormalizedRows(const DenseArgs<T>& args, int64_t first_row, int64_t rows, int64_t part,
+                     int64_t parts, int64_t iterations) {
+  const int64_t bytes = rows * args.columns * static_cast<int64_t>(sizeof(T));
+  const int64_t begin = PartBegin(2 * bytes, parts, part);
+  const int64_t size = PartBegin(2 * bytes, parts, part + 1) - begin;
+  const bool is_residual = args.residual != nullptr && begin < bytes;
+  const T* const matrix = (is_residual ? args.residual : args.y) + first_row * args.columns;
+  return {reinterpret_cast<const char*>(matrix) + begin % bytes,
+          CeilDivide(size, Larger(iterations, 1))};
+}
+
+// Prefetches the columns of a panel in `rows` rows of y for writing. Otherwise, the stores of a
+// tile may wait for memory until the loads of the next tile wait for them: if the rows of y are a
+// multiple of 4 KB apart, the processor takes loads 4 KB from a store for loads of its result.
+template <typename T>
+void FetchResults(const DenseArgs<T>& args, int64_t first_row, int64_t rows, int64_t first_column) {
+  const T* y = args.y + first_row * args.columns + first_column;
+  for (int64_t i = 0; i < rows; ++i, y += args.columns) {
+    __builtin_prefetch(y, 1, 2);
+    __builtin_prefetch(reinterpret_cast<const char*>(y) + kCacheLine, 1, 2);
+  }
+}
+
+// One panel of W times `rows` rows, whose first is row `first_row` of x. The sums are stored in
+// `sums` for LayerNorm, or else the epilogue of a tile follows immediately: y is then written while
+// the next tile is computed. The last tile prefetches the next panel: while the first tile waits
+// for memory, the last one has its panel in a cache.
 template <typename Method, typename T>
-void Panel(const QuantizedDenseArgs<T>& args, const QuantizedRows& x, int64_t rows, int64_t panel,
-           float* z) {
+void Panel(const QuantizedDenseArgs<T>& args, const QuantizedRows& x, int64_t first_row,
+           int64_t rows, int64_t panel, float* sums) {
   const int64_t quads = CeilDivide(args.depth, kQuad);
   const int8_t* const w = args.packed + panel * quads * kQuadBytes;
+  const int64_t panels = CeilDivide(args.columns, kDensePanel);
   const int64_t first_column = panel * kDensePanel;
   const size_t columns = static_cast<size_t>(Smaller(kDensePanel, args.columns - first_column));
   PanelScales scales;
   std::memcpy(scales.scale, args.column_scale + first_column, columns * sizeof(float));
   std::memcpy(scales.sum, args.column_sums + first_column, columns * sizeof(int32_t));
+  const bool has_layer_norm = args.gamma != nullptr;
+  alignas(kCacheLine) float tile_sums[Method::kTileRows * kDensePanel];
   const int64_t tiles = CeilDivide(rows, Method::kTileRows);
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t begin = PartBegin(rows, tiles, t);
-    const auto tile = TileOf<Method, Dequantizer>(PartBegin(rows, tiles, t + 1) - begin);
+    const int64_t count = PartBegin(rows, tiles, t + 1) - begin;
+    const auto tile = TileOf<Method, Dequantizer>(count);
     const ByteRows bytes = {x.bytes.words + begin * x.bytes.stride, x.bytes.stride};
-    const bool fetches = t + 1 == tiles && first_column + kDensePanel < args.columns;
-    const int8_t* const ahead = fetches ? w + quads * kQuadBytes : w;
+    float* const z = has_layer_norm ? sums + begin * kDensePanel : tile_sums;
+    Ahead ahead = {reinterpret_cast<const char*>(w), 0};
+    if (t + 1 < tiles && has_layer_norm) {
+      ahead = NormalizedRows(args, first_row, rows, panel * (tiles - 1) + t, panels * (tiles - 1),
+                             quads);
+    } else if (t + 1 == tiles && panel + 1 < panels) {
+      ahead = {reinterpret_cast<const char*>(w + quads * kQuadBytes), kQuadBytes};
+    }
+    if (!has_layer_norm) FetchResults(args, first_row + begin, count, first_column);
     for (int column = 0; column < kDensePanel; column += kTileColumns) {
-      tile(quads, bytes, w + column * kQuad, reinterpret_cast<const char*>(ahead),
-           fetches ? kQuadBytes : 0,
-           {x.scales + begin, &scales, column, z + begin * kDensePanel, kDensePanel});
+      tile(quads, bytes, w + column * kQuad, ahead.first, ahead.step,
+           {x.scales + begin, &scales, column, z, kDensePanel});
+    }
+    if (!has_layer_norm) {
+      PanelEpilogue(args, first_row + begin, count, first_column, tile_sums);
     }
   }
+}
+
+// The bytes of a quantized row. An odd number of cache lines, so that the rows of a tile fall into
+// different sets of the first-level cache.
+template <typename Method>
+int64_t RowStride(int64_t depth) {
+  const int64_t plane = CeilDivide(depth, kQuad) * kQuad;
+  return (CeilDivide(Method::kPlanes * plane, kCacheLine) | 1) * kCacheLine;
 }
 
 template <typename Method, typename T>
 void RunUnit(const QuantizedDenseArgs<T>& args, const DenseUnit& unit, bool has_rows) {
   // The RowScales of the rows, then their words.
-  const int64_t stride = Method::kPlanes * CeilDivide(args.depth, kQuad) * kQuad;
+  const int64_t stride = RowStride<Method>(args.depth);
   const int64_t scales_size = CeilDivide(unit.rows * 2, kLanes) * kLanes;
   float* const scratch = ThreadScratch(1, scales_size + unit.rows * stride / 4);
   RowScale* const scales = reinterpret_cast<RowScale*>(scratch);
@@ -64,14 +118,8 @@ void RunUnit(const QuantizedDenseArgs<T>& args, const DenseUnit& unit, bool has_
     }
   }
   for (int64_t p = 0; p < unit.panels; ++p) {
-    const int64_t panel = unit.first_panel + p;
-    if (args.gamma != nullptr) {
-      Panel<Method>(args, {{words, stride}, scales}, unit.rows, panel,
-                    unit.sums + p * unit.sums_rows * kDensePanel);
-    } else {  // the sums of a panel are used immediately, and all panels share one buffer
-      Panel<Method>(args, {{words, stride}, scales}, unit.rows, panel, unit.sums);
-      PanelEpilogue(args, unit.first_row, unit.rows, panel * kDensePanel, unit.sums);
-    }
+    Panel<Method>(args, {{words, stride}, scales}, unit.first_row, unit.rows, unit.first_panel + p,
+                  unit.sums + p * unit.sums_rows * kDensePanel);
   }
 }
 
@@ -83,9 +131,12 @@ void Run(const Parallel& parallel, const QuantizedDenseArgs<T>& args) {
   };
   // The rows of a unit are quantized once for all panels.
   const int64_t unit_panels = CeilDivide(args.columns, kDensePanel);
-  RunUnits(
-      parallel, args, CeilDivide(args.depth, kQuad), Method::kTileRows, unit_panels, panel_cycles,
-      [&args](const DenseUnit& unit, bool has_rows) { RunUnit<Method>(args, unit, has_rows); });
+  constexpr double kQuantizeCycles = 1.2;  // for four numbers
+  const DenseCosts<decltype(panel_cycles)> costs = {
+      CeilDivide(args.depth, kQuad), Method::kTileRows, unit_panels, kQuantizeCycles, panel_cycles};
+  RunUnits(parallel, args, costs, [&args](const DenseUnit& unit, bool has_rows) {
+    RunUnit<Method>(args, unit, has_rows);
+  });
 }
 
 // Rows of a block of the feed-forward network: at F = 3,072, the float32 numbers between the layers
