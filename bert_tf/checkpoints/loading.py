@@ -1,5 +1,6 @@
 """Builds models from checkpoints and loads their weights."""
 
+import dataclasses
 import inspect
 import logging
 
@@ -129,7 +130,7 @@ def _assign(model, pretrained, quantization):
 
 
 def _quantize(model, quantization):
-    model.quantize(quantization.mode, attention=quantization.attention, skip=quantization.skip)
+    model.quantize(**dataclasses.asdict(quantization))
 
 
 def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):

@@ -3,7 +3,8 @@
 Instead of one float32 tensor the file holds an int8 tensor with the same shape and name, and its
 float32 scales with the suffix `_scale`: one per column of a kernel `[in, out]`, one per row of the
 word embeddings `[V, H]`. A calibrated kernel also has a float32 tensor `[in]` with the suffix
-`_smoothing`; without it, the smoothing is 1.
+`_smoothing`; without it, the smoothing is 1. A static scale and its zero point are a float32 tensor
+`[2]` with the suffix `_input_scale`.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,18 +15,26 @@ import numpy as np
 from bert_tf.checkpoints.readers.file_errors import tensor_error
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
+from bert_tf.ops.quantized_dense import SMALLEST_SPAN
 
-_SCALE = "_scale"
 SMOOTHING = "_smoothing"
+
+# The suffixes of the parts of a weight.
+_SUFFIXES = {
+    "values": "",
+    "scale": "_scale",
+    "smoothing": SMOOTHING,
+    "static_scale": "_input_scale",
+}
 
 
 def quantized_tensors(backbone) -> dict[str, np.ndarray]:
     """Returns the tensors of a backbone's integers; empty if it is not quantized."""
     tensors = {}
     for name, read, _ in _places(backbone):
-        tensors[name], tensors[name + _SCALE], *smoothing = (part.numpy() for part in read())
-        if smoothing and np.any(smoothing[0] != 1.0):
-            tensors[name + SMOOTHING] = smoothing[0]
+        for part, value in read().items():
+            if part != "smoothing" or np.any(value != 1.0):
+                tensors[name + _SUFFIXES[part]] = value.numpy()
     return tensors
 
 
@@ -52,24 +61,32 @@ def restore_quantized(backbone, source: TensorSource) -> list[str]:
     """
     names = []
     for name, read, write in _places(backbone):
-        parts = []
-        for part_name, like in zip((name, name + _SCALE, name + SMOOTHING), read()):
-            if part_name == name + SMOOTHING and part_name not in source.shapes:
+        parts = {}
+        for part, like in read().items():
+            part_name = name + _SUFFIXES[part]
+            if part == "smoothing" and part_name not in source.shapes:
                 continue
             like = np.asarray(like)
             shape = source.shapes.get(part_name, "no such tensor")
             if shape != like.shape:
                 raise tensor_error(source, part_name, f"have shape {like.shape}", shape)
-            part = source.read(part_name)
-            is_finite = part.dtype.kind != "f" or np.isfinite(part).all()
-            if part.dtype != like.dtype or not is_finite:
-                received = f"{part.dtype}{'' if is_finite else ' with NaN or infinity'}"
+            value = source.read(part_name)
+            is_finite = value.dtype.kind != "f" or np.isfinite(value).all()
+            if value.dtype != like.dtype or not is_finite:
+                received = f"{value.dtype}{'' if is_finite else ' with NaN or infinity'}"
                 expected = f"hold finite {like.dtype} numbers"
                 raise tensor_error(source, part_name, expected, received)
-            parts.append(np.array(part))  # not a view of the file
+            if part == "static_scale" and not _is_static_scale(*value.tolist()):
+                expected = "hold a scale of at least 2^-100 and an integral zero point in [0, 255]"
+                raise tensor_error(source, part_name, expected, value.tolist())
+            parts[part] = np.array(value)  # not a view of the file
             names.append(part_name)
-        write(*parts)
+        write(**parts)
     return names
+
+
+def _is_static_scale(scale, zero):
+    return scale >= SMALLEST_SPAN and 0 <= zero <= 255 and zero == int(zero)
 
 
 def _places(backbone) -> Iterator[tuple[str, Callable, Callable]]:
@@ -79,7 +96,10 @@ def _places(backbone) -> Iterator[tuple[str, Callable, Callable]]:
     embeddings = backbone.embeddings
     yield (
         "embeddings.word_embeddings",
-        lambda: (embeddings.word_embeddings.value, embeddings.word_embeddings_scale.value),
+        lambda: {
+            "values": embeddings.word_embeddings.value,
+            "scale": embeddings.word_embeddings_scale.value,
+        },
         embeddings.set_quantized_words,
     )
     for path, dense in backbone.encoder.dense_layers().items():

@@ -1,6 +1,8 @@
-"""Calibration: finds the smoothing that makes the quantized layers most accurate on real text."""
+"""Calibration: finds how the inputs of the quantized layers are scaled best, on real text."""
 
+import functools
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -9,29 +11,48 @@ from bert_tf import ops
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.observed_inputs import Observer, observed_inputs
+from bert_tf.layers.quantization import DYNAMIC
 
 # SmoothQuant's alpha: how much of the columns' differences is moved into the kernel.
 _ALPHAS = (0.25, 0.5, 0.75)
+# Of the range of a layer's input, at either end: what is beyond is clamped by a static scale.
+_SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2)
 # The number of rows of every layer's input that the alphas are tried on.
 _TRIED_ROWS = 512
 _TRIED_ROWS_OF_A_BATCH = 64
-_TINY = 1e-30  # instead of a division by zero
+_TINY = 1e-29  # instead of a division by zero; the smallest scale is 2^-100
 _SMALLEST = 1e-5  # relative to the largest; columns with smaller values are treated as this large
 
 
-def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, np.ndarray]:
-    """Finds, for every dense layer of the encoder, the smoothing with the smallest error.
+class InputScaling(NamedTuple):
+    """How the input of a quantized layer becomes integers.
+
+    Attributes:
+        smoothing: float32 `[in]`, the factor of each column; None for ones.
+        static_scale: float32 `[2]`, a scale and a zero point; None for those of each row.
+    """
+
+    smoothing: np.ndarray | None = None
+    static_scale: np.ndarray | None = None
+
+
+def calibrate(
+    backbone, batches: Iterable[dict[str, tf.Tensor]], activations: str = DYNAMIC
+) -> dict[Dense, InputScaling]:
+    """Finds, for every dense layer of the encoder, the scaling with the smallest error.
 
     The candidates are no smoothing and, for several alphas, the columns of x times
-    max|W|^(1 - alpha) / max|x|^alpha. A layer gets the candidate whose quantized results are
-    closest to the floating-point results on rows of the batches.
+    max|W|^(1 - alpha) / max|x|^alpha. A static scale covers all numbers that were seen, or less at
+    either end. A layer gets the candidate whose quantized results are closest to the floating-point
+    results on rows of the batches.
 
     Args:
         backbone: A `BertBackbone` with its kernels.
         batches: Token dictionaries with a few thousand tokens of text like the application's.
+        activations: "dynamic", or "static" for a static scale.
 
     Returns:
-        The smoothing, float32 `[in]`, of the layers for which some smoothing is best.
+        The scaling of each layer.
 
     Raises:
         UserError: If there is no batch, or the activations are not finite.
@@ -47,8 +68,7 @@ def calibrate(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[Dense, 
     observe_batches(backbone, batches, observe)
     if not all(rows.rows for rows in seen.values()):
         raise UserError("`calibration` must have at least one text. Received: none.")
-    chosen = {dense: best_smoothing(dense, rows)[1] for dense, rows in seen.items()}
-    return {dense: smoothing for dense, smoothing in chosen.items() if smoothing is not None}
+    return {dense: best_scaling(dense, rows, activations)[1] for dense, rows in seen.items()}
 
 
 def observe_batches(backbone, batches: Iterable, observer: Observer) -> None:
@@ -64,10 +84,10 @@ def observe_batches(backbone, batches: Iterable, observer: Observer) -> None:
 
 
 class SeenRows:
-    """The largest absolute value of every column of a layer's input, and some of its rows."""
+    """The range of every column of a layer's input, with zero, and some of its rows."""
 
     def __init__(self):
-        self.largest = 0.0  # [in]
+        self.least = self.largest = 0.0  # [in]
         self.rows = []
 
     def add(self, x):
@@ -76,28 +96,56 @@ class SeenRows:
             raise UserError(
                 "The activations of `calibration` must be finite. Received: NaN or infinity"
             )
-        self.largest = np.maximum(self.largest, np.abs(x).max(axis=0, initial=0.0))
+        self.least = np.minimum(self.least, x.min(axis=0, initial=0.0))
+        self.largest = np.maximum(self.largest, x.max(axis=0, initial=0.0))
         count = min(len(x), _TRIED_ROWS_OF_A_BATCH, _TRIED_ROWS - sum(map(len, self.rows)))
         if count > 0:
             self.rows.append(x[np.linspace(0, len(x) - 1, count).astype(int)])
 
 
-def best_smoothing(dense: Dense, seen: SeenRows) -> tuple[float, np.ndarray | None]:
-    """Returns the smallest relative error of the quantized layer, and its smoothing `[in]`."""
+def best_scaling(
+    dense: Dense, seen: SeenRows, activations: str = DYNAMIC
+) -> tuple[float, InputScaling]:
+    """Returns the smallest relative error of the quantized layer, and its scaling."""
     kernel = tf.cast(tf.convert_to_tensor(dense.kernel), tf.float32)
     rows = tf.concat(seen.rows, axis=0)  # [n, in]
     expected = tf.matmul(rows, kernel)
     weights = tf.reduce_max(tf.abs(kernel), axis=1).numpy()
-    candidates = [None, *(_smoothing(seen.largest, weights, alpha) for alpha in _ALPHAS)]
+    columns = np.maximum(-seen.least, seen.largest)
 
-    def error(smoothing):
-        packed = ops.pack_quantized_dense(*ops.quantize_kernel(kernel, smoothing), smoothing)
+    def with_error(integers, smoothing, static_scale=None):
+        scaling = InputScaling(smoothing, static_scale)
+        packed = ops.pack_quantized_dense(*integers, *scaling)
         difference = ops.quantized_dense(rows, packed, dense.units) - expected
-        return float(tf.norm(difference) / tf.maximum(tf.norm(expected), _TINY))
+        error = float(tf.norm(difference) / tf.maximum(tf.norm(expected), _TINY))
+        return np.nan_to_num(error, nan=np.inf), scaling
 
-    errors = [error(smoothing) for smoothing in candidates]
-    best = int(np.argmin(np.nan_to_num(errors, nan=np.inf)))
-    return errors[best], candidates[best]
+    candidates = []
+    for smoothing in [None, *(_smoothing(columns, weights, alpha) for alpha in _ALPHAS)]:
+        integers = ops.quantize_kernel(kernel, smoothing)
+        tried = functools.partial(with_error, integers, smoothing)
+        if activations == DYNAMIC:
+            candidates.append(tried())
+            continue
+        factors = np.float32(1.0) if smoothing is None else smoothing
+        candidates += _static_candidates(
+            tried, (seen.least * factors).min(), (seen.largest * factors).max()
+        )
+    return min(candidates, key=lambda candidate: candidate[0])
+
+
+def _static_candidates(tried, least, largest):
+    """Returns results of `tried` for several ranges: shares of the upper end, then of the lower."""
+    upper = {share: tried(_static_scale(least, share * largest)) for share in _SHARES}
+    best = min(upper, key=lambda share: upper[share][0])
+    lower = [tried(_static_scale(share * least, best * largest)) for share in _SHARES[1:]]
+    return [upper[best], *lower]
+
+
+def _static_scale(least, largest):
+    """Returns the scale and the zero point, float32 `[2]`, of the range with zero in it."""
+    step = max((np.float64(largest) - least) / 255, _TINY)
+    return np.array([step, np.round(-least / step)], np.float32)
 
 
 def _smoothing(activations, weights, alpha):

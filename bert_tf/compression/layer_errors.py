@@ -5,20 +5,24 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from bert_tf import ops
-from bert_tf.compression.calibration import SeenRows, best_smoothing, observe_batches
+from bert_tf.compression.calibration import SeenRows, best_scaling, observe_batches
 from bert_tf.errors import UserError
+from bert_tf.layers.quantization import DYNAMIC
 
 
-def quantization_errors(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> dict[str, float]:
+def quantization_errors(
+    backbone, batches: Iterable[dict[str, tf.Tensor]], activations: str = DYNAMIC
+) -> dict[str, float]:
     """Measures the error of every layer on real inputs, if only this layer were quantized.
 
     An error is the norm of the difference from the floating-point result, divided by the norm of
-    that result. That of a dense layer is measured on up to 512 rows, with the smoothing that
+    that result. That of a dense layer is measured on up to 512 rows, with the scaling that
     calibration would choose.
 
     Args:
         backbone: A `BertBackbone` with its kernels.
         batches: Token dictionaries with a few thousand tokens of text like the application's.
+        activations: "dynamic" or "static", as in `bert_tf.layers.Quantization`.
 
     Returns:
         The errors of the dense layers and of quantized attention, by the paths that
@@ -50,7 +54,9 @@ def quantization_errors(backbone, batches: Iterable[dict[str, tf.Tensor]]) -> di
     observe_batches(backbone, batches, observe)
     if not all(seen[layer].rows for layer in dense.values()):
         raise UserError("`batches` must have at least one token. Received: none.")
-    errors = {path: best_smoothing(layer, seen[layer])[0] for path, layer in dense.items()}
+    errors = {
+        path: best_scaling(layer, seen[layer], activations)[0] for path, layer in dense.items()
+    }
     return {**errors, **{path: seen[layer].error() for path, layer in scores.items()}}
 
 

@@ -16,8 +16,14 @@ from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
 from bert_tf.layers.observed_inputs import observe
 from bert_tf.layers.quantization import require_int8
 
-# The names of the variables of an `ops.QuantizedKernel`.
-_INT8_VARIABLES = ("packed_kernel", "kernel_scale", "kernel_column_sums", "input_smoothing")
+# The names of the variables with the parts of an `ops.QuantizedKernel`.
+_INT8_VARIABLES = (
+    "packed_kernel",
+    "kernel_scale",
+    "kernel_column_sums",
+    "input_smoothing",
+    "input_scale",
+)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -204,7 +210,12 @@ class Dense(keras.layers.Layer):
         self.kernel_form = PrepackedKernel(self.packed_kernel, shape)
 
     def quantize(
-        self, mode: str = "int8", type_check: bool = True, config=None, smoothing=None
+        self,
+        mode: str = "int8",
+        type_check: bool = True,
+        config=None,
+        smoothing=None,
+        static_scale=None,
     ) -> None:
         """Replaces the kernel permanently by 8-bit integers with one scale per column.
 
@@ -217,6 +228,8 @@ class Dense(keras.layers.Layer):
             smoothing: float32 `[in]`, the factors by which the columns of the input are multiplied
                 before they are quantized, and by which the rows of the kernel are divided. None
                 means ones.
+            static_scale: float32 `[2]`, the scale of the smoothed input and its zero point, an
+                integer in [0, 255]. None means that they are found for each row.
 
         Raises:
             UserError: If `mode` is not "int8", or if the kernel has LoRA or is already prepacked or
@@ -228,12 +241,13 @@ class Dense(keras.layers.Layer):
         self._require_float_kernel("quantized")
         shape = tuple(self.kernel.shape)
         values, scale = ops.quantize_kernel(tf.convert_to_tensor(self.kernel), smoothing)
-        kernel = ops.pack_quantized_dense(values, scale, smoothing)
-        keras_compat.replace_variable(
-            self, "kernel", dict(zip(_INT8_VARIABLES, kernel, strict=True))
-        )
-        variables = [getattr(self, name) for name in _INT8_VARIABLES]
-        self.kernel_form = Int8Kernel(ops.QuantizedKernel(*variables), shape)
+        kernel = ops.pack_quantized_dense(values, scale, smoothing, static_scale)
+        parts = dict(zip(_INT8_VARIABLES, kernel, strict=True))
+        if static_scale is None:
+            del parts["input_scale"]
+        keras_compat.replace_variable(self, "kernel", parts)
+        variables = [getattr(self, name) for name in parts]
+        self.kernel_form = Int8Kernel(variables, shape)
 
     def _require_float_kernel(self, purpose):
         if not isinstance(self.kernel_form, FloatKernel):

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_tf.errors import UserError
-from bert_tf.json_schema import either, list_of, object_of, one_of, text
+from bert_tf.json_schema import either, list_of, may_lack, object_of, one_of, text
 
 INT8 = "int8"
 FLOAT = "float"
 ATTENTIONS = (FLOAT, INT8)
+DYNAMIC = "dynamic"
+STATIC = "static"
+ACTIVATIONS = (DYNAMIC, STATIC)
 
 # What `Quantization.to_json` returns, or null.
 QUANTIZATION = either(
@@ -20,6 +23,7 @@ QUANTIZATION = either(
             "mode": one_of(INT8),
             "attention": one_of(*ATTENTIONS),
             "skip": list_of(text(), most=100_000),
+            "activations": may_lack(one_of(*ACTIVATIONS)),
         },
         only=True,
     ),
@@ -37,26 +41,29 @@ class Quantization:
         skip: What stays in floating point, by paths or by the beginnings of these: "blocks.11" is
             the last block of BERT-base, "blocks.0.output_dense" one of its dense layers, and
             "blocks.0.attention_scores" the attention that `attention` is about.
+        activations: How the inputs of the dense layers become integers. "dynamic": with a scale and
+            a zero point for each row, found when the model runs. "static": with one scale and zero
+            point for each layer, found by calibration: faster, and less accurate.
 
     Raises:
-        UserError: If `mode` or `attention` is something else, or `skip` is not a sequence of
-            strings.
+        UserError: If `mode`, `attention` or `activations` is something else, or `skip` is not a
+            sequence of strings.
 
     Example:
         >>> bert_tf.layers.Quantization(attention="int8", skip=["blocks.11"])
-        Quantization(mode='int8', attention='int8', skip=('blocks.11',))
+        Quantization(mode='int8', attention='int8', skip=('blocks.11',), activations='dynamic')
     """
 
     mode: str = INT8
     attention: str = FLOAT
     skip: tuple[str, ...] = ()
+    activations: str = DYNAMIC
 
     def __post_init__(self):
         require_int8(self.mode)
-        if self.attention not in ATTENTIONS:
-            raise UserError(
-                f"`attention` must be one of {ATTENTIONS}. Received: attention={self.attention!r}"
-            )
+        for name, known in (("attention", ATTENTIONS), ("activations", ACTIVATIONS)):
+            if (value := getattr(self, name)) not in known:
+                raise UserError(f"`{name}` must be one of {known}. Received: {name}={value!r}")
         is_list = isinstance(self.skip, Iterable) and not isinstance(self.skip, str)
         skip = tuple(self.skip) if is_list else self.skip
         if not is_list or not all(isinstance(path, str) for path in skip):
@@ -79,7 +86,7 @@ class Quantization:
         unknown = set(value) - {field.name for field in dataclasses.fields(cls)}
         if unknown:
             raise UserError(
-                "`quantization` must have the keys mode, attention and skip only. "
+                "`quantization` must have the keys mode, attention, skip and activations only. "
                 f"Received: also {', '.join(sorted(map(str, unknown)))}"
             )
         return cls(**value)
@@ -88,7 +95,8 @@ class Quantization:
         """Returns what `of` takes: the mode alone where older versions of this package suffice."""
         if self == Quantization(self.mode):
             return self.mode
-        return {"mode": self.mode, "attention": self.attention, "skip": list(self.skip)}
+        values = {"mode": self.mode, "attention": self.attention, "skip": list(self.skip)}
+        return values if self.activations == DYNAMIC else {**values, "activations": STATIC}
 
     def quantized(self, paths: Iterable[str]) -> list[str]:
         """Returns the paths of layers that `skip` does not name.

@@ -11,6 +11,7 @@ from bert_tf import hooks, ops
 from bert_tf.config import BertConfig
 from bert_tf.deprecation import renamed_method, warn_renamed
 from bert_tf.errors import UserError
+from bert_tf.layers.dense import Dense
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.kernels.float_kernel import FloatKernel
@@ -18,7 +19,7 @@ from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 from bert_tf.layers.kernels.lora_kernel import LoraKernel
 from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
 from bert_tf.layers.pooling import BertPooler
-from bert_tf.layers.quantization import FLOAT, INT8, Quantization, require_int8
+from bert_tf.layers.quantization import DYNAMIC, FLOAT, INT8, STATIC, Quantization, require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.token_inputs import checked_token_inputs
@@ -132,9 +133,7 @@ class BertBackbone(KerasFiles, RetracingModel):
         if quantization is not None:
             if num_encoder_layers is not None:
                 quantization = quantization.of_blocks(num_encoder_layers)
-            self.quantize(
-                quantization.mode, attention=quantization.attention, skip=quantization.skip
-            )
+            self._quantize(quantization, scalings={})
 
     def build(self, input_shape=None):
         for layer in (self.embeddings, self.encoder, self.pooler):
@@ -284,14 +283,15 @@ class BertBackbone(KerasFiles, RetracingModel):
         calibration: Iterable[dict[str, tf.Tensor]] | None = None,
         attention: str = FLOAT,
         skip: Iterable[str] = (),
+        activations: str = DYNAMIC,
         **kwargs,
     ) -> None:
         """Turns kernels and word embeddings into 8-bit integers: smaller, faster, only forward.
 
         The four dense layers of every block compute with `bert_tf.ops.quantized_dense`: kernels
         with one scale per column, activations with one scale and zero point per row, found at run
-        time. The word embeddings have one scale per word. All else stays in floating point. There
-        is no way back: load the model again.
+        time, or one per layer, found by calibration. The word embeddings have one scale per word.
+        All else stays in floating point. There is no way back: load the model again.
 
         Args:
             mode: "int8".
@@ -303,6 +303,8 @@ class BertBackbone(KerasFiles, RetracingModel):
                 faster from about 50 tokens on, with an error of its own. "float" does not.
             skip: The layers that stay in floating point, as in `bert_tf.layers.Quantization`.
                 `bert_tf.compression.quantization_errors` says which of them would lose most.
+            activations: "static" uses one scale and zero point per layer, which needs
+                `calibration`: faster and less accurate than "dynamic".
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
@@ -317,23 +319,42 @@ class BertBackbone(KerasFiles, RetracingModel):
         Reference: `keras.Model.quantize`.
         """
         require_int8(mode, config)
-        quantization = Quantization(mode, attention, skip)
+        quantization = Quantization(mode, attention, skip, activations)
+        if activations == STATIC and calibration is None:
+            raise UserError(
+                "`calibration` must be texts or token dictionaries if `activations` is 'static': "
+                "the scales come from them. Received: calibration=None"
+            )
         if set(kwargs) - {"type_check"}:
             raise UserError(
-                "The arguments must be `mode`, `calibration`, `attention` and `skip`. Received: "
-                f"also {', '.join(sorted(kwargs))}"
+                "The arguments must be `mode`, `calibration`, `attention`, `skip` and "
+                f"`activations`. Received: also {', '.join(sorted(kwargs))}"
             )
         self.require_kernels("quantized")
         self.require_merged("quantized")
-        layers, scores = self.encoder.dense_layers(), self.encoder.attention_layers()
-        paths = quantization.quantized([*layers, *scores])
-        smoothing = {} if calibration is None else hooks.calibrate(self, calibration)
-        self.embeddings.quantize(mode)
-        for path in paths:
-            if path in layers:
-                layers[path].quantize(mode, smoothing=smoothing.get(layers[path]))
+        quantization.quantized(self._quantizable())  # mistakes are found before any work
+        scalings = {}
+        if calibration is not None:
+            scalings = hooks.calibrate(self, calibration, activations)
+        self._quantize(quantization, scalings)
+
+    def _quantizable(self):
+        """Returns the layers that compute in 8-bit integers after `quantize`, by their paths."""
+        return {**self.encoder.dense_layers(), **self.encoder.attention_layers()}
+
+    def _quantize(self, quantization, scalings):
+        """Quantizes; layers without a scaling get one that a file's values will replace."""
+        layers = self._quantizable()
+        is_static = quantization.activations == STATIC
+        to_be_loaded = None, [1.0, 0.0] if is_static else None
+        self.embeddings.quantize(quantization.mode)
+        for path in quantization.quantized(layers):
+            layer = layers[path]
+            if isinstance(layer, Dense):
+                smoothing, static_scale = scalings.get(layer, to_be_loaded)
+                layer.quantize(quantization.mode, smoothing=smoothing, static_scale=static_scale)
             else:
-                scores[path].is_quantized = attention == INT8
+                layer.is_quantized = quantization.attention == INT8
         self.quantization = quantization.to_json()
 
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:

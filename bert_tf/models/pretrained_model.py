@@ -9,7 +9,7 @@ import keras
 from bert_tf import hooks
 from bert_tf.data.plain_rows import is_text
 from bert_tf.errors import ConfigError, UserError
-from bert_tf.layers.quantization import FLOAT
+from bert_tf.layers.quantization import DYNAMIC, FLOAT
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.lora_model import LoraModel
@@ -105,6 +105,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         calibration: Any | None = None,
         attention: str = FLOAT,
         skip: Iterable[str] = (),
+        activations: str = DYNAMIC,
         **kwargs,
     ) -> None:
         """Turns the backbone's kernels and word embeddings into 8-bit integers, for inference.
@@ -116,7 +117,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             config: None or the configuration that Keras makes for `mode`.
             calibration: A few hundred examples of text like that of the application: a list of
                 texts, or a tuple of two lists for pairs; or token dictionaries.
-            attention, skip: As in `BertBackbone.quantize`.
+            attention, skip, activations: As in `BertBackbone.quantize`.
             **kwargs: Of Keras's, `type_check` has no effect.
 
         Raises:
@@ -131,14 +132,21 @@ class PretrainedModel(LoraModel, KerasFiles):
         if calibration is not None:
             calibration = self._calibration_batches("calibration", calibration)
         self.backbone.quantize(
-            mode, config=config, calibration=calibration, attention=attention, skip=skip, **kwargs
+            mode,
+            config=config,
+            calibration=calibration,
+            attention=attention,
+            skip=skip,
+            activations=activations,
+            **kwargs,
         )
 
-    def quantization_errors(self, texts) -> dict[str, float]:
+    def quantization_errors(self, texts, activations: str = DYNAMIC) -> dict[str, float]:
         """Does what `bert_tf.compression.quantization_errors` does, with texts.
 
         Args:
             texts: As `calibration` of `quantize`.
+            activations: As in `quantize`.
 
         Returns:
             The relative error of every layer, by its path.
@@ -153,7 +161,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             >>> worst = max(errors, key=errors.get)
         """
         batches = self._calibration_batches("texts", texts)
-        return hooks.quantization_errors(self.backbone, batches)
+        return hooks.quantization_errors(self.backbone, batches, activations)
 
     def _calibration_batches(self, name, texts):
         texts = collected(texts, is_text)

@@ -2,9 +2,10 @@
 
 W is quantized once, symmetrically, with one scale per column. x is quantized when the op runs,
 asymmetrically, with one scale and one zero point per row, so no calibration is needed and a row
-does not depend on the others. If a few columns of x are much larger than the rest, few integers are
-left for the rest. Smoothing moves the large values into W: the columns of x are multiplied by the
-numbers by which the rows of W were divided.
+does not depend on the others; or with a static scale and zero point for all rows, which a
+calibration has found: numbers outside of their range are clamped. If a few columns of x are much
+larger than the rest, few integers are left for the rest. Smoothing moves the large values into W:
+the columns of x are multiplied by the numbers by which the rows of W were divided.
 
 The products are summed exactly, in int32; `custom_ops/kernels/dense/quantized_dense.h` has the
 formulas. The native op and the reference implementation compute the same integers on every
@@ -19,6 +20,7 @@ Dettmers et al. 2022 (arXiv 2208.07339), section 2.2; smoothing as in Xiao et al
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import LAYER_NORM_EPSILON
@@ -50,6 +52,8 @@ class QuantizedKernel(NamedTuple):
         scale: `[units]`, float32: the factor of the integers of each column.
         column_sums: `[units]`, int32: the sum of the integers of each column.
         smoothing: `[K]`, float32: the factor of each column of x; ones for no smoothing.
+        static_scale: `[2]`, float32: the scale of x after smoothing, at least 2^-100, and its zero
+            point, an integer in [0, 255]; or empty, `[0]`, if each row has its own.
 
     Example:
         >>> values, scale = bert_tf.ops.quantize_kernel(tf.eye(2))
@@ -62,6 +66,7 @@ class QuantizedKernel(NamedTuple):
     scale: tf.Tensor
     column_sums: tf.Tensor
     smoothing: tf.Tensor
+    static_scale: tf.Tensor = np.zeros([0], np.float32)
 
 
 def quantize_kernel(
@@ -107,7 +112,10 @@ def quantize_kernel(
 
 
 def pack_quantized_dense(
-    values: tf.Tensor, scale: tf.Tensor, smoothing: tf.Tensor | None = None
+    values: tf.Tensor,
+    scale: tf.Tensor,
+    smoothing: tf.Tensor | None = None,
+    static_scale: tf.Tensor | None = None,
 ) -> QuantizedKernel:
     """Prepacks the results of `quantize_kernel` for `quantized_dense`.
 
@@ -135,6 +143,7 @@ def pack_quantized_dense(
     if smoothing is None:
         smoothing = tf.ones([values.shape[0] if known else 0])
     smoothing = tf.convert_to_tensor(smoothing)
+    static_scale = tf.cast([] if static_scale is None else static_scale, tf.float32)
     dtypes = (values.dtype, scale.dtype, smoothing.dtype)
     if dtypes != (tf.int8, tf.float32, tf.float32):
         raise TypeError(
@@ -155,7 +164,8 @@ def pack_quantized_dense(
     # [K, units] -> [K / 4, 4, panels, 32] -> [panels, K / 4, 32, 4]
     blocks = tf.transpose(tf.reshape(padded, [quads, _QUAD, panels, _PANEL]), [2, 0, 3, 1])
     column_sums = tf.reduce_sum(tf.cast(values, tf.int32), axis=0)
-    return QuantizedKernel(tf.reshape(blocks, [-1]), scale, column_sums, smoothing)
+    packed = tf.reshape(blocks, [-1])
+    return QuantizedKernel(packed, scale, column_sums, smoothing, static_scale)
 
 
 def unpack_quantized_dense(packed: tf.Tensor, depth: int, units: int) -> tf.Tensor:
@@ -245,8 +255,9 @@ def quantized_dense(
     )
     if not native.use_native(runs_on_gpu=False):
         return _reference(x, kernel, epilogue)
+    *parts, static_scale = kernel
     return native.library().bert_tf_quantized_dense(
-        x, *kernel, *epilogue.inputs(), **epilogue.attributes()
+        x, *parts, *epilogue.inputs(), [static_scale], **epilogue.attributes()
     )
 
 
@@ -272,15 +283,21 @@ def quantized_kernel(name: str, kernel: QuantizedKernel) -> QuantizedKernel:
 
     Raises:
         TypeError: If a tensor has another dtype.
+        ValueError: If `static_scale` has another shape.
     """
     kernel = QuantizedKernel(*(tf.convert_to_tensor(part) for part in kernel))
     dtypes = tuple(part.dtype for part in kernel)
-    if dtypes != (tf.int8, tf.float32, tf.int32, tf.float32):
+    if dtypes != (tf.int8, tf.float32, tf.int32, tf.float32, tf.float32):
         named = zip(kernel._fields, dtypes, strict=True)
         received = ", ".join(f"{name}.{field}.dtype={dtype.name}" for field, dtype in named)
         raise TypeError(
-            f"`{name}` must have the dtypes int8 (packed), float32 (scale), int32 (column_sums) "
-            f"and float32 (smoothing). Received: {received}"
+            f"`{name}` must have the dtypes int8 (packed), float32 (scale), int32 (column_sums), "
+            f"float32 (smoothing) and float32 (static_scale). Received: {received}"
+        )
+    if not any(kernel.static_scale.shape.is_compatible_with([size]) for size in (0, 2)):
+        raise ValueError(
+            f"`{name}.static_scale` must have shape [2], a scale and a zero point, or [0]. "
+            f"Received: {name}.static_scale.shape={kernel.static_scale.shape}"
         )
     return kernel
 
@@ -312,9 +329,30 @@ def quantized_rows(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     return tf.where(counts, u, 0.0), scale, zero  # [M, K], [M, 1], [M, 1]
 
 
+def _integers(x, static_scale):
+    """Does what `quantized_rows` does, with the static scale if it is not empty."""
+    size = static_scale.shape[0]
+    if size is None:
+        return tf.cond(
+            tf.size(static_scale) == 0,
+            lambda: quantized_rows(x),
+            lambda: _static_rows(x, tf.reshape(static_scale, [2])),
+        )
+    return _static_rows(x, static_scale) if size else quantized_rows(x)
+
+
+def _static_rows(x, static_scale):
+    scale, zero = static_scale[0], static_scale[1]
+    is_finite = tf.reduce_all(tf.math.is_finite(x), axis=1, keepdims=True)
+    u = tf.clip_by_value(tf.round(x * (1.0 / scale)) + zero, 0.0, _LARGEST_INPUT)
+    scale = tf.where(is_finite, scale, float("nan"))
+    return tf.where(is_finite, u, 0.0), scale, tf.fill(tf.shape(scale), zero)
+
+
 def _reference(x, kernel: QuantizedKernel, epilogue: DenseEpilogue) -> tf.Tensor:
     depth = known_depth(x, "quantized_dense")
-    u, row_scale, zero = quantized_rows(tf.cast(x, tf.float32) * kernel.smoothing)
+    smoothed = tf.cast(x, tf.float32) * kernel.smoothing
+    u, row_scale, zero = _integers(smoothed, kernel.static_scale)
     v = tf.cast(unpack_quantized_dense(kernel.packed, depth, epilogue.units), tf.float32)
     sums = -tf.cast(zero, tf.int32) * kernel.column_sums  # [M, 1] * [units] -> [M, units]
     for begin in range(0, depth, _EXACT_DEPTH):

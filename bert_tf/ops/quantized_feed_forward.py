@@ -95,6 +95,7 @@ def quantized_feed_forward(
         units = second.scale.shape[0]  # K
         wide = quantized_dense(x, first, inner_units, bias=first_bias, activation=activation)
         return quantized_dense(wide, second, units, bias=second_bias, **norm)
+    (*first, first_static), (*second, second_static) = first, second
     return native.library().bert_tf_quantized_feed_forward(
         x,
         *first,
@@ -103,6 +104,8 @@ def quantized_feed_forward(
         second_bias,
         gamma,
         beta,
+        [first_static],
+        [second_static],
         inner_units=inner_units,
         activation=activation or "none",
         epsilon=epsilon,

@@ -53,6 +53,20 @@ inline absl::Status CheckDepth(tensorflow::shape_inference::InferenceContext* c,
       " columns, so that int32 can hold the sums. Received: K=", c->Value(depth));
 }
 
+// Checks the shape of a static scale: a scale and a zero point, or empty.
+inline absl::Status CheckStaticScale(tensorflow::shape_inference::InferenceContext* c,
+                                     const char* number, const char* name) {
+  int num_static;
+  TF_RETURN_IF_ERROR(ReadOptional(c, number, &num_static));
+  if (num_static == 0) return absl::OkStatus();
+  tensorflow::shape_inference::ShapeHandle shape;
+  TF_RETURN_IF_ERROR(ReadShape(c, name, 1, "be a vector", &shape));
+  const auto size = c->Dim(shape, 0);
+  if (!c->ValueKnown(size) || c->Value(size) == 0 || c->Value(size) == 2) return absl::OkStatus();
+  return InvalidArgument("`", name, "` must have shape [2], a scale and a zero point, or [0]. ",
+                         "Received: ", name, ".shape=", c->DebugString(shape));
+}
+
 // Checks the attributes, and the shapes of the inputs that both ops have in common: x [M, K],
 // packed, bias?, residual?, gamma? and beta?. Sets the shape of the result. `packed_size` is the
 // size of a prepacked kernel, or kTooLarge.

@@ -167,9 +167,10 @@ DenseActivation ReadActivation(Call* call) {
                                     : DenseActivation::kNone;
 }
 
-// Sets what both dense ops have in common. The epilogue's inputs are the next ones.
+// Sets what both dense ops have in common, up to the outputs. The epilogue's inputs are the next
+// ones.
 template <typename Call, typename T>
-absl::Status BindDense(Call* call, const Buffer& x, DenseArgs<T>* args) {
+void BindDense(Call* call, const Buffer& x, DenseArgs<T>* args) {
   args->activation = ReadActivation(call);
   call->Attribute("epsilon", &args->epsilon);
   call->Attribute("units", &args->columns);
@@ -180,15 +181,38 @@ absl::Status BindDense(Call* call, const Buffer& x, DenseArgs<T>* args) {
   call->OptionalInput("num_residual", &args->residual);
   call->OptionalInput("num_layer_norm", &args->gamma);
   call->OptionalInput("num_layer_norm", &args->beta);
-  call->Output(&args->y, {args->residual});
-  return call->status();
+}
+
+// The static scale of x is the next input, unless the graph is of an older version. It is checked
+// here, because its values are known only now.
+template <typename Call, typename T>
+absl::Status BindStaticScale(Call* call, const char* number, QuantizedDenseArgs<T>* args) {
+  int64_t inputs = 0;
+  call->Attribute(number, &inputs);
+  args->static_scale = nullptr;
+  if (!call->status().ok() || inputs == 0) return call->status();
+  const Buffer input = call->NextInput();
+  if (input.sizes[0] == 0) return call->status();
+  args->static_scale = static_cast<const float*>(input.data);
+  const float scale = args->static_scale[0], zero = args->static_scale[1];
+  const bool is_scale = scale >= kSmallestSpan && scale - scale == 0.0f;
+  if (is_scale && zero >= 0.0f && zero <= 255.0f &&
+      zero == static_cast<float>(static_cast<int>(zero))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "A static scale must be a finite number of at least 2^-100 and its zero point an integer in "
+      "[0, 255]. Received: scale=",
+      scale, ", zero point=", zero));
 }
 
 template <typename Call, typename T>
 absl::Status Bind(Call* call, FusedDenseArgs<T>* args) {
   const Buffer x = call->NextInput();
   call->Input(&args->packed);
-  return BindDense(call, x, args);
+  BindDense(call, x, args);
+  call->Output(&args->y, {args->residual});
+  return call->status();
 }
 
 template <typename Call, typename T>
@@ -198,7 +222,11 @@ absl::Status Bind(Call* call, QuantizedDenseArgs<T>* args) {
   call->Input(&args->column_scale);
   call->Input(&args->column_sums);
   call->Input(&args->smoothing);
-  return BindDense(call, x, args);
+  BindDense(call, x, args);
+  const absl::Status status = BindStaticScale(call, "num_static", args);
+  if (!status.ok()) return status;
+  call->Output(&args->y, {args->residual});
+  return call->status();
 }
 
 template <typename Call, typename T>
@@ -215,6 +243,9 @@ absl::Status Bind(Call* call, QuantizedFeedForwardArgs<T>* args) {
   }
   call->Input(&second.gamma);
   call->Input(&second.beta);
+  absl::Status status = BindStaticScale(call, "num_static_1", &first);
+  if (status.ok()) status = BindStaticScale(call, "num_static_2", &second);
+  if (!status.ok()) return status;
   first.activation = ReadActivation(call);
   call->Attribute("epsilon", &second.epsilon);
   call->Attribute("inner_units", &first.columns);

@@ -19,7 +19,8 @@ absl::Status QuantizedDenseShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(MergeShape(c, "scale", &columns));
   TF_RETURN_IF_ERROR(MergeShape(c, "column_sums", &columns));
   ShapeHandle depth = c->Vector(c->Dim(c->input(0), 1));
-  return MergeShape(c, "smoothing", &depth);
+  TF_RETURN_IF_ERROR(MergeShape(c, "smoothing", &depth));
+  return CheckStaticScale(c, "num_static", "static_scale");
 }
 
 REGISTER_OP("BertTf>QuantizedDense")
@@ -39,6 +40,8 @@ REGISTER_OP("BertTf>QuantizedDense")
     .Input("residual: num_residual * T")
     .Input("gamma: num_layer_norm * T")
     .Input("beta: num_layer_norm * T")
+    .Attr("num_static: int >= 0 = 0")  // graphs of older versions do not have it
+    .Input("static_scale: num_static * float")
     .Output("y: T")
     .SetShapeFn(QuantizedDenseShape);
 

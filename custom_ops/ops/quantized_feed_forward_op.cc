@@ -43,6 +43,8 @@ absl::Status QuantizedFeedForwardShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckVectors(
       c, hidden, {"smoothing_1", "scale_2", "column_sums_2", "bias_2", "gamma", "beta"}));
   TF_RETURN_IF_ERROR(CheckVectors(c, inner, {"scale_1", "column_sums_1", "bias_1", "smoothing_2"}));
+  TF_RETURN_IF_ERROR(CheckStaticScale(c, "num_static_1", "static_scale_1"));
+  TF_RETURN_IF_ERROR(CheckStaticScale(c, "num_static_2", "static_scale_2"));
   c->set_output(0, x);
   return absl::OkStatus();
 }
@@ -65,6 +67,10 @@ REGISTER_OP("BertTf>QuantizedFeedForward")
     .Input("bias_2: T")
     .Input("gamma: T")
     .Input("beta: T")
+    .Attr("num_static_1: int >= 0 = 0")  // graphs of older versions do not have them
+    .Attr("num_static_2: int >= 0 = 0")
+    .Input("static_scale_1: num_static_1 * float")
+    .Input("static_scale_2: num_static_2 * float")
     .Output("y: T")
     .SetShapeFn(QuantizedFeedForwardShape);
 

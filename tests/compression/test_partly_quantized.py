@@ -1,5 +1,5 @@
-"""`quantize(attention=…, skip=…)`: what is computed in 8-bit integers, saved and opened, and the
-errors of the layers by which to choose."""
+"""`quantize(attention=…, skip=…, activations=…)`: what is computed in 8-bit integers, saved and
+opened, and the errors of the layers by which to choose."""
 
 import json
 
@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import load_file, save_file
 
 import bert_tf
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTextClassifier, BertTokenizer
@@ -36,6 +37,9 @@ def backbone(tiny_config):
 @pytest.fixture
 def classifier(backbone, tiny_vocabulary):
     return BertTextClassifier(backbone, tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False))
+
+
+STATIC = {**PARTLY, "activations": "static"}
 
 
 def forms(backbone):
@@ -72,8 +76,9 @@ def test_attention_is_quantized_on_request_only(backbone, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["directory", ".keras"])
-def test_saved_and_opened(classifier, tmp_path, form):
-    classifier.quantize("int8", **PARTLY)
+@pytest.mark.parametrize("quantization", [PARTLY, STATIC], ids=["dynamic", "static"])
+def test_saved_and_opened(classifier, tmp_path, form, quantization):
+    classifier.quantize("int8", calibration=TEXTS, **quantization)
     expected = classifier.predict(TEXTS, verbose=0)
     if form == "directory":
         classifier.save_pretrained(tmp_path, format="bert_tf")
@@ -86,9 +91,56 @@ def test_saved_and_opened(classifier, tmp_path, form):
             BertTextClassifier.from_pretrained(tmp_path / "model.keras"),
         ]
     for model in opened:
-        assert model.backbone.quantization == {"mode": "int8", **PARTLY}
+        assert model.backbone.quantization == {"mode": "int8", **quantization}
         assert forms(model.backbone) == forms(classifier.backbone)
         np.testing.assert_array_equal(model.predict(TEXTS, verbose=0), expected)
+
+
+def test_static_scales_come_from_the_texts(backbone):
+    expected = outputs(backbone)
+    backbone.quantize("int8", calibration=[TOKENS], activations="static")
+    static = outputs(backbone)
+    assert 0 < np.std(static - expected) < 0.05 * np.std(expected)
+    for dense in backbone.encoder.dense_layers().values():
+        scale, zero = dense.kernel_form.unpacked()["static_scale"].numpy()
+        assert scale > 0 and 0 < zero < 255
+    # Larger numbers than in the texts are clamped.
+    layer = backbone.encoder.blocks[0].attention.query_key_value
+    rows = tf.random.normal([3, backbone.config.hidden_size]) * 1000.0
+    np.testing.assert_array_equal(layer(rows), layer(rows * 10.0))
+
+
+def test_padding_and_other_texts_do_not_change_a_static_model(classifier):
+    classifier.quantize("int8", calibration=TEXTS, activations="static")
+    expected = classifier.predict(TEXTS, verbose=0)
+    np.testing.assert_allclose(
+        [classifier.predict([text], verbose=0)[0] for text in TEXTS], expected, atol=1e-6
+    )
+
+
+def test_static_scales_need_calibration(backbone, tmp_path):
+    backbone.save_pretrained(tmp_path)
+    for quantize in (
+        lambda: backbone.quantize("int8", activations="static"),
+        lambda: BertBackbone.from_pretrained(
+            tmp_path, quantization=Quantization(activations="static")
+        ),
+    ):
+        with pytest.raises(UserError, match="`calibration` must be.*'static'"):
+            quantize()
+    assert backbone.quantization is None
+
+
+@pytest.mark.parametrize("value", [[0.0, 3.0], [1.0, 2.5], [1.0, 256.0], [np.nan, 1.0]], ids=str)
+def test_a_damaged_static_scale(backbone, tmp_path, value):
+    backbone.quantize("int8", calibration=[TOKENS], activations="static")
+    backbone.save_pretrained(tmp_path, format="bert_tf")
+    tensors = load_file(tmp_path / "bert_tf.safetensors")
+    name = "encoder.blocks.1.output_dense.kernel_input_scale"
+    tensors[name] = np.array(value, np.float32)
+    save_file(tensors, tmp_path / "bert_tf.safetensors")
+    with pytest.raises(CheckpointError, match=f"{name}.*must hold"):
+        BertBackbone.from_pretrained(tmp_path)
 
 
 def test_a_plain_model_is_saved_as_before(backbone, tmp_path):
@@ -100,7 +152,7 @@ def test_a_plain_model_is_saved_as_before(backbone, tmp_path):
 
 @pytest.mark.parametrize("change", [
     {"mode": "int4"}, {"attention": "int4"}, {"skip": "blocks.0"}, {"skip": [1]}, {"more": 1},
-    {"skip": ["blocks.9"]},
+    {"skip": ["blocks.9"]}, {"activations": "fixed"},
 ], ids=str)  # fmt: skip
 def test_damaged_files(backbone, tmp_path, change):
     backbone.quantize("int8", **PARTLY)
@@ -108,7 +160,7 @@ def test_damaged_files(backbone, tmp_path, change):
     config = json.loads((tmp_path / "bert_tf.json").read_text())
     config["quantization"].update(change)
     (tmp_path / "bert_tf.json").write_text(json.dumps(config))
-    with pytest.raises((CheckpointError, UserError), match="quantization|skip"):
+    with pytest.raises((CheckpointError, UserError), match="quantization|skip|activations"):
         BertBackbone.from_pretrained(tmp_path)
 
 
@@ -120,8 +172,9 @@ def test_from_pretrained_quantizes(backbone, tmp_path):
         np.testing.assert_array_equal(outputs(opened), outputs(backbone))
 
 
-def test_constant_graph_xla_and_export(classifier, tmp_path):
-    classifier.quantize("int8", **PARTLY)
+@pytest.mark.parametrize("quantization", [PARTLY, STATIC], ids=["dynamic", "static"])
+def test_constant_graph_xla_and_export(classifier, tmp_path, quantization):
+    classifier.quantize("int8", calibration=TEXTS, **quantization)
     expected = classifier.predict(TEXTS, verbose=0)
     np.testing.assert_allclose(ConstantGraphModel(classifier)(TEXTS), expected, atol=1e-5)
     for portable in (False, True):
@@ -148,6 +201,7 @@ def test_skipped_layers_can_be_prepacked(backbone):
     ({"skip": ["blocks.0", "block.1"]}, "`skip` must name layers.*Received: .*'block.1'"),
     ({"skip": ["blocks.0.atten"]}, "`skip` must name layers"),
     ({"mode": "int4"}, "`mode` must be 'int8'"),
+    ({"activations": "fixed"}, "`activations` must be one of"),
 ], ids=str)  # fmt: skip
 def test_bad_arguments_change_nothing(backbone, arguments, message):
     expected = outputs(backbone)
@@ -157,8 +211,9 @@ def test_bad_arguments_change_nothing(backbone, arguments, message):
     np.testing.assert_array_equal(outputs(backbone), expected)
 
 
-def test_errors_of_the_layers(backbone):
-    errors = quantization_errors(backbone, [TOKENS])
+@pytest.mark.parametrize("activations", ["dynamic", "static"])
+def test_errors_of_the_layers(backbone, activations):
+    errors = quantization_errors(backbone, [TOKENS], activations)
     paths = [*forms(backbone), *(f"blocks.{i}.attention_scores" for i in range(2))]
     assert sorted(errors) == sorted(paths)
     assert all(0 < error < 0.05 for error in errors.values())
@@ -169,7 +224,7 @@ def test_errors_of_the_layers(backbone):
     kernel[0, :] *= 1000.0
     dense.kernel.assign(kernel)
     path = "blocks.1.intermediate"
-    assert quantization_errors(backbone, [TOKENS])[path] != errors[path]
+    assert quantization_errors(backbone, [TOKENS], activations)[path] != errors[path]
 
 
 def test_every_path_of_the_errors_can_be_skipped(backbone):

@@ -88,13 +88,18 @@ def _attention_formula(qkv, row_splits, seed=0, **options):
     return y, {"qkv": d_qkv}
 
 
+_STATIC_SCALE = (0.0123, 93.0)  # clamps a few numbers of x
+
+
 def _dense_arguments(normal, shape, is_quantized, parts):
     """`shape` is M, K and the units."""
     rows, depth, units = shape
     made = {"units": units, "x": normal(rows, depth, mean=0.4)}
     kernel = normal(depth, units, scale=max(depth, 1) ** -0.5)
     if is_quantized:
-        made["kernel"] = ops.pack_quantized_dense(*ops.quantize_kernel(kernel))
+        static_scale = _STATIC_SCALE if "static" in parts else None
+        integers = ops.quantize_kernel(kernel)
+        made["kernel"] = ops.pack_quantized_dense(*integers, static_scale=static_scale)
     else:
         made["packed"] = ops.pack_dense(kernel)
     if "bias" in parts:
@@ -114,7 +119,7 @@ def _fused_dense_formula(x, packed, units, **parts):
 
 def _quantized_dense_formula(x, kernel, units, **parts):
     values = kernel.packed[quantized_packed_places(x.shape[1], units)]  # [K, units]
-    z = quantized_product(x, values, kernel.scale, kernel.smoothing)
+    z = quantized_product(x, values, kernel.scale, kernel.smoothing, kernel.static_scale)
     return epilogue(z.astype(np.float64), **parts), {}
 
 
@@ -368,6 +373,9 @@ OPS = {
     },
     "fused_bias_gelu": _gelu(False),
     "fused_bias_gelu tanh": _gelu(True),
+    "quantized_dense static bias residual layer_norm": _dense(
+        "quantized_dense", None, "static", "bias", "residual", "layer_norm"
+    ),
     "quantized_feed_forward": _feed_forward(),
     "pack_dense": _pack(False),
     "pack_dense transposed": _pack(True),

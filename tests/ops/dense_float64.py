@@ -74,9 +74,20 @@ def quantized_rows(x, smoothing):
     return u - zero, np.where(counts, step, 0.0).astype(np.float32)
 
 
-def quantized_product(x, values, scale, smoothing):
+def static_rows(x, smoothing, static_scale):
+    """Does what `quantized_rows` does with a given scale and zero point."""
+    scale, zero = np.float32(static_scale)
+    x = np.asarray(x, np.float32) * np.asarray(smoothing, np.float32)
+    u = np.clip(np.round(x * (np.float32(1) / scale)) + zero, 0, 255)
+    return (u - zero).astype(np.int64), np.full([len(x), 1], scale)
+
+
+def quantized_product(x, values, scale, smoothing, static_scale=()):
     """x W as the integers say, float32 [M, units], rounded as the op documents it."""
-    rows, row_scale = quantized_rows(x, smoothing)
+    if len(static_scale):
+        rows, row_scale = static_rows(x, smoothing, static_scale)
+    else:
+        rows, row_scale = quantized_rows(x, smoothing)
     sums = rows @ np.asarray(values, np.int64)
     assert np.abs(sums).max(initial=0) < 2**31
     return sums.astype(np.float32) * np.asarray(scale, np.float32) * row_scale

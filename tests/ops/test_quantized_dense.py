@@ -49,6 +49,54 @@ def test_smoothed_integers_are_exact(backend, shape, dtype):
     np.testing.assert_array_equal(y, tf.cast(expected, dtype))
 
 
+STATIC_SCALE = np.array([0.0123, 93.0], np.float32)  # clamps a few numbers of x
+
+
+@on_every_backend
+@pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("shape", [(7, 64, 96), (40, 515, 33), (2, 3073, 7)], ids=str)
+def test_integers_of_a_static_scale_are_exact(backend, shape, dtype):
+    x, values, scale = _inputs(shape, dtype)
+    smoothing = np.random.default_rng(5).lognormal(size=shape[1]).astype(np.float32)
+    kernel = ops.pack_quantized_dense(values, scale, smoothing, STATIC_SCALE)
+    with ops.backend(backend):
+        y = ops.quantized_dense(x, kernel, shape[-1])
+    rows = tf.cast(x, tf.float32)
+    expected = quantized_product(rows, values, scale, smoothing, STATIC_SCALE)
+    np.testing.assert_array_equal(y, tf.cast(expected, dtype))
+
+
+@on_every_backend
+def test_a_static_scale_keeps_special_values_in_their_rows(backend):
+    x, values, scale = _inputs((5, 50, 37))
+    x = x.numpy()
+    x[1] = 0.0
+    x[2, 3], x[3, 49], x[4, ::2] = np.nan, -np.inf, 3e38
+    kernel = ops.pack_quantized_dense(values, scale, static_scale=STATIC_SCALE)
+    with ops.backend(backend):
+        y = ops.quantized_dense(x, kernel, 37).numpy()
+    assert np.isnan(y).all(axis=1).tolist() == [False, False, True, True, False]
+    assert np.isfinite(y[[0, 1, 4]]).all() and not y[1].any()
+
+
+@needs_native
+@pytest.mark.parametrize("static_scale", [(0.0, 1.0), (np.nan, 1.0), (np.inf, 1.0), (1.0, 2.5),
+                                          (1.0, -1.0), (1.0, 256.0), (1.0, np.nan)])  # fmt: skip
+def test_a_static_scale_must_be_one(static_scale):
+    x, values, scale = _inputs((2, 5, 3))
+    kernel = ops.pack_quantized_dense(values, scale, static_scale=static_scale)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at least 2\\^-100.*Received: scale="):
+        ops.quantized_dense(x, kernel, 3)
+
+
+@on_every_backend
+def test_a_static_scale_has_two_numbers(backend):
+    x, values, scale = _inputs((2, 5, 3))
+    kernel = ops.pack_quantized_dense(values, scale, static_scale=[1.0])
+    with ops.backend(backend), pytest.raises(ValueError, match=r"static_scale.*\[2\].*\(1,\)"):
+        ops.quantized_dense(x, kernel, 3)
+
+
 @on_every_backend
 def test_smoothing_keeps_the_product_and_saves_small_columns(backend):
     random = np.random.default_rng(6)
@@ -220,7 +268,7 @@ def test_the_op_itself_refuses_what_does_not_fit(arguments, message):
             make(shape, types.get(name, tf.float32)) for name, shape in shapes.items()
         )
         return ops.native.library().bert_tf_quantized_dense(
-            x, packed, scale, column_sums, smoothing, [bias], [residual], [], [], units=5
+            x, packed, scale, column_sums, smoothing, [bias], [residual], [], [], [], units=5
         )
 
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):

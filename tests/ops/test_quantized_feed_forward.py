@@ -11,14 +11,15 @@ from bert_tf.ops.quantized_dense import MAX_DEPTH
 ERRORS = (TypeError, ValueError, tf.errors.InvalidArgumentError)
 
 
-def _arguments(rows, hidden, inner, dtype=tf.float32):
+def _arguments(rows, hidden, inner, dtype=tf.float32, static_scale=None):
     random = np.random.default_rng(rows)
 
     def normal(*shape):
         return tf.cast(random.standard_normal(shape), dtype)
 
     def kernel(*shape):
-        return ops.pack_quantized_dense(*ops.quantize_kernel(normal(*shape) / 8))
+        integers = ops.quantize_kernel(normal(*shape) / 8)
+        return ops.pack_quantized_dense(*integers, static_scale=static_scale)
 
     return {
         "x": normal(rows, hidden), "first": kernel(hidden, inner), "first_bias": normal(inner),
@@ -30,9 +31,10 @@ def _arguments(rows, hidden, inner, dtype=tf.float32):
 @pytest.mark.parametrize("backend", ["native", "reference"])
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16], ids=lambda t: t.name)
 @pytest.mark.parametrize("activation", [None, "gelu", "gelu_new"])
-def test_the_bits_of_two_layers(backend, dtype, activation):
+@pytest.mark.parametrize("static_scale", [None, (0.0123, 93.0)], ids=["dynamic", "static"])
+def test_the_bits_of_two_layers(backend, dtype, activation, static_scale):
     for rows in (0, 1, 40, 57, 300):
-        given = _arguments(rows, 70, 130, dtype)
+        given = _arguments(rows, 70, 130, dtype, static_scale)
         with ops.backend(backend):
             y = ops.quantized_feed_forward(**given, activation=activation)
             wide = ops.quantized_dense(

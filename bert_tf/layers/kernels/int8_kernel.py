@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import tensorflow as tf
 
 from bert_tf import ops
@@ -13,11 +14,12 @@ class Int8Kernel:
     """A kernel that was quantized and prepacked for inference.
 
     Args:
-        variables: The variables with the parts of the kernel.
+        variables: The variables with the parts of an `ops.QuantizedKernel`, in its order; the last
+            one only if x has a static scale.
         shape: The shape `[in, units]` of the kernel before.
     """
 
-    variables: ops.QuantizedKernel
+    variables: list[keras.Variable]
     shape: tuple[int, int]
 
     def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
@@ -49,7 +51,11 @@ class Int8Kernel:
         )
 
     def assign(
-        self, values: tf.Tensor, scale: tf.Tensor, smoothing: tf.Tensor | None = None
+        self,
+        values: tf.Tensor,
+        scale: tf.Tensor,
+        smoothing: tf.Tensor | None = None,
+        static_scale: tf.Tensor | None = None,
     ) -> None:
         """Replaces the kernel by another of the same shape.
 
@@ -57,23 +63,23 @@ class Int8Kernel:
             values: int8 `[in, units]`.
             scale: float32 `[units]`, the factor of each column.
             smoothing: float32 `[in]`, the factor of each column of the input. None means ones.
+            static_scale: float32 `[2]`, if and only if the kernel had one.
         """
-        kernel = ops.pack_quantized_dense(values, scale, smoothing)
-        for variable, value in zip(self.variables, kernel, strict=True):
+        kernel = ops.pack_quantized_dense(values, scale, smoothing, static_scale)
+        for variable, value in zip(self.variables, kernel):  # no scale unless it is static
             variable.assign(value)
 
-    def unpacked(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the arguments of `assign`: the values, the scale and the smoothing."""
+    def unpacked(self) -> dict[str, tf.Tensor]:
+        """Returns the arguments of `assign`."""
         kernel = self._tensors()
-        return (
-            ops.unpack_quantized_dense(kernel.packed, *self.shape),
-            kernel.scale,
-            kernel.smoothing,
-        )
+        values = ops.unpack_quantized_dense(kernel.packed, *self.shape)
+        parts = {"values": values, "scale": kernel.scale, "smoothing": kernel.smoothing}
+        is_static = len(self.variables) == len(kernel)
+        return {**parts, "static_scale": kernel.static_scale} if is_static else parts
 
     def is_smoothed(self) -> bool:
         """Returns whether the smoothing is something other than ones."""
-        return bool(tf.reduce_any(tf.convert_to_tensor(self.variables.smoothing) != 1.0))
+        return bool(tf.reduce_any(self._tensors().smoothing != 1.0))
 
     def _tensors(self):
         return ops.QuantizedKernel(*map(tf.convert_to_tensor, self.variables))

@@ -59,8 +59,52 @@ struct RowScale {
 
 using Bytes = uint8_t __attribute__((vector_size(kLanes)));
 
-// Quantizes the row values(k, lanes), k < depth, to bytes, padded with zeros to whole words
-// (quantized_dense.h has the formula).
+// How numbers become bytes: u = clamp(round(v * inverse) + zero, 0, 255).
+struct ByteQuantizer {
+  float inverse;  // 1 / scale
+  int32_t zero;
+
+  BERT_TF_INLINE Bytes operator()(Vec v) const {
+    const float least = static_cast<float>(-zero), largest = static_cast<float>(255 - zero);
+    v = Min(Max(v * inverse, Broadcast(least)), Broadcast(largest));
+    return __builtin_convertvector(RoundToInt(v) + zero, Bytes);
+  }
+};
+
+// The same scale and zero point for every row, from `static_scale` of QuantizedDenseArgs.
+struct StaticScale {
+  float scale;
+  ByteQuantizer quantizer;
+
+  explicit StaticScale(const float* static_scale)
+      : scale(static_scale[0]), quantizer{1.0f / scale, static_cast<int32_t>(static_scale[1])} {}
+
+  // The scale of a row; `poison` is NaN if it has an infinity or a NaN, and 0 otherwise.
+  RowScale Row(float poison) const { return {scale + poison, quantizer.zero}; }
+};
+
+BERT_TF_INLINE void StoreBytes(uint8_t* u, Bytes bytes, AllLanes) {
+  std::memcpy(u, &bytes, sizeof(bytes));
+}
+BERT_TF_INLINE void StoreBytes(uint8_t* u, Bytes bytes, SomeLanes lanes) {
+  std::memcpy(u, &bytes, static_cast<size_t>(lanes.count));
+}
+
+// Zeros after a row of `depth` bytes, up to whole words.
+BERT_TF_INLINE void PadRow(int64_t depth, uint8_t* u) {
+  std::memset(u + depth, 0, static_cast<size_t>(CeilDivide(depth, kQuad) * kQuad - depth));
+}
+
+// Quantizes the row values(k, lanes), k < depth.
+template <typename Values>
+void WriteBytes(const Values& values, const ByteQuantizer& quantizer, int64_t depth, uint8_t* u) {
+  ForSingleVectors(depth, [&](auto lanes, int64_t k) BERT_TF_INLINE_LAMBDA {
+    StoreBytes(u + k, quantizer(values(k, lanes)), lanes);
+  });
+  PadRow(depth, u);
+}
+
+// Quantizes a row with the scale and zero point of its numbers (quantized_dense.h has the formula).
 template <typename Values>
 RowScale QuantizeRow(const Values& values, int64_t depth, uint8_t* u) {
   Vec least = {}, largest = {}, poison = {};
@@ -72,33 +116,29 @@ RowScale QuantizeRow(const Values& values, int64_t depth, uint8_t* u) {
   });
   const float low = -ReduceMax(-least), high = ReduceMax(largest);
   const double span = static_cast<double>(high) - static_cast<double>(low);
-  const int64_t padded = CeilDivide(depth, kQuad) * kQuad;
   const bool is_finite = ReduceAdd(poison) == 0.0f;
   if (!is_finite || !(span >= static_cast<double>(kSmallestSpan))) {
-    std::memset(u, 0, static_cast<size_t>(padded));
+    std::memset(u, 0, static_cast<size_t>(CeilDivide(depth, kQuad) * kQuad));
     return {is_finite ? 0.0f : __builtin_nanf(""), 0};
   }
   const double step = span / 255.0;
-  const float inverse = static_cast<float>(1.0 / step);
   const int32_t zero = static_cast<int32_t>(__builtin_rint(-static_cast<double>(low) / step));
-  const auto quantized = [&](Vec v) BERT_TF_INLINE_LAMBDA {
-    VecI32 n = RoundToInt(v * inverse) + zero;
-    n = n > 0 ? n : 0;
-    n = n < 255 ? n : 255;
-    return __builtin_convertvector(n, Bytes);
-  };
-  int64_t k = 0;
-  for (; k + kLanes <= depth; k += kLanes) {
-    const Bytes bytes = quantized(values(k, AllLanes{}));
-    std::memcpy(u + k, &bytes, sizeof(bytes));
-  }
-  if (k < padded) {
-    const SomeLanes rest{depth - k};
-    const Bytes bytes = quantized(values(k, rest));
-    std::memset(u + k, 0, static_cast<size_t>(padded - k));
-    std::memcpy(u + k, &bytes, static_cast<size_t>(depth - k));
-  }
+  WriteBytes(values, {static_cast<float>(1.0 / step), zero}, depth, u);
   return {static_cast<float>(step), zero};
+}
+
+// Quantizes a row with a given scale and zero point.
+template <typename Values>
+RowScale QuantizeRow(const Values& values, const StaticScale& given, int64_t depth, uint8_t* u) {
+  Vec poison = {};
+  WriteBytes(
+      [&](int64_t k, auto lanes) BERT_TF_INLINE_LAMBDA {
+        const Vec v = values(k, lanes);
+        poison += v * 0.0f;
+        return v;
+      },
+      given.quantizer, depth, u);
+  return given.Row(ReduceAdd(poison));
 }
 
 // The scales and sums of the columns of a panel, padded with zeros.

@@ -16,6 +16,10 @@
 //   step = (largest - least) / 255,  row_scale = float32(step),  zero = round(-least / step)
 //   u[k] = clamp(round(s[k] * float32(1 / step)) + zero, 0, 255)
 //
+// Or, with a static scale, row_scale = static_scale[0] and zero = static_scale[1] for every row,
+// and u[k] = clamp(round(s[k] * (1 / row_scale)) + zero, 0, 255) in float32, so that numbers
+// outside of the range of the bytes are clamped.
+//
 // Rounding is to nearest even. Smoothing moves large values of a column of x into W (SmoothQuant,
 // arXiv 2211.10438); its factors are ones if it is not used. The expression in parentheses is exact
 // in int32 for depths up to kQuantizedDenseDepth, and every instruction set computes the same
@@ -48,6 +52,7 @@ struct QuantizedDenseArgs : DenseArgs<T> {
   const float* column_scale;   // [columns]
   const int32_t* column_sums;  // [columns], sum_k v[k, j]
   const float* smoothing;      // [depth]
+  const float* static_scale;   // [2], a positive scale and an integral zero point, or null
 };
 
 // The number of elements, or kTooLarge (sizes.h).
@@ -65,7 +70,7 @@ struct QuantizedFeedForwardArgs {
 };
 
 // Computes both layers with the bits of two calls of QuantizedDense, in blocks of rows whose result
-// of `first` stays in the second-level cache.
+// of `first` stays in the second-level cache: in bytes if `second` has a static scale.
 template <typename T>
 void QuantizedFeedForward(const Parallel& parallel, const QuantizedFeedForwardArgs<T>& args);
 

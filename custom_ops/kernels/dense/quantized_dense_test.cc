@@ -14,14 +14,15 @@ std::string Describe(const Path& path, const Case& c) { return Name(path) + Desc
 
 template <typename T>
 struct Tensors : EpilogueTensors<T> {
-  Tensors(const Case& c, std::mt19937& random)
+  Tensors(const Case& c, std::mt19937& random, bool has_static = false)
       : EpilogueTensors<T>(c, random),
         x(c.rows * c.depth, random, 1.0f, 0.3f),
         kernel(static_cast<size_t>(c.depth * c.columns)),
         packed(static_cast<size_t>(PackedQuantizedDenseSize(c.depth, c.columns)), 0),
         scale(c.columns, random, 0.001f, 0.01f),
         sums(static_cast<size_t>(c.columns), 0),
-        smoothing(c.depth, random, 0.3f, 1.0f) {
+        smoothing(c.depth, random, 0.3f, 1.0f),
+        is_static(has_static) {
     std::uniform_int_distribution<int> integers(-127, 127);
     for (int8_t& value : kernel) value = static_cast<int8_t>(integers(random));
     Pack(c);
@@ -47,6 +48,7 @@ struct Tensors : EpilogueTensors<T> {
     args.column_scale = scale.data();
     args.column_sums = sums.data();
     args.smoothing = smoothing.data();
+    args.static_scale = is_static ? static_scale : nullptr;
     return args;
   }
 
@@ -55,6 +57,8 @@ struct Tensors : EpilogueTensors<T> {
   Buffer<float> scale;
   std::vector<int32_t> sums;
   Buffer<float> smoothing;
+  bool is_static;
+  float static_scale[2] = {0.0123f, 93.0f};  // so that a few numbers of x are clamped
 };
 
 template <typename T>
@@ -80,15 +84,22 @@ QuantizedRow Quantize(const Tensors<T>& t, int64_t first, int64_t depth) {
     largest = std::max<double>(largest, s);
   }
   QuantizedRow row{std::vector<int64_t>(static_cast<size_t>(depth), 0), 0, 0.0f};
-  if (largest - least < kSmallestSpan) return row;
-  const double step = (largest - least) / 255.0;
-  row.scale = static_cast<float>(step);
-  row.zero = static_cast<int64_t>(std::nearbyint(-least / step));
-  const float inverse = static_cast<float>(1.0 / step);
+  float inverse;
+  if (t.is_static) {
+    row.scale = t.static_scale[0];
+    row.zero = static_cast<int64_t>(t.static_scale[1]);
+    inverse = 1.0f / row.scale;
+  } else {
+    if (largest - least < kSmallestSpan) return row;
+    const double step = (largest - least) / 255.0;
+    row.scale = static_cast<float>(step);
+    row.zero = static_cast<int64_t>(std::nearbyint(-least / step));
+    inverse = static_cast<float>(1.0 / step);
+  }
   for (int64_t k = 0; k < depth; ++k) {
     volatile const float scaled = smoothed[static_cast<size_t>(k)] * inverse;
-    const int64_t n = static_cast<int64_t>(std::nearbyint(scaled)) + row.zero;
-    row.u[static_cast<size_t>(k)] = std::clamp<int64_t>(n, 0, 255);
+    const double n = std::nearbyint(scaled) + static_cast<double>(row.zero);
+    row.u[static_cast<size_t>(k)] = static_cast<int64_t>(std::clamp(n, 0.0, 255.0));
   }
   return row;
 }
@@ -131,10 +142,11 @@ void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context)
 }
 
 template <typename T>
-void TestCase(const Path& path, const Case& c) {
-  const std::string context = std::string(TypeName<T>()) + " " + Describe(path, c);
+void TestCase(const Path& path, const Case& c, bool is_static = false) {
+  const std::string context =
+      std::string(TypeName<T>()) + " " + Describe(path, c) + (is_static ? "static " : "");
   std::mt19937 random(static_cast<uint32_t>(c.rows * 10007 + c.depth * 101 + c.columns));
-  Tensors<T> t(c, random);
+  Tensors<T> t(c, random, is_static);
   Run(path, SerialParallel(), t.Args(c));
   // The LayerNorm of a row of one or two numbers may consist of rounding errors only.
   if (!c.layer_norm || c.columns > 2) CheckValues(c, t, context);
@@ -160,13 +172,16 @@ void TestCases(const Path& path) {
     for (const auto& [depth, columns] :
          std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 33}, {31, 5}, {67, 100}, {514, 17}}) {
       TestCase<T>(path, {rows, depth, columns, false, none, false, false});
-      TestCase<T>(path, {rows, depth, columns, rows % 3 == 0, none, rows % 2 == 0, true});
+      TestCase<T>(path, {rows, depth, columns, rows % 3 == 0, none, rows % 2 == 0, true},
+                  rows % 5 == 0);
     }
   }
   for (int64_t rows : {1, 150, 333}) {
     for (const auto& [depth, columns] :
          std::vector<std::pair<int64_t, int64_t>>{{70, 130}, {300, 67}}) {
       TestCase<T>(path, {rows, depth, columns, false, none, false, false});
+      TestCase<T>(path, {rows, depth, columns, false, none, false, false}, true);
+      TestCase<T>(path, {rows, depth, columns, true, DenseActivation::kGelu, false, false}, true);
       TestCase<T>(path, {rows, depth, columns, true, DenseActivation::kGelu, false, false});
       TestCase<T>(path,
                   {rows, depth, columns, true, DenseActivation::kApproximateGelu, false, false});
@@ -185,11 +200,14 @@ void TestCases(const Path& path) {
 template <typename T>
 void TestFeedForward(const Path& path) {
   for (int64_t rows : {0, 1, 5, 27, 28, 55, 56, 57, 113, 300}) {
-    for (DenseActivation activation : {DenseActivation::kNone, DenseActivation::kGelu}) {
-      const Case wide{rows, 35, 70, true, activation, false, false};
-      const Case narrow{rows, 70, 35, true, DenseActivation::kNone, true, true};
+    for (int i = 0; i < 4; ++i) {
+      const DenseActivation activation = i % 2 ? DenseActivation::kGelu : DenseActivation::kNone;
+      const bool is_static = i < 2;
+      const Case wide{rows, 35, 71, true, activation, false, false};
+      const Case narrow{rows, 71, 35, true, DenseActivation::kNone, true, true};
       std::mt19937 random(5);
-      Tensors<T> one(wide, random), other(narrow, random);
+      Tensors<T> one(wide, random, rows % 2 == 0), other(narrow, random, is_static);
+      if (rows > 30) one.x.at(29 * wide.depth) = FromFloat<T>(INFINITY);
       QuantizedDenseArgs<T> first = one.Args(wide), second = other.Args(narrow);
       second.x = first.y;
       second.residual = first.x;
@@ -203,7 +221,8 @@ void TestFeedForward(const Path& path) {
         BERT_TF_CALL_ISA(path.isa, QuantizedFeedForward, ThreadParallel(threads),
                          QuantizedFeedForwardArgs<T>{first, second}, path.has_vnni);
         Check(y.SameBits(other.y), std::string(TypeName<T>()) + " " + Describe(path, wide) +
-                                       "feed forward, " + std::to_string(threads) + " threads");
+                                       "feed forward, " + (is_static ? "static, " : "") +
+                                       std::to_string(threads) + " threads");
       }
     }
   }
@@ -291,6 +310,25 @@ void TestSpecialValues(const Path& path) {
   }
 }
 
+// With a static scale, the largest numbers are clamped, and a row with a NaN or an infinity is NaN.
+void TestSpecialValuesStatic(const Path& path) {
+  std::mt19937 random(3);
+  const Case c{4, 41, 37, false, DenseActivation::kNone, false, false};
+  Tensors<float> t(c, random, true);
+  for (int64_t k = 0; k < c.depth; ++k) t.x.at(c.depth + k) = k % 2 ? 1e38f : -1e38f;
+  Run(path, SerialParallel(), t.Args(c));
+  CheckValues(c, t, Describe(path, c) + "static, largest numbers ");
+  const Buffer<float> before = t.y;
+  t.x.at(40) = std::nanf("");
+  t.x.at(2 * c.depth + 1) = -INFINITY;
+  Run(path, SerialParallel(), t.Args(c));
+  for (int64_t i = 0; i < c.rows * c.columns; ++i) {
+    const bool is_nan = i / c.columns % 2 == 0;
+    const float y = t.y[i];
+    Check(is_nan ? std::isnan(y) : y == before[i], Describe(path, c) + "static, special values");
+  }
+}
+
 }  // namespace
 }  // namespace testing
 }  // namespace bert_tf
@@ -312,6 +350,7 @@ int main() {
         TestLargestSums(path);
       }
       TestSpecialValues(path);
+      TestSpecialValuesStatic(path);
     }
   }
   return Report("quantized_dense_test");
