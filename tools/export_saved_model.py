@@ -15,7 +15,7 @@ operations of bert_tf (--noportable), but slower than float32 with stock operati
 """
 
 from absl import flags
-from common.model_flags import FLAGS, calibration_texts, define_calibration, kind_of_model
+from common.model_flags import FLAGS, define_quantization, kind_of_model, quantization_arguments
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -35,7 +35,7 @@ flags.DEFINE_integer(
 flags.DEFINE_enum(
     "quantize", None, ["int8"], "Quantize the model to 8-bit integers. Default: floating point."
 )
-define_calibration()
+define_quantization()
 flags.DEFINE_bool(
     "portable",
     True,
@@ -51,6 +51,8 @@ flags.DEFINE_bool(
     "pairs", False, "Whether a classifier has two inputs, `text` and `pair`, instead of one."
 )
 
+_HOW_TO_QUANTIZE = ("calibration_file", "attention", "skip", "activations")
+
 
 def main():
     if FLAGS.prepack and FLAGS.portable:
@@ -58,24 +60,25 @@ def main():
             "--portable must be false with --prepack: prepacked kernels need the fused operations. "
             "Received: --portable=True. Add --noportable."
         )
-    if FLAGS.calibration_file and not FLAGS.quantize:
+    given = [name for name in _HOW_TO_QUANTIZE if FLAGS[name].value != FLAGS[name].default]
+    if given and not FLAGS.quantize:
         raise UserError(
-            "--calibration_file must be used with --quantize=int8. Received: --quantize=None"
+            f"--{given[0]} must be used with --quantize=int8. Received: --quantize=None"
         )
-    texts = calibration_texts()
+    arguments = quantization_arguments()
     tool.require_writable(FLAGS.export_dir, "export_dir")
 
     from bert_tf.serving import export
     from bert_tf.serving.description import as_text, read_description
 
     model = kind_of_model().from_pretrained(FLAGS.model_dir)
-    if texts is not None and model.backbone.quantization is not None:
+    if given and model.backbone.quantization is not None:
         raise UserError(
-            "--calibration_file must be used with a floating-point model. Received: --model_dir="
+            f"--{given[0]} must be used with a floating-point model. Received: --model_dir="
             f"{FLAGS.model_dir}, which is already quantized to {model.backbone.quantization}"
         )
     if FLAGS.quantize and model.backbone.quantization is None:
-        model.quantize(FLAGS.quantize, calibration=texts)
+        model.quantize(FLAGS.quantize, **arguments)
     if FLAGS.prepack:
         model.prepack_for_inference()
     path = export(model, FLAGS.export_dir, FLAGS.version, FLAGS.portable, FLAGS.pairs)

@@ -13,37 +13,26 @@ tools/run_ner.py --do_predict.
         --calibration_file=texts.txt --attention=int8 --skip=blocks.11.output_dense
 
 --attention=int8 also computes attention in 8-bit integers: faster for texts of more than about 50
-tokens, with an error of its own.
+tokens, with an error of its own. --activations=static uses scales that --calibration_file gives
+instead of finding them for every token: a little faster, and less accurate.
 """
 
 from absl import flags
 from common.checks import require_other_directory
 from common.model_comparison import weight_bytes
-from common.model_flags import FLAGS, calibration_texts, define_calibration, kind_of_model
+from common.model_flags import FLAGS, define_quantization, kind_of_model, quantization_arguments
 
 from bert_tf import tool
 
 flags.DEFINE_string("output_dir", None, "The directory to write the quantized model to.")
-flags.DEFINE_enum(
-    "attention",
-    "float",
-    ["float", "int8"],
-    "The arithmetic of attention: floating point, or 8-bit integers.",
-)
-flags.DEFINE_list(
-    "skip",
-    [],
-    "The dense layers to keep in floating point, such as blocks.0.output_dense, or blocks.0 for "
-    "all four of a block.",
-)
-define_calibration()
+define_quantization()
 
 
 def main():
     require_other_directory(
         FLAGS.output_dir, "model_dir", "as the float weights cannot be restored"
     )
-    texts = calibration_texts()
+    arguments = quantization_arguments()
     tool.require_writable(FLAGS.output_dir, "output_dir")
 
     from bert_tf.layers import Quantization
@@ -53,11 +42,12 @@ def main():
     model.require_trained_heads("quantized")
     before = weight_bytes(model)
     # Mistakes in --skip are found before any work.
-    Quantization(attention=FLAGS.attention, skip=FLAGS.skip).quantized(
-        model.backbone.encoder.dense_layers()
+    encoder, texts = model.backbone.encoder, arguments["calibration"]
+    Quantization(skip=FLAGS.skip).quantized(
+        {**encoder.dense_layers(), **encoder.attention_layers()}
     )
-    errors = {} if texts is None else model.quantization_errors(texts)
-    model.quantize("int8", calibration=texts, attention=FLAGS.attention, skip=FLAGS.skip)
+    errors = {} if texts is None else model.quantization_errors(texts, FLAGS.activations)
+    model.quantize("int8", **arguments)
     model.save_pretrained(FLAGS.output_dir, format="bert_tf")
     after = weight_bytes(model)
     print(
@@ -65,7 +55,7 @@ def main():
         f"({after / before:.2f})"
     )
     if texts is not None:
-        layers = model.backbone.encoder.dense_layers().values()
+        layers = encoder.dense_layers().values()
         forms = [dense.kernel_form for dense in layers]
         smoothed = sum(isinstance(form, Int8Kernel) and form.is_smoothed() for form in forms)
         print(f"smoothed: {smoothed} of {len(layers)} layers")

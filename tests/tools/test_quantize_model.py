@@ -1,4 +1,4 @@
-"""tools/quantize_model.py, and --calibration_file of the export."""
+"""tools/quantize_model.py, and the same flags of the export."""
 
 import numpy as np
 import pytest
@@ -34,18 +34,24 @@ def test_a_model_is_quantized(model, tmp_path):
     )
 
 
-def test_attention_and_skipped_layers(model, tmp_path):
+def test_every_choice(model, tmp_path):
     result = run(
         "quantize_model",
         f"--model_dir={tmp_path}/float",
         f"--output_dir={tmp_path}/int8",
         "--attention=int8",
         "--skip=blocks.0,blocks.1.output_dense",
+        "--activations=static",
+        f"--calibration_file={tmp_path}/texts.txt",
     )
     assert result.returncode == 0, result.stderr
     again = BertTextClassifier.from_pretrained(tmp_path / "int8")
-    skip = ["blocks.0", "blocks.1.output_dense"]
-    assert again.backbone.quantization == {"mode": "int8", "attention": "int8", "skip": skip}
+    assert again.backbone.quantization == {
+        "mode": "int8",
+        "attention": "int8",
+        "skip": ["blocks.0", "blocks.1.output_dense"],
+        "activations": "static",
+    }
 
 
 def test_mistakes_are_found_before_any_work(model, tmp_path):
@@ -59,14 +65,11 @@ def test_mistakes_are_found_before_any_work(model, tmp_path):
         ((f"--model_dir={tmp_path}/nothing", into), "nothing"),
         ((start, into, "--skip=blocks.7"), "'blocks.7'"),
         ((start, into, "--attention=int4"), "int4"),
+        ((start, into, "--activations=static"), "--calibration_file must be given"),
     ):
         result = run("quantize_model", *flags)
         assert result.returncode != 0 and message in result.stderr, result.stderr
         assert "Traceback" not in result.stderr
-    result = run(
-        "export_saved_model",
-        start,
-        f"--export_dir={tmp_path}/served",
-        f"--calibration_file={tmp_path}/texts.txt",
-    )
-    assert result.returncode != 0 and "--quantize=int8" in result.stderr
+    for flag in (f"--calibration_file={tmp_path}/texts.txt", "--attention=int8"):
+        result = run("export_saved_model", start, f"--export_dir={tmp_path}/served", flag)
+        assert result.returncode != 0 and "--quantize=int8" in result.stderr

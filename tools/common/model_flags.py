@@ -48,8 +48,8 @@ def kind_of_model() -> type:
     )
 
 
-def define_calibration():
-    """Defines the flags that name the texts to calibrate a model with before it is quantized."""
+def define_quantization():
+    """Defines the flags that say how a model is quantized; see `quantization_arguments`."""
     flags.DEFINE_string(
         "calibration_file",
         None,
@@ -62,12 +62,38 @@ def define_calibration():
         "Maximum number of texts to use from --calibration_file, from its start.",
         lower_bound=1,
     )
+    flags.DEFINE_enum(
+        "activations",
+        "dynamic",
+        ["dynamic", "static"],
+        "The scales of the dense layers' inputs: one per row, found at run time, or one per layer, "
+        "found on --calibration_file.",
+    )
+    flags.DEFINE_enum(
+        "attention",
+        "float",
+        ["float", "int8"],
+        "The arithmetic of attention: floating point, or 8-bit integers.",
+    )
+    flags.DEFINE_list(
+        "skip",
+        [],
+        "The layers to keep in floating point, such as blocks.0.output_dense, or blocks.0 for all "
+        "of a block.",
+    )
 
 
-def calibration_texts():
-    """Reads --calibration_file for `quantize`; returns None if the flag is not set."""
-    if FLAGS.calibration_file is None:
-        return None
-    texts = read_texts(FLAGS.calibration_file)
+def quantization_arguments() -> dict:
+    """Returns the arguments of `quantize` that the flags of `define_quantization` give."""
+    if FLAGS.activations == "static" and FLAGS.calibration_file is None:
+        raise UserError(
+            "--calibration_file must be given with --activations=static, whose scales come from "
+            "its texts. Received: --calibration_file=None"
+        )
+    texts = None if FLAGS.calibration_file is None else read_texts(FLAGS.calibration_file)
     most = FLAGS.calibration_texts
-    return texts[:most] if isinstance(texts, list) else tuple(column[:most] for column in texts)
+    if texts is not None:
+        is_list = isinstance(texts, list)
+        texts = texts[:most] if is_list else tuple(column[:most] for column in texts)
+    names = ("attention", "skip", "activations")
+    return {"calibration": texts, **{name: FLAGS[name].value for name in names}}
