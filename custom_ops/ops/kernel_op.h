@@ -3,12 +3,17 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "custom_ops/kernels/base/float_types.h"
 #include "custom_ops/ops/op_args.h"
 #include "custom_ops/ops/tensorflow_parallel.h"
@@ -48,11 +53,38 @@ inline absl::Status InferShapes(const tensorflow::NodeDef& node,
   return absl::OkStatus();
 }
 
+// The attributes of a node, by their names. To look them up in the NodeDef in each call would take
+// a noticeable part of the time of an op with few rows.
+class Attributes {
+ public:
+  explicit Attributes(const tensorflow::NodeDef& node)
+      : values_(node.attr().begin(), node.attr().end()) {}
+
+  absl::Status Get(absl::string_view name, const tensorflow::AttrValue** value) const {
+    for (const auto& [key, found] : values_) {
+      if (key != name) continue;
+      *value = &found;
+      return absl::OkStatus();
+    }
+    return absl::NotFoundError(absl::StrCat("There is no attribute ", name, "."));
+  }
+
+ private:
+  std::vector<std::pair<std::string, tensorflow::AttrValue>> values_;
+};
+
+// The shapes of a call.
+struct CallShapes {
+  std::vector<tensorflow::TensorShape> inputs;
+  std::vector<tensorflow::TensorShape> outputs;
+};
+
 // The call of an OpKernel, as op_args.h describes it.
 class OpKernelCall {
  public:
-  OpKernelCall(tensorflow::OpKernelContext* context, std::vector<tensorflow::TensorShape> outputs)
-      : context_(context), output_shapes_(std::move(outputs)) {}
+  OpKernelCall(tensorflow::OpKernelContext* context, const Attributes& attributes,
+               const std::vector<tensorflow::TensorShape>& outputs)
+      : context_(context), attributes_(attributes), output_shapes_(outputs) {}
 
   Buffer NextInput() {
     const tensorflow::Tensor& input = context_->input(next_input_++);
@@ -60,8 +92,8 @@ class OpKernelCall {
   }
 
   void* NextOutput(std::initializer_list<const void*> in_place) {
-    std::vector<int> inputs;
-    for (int i = 0; i < context_->num_inputs(); ++i) {
+    absl::InlinedVector<int, 4> inputs;
+    for (int i = 0; in_place.size() > 0 && i < context_->num_inputs(); ++i) {
       const void* const data = context_->input(i).data();
       if (std::find(in_place.begin(), in_place.end(), data) != in_place.end()) inputs.push_back(i);
     }
@@ -82,14 +114,26 @@ class OpKernelCall {
 
   template <typename T>
   void Attribute(const char* name, T* value) {
-    status_.Update(tensorflow::GetNodeAttr(context_->op_kernel().def(), name, value));
+    const tensorflow::AttrValue* found = nullptr;
+    status_.Update(attributes_.Get(name, &found));
+    if (found == nullptr) return;
+    if constexpr (std::is_same_v<T, bool>) {
+      *value = found->b();
+    } else if constexpr (std::is_floating_point_v<T>) {
+      *value = found->f();
+    } else if constexpr (std::is_integral_v<T>) {
+      *value = found->i();
+    } else {
+      *value = found->s();
+    }
   }
 
   const absl::Status& status() const { return status_; }
 
  private:
   tensorflow::OpKernelContext* const context_;
-  const std::vector<tensorflow::TensorShape> output_shapes_;
+  const Attributes& attributes_;
+  const std::vector<tensorflow::TensorShape>& output_shapes_;
   absl::Status status_;
   int next_input_ = 0;
   int next_output_ = 0;
@@ -98,13 +142,13 @@ class OpKernelCall {
 
 class KernelOp : public tensorflow::OpKernel {
  public:
-  using OpKernel::OpKernel;
+  explicit KernelOp(tensorflow::OpKernelConstruction* construction)
+      : OpKernel(construction), attributes_(def()) {}
 
   void Compute(tensorflow::OpKernelContext* context) final {
-    std::vector<tensorflow::TensorShape> inputs, outputs;
-    for (int i = 0; i < context->num_inputs(); ++i) inputs.push_back(context->input(i).shape());
-    OP_REQUIRES_OK(context, OutputShapes(inputs, &outputs));
-    OpCall<OpKernelCall> call(context, std::move(outputs));
+    std::shared_ptr<const CallShapes> shapes;
+    OP_REQUIRES_OK(context, ShapesOf(context, &shapes));
+    OpCall<OpKernelCall> call(context, attributes_, shapes->outputs);
     OP_REQUIRES_OK(context, Run(context, &call));
   }
 
@@ -112,22 +156,42 @@ class KernelOp : public tensorflow::OpKernel {
   virtual absl::Status Run(tensorflow::OpKernelContext* context, OpCall<OpKernelCall>* call) = 0;
 
  private:
-  // The shapes of the last call are kept, because the same ones usually follow.
-  absl::Status OutputShapes(const std::vector<tensorflow::TensorShape>& inputs,
-                            std::vector<tensorflow::TensorShape>* outputs) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (inputs != inputs_) {
-      inputs_.clear();
-      TF_RETURN_IF_ERROR(InferShapes(def(), inputs, &outputs_));
-      inputs_ = inputs;
+  // Shapes that were checked are kept, one set for each number of rows modulo kKept, because the
+  // same ones usually follow: those of the last call, or of earlier texts with as many tokens.
+  static constexpr int64_t kKept = 64;
+
+  absl::Status ShapesOf(tensorflow::OpKernelContext* context,
+                        std::shared_ptr<const CallShapes>* shapes) {
+    const tensorflow::TensorShape& first = context->input(0).shape();
+    std::shared_ptr<const CallShapes>& kept =
+        kept_[first.dims() == 0 ? 0 : first.dim_size(0) % kKept];
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      *shapes = kept;
     }
-    *outputs = outputs_;
+    if (*shapes != nullptr && AreInputs(context, (*shapes)->inputs)) return absl::OkStatus();
+    auto checked = std::make_shared<CallShapes>();
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      checked->inputs.push_back(context->input(i).shape());
+    }
+    TF_RETURN_IF_ERROR(InferShapes(def(), checked->inputs, &checked->outputs));
+    *shapes = std::move(checked);
+    std::lock_guard<std::mutex> lock(mutex_);
+    kept = *shapes;
     return absl::OkStatus();
   }
 
+  static bool AreInputs(tensorflow::OpKernelContext* context,
+                        const std::vector<tensorflow::TensorShape>& shapes) {
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      if (context->input(i).shape() != shapes[i]) return false;
+    }
+    return true;
+  }
+
+  const Attributes attributes_;
   std::mutex mutex_;
-  std::vector<tensorflow::TensorShape> inputs_;
-  std::vector<tensorflow::TensorShape> outputs_;
+  std::array<std::shared_ptr<const CallShapes>, kKept> kept_;
 };
 
 template <typename Args, auto kKernel>
