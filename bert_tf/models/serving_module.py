@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import keras
 import tensorflow as tf
 
 from bert_tf.models.task_model import TaskModel
@@ -9,6 +10,10 @@ from bert_tf.models.task_model import TaskModel
 SERVING_DEFAULT = "serving_default"  # the signature that a request takes which names none
 TOKENS = "tokens"
 EXAMPLES = "examples"
+
+# Smaller weights are constants in a signature's graph: every vector with a number per column, but
+# no kernel of a usual model. A graph with constants for all weights would be too large.
+LEAST_VARIABLE_BYTES = 32 << 10
 
 
 class ServingModule:
@@ -51,14 +56,23 @@ class ServingModule:
         raise NotImplementedError(f"{type(self).__name__} must have a method `of_tokens`.")
 
     def signatures(self) -> dict:
-        """Returns the concrete functions by the names of their signatures."""
+        """Returns the concrete functions by the names of their signatures.
+
+        They hold small weights as constants: of one text, to pass and read a variable takes about
+        as long as to compute with it.
+        """
+        small = [
+            (weight, weight.numpy())
+            for weight in self.model.weights
+            if weight.numpy().nbytes < LEAST_VARIABLE_BYTES
+        ]
         ids = tf.TensorSpec(self.tokens_shape, tf.int32)
         shapes = {name: [None, None] if name in self.lists else [None] for name in self.texts}
         strings = {name: tf.TensorSpec(shape, tf.string) for name, shape in shapes.items()}
-        text = _traced(lambda **texts: self.of_text(**texts), strings)  # noqa: PLW0108
+        text = _traced(lambda **texts: self.of_text(**texts), strings, small)  # noqa: PLW0108
         mask = tf.TensorSpec(self.tokens_shape, tf.bool)
         specs = {"token_ids": ids, "segment_ids": ids, "padding_mask": mask}
-        tokens = _traced(lambda **tokens: self.of_tokens(tokens), specs)
+        tokens = _traced(lambda **tokens: self.of_tokens(tokens), specs, small)
         several = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
         one = tf.io.FixedLenFeature([], tf.string)
         features = {name: several if name in self.lists else one for name in self.texts}
@@ -128,6 +142,13 @@ _SAMPLES = {
 }
 
 
-def _traced(function, inputs):
+def _traced(function, inputs, constants=()):
+    """Traces a function of named inputs; `constants` are variables with their values."""
+
+    def with_constants(**given):
+        values = [(variable, tf.constant(value)) for variable, value in constants]
+        with keras.StatelessScope(values):
+            return function(**given)
+
     named = {name: tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in inputs.items()}
-    return tf.function(function, autograph=False).get_concrete_function(**named)
+    return tf.function(with_constants, autograph=False).get_concrete_function(**named)

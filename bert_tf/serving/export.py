@@ -4,6 +4,7 @@ import itertools
 import os
 
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf import ops, tasks
 from bert_tf.errors import UserError
@@ -88,6 +89,7 @@ def export(
         saved.used_variables = list({id(variable): variable for variable in used}.values())
         saved.files = [tf.saved_model.Asset(file) for file in _write_assets(model, files)]
         tf.saved_model.save(saved, new, signatures=functions)
+        _keep_branches_as_functions(os.path.join(new, tf.saved_model.SAVED_MODEL_FILENAME_PB))
         extra = os.path.join(new, "assets.extra")
         os.mkdir(extra)
         description = describe(
@@ -122,6 +124,24 @@ def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
             f"pairs=True, model={type(model).__name__}"
         )
     return module(model, pairs) if pairs else module(model)
+
+
+def _keep_branches_as_functions(path) -> None:
+    """Makes TensorFlow call the branches of conditions, instead of copying them into the graph.
+
+    In the graph, the nodes of the branch that is not taken are passed over one by one. In the
+    tokenizer these are most of the nodes: plain text needs few, any other text many.
+    """
+    saved_model = saved_model_pb2.SavedModel()
+    with open(path, "rb") as file:
+        saved_model.ParseFromString(file.read())
+    for meta_graph in saved_model.meta_graphs:
+        for function in meta_graph.graph_def.library.function:
+            for node in function.node_def:
+                if node.op in ("If", "StatelessIf"):
+                    node.attr["_lower_using_switch_merge"].b = False
+    with open(path, "wb") as file:
+        file.write(saved_model.SerializeToString(deterministic=True))
 
 
 def _write_assets(model, directory) -> list[str]:

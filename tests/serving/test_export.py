@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, BertTokenizer
 from bert_tf.errors import UserError
+from bert_tf.models import serving_module as serving_signatures
 from bert_tf.serving import export
 from bert_tf.serving.export import serving_module
 from tests.serving.operations import operations
@@ -42,9 +43,10 @@ def test_text_and_tokens_give_the_models_numbers(classifier, tmp_path):
 
 
 @pytest.mark.parametrize("portable", [True, False])
-def test_a_quantized_model_stays_small(tiny_config, tiny_vocabulary, tmp_path, portable):
-    import pathlib
-
+def test_a_quantized_model_stays_small(
+    tiny_config, tiny_vocabulary, tmp_path, portable, monkeypatch
+):
+    monkeypatch.setattr(serving_signatures, "LEAST_VARIABLE_BYTES", 0)
     quantized = BertTextClassifier(
         BertBackbone(tiny_config), labels=["bad", "good"], tokenizer=BertTokenizer(tiny_vocabulary)
     )
@@ -65,6 +67,22 @@ def test_a_quantized_model_stays_small(tiny_config, tiny_vocabulary, tmp_path, p
     served = tf.saved_model.load(path).signatures["serving_default"](text=tf.constant(TEXTS))
     np.testing.assert_allclose(
         served["logits"], quantized.predict(TEXTS, verbose=0), atol=1e-2 if portable else 1e-5
+    )
+
+
+def test_small_weights_are_constants(classifier, tmp_path, monkeypatch):
+    hidden_size = classifier.backbone.config.hidden_size
+    largest_vector = 4 * max(hidden_size * 3, classifier.backbone.config.intermediate_size)
+    monkeypatch.setattr(serving_signatures, "LEAST_VARIABLE_BYTES", largest_vector + 1)
+    loaded = tf.saved_model.load(export(classifier, tmp_path))
+    signature = loaded.signatures["serving_default"]
+    shapes = [tuple(variable.shape) for variable in signature.variables]
+    assert (hidden_size, hidden_size) in shapes
+    assert all(len(shape) > 1 for shape in shapes if shape)
+    np.testing.assert_allclose(
+        signature(text=tf.constant(TEXTS))["logits"],
+        classifier.predict(TEXTS, verbose=0),
+        atol=1e-5,
     )
 
 
