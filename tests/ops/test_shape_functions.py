@@ -152,3 +152,14 @@ def test_layer_norm_gradient_refuses_what_does_not_fit():
     with tf.Graph().as_default(), pytest.raises(ValueError, match=r"`rstd` must have shape \[2\]"):
         p = _placeholder
         _layer_norm_grad(p([2, 5]), p([2, 5]), [], [], p([5]), p([2]), p([4]))
+
+
+@requires_library
+def test_a_kernel_checks_every_new_shape():
+    vector = tf.TensorSpec([None], tf.float32)
+    compute = tf.function(_gelu, input_signature=[tf.TensorSpec([None, None], tf.float32), vector])
+    # Numbers of rows whose checked shapes are kept in the same place, and others between them.
+    for rows in (2, 66, 3, 2, 130, 66):
+        assert compute(tf.ones([rows, 5]), tf.ones([5])).shape == [rows, 5]
+        with pytest.raises(tf.errors.InvalidArgumentError, match="`bias` must have"):
+            compute(tf.ones([rows, 5]), tf.ones([4]))

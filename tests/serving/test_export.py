@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, BertTokenizer
 from bert_tf.errors import UserError
@@ -84,6 +85,16 @@ def test_small_weights_are_constants(classifier, tmp_path, monkeypatch):
         classifier.predict(TEXTS, verbose=0),
         atol=1e-5,
     )
+
+
+def test_branches_of_conditions_stay_functions(classifier, tmp_path):
+    saved_model = saved_model_pb2.SavedModel()
+    path = pathlib.Path(export(classifier, tmp_path)) / "saved_model.pb"
+    saved_model.ParseFromString(path.read_bytes())
+    functions = saved_model.meta_graphs[0].graph_def.library.function
+    conditions = [node for one in functions for node in one.node_def if node.op.endswith("If")]
+    assert conditions
+    assert not any(node.attr["_lower_using_switch_merge"].b for node in conditions)
 
 
 def test_an_older_version_is_replaced_whole_where_it_is_named(classifier, tmp_path):
