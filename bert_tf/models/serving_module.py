@@ -58,8 +58,8 @@ class ServingModule:
     def signatures(self) -> dict:
         """Returns the concrete functions by the names of their signatures.
 
-        They hold small weights as constants: of one text, to pass and read a variable takes about
-        as long as to compute with it.
+        They hold small weights as constants, because a variable must be passed and read in each
+        call, which is a noticeable part of the time of one short text.
         """
         small = [
             (weight, weight.numpy())
