@@ -38,10 +38,13 @@ void PanelEpilogue(const Activation& activation, const DenseArgs<T>& args, int64
   }
 }
 
-// Calls run(function) with the function of an activation.
-template <typename Run>
-void WithActivation(DenseActivation activation, const Run& run) {
-  switch (activation) {
+template <typename T>
+void PanelEpilogue(const DenseArgs<T>& args, int64_t first_row, int64_t rows, int64_t first_column,
+                   const float* sums) {
+  const auto run = [&](const auto& activation) {
+    PanelEpilogue(activation, args, first_row, rows, first_column, sums);
+  };
+  switch (args.activation) {
     case DenseActivation::kNone:
       return run([](Vec z) BERT_TF_INLINE_LAMBDA { return z; });
     case DenseActivation::kGelu:
@@ -49,14 +52,6 @@ void WithActivation(DenseActivation activation, const Run& run) {
     case DenseActivation::kApproximateGelu:
       return run([](Vec z) BERT_TF_INLINE_LAMBDA { return Gelu<TanhForm>(z); });
   }
-}
-
-template <typename T>
-void PanelEpilogue(const DenseArgs<T>& args, int64_t first_row, int64_t rows, int64_t first_column,
-                   const float* sums) {
-  WithActivation(args.activation, [&](const auto& activation) {
-    PanelEpilogue(activation, args, first_row, rows, first_column, sums);
-  });
 }
 
 // y = LayerNorm(sums + bias + residual) for rows [first_row, first_row + rows). The sums have the

@@ -5,8 +5,6 @@
 // the whole depth and are stored as float32. The depth is not divided into blocks: a panel has a
 // quarter of the bytes of a float32 panel, and a tile reads few of them per cycle, so the
 // second-level cache is fast enough for them.
-#include <type_traits>
-
 #include "custom_ops/kernels/dense/byte_products.h"
 #include "custom_ops/kernels/dense/dense_blocks.h"
 #include "custom_ops/kernels/dense/quantized_dense.h"
@@ -206,29 +204,20 @@ struct QuantizeResults {
   void Fetch(int64_t, int64_t, int64_t) const {}
 
   void operator()(int64_t row, int64_t count, int64_t column, const float* z) const {
-    WithActivation(args.activation, [&](const auto& activation) {
-      const int64_t columns = Smaller(kDensePanel, args.columns - column);
-      for (int64_t i = 0; i < count; ++i, z += kDensePanel) {
-        uint8_t* const words = rows.Words(row + i) + column;
-        Vec row_poison = {};
-        ForSingleVectors(columns, [&](auto lanes, int64_t j) BERT_TF_INLINE_LAMBDA {
-          const Vec y = activation(Load(z + j) + Load(args.bias + column + j, lanes));
-          const Vec v = Rounded(y) * Load(smoothing + column + j, lanes);
-          row_poison += ZeroOutside(v, lanes) * 0.0f;
-          StoreBytes(words + j, scale.quantizer(v), lanes);
-        });
-        poison[row + i] += row_poison;
-      }
-    });
-  }
-
- private:
-  // The number that is left after storing it as T.
-  static BERT_TF_INLINE Vec Rounded(Vec y) {
-    if constexpr (std::is_same_v<T, float>) return y;
-    T stored[kLanes];
-    Store(stored, y);
-    return Load(stored);
+    T y[Method::kTileRows * kDensePanel];
+    DenseArgs<T> tile = args;
+    tile.columns = Smaller(kDensePanel, args.columns - column);
+    tile.bias = args.bias + column;
+    tile.y = y;
+    PanelEpilogue(tile, 0, count, 0, z);
+    for (int64_t i = 0; i < count; ++i) {
+      uint8_t* const words = rows.Words(row + i) + column;
+      ForSingleVectors(tile.columns, [&](auto lanes, int64_t j) BERT_TF_INLINE_LAMBDA {
+        const Vec v = Load(y + i * tile.columns + j, lanes) * Load(smoothing + column + j, lanes);
+        poison[row + i] += v * 0.0f;
+        StoreBytes(words + j, scale.quantizer(v), lanes);
+      });
+    }
   }
 };
 

@@ -33,6 +33,10 @@ def read_config(directory: str) -> dict[str, Any]:
         return json.load(file)
 
 
+_CALIBRATION_SEQUENCES = 48
+_CALIBRATION_LENGTH = 64
+
+
 @dataclasses.dataclass(frozen=True)
 class Setup:
     """What a peer is given."""
@@ -96,6 +100,21 @@ def matmul_inputs(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     generator = np.random.default_rng(0)
     x = generator.standard_normal((m, k), np.float32)
     return x, generator.standard_normal((k, n), np.float32) / np.float32(np.sqrt(k))
+
+
+def calibration_examples(config: dict) -> list[dict[str, np.ndarray]]:
+    """Returns single sequences `[1, T]` of random tokens, like those of the workloads, to find the
+    static scales of 8-bit integers with. (NNCF's default of 300 would need many minutes.)"""
+    generator = np.random.default_rng(0)
+    shape = [1, min(_CALIBRATION_LENGTH, config["max_position_embeddings"])]
+    return [
+        {
+            "token_ids": generator.integers(5, config["vocab_size"], shape),
+            "segment_ids": np.arange(shape[1])[np.newaxis] >= shape[1] // 2,
+            "padding_mask": np.ones(shape, bool),
+        }
+        for _ in range(_CALIBRATION_SEQUENCES)
+    ]
 
 
 def sentence_task(encode, text: str) -> Task:

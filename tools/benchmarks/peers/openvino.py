@@ -2,15 +2,10 @@
 
 import functools
 
-import numpy as np
 import openvino
 
 from . import onnx_export
-from .base import Peer, inference_task
-
-# The sequences that NNCF calibrates with; its default of 300 would need many minutes.
-_CALIBRATION_SEQUENCES = 48
-_CALIBRATION_LENGTH = 64
+from .base import Peer, calibration_examples, inference_task
 
 
 class OpenVino(Peer):
@@ -33,20 +28,11 @@ class OpenVino(Peer):
         import nncf
 
         path = onnx_export.export(self.setup, attention)
-        generator = np.random.default_rng(0)
-        shape = [1, min(_CALIBRATION_LENGTH, self.setup.config["max_position_embeddings"])]
-        examples = [
-            {
-                "token_ids": generator.integers(5, self.setup.config["vocab_size"], shape),
-                "segment_ids": np.arange(shape[1])[np.newaxis] >= shape[1] // 2,
-                "padding_mask": np.ones(shape, bool),
-            }
-            for _ in range(_CALIBRATION_SEQUENCES)
-        ]
+        examples = calibration_examples(self.setup.config)
         quantized = nncf.quantize(
             openvino.Core().read_model(path),
             nncf.Dataset([onnx_export.feed(example) for example in examples]),
-            subset_size=_CALIBRATION_SEQUENCES,
+            subset_size=len(examples),
             model_type=nncf.ModelType.TRANSFORMER,
         )
         target = path.removesuffix(".onnx") + "_int8.xml"

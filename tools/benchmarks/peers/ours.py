@@ -51,7 +51,7 @@ class Ours(keras_common.TensorFlowPeer):
 
     VARIANTS = {
         "inference": ("graph", "constants", "packed"),
-        "inference_int8": ("graph", "constants", "graph, int8 attention"),
+        "inference_int8": ("graph", "constants", "graph, attention", "graph, attention, static"),
         "latency": ("graph", "packed", "constants", "SavedModel"),
         "ops": ("native, in place", "native, fresh", "reference, fresh"),
         "matmul": ("default", PACKED_EACH_TIME),
@@ -62,18 +62,24 @@ class Ours(keras_common.TensorFlowPeer):
         return f"{bert_tf.ops.active_backend()} ops, TensorFlow {tf.__version__}"
 
     @functools.cache
-    def _backbone(self, variant, quantization=None):
-        backbone = bert_tf.BertBackbone.from_pretrained(
-            self.setup.model_directory, quantization=quantization
-        )
-        if variant == "packed":
+    def _backbone(self, kind):
+        """Returns a backbone: "float", "packed" or, quantized, "int8" and what differs."""
+        backbone = bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
+        if kind == "packed":
             backbone.prepack_for_inference()
+        elif kind != "float":
+            # A baseline may be older than the arguments that it does not need.
+            arguments = {"attention": "int8"} if "attention" in kind else {}
+            if "static" in kind:
+                examples = base.calibration_examples(self.setup.config)
+                arguments |= {"activations": "static", "calibration": examples}
+            backbone.quantize("int8", **arguments)
         return backbone
 
     @functools.cache
-    def _model(self, variant, quantization=None):
+    def _model(self, variant, kind=None):
         # Created here, not in the traced function; "constants" shares that of "graph".
-        backbone = self._backbone("packed" if variant == "packed" else "graph", quantization)
+        backbone = self._backbone(kind or ("packed" if variant == "packed" else "float"))
 
         def encode(inputs):
             outputs = backbone(inputs)
@@ -82,10 +88,9 @@ class Ours(keras_common.TensorFlowPeer):
         return self.compiled(encode, variant)
 
     def inference_int8(self, batches, variant):
-        variant, _, attention = variant.partition(", ")
-        # A baseline may be older than `Quantization`.
-        quantization = bert_tf.layers.Quantization(attention="int8") if attention else "int8"
-        return keras_common.inference_task(self._model(variant, quantization), variant, batches)
+        variant, *parts = variant.split(", ")
+        model = self._model(variant, ", ".join(["int8", *parts]))
+        return keras_common.inference_task(model, variant, batches)
 
     @functools.cached_property
     def _pretrainer(self):
