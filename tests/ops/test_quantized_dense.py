@@ -275,3 +275,18 @@ def test_the_op_itself_refuses_what_does_not_fit(arguments, message):
         run(tf.zeros)
     with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
         run(lambda shape, dtype: tf.compat.v1.placeholder(dtype, shape))
+
+
+@needs_native
+def test_graphs_of_versions_without_static_scales():
+    x, values, scale = _inputs((4, 20, 9))
+    kernel = ops.pack_quantized_dense(values, scale)
+    with tf.Graph().as_default() as graph, ops.backend("native"):
+        ops.quantized_dense(x.numpy(), [part.numpy() for part in kernel], 9)
+    graph_def = graph.as_graph_def()
+    (node,) = (node for node in graph_def.node if node.op == "BertTf>QuantizedDense")
+    del node.input[-1], node.attr["num_static"]
+    y = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph_def, name=""), []).prune(
+        [], f"{node.name}:0"
+    )()
+    np.testing.assert_array_equal(y, ops.quantized_dense(x, kernel, 9))
