@@ -109,8 +109,8 @@ def calibration_examples(config: dict) -> list[dict[str, np.ndarray]]:
     shape = [1, min(_CALIBRATION_LENGTH, config["max_position_embeddings"])]
     return [
         {
-            "token_ids": generator.integers(5, config["vocab_size"], shape),
-            "segment_ids": np.arange(shape[1])[np.newaxis] >= shape[1] // 2,
+            "token_ids": generator.integers(5, config["vocab_size"], shape, np.int32),
+            "segment_ids": (np.arange(shape[1])[np.newaxis] >= shape[1] // 2).astype(np.int32),
             "padding_mask": np.ones(shape, bool),
         }
         for _ in range(_CALIBRATION_SEQUENCES)
