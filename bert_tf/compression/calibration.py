@@ -14,7 +14,7 @@ from bert_tf.layers.observed_inputs import Observer, observed_inputs
 from bert_tf.layers.quantization import DYNAMIC
 
 # SmoothQuant's alpha: how much of the columns' differences is moved into the kernel.
-_ALPHAS = (0.25, 0.5, 0.75)
+_ALPHAS = (0.15, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
 # Of the range of a layer's input, at either end: what is beyond is clamped by a static scale.
 _SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2)
 # The number of rows of every layer's input that the alphas are tried on.
