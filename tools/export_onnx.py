@@ -149,7 +149,7 @@ def main():
         require(name, "pip install 'bert-tf[onnx]'")
     import tensorflow as tf
 
-    from bert_tf.text.wordpiece import import_tensorflow_text
+    from bert_tf.text.tensorflow_text import import_tensorflow_text
 
     import_tensorflow_text()  # the other signatures of the SavedModel have its operations
     loaded = tf.saved_model.load(FLAGS.saved_model)

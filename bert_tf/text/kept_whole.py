@@ -7,7 +7,8 @@ import re
 
 import tensorflow as tf
 
-from bert_tf.text.wordpiece import Pieces, WordPiece, import_tensorflow_text, joined_rows
+from bert_tf.text.tensorflow_text import import_tensorflow_text
+from bert_tf.text.wordpiece import Pieces, WordPiece, joined_rows
 
 # A number that is not part of an English word. RE2's `\b` knows only ASCII, so there is a boundary
 # between a number and an ideograph.

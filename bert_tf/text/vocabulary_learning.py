@@ -20,9 +20,9 @@ import tensorflow as tf
 import tqdm
 
 from bert_tf.errors import ConfigError, DataError, require
+from bert_tf.text.tensorflow_text import import_tensorflow_text
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.word_splitter import WordSplitter
-from bert_tf.text.wordpiece import import_tensorflow_text
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ALGORITHMS = ("wordpiece", "bpe")

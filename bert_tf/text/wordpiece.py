@@ -1,10 +1,11 @@
-"""Converts text to WordPiece ids in the graph: an exact path for any text, a fast one for ASCII.
+"""Converts text to WordPiece ids in the graph: an exact path for any text, a fast one for most.
 
-tensorflow-text's `FastBertTokenizer` returns the ids of google-research/bert on printable ASCII
-only. From other strings, the words that are not ASCII are cut out at the spaces around them, which
-are always word boundaries. They are tokenized with `WordSplitter` and `FastWordpieceTokenizer`, the
-rest with `FastBertTokenizer`, and the pieces are put back in order. If a batch that is not ASCII
-has few bytes, `WordSplitter` and `FastWordpieceTokenizer` tokenize all of it.
+tensorflow-text's `FastBertTokenizer` returns the ids of google-research/bert for texts of
+`FastCharacters` only. From other strings, the words with other characters are cut out at the spaces
+around them, which are always word boundaries. They are tokenized with `WordSplitter` and
+`FastWordpieceTokenizer`, the rest with `FastBertTokenizer`, and the pieces are put back in order.
+If a batch with such strings has few bytes, `WordSplitter` and `FastWordpieceTokenizer` tokenize all
+of it.
 
 Glossary: `B` strings, `S` segments of strings, `W` words, `T` pieces of a string or a word,
 `K` code points of all words.
@@ -18,15 +19,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.text.fast_characters import ASCII, fast_characters
+from bert_tf.text.tensorflow_text import import_tensorflow_text
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.word_splitter import Words, WordSplitter
 
-PRINTABLE_ASCII = r"[\t\n\r -~]*"
 MAX_UTF8_BYTES = 4
 FEW_BYTES = 1000
-# A word, between spaces, with any other character; adjacent words are matched together.
-_OTHER_WORD = r"[^ ]*[^\t\n\r -~][^ ]*"
-_OTHER_WORDS = f"{_OTHER_WORD}(?: {_OTHER_WORD})*"
 # A control character, which tokenization removes, so it can mark where to cut.
 _CUT = "\x01"
 
@@ -44,23 +43,6 @@ class Pieces(NamedTuple):
     char_ends: tf.RaggedTensor
 
 
-def import_tensorflow_text():
-    """Imports tensorflow-text and returns it.
-
-    Raises:
-        ImportError: If it is not installed for this TensorFlow. The message says what to install.
-    """
-    try:
-        import tensorflow_text
-    except (ImportError, tf.errors.NotFoundError) as error:
-        minor = ".".join(tf.__version__.split(".")[:2])
-        raise ImportError(
-            "Tokenization needs the tensorflow-text of TensorFlow's minor version. "
-            f"Received: {error}. Install it with: pip install 'tensorflow-text=={minor}.*'"
-        ) from error
-    return tensorflow_text
-
-
 class WordPiece:
     """Converts text to ids; its arguments are those of `BertTokenizer`, and a splitter."""
 
@@ -76,6 +58,12 @@ class WordPiece:
         self.max_input_chars_per_word = max_input_chars_per_word
         # The limit in characters is applied before; this one only has to be large enough.
         self.max_bytes_per_word = MAX_UTF8_BYTES * max_input_chars_per_word
+        characters = fast_characters(
+            splitter.lowercase, splitter.strip_accents, splitter.split_on_cjk
+        )
+        if max_input_chars_per_word < MAX_UTF8_BYTES:  # one character may be too long
+            characters = characters._replace(any_length=ASCII)
+        self._fast_characters = characters
         # Stored as bytes, not tensors: every graph creates its own constants.
         self._fast_normalizer_model = text.build_fast_bert_normalizer_model(splitter.lowercase)
 
@@ -90,17 +78,20 @@ class WordPiece:
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
-        is_ascii = tf.strings.regex_full_match(texts, PRINTABLE_ASCII)
+        is_fast = tf.strings.regex_full_match(texts, f"[{self._fast_characters.any_length}]*")
+        is_fast = tf.cond(
+            tf.reduce_all(is_fast), lambda: is_fast, lambda: is_fast | self._is_short(texts)
+        )
 
         def other_ids():
             # For a short text, cutting takes longer than it saves.
             return tf.cond(
                 tf.reduce_sum(tf.strings.length(texts)) <= FEW_BYTES,
                 lambda: self._exact_ids(self.splitter.checked(texts)),
-                lambda: self._mixed_ids(texts, is_ascii),
+                lambda: self._mixed_ids(texts, is_fast),
             )
 
-        return tf.cond(tf.reduce_all(is_ascii), lambda: self._fast_ids(texts), other_ids)
+        return tf.cond(tf.reduce_all(is_fast), lambda: self._fast_ids(texts), other_ids)
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
         """Returns the `Pieces` of `texts` (strings `[B]`), always with the exact path."""
@@ -127,6 +118,11 @@ class WordPiece:
         values = (ids.values, *map(tf.gather, words.spans, (first, last, first, last)))
         return Pieces(*(joined_rows(ids.with_values(field), words.row_splits) for field in values))
 
+    def _is_short(self, texts: tf.Tensor) -> tf.Tensor:
+        """Returns which texts are fast because no word in them can be too long, bool `[B]`."""
+        short = tf.strings.length(texts) <= self.max_input_chars_per_word
+        return short & tf.strings.regex_full_match(texts, f"[{self._fast_characters.all}]*")
+
     def _fast_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         text = import_tensorflow_text()
         return text.FastBertTokenizer(
@@ -140,22 +136,25 @@ class WordPiece:
         ids = self._wordpiece_tokenizer().tokenize(self._sized(words)[0])  # [W, (T)]
         return joined_rows(ids, words.row_splits)
 
-    def _mixed_ids(self, texts: tf.Tensor, is_ascii: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of strings of which some are ASCII and some are not."""
+    def _mixed_ids(self, texts: tf.Tensor, is_fast: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of strings of which some are fast and some are not."""
         # Checked before they are cut, so that an error names the row and not the segment.
-        others = self.splitter.checked(tf.where(is_ascii, "", texts))
+        others = self.splitter.checked(tf.where(is_fast, "", texts))
         if self.splitter.errors != "strict":  # the pattern does not match malformed bytes
             others = tf.strings.unicode_transcode(others, "UTF-8", "UTF-8", errors="replace")
         others = tf.strings.regex_replace(others, _CUT, "")
-        marked = tf.strings.regex_replace(others, _OTHER_WORDS, rf"{_CUT}\0{_CUT}")
-        cut = tf.strings.split(marked, _CUT)  # an ASCII string has one segment
+        # A word, between spaces, with any other character; adjacent words are matched together.
+        fast = self._fast_characters.any_length
+        word = f"[^ ]*[^{fast}][^ ]*"
+        marked = tf.strings.regex_replace(others, f"{word}(?: {word})*", rf"{_CUT}\0{_CUT}")
+        cut = tf.strings.split(marked, _CUT)  # a fast string has one segment
         segments = tf.tensor_scatter_nd_update(
             cut.values,
-            tf.boolean_mask(cut.row_splits[:-1], is_ascii)[:, tf.newaxis],
-            tf.boolean_mask(texts, is_ascii),
+            tf.boolean_mask(cut.row_splits[:-1], is_fast)[:, tf.newaxis],
+            tf.boolean_mask(texts, is_fast),
         )  # [S]
-        is_ascii = tf.strings.regex_full_match(segments, PRINTABLE_ASCII)
-        fast, exact = tf.where(is_ascii)[:, 0], tf.where(~is_ascii)[:, 0]
+        is_fast = tf.strings.regex_full_match(segments, f"[{fast}]*") | self._is_short(segments)
+        fast, exact = tf.where(is_fast)[:, 0], tf.where(~is_fast)[:, 0]
         fast_ids = self._fast_ids(tf.gather(segments, fast))
         exact_ids = self._exact_ids(tf.gather(segments, exact))
         order = tf.math.invert_permutation(tf.concat([fast, exact], axis=0))

@@ -3,16 +3,19 @@
 import bz2
 import functools
 import random
+import re
 
 import pytest
 import tensorflow as tf
 
 from bert_tf.text import BertTokenizer
+from bert_tf.text.fast_characters import ASCII, fast_characters
 from bert_tf.text.word_splitter import WordSplitter
 from tests.text import fuzz, oracle
 
 FEW, MANY = 5_000, 200_000  # strings
 STRINGS_AT_A_TIME = 5_000
+RANGE = re.compile(r"\\x\{(\w+)\}-\\x\{(\w+)\}")
 
 # lowercase, strip_accents, split_on_cjk
 MODES = [(True, None, True), (False, None, True), (True, False, True), (False, True, False)]
@@ -121,6 +124,24 @@ def test_real_texts(tokenizer, materials):
     texts = english.read().split("\n") + chinese.split("\n")
     assert len(texts) > 10_000
     assert_same(texts, tokenizer.tokenize(texts).to_list(), expected_ids(tokenizer, texts))
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_every_fast_character(lowercase):
+    """The fast path and the exact one, with a vocabulary that has a piece for each character."""
+    ranges = fast_characters(lowercase, lowercase, True).all.removeprefix(ASCII)
+    ranges = [range(int(a, 16), int(b, 16) + 1) for a, b in RANGE.findall(ranges)]
+    code_points = [code_point for part in ranges for code_point in part]
+    assert len(code_points) > 30_000
+    # Of most ideographs a sample will do.
+    chars = [chr(c) for c in code_points if not 0x3400 <= c < 0x9F00 or c % 97 == 0]
+    assert {*"é’ж"} <= {*chars}
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"ABab\u2028", *chars]
+    vocabulary += [f"##{char}" for char in vocabulary[5:]]
+    tokenizer = BertTokenizer(list(dict.fromkeys(vocabulary)), lowercase=lowercase)
+    texts = [f"A{char}B {char}a .{char}. é{char}中" for char in chars]
+    expected = tokenizer.tokenize_with_offsets(texts).ids.to_list()
+    assert_same(texts, tokenizer.tokenize(texts).to_list(), expected)
 
 
 @pytest.mark.parametrize("tokenizer", ["minilm"], indirect=True)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertTokenizer
-from bert_tf.text.wordpiece import import_tensorflow_text
+from bert_tf.text.tensorflow_text import import_tensorflow_text
 from tests.serving.operations import operations
 from tests.tools.running import run
 

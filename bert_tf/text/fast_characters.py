@@ -1,0 +1,112 @@
+"""Finds the characters that tensorflow-text's `FastBertTokenizer` treats as the original does.
+
+It treats others differently: it applies compatibility decompositions (NFKC), replaces control
+characters by spaces instead of removing them, and follows the Unicode version of its ICU.
+Therefore each character is tried once, and the result is compared with the table of
+`unicode_tables`. Characters whose normalized form depends on their neighbors (the capital sigma,
+and marks that NFD reorders) or has several code points are left out.
+
+Reference: google-research/bert `tokenization.py`, class `BasicTokenizer`.
+"""
+
+import functools
+import unicodedata
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.text import unicode_tables as unicode
+from bert_tf.text.tensorflow_text import import_tensorflow_text
+from bert_tf.text.vocabulary import CONTINUATION
+
+ASCII = r"\t\n\r -~"
+# The characters that are tried, without ASCII. Left out are Hangul syllables, which become several
+# characters, private use, and most of the higher planes.
+_TRIED = (range(0x80, 0xAC00), range(0xF900, 0x10000), range(0x1F000, 0x1FB00))
+# Letters that no other character is normalized to.
+_BEFORE, _AFTER = "\u0e01", "\u0e02"
+_PIECES = ["[UNK]", _BEFORE, _AFTER, CONTINUATION + _AFTER]
+# The ids of `_BEFORE`, the character and `_AFTER`; -1 where there is no id.
+_LETTER, _WORD, _SPACE, _REMOVED = [0, -1, -1, -1], [1, 0, 2, -1], [1, 2, -1, -1], [1, 3, -1, -1]
+
+
+class FastCharacters(NamedTuple):
+    """The contents of two character classes of RE2, both with printable ASCII.
+
+    `FastBertTokenizer` limits the bytes of a normalized word, the original its characters.
+
+    Args:
+        any_length: Characters that become ASCII, become a word of their own or are removed. A
+            longer word of these has as many bytes as characters.
+        all: Those and others. None of the others becomes longer, so a text with few bytes has no
+            word that is too long.
+    """
+
+    any_length: str
+    all: str
+
+
+@functools.cache
+def fast_characters(lowercase: bool, strip_accents: bool, split_on_cjk: bool) -> FastCharacters:
+    """Tries the characters with the options of a `WordSplitter`."""
+    table = unicode.character_table(lowercase, strip_accents, strip_accents, split_on_cjk)
+    # Another version of ICU may know more about the characters that are not assigned here.
+    tried = [c for part in _TRIED for c in part if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
+    code_points = np.array(tried, np.int32)
+    pages = table.pages[code_points >> unicode.PAGE_BITS]
+    entries = table.entries[pages * unicode.PAGE_SIZE + code_points % unicode.PAGE_SIZE]
+
+    def has(flags):
+        return entries & flags != 0
+
+    space, word = has(unicode.SPACE), has(unicode.CJK | unicode.PUNCTUATION)
+    removed = ~has(unicode.KEPT) & ~space
+    kinds = [removed[:, np.newaxis], space[:, np.newaxis], word[:, np.newaxis]]
+    expected_ids = np.select(kinds, [_REMOVED, _SPACE, _WORD], _LETTER)
+    normalized = code_points + (entries >> unicode.PAYLOAD_SHIFT)
+
+    texts = [chr(c) for c in tried]
+    ids, received = _tokenized(lowercase, texts)
+    # A space that stays as it is could be part of a piece.
+    normalized = np.where(space, ord(" "), normalized)
+    expected = ["" if gone else chr(c) for gone, c in zip(removed, normalized)]
+    same = np.array([a == b for a, b in zip(received, expected)])
+    same &= np.all(ids == expected_ids, axis=1)
+    same &= ~has(unicode.EXPANDS | unicode.REORDERS)
+    if lowercase:
+        same &= code_points != unicode.CAPITAL_SIGMA
+
+    no_longer = np.array([len(a.encode()) <= len(b.encode()) for a, b in zip(expected, texts)])
+    any_length = same & (removed | word | (normalized < 0x80))
+    return FastCharacters(
+        ASCII + _ranges(code_points[any_length]),
+        ASCII + _ranges(code_points[any_length | same & no_longer]),
+    )
+
+
+def _tokenized(lowercase: bool, characters: list[str]) -> tuple[np.ndarray, list[str]]:
+    """Returns ids, `[characters, 4]`, of characters between two letters, and normalized forms."""
+    text = import_tensorflow_text()
+    models = (
+        # False: with pretokenization; False: not for detokenization.
+        text.build_fast_wordpiece_model(_PIECES, 100, CONTINUATION, _PIECES[0], False, False),
+        text.build_fast_bert_normalizer_model(lowercase),
+    )
+    with tf.init_scope(), tf.device("CPU:0"):  # may be called while a graph is built
+        wordpiece, normalizer = (tf.constant(np.frombuffer(model, np.uint8)) for model in models)
+        tokenizer = text.FastBertTokenizer(
+            fast_wordpiece_model_buffer=wordpiece,
+            fast_bert_normalizer_model_buffer=normalizer,
+            token_out_type=tf.int32,
+        )
+        ids = tokenizer.tokenize(tf.constant([_BEFORE + c + _AFTER for c in characters]))
+        ids = ids.to_tensor(-1, shape=[None, len(_LETTER)])
+        normalized = text.FastBertNormalizer(model_buffer=normalizer).normalize(characters)
+    return ids.numpy(), [value.decode() for value in normalized.numpy()]
+
+
+def _ranges(code_points: np.ndarray) -> str:
+    """Returns sorted code points as the inside of a character class."""
+    runs = np.split(code_points, np.where(np.diff(code_points) > 1)[0] + 1)
+    return "".join(rf"\x{{{run[0]:x}}}-\x{{{run[-1]:x}}}" for run in runs if run.size)
