@@ -79,14 +79,17 @@ class WordPiece:
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
         is_fast = tf.strings.regex_full_match(texts, f"[{self._fast_characters.any_length}]*")
+        few_bytes = tf.reduce_sum(tf.strings.length(texts)) <= FEW_BYTES
         is_fast = tf.cond(
-            tf.reduce_all(is_fast), lambda: is_fast, lambda: is_fast | self._is_short(texts)
+            tf.reduce_all(is_fast) | ~few_bytes,
+            lambda: is_fast,
+            lambda: is_fast | self._is_short(texts),
         )
 
         def other_ids():
             # For a short text, cutting takes longer than it saves.
             return tf.cond(
-                tf.reduce_sum(tf.strings.length(texts)) <= FEW_BYTES,
+                few_bytes,
                 lambda: self._exact_ids(self.splitter.checked(texts)),
                 lambda: self._mixed_ids(texts, is_fast),
             )
@@ -153,7 +156,7 @@ class WordPiece:
             tf.boolean_mask(cut.row_splits[:-1], is_fast)[:, tf.newaxis],
             tf.boolean_mask(texts, is_fast),
         )  # [S]
-        is_fast = tf.strings.regex_full_match(segments, f"[{fast}]*") | self._is_short(segments)
+        is_fast = tf.strings.regex_full_match(segments, f"[{fast}]*")
         fast, exact = tf.where(is_fast)[:, 0], tf.where(~is_fast)[:, 0]
         fast_ids = self._fast_ids(tf.gather(segments, fast))
         exact_ids = self._exact_ids(tf.gather(segments, exact))
