@@ -11,10 +11,10 @@ from bert_tf import ops
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.observed_inputs import Observer, observed_inputs
-from bert_tf.layers.quantization import DYNAMIC
+from bert_tf.layers.quantization import DYNAMIC, STATIC
 
 # SmoothQuant's alpha: how much of the columns' differences is moved into the kernel.
-_ALPHAS = (0.15, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
+_ALPHAS = {DYNAMIC: (0.25, 0.5, 0.75), STATIC: (0.15, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)}
 # Of the range of a layer's input, at either end: what is beyond is clamped by a static scale.
 _SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2)
 # The number of rows of every layer's input that the alphas are tried on.
@@ -121,7 +121,10 @@ def best_scaling(
         return np.nan_to_num(error, nan=np.inf), scaling
 
     candidates = []
-    for smoothing in [None, *(_smoothing(columns, weights, alpha) for alpha in _ALPHAS)]:
+    for smoothing in [
+        None,
+        *(_smoothing(columns, weights, alpha) for alpha in _ALPHAS[activations]),
+    ]:
         integers = ops.quantize_kernel(kernel, smoothing)
         tried = functools.partial(with_error, integers, smoothing)
         if activations == DYNAMIC:

@@ -66,7 +66,8 @@ def test_int8_sizes_are_checked():
         p = tf.compat.v1.placeholder
         native.library().bert_tf_quantized_dense(
             p(tf.float32, [0, 65536]), p(tf.int8, [0]), p(tf.float32, [2**50]),
-            p(tf.int32, [2**50]), p(tf.float32, [65536]), [], [], [], [], units=2**50,
+            p(tf.int32, [2**50]), p(tf.float32, [65536]), [], [], [], [], [],
+            units=2**50,
         )  # fmt: skip
 
 
