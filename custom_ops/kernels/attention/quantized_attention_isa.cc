@@ -106,8 +106,8 @@ struct QuantizedScratch {
       take(&mean, sum_stride);
       take(&key_scales, key_panels);
       take(&value_scales, value_panels);
-      take(&keys, key_panels * key_quads * kQuadBytes);
-      take(&values, value_panels * value_quads * kQuadBytes);
+      take(&keys, key_panels * key_quads * kPanelWordBytes);
+      take(&values, value_panels * value_quads * kPanelWordBytes);
       take(&queries, Method::kTileRows * query_stride);
       take(&weights, Method::kTileRows * weight_stride);
       take(&scores, Method::kTileRows * score_stride);
@@ -130,7 +130,7 @@ bool QuantizeKeys(const T* keys, int64_t stride, int64_t head_size, int64_t leng
                   const Scratch& s) {
   const int64_t key_panels = CeilDivide(length, kDensePanel);
   std::fill_n(s.key_scales, key_panels, PanelScales{});
-  std::memset(s.keys + (key_panels - 1) * s.key_quads * kQuadBytes, 0, s.key_quads * kQuadBytes);
+  std::memset(s.keys + (key_panels - 1) * s.key_quads * kPanelWordBytes, 0, s.key_quads * kPanelWordBytes);
   const Vec inverse_length = Broadcast(1.0f / static_cast<float>(length));
   Vec zeros = {};  // x * 0 is 0 or NaN
   ForSingleVectors(head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
@@ -161,7 +161,7 @@ bool QuantizeKeys(const T* keys, int64_t stride, int64_t head_size, int64_t leng
       const SignedBytes bytes = __builtin_convertvector(n, SignedBytes);
       const int64_t quads = Smaller(kLanes / kQuad, s.key_quads - d / kQuad);
       for (int64_t q = 0; q < quads; ++q) {
-        std::memcpy(words + (d / kQuad + q) * kQuadBytes,
+        std::memcpy(words + (d / kQuad + q) * kPanelWordBytes,
                     reinterpret_cast<const char*>(&bytes) + q * kQuad, kQuad);
       }
     });
@@ -192,8 +192,8 @@ bool QuantizeValues(const T* values, int64_t stride, int64_t head_size, int64_t 
           inverse == 0.0f ? Vec{} : largest / 127.0f);
     // [T, D] -> [T / 4, D, 4]
     int8_t* words =
-        s.values + d / kDensePanel * s.value_quads * kQuadBytes + d % kDensePanel * kQuad;
-    for (int64_t j = 0; j < s.value_quads * kQuad; j += kQuad, words += kQuadBytes) {
+        s.values + d / kDensePanel * s.value_quads * kPanelWordBytes + d % kDensePanel * kQuad;
+    for (int64_t j = 0; j < s.value_quads * kQuad; j += kQuad, words += kPanelWordBytes) {
       VecI32 word = {};
       for (int64_t k = 0; k < Smaller(kQuad, length - j); ++k) {
         const Vec v = Load(values + (j + k) * stride + d, lanes) * inverse;
@@ -270,16 +270,16 @@ void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit&
   }
 
   const auto tile = TileOf<Method, Dequantizer>(rows);
-  const auto multiply = [&](int64_t quads, ByteRows x, const int8_t* panel, int64_t columns,
+  const auto multiply = [&](int64_t quads, WordRows x, const int8_t* panel, int64_t columns,
                             Dequantizer output) {
     for (output.column = 0; output.column < columns; output.column += kTileColumns) {
       const int8_t* const w = panel + output.column * kQuad;
-      tile(quads, x, w, reinterpret_cast<const char*>(w), 0, output);
+      tile(quads, x, w, w, 0, output);
     }
   };
   for (int64_t i = 0; i < panels.Count(); ++i) {
     const int64_t panel = panels.Panel(i);
-    multiply(s.key_quads, {s.queries, s.query_stride}, s.keys + panel * s.key_quads * kQuadBytes,
+    multiply(s.key_quads, {s.queries, s.query_stride}, s.keys + panel * s.key_quads * kPanelWordBytes,
              Smaller(kDensePanel, unit.length - panel * kDensePanel),
              {query_scales, s.key_scales + panel, 0, s.scores + i * kDensePanel, s.score_stride});
   }
@@ -292,11 +292,11 @@ void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit&
     Method::Split(weights, s.weight_stride / Method::kPlanes);
   }
   for (int64_t v = 0; v < s.value_panels; ++v) {
-    const int8_t* const panel = s.values + v * s.value_quads * kQuadBytes;
+    const int8_t* const panel = s.values + v * s.value_quads * kPanelWordBytes;
     const int64_t columns = Smaller(kDensePanel, layout.head_size - v * kDensePanel);
     const auto add = [&](int64_t begin, int64_t end, int64_t place, float* sums) {
       multiply((end - begin) * kPanelQuads, {s.weights + place * kDensePanel, s.weight_stride},
-               panel + begin * kPanelQuads * kQuadBytes, columns,
+               panel + begin * kPanelQuads * kPanelWordBytes, columns,
                {weight_scales, s.value_scales + v, 0, sums + v * kDensePanel, s.sum_stride});
     };
     add(panels.begin, panels.end, panels.globals, s.sums);

@@ -5,20 +5,15 @@
 
 #include <cstdint>
 #include <cstring>
-#include <utility>
 
 #include "custom_ops/kernels/base/simd.h"
 #include "custom_ops/kernels/dense/quantized_dense.h"
+#include "custom_ops/kernels/dense/word_products.h"
 
 namespace bert_tf::BERT_TF_ISA {
 namespace {
 
-constexpr int kTileVectors = 2;
-constexpr int kTileColumns = kTileVectors * kLanes;
-static_assert(kDensePanel % kTileColumns == 0, "a panel is whole tiles");
-
-constexpr int64_t kQuad = 4;  // numbers of x, or of a column of W, in a 32-bit word
-constexpr int64_t kQuadBytes = kQuad * kDensePanel;  // bytes of a panel for four rows of W
+constexpr int64_t kQuad = kWordBytes;  // the bytes of x, or of a column of W, in a word
 
 using VecI16 = int16_t __attribute__((vector_size(kVectorBytes)));
 
@@ -90,11 +85,6 @@ BERT_TF_INLINE void StoreBytes(uint8_t* u, Bytes bytes, SomeLanes lanes) {
   std::memcpy(u, &bytes, static_cast<size_t>(lanes.count));
 }
 
-// Zeros after a row of `depth` bytes, up to whole words.
-BERT_TF_INLINE void PadRow(int64_t depth, uint8_t* u) {
-  std::memset(u + depth, 0, static_cast<size_t>(CeilDivide(depth, kQuad) * kQuad - depth));
-}
-
 // Quantizes the row values(k, lanes), k < depth.
 template <typename Values>
 void WriteBytes(const Values& values, const ByteQuantizer& quantizer, int64_t depth, uint8_t* u) {
@@ -147,22 +137,18 @@ struct PanelScales {
   int32_t sum[kDensePanel] = {};
 };
 
-// Rows of bytes in the form that the method reads, `stride` bytes per row.
-struct ByteRows {
-  const uint8_t* words;
-  int64_t stride;
-};
-
 #if defined(__AVX512F__)
 // Four products of bytes and their sum in one instruction.
 struct Vnni {
+  using Sum = VecI32;
+  static constexpr int64_t kNumbers = kQuad;
   static constexpr int kTileRows = 14;  // 28 sums, 2 vectors of W and 1 of x: 31 of 32 registers
-  static constexpr int64_t kRowCycles = 2;  // per panel and quad
+  static constexpr int64_t kRowCycles = 2;
   static constexpr int64_t kPlanes = 1;
   static constexpr bool kPrefetches = true;
 
   static BERT_TF_INLINE void Split(uint8_t*, int64_t) {}
-  static BERT_TF_INLINE VecI32 LoadW(const int8_t* w) { return LoadAs<VecI32>(w); }
+  static BERT_TF_INLINE VecI32 LoadW(const char* w) { return LoadAs<VecI32>(w); }
   static BERT_TF_INLINE VecI32 LoadX(const uint8_t* words, int64_t) {
     return VecI32{} + LoadAs<int32_t>(words);
   }
@@ -176,6 +162,8 @@ struct Vnni {
 // Bytes are converted to int16, separately for even and odd positions: W in the inner loop, once
 // for all rows of a tile, and x in advance.
 struct Pairs {
+  using Sum = VecI32;
+  static constexpr int64_t kNumbers = kQuad;
 #if defined(__AVX512F__)
   static constexpr int kTileRows = 10;  // 20 sums, 4 vectors of W, 2 of x
 #else
@@ -198,7 +186,7 @@ struct Pairs {
       std::memcpy(words + stride + k, &odd, sizeof(odd));
     }
   }
-  static BERT_TF_INLINE Numbers LoadW(const int8_t* w) {
+  static BERT_TF_INLINE Numbers LoadW(const char* w) {
     const auto row = LoadAs<VecI16>(w);
     return {(row << 8) >> 8, row >> 8};
   }
@@ -229,51 +217,6 @@ struct Dequantizer {
     Store(z + i * stride + first, bracket * Load(panel->scale + first) * rows[i].scale);
   }
 };
-
-// Calls output(i, v, sums) with the sums of x W for kRows rows and the kTileVectors vectors of
-// columns that begin at `w`. At the same time, the memory at `ahead`, two cache lines for every
-// `ahead_step` bytes, is prefetched to the second-level cache.
-template <typename Method, int kRows, typename Output>
-__attribute__((noinline)) void Tile(int64_t quads, ByteRows x, const int8_t* w, const char* ahead,
-                                    int64_t ahead_step, const Output& output) {
-  VecI32 sum[kRows][kTileVectors];
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kTileVectors; ++v) sum[i][v] = VecI32{};
-  }
-  for (int64_t q = 0; q < quads; ++q, w += kQuadBytes) {
-    if (Method::kPrefetches) {
-      __builtin_prefetch(ahead + q * ahead_step, 0, 2);
-      __builtin_prefetch(ahead + q * ahead_step + kCacheLine, 0, 2);
-    }
-    decltype(Method::LoadW(w)) row[kTileVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kTileVectors; ++v) row[v] = Method::LoadW(w + v * kVectorBytes);
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      const auto factor = Method::LoadX(x.words + i * x.stride + q * kQuad, x.stride);
-#pragma GCC unroll 8
-      for (int v = 0; v < kTileVectors; ++v) Method::MultiplyAdd(factor, row[v], sum[i][v]);
-    }
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kTileVectors; ++v) output(i, v, sum[i][v]);
-  }
-}
-
-// The Tile for 1 <= rows <= Method::kTileRows.
-template <typename Method, typename Output, int... i>
-auto TileOf(int64_t rows, std::integer_sequence<int, i...>) {
-  static constexpr decltype(&Tile<Method, 1, Output>) kTiles[] = {Tile<Method, i + 1, Output>...};
-  return kTiles[rows - 1];
-}
-template <typename Method, typename Output>
-auto TileOf(int64_t rows) {
-  return TileOf<Method, Output>(rows, std::make_integer_sequence<int, Method::kTileRows>{});
-}
 
 }  // namespace
 }  // namespace bert_tf::BERT_TF_ISA

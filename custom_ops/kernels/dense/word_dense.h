@@ -1,0 +1,299 @@
+// A dense layer with a matmul of words (word_products.h), and two of them as a feed-forward network.
+// Include this file only in sources that are compiled through isa.bzl.
+//
+// A unit of work is a block of rows times some panels of W. Its rows become words first. Then every
+// panel is multiplied by all rows, in tiles of rows, whose sums stay in registers for the whole
+// depth. The depth is not divided into blocks: a tile reads few bytes of its panel per cycle, so the
+// second-level cache is fast enough for them.
+//
+// A Format says what the numbers in the words are:
+//   Method         how words are multiplied
+//   Element, Args  T and the arguments: a DenseArgs<T> with `packed`
+//   Scale          what a row of words needs besides, and may be empty
+//   WriteRow       turns a row of x into words and returns its Scale
+//   kRowCycles     the cycles of this for a word
+//   Columns        what the tiles of a panel need of its columns; Output(scales, column, z) is what
+//                  a Tile calls with its sums, and stores floats in rows of kDensePanel
+//   Results        turns rows of results into the words of the next layer's x, if CanWrite(args):
+//                  Write(row, column, count, y, words) a part of a row, and then Finish(row)
+//                  returns its Scale
+#pragma once
+
+#include <cstdint>
+
+#include "custom_ops/kernels/dense/dense_blocks.h"
+#include "custom_ops/kernels/dense/word_products.h"
+
+namespace bert_tf::BERT_TF_ISA {
+namespace {
+
+// The words of a unit's rows of x.
+template <typename Format>
+struct UnitRows {
+  WordRows rows;
+  const typename Format::Scale* scales;
+};
+
+// Rows of x in words, in a scratch of the thread: the Scales, then the words.
+template <typename Format>
+class RowBuffer {
+ public:
+  using Method = typename Format::Method;
+  using Scale = typename Format::Scale;
+
+  RowBuffer(int slot, int64_t rows, int64_t depth) : stride_(Stride(depth)) {
+    const int64_t scales =
+        CeilDivide(rows * static_cast<int64_t>(sizeof(Scale)), kVectorBytes) * kLanes;
+    float* const scratch = ThreadScratch(slot, scales + rows * stride_ / kWordBytes);
+    scales_ = reinterpret_cast<Scale*>(scratch);
+    words_ = reinterpret_cast<uint8_t*>(scratch + scales);
+  }
+
+  uint8_t* Words(int64_t i) const { return words_ + i * stride_; }
+  UnitRows<Format> Rows() const { return {{words_, stride_}, scales_}; }
+
+  // Ends row i, whose words are written.
+  void Finish(int64_t i, const Scale& scale) const {
+    scales_[i] = scale;
+    Method::Split(Words(i), stride_ / Method::kPlanes);
+  }
+
+ private:
+  // An odd number of cache lines, so that the rows of a tile fall into different sets of the
+  // first-level cache.
+  static int64_t Stride(int64_t depth) {
+    const int64_t plane = CeilDivide(depth, Method::kNumbers) * kWordBytes;
+    return (CeilDivide(Method::kPlanes * plane, kCacheLine) | 1) * kCacheLine;
+  }
+
+  int64_t stride_;
+  Scale* scales_;
+  uint8_t* words_;
+};
+
+// What a tile prefetches: two cache lines per iteration, the next ones `step` bytes after them.
+struct Ahead {
+  const char* first;
+  int64_t step;
+};
+
+// Part `part` of `parts` of the residual and then y of a unit, which its LayerNorm will need.
+template <typename T>
+Ahead NormalizedRows(const DenseArgs<T>& args, const DenseUnit& unit, int64_t part, int64_t parts,
+                     int64_t iterations) {
+  const int64_t bytes = unit.rows * args.columns * static_cast<int64_t>(sizeof(T));
+  const int64_t begin = PartBegin(2 * bytes, parts, part);
+  const int64_t size = PartBegin(2 * bytes, parts, part + 1) - begin;
+  const bool is_residual = args.residual != nullptr && begin < bytes;
+  const T* const matrix = (is_residual ? args.residual : args.y) + unit.first_row * args.columns;
+  return {reinterpret_cast<const char*>(matrix) + begin % bytes,
+          CeilDivide(size, Larger(iterations, 1))};
+}
+
+// Writes y = activation(z + bias) (+ residual) for tiles.
+template <typename T>
+struct StoreResults {
+  const DenseArgs<T>& args;
+  int64_t first_row;
+
+  // Prefetches what a tile will write. Otherwise its stores may wait for memory until the loads of
+  // the next tile wait for them: if the rows of y are a multiple of 4 KB apart, the processor takes
+  // loads 4 KB from a store for loads of its result.
+  void Fetch(int64_t row, int64_t rows, int64_t column) const {
+    const T* y = args.y + (first_row + row) * args.columns + column;
+    for (int64_t i = 0; i < rows; ++i, y += args.columns) {
+      __builtin_prefetch(y, 1, 2);
+      __builtin_prefetch(reinterpret_cast<const char*>(y) + kCacheLine, 1, 2);
+    }
+  }
+
+  void operator()(int64_t row, int64_t rows, int64_t column, const float* z) const {
+    PanelEpilogue(args, first_row + row, rows, column, z);
+  }
+};
+
+// One panel of W times the rows of a unit. The sums are stored in `sums` for LayerNorm, or else
+// `finish` follows every tile immediately: y is then written while the next tile is computed. The
+// last tile prefetches the next panel: while the first tile waits for memory, the last one has its
+// panel in a cache.
+template <typename Format, typename Finish>
+void Panel(const typename Format::Args& args, const DenseUnit& unit, const UnitRows<Format>& x,
+           int64_t panel, float* sums, const Finish& finish) {
+  using Method = typename Format::Method;
+  const int64_t words = CeilDivide(args.depth, Method::kNumbers);
+  const char* const w =
+      reinterpret_cast<const char*>(args.packed) + panel * words * kPanelWordBytes;
+  const int64_t panels = CeilDivide(args.columns, kDensePanel);
+  const int64_t first_column = panel * kDensePanel;
+  const typename Format::Columns columns(args, first_column);
+  const bool has_layer_norm = args.gamma != nullptr;
+  alignas(kCacheLine) float tile_sums[Method::kTileRows * kDensePanel];
+  const int64_t tiles = CeilDivide(unit.rows, Method::kTileRows);
+  for (int64_t t = 0; t < tiles; ++t) {
+    const int64_t begin = PartBegin(unit.rows, tiles, t);
+    const int64_t count = PartBegin(unit.rows, tiles, t + 1) - begin;
+    const auto tile = TileOf<Method, typename Format::Output>(count);
+    const WordRows rows = {x.rows.words + begin * x.rows.stride, x.rows.stride};
+    float* const z = has_layer_norm ? sums + begin * kDensePanel : tile_sums;
+    Ahead ahead = {w, 0};
+    if (t + 1 < tiles && has_layer_norm) {
+      ahead = NormalizedRows(args, unit, panel * (tiles - 1) + t, panels * (tiles - 1), words);
+    } else if (t + 1 == tiles && panel + 1 < panels) {
+      ahead = {w + words * kPanelWordBytes, kPanelWordBytes};
+    }
+    if (!has_layer_norm) finish.Fetch(begin, count, first_column);
+    for (int column = 0; column < kDensePanel; column += kTileColumns) {
+      tile(words, rows, w + column * kWordBytes, ahead.first, ahead.step,
+           columns.Output(x.scales + begin, column, z));
+    }
+    if (!has_layer_norm) finish(begin, count, first_column, tile_sums);
+  }
+}
+
+template <typename Format, typename Finish>
+void MultiplyRows(const typename Format::Args& args, const DenseUnit& unit,
+                  const UnitRows<Format>& x, const Finish& finish) {
+  for (int64_t p = 0; p < unit.panels; ++p) {
+    float* const sums = unit.sums + p * unit.sums_rows * kDensePanel;
+    Panel<Format>(args, unit, x, unit.first_panel + p, sums, finish);
+  }
+}
+
+// Turns rows of x into words, unless `has_rows` says that this thread did so the last time.
+template <typename Format>
+RowBuffer<Format> WriteRows(const typename Format::Args& args, int64_t first_row, int64_t rows,
+                            bool has_rows) {
+  const RowBuffer<Format> buffer(1, rows, args.depth);
+  for (int64_t i = 0; i < rows && !has_rows; ++i) {
+    buffer.Finish(
+        i, Format::WriteRow(args, args.x + (first_row + i) * args.depth, buffer.Words(i)));
+  }
+  return buffer;
+}
+
+template <typename Format>
+void RunUnit(const typename Format::Args& args, const DenseUnit& unit, bool has_rows) {
+  const auto x = WriteRows<Format>(args, unit.first_row, unit.rows, has_rows);
+  MultiplyRows<Format>(args, unit, x.Rows(), StoreResults<typename Format::Element>{args, unit.first_row});
+}
+
+template <typename Format>
+void Run(const Parallel& parallel, const typename Format::Args& args) {
+  using Method = typename Format::Method;
+  // A panel is read from the third-level cache or from memory at about 8 bytes per cycle.
+  const auto panel_cycles = [](int64_t rows) {
+    return Larger(Method::kRowCycles * rows, kPanelWordBytes / 8);
+  };
+  // The rows of a unit become words once for all panels.
+  const int64_t unit_panels = CeilDivide(args.columns, kDensePanel);
+  const DenseCosts<decltype(panel_cycles)> costs = {CeilDivide(args.depth, Method::kNumbers),
+                                                    Method::kTileRows, unit_panels,
+                                                    Format::kRowCycles, panel_cycles};
+  RunUnits(parallel, args, costs, [&args](const DenseUnit& unit, bool has_rows) {
+    RunUnit<Format>(args, unit, has_rows);
+  });
+}
+
+// Rows of a block of the feed-forward network: at F = 3,072, the float32 numbers between the layers
+// take half of a second-level cache of 1 MB.
+constexpr int64_t kFeedForwardRows = 56;
+// With fewer rows per thread, the threads divide the columns too, one layer after the other.
+constexpr int64_t kLeastFeedForwardRows = 28;
+
+// The results of the first layer of a block in the type of x, as other ops store them.
+template <typename T>
+T* ResultsBetween(int64_t rows, int64_t columns) {
+  constexpr int64_t kNumbers = sizeof(float) / sizeof(T);
+  return reinterpret_cast<T*>(ThreadScratch(3, CeilDivide(rows * columns, kNumbers)));
+}
+
+// Turns activation(z + bias) of the first layer into words for the second one, with the bits of
+// storing it and reading it again.
+template <typename Format>
+struct WriteResults {
+  const typename Format::Args& args;
+  const RowBuffer<Format>& rows;
+  typename Format::Results& results;
+
+  void Fetch(int64_t, int64_t, int64_t) const {}
+
+  void operator()(int64_t row, int64_t count, int64_t column, const float* z) const {
+    typename Format::Element y[Format::Method::kTileRows * kDensePanel];
+    DenseArgs<typename Format::Element> tile = args;
+    tile.columns = Smaller(kDensePanel, args.columns - column);
+    if (args.bias != nullptr) tile.bias = args.bias + column;
+    tile.y = y;
+    PanelEpilogue(tile, 0, count, 0, z);
+    for (int64_t i = 0; i < count; ++i) {
+      results.Write(row + i, column, tile.columns, y + i * tile.columns, rows.Words(row + i));
+    }
+  }
+};
+
+// The first layer of a block, up to the words of the second one's x.
+template <typename Format>
+RowBuffer<Format> WordsBetween(const typename Format::Args& first,
+                               const typename Format::Args& second, const DenseUnit& unit) {
+  constexpr int64_t kNumberBytes = kWordBytes / Format::Method::kNumbers;
+  const RowBuffer<Format> between(3, unit.rows, second.depth);
+  for (int64_t i = 0; i < unit.rows; ++i) PadRow(second.depth * kNumberBytes, between.Words(i));
+  typename Format::Results results(second);
+  const auto x = WriteRows<Format>(first, 0, unit.rows, false);
+  MultiplyRows<Format>(first, unit, x.Rows(), WriteResults<Format>{first, between, results});
+  for (int64_t i = 0; i < unit.rows; ++i) between.Finish(i, results.Finish(i));
+  return between;
+}
+
+// Both layers for a block of all rows of the arguments.
+template <typename Format>
+void RunFeedForwardBlock(typename Format::Args first, typename Format::Args second) {
+  const int64_t rows = first.rows;
+  const int64_t panels = CeilDivide(second.columns, kDensePanel);
+  const DenseUnit wide = {0, rows, 0, CeilDivide(first.columns, kDensePanel), nullptr, 0};
+  const DenseUnit narrow = {0,   rows, 0, panels, ThreadScratch(0, panels * rows * kDensePanel),
+                            rows};
+  if (Format::Results::CanWrite(second)) {
+    const auto between = WordsBetween<Format>(first, second, wide);
+    MultiplyRows<Format>(second, narrow, between.Rows(), StoreResults<typename Format::Element>{second, 0});
+  } else {
+    second.x = first.y = ResultsBetween<typename Format::Element>(rows, first.columns);
+    RunUnit<Format>(first, wide, false);
+    RunUnit<Format>(second, narrow, false);
+  }
+  NormalizeRows(second, 0, rows, narrow.sums, rows);
+}
+
+template <typename Format>
+void RunFeedForward(const Parallel& parallel, const typename Format::Args& first,
+                    const typename Format::Args& second) {
+  using Method = typename Format::Method;
+  using Args = typename Format::Args;
+  const int64_t rows = first.rows;
+  const int64_t threads = parallel.NumThreads();
+  if (second.columns == 0) return;
+  if (rows < threads * kLeastFeedForwardRows) {
+    Args one = first, other = second;
+    other.x = one.y = ResultsBetween<typename Format::Element>(rows, first.columns);
+    Run<Format>(parallel, one);
+    return Run<Format>(parallel, other);
+  }
+  // About equal blocks, whose number is a multiple of the number of threads.
+  const int64_t blocks = CeilDivide(CeilDivide(rows, kFeedForwardRows), threads) * threads;
+  const int64_t cycles = Method::kRowCycles * CeilDivide(rows, blocks) *
+                         (first.depth / Method::kNumbers + 8) *
+                         (first.columns / kDensePanel + 1) * 2;
+  parallel.For(blocks, cycles, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t first_row = PartBegin(rows, blocks, b);
+      Args one = first, other = second;
+      one.rows = other.rows = PartBegin(rows, blocks, b + 1) - first_row;
+      one.x += first_row * first.depth;
+      if (other.residual != nullptr) other.residual += first_row * second.columns;
+      other.y += first_row * second.columns;
+      RunFeedForwardBlock<Format>(one, other);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace bert_tf::BERT_TF_ISA
