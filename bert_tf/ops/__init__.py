@@ -16,6 +16,7 @@ from bert_tf.ops.fused_dense import (
     pack_dense_reference,
     unpack_dense,
 )
+from bert_tf.ops.fused_feed_forward import fused_feed_forward, fused_feed_forward_reference
 from bert_tf.ops.fused_residual_layer_norm import (
     fused_residual_layer_norm,
     fused_residual_layer_norm_reference,
@@ -47,6 +48,8 @@ __all__ = [
     "fused_bias_gelu_reference",
     "fused_dense",
     "fused_dense_reference",
+    "fused_feed_forward",
+    "fused_feed_forward_reference",
     "fused_residual_layer_norm",
     "fused_residual_layer_norm_reference",
     "pack_dense",

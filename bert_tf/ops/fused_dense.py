@@ -3,10 +3,10 @@
     z = x W + bias
     y = z | gelu(z) | z + residual | LayerNorm(z + residual)
 
-The native kernel is `custom_ops/kernels/dense/fused_dense.h`. `pack_dense` prepacks W: it reorders
-W as the matmul reads it. A prepacked kernel is a plain vector and is the same on every processor.
-It is not connected to the variable from which it was made, and must be prepacked again when the
-variable changes.
+The native kernels are `custom_ops/kernels/dense/fused_dense.h` and, for W in bfloat16,
+`bfloat16_dense.h`. `pack_dense` prepacks W: it reorders W as the matmul reads it. A prepacked kernel
+is a plain vector and is the same on every processor. It is not connected to the variable from which
+it was made, and must be prepacked again when the variable changes.
 
 Glossary: M rows, K input features (the kernel's depth), `units` output features.
 """
@@ -20,9 +20,11 @@ from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dens
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.signatures import has_signature_of
 
-# The layout of a prepacked kernel: kDensePanel and kDenseDepth of fused_dense.h.
+# The layout of a prepacked kernel: kDensePanel and kDenseDepth of fused_dense.h, and the rows in a
+# word of bfloat16_dense.h.
 _PANEL = 32
 _BLOCK_DEPTH = 256
+_BFLOAT16_ROWS = 2
 
 
 def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
@@ -34,8 +36,8 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
             gradient dx = dy Wᵀ or for the weights of PyTorch.
 
     Returns:
-        `[K * units]` with the dtype of `kernel`; units is rounded up to a multiple of 32, and the
-        additional columns are zeros.
+        `[K * units]` with the dtype of `kernel`; units is rounded up to a multiple of 32 and, with
+        bfloat16, K to a multiple of 2. The additional rows and columns are zeros.
 
     Raises:
         TypeError: If the dtype is not supported.
@@ -58,14 +60,13 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
         )
     if transposed:
         kernel = tf.transpose(kernel)
-    depth, units = kernel.shape
-    panels = -(-units // _PANEL)
-    padded = tf.pad(kernel, [[0, 0], [0, panels * _PANEL - units]])
-    padded = tf.reshape(padded, [depth, panels, _PANEL])
+    layout = _Layout(*kernel.shape, kernel.dtype)
+    padded = tf.pad(kernel, [[0, n - m] for m, n in zip(kernel.shape, layout.padded, strict=True)])
+    padded = tf.reshape(padded, [-1, layout.rows, layout.padded[1] // _PANEL, _PANEL])
     blocks = []
-    for begin, end in _depth_blocks(depth):
-        block = tf.transpose(padded[begin:end], [1, 0, 2])  # [k, panels, 32] -> [panels, k, 32]
-        blocks.append(tf.reshape(block, [-1]))
+    for begin, end in layout.blocks():
+        # [words, rows, panels, 32] -> [panels, words, 32, rows]
+        blocks.append(tf.reshape(tf.transpose(padded[begin:end], [2, 0, 3, 1]), [-1]))
     return tf.concat(blocks, axis=0)
 
 
@@ -97,14 +98,16 @@ def fused_dense(
 ) -> tf.Tensor:
     """Computes x W + bias, and then either GELU or the sum with a residual and LayerNorm.
 
-    Everything is computed in one pass, in float32 for every dtype. The bits of a row of the result
-    depend neither on the other rows of `x` nor on the number of threads. The op is for inference:
+    Everything is computed in one pass, in float32 for every dtype. With a kernel in bfloat16, `x` is
+    rounded to bfloat16 first; processors with AVX512-BF16 then multiply at twice the speed of
+    float32, with the same result. The bits of a row of the result depend neither on the other rows
+    of `x` nor on the number of threads. The op is for inference:
     the native op has no gradient, only the reference implementation has one
     (`bert_tf.ops.backend("reference")`).
 
     Args:
         x: `[M, K]`, float32, bfloat16 or float16.
-        packed: The kernel `[K, units]`, prepacked by `pack_dense`.
+        packed: The kernel `[K, units]`, prepacked by `pack_dense`, with the dtype of `x` or bfloat16.
         units: The number of columns of the kernel.
         bias: `[units]`, or None for no bias.
         activation: The activation of x W + bias: None, "gelu" (erf) or "gelu_new" (tanh). It
@@ -131,17 +134,34 @@ def fused_dense(
         >>> y.shape
         TensorShape([5, 3072])
     """
-    (x, packed), epilogue = checked_dense(
-        {"x": x, "packed": packed}, units, bias, activation, residual, gamma, beta, epsilon
+    (x,), epilogue = checked_dense(
+        {"x": x}, units, bias, activation, residual, gamma, beta, epsilon
     )
+    packed = packed_kernel("packed", packed, x)
     depth = x.shape[-1]
-    size = None if depth is None else depth * (-(-epilogue.units // _PANEL) * _PANEL)
+    size = None if depth is None else _Layout(depth, epilogue.units, packed.dtype).size()
     check_shapes(x, epilogue, packed=(packed, [size]))
     if not native.use_native(runs_on_gpu=False):
         return _reference(x, packed, epilogue)
-    return native.library().bert_tf_fused_dense(
-        x, packed, *epilogue.inputs(), **epilogue.attributes()
-    )
+    library = native.library()
+    is_bfloat16 = packed.dtype == tf.bfloat16
+    op = library.bert_tf_bfloat16_dense if is_bfloat16 else library.bert_tf_fused_dense
+    return op(x, packed, *epilogue.inputs(), **epilogue.attributes())
+
+
+def packed_kernel(name: str, packed, x: tf.Tensor) -> tf.Tensor:
+    """Returns a prepacked kernel for x as a tensor.
+
+    Raises:
+        TypeError: If its dtype is neither that of x nor bfloat16.
+    """
+    packed = tf.convert_to_tensor(packed)
+    if packed.dtype not in (x.dtype, tf.bfloat16):
+        raise TypeError(
+            f"`{name}` must have the dtype of `x`, {x.dtype.name}, or bfloat16. "
+            f"Received: {name}.dtype={packed.dtype.name}. Cast the kernel before `pack_dense`."
+        )
+    return packed
 
 
 @has_signature_of(fused_dense)
@@ -161,9 +181,12 @@ def fused_dense_reference(*args, **kwargs):
 
 
 def _reference(x, packed, epilogue: DenseEpilogue) -> tf.Tensor:
+    dtype = x.dtype
     kernel = unpack_dense(packed, known_depth(x, "fused_dense"), epilogue.units)
+    if packed.dtype == tf.bfloat16:
+        x = tf.cast(x, tf.bfloat16)
     z = tf.matmul(tf.cast(x, tf.float32), tf.cast(kernel, tf.float32))  # [M, K] -> [M, units]
-    return tf.cast(epilogue.reference(z), x.dtype)
+    return tf.cast(epilogue.reference(z), dtype)
 
 
 def unpack_dense(packed: tf.Tensor, depth: int, units: int) -> tf.Tensor:
@@ -183,29 +206,48 @@ def unpack_dense(packed: tf.Tensor, depth: int, units: int) -> tf.Tensor:
         array([[1., 0.],
                [0., 1.]], dtype=float32)
     """
-    panels = -(-units // _PANEL)
-    columns = panels * _PANEL
+    layout = _Layout(depth, units, packed.dtype)
+    columns = layout.padded[1]
+    words = tf.reshape(packed, [-1, columns * layout.rows])
     blocks = []
-    for begin, end in _depth_blocks(depth):
-        block = tf.reshape(packed[begin * columns : end * columns], [panels, end - begin, _PANEL])
-        block = tf.transpose(block, [1, 0, 2])  # [panels, k, 32] -> [k, panels, 32]
-        blocks.append(tf.reshape(block, [end - begin, columns]))
-    return tf.concat(blocks, axis=0)[:, :units]
+    for begin, end in layout.blocks():
+        block = tf.reshape(words[begin:end], [-1, end - begin, _PANEL, layout.rows])
+        # [panels, words, 32, rows] -> [words, rows, panels, 32]
+        blocks.append(tf.reshape(tf.transpose(block, [1, 3, 0, 2]), [-1, columns]))
+    return tf.concat(blocks, axis=0)[:depth, :units]
 
 
-def _depth_blocks(depth: int) -> list[tuple[int, int]]:
-    """Returns where the blocks of a prepacked kernel begin and end along its depth.
+class _Layout:
+    """The layout of a prepacked kernel `[depth, units]`.
 
-    There are as few blocks as possible, of about equal size.
+    Attributes:
+        rows: The rows whose numbers stand together in a word.
+        padded: The shape with zeros up to whole words and panels.
     """
-    count = max(1, -(-depth // _BLOCK_DEPTH))
-    edges = [depth * i // count for i in range(count + 1)]
-    return list(zip(edges[:-1], edges[1:], strict=True))
+
+    def __init__(self, depth: int, units: int, dtype: tf.DType):
+        self.rows = _BFLOAT16_ROWS if dtype == tf.bfloat16 else 1
+        self.padded = tuple(-(-n // m) * m for n, m in ((depth, self.rows), (units, _PANEL)))
+
+    def size(self) -> int:
+        """Returns the number of elements."""
+        return self.padded[0] * self.padded[1]
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """Returns where the blocks of words begin and end along the depth.
+
+        There are as few as possible, of about equal size; with bfloat16, there is only one.
+        """
+        words = self.padded[0] // self.rows
+        count = 1 if self.rows > 1 else max(1, -(-words // _BLOCK_DEPTH))
+        edges = [words * i // count for i in range(count + 1)]
+        return list(zip(edges[:-1], edges[1:], strict=True))
 
 
-_NO_GRADIENT = (
+NO_GRADIENT = (
     "The native op has no gradient. Train with the plain kernel (tf.matmul and other ops), or "
     "differentiate inside `with bert_tf.ops.backend('reference'):` or with BERT_TF_OPS=reference."
 )
-refuse_gradient("BertTf>FusedDense", "fused_dense", _NO_GRADIENT)
-refuse_gradient("BertTf>PackDense", "pack_dense", _NO_GRADIENT)
+refuse_gradient("BertTf>FusedDense", "fused_dense", NO_GRADIENT)
+refuse_gradient("BertTf>Bfloat16Dense", "fused_dense", NO_GRADIENT)
+refuse_gradient("BertTf>PackDense", "pack_dense", NO_GRADIENT)

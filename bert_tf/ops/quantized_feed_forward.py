@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
-from bert_tf.ops.arguments import float_tensors
-from bert_tf.ops.dense_epilogue import ACTIVATIONS
 from bert_tf.ops.differentiable_once import refuse_gradient
+from bert_tf.ops.feed_forward_arguments import check_vectors, checked_feed_forward
 from bert_tf.ops.quantized_dense import QuantizedKernel, quantized_dense, quantized_kernel
 from bert_tf.signatures import has_signature_of
 
@@ -61,35 +60,20 @@ def quantized_feed_forward(
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.3; `bert_tf.ops.quantized_dense`.
     """
-    x, first_bias, second_bias, gamma, beta = float_tensors(
-        x=x, first_bias=first_bias, second_bias=second_bias, gamma=gamma, beta=beta
+    x, first_bias, second_bias, gamma, beta = checked_feed_forward(
+        x, first_bias, second_bias, gamma, beta, inner_units, activation, epsilon
     )
-    if activation not in ACTIVATIONS:
-        raise ValueError(
-            f"`activation` must be None, 'gelu' or 'gelu_new'. Received: activation={activation!r}"
-        )
-    if not epsilon >= 0.0:
-        raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
-    if x.shape.rank not in (None, 2):
-        raise ValueError(f"`x` must have shape [M, K]. Received: x.shape={x.shape}")
     first, second = quantized_kernel("first", first), quantized_kernel("second", second)
     hidden = x.shape[-1] if x.shape.rank == 2 else None
-    shapes = {
-        "first.scale": (first.scale, inner_units),
-        "first.smoothing": (first.smoothing, hidden),
-        "first_bias": (first_bias, inner_units),
-        "second.scale": (second.scale, hidden),
-        "second.smoothing": (second.smoothing, inner_units),
-        "second_bias": (second_bias, hidden),
-        "gamma": (gamma, hidden),
-        "beta": (beta, hidden),
-    }
-    for name, (vector, size) in shapes.items():
-        if not vector.shape.is_compatible_with([size]):
-            raise ValueError(
-                f"`{name}` must have shape [{size}] if x.shape={x.shape} and "
-                f"inner_units={inner_units}. Received: {name}.shape={vector.shape}"
-            )
+    check_vectors(
+        x,
+        inner_units,
+        inner_units,
+        **{"first.scale": first.scale, "second.smoothing": second.smoothing},
+    )
+    check_vectors(
+        x, inner_units, hidden, **{"first.smoothing": first.smoothing, "second.scale": second.scale}
+    )
     norm = {"residual": x, "gamma": gamma, "beta": beta, "epsilon": epsilon}
     if not native.use_native(runs_on_gpu=False):
         units = second.scale.shape[0]  # K

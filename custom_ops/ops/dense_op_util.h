@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <string>
 
@@ -104,6 +105,17 @@ inline absl::Status DenseShape(tensorflow::shape_inference::InferenceContext* c,
   }
   TF_RETURN_IF_ERROR(MergeShape(c, "residual", &y));
   c->set_output(0, y);
+  return absl::OkStatus();
+}
+
+// Checks that these inputs are vectors of this size.
+inline absl::Status CheckVectors(tensorflow::shape_inference::InferenceContext* c,
+                                 tensorflow::shape_inference::DimensionHandle size,
+                                 std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    tensorflow::shape_inference::ShapeHandle vector = c->Vector(size);
+    TF_RETURN_IF_ERROR(MergeShape(c, name, &vector));
+  }
   return absl::OkStatus();
 }
 

@@ -22,6 +22,7 @@
 #include "custom_ops/kernels/base/float_types.h"
 #include "custom_ops/kernels/base/sizes.h"
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
+#include "custom_ops/kernels/dense/bfloat16_dense.h"
 #include "custom_ops/kernels/dense/fused_dense.h"
 #include "custom_ops/kernels/dense/quantized_dense.h"
 #include "custom_ops/kernels/gelu/fused_bias_gelu.h"
@@ -167,7 +168,7 @@ DenseActivation ReadActivation(Call* call) {
                                     : DenseActivation::kNone;
 }
 
-// Sets what both dense ops have in common, up to the outputs. The epilogue's inputs are the next
+// Sets what all dense ops have in common, up to the outputs. The epilogue's inputs are the next
 // ones.
 template <typename Call, typename T>
 void BindDense(Call* call, const Buffer& x, DenseArgs<T>* args) {
@@ -206,13 +207,24 @@ absl::Status BindStaticScale(Call* call, const char* number, QuantizedDenseArgs<
       scale, ", zero point=", zero));
 }
 
-template <typename Call, typename T>
-absl::Status Bind(Call* call, FusedDenseArgs<T>* args) {
+// FusedDense and Bfloat16Dense.
+template <typename Call, typename Args>
+absl::Status BindFloatDense(Call* call, Args* args) {
   const Buffer x = call->NextInput();
   call->Input(&args->packed);
   BindDense(call, x, args);
   call->Output(&args->y, {args->residual});
   return call->status();
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, FusedDenseArgs<T>* args) {
+  return BindFloatDense(call, args);
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, Bfloat16DenseArgs<T>* args) {
+  return BindFloatDense(call, args);
 }
 
 template <typename Call, typename T>
@@ -227,6 +239,34 @@ absl::Status Bind(Call* call, QuantizedDenseArgs<T>* args) {
   if (!status.ok()) return status;
   call->Output(&args->y, {args->residual});
   return call->status();
+}
+
+// Sets what both feed-forward ops have in common, from x on. All inputs have been read.
+template <typename Call, typename Args>
+absl::Status BindFeedForward(Call* call, const Buffer& x, Args* args) {
+  auto &first = args->first, &second = args->second;
+  first.activation = ReadActivation(call);
+  call->Attribute("epsilon", &second.epsilon);
+  call->Attribute("inner_units", &first.columns);
+  first.x = second.residual = static_cast<decltype(first.x)>(x.data);
+  first.rows = second.rows = x.sizes[0];
+  first.depth = second.columns = x.sizes[1];
+  second.depth = first.columns;
+  call->Output(&second.y, {first.x});
+  return call->status();
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, Bfloat16FeedForwardArgs<T>* args) {
+  *args = {};
+  const Buffer x = call->NextInput();
+  for (Bfloat16DenseArgs<T>* layer : {&args->first, &args->second}) {
+    call->Input(&layer->packed);
+    call->Input(&layer->bias);
+  }
+  call->Input(&args->second.gamma);
+  call->Input(&args->second.beta);
+  return BindFeedForward(call, x, args);
 }
 
 template <typename Call, typename T>
@@ -245,16 +285,7 @@ absl::Status Bind(Call* call, QuantizedFeedForwardArgs<T>* args) {
   call->Input(&second.beta);
   absl::Status status = BindStaticScale(call, "num_static_1", &first);
   if (status.ok()) status = BindStaticScale(call, "num_static_2", &second);
-  if (!status.ok()) return status;
-  first.activation = ReadActivation(call);
-  call->Attribute("epsilon", &second.epsilon);
-  call->Attribute("inner_units", &first.columns);
-  first.x = second.residual = static_cast<const T*>(x.data);
-  first.rows = second.rows = x.sizes[0];
-  first.depth = second.columns = x.sizes[1];
-  second.depth = first.columns;
-  call->Output(&second.y, {first.x});
-  return call->status();
+  return status.ok() ? BindFeedForward(call, x, args) : status;
 }
 
 template <typename Call, typename T>

@@ -1,7 +1,6 @@
 // BertTf>QuantizedFeedForward: LayerNorm(x + activation(x W1 + b1) W2 + b2), both kernels in 8-bit
 // integers; custom_ops/kernels/dense/quantized_dense.h has the formulas.
 #include <cstdint>
-#include <initializer_list>
 
 #include "custom_ops/kernels/dense/quantized_dense.h"
 #include "custom_ops/ops/dense_op_util.h"
@@ -16,15 +15,6 @@ namespace {
 using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
-
-absl::Status CheckVectors(InferenceContext* c, DimensionHandle size,
-                          std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    ShapeHandle vector = c->Vector(size);
-    TF_RETURN_IF_ERROR(MergeShape(c, name, &vector));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status QuantizedFeedForwardShape(InferenceContext* c) {
   int64_t inner_units;

@@ -60,20 +60,21 @@ inline xla::ffi::Error ErrorOf(const absl::Status& status) {
                          std::string(status.message()));
 }
 
-// Calls `function` with a number of the kernels' type of the first operand.
-template <typename Function>
+template <typename T>
+constexpr xla::ffi::DataType kFfiType = xla::ffi::F32;
+template <>
+inline constexpr xla::ffi::DataType kFfiType<BFloat16> = xla::ffi::BF16;
+template <>
+inline constexpr xla::ffi::DataType kFfiType<Float16> = xla::ffi::F16;
+
+// Calls `function` with a number of the type of the first operand, one of Types.
+template <typename... Types, typename Function>
 xla::ffi::Error WithType(const xla::ffi::RemainingArgs& operands, const Function& function) {
-  switch (operands.get<xla::ffi::AnyBuffer>(0).value().element_type()) {
-    case xla::ffi::F32:
-      return function(float{});
-    case xla::ffi::BF16:
-      return function(BFloat16{});
-    case xla::ffi::F16:
-      return function(Float16{});
-    default:
-      return xla::ffi::Error::InvalidArgument(
-          "The first operand must have dtype float32, bfloat16 or float16.");
-  }
+  const auto type = operands.get<xla::ffi::AnyBuffer>(0).value().element_type();
+  auto error =
+      xla::ffi::Error::InvalidArgument("The first operand must have a dtype that the op has.");
+  ((type == kFfiType<Types> ? void(error = function(Types{})) : void()), ...);
+  return error;
 }
 
 }  // namespace bert_tf

@@ -16,7 +16,7 @@ template <typename Args, typename Launcher>
 auto Handler(const char* op, Launcher launcher) {
   return [op, launcher](void* stream, ffi::RemainingArgs operands, ffi::RemainingRets results,
                         ffi::Dictionary attributes) {
-    return WithType(operands, [&](auto type) {
+    return WithType<float, BFloat16, Float16>(operands, [&](auto type) {
       OpCall<FfiCall> call(operands, results, attributes);
       return ErrorOf(Launch<Args, decltype(type)>(op, launcher, &call, stream));
     });

@@ -42,12 +42,12 @@ absl::Status Bind(Call* call, AdamWeightDecayArgs* args) {
 template <typename>
 using AdamArgs = AdamWeightDecayArgs;  // it has only one type
 
-// Calls a kernel with Args<T> for the kernels' type T of the first operand.
-template <template <typename> class Args, typename Kernel>
+// Calls a kernel with Args<T> for the type T of the first operand, one of Types.
+template <template <typename> class Args, typename... Types, typename Kernel>
 auto Handler(Kernel kernel) {
   return [kernel](ffi::ThreadPool pool, ffi::RemainingArgs operands, ffi::RemainingRets results,
                   ffi::Dictionary attributes) {
-    return WithType(operands, [&](auto type) {
+    return WithType<Types...>(operands, [&](auto type) {
       OpCall<FfiCall> call(operands, results, attributes);
       Args<decltype(type)> args;
       const absl::Status status = Bind(&call, &args);
@@ -57,25 +57,31 @@ auto Handler(Kernel kernel) {
   };
 }
 
-#define BERT_TF_REGISTER(NAME, ARGS, KERNEL)                                                     \
-  BERT_TF_REGISTER_HANDLER(                                                                      \
-      NAME, "Host", ffi::ThreadPool,                                                             \
-      Handler<ARGS>([](const Parallel& parallel, const auto& args) { KERNEL(parallel, args); }), \
+#define BERT_TF_REGISTER_TYPES(NAME, ARGS, KERNEL, ...)                                 \
+  BERT_TF_REGISTER_HANDLER(                                                             \
+      NAME, "Host", ffi::ThreadPool,                                                    \
+      (Handler<ARGS, __VA_ARGS__>(                                                      \
+          [](const Parallel& parallel, const auto& args) { KERNEL(parallel, args); })), \
       0)
+#define BERT_TF_REGISTER(NAME, ARGS, KERNEL) \
+  BERT_TF_REGISTER_TYPES(NAME, ARGS, KERNEL, float, BFloat16, Float16)
 BERT_TF_REGISTER("FusedBiasGelu", BiasGeluArgs, FusedBiasGelu);
 BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGradArgs, FusedBiasGeluGrad);
 BERT_TF_REGISTER("FusedResidualLayerNorm", ResidualLayerNormArgs, FusedResidualLayerNorm);
 BERT_TF_REGISTER("FusedResidualLayerNormGrad", ResidualLayerNormGradArgs,
                  FusedResidualLayerNormGrad);
-BERT_TF_REGISTER("FusedDense", FusedDenseArgs, FusedDense);
+BERT_TF_REGISTER_TYPES("FusedDense", FusedDenseArgs, FusedDense, float, Float16);
+BERT_TF_REGISTER("Bfloat16Dense", Bfloat16DenseArgs, Bfloat16Dense);
+BERT_TF_REGISTER("Bfloat16FeedForward", Bfloat16FeedForwardArgs, Bfloat16FeedForward);
 BERT_TF_REGISTER("PackDense", PackDenseArgs, PackDense);
 BERT_TF_REGISTER("QuantizedAttention", QuantizedAttentionArgs, QuantizedAttention);
 BERT_TF_REGISTER("QuantizedDense", QuantizedDenseArgs, QuantizedDense);
 BERT_TF_REGISTER("QuantizedFeedForward", QuantizedFeedForwardArgs, QuantizedFeedForward);
 BERT_TF_REGISTER("VarlenAttention", AttentionArgs, VarlenAttention);
 BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGradArgs, VarlenAttentionGrad);
-BERT_TF_REGISTER("AdamWeightDecay", AdamArgs, AdamWeightDecay);
+BERT_TF_REGISTER_TYPES("AdamWeightDecay", AdamArgs, AdamWeightDecay, float);
 #undef BERT_TF_REGISTER
+#undef BERT_TF_REGISTER_TYPES
 
 }  // namespace
 }  // namespace bert_tf

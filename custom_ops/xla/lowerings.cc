@@ -62,6 +62,8 @@ class AdamWeightDecayOp : public XlaOpKernel {
 #define BERT_TF_REGISTER(NAME, ...) \
   REGISTER_KERNEL_BUILDER(Name("BertTf>" NAME).Device(tensorflow::DEVICE_CPU_XLA_JIT), __VA_ARGS__)
 BERT_TF_REGISTER("AdamWeightDecay", AdamWeightDecayOp);
+BERT_TF_REGISTER("Bfloat16Dense", CustomCallOp<>);
+BERT_TF_REGISTER("Bfloat16FeedForward", CustomCallOp<>);
 BERT_TF_REGISTER("FusedBiasGelu", CustomCallOp<>);
 BERT_TF_REGISTER("FusedBiasGeluGrad", CustomCallOp<ScratchOfMatrix<BiasGeluGradScratchSize>>);
 BERT_TF_REGISTER("FusedDense", CustomCallOp<>);

@@ -144,7 +144,7 @@ void RunUnits(const Path& path, const Case& c, Tensors<T>* t) {
   constexpr int64_t kScratch = 1 << 20;
   std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
   BERT_TF_CALL_ISA(path.isa, QuantizedAttentionUnits, Args(c, splits, t), units.data(),
-                   static_cast<int64_t>(units.size()), path.has_vnni);
+                   static_cast<int64_t>(units.size()), path.has_instruction);
 }
 
 template <typename T>
@@ -168,7 +168,7 @@ void TestCase(const Path& path, const Case& c) {
     Check(squares <= 0.02 * 0.02 * exact_squares,
           context + "relative error " + std::to_string(std::sqrt(squares / exact_squares)));
   }
-  if (path.isa != BestIsa() || path.has_vnni != HasVnni()) return;
+  if (path.isa != BestIsa() || path.has_instruction != HasVnni()) return;
   const std::vector<int64_t> splits = c.RowSplits();
   for (int threads : {1, 3, 64}) {
     Tensors<T> threaded(c, 17);
@@ -274,7 +274,7 @@ void TestLongest(const Path& path) {
 
 int main() {
   using namespace bert_tf::testing;
-  for (const Path& path : SupportedPaths()) {
+  for (const Path& path : SupportedPaths(bert_tf::HasVnni())) {
     TestCases<float>(path);
     TestCases<bert_tf::BFloat16>(path);
     TestCases<bert_tf::Float16>(path);

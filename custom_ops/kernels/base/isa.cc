@@ -23,14 +23,23 @@ Isa BestIsa() {
   return isa;
 }
 
-bool HasVnni() {
 #if defined(__x86_64__)
-  static const bool has_vnni = BestIsa() == Isa::kAvx512 && std::getenv("BERT_TF_ISA") == nullptr &&
-                               __builtin_cpu_supports("avx512vnni");
-  return has_vnni;
-#else
-  return false;
-#endif
+static bool UsesAllOfAvx512() {
+  return BestIsa() == Isa::kAvx512 && std::getenv("BERT_TF_ISA") == nullptr;
 }
+
+bool HasVnni() {
+  static const bool has_vnni = UsesAllOfAvx512() && __builtin_cpu_supports("avx512vnni");
+  return has_vnni;
+}
+
+bool HasBfloat16() {
+  static const bool has_bfloat16 = UsesAllOfAvx512() && __builtin_cpu_supports("avx512bf16");
+  return has_bfloat16;
+}
+#else
+bool HasVnni() { return false; }
+bool HasBfloat16() { return false; }
+#endif
 
 }  // namespace bert_tf

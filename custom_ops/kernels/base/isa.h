@@ -20,6 +20,10 @@ Isa BestIsa();
 // is not used if BERT_TF_ISA is set to any value.
 bool HasVnni();
 
+// Returns whether AVX512-BF16 is used, which multiplies and sums bfloat16 numbers. It is not used
+// if BERT_TF_ISA is set to any value.
+bool HasBfloat16();
+
 }  // namespace bert_tf
 
 // Calls `function(args...)` from the namespace of `isa`, which must be supported.

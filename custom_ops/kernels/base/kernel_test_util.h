@@ -85,23 +85,24 @@ inline const char* Name(Isa isa) {
   return isa == Isa::kAvx512 ? "avx512" : isa == Isa::kAvx2 ? "avx2" : "portable";
 }
 
-// An instruction set; for AVX-512 also whether the kernels of bytes use VNNI.
+// An instruction set; for AVX-512 also whether the kernel uses an instruction that not every such
+// processor has.
 struct Path {
   Isa isa;
-  bool has_vnni;
+  bool has_instruction;
 };
 
-inline std::vector<Path> SupportedPaths() {
+inline std::vector<Path> SupportedPaths(bool has_instruction) {
   std::vector<Path> paths;
   for (Isa isa : SupportedIsas()) {
-    if (isa == Isa::kAvx512 && HasVnni()) paths.push_back({isa, true});
+    if (isa == Isa::kAvx512 && has_instruction) paths.push_back({isa, true});
     paths.push_back({isa, false});
   }
   return paths;
 }
 
 inline std::string Name(const Path& path) {
-  return std::string(Name(path.isa)) + (path.has_vnni ? " VNNI " : " ");
+  return std::string(Name(path.isa)) + (path.has_instruction ? " with its instruction " : " ");
 }
 
 inline float ToFloat(float v) { return v; }

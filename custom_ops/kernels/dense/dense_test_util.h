@@ -83,6 +83,33 @@ struct EpilogueTensors {
     }
   }
 
+  // Checks y of epilogue(x W), of which the products may be summed in any order in float32.
+  template <typename X, typename W>
+  void CheckProducts(const Case& c, const Buffer<X>& x, const Buffer<W>& kernel,
+                     const std::string& context) const {
+    std::vector<double> z(static_cast<size_t>(c.columns)), error(z.size());
+    for (int64_t i = 0; i < c.rows; ++i) {
+      for (int64_t j = 0; j < c.columns; ++j) {
+        double sum = c.has_bias ? bias[j] : 0.0, magnitude = std::fabs(sum);
+        for (int64_t k = 0; k < c.depth; ++k) {
+          const double term = x[i * c.depth + k] * kernel[k * c.columns + j];
+          sum += term;
+          magnitude += std::fabs(term);
+        }
+        double value = Activation(c.activation, sum);
+        double tolerance = (4.0 + std::sqrt(static_cast<double>(c.depth))) * 0x1p-24 * magnitude +
+                           8 * 0x1p-24 * std::fabs(value);
+        if (c.has_residual) {
+          value += residual[i * c.columns + j];
+          tolerance += 0x1p-24 * std::fabs(value);
+        }
+        z[static_cast<size_t>(j)] = value;
+        error[static_cast<size_t>(j)] = tolerance;
+      }
+      CheckRow(c, i, z, error, context);
+    }
+  }
+
   static constexpr float kEpsilon = 1e-12f;
 
   Buffer<T> bias, residual, gamma, beta, y;

@@ -11,7 +11,8 @@
 // Reference: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS
 // 34(3), 2008.
 //
-// The arithmetic is float32 for all storage types. The order in which an element of z is summed
+// The storage types are float32 and float16 (bfloat16_dense.h is for bfloat16); the arithmetic is
+// float32 for both. The order in which an element of z is summed
 // depends only on `depth`, so the bits of a row of y depend neither on the other rows nor on the
 // number of threads.
 #pragma once
@@ -63,6 +64,7 @@ struct FusedDenseArgs : DenseArgs<T> {
 // The number of elements, or kTooLarge (sizes.h).
 int64_t PackedDenseSize(int64_t depth, int64_t columns);
 
+// With bfloat16, the layout is that of bfloat16_dense.h.
 template <typename T>
 void PackDense(const Parallel& parallel, const PackDenseArgs<T>& args);
 

@@ -199,7 +199,10 @@ void FusedDense(const Parallel& parallel, const FusedDenseArgs<T>& args) {
   RunUnits(parallel, args, costs, [&args](const DenseUnit& unit, bool) { RunUnit(args, unit); });
 }
 
-BERT_TF_INSTANTIATE_KERNEL(PackDense, PackDenseArgs)
-BERT_TF_INSTANTIATE_KERNEL(FusedDense, FusedDenseArgs)
+#define BERT_TF_INSTANTIATE(T)                                          \
+  template void PackDense<T>(const Parallel&, const PackDenseArgs<T>&); \
+  template void FusedDense<T>(const Parallel&, const FusedDenseArgs<T>&);
+BERT_TF_INSTANTIATE(float)
+BERT_TF_INSTANTIATE(Float16)
 
 }  // namespace bert_tf::BERT_TF_ISA

@@ -63,7 +63,7 @@ struct Tensors : EpilogueTensors<T> {
 
 template <typename T>
 void Run(const Path& path, const Parallel& parallel, const QuantizedDenseArgs<T>& args) {
-  BERT_TF_CALL_ISA(path.isa, QuantizedDense, parallel, args, path.has_vnni);
+  BERT_TF_CALL_ISA(path.isa, QuantizedDense, parallel, args, path.has_instruction);
 }
 
 struct QuantizedRow {
@@ -219,7 +219,7 @@ void TestFeedForward(const Path& path) {
         Buffer<T> y = one.x;
         first.x = second.residual = second.y = y.data();
         BERT_TF_CALL_ISA(path.isa, QuantizedFeedForward, ThreadParallel(threads),
-                         QuantizedFeedForwardArgs<T>{first, second}, path.has_vnni);
+                         QuantizedFeedForwardArgs<T>{first, second}, path.has_instruction);
         Check(y.SameBits(other.y), std::string(TypeName<T>()) + " " + Describe(path, wide) +
                                        "feed forward, " + (is_static ? "static, " : "") +
                                        std::to_string(threads) + " threads");
@@ -337,7 +337,7 @@ int main() {
   using namespace bert_tf::testing;
   for (bool flush_to_zero : {false, true}) {
     SetFlushToZero(flush_to_zero);
-    for (const Path& path : SupportedPaths()) {
+    for (const Path& path : SupportedPaths(bert_tf::HasVnni())) {
       if (!flush_to_zero) {
         TestCases<float>(path);
         TestCases<bert_tf::BFloat16>(path);
