@@ -11,6 +11,8 @@ it was made, and must be prepacked again when the variable changes.
 Glossary: M rows, K input features (the kernel's depth), `units` output features.
 """
 
+import math
+
 import tensorflow as tf
 
 from bert_tf.config import LAYER_NORM_EPSILON
@@ -137,9 +139,9 @@ def fused_dense(
     (x,), epilogue = checked_dense(
         {"x": x}, units, bias, activation, residual, gamma, beta, epsilon
     )
-    packed = packed_kernel("packed", packed, x)
+    packed = _packed_kernel(packed, x)
     depth = x.shape[-1]
-    size = None if depth is None else _Layout(depth, epilogue.units, packed.dtype).size()
+    size = None if depth is None else packed_size(depth, epilogue.units, packed.dtype)
     check_shapes(x, epilogue, packed=(packed, [size]))
     if not native.use_native(runs_on_gpu=False):
         return _reference(x, packed, epilogue)
@@ -149,17 +151,12 @@ def fused_dense(
     return op(x, packed, *epilogue.inputs(), **epilogue.attributes())
 
 
-def packed_kernel(name: str, packed, x: tf.Tensor) -> tf.Tensor:
-    """Returns a prepacked kernel for x as a tensor.
-
-    Raises:
-        TypeError: If its dtype is neither that of x nor bfloat16.
-    """
-    packed = tf.convert_to_tensor(packed)
+def _packed_kernel(packed, x):
+    packed = tf.convert_to_tensor(packed, x.dtype if isinstance(packed, (list, tuple)) else None)
     if packed.dtype not in (x.dtype, tf.bfloat16):
         raise TypeError(
-            f"`{name}` must have the dtype of `x`, {x.dtype.name}, or bfloat16. "
-            f"Received: {name}.dtype={packed.dtype.name}. Cast the kernel before `pack_dense`."
+            f"`packed` must have the dtype of `x`, {x.dtype.name}, or bfloat16. "
+            f"Received: packed.dtype={packed.dtype.name}. Cast the kernel before `pack_dense`."
         )
     return packed
 
@@ -217,6 +214,11 @@ def unpack_dense(packed: tf.Tensor, depth: int, units: int) -> tf.Tensor:
     return tf.concat(blocks, axis=0)[:depth, :units]
 
 
+def packed_size(depth: int, units: int, dtype: tf.DType) -> int:
+    """Returns the number of elements of a prepacked kernel `[depth, units]`."""
+    return math.prod(_Layout(depth, units, dtype).padded)
+
+
 class _Layout:
     """The layout of a prepacked kernel `[depth, units]`.
 
@@ -228,10 +230,6 @@ class _Layout:
     def __init__(self, depth: int, units: int, dtype: tf.DType):
         self.rows = _BFLOAT16_ROWS if dtype == tf.bfloat16 else 1
         self.padded = tuple(-(-n // m) * m for n, m in ((depth, self.rows), (units, _PANEL)))
-
-    def size(self) -> int:
-        """Returns the number of elements."""
-        return self.padded[0] * self.padded[1]
 
     def blocks(self) -> list[tuple[int, int]]:
         """Returns where the blocks of words begin and end along the depth.

@@ -1,8 +1,8 @@
-"""The feed-forward network of a BERT block with prepacked kernels: both dense layers in one op.
+"""The feed-forward network of a BERT block in bfloat16: both dense layers in one op.
 
     y = LayerNorm(x + activation(x W1 + b1) W2 + b2)
 
-The result is that of two calls of `fused_dense`, bit for bit. With kernels in bfloat16, the native op
+The result is that of two calls of `fused_dense` with kernels in bfloat16, bit for bit. The native op
 computes blocks of rows from beginning to end, so that the numbers between the layers, four times as
 many as in x, stay in the processor's cache.
 """
@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
+from bert_tf.ops.dense_epilogue import known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
-from bert_tf.ops.feed_forward_arguments import checked_feed_forward
-from bert_tf.ops.fused_dense import NO_GRADIENT, fused_dense, packed_kernel
+from bert_tf.ops.feed_forward_arguments import check_vectors, checked_feed_forward
+from bert_tf.ops.fused_dense import NO_GRADIENT, fused_dense, packed_size
 from bert_tf.signatures import has_signature_of
 
 
@@ -29,13 +30,13 @@ def fused_feed_forward(
     activation: str | None = "gelu",
     epsilon: float = LAYER_NORM_EPSILON,
 ) -> tf.Tensor:
-    """Computes LayerNorm(x + activation(x W1 + b1) W2 + b2) with prepacked kernels.
+    """Computes LayerNorm(x + activation(x W1 + b1) W2 + b2) with kernels in bfloat16.
 
     Args:
         x: `[M, K]`, float32, bfloat16 or float16.
-        first: W1 `[K, inner_units]`, from `pack_dense`, with the dtype of x or bfloat16.
+        first: W1 `[K, inner_units]` in bfloat16, from `pack_dense`.
         first_bias: b1 `[inner_units]`, with the dtype of x.
-        second: W2 `[inner_units, K]`, with the dtype of `first`.
+        second: W2 `[inner_units, K]` in bfloat16, from `pack_dense`.
         second_bias: b2 `[K]`, with the dtype of x.
         gamma: `[K]`, the scale of LayerNorm, with the dtype of x.
         beta: `[K]`, the offset of LayerNorm, with the dtype of x.
@@ -48,7 +49,7 @@ def fused_feed_forward(
 
     Raises:
         TypeError, ValueError, tf.errors.InvalidArgumentError: As `fused_dense`.
-        LookupError: If a gradient of the native op is asked for.
+        LookupError: If a gradient is asked for.
 
     Example:
         >>> kernel = bert_tf.ops.pack_dense(tf.eye(2, dtype=tf.bfloat16))
@@ -61,27 +62,50 @@ def fused_feed_forward(
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.3; `bert_tf.ops.fused_dense`.
     """
     x, first_bias, second_bias, gamma, beta = checked_feed_forward(
-        x, first_bias, second_bias, gamma, beta, inner_units, activation, epsilon
+        x, first_bias, second_bias, gamma, beta, activation, epsilon
     )
-    first, second = packed_kernel("first", first, x), packed_kernel("second", second, x)
-    is_bfloat16 = first.dtype == second.dtype == tf.bfloat16
-    if is_bfloat16 and native.use_native(runs_on_gpu=False):
-        return native.library().bert_tf_bfloat16_feed_forward(
-            x,
-            first,
-            first_bias,
-            second,
-            second_bias,
-            gamma,
-            beta,
-            inner_units=inner_units,
-            activation=activation or "none",
-            epsilon=epsilon,
+    first, second = _bfloat16_kernel("first", first), _bfloat16_kernel("second", second)
+    hidden = x.shape[-1] if x.shape.rank == 2 else None
+    sizes = [
+        None if hidden is None else packed_size(*shape, tf.bfloat16)
+        for shape in ((hidden, inner_units), (inner_units, hidden))
+    ]
+    vectors = {
+        "first": (first, sizes[0]),
+        "first_bias": (first_bias, inner_units),
+        "second": (second, sizes[1]),
+        "second_bias": (second_bias, hidden),
+        "gamma": (gamma, hidden),
+        "beta": (beta, hidden),
+    }
+    check_vectors(x, inner_units, vectors)
+    if not native.use_native(runs_on_gpu=False):
+        wide = fused_dense(x, first, inner_units, bias=first_bias, activation=activation)
+        norm = {"residual": x, "gamma": gamma, "beta": beta, "epsilon": epsilon}
+        units = known_depth(x, "fused_feed_forward")
+        return fused_dense(wide, second, units, bias=second_bias, **norm)
+    return native.library().bert_tf_bfloat16_feed_forward(
+        x,
+        first,
+        first_bias,
+        second,
+        second_bias,
+        gamma,
+        beta,
+        inner_units=inner_units,
+        activation=activation or "none",
+        epsilon=epsilon,
+    )
+
+
+def _bfloat16_kernel(name, packed):
+    packed = tf.convert_to_tensor(packed)
+    if packed.dtype != tf.bfloat16:
+        raise TypeError(
+            f"`{name}` must have dtype bfloat16. Received: {name}.dtype={packed.dtype.name}. Cast "
+            "the kernel before `pack_dense`."
         )
-    units = second_bias.shape[0]  # K
-    wide = fused_dense(x, first, inner_units, bias=first_bias, activation=activation)
-    norm = {"residual": x, "gamma": gamma, "beta": beta, "epsilon": epsilon}
-    return fused_dense(wide, second, units, bias=second_bias, **norm)
+    return packed
 
 
 @has_signature_of(fused_feed_forward)

@@ -61,19 +61,21 @@ def quantized_feed_forward(
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.3; `bert_tf.ops.quantized_dense`.
     """
     x, first_bias, second_bias, gamma, beta = checked_feed_forward(
-        x, first_bias, second_bias, gamma, beta, inner_units, activation, epsilon
+        x, first_bias, second_bias, gamma, beta, activation, epsilon
     )
     first, second = quantized_kernel("first", first), quantized_kernel("second", second)
     hidden = x.shape[-1] if x.shape.rank == 2 else None
-    check_vectors(
-        x,
-        inner_units,
-        inner_units,
-        **{"first.scale": first.scale, "second.smoothing": second.smoothing},
-    )
-    check_vectors(
-        x, inner_units, hidden, **{"first.smoothing": first.smoothing, "second.scale": second.scale}
-    )
+    vectors = {
+        "first.scale": (first.scale, inner_units),
+        "first.smoothing": (first.smoothing, hidden),
+        "first_bias": (first_bias, inner_units),
+        "second.scale": (second.scale, hidden),
+        "second.smoothing": (second.smoothing, inner_units),
+        "second_bias": (second_bias, hidden),
+        "gamma": (gamma, hidden),
+        "beta": (beta, hidden),
+    }
+    check_vectors(x, inner_units, vectors)
     norm = {"residual": x, "gamma": gamma, "beta": beta, "epsilon": epsilon}
     if not native.use_native(runs_on_gpu=False):
         units = second.scale.shape[0]  # K

@@ -44,6 +44,8 @@ class Op:
             option `units`.
         formula: Called with the tensors as NumPy arrays, numbers in float64, and with the options.
             Returns the result and the gradients by name, in float64.
+        formula_takes_dtypes: Whether the formula takes the dtypes of the tensors by name, too, as
+            `dtypes`.
         shapes: Shapes to compare with the formula in every dtype.
         empty: Shapes with a size of 0, to compare with the formula in float32.
         small: The shape for most of the other tests.
@@ -81,6 +83,7 @@ class Op:
     more_shapes: tuple = ()
     lacks: Mapping[str, Lack] = dataclasses.field(default_factory=dict)
     only_values: bool = False
+    formula_takes_dtypes: bool = False
 
     @property
     def reference(self) -> Callable:
@@ -133,6 +136,8 @@ class Op:
     def expected(self, tensors: Mapping) -> tuple[np.ndarray, dict]:
         """The result and the gradients by name that the formula gives, in float64."""
         numbers = tf.nest.map_structure(float64, dict(tensors))
+        if self.formula_takes_dtypes:
+            numbers["dtypes"] = {name: value.dtype for name, value in tensors.items()}
         return self.formula(**numbers, **self.options)
 
     def assert_right(self, tensors: Mapping, y, gradients: Mapping, expected=None) -> None:

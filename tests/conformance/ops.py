@@ -20,11 +20,14 @@ from bert_tf import ops
 from tests.conformance.op import Bounds, Op, dy_in_numpy
 from tests.conformance.task import Lack
 from tests.ops.dense_float64 import (
+    PAIR,
+    QUAD,
     epilogue,
     packed_places,
     packed_size,
-    quantized_packed_places,
     quantized_product,
+    rounded_to_bfloat16,
+    word_packed_places,
 )
 from tests.ops.gelu_float64 import gelu, gelu_slope
 from tests.ops.layer_norm_float64 import residual_layer_norm, residual_layer_norm_gradients
@@ -101,6 +104,7 @@ def _dense_arguments(normal, shape, is_quantized, parts):
         integers = ops.quantize_kernel(kernel)
         made["kernel"] = ops.pack_quantized_dense(*integers, static_scale=static_scale)
     else:
+        kernel = tf.cast(kernel, tf.bfloat16) if "bfloat16" in parts else kernel
         made["packed"] = ops.pack_dense(kernel)
     if "bias" in parts:
         made["bias"] = normal(units)
@@ -112,13 +116,18 @@ def _dense_arguments(normal, shape, is_quantized, parts):
     return made
 
 
-def _fused_dense_formula(x, packed, units, **parts):
-    kernel = packed[packed_places(x.shape[1], units)]  # [K, units]
-    return epilogue(x @ kernel, **parts), {}
+def _fused_dense_formula(x, packed, units, dtypes, **parts):
+    return epilogue(_float_product(x, packed, units, dtypes["packed"]), **parts), {}
+
+
+def _float_product(x, packed, units, dtype):
+    if dtype != tf.bfloat16:
+        return x @ packed[packed_places(x.shape[1], units)]
+    return rounded_to_bfloat16(x) @ packed[word_packed_places(x.shape[1], units, PAIR)]
 
 
 def _quantized_dense_formula(x, kernel, units, **parts):
-    values = kernel.packed[quantized_packed_places(x.shape[1], units)]  # [K, units]
+    values = kernel.packed[word_packed_places(x.shape[1], units, QUAD)]  # [K, units]
     z = quantized_product(x, values, kernel.scale, kernel.smoothing, kernel.static_scale)
     return epilogue(z.astype(np.float64), **parts), {}
 
@@ -126,12 +135,12 @@ def _quantized_dense_formula(x, kernel, units, **parts):
 _INNER_UNITS = 40
 
 
-def _feed_forward_arguments(normal, shape):
+def _feed_forward_arguments(normal, shape, pack):
     """`shape` is M and K."""
     rows, depth = shape
 
     def kernel(depth, units):
-        return ops.pack_quantized_dense(*ops.quantize_kernel(normal(depth, units, scale=0.2)))
+        return pack(normal(depth, units, scale=0.2))
 
     return {
         "x": normal(rows, depth, mean=0.4),
@@ -144,7 +153,7 @@ def _feed_forward_arguments(normal, shape):
     }
 
 
-def _feed_forward_formula(
+def _quantized_feed_forward_formula(
     x, first, first_bias, second, second_bias, gamma, beta, inner_units, activation
 ):
     wide, _ = _quantized_dense_formula(
@@ -154,10 +163,24 @@ def _feed_forward_formula(
     return _quantized_dense_formula(wide, second, x.shape[1], bias=second_bias, **norm)
 
 
-def _pack_formula(kernel, transposed=False):
+def _fused_feed_forward_formula(
+    x, first, first_bias, second, second_bias, gamma, beta, inner_units, activation, dtypes
+):
+    wide = epilogue(
+        _float_product(x, first, inner_units, dtypes["first"]), first_bias, activation=activation
+    )
+    wide = tf.cast(tf.cast(wide, dtypes["x"]), tf.float64).numpy()  # as `fused_dense` returns it
+    z = _float_product(wide, second, x.shape[1], dtypes["second"])
+    return epilogue(z, second_bias, residual=x, gamma=gamma, beta=beta), {}
+
+
+def _pack_formula(kernel, dtypes, transposed=False):
     kernel = kernel.T if transposed else kernel
-    packed = np.zeros(packed_size(*kernel.shape))
-    packed[packed_places(*kernel.shape)] = kernel
+    depth, units = kernel.shape
+    is_bfloat16 = dtypes["kernel"] == tf.bfloat16
+    packed = np.zeros(packed_size(depth + depth % PAIR if is_bfloat16 else depth, units))
+    places = word_packed_places(depth, units, PAIR) if is_bfloat16 else packed_places(depth, units)
+    packed[places] = kernel
     return packed, {}
 
 
@@ -264,6 +287,7 @@ def _dense(kind, activation, *parts):
         options={"activation": activation},
         rows=("x", "residual") if "residual" in parts else ("x",),
         bounds=Bounds(1e-6, 1e-5),
+        formula_takes_dtypes=not is_quantized,
         lacks={
             **(_INTEGERS if is_quantized else _INFERENCE),
             "unknown columns": Lack("the reference unpacks the kernel", "known last dimension"),
@@ -273,11 +297,14 @@ def _dense(kind, activation, *parts):
     )
 
 
-def _feed_forward():
+def _quantized_feed_forward():
     return Op(
         ops.quantized_feed_forward,
-        _feed_forward_arguments,
-        _feed_forward_formula,
+        functools.partial(
+            _feed_forward_arguments,
+            pack=lambda kernel: ops.pack_quantized_dense(*ops.quantize_kernel(kernel)),
+        ),
+        _quantized_feed_forward_formula,
         shapes=((1, 3), (7, 64), (3, 130), (150, 41)),
         empty=((0, 5),),
         small=(6, 70),
@@ -293,6 +320,22 @@ def _feed_forward():
     )
 
 
+def _fused_feed_forward():
+    return dataclasses.replace(
+        _quantized_feed_forward(),
+        function=ops.fused_feed_forward,
+        arguments=functools.partial(
+            _feed_forward_arguments,
+            pack=lambda kernel: ops.pack_dense(tf.cast(kernel, tf.bfloat16)),
+        ),
+        formula=_fused_feed_forward_formula,
+        formula_takes_dtypes=True,
+        # A number between the layers may be rounded to a neighbor.
+        bounds=Bounds(of_largest=2e-3, roundings=1),
+        lacks={**_quantized_feed_forward().lacks, **_INFERENCE},
+    )
+
+
 def _pack(transposed):
     return Op(
         ops.pack_dense,
@@ -305,6 +348,7 @@ def _pack(transposed):
         large=(600, 100),
         options={"transposed": transposed},
         rows=(),
+        formula_takes_dtypes=True,
         lacks={
             **_INFERENCE,
             "rows": Lack("its result is a vector"),
@@ -376,7 +420,12 @@ OPS = {
     "quantized_dense static bias residual layer_norm": _dense(
         "quantized_dense", None, "static", "bias", "residual", "layer_norm"
     ),
-    "quantized_feed_forward": _feed_forward(),
+    "fused_dense bfloat16 bias residual layer_norm": _dense(
+        "fused_dense", None, "bfloat16", "bias", "residual", "layer_norm"
+    ),
+    "fused_dense bfloat16 bias gelu": _dense("fused_dense", "gelu", "bfloat16", "bias"),
+    "fused_feed_forward": _fused_feed_forward(),
+    "quantized_feed_forward": _quantized_feed_forward(),
     "pack_dense": _pack(False),
     "pack_dense transposed": _pack(True),
 }

@@ -1,20 +1,22 @@
-"""fused_dense and quantized_dense in NumPy, without code of the ops: the layouts of their packed
+"""The dense ops in NumPy, without code of the ops: the layouts of their packed
 kernels, exact integers, and what follows the matmul in float64.
 
 Glossary: `M` rows, `K` input features, `units` output features.
 """
 
 import numpy as np
+import tensorflow as tf
 
 from tests.ops.gelu_float64 import gelu
 from tests.ops.layer_norm_float64 import residual_layer_norm
 
 SMALLEST_SPAN = 2.0**-100
 
-# custom_ops/kernels/dense/fused_dense.h and quantized_dense.h
+# custom_ops/kernels/dense/fused_dense.h, bfloat16_dense.h and quantized_dense.h
 PANEL = 32  # columns of a kernel that are stored together
 BLOCK_DEPTH = 256  # the largest number of rows of a block of a float kernel
-QUAD = 4  # rows of an integer kernel whose numbers are stored next to each other
+QUAD = 4  # rows of an integer kernel whose numbers are stored next to each other, in a word
+PAIR = 2  # the same of a bfloat16 kernel
 
 
 def packed_size(depth, units):
@@ -37,15 +39,20 @@ def packed_places(depth, units):
     return start_of_block + (j // PANEL * (end - begin) + k - begin) * PANEL + j % PANEL
 
 
-def quantized_packed_places(depth, units):
-    """The index in the packed int8 kernel of each element of the kernel: int64 [K, units].
+def word_packed_places(depth, units, rows):
+    """The index in the packed kernel of each element of an int8 or bfloat16 kernel: int64 [K, units].
 
-    The order in the packed kernel is: panel of columns, quad of rows, column of the panel, row of
-    the quad.
+    The order in the packed kernel is: panel of columns, word of `rows` rows, column of the panel,
+    row of the word.
     """
     k, j = np.indices((depth, units))
-    quads = -(-depth // QUAD)
-    return ((j // PANEL * quads + k // QUAD) * PANEL + j % PANEL) * QUAD + k % QUAD
+    words = -(-depth // rows)
+    return ((j // PANEL * words + k // rows) * PANEL + j % PANEL) * rows + k % rows
+
+
+def rounded_to_bfloat16(x):
+    """Numbers of x, which float32 can hold, rounded to bfloat16; in float64."""
+    return tf.cast(tf.cast(tf.constant(x, tf.float32), tf.bfloat16), tf.float64).numpy()
 
 
 def epilogue(z, bias=None, residual=None, gamma=None, beta=None, activation=None, epsilon=1e-12):

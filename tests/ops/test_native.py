@@ -215,8 +215,8 @@ def test_the_built_library_holds_every_op():
     for op in ("fused_bias_gelu", "fused_residual_layer_norm", "varlen_attention"):
         assert hasattr(library, f"bert_tf_{op}") and hasattr(library, f"bert_tf_{op}_grad")
     without_gradient = (
-        "fused_dense", "pack_dense", "quantized_attention", "quantized_dense",
-        "quantized_feed_forward", "adam_weight_decay",
+        "adam_weight_decay", "bfloat16_dense", "bfloat16_feed_forward", "fused_dense",
+        "pack_dense", "quantized_attention", "quantized_dense", "quantized_feed_forward",
     )  # fmt: skip
     for op in without_gradient:
         assert hasattr(library, f"bert_tf_{op}")

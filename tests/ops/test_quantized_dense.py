@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf import ops
 from tests.ops.backends import BACKENDS
-from tests.ops.dense_float64 import quantized_packed_places, quantized_product
+from tests.ops.dense_float64 import QUAD, quantized_product, word_packed_places
 
 DTYPES = [tf.float32, tf.bfloat16, tf.float16]
 SHAPES = [(1, 3, 5), (7, 64, 96), (40, 515, 33), (3, 768, 130), (300, 41, 64), (2, 3073, 7)]
@@ -172,7 +172,7 @@ def test_packing(shape):
     kernel = ops.pack_quantized_dense(values, tf.ones([units]))
     quads = -(-depth // 4)
     assert kernel.packed.shape == [4 * quads * (-(-units // 32) * 32)]
-    places = quantized_packed_places(depth, units)
+    places = word_packed_places(depth, units, QUAD)
     np.testing.assert_array_equal(kernel.packed.numpy()[places], values)
     np.testing.assert_array_equal(kernel.column_sums, values.astype(int).sum(axis=0))
     np.testing.assert_array_equal(ops.unpack_quantized_dense(kernel.packed, *shape), values)
