@@ -30,6 +30,13 @@ flags.DEFINE_bool(
     False,
     "With a classifier that save_pretrained wrote: whether it has two inputs, `text` and `pair`.",
 )
+flags.DEFINE_enum(
+    "precision",
+    "float32",
+    ["auto", "float32", "bfloat16"],
+    "With a model that save_pretrained wrote: what its encoder computes in, if the operations are "
+    "built; auto is bfloat16 if the processor has it. A quantized model stays as it is.",
+)
 flags.DEFINE_bool(
     "trust",
     False,
@@ -131,7 +138,7 @@ def main():
     logging.basicConfig(format="%(message)s")
     tf.config.threading.set_intra_op_parallelism_threads(FLAGS.threads)
     seconds = ("poll_seconds", "drain_seconds", "stop_seconds")
-    same_names = ("pairs", "host", "port", "token_budget", *seconds)
+    same_names = ("pairs", "precision", "host", "port", "token_budget", *seconds)
     options = {flag: FLAGS[flag].value for flag in same_names}
     options |= {"model_dir": FLAGS.model, "model_name": name, "trusted": FLAGS.trust}
     options["batch_wait"] = FLAGS.batch_wait_ms / 1000

@@ -101,7 +101,8 @@ class Dense(keras.layers.Layer):
     ) -> tf.Tensor:
         """Computes a feed-forward network: `second.apply(self.apply(x, activation), norm)`.
 
-        If both kernels are quantized, one op computes both layers, with the same bits.
+        If both kernels are quantized, or both in bfloat16 and prepacked, one op computes both
+        layers, with the same bits.
 
         Args:
             second: The second layer, `[R, F]` -> `[R, H]`.
@@ -123,9 +124,8 @@ class Dense(keras.layers.Layer):
             TensorShape([3, 2])
         """
         forms = self.kernel_form, second.kernel_form
-        is_int8 = all(isinstance(form, Int8Kernel) for form in forms)
         is_feed_forward = norm.residual is x and norm.gamma is not None
-        if not (is_int8 and is_feed_forward) or activation.activation in PLAIN_ACTIVATIONS:
+        if not (_fuse(*forms) and is_feed_forward) or activation.activation in PLAIN_ACTIVATIONS:
             return second.apply(self.apply(x, activation), norm)  # [R, H] -> [R, F] -> [R, H]
         biases = (tf.convert_to_tensor(layer.bias) for layer in (self, second))
         activation, norm = (
@@ -194,18 +194,22 @@ class Dense(keras.layers.Layer):
         self.bias.assign(bias)
         self.kernel.trainable, self.bias.trainable = trainable
 
-    def pack(self) -> None:
+    def pack(self, dtype: str | None = None) -> None:
         """Replaces the kernel permanently by a prepacked one for `bert_tf.ops.fused_dense`.
 
         The layer can then be used for inference only. The original kernel is removed, so that it
         cannot be changed without the prepacked one.
+
+        Args:
+            dtype: The dtype of the prepacked kernel: "bfloat16", or None for the compute dtype.
 
         Raises:
             UserError: If the layer has LoRA, or if its kernel is already prepacked or quantized.
         """
         self._require_float_kernel("prepacked")
         shape = tuple(self.kernel.shape)
-        packed = ops.pack_dense(tf.cast(tf.convert_to_tensor(self.kernel), self.compute_dtype))
+        dtype = self.compute_dtype if dtype is None else dtype
+        packed = ops.pack_dense(tf.cast(tf.convert_to_tensor(self.kernel), dtype))
         keras_compat.replace_variable(self, "kernel", {"packed_kernel": packed})
         self.kernel_form = PrepackedKernel(self.packed_kernel, shape)
 
@@ -258,7 +262,9 @@ class Dense(keras.layers.Layer):
 
     def _check_prepacked_dtype(self):
         form = self.kernel_form
-        if isinstance(form, PrepackedKernel) and form.packed.dtype != self.compute_dtype:
+        if not isinstance(form, PrepackedKernel) or form.is_bfloat16():
+            return
+        if form.packed.dtype != self.compute_dtype:
             raise UserError(
                 f"`dtype_policy` must compute in {form.packed.dtype}, in which the kernel was "
                 f"prepacked. Received: dtype_policy.compute_dtype={self.compute_dtype}. Set it "
@@ -291,3 +297,10 @@ class Dense(keras.layers.Layer):
     def get_config(self):
         config = {"units": self.units, "initializer_range": self.initializer_range}
         return {**super().get_config(), **config}
+
+
+def _fuse(first, second):
+    """Returns whether one op computes two layers with these kernels."""
+    if isinstance(first, PrepackedKernel) and isinstance(second, PrepackedKernel):
+        return first.is_bfloat16() and second.is_bfloat16()
+    return isinstance(first, Int8Kernel) and isinstance(second, Int8Kernel)

@@ -21,11 +21,11 @@ from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
 from bert_tf.layers.pooling import BertPooler
 from bert_tf.layers.quantization import DYNAMIC, FLOAT, INT8, STATIC, Quantization, require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
+from bert_tf.models.inference_precision import AUTO, BFLOAT16, optimize_for_inference
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.token_inputs import checked_token_inputs
 from bert_tf.models.traced_weights import RetracingModel
 from bert_tf.ops import native
-from bert_tf.ops.processor import multiplies_bfloat16
 from bert_tf.pruned_heads import checked_pruned_heads
 
 
@@ -247,34 +247,70 @@ class BertBackbone(KerasFiles, RetracingModel):
         warn_renamed(name, new)
         return getattr(self, new)
 
-    def prepack_for_inference(self) -> None:
+    def optimize_for_inference(self, precision: str = AUTO, **quantization) -> str:
+        """Makes the model faster, for good and for inference only.
+
+        The encoder's matmuls compute in the precision. The residual connections, LayerNorm, the
+        softmax and all that is outside of the encoder stay in the model's compute dtype. What is
+        done is `prepack_for_inference` or `quantize`, which have more options.
+
+        Args:
+            precision: "float32" changes nothing but rounding errors. "bfloat16" needs half the
+                memory, and half the time where the processor has AVX512-BF16; elsewhere it is as
+                fast as float32, with the same results. "int8" needs a quarter of both; it loses
+                some accuracy. "auto" is "bfloat16" where the processor has it, else "float32", and
+                logs which it is.
+            **quantization: Further arguments of `quantize`, for "int8" only.
+
+        Returns:
+            The precision: "float32", "bfloat16" or "int8".
+
+        Raises:
+            UserError: If the precision is unknown or does not take the arguments, as `quantize`, or
+                as `prepack_for_inference`.
+
+        Example:
+            >>> backbone = bert_tf.BertBackbone.from_pretrained("bert-base/")
+            >>> backbone.optimize_for_inference("bfloat16")
+            'bfloat16'
+        """
+        return optimize_for_inference(self, precision, quantization)
+
+    def prepack_for_inference(self, dtype: str | None = None) -> None:
         """Prepacks the encoder's kernels for `bert_tf.ops.fused_dense`: faster, for inference only.
 
         The kernels are kept in their prepacked form only. What trains the model or saves it as a
         checkpoint then raises an error: load the model again. `save_weights` and `load_weights`
-        work as before. Under `mixed_bfloat16` kernels are not prepacked where the processor
-        multiplies bfloat16: TensorFlow's matmul is then faster. Quantized kernels are prepacked
+        work as before, with kernels that are rounded to the dtype. Quantized kernels are prepacked
         already; the layers that `quantize(skip=…)` left are prepacked here.
 
+        Args:
+            dtype: The dtype of the prepacked kernels: "bfloat16", or None for the compute dtype.
+
         Raises:
-            UserError: If the native `fused_dense` is not available, or a GPU is visible, where it
-                does not run.
+            UserError: If `dtype` is something else, the native `fused_dense` is not available, or a
+                GPU is visible, where it does not run.
         """
+        if dtype not in (None, BFLOAT16):
+            raise UserError(f"`dtype` must be None or 'bfloat16'. Received: dtype={dtype!r}")
         forms = [dense.kernel_form for dense in self.encoder.dense_layers().values()]
         if all(isinstance(form, PrepackedKernel | Int8Kernel) for form in forms):
             return
+        self.require_native_ops("prepacked")
+        self.require_merged("prepacked")
+        for dense in self.encoder.dense_layers().values():
+            if isinstance(dense.kernel_form, FloatKernel):
+                dense.pack(dtype)
+        self.is_prepacked = True
+
+    def require_native_ops(self, purpose: str) -> None:
+        """Raises `UserError` unless the native ops of a CPU are active."""
         if not native.use_native(runs_on_gpu=False):
             raise UserError(
-                "`prepack_for_inference` must have the native ops and a CPU. Received: the "
+                f"A model must have the native ops and a CPU to be {purpose}. Received: the "
                 "TensorFlow ops are active, or a GPU is visible. Build the native ones (`make "
                 "ops`) and hide the GPU (CUDA_VISIBLE_DEVICES=), or leave the model as it is."
             )
-        self.require_merged("prepacked")
-        if not (self.compute_dtype == "bfloat16" and multiplies_bfloat16()):
-            for dense in self.encoder.dense_layers().values():
-                if isinstance(dense.kernel_form, FloatKernel):
-                    dense.pack()
-        self.is_prepacked = True
 
     def quantize(
         self,

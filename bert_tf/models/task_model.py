@@ -11,6 +11,7 @@ from bert_tf.data.plain_rows import is_container
 from bert_tf.deprecation import renamed_method
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.inference_precision import AUTO, optimize_for_inference
 from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.pretrained_model import PretrainedModel
@@ -85,13 +86,36 @@ class TaskModel(PretrainedModel, RawTextModel):
 
     freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
-    def prepack_for_inference(self) -> None:
+    def optimize_for_inference(self, precision: str = AUTO, **quantization) -> str:
+        """Makes the model faster, for good and for inference only. See `BertBackbone`.
+
+        Args:
+            precision: "auto", "float32", "bfloat16" or "int8".
+            **quantization: Further arguments of `quantize`, for "int8" only.
+
+        Returns:
+            The precision: "float32", "bfloat16" or "int8".
+
+        Raises:
+            UserError: As `BertBackbone.optimize_for_inference`.
+
+        Example:
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> model.optimize_for_inference("int8", calibration=["A quiet film.", "No."])
+            'int8'
+        """
+        return optimize_for_inference(self, precision, quantization)
+
+    def prepack_for_inference(self, dtype: str | None = None) -> None:
         """Prepacks the encoder's kernels: faster, for inference only. See `BertBackbone`.
+
+        Args:
+            dtype: As in `BertBackbone.prepack_for_inference`.
 
         Raises:
             UserError: As `BertBackbone.prepack_for_inference`.
         """
-        self.backbone.prepack_for_inference()
+        self.backbone.prepack_for_inference(dtype)
 
     def head_dropout(self, dropout: float | None) -> float:
         """Returns the dropout rate before a head: `dropout`, or if None the configuration's."""

@@ -4,9 +4,9 @@
     y = z | gelu(z) | z + residual | LayerNorm(z + residual)
 
 The native kernels are `custom_ops/kernels/dense/fused_dense.h` and, for W in bfloat16,
-`bfloat16_dense.h`. `pack_dense` prepacks W: it reorders W as the matmul reads it. A prepacked kernel
-is a plain vector and is the same on every processor. It is not connected to the variable from which
-it was made, and must be prepacked again when the variable changes.
+`bfloat16_dense.h`. `pack_dense` prepacks W: it reorders W as the matmul reads it. A prepacked
+kernel is a plain vector and is the same on every processor. It is not connected to the variable
+from which it was made, and must be prepacked again when the variable changes.
 
 Glossary: M rows, K input features (the kernel's depth), `units` output features.
 """
@@ -100,8 +100,8 @@ def fused_dense(
 ) -> tf.Tensor:
     """Computes x W + bias, and then either GELU or the sum with a residual and LayerNorm.
 
-    Everything is computed in one pass, in float32 for every dtype. With a kernel in bfloat16, `x` is
-    rounded to bfloat16 first; processors with AVX512-BF16 then multiply at twice the speed of
+    Everything is computed in one pass, in float32 for every dtype. With a kernel in bfloat16, `x`
+    is rounded to bfloat16 first; processors with AVX512-BF16 then multiply at twice the speed of
     float32, with the same result. The bits of a row of the result depend neither on the other rows
     of `x` nor on the number of threads. The op is for inference:
     the native op has no gradient, only the reference implementation has one
@@ -109,7 +109,8 @@ def fused_dense(
 
     Args:
         x: `[M, K]`, float32, bfloat16 or float16.
-        packed: The kernel `[K, units]`, prepacked by `pack_dense`, with the dtype of `x` or bfloat16.
+        packed: The kernel `[K, units]`, prepacked by `pack_dense`, with the dtype of `x` or in
+            bfloat16.
         units: The number of columns of the kernel.
         bias: `[units]`, or None for no bias.
         activation: The activation of x W + bias: None, "gelu" (erf) or "gelu_new" (tanh). It

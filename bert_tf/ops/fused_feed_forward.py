@@ -2,9 +2,9 @@
 
     y = LayerNorm(x + activation(x W1 + b1) W2 + b2)
 
-The result is that of two calls of `fused_dense` with kernels in bfloat16, bit for bit. The native op
-computes blocks of rows from beginning to end, so that the numbers between the layers, four times as
-many as in x, stay in the processor's cache.
+The result is that of two calls of `fused_dense` with kernels in bfloat16, bit for bit. The native
+op computes blocks of rows from beginning to end, so that the numbers between the layers, four times
+as many as in x, stay in the processor's cache.
 """
 
 import tensorflow as tf

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer, ops
 from bert_tf.errors import UserError
-from bert_tf.ops.processor import multiplies_bfloat16
 from bert_tf.training import AdamWeightDecay
 
 TEXTS = ["good film", "", "the bad good film", "a . b . c"]
@@ -54,17 +53,6 @@ def test_activations_and_dtypes(tiny_config, activation, dtype):
     backbone.prepack_for_inference()
     outputs = tf.cast(backbone(ids)["sequence_output"], tf.float32)
     np.testing.assert_allclose(outputs, expected, atol=1e-5 if dtype == "float32" else 0.06)
-
-
-@pytest.mark.skipif(
-    not multiplies_bfloat16(), reason="needs a processor with bfloat16 instructions"
-)
-def test_bfloat16_stays_with_the_faster_matmul(tiny_config):
-    backbone = BertBackbone(tiny_config, dtype="mixed_bfloat16")
-    inputs = {"token_ids": tf.constant([[2, 8, 9, 3, 0], [2, 5, 3, 0, 0]])}
-    expected = backbone(inputs)["sequence_output"]
-    backbone.prepack_for_inference()
-    np.testing.assert_array_equal(backbone(inputs)["sequence_output"], expected)
 
 
 def test_no_training_after_freezing_whatever_is_packed(tiny_config, tiny_vocabulary):

@@ -40,7 +40,7 @@ def packed_places(depth, units):
 
 
 def word_packed_places(depth, units, rows):
-    """The index in the packed kernel of each element of an int8 or bfloat16 kernel: int64 [K, units].
+    """The index in the packed int8 or bfloat16 kernel of each of its elements: int64 [K, units].
 
     The order in the packed kernel is: panel of columns, word of `rows` rows, column of the panel,
     row of the word.

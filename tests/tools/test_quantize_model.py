@@ -70,6 +70,12 @@ def test_mistakes_are_found_before_any_work(model, tmp_path):
         result = run("quantize_model", *flags)
         assert result.returncode != 0 and message in result.stderr, result.stderr
         assert "Traceback" not in result.stderr
-    for flag in (f"--calibration_file={tmp_path}/texts.txt", "--attention=int8"):
-        result = run("export_saved_model", start, f"--export_dir={tmp_path}/served", flag)
-        assert result.returncode != 0 and "--quantize=int8" in result.stderr
+    for flags, message in (
+        ((f"--calibration_file={tmp_path}/texts.txt",), "--quantize=int8"),
+        (("--attention=int8",), "--quantize=int8"),
+        (("--precision=bfloat16",), "--portable must be false with --precision"),
+        (("--noportable", "--prepack", "--precision=auto"), "must be float32 with --prepack"),
+        (("--noportable", "--quantize=int8", "--precision=bfloat16"), "float32 with --quantize"),
+    ):
+        result = run("export_saved_model", start, f"--export_dir={tmp_path}/served", *flags)
+        assert result.returncode != 0 and message in result.stderr, result.stderr

@@ -14,7 +14,7 @@ class PrepackedKernel:
     """A kernel in floating point that was prepacked for inference.
 
     Args:
-        packed: The result of `ops.pack_dense`.
+        packed: The result of `ops.pack_dense`, in the compute dtype of the layer or in bfloat16.
         shape: The shape `[in, units]` of the kernel before.
     """
 
@@ -25,6 +25,27 @@ class PrepackedKernel:
         """Computes `x @ kernel` and the epilogue in one pass: `[R, in]` -> `[R, units]`."""
         packed = tf.convert_to_tensor(self.packed)
         return epilogue.within(ops.fused_dense, x, packed, self.shape[1])
+
+    def is_bfloat16(self) -> bool:
+        """Returns whether the kernel is in bfloat16, and x is therefore rounded to it."""
+        return self.packed.dtype == "bfloat16"
+
+    def feed_forward(
+        self, second: "PrepackedKernel", x: tf.Tensor, between: Epilogue, norm: Epilogue
+    ) -> tf.Tensor:
+        """Computes two layers in bfloat16 in one pass; see `Int8Kernel.feed_forward`."""
+        return ops.fused_feed_forward(
+            x,
+            tf.convert_to_tensor(self.packed),
+            between.bias,
+            tf.convert_to_tensor(second.packed),
+            norm.bias,
+            norm.gamma,
+            norm.beta,
+            inner_units=self.shape[1],
+            activation=between.activation,
+            epsilon=norm.epsilon,
+        )
 
     def assign(self, kernel: tf.Tensor) -> None:
         """Prepacks a kernel `[in, units]` of a float dtype."""

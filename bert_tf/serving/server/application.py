@@ -17,6 +17,7 @@ import socket
 import time
 
 from bert_tf.errors import UserError
+from bert_tf.models.inference_precision import FLOAT32
 from bert_tf.serving.server import rest_api
 from bert_tf.serving.server.batcher import TOKEN_BUDGET, Batcher
 from bert_tf.serving.server.errors import RequestError, invalid, of_computation
@@ -41,6 +42,7 @@ class ServerOptions:
     model_name: str  # in REST paths
     pairs: bool = False  # whether classifiers that `save_pretrained` wrote take two texts
     trusted: bool = False  # whether SavedModels may do more than compute
+    precision: str = FLOAT32  # of models that `save_pretrained` wrote: of `optimize_for_inference`
     host: str = "127.0.0.1"
     port: int = 8501  # 0 chooses a free port
     token_budget: int = TOKEN_BUDGET  # maximum tokens of a batch
@@ -81,6 +83,7 @@ class _Server:
             lambda model: Batcher(model, *queue),
             options.pairs,
             options.trusted,
+            options.precision,
         )
         self._api = RestApi(self._versions, options.limits)
         self._memory = Memory(options.limits.max_buffered)

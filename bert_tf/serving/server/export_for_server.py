@@ -1,6 +1,6 @@
 """Exports a model directory for the server; run as a separate process.
 
-    python -m bert_tf.serving.server.export_for_server MODEL_DIR EXPORT_DIR [pairs]
+    python -m bert_tf.serving.server.export_for_server MODEL_DIR EXPORT_DIR PRECISION [pairs]
 
 The last line of the output is JSON: `{"path": ...}`, or `{"error": ...}` for a `UserError`.
 """
@@ -18,18 +18,21 @@ from bert_tf.errors import UserError
 from bert_tf.serving.export import export
 
 
-def export_for_server(path: str, directory: str, pairs: str = "") -> str:
+def export_for_server(path: str, directory: str, precision: str, pairs: str = "") -> str:
     """Writes the SavedModel of a model directory as version 1, and returns its path.
 
-    It is padding-free if the operations are built. `pairs` is "pairs" for a classifier whose inputs
-    are two texts.
+    It is padding-free if the operations are built, and computes in the precision that
+    `optimize_for_inference` takes, unless it is quantized already. `pairs` is "pairs" for a
+    classifier whose inputs are two texts.
 
     Raises:
         UserError: If the model's task is unknown or it cannot be exported.
     """
     model = _class_of(path).from_pretrained(path)
     portable = ops.active_backend() != "native"
-    if not portable:
+    if not portable and model.backbone.quantization is None:
+        model.optimize_for_inference(precision)
+    elif not portable:
         model.prepack_for_inference()
     return export(model, directory, version=1, portable=portable, pairs=pairs == "pairs")
 

@@ -9,6 +9,7 @@ import tempfile
 
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.files import recover
+from bert_tf.models.inference_precision import FLOAT32
 from bert_tf.serving.server.served_model import SAVED_MODEL_FILE, ServedModel
 
 _MODEL_FILES = (SAVED_MODEL_FILE, "config.json", "bert_config.json", "bert_tf.json")
@@ -37,10 +38,12 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
     return dict(sorted(paths.items()))
 
 
-def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = False) -> ServedModel:
+def open_model(
+    path: str | os.PathLike, pairs: bool = False, trusted: bool = False, precision: str = FLOAT32
+) -> ServedModel:
     """Loads a model and calls it once; one that `save_pretrained` wrote is exported first.
 
-    `pairs` and `trusted` are as in `ModelVersions`.
+    `pairs`, `trusted` and `precision` are as in `ModelVersions`.
 
     Raises:
         UserError: If it cannot be loaded.
@@ -49,12 +52,17 @@ def open_model(path: str | os.PathLike, pairs: bool = False, trusted: bool = Fal
         model = ServedModel(path, trusted)
     else:
         with tempfile.TemporaryDirectory(prefix="bert_tf_serve_") as folder:
-            model = ServedModel(export_apart(path, folder, pairs))
+            model = ServedModel(export_apart(path, folder, pairs, precision))
     model.warm_up()
     return model
 
 
-def export_apart(path: str | os.PathLike, folder: str | os.PathLike, pairs: bool = False) -> str:
+def export_apart(
+    path: str | os.PathLike,
+    folder: str | os.PathLike,
+    pairs: bool = False,
+    precision: str = FLOAT32,
+) -> str:
     """Exports a model directory to `folder` and returns the path.
 
     A separate process writes it, so that the server's memory does not grow.
@@ -64,7 +72,7 @@ def export_apart(path: str | os.PathLike, folder: str | os.PathLike, pairs: bool
     """
     program = [sys.executable, "-m", "bert_tf.serving.server.export_for_server"]
     process = subprocess.run(
-        [*program, os.fspath(path), os.fspath(folder), *(["pairs"] if pairs else [])],
+        [*program, os.fspath(path), os.fspath(folder), precision, *(["pairs"] if pairs else [])],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

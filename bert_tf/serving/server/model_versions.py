@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 
 from bert_tf.errors import UserError
+from bert_tf.models.inference_precision import FLOAT32
 from bert_tf.serving.server.batcher import Batcher
 from bert_tf.serving.server.errors import RequestError
 from bert_tf.serving.server.model_directory import find_versions, open_model
@@ -55,6 +56,7 @@ class ModelVersions:
     make_batcher: Callable[[ServedModel], Batcher]  # makes the request queue of a loaded model
     pairs: bool = False  # whether classifiers that `save_pretrained` wrote take two texts
     trusted: bool = False  # whether SavedModels may do more than compute
+    precision: str = FLOAT32  # of models that `save_pretrained` wrote: of `optimize_for_inference`
     # The states of the loaded and the most recent versions, by number.
     states: dict[int, VersionState] = dataclasses.field(default_factory=dict, init=False)
     # The version that answers requests without a version; None before it is loaded.
@@ -121,7 +123,9 @@ class ModelVersions:
         self._remember(number, VersionState(LOADING))
         fingerprint = _fingerprint(path)
         try:
-            model = await asyncio.to_thread(open_model, path, self.pairs, self.trusted)
+            model = await asyncio.to_thread(
+                open_model, path, self.pairs, self.trusted, self.precision
+            )
         except Exception as error:
             message = str(error) if isinstance(error, UserError) else repr(error)
             log.error("Version %s of %s could not be loaded: %s", number, self.name, message)

@@ -1,5 +1,5 @@
-// Products of rows of x and panels of W whose numbers are packed in 32-bit words: four bytes, or two
-// bfloat16 numbers. Include this file only in sources that are compiled through isa.bzl.
+// Products of rows of x and panels of W whose numbers are packed in 32-bit words: four bytes, or
+// two bfloat16 numbers. Include this file only in sources that are compiled through isa.bzl.
 //
 // A word of x is multiplied by the words of kDensePanel columns of W, and the products of its
 // numbers are added to one sum per column. A Method does this with the instructions at hand:

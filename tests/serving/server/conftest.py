@@ -42,7 +42,7 @@ def exported(tiny_classifier, tmp_path_factory):
     saved = tmp_path_factory.mktemp("saved") / "model"
     tiny_classifier.save_pretrained(saved)
     folder = tmp_path_factory.mktemp("exported")
-    export_for_server(saved, folder)
+    export_for_server(saved, folder, "float32")
     return folder
 
 
