@@ -130,7 +130,8 @@ bool QuantizeKeys(const T* keys, int64_t stride, int64_t head_size, int64_t leng
                   const Scratch& s) {
   const int64_t key_panels = CeilDivide(length, kDensePanel);
   std::fill_n(s.key_scales, key_panels, PanelScales{});
-  std::memset(s.keys + (key_panels - 1) * s.key_quads * kPanelWordBytes, 0, s.key_quads * kPanelWordBytes);
+  std::memset(s.keys + (key_panels - 1) * s.key_quads * kPanelWordBytes, 0,
+              s.key_quads * kPanelWordBytes);
   const Vec inverse_length = Broadcast(1.0f / static_cast<float>(length));
   Vec zeros = {};  // x * 0 is 0 or NaN
   ForSingleVectors(head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
@@ -279,7 +280,8 @@ void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit&
   };
   for (int64_t i = 0; i < panels.Count(); ++i) {
     const int64_t panel = panels.Panel(i);
-    multiply(s.key_quads, {s.queries, s.query_stride}, s.keys + panel * s.key_quads * kPanelWordBytes,
+    multiply(s.key_quads, {s.queries, s.query_stride},
+             s.keys + panel * s.key_quads * kPanelWordBytes,
              Smaller(kDensePanel, unit.length - panel * kDensePanel),
              {query_scales, s.key_scales + panel, 0, s.scores + i * kDensePanel, s.score_stride});
   }

@@ -1,10 +1,10 @@
-// A dense layer with a matmul of words (word_products.h), and two of them as a feed-forward network.
-// Include this file only in sources that are compiled through isa.bzl.
+// A dense layer with a matmul of words (word_products.h), and two of them as a feed-forward
+// network. Include this file only in sources that are compiled through isa.bzl.
 //
 // A unit of work is a block of rows times some panels of W. Its rows become words first. Then every
 // panel is multiplied by all rows, in tiles of rows, whose sums stay in registers for the whole
-// depth. The depth is not divided into blocks: a tile reads few bytes of its panel per cycle, so the
-// second-level cache is fast enough for them.
+// depth. The depth is not divided into blocks: a tile reads few bytes of its panel per cycle, so
+// the second-level cache is fast enough for them.
 //
 // A Format says what the numbers in the words are:
 //   Method         how words are multiplied
@@ -165,8 +165,8 @@ RowBuffer<Format> WriteRows(const typename Format::Args& args, int64_t first_row
                             bool has_rows) {
   const RowBuffer<Format> buffer(1, rows, args.depth);
   for (int64_t i = 0; i < rows && !has_rows; ++i) {
-    buffer.Finish(
-        i, Format::WriteRow(args, args.x + (first_row + i) * args.depth, buffer.Words(i)));
+    buffer.Finish(i,
+                  Format::WriteRow(args, args.x + (first_row + i) * args.depth, buffer.Words(i)));
   }
   return buffer;
 }
@@ -174,7 +174,8 @@ RowBuffer<Format> WriteRows(const typename Format::Args& args, int64_t first_row
 template <typename Format>
 void RunUnit(const typename Format::Args& args, const DenseUnit& unit, bool has_rows) {
   const auto x = WriteRows<Format>(args, unit.first_row, unit.rows, has_rows);
-  MultiplyRows<Format>(args, unit, x.Rows(), StoreResults<typename Format::Element>{args, unit.first_row});
+  MultiplyRows<Format>(args, unit, x.Rows(),
+                       StoreResults<typename Format::Element>{args, unit.first_row});
 }
 
 template <typename Format>
@@ -254,7 +255,8 @@ void RunFeedForwardBlock(typename Format::Args first, typename Format::Args seco
                             rows};
   if (Format::Results::CanWrite(second)) {
     const auto between = WordsBetween<Format>(first, second, wide);
-    MultiplyRows<Format>(second, narrow, between.Rows(), StoreResults<typename Format::Element>{second, 0});
+    MultiplyRows<Format>(second, narrow, between.Rows(),
+                         StoreResults<typename Format::Element>{second, 0});
   } else {
     second.x = first.y = ResultsBetween<typename Format::Element>(rows, first.columns);
     RunUnit<Format>(first, wide, false);
@@ -280,8 +282,8 @@ void RunFeedForward(const Parallel& parallel, const typename Format::Args& first
   // About equal blocks, whose number is a multiple of the number of threads.
   const int64_t blocks = CeilDivide(CeilDivide(rows, kFeedForwardRows), threads) * threads;
   const int64_t cycles = Method::kRowCycles * CeilDivide(rows, blocks) *
-                         (first.depth / Method::kNumbers + 8) *
-                         (first.columns / kDensePanel + 1) * 2;
+                         (first.depth / Method::kNumbers + 8) * (first.columns / kDensePanel + 1) *
+                         2;
   parallel.For(blocks, cycles, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       const int64_t first_row = PartBegin(rows, blocks, b);
