@@ -3,7 +3,8 @@
 With 16 rows or more, the limit is arithmetic: multiply-adds in registers. With one row, it is a
 plain read of as many bytes as the weights, in GB/s. The same matmul is timed many times, so weights
 that fit in the last-level cache are read from there, as in the plain read. In 8-bit integers,
-`quantized_dense` is compared with the limits only.
+`quantized_dense` is compared with the limits only. In bfloat16, x and the result of `fused_dense`
+are float32, and those of the others bfloat16.
 """
 
 import statistics
@@ -22,11 +23,11 @@ MODELS = {
 }
 ROWS = (1, 16, 128, 1024, 4096)
 
-_WEIGHT_BYTES = {"float32": 4, "int8": 1}
+_WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 
 
 def run(workers, job: str, models, rows_list, report: Report, dtype: str):
-    """Adds one table per model of `MODELS`, for "float32" or "int8"."""
+    """Adds one table per model of `MODELS`, for a dtype of `_WEIGHT_BYTES`."""
     note = busy_note()
     machine, turn_seconds = workers["machine"], report.options.turn_seconds
     multiply_adds = Limit(machine, turn_seconds, "multiply_adds", dtype=dtype)

@@ -1,5 +1,5 @@
 // The limits of this processor, for the tables of the job matmul: multiply-adds in registers, of
-// float32 and of bytes, and reads of memory. machine.py compiles this file on the machine.
+// float32, bfloat16 and bytes, and reads of memory. machine.py compiles this file on the machine.
 #include <cstdint>
 
 #if defined(__AVX512BW__) || defined(__AVX2__)
@@ -31,7 +31,7 @@ float Sum(const Vec (&chains)[kChains]) {
 
 }  // namespace
 
-// Both `multiply_adds` return the number of their operations.
+// All `multiply_adds` return the number of their operations.
 extern "C" int64_t float32_multiply_adds(int64_t rounds) {
   Vec chains[kChains];
   for (int c = 0; c < kChains; ++c) chains[c] = Vec{} + static_cast<float>(c);
@@ -43,6 +43,26 @@ extern "C" int64_t float32_multiply_adds(int64_t rounds) {
   }
   used = Sum(chains);
   return rounds * 2 * kChains * kLanes;
+}
+
+// With AVX512-BF16, each float32 sum gets two products of bfloat16 numbers at a time. Without it,
+// such numbers are widened, so the limit is that of float32.
+extern "C" int64_t bfloat16_multiply_adds(int64_t rounds) {
+#if defined(__AVX512BF16__)
+  constexpr int kPairChains = 24;  // the latency is 6 cycles, and there are 32 registers
+  __m512 chains[kPairChains];
+  for (int c = 0; c < kPairChains; ++c) chains[c] = _mm512_set1_ps(static_cast<float>(c));
+  volatile int32_t factor = 0x3F003F00;  // two times 0.5
+  const __m512bh x = (__m512bh)_mm512_set1_epi32(factor);
+  for (int64_t i = 0; i < rounds; ++i) {
+#pragma GCC unroll 24
+    for (int c = 0; c < kPairChains; ++c) chains[c] = _mm512_dpbf16_ps(chains[c], x, x);
+  }
+  for (const __m512& chain : chains) used = _mm512_reduce_add_ps(chain);
+  return rounds * 2 * kPairChains * 2 * kLanes;
+#else
+  return float32_multiply_adds(rounds);
+#endif
 }
 
 namespace {

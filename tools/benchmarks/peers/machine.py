@@ -102,7 +102,8 @@ class Machine(Peer):
         flags = ["-O3", "-march=native", "-ffp-contract=fast", "-shared", "-fPIC"]
         subprocess.run([compiler, *flags, source, "-o", path], check=True)
         library = ctypes.CDLL(path)
-        for multiply_adds in (library.float32_multiply_adds, library.int8_multiply_adds):
+        for dtype in ("float32", "bfloat16", "int8"):
+            multiply_adds = getattr(library, f"{dtype}_multiply_adds")
             multiply_adds.argtypes, multiply_adds.restype = [ctypes.c_int64], ctypes.c_int64
         library.read_all.argtypes = [ctypes.c_void_p, ctypes.c_int64]
         return library
@@ -110,7 +111,7 @@ class Machine(Peer):
     def multiply_adds(self, dtype):
         """Measures multiply-adds in registers on all threads, in operations.
 
-        They are of float32, or of int8 with sums in int32.
+        They are of float32, of bfloat16 with sums in float32, or of int8 with sums in int32.
         """
         rounds, threads = 200_000, self.setup.threads
         multiply_adds = getattr(self._library, f"{dtype}_multiply_adds")
