@@ -24,6 +24,10 @@ bool HasVnni();
 // if BERT_TF_ISA is set to any value.
 bool HasBfloat16();
 
+// Returns whether AMX is used, which multiplies tiles of bfloat16 numbers. It has never run on a
+// processor, so it is used only if BERT_TF_ISA=amx; all else is then as if it were not set.
+bool HasAmx();
+
 }  // namespace bert_tf
 
 // Calls `function(args...)` from the namespace of `isa`, which must be supported.

@@ -6,8 +6,8 @@
 //
 // Numbers of x are rounded to bfloat16, to nearest even, when the op runs. Products are exact in
 // float32, and the sums and all else are float32, as bfloat16_products.h describes it: the bits do
-// not depend on the processor, and those of a row of y depend neither on the other rows nor on the
-// number of threads. Subnormal numbers may count as zeros.
+// not depend on the processor (except with AMX: amx_products.h), and those of a row of y depend
+// neither on the other rows nor on the number of threads. Subnormal numbers may count as zeros.
 //
 // W is prepacked in panels of kDensePanel columns with the layout [depth / 2][kDensePanel][2], as
 // vdpbf16ps reads it. The depth and the columns are padded with zeros. The layout is the same for
@@ -50,12 +50,14 @@ void Bfloat16Dense(const Parallel& parallel, const Bfloat16DenseArgs<T>& args);
 template <typename T>
 void Bfloat16FeedForward(const Parallel& parallel, const Bfloat16FeedForwardArgs<T>& args);
 
-// Only the copies for AVX-512 use `has_bfloat16`.
+// The instructions that multiply; the copies for other instruction sets than AVX-512 have kNone.
+enum class Bfloat16Instructions { kNone, kAvx512, kAmx };
+
 BERT_TF_DECLARE_FOR_ISAS(
     void PackBfloat16Dense(const Parallel&, const PackDenseArgs<BFloat16>&); template <typename T>
-    void Bfloat16Dense(const Parallel&, const Bfloat16DenseArgs<T>&, bool has_bfloat16);
+    void Bfloat16Dense(const Parallel&, const Bfloat16DenseArgs<T>&, Bfloat16Instructions);
     template <typename T>
     void Bfloat16FeedForward(const Parallel&, const Bfloat16FeedForwardArgs<T>&,
-                             bool has_bfloat16);)
+                             Bfloat16Instructions);)
 
 }  // namespace bert_tf

@@ -1,4 +1,5 @@
 // Compiled once per instruction set (isa.bzl). word_dense.h has the matmul.
+#include "custom_ops/kernels/dense/amx_products.h"
 #include "custom_ops/kernels/dense/bfloat16_dense.h"
 #include "custom_ops/kernels/dense/bfloat16_products.h"
 #include "custom_ops/kernels/dense/word_dense.h"
@@ -58,6 +59,16 @@ void PackPanel(const PackDenseArgs<BFloat16>& args, int64_t first_column, BFloat
   }
 }
 
+// Calls function(method) with the Method for these instructions.
+template <typename Function>
+void WithMethod([[maybe_unused]] Bfloat16Instructions instructions, const Function& function) {
+#if defined(__AVX512F__)
+  if (instructions == Bfloat16Instructions::kAmx) return function(AmxPairs<AmxTiles>{});
+  if (instructions == Bfloat16Instructions::kAvx512) return function(Bfloat16Pairs{});
+#endif
+  function(WidenedPairs{});
+}
+
 }  // namespace
 
 void PackBfloat16Dense(const Parallel& parallel, const PackDenseArgs<BFloat16>& args) {
@@ -72,27 +83,24 @@ void PackBfloat16Dense(const Parallel& parallel, const PackDenseArgs<BFloat16>& 
 
 template <typename T>
 void Bfloat16Dense(const Parallel& parallel, const Bfloat16DenseArgs<T>& args,
-                   [[maybe_unused]] bool has_bfloat16) {
-#if defined(__AVX512F__)
-  if (has_bfloat16) return Run<Bfloat16Format<Bfloat16Pairs, T>>(parallel, args);
-#endif
-  Run<Bfloat16Format<WidenedPairs, T>>(parallel, args);
+                   Bfloat16Instructions instructions) {
+  WithMethod(instructions,
+             [&](auto method) { Run<Bfloat16Format<decltype(method), T>>(parallel, args); });
 }
 
 template <typename T>
 void Bfloat16FeedForward(const Parallel& parallel, const Bfloat16FeedForwardArgs<T>& args,
-                         [[maybe_unused]] bool has_bfloat16) {
-  const auto& [first, second] = args;
-#if defined(__AVX512F__)
-  if (has_bfloat16)
-    return RunFeedForward<Bfloat16Format<Bfloat16Pairs, T>>(parallel, first, second);
-#endif
-  RunFeedForward<Bfloat16Format<WidenedPairs, T>>(parallel, first, second);
+                         Bfloat16Instructions instructions) {
+  WithMethod(instructions, [&](auto method) {
+    RunFeedForward<Bfloat16Format<decltype(method), T>>(parallel, args.first, args.second);
+  });
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                        \
-  template void Bfloat16Dense<T>(const Parallel&, const Bfloat16DenseArgs<T>&, bool); \
-  template void Bfloat16FeedForward<T>(const Parallel&, const Bfloat16FeedForwardArgs<T>&, bool);
+#define BERT_TF_INSTANTIATE(T)                                                             \
+  template void Bfloat16Dense<T>(const Parallel&, const Bfloat16DenseArgs<T>&,             \
+                                 Bfloat16Instructions);                                    \
+  template void Bfloat16FeedForward<T>(const Parallel&, const Bfloat16FeedForwardArgs<T>&, \
+                                       Bfloat16Instructions);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
 }  // namespace bert_tf::BERT_TF_ISA

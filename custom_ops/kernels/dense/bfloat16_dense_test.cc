@@ -5,6 +5,7 @@
 #include "custom_ops/kernels/dense/bfloat16_dense.h"
 
 #include "custom_ops/kernels/base/kernel_test_util.h"
+#include "custom_ops/kernels/dense/amx_products.h"
 #include "custom_ops/kernels/dense/dense_test_util.h"
 
 namespace bert_tf {
@@ -53,9 +54,13 @@ struct Tensors : EpilogueTensors<T> {
   Buffer<BFloat16> kernel, packed;
 };
 
+Bfloat16Instructions InstructionsOf(const Path& path) {
+  return path.has_instruction ? Bfloat16Instructions::kAvx512 : Bfloat16Instructions::kNone;
+}
+
 template <typename T>
 void Run(const Path& path, const Parallel& parallel, const Bfloat16DenseArgs<T>& args) {
-  BERT_TF_CALL_ISA(path.isa, Bfloat16Dense, parallel, args, path.has_instruction);
+  BERT_TF_CALL_ISA(path.isa, Bfloat16Dense, parallel, args, InstructionsOf(path));
 }
 
 // The sums in the order of bfloat16_products.h.
@@ -155,7 +160,7 @@ void TestFeedForward(const Path& path) {
         Buffer<T> y = one.x;
         first.x = second.residual = second.y = y.data();
         BERT_TF_CALL_ISA(path.isa, Bfloat16FeedForward, ThreadParallel(threads),
-                         Bfloat16FeedForwardArgs<T>{first, second}, path.has_instruction);
+                         Bfloat16FeedForwardArgs<T>{first, second}, InstructionsOf(path));
         Check(y.SameBits(other.y), std::string(TypeName<T>()) + " " + Describe(path, wide) +
                                        "feed forward, " + std::to_string(threads) + " threads");
       }
@@ -238,12 +243,49 @@ void TestSpecialValues(const Path& path) {
   }
 }
 
+// AMX, emulated: every number of rows of a tile, and words that fill no tile.
+void TestAmx() {
+  using namespace ::bert_tf::portable;
+  using Method = AmxPairs<EmulatedTiles>;
+  std::mt19937 random(6);
+  constexpr int64_t kMostRows = Method::kTileRows, kMostWords = 50;
+  const Buffer<BFloat16> x(kMostRows * kMostWords * 2, random, 1.0f);
+  const Buffer<BFloat16> w(kDensePanel * kMostWords * 2, random, 1.0f);
+  for (int64_t words : {0, 1, 15, 16, 17, 48, 50}) {
+    const auto check = [&](auto rows) {
+      float z[kMostRows][kDensePanel];
+      const WordRows x_rows = {reinterpret_cast<const uint8_t*>(x.data()), kMostWords * kWordBytes};
+      Tile<Method, rows.value>(words, x_rows, w.data(), nullptr, 0, StoreSums{z[0], kDensePanel});
+      for (int64_t i = 0; i < rows.value; ++i) {
+        for (int64_t j = 0; j < kDensePanel; ++j) {
+          double sum = 0.0, magnitude = 0.0;
+          for (int64_t k = 0; k < 2 * words; ++k) {
+            const double term =
+                x[i * kMostWords * 2 + k] * w[(k / 2 * kDensePanel + j) * 2 + k % 2];
+            sum += term;
+            magnitude += std::fabs(term);
+          }
+          Check(std::fabs(z[i][j] - sum) <= 0x1p-20 * magnitude,
+                "AMX, " + std::to_string(rows.value) + " rows, " + std::to_string(words) +
+                    " words: " + std::to_string(z[i][j]) + ", expected " + std::to_string(sum));
+        }
+      }
+    };
+    check(std::integral_constant<int, 1>{});
+    check(std::integral_constant<int, 15>{});
+    check(std::integral_constant<int, 16>{});
+    check(std::integral_constant<int, 17>{});
+    check(std::integral_constant<int, 32>{});
+  }
+}
+
 }  // namespace
 }  // namespace testing
 }  // namespace bert_tf
 
 int main() {
   using namespace bert_tf::testing;
+  TestAmx();
   for (bert_tf::Isa isa : SupportedIsas()) TestPack(isa);
   for (const Path& path : SupportedPaths(bert_tf::HasBfloat16())) {
     for (bool flush_to_zero : {false, true}) {

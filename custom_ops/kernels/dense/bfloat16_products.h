@@ -24,6 +24,7 @@ struct Bfloat16Pairs {
   static constexpr int kTileRows = 14;  // 28 sums, 2 vectors of W and 1 of x: 31 of 32 registers
   static constexpr int64_t kRowCycles = 2;
   static constexpr int64_t kPlanes = 1;
+  static constexpr bool kMultipliesTiles = false;
   static constexpr bool kPrefetches = true;
 
   static BERT_TF_INLINE void Split(uint8_t*, int64_t) {}
@@ -49,6 +50,7 @@ struct WidenedPairs {
 #endif
   static constexpr int64_t kRowCycles = 256 / kVectorBytes;
   static constexpr int64_t kPlanes = 2;
+  static constexpr bool kMultipliesTiles = false;
   static constexpr bool kPrefetches = true;
 
   struct Numbers {

@@ -145,6 +145,7 @@ struct Vnni {
   static constexpr int kTileRows = 14;  // 28 sums, 2 vectors of W and 1 of x: 31 of 32 registers
   static constexpr int64_t kRowCycles = 2;
   static constexpr int64_t kPlanes = 1;
+  static constexpr bool kMultipliesTiles = false;
   static constexpr bool kPrefetches = true;
 
   static BERT_TF_INLINE void Split(uint8_t*, int64_t) {}
@@ -171,6 +172,7 @@ struct Pairs {
 #endif
   static constexpr int64_t kRowCycles = 256 / kVectorBytes;
   static constexpr int64_t kPlanes = 2;
+  static constexpr bool kMultipliesTiles = false;
   static constexpr bool kPrefetches = false;
 
   struct Numbers {

@@ -12,6 +12,8 @@
 //   Split         unpacks the words of a row of x, whose planes are `stride` bytes
 //   LoadW, LoadX  a vector of words of W, and a word of x for all lanes
 //   MultiplyAdd   adds the products to the sums
+// or, if kMultipliesTiles, instead of the last three
+//   MultiplyTile  does all that `Tile` does, for a panel
 #pragma once
 
 #include <cstdint>
@@ -50,6 +52,9 @@ template <typename Method, int kRows, typename Output>
 __attribute__((noinline)) void Tile(int64_t words, WordRows x, const void* panel, const void* ahead,
                                     int64_t ahead_step, const Output& output) {
   const char* w = static_cast<const char*>(panel);
+  if constexpr (Method::kMultipliesTiles) {
+    return Method::template MultiplyTile<kRows>(words, x, w, output);
+  }
   const char* const ahead_bytes = static_cast<const char*>(ahead);
   using Sum = typename Method::Sum;
   Sum sum[kRows][kTileVectors];
