@@ -2,6 +2,7 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
 
     python tools/benchmark.py inference
     python tools/benchmark.py inference --dtype=int8
+    python tools/benchmark.py latency --dtype=int8
     python tools/benchmark.py training --peers=keras_hub,pytorch --rounds=5
     python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
     python tools/benchmark.py training --device=gpu
@@ -70,8 +71,8 @@ flags.DEFINE_enum(
     "dtype",
     "float32",
     ["float32", "int8"],
-    "For inference and matmul: the dtype that all peers compute in. With int8, inference also "
-    "prints the errors against float32.",
+    "For inference, latency and matmul: the dtype that all peers compute in. With int8, inference "
+    "and latency also print the errors against float32.",
 )
 flags.DEFINE_list(
     "config",
@@ -192,8 +193,8 @@ def parse_bucket(text: str) -> int | None:
     return int(text)
 
 
-def measure(start, job, peers, config, workload_list, results) -> None:
-    """Starts the workers of `job` and runs it."""
+def measure(start, job, peer_job, peers, config, workload_list, results) -> None:
+    """Starts the workers of `job` and runs it; `peer_job` is its name for the peers."""
     if job == "memory":
         lengths = positive_integers("lengths")
         memory.run([OURS, *peers], start, config, workload_list[0], results, lengths)
@@ -218,10 +219,10 @@ def measure(start, job, peers, config, workload_list, results) -> None:
             elif job == "latency":
                 if not real_weights:
                     latency.make_model(staff[OURS], directory, config, materials_dir)
-                latency.run(staff, results)
-            elif job in ("matmul", "matmul_int8"):
+                latency.run(staff, peer_job, results)
+            elif job == "matmul":
                 rows = positive_integers("matmul_rows")
-                matmul.run(staff, job, FLAGS.matmul_models, rows, results, FLAGS.dtype)
+                matmul.run(staff, peer_job, FLAGS.matmul_models, rows, results, FLAGS.dtype)
             elif job == "ops":
                 ops.run(staff, results, FLAGS.ops_scale, FLAGS.ops)
             else:
@@ -230,7 +231,7 @@ def measure(start, job, peers, config, workload_list, results) -> None:
                     xla.run(staff[OURS_XLA], config, workload_list, results)
                     return
                 for workload in workload_list:
-                    contest.Contest(job, workload, staff, config, results).run()
+                    contest.Contest(peer_job, workload, staff, config, results).run()
 
 
 def main():
@@ -238,13 +239,14 @@ def main():
         raise UserError(
             f"--job, or the first argument, must be one of {', '.join(_JOBS)}. Received: none"
         )
-    job = FLAGS.job
+    job = peer_job = FLAGS.job
     if FLAGS.dtype == "int8":
-        if job not in ("inference", "matmul"):
+        if job not in ("inference", "latency", "matmul"):
             raise UserError(
-                f"--job must be inference or matmul with --dtype=int8. Received: --job={job}"
+                "--job must be inference, latency or matmul with --dtype=int8. "
+                f"Received: --job={job}"
             )
-        job += "_int8"
+        peer_job = f"{job}_{FLAGS.dtype}"
     # All flags are checked before any work.
     on_gpu = FLAGS.device == "gpu"
     if on_gpu and job != "training":
@@ -256,18 +258,18 @@ def main():
         )
     if not on_gpu and FLAGS.peak_tflops is not None:
         raise UserError("--device must be gpu with --peak_tflops. Received: --device=cpu")
-    chosen = of_job(job) if FLAGS.peers is None else FLAGS.peers
+    chosen = of_job(peer_job) if FLAGS.peers is None else FLAGS.peers
     peers = [] if on_gpu else [name for name in chosen if name != OURS]
-    strangers = sorted(set(peers) - set(of_job(job)))
+    strangers = sorted(set(peers) - set(of_job(peer_job)))
     if strangers:
         raise UserError(
-            f"--peers must be some of {', '.join(of_job(job)) or 'no peers'} for {job}. "
-            f"Received: {strangers}"
+            f"--peers must be some of {', '.join(of_job(peer_job)) or 'no peers'} for "
+            f"--job={job} and --dtype={FLAGS.dtype}. Received: {strangers}"
         )
-    workers.require_installed(peers, job)
+    workers.require_installed(peers, peer_job)
     baseline_dir = FLAGS.baseline_dir and os.path.abspath(FLAGS.baseline_dir)
     if baseline_dir:
-        if on_gpu or job not in PEERS[BASELINE].jobs:
+        if on_gpu or peer_job not in PEERS[BASELINE].jobs:
             raise UserError(
                 f"--job must be one of {', '.join(PEERS[BASELINE].jobs)} with --baseline_dir, on a "
                 f"CPU. Received: --job={job}, --device={FLAGS.device}"
@@ -342,7 +344,7 @@ def main():
         gpu_training.run(start, configs, workload_list, device, results, FLAGS.gpu_steps)
     else:
         try:
-            measure(start, job, peers, config, workload_list, results)
+            measure(start, job, peer_job, peers, config, workload_list, results)
         except workers.PeerFailed as failure:  # before or between the tables
             results.problem(f"{job}: {failure}")
     if FLAGS.json:

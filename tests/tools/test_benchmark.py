@@ -12,11 +12,21 @@ from tests.tools.running import run
 
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
-from benchmarks import contest, gpu_training, models, ops, report, timing, workers, workloads
+from benchmarks import (
+    contest,
+    gpu_training,
+    latency,
+    models,
+    ops,
+    report,
+    timing,
+    workers,
+    workloads,
+)
 from benchmarks.peers import PEERS, XLA_VARIANTS, of_job
 from benchmarks.report import Options
 from benchmarks.timing import Spread
-from benchmarks.turns import Turns, largest_difference
+from benchmarks.turns import Turns, largest_difference, relative_error
 from benchmarks.workloads import Workload
 
 
@@ -93,7 +103,9 @@ class TestTurns:
         assert seconds == {"bert_tf": [1.0] * 2, "right": [1.0001] * 2, "limit": [3.0] * 2}
         assert problems == ["a table: it broke", "a table, wrong: off by 1"]
 
-    @pytest.mark.parametrize("difference", [largest_difference, ops.relative_difference])
+    @pytest.mark.parametrize(
+        "difference", [largest_difference, relative_error, ops.relative_difference]
+    )
     def test_a_peer_that_returns_nan_is_off(self, difference):
         outputs = {"x": np.zeros(2), "y": np.array([0.0, np.nan])}
         expected = {"x": np.zeros(2), "y": np.zeros(2)}
@@ -104,6 +116,15 @@ class TestTurns:
         expected = {"x": np.ones(2), "y": np.ones(2)}
         of_contest = contest.Contest("inference", None, {}, {}, None, expected)
         assert np.isnan(of_contest.difference(outputs)).all()
+
+    def test_errors_are_relative_to_expected_outputs(self):
+        results = report.Report(Options(1, 0.0, 1))
+        expected = {"x": np.array([4.0]), "y": np.array([1.0])}
+        with Turns("a table", results, expected) as turns:
+            peers = {"bert_tf": FakeWorker(1.0), "other": FakeWorker(2.0)}
+            turns.add_all(peers, "job", calls=1, difference=relative_error, most=0.8)
+        assert turns.differences == {"bert_tf": 0.75, "other": 1.0}
+        assert results.problems == ["a table, other: off by 1"]
 
     def test_without_bert_tf_there_is_no_table(self):
         assert self.run(right=1.0, bert_tf=None) == (None, ["a table: it broke"])
@@ -199,7 +220,7 @@ def test_jobs_and_peers():
         "openvino",
         "ctranslate2",
     ]
-    assert of_job("inference_int8") == ["onnxruntime", "openvino"]
+    assert of_job("inference_int8") == of_job("latency_int8") == ["onnxruntime", "openvino"]
     assert of_job("training") == ["keras_hub", "pytorch", "torch_compile"]
     for entry in PEERS.values():
         assert (
@@ -264,6 +285,29 @@ def test_a_tiny_run_in_int8_tells_the_error(tmp_path, is_full):
         assert 0.0001 < row["relative error"] < 0.1  # not float32, and near it
 
 
+def test_a_tiny_run_of_one_sentence_in_int8_tells_the_error(tmp_path):
+    config = {**models.CONFIGS["tiny"], "vocab_size": 30522}  # the tokenizer's
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    result = run(
+        "benchmark",
+        "latency",
+        "--dtype=int8",
+        "--peers=",
+        f"--config={tmp_path}/config.json",
+        "--rounds=1",
+        "--turn_seconds=0",
+        f"--json={tmp_path}/out.json",
+        prepare=fork_workers,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    tables = json.loads((tmp_path / "out.json").read_text())["tables"]
+    assert len(tables) == len(latency.SENTENCES)
+    for table in tables:
+        peers = {row["peer"] for row in table["rows"]}
+        assert peers == {"bert_tf, constants", "bert_tf, constants, static", "bert_tf, SavedModel"}
+        assert all(0.0001 < row["relative error"] < 0.1 for row in table["rows"])
+
+
 @pytest.mark.full
 def test_a_tiny_run_under_xla(tmp_path):
     result = run(
@@ -295,7 +339,9 @@ def test_a_tiny_run_under_xla(tmp_path):
         (["xla", "--peers=pytorch"], "--peers must not be set with --job=xla"),
         (["latency", "--peers=", "--config=tiny"], "vocabulary of at least 30522"),
         (["ops", "--peers=", "--plot=out.jpg"], "must be a .png, .svg or .pdf"),
-        (["training", "--dtype=int8"], "--job must be inference or matmul with --dtype=int8"),
+        (["training", "--dtype=int8"], "must be inference, latency or matmul with --dtype=int8"),
+        (["latency", "--dtype=int8", "--peers=pytorch"], "some of onnxruntime, openvino"),
+        (["latency", "--dtype=int8", "--peers=", "--config=tiny"], "at least 30522"),
         (["inference", "--dtype=int8", "--peers=pytorch"], "some of onnxruntime, openvino"),
         (["inference", "--peers=nobody"], "--peers must be some of"),
         (["inference", "--peers=", "--baseline_dir=/"], "--baseline_dir must be a checkout"),

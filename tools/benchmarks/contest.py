@@ -16,20 +16,22 @@ from . import limits, workloads
 from .peers import BASELINE, OURS
 from .report import Report, Table
 from .timing import medians, ratio
-from .turns import TOLERANCE, Turns, ours_first
+from .turns import (
+    LARGEST_INT8_ERROR,
+    TOLERANCE,
+    Turns,
+    largest_difference,
+    ours_first,
+    relative_error,
+)
 from .workers import PeerFailed, Worker
 from .workloads import Workload
 
 INT8 = "inference_int8"
-_INFERENCE_WORKLOADS = ("1x128", "8x128", "1x384", "8x512", "ragged")
 WORKLOADS = {
-    "inference": _INFERENCE_WORKLOADS,
-    INT8: _INFERENCE_WORKLOADS,
+    "inference": ("1x128", "8x128", "1x384", "8x512", "ragged"),
     "training": ("8x128", "ragged"),
 }
-# In 8-bit integers each peer rounds differently, so its error against float32 is compared: the root
-# mean square of the error divided by that of the output.
-LARGEST_INT8_ERROR = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,14 +147,7 @@ class Contest:
         """Returns the largest difference from the expected outputs and the relative error."""
         if self.expected is None:
             self.expected = outputs
-        largest, errors = [], []
-        for name, expected in self.expected.items():
-            expected = np.asarray(expected, np.float64)
-            off = np.asarray(outputs[name], np.float64) - expected
-            largest.append(np.max(np.abs(off)))
-            norm = np.linalg.norm(expected)
-            errors.append(np.linalg.norm(off) / norm if norm else largest[-1])
-        return float(np.max(largest)), float(np.max(errors))  # unlike max, np.max keeps NaN
+        return largest_difference(self.expected, outputs), relative_error(self.expected, outputs)
 
     def _forget(self, name, key):
         with contextlib.suppress(PeerFailed):  # its process has ended, which was reported

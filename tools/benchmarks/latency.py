@@ -1,8 +1,13 @@
-"""Measures the latency of a sentence encoder: one sentence at a time, from text to vector."""
+"""Measures the latency of a sentence encoder: one sentence at a time, from text to vector.
+
+In 8-bit integers each peer's vector is compared with that of bert_tf in float32.
+"""
 
 import json
 import os
 import shutil
+
+import numpy as np
 
 from bert_tf.errors import UserError
 
@@ -10,7 +15,7 @@ from . import limits, models
 from .peers import OURS
 from .report import Report, Table
 from .timing import medians, ratio
-from .turns import Turns
+from .turns import LARGEST_INT8_ERROR, Turns, relative_error
 
 MODEL = "minilm"  # the material with MiniLM-L6: L = 6, H = 384
 MATERIALS = (os.path.join(MODEL, "tokenizer.json"),)
@@ -53,12 +58,17 @@ def require_vocabulary(config: dict) -> None:
         )
 
 
-def run(workers, report: Report):
-    """Adds one table per sentence."""
+def run(workers, job: str, report: Report):
+    """Adds one table per sentence; `job` is "latency" or "latency_int8"."""
+    is_int8 = job == "latency_int8"
     for title, text in SENTENCES.items():
-        print(f"\nlatency, {title}: {text}", flush=True)
-        with Turns(f"latency, {title}", report) as turns:
-            turns.add_all(workers, "latency", 20, text=text)
+        print(f"\n{job}, {title}: {text}", flush=True)
+        expected, checks = None, {}
+        if is_int8:
+            expected = _float32_vector(workers[OURS], text)
+            checks = {"difference": relative_error, "most": LARGEST_INT8_ERROR}
+        with Turns(f"{job}, {title}", report, expected) as turns:
+            turns.add_all(workers, job, 20, text=text, **checks)
             note = limits.busy_note()
             seconds = turns.seconds()
             fastest_first = medians(seconds)
@@ -68,8 +78,17 @@ def run(workers, report: Report):
                     "peer": label,
                     "ms": 1e3 * median,
                     "times ours": ratio(seconds[label], seconds[best]),
+                    **({"relative error": turns.differences[label]} if is_int8 else {}),
                 }
                 for label, median in fastest_first.items()
             ]
-            heading = f"One sentence, {title}, text to vector; {report.options.rounds} rounds{note}"
-            report.add(Table(heading, rows, "ms"))
+            dtype = "int8" if is_int8 else "float32"
+            heading = f"One sentence, {title}, text to vector, {dtype}"
+            report.add(Table(f"{heading}; {report.options.rounds} rounds{note}", rows, "ms"))
+
+
+def _float32_vector(worker, text) -> dict[str, np.ndarray]:
+    key = worker.make("latency", text=text, variant="graph")
+    vector = worker.outputs(key)
+    worker.drop(key)
+    return vector

@@ -13,11 +13,23 @@ from .workers import PeerFailed
 
 # In float32, with twelve layers and sums in different orders, correct peers agree to about 1e-5.
 TOLERANCE = 1e-3
+# In 8-bit integers each peer rounds differently, so the relative error against float32 is compared.
+LARGEST_INT8_ERROR = 0.25
 
 
 def largest_difference(expected, outputs) -> float:
     # Unlike max, np.max keeps NaN.
     return float(np.max([np.max(np.abs(outputs[name] - expected[name])) for name in expected]))
+
+
+def relative_error(expected, outputs) -> float:
+    """Returns the root mean square of the error divided by that of the output; the largest one."""
+    errors = []
+    for name, value in expected.items():
+        value = np.asarray(value, np.float64)
+        error, size = np.linalg.norm(outputs[name] - value), np.linalg.norm(value)
+        errors.append(error / size if size else error)
+    return float(np.max(errors))
 
 
 def ours_first(workers) -> list[str]:
@@ -29,14 +41,15 @@ class Turns(contextlib.AbstractContextManager):
     """The tasks of one table, which are dropped at the end of the `with` block.
 
     If a peer fails, that is a problem of the report and ends the block. `where` names the table in
-    problems; `differences` are those of the tasks from the first one, by their labels.
+    problems; `differences` are those of the tasks from the first one, or from `expected`, by their
+    labels.
     """
 
-    def __init__(self, where: str, report: Report):
+    def __init__(self, where: str, report: Report, expected: dict[str, np.ndarray] | None = None):
         self._where = where
         self._report = report
         self._tasks = {}
-        self._expected = None
+        self._expected = expected
         self.differences = {}
 
     def __exit__(self, kind, error, traceback):
@@ -54,7 +67,7 @@ class Turns(contextlib.AbstractContextManager):
     def add(
         self, label, worker, job, calls, difference=largest_difference, most=TOLERANCE, **arguments
     ) -> None:
-        """Prepares a job, compares its outputs with those of the first task, and warms it up.
+        """Prepares a job, compares its outputs with the expected ones, and warms it up.
 
         A task with a `difference` of more than `most` is a problem and is not measured; None: the
         outputs need not be equal. `calls` is the number of calls of the warm-up.

@@ -47,7 +47,8 @@ XLA_VARIANTS = (NO_XLA, XLA_NATIVE, XLA_PADDED, XLA_TENSORFLOW)
 _TORCH = ("torch", "transformers")
 
 _INFERENCE = ("inference", "inference_int8")
-_BASELINE_JOBS = (*_INFERENCE, "training", "matmul", "matmul_int8", "tokenizer", "latency")
+_LATENCY = ("latency", "latency_int8")
+_BASELINE_JOBS = (*_INFERENCE, *_LATENCY, "training", "matmul", "matmul_int8", "tokenizer")
 
 PEERS = {
     OURS: Entry("ours:Ours"),
@@ -60,13 +61,13 @@ PEERS = {
     "pytorch": Entry("pytorch:PyTorch", ("inference", "training", "matmul", "latency"), _TORCH),
     "torch_compile": Entry("torch_compile:TorchCompile", ("inference", "training", "ops"), _TORCH),
     "onnxruntime": Entry(
-        "onnxruntime:OnnxRuntime", (*_INFERENCE, "latency"), (*_TORCH, "onnx", "onnxruntime")
+        "onnxruntime:OnnxRuntime", (*_INFERENCE, *_LATENCY), (*_TORCH, "onnx", "onnxruntime")
     ),
     "openvino": Entry(
         "openvino:OpenVino",
-        _INFERENCE,
+        (*_INFERENCE, *_LATENCY),
         (*_TORCH, "onnx", "openvino"),
-        {"inference_int8": ("nncf",)},
+        dict.fromkeys(("inference_int8", "latency_int8"), ("nncf",)),
     ),
     "ctranslate2": Entry("ctranslate2:CTranslate2", ("inference",), (*_TORCH, "ctranslate2")),
     "hf_tokenizers": Entry("hf_tokenizers:HuggingFaceTokenizers", ("tokenizer",), ("tokenizers",)),

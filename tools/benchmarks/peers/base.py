@@ -130,7 +130,8 @@ class Peer:
     - `inference(batches, variant)`, `inference_int8(batches, variant)`,
     - `training(batches, variant)`,
     - `ops(case, variant)`, `matmul(shape, variant)`, `matmul_int8(shape, variant)`,
-    - `tokenizer(texts, vocabulary, variant)` and `latency(text, variant)`.
+    - `tokenizer(texts, vocabulary, variant)`,
+    - `latency(text, variant)`, `latency_int8(text, variant)`.
     """
 
     version: str

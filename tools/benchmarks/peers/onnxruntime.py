@@ -16,7 +16,9 @@ class OnnxRuntime(Peer):
     """ONNX Runtime; "fused" has the fusions of onnxruntime.transformers (Attention, BiasGelu)."""
 
     version = onnxruntime.__version__
-    VARIANTS = dict.fromkeys(("inference", "inference_int8", "latency"), ("fused", "plain"))
+    VARIANTS = dict.fromkeys(
+        ("inference", "inference_int8", "latency", "latency_int8"), ("fused", "plain")
+    )
 
     @functools.cache
     def _path(self, variant):
@@ -58,6 +60,9 @@ class OnnxRuntime(Peer):
         return inference_task(
             lambda feed: session.run(names, feed), [onnx_export.feed(batch) for batch in batches]
         )
+
+    def latency_int8(self, text, variant):
+        return self.latency(text, f"{variant} int8")
 
     def latency(self, text, variant):
         session = self._session(variant)

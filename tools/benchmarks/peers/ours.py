@@ -53,6 +53,7 @@ class Ours(keras_common.TensorFlowPeer):
         "inference": ("graph", "constants", "packed"),
         "inference_int8": ("graph", "constants", "graph, attention", "graph, attention, static"),
         "latency": ("graph", "packed", "constants", "SavedModel"),
+        "latency_int8": ("constants", "constants, static", "SavedModel"),
         "ops": ("native, in place", "native, fresh", "reference, fresh"),
         "matmul": ("default", PACKED_EACH_TIME),
     }
@@ -63,18 +64,21 @@ class Ours(keras_common.TensorFlowPeer):
 
     @functools.cache
     def _backbone(self, kind):
-        """Returns a backbone: "float", "packed" or, quantized, "int8" and what differs."""
-        backbone = bert_tf.BertBackbone.from_pretrained(self.setup.model_directory)
+        return self._prepared(bert_tf.BertBackbone, kind)
+
+    def _prepared(self, model_class, kind):
+        """Returns a model: "float", "packed" or, quantized, "int8" and what differs."""
+        model = model_class.from_pretrained(self.setup.model_directory)
         if kind == "packed":
-            backbone.prepack_for_inference()
+            model.prepack_for_inference()
         elif kind != "float":
             # A baseline may be older than the arguments that it does not need.
             arguments = {"attention": "int8"} if "attention" in kind else {}
             if "static" in kind:
                 examples = base.calibration_examples(self.setup.config)
                 arguments |= {"activations": "static", "calibration": examples}
-            backbone.quantize("int8", **arguments)
-        return backbone
+            model.quantize("int8", **arguments)
+        return model
 
     @functools.cache
     def _model(self, variant, kind=None):
@@ -204,10 +208,9 @@ class Ours(keras_common.TensorFlowPeer):
         )
 
     @functools.cache
-    def _sentence_encoder(self, variant):
-        encoder = bert_tf.BertSentenceEncoder.from_pretrained(self.setup.model_directory)
-        if variant != "graph":
-            encoder.prepack_for_inference()
+    def _sentence_encoder(self, variant, kind=None):
+        kind = kind or ("float" if variant == "graph" else "packed")
+        encoder = self._prepared(bert_tf.BertSentenceEncoder, kind)
         if variant == "constants":
             return bert_tf.serving.ConstantGraphModel(encoder)
         if variant == "SavedModel":
@@ -220,6 +223,11 @@ class Ours(keras_common.TensorFlowPeer):
 
     def latency(self, text, variant):
         return base.sentence_task(self._sentence_encoder(variant), text)
+
+    def latency_int8(self, text, variant):
+        variant, *parts = variant.split(", ")
+        encode = self._sentence_encoder(variant, ", ".join(["int8", *parts]))
+        return base.sentence_task(encode, text)
 
     def tokenizer(self, texts, vocabulary, variant):
         return keras_common.tokenizer_task(bert_tf.BertTokenizer(vocabulary).tokenize, texts)
