@@ -1,6 +1,7 @@
 r"""Compares the speed and memory of bert_tf with those of other libraries.
 
     python tools/benchmark.py inference
+    python tools/benchmark.py inference --dtype=bfloat16
     python tools/benchmark.py inference --dtype=int8
     python tools/benchmark.py latency --dtype=int8
     python tools/benchmark.py training --peers=keras_hub,pytorch --rounds=5
@@ -49,6 +50,11 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 _JOBS = ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memory", "xla")
+_JOBS_OF_DTYPE = {
+    "float32": _JOBS,
+    "bfloat16": ("inference",),
+    "int8": ("inference", "latency", "matmul"),
+}
 
 flags.DEFINE_enum(
     "job", None, _JOBS, "What to measure; may also be the first argument, without the flag."
@@ -70,9 +76,10 @@ flags.DEFINE_enum(
 flags.DEFINE_enum(
     "dtype",
     "float32",
-    ["float32", "int8"],
-    "For inference, latency and matmul: the dtype that all peers compute in. With int8, inference "
-    "and latency also print the errors against float32.",
+    list(_JOBS_OF_DTYPE),
+    "The dtype that all peers compute in: bfloat16 for inference; int8 for inference, latency and "
+    "matmul. Both also print the errors against float32. With bfloat16, every way of a peer to use "
+    "it is tried, also its own choice of precision.",
 )
 flags.DEFINE_list(
     "config",
@@ -240,12 +247,12 @@ def main():
             f"--job, or the first argument, must be one of {', '.join(_JOBS)}. Received: none"
         )
     job = peer_job = FLAGS.job
-    if FLAGS.dtype == "int8":
-        if job not in ("inference", "latency", "matmul"):
-            raise UserError(
-                "--job must be inference, latency or matmul with --dtype=int8. "
-                f"Received: --job={job}"
-            )
+    if job not in _JOBS_OF_DTYPE[FLAGS.dtype]:
+        raise UserError(
+            f"--job must be one of {', '.join(_JOBS_OF_DTYPE[FLAGS.dtype])} with "
+            f"--dtype={FLAGS.dtype}. Received: --job={job}"
+        )
+    if FLAGS.dtype != "float32":
         peer_job = f"{job}_{FLAGS.dtype}"
     # All flags are checked before any work.
     on_gpu = FLAGS.device == "gpu"

@@ -220,6 +220,11 @@ def test_jobs_and_peers():
         "openvino",
         "ctranslate2",
     ]
+    # On a CPU, neither of the others multiplies in bfloat16.
+    assert set(of_job("inference")) - set(of_job("inference_bfloat16")) == {
+        "onnxruntime",
+        "ctranslate2",
+    }
     assert of_job("inference_int8") == of_job("latency_int8") == ["onnxruntime", "openvino"]
     assert of_job("training") == ["keras_hub", "pytorch", "torch_compile"]
     for entry in PEERS.values():
@@ -261,13 +266,14 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
         assert all(row["largest difference"] < 1e-3 for row in table["rows"])
 
 
-def test_a_tiny_run_in_int8_tells_the_error(tmp_path, is_full):
+@pytest.mark.parametrize("dtype, peers", [("bfloat16", "tensorflow"), ("int8", "")])
+def test_a_tiny_run_in_another_dtype_tells_the_errors(dtype, peers, tmp_path, is_full):
     workload_names = "2x16,ragged5" if is_full else "2x16"
     result = run(
         "benchmark",
         "inference",
-        "--dtype=int8",
-        "--peers=",
+        f"--dtype={dtype}",
+        f"--peers={peers}",
         "--config=tiny",
         f"--workloads={workload_names}",
         "--rounds=1",
@@ -281,8 +287,11 @@ def test_a_tiny_run_in_int8_tells_the_error(tmp_path, is_full):
     tables = json.loads((tmp_path / "out.json").read_text())["tables"]
     assert len(tables) == len(workload_names.split(","))
     for table in tables:
-        (row,) = table["rows"]
-        assert 0.0001 < row["relative error"] < 0.1  # not float32, and near it
+        assert f"Inference in {dtype}" in table["title"]
+        assert {row["peer"] for row in table["rows"]} == {"bert_tf", peers} - {""}
+        for row in table["rows"]:
+            assert 0.0001 < row["relative error"] < 0.1  # not float32, and near it
+            assert dtype != "bfloat16" or "bfloat16, " in row["arrangement"]
 
 
 def test_a_tiny_run_of_one_sentence_in_int8_tells_the_error(tmp_path):
@@ -339,7 +348,9 @@ def test_a_tiny_run_under_xla(tmp_path):
         (["xla", "--peers=pytorch"], "--peers must not be set with --job=xla"),
         (["latency", "--peers=", "--config=tiny"], "vocabulary of at least 30522"),
         (["ops", "--peers=", "--plot=out.jpg"], "must be a .png, .svg or .pdf"),
-        (["training", "--dtype=int8"], "must be inference, latency or matmul with --dtype=int8"),
+        (["training", "--dtype=int8"], "one of inference, latency, matmul with --dtype=int8"),
+        (["latency", "--dtype=bfloat16"], "must be one of inference with --dtype=bfloat16"),
+        (["inference", "--dtype=bfloat16", "--peers=onnxruntime"], "torch_compile, openvino for"),
         (["latency", "--dtype=int8", "--peers=pytorch"], "some of onnxruntime, openvino"),
         (["latency", "--dtype=int8", "--peers=", "--config=tiny"], "at least 30522"),
         (["inference", "--dtype=int8", "--peers=pytorch"], "some of onnxruntime, openvino"),

@@ -4,6 +4,8 @@ The jobs are inference, on dense batches and on sequences of real lengths, and t
 step: MLM and NSP, dropout 0.1, AdamW, gradients clipped to norm 1.0. Each peer makes one optimizer
 step on the same sequences. The peers sort sequences of real lengths into batches of similar lengths
 and add up the gradients; bert_tf uses a single batch in any order.
+
+In bfloat16 and int8, outputs are compared with those of bert_tf in float32.
 """
 
 import contextlib
@@ -16,18 +18,10 @@ from . import limits, workloads
 from .peers import BASELINE, OURS
 from .report import Report, Table
 from .timing import medians, ratio
-from .turns import (
-    LARGEST_INT8_ERROR,
-    TOLERANCE,
-    Turns,
-    largest_difference,
-    ours_first,
-    relative_error,
-)
+from .turns import LARGEST_ERRORS, TOLERANCE, Turns, largest_difference, ours_first, relative_error
 from .workers import PeerFailed, Worker
 from .workloads import Workload
 
-INT8 = "inference_int8"
 WORKLOADS = {
     "inference": ("1x128", "8x128", "1x384", "8x512", "ragged"),
     "training": ("8x128", "ragged"),
@@ -47,7 +41,7 @@ class Arrangement:
 
 @dataclasses.dataclass
 class Contest:
-    """Measures a job ("inference", "inference_int8" or "training") on one workload.
+    """Measures "inference", "inference_bfloat16", "inference_int8" or "training" on one workload.
 
     All peers must have the outputs `expected`, by default the first ones, those of bert_tf.
     """
@@ -61,10 +55,10 @@ class Contest:
 
     def run(self) -> None:
         """Searches, measures and adds the table to the report."""
-        job = "Inference in int8" if self.job == INT8 else self.job.capitalize()
-        title = f"{job}, {self.workload.describe()}"
+        kind, _, dtype = self.job.partition("_")
+        title = f"{kind.capitalize()} in {dtype or 'float32'}, {self.workload.describe()}"
         print(f"\n{title}", flush=True)
-        if self.job == INT8:
+        if self._largest_error:
             key, self.expected = self._prepare(OURS, "inference", None, "graph")
             self._forget(OURS, key)
         found = {name: self._search(name) for name in ours_first(self.workers)}
@@ -87,6 +81,11 @@ class Contest:
     @property
     def _where(self):
         return f"{self.job}, {self.workload.name}"
+
+    @property
+    def _largest_error(self):
+        """The largest relative error against float32; None: the job is in float32."""
+        return LARGEST_ERRORS.get(self.job.partition("_")[2])
 
     def _prepare(self, name, job, bucket, variant):
         """Returns the key of a new task and its outputs in the order of the workload."""
@@ -127,8 +126,8 @@ class Contest:
         try:
             key, outputs = self._prepare(name, self.job, bucket, variant)
             difference, error = self.difference(outputs)
-            is_int8 = self.job == INT8
-            if not (error <= LARGEST_INT8_ERROR if is_int8 else difference <= TOLERANCE):
+            limit = self._largest_error
+            if not (error <= limit if limit else difference <= TOLERANCE):
                 self._forget(name, key)
                 self.report.problem(
                     f"{where}: wrong outputs, off by {difference:.2g} (relative {error:.2g})"
@@ -167,6 +166,6 @@ class Contest:
                 "share of matmul peak": flops / median / peak_flops,
                 "largest difference": best[name].difference,
             }
-            if self.job == INT8:
+            if self._largest_error:
                 row["relative error"] = best[name].error
             yield row

@@ -15,7 +15,7 @@ from . import limits, models
 from .peers import OURS
 from .report import Report, Table
 from .timing import medians, ratio
-from .turns import LARGEST_INT8_ERROR, Turns, relative_error
+from .turns import LARGEST_ERRORS, Turns, relative_error
 
 MODEL = "minilm"  # the material with MiniLM-L6: L = 6, H = 384
 MATERIALS = (os.path.join(MODEL, "tokenizer.json"),)
@@ -66,7 +66,7 @@ def run(workers, job: str, report: Report):
         expected, checks = None, {}
         if is_int8:
             expected = _float32_vector(workers[OURS], text)
-            checks = {"difference": relative_error, "most": LARGEST_INT8_ERROR}
+            checks = {"difference": relative_error, "most": LARGEST_ERRORS["int8"]}
         with Turns(f"{job}, {title}", report, expected) as turns:
             turns.add_all(workers, job, 20, text=text, **checks)
             note = limits.busy_note()

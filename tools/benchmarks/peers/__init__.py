@@ -46,7 +46,8 @@ XLA_VARIANTS = (NO_XLA, XLA_NATIVE, XLA_PADDED, XLA_TENSORFLOW)
 
 _TORCH = ("torch", "transformers")
 
-_INFERENCE = ("inference", "inference_int8")
+_FLOAT = ("inference", "inference_bfloat16")
+_INFERENCE = (*_FLOAT, "inference_int8")
 _LATENCY = ("latency", "latency_int8")
 _BASELINE_JOBS = (*_INFERENCE, *_LATENCY, "training", "matmul", "matmul_int8", "tokenizer")
 
@@ -56,12 +57,14 @@ PEERS = {
     OURS_BFLOAT16: Entry("ours_bfloat16:OursBFloat16"),  # on a GPU
     OURS_XLA: Entry("ours_xla:OursXla"),
     "machine": Entry("machine:Machine"),  # the limits of the machine, in the same rounds
-    "keras_hub": Entry("keras_hub:KerasHub", ("inference", "training", "memory"), ("keras_hub",)),
-    "tensorflow": Entry("tensorflow_2d:TensorFlow2D", ("inference", "matmul")),
-    "pytorch": Entry("pytorch:PyTorch", ("inference", "training", "matmul", "latency"), _TORCH),
-    "torch_compile": Entry("torch_compile:TorchCompile", ("inference", "training", "ops"), _TORCH),
+    "keras_hub": Entry("keras_hub:KerasHub", (*_FLOAT, "training", "memory"), ("keras_hub",)),
+    "tensorflow": Entry("tensorflow_2d:TensorFlow2D", (*_FLOAT, "matmul")),
+    "pytorch": Entry("pytorch:PyTorch", (*_FLOAT, "training", "matmul", "latency"), _TORCH),
+    "torch_compile": Entry("torch_compile:TorchCompile", (*_FLOAT, "training", "ops"), _TORCH),
     "onnxruntime": Entry(
-        "onnxruntime:OnnxRuntime", (*_INFERENCE, *_LATENCY), (*_TORCH, "onnx", "onnxruntime")
+        "onnxruntime:OnnxRuntime",
+        ("inference", "inference_int8", *_LATENCY),
+        (*_TORCH, "onnx", "onnxruntime"),
     ),
     "openvino": Entry(
         "openvino:OpenVino",

@@ -77,13 +77,16 @@ class Task:
 
 
 def inference_task(model, feeds: Sequence[Any]) -> Task:
-    """Runs a model, from one of `feeds` to `(sequence_output, pooled_output)`, on all of them."""
+    """Runs a model, from one of `feeds` to `(sequence_output, pooled_output)`, on all of them.
+
+    The compared outputs are float32.
+    """
 
     def outputs():
         result = {}
         for index, feed in enumerate(feeds):
             for name, value in zip(("sequence_output", "pooled_output"), model(feed)):
-                result[f"{index}/{name}"] = np.array(value)
+                result[f"{index}/{name}"] = np.array(value, np.float32)
         return result
 
     return Task(lambda: [model(feed) for feed in feeds], outputs)
@@ -128,6 +131,7 @@ class Peer:
     A subclass has a method for each of its jobs:
 
     - `inference(batches, variant)`, `inference_int8(batches, variant)`,
+    - `inference_bfloat16(batches, variant)`, whose variants begin with the precision,
     - `training(batches, variant)`,
     - `ops(case, variant)`, `matmul(shape, variant)`, `matmul_int8(shape, variant)`,
     - `tokenizer(texts, vocabulary, variant)`,

@@ -19,7 +19,7 @@ def set_threads(threads: int) -> None:
 
 
 class TensorFlowPeer(Peer):
-    """A peer that computes with TensorFlow; `_model(variant)` is its encoder."""
+    """A peer that computes with TensorFlow; `_model(variant, precision)` is its encoder."""
 
     version = tf.__version__
     mask_dtype = tf.bool
@@ -41,6 +41,11 @@ class TensorFlowPeer(Peer):
 
     def inference(self, batches, variant):
         return inference_task(self._model(variant), variant, batches, self.mask_dtype)
+
+    def inference_bfloat16(self, batches, variant):
+        precision, variant = variant.split(", ")
+        model = self._model(variant, precision)
+        return inference_task(model, variant, batches, self.mask_dtype)
 
 
 def constant_graph(function, spec, threads: int):

@@ -28,20 +28,25 @@ class KerasHub(keras_common.TensorFlowPeer):
 
     def variants(self, job, bucket, is_ragged):
         # XLA compiles every shape again, which is too slow for varying lengths.
-        return ("graph",) if is_ragged or job == "memory" else ("graph", "xla")
+        variants = ("graph",) if is_ragged or job == "memory" else ("graph", "xla")
+        if job == "inference_bfloat16":
+            variants = tuple(f"mixed_bfloat16, {variant}" for variant in variants)
+        return variants
 
-    @functools.cached_property
-    def _backbone(self):
+    @functools.cache
+    def _backbone(self, precision="float32"):
         backbone = keras_hub.models.BertBackbone.from_preset(
-            self.setup.model_directory, dropout=self.setup.config["hidden_dropout_prob"]
+            self.setup.model_directory,
+            dropout=self.setup.config["hidden_dropout_prob"],
+            dtype=precision,
         )
         for layer in backbone.transformer_layers:
             layer._feedforward_intermediate_dense.activation = _erf_gelu
         return backbone
 
     @functools.cache
-    def _model(self, variant):
-        backbone = self._backbone  # created here, not in the traced function
+    def _model(self, variant, precision="float32"):
+        backbone = self._backbone(precision)  # created here, not in the traced function
 
         def encode(inputs):
             outputs = backbone(inputs, training=False)
@@ -54,7 +59,7 @@ class KerasHub(keras_common.TensorFlowPeer):
     @functools.cached_property
     def pretrainer(self):
         config = self.setup.config
-        backbone = self._backbone
+        backbone = self._backbone()
         head = keras_hub.layers.MaskedLMHead(
             token_embedding=backbone.token_embedding,
             intermediate_activation=_erf_gelu,

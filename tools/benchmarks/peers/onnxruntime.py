@@ -1,6 +1,7 @@
 """The peer ONNX Runtime on its CPU provider, with and without its BERT fusions.
 
-In 8-bit integers it quantizes activations dynamically, with one scale per tensor.
+In 8-bit integers it quantizes activations dynamically, with one scale per tensor. In bfloat16 its
+CPU provider has no matmul ("Could not find an implementation for MatMul"), so it is not measured.
 """
 
 import functools

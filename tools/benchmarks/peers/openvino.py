@@ -1,4 +1,8 @@
-"""The peer OpenVINO: its CPU plugin with the latency hint, in float32 or quantized by NNCF."""
+"""The peer OpenVINO: its CPU plugin with the latency hint, also quantized by NNCF.
+
+By default the plugin rounds float32 to bfloat16 on processors that support it, also what is left of
+it in a quantized model. So a variant begins with a precision: the plugin's default, or a hint.
+"""
 
 import functools
 
@@ -7,20 +11,28 @@ import openvino
 from . import hf_sentence, onnx_export
 from .base import Peer, calibration_examples, inference_task
 
+_PRECISION = "INFERENCE_PRECISION_HINT"
+
 
 class OpenVino(Peer):
-    """OpenVINO; the variants are two exports of attention, and fixed shapes for compiling."""
+    """OpenVINO; the variants are precisions, two exports of attention, and fixed shapes."""
 
     version = openvino.__version__
 
     def variants(self, job, bucket, is_ragged):
-        if job.endswith("_int8"):  # calibration takes minutes, so only one export is tried
-            return ("sdpa",) if is_ragged else ("sdpa", "sdpa, static shape")
-        return ("sdpa", "eager") if is_ragged else ("sdpa", "eager", "sdpa, static shape")
+        dtype = job.partition("_")[2]
+        default = f"default {openvino.Core().get_property('CPU', _PRECISION).get_type_name()}"
+        precisions = {"bfloat16": (default, "bf16 hint"), "int8": (default, "f32 hint")}
+        precisions = precisions.get(dtype, ("f32 hint",))
+        # Calibration takes minutes, so only one export is tried in int8.
+        forms = ["sdpa"] if dtype == "int8" else ["sdpa", "eager"]
+        if not is_ragged:
+            forms.append("sdpa, static shape")
+        return tuple(f"{precision}, {form}" for precision in precisions for form in forms)
 
     @functools.cache
-    def _for_all_shapes(self, attention):
-        return self._compiled(attention, None)
+    def _for_all_shapes(self, variant):
+        return self._compiled(variant, None)
 
     @functools.cache
     def _quantized_path(self, attention):
@@ -39,10 +51,16 @@ class OpenVino(Peer):
         openvino.save_model(quantized, target, compress_to_fp16=False)
         return target
 
-    def _compiled(self, attention, shape, outputs=2):
-        """Compiles the model for one shape, or None: for all, with its first `outputs` outputs."""
-        kind, _, dtype = attention.partition(" ")
-        path = self._quantized_path(kind) if dtype else onnx_export.export(self.setup, kind)
+    def _compiled(self, variant, shape, outputs=2):
+        """Compiles the model for one shape, or None: for all, with its first `outputs` outputs.
+
+        The variants of `int8` are preceded by "int8, ".
+        """
+        attention = "eager" if "eager" in variant else "sdpa"
+        if variant.startswith("int8"):
+            path = self._quantized_path(attention)
+        else:
+            path = onnx_export.export(self.setup, attention)
         model = openvino.Core().read_model(path)
         for result in model.get_results()[outputs:]:
             model.remove_result(result)
@@ -52,23 +70,21 @@ class OpenVino(Peer):
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": "1",
             "INFERENCE_NUM_THREADS": self.setup.threads,
-            # Otherwise the plugin rounds float32 to bfloat16 on processors that support it.
-            "INFERENCE_PRECISION_HINT": "f32",
         }
+        if "default" not in variant:
+            options[_PRECISION] = "bf16" if "bf16 hint" in variant else "f32"
         return openvino.Core().compile_model(model, "CPU", options).create_infer_request()
 
     def inference_int8(self, batches, variant):
-        attention, _, static = variant.partition(", ")
-        return self.inference(batches, f"{attention} int8, {static}")
+        return self.inference(batches, f"int8, {variant}")
 
     def inference(self, batches, variant):
-        attention, _, static = variant.partition(", ")
         feeds = [onnx_export.feed(batch) for batch in batches]
         # Each compiled model has its own copy of the weights, so those of one shape are not cached.
         requests = [
-            self._compiled(attention, feed["input_ids"].shape)
-            if static
-            else self._for_all_shapes(attention)
+            self._compiled(variant, feed["input_ids"].shape)
+            if "static" in variant
+            else self._for_all_shapes(variant)
             for feed in feeds
         ]
 
@@ -80,19 +96,18 @@ class OpenVino(Peer):
 
         return inference_task(encode, list(zip(requests, feeds)))
 
+    inference_bfloat16 = inference
+
     def latency_int8(self, text, variant):
-        attention, _, static = variant.partition(", ")
-        return self.latency(text, f"{attention} int8, {static}")
+        return self.latency(text, f"int8, {variant}")
 
     def latency(self, text, variant):
-        attention, _, static = variant.partition(", ")
-
         @functools.cache
         def request(shape):
-            return self._compiled(attention, shape, outputs=1)
+            return self._compiled(variant, shape, outputs=1)
 
         def model(feed):
-            running = request(feed["input_ids"].shape if static else None)
+            running = request(feed["input_ids"].shape if "static" in variant else None)
             running.infer(feed, share_inputs=True)
             return running.get_output_tensor(0).data
 

@@ -51,6 +51,12 @@ class Ours(keras_common.TensorFlowPeer):
 
     VARIANTS = {
         "inference": ("graph", "constants", "packed"),
+        "inference_bfloat16": (
+            "mixed_bfloat16, graph",
+            "mixed_bfloat16, constants",
+            "bfloat16, graph",
+            "bfloat16, constants",
+        ),
         "inference_int8": ("graph", "constants", "graph, attention", "graph, attention, static"),
         "latency": ("graph", "packed", "constants", "SavedModel"),
         "latency_int8": ("constants", "constants, static", "SavedModel"),
@@ -67,11 +73,18 @@ class Ours(keras_common.TensorFlowPeer):
         return self._prepared(bert_tf.BertBackbone, kind)
 
     def _prepared(self, model_class, kind):
-        """Returns a model: "float", "packed" or, quantized, "int8" and what differs."""
-        model = model_class.from_pretrained(self.setup.model_directory)
+        """Returns a model of a kind.
+
+        Args:
+            model_class: The class of a backbone or of a task.
+            kind: "float", "packed", a policy in bfloat16, or for a quantized model "int8" and what
+                differs.
+        """
+        policy = {"dtype": kind} if "bfloat16" in kind else {}
+        model = model_class.from_pretrained(self.setup.model_directory, **policy)
         if kind == "packed":
             model.prepack_for_inference()
-        elif kind != "float":
+        elif "int8" in kind:
             # A baseline may be older than the arguments that it does not need.
             arguments = {"attention": "int8"} if "attention" in kind else {}
             if "static" in kind:

@@ -35,7 +35,7 @@ class PyTorch(Peer):
     """PyTorch in eager mode."""
 
     version = f"{torch.__version__}, transformers {transformers.__version__}"
-    VARIANTS = {"matmul": ("linear", "mkl packed")}
+    VARIANTS = {"inference_bfloat16": ("autocast", "bfloat16"), "matmul": ("linear", "mkl packed")}
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -44,20 +44,26 @@ class PyTorch(Peer):
         torch.manual_seed(0)
         transformers.utils.logging.set_verbosity_error()
 
-    @functools.cached_property
-    def backbone(self):
+    @functools.cache
+    def _backbone(self, dtype=torch.float32):
         return transformers.BertModel.from_pretrained(
-            self.setup.model_directory, attn_implementation="sdpa", dtype=torch.float32
+            self.setup.model_directory, attn_implementation="sdpa", dtype=dtype
         ).eval()
 
     def inference(self, batches, variant):
         model = torch.no_grad()(self._inference_model(variant))
+        if "autocast" in variant:
+            model = torch.autocast("cpu", torch.bfloat16)(model)
         return base.inference_task(lambda feed: model(**feed), [inputs(batch) for batch in batches])
 
+    inference_bfloat16 = inference
+
     def _inference_model(self, variant):
+        backbone = self._backbone(torch.bfloat16 if "bfloat16" in variant else torch.float32)
+
         def model(**feed):
-            outputs = self.backbone(**feed)
-            return outputs[0], outputs[1]
+            outputs = backbone(**feed)
+            return outputs[0].float(), outputs[1].float()  # NumPy has no bfloat16
 
         return model
 
@@ -78,7 +84,7 @@ class PyTorch(Peer):
             feed = {name: torch.from_numpy(value) for name, value in feed.items()}
             del feed["attention_mask"]  # there is no padding; faster without a mask
             with torch.inference_mode():
-                return self.backbone(**feed)[0].numpy()
+                return self._backbone()(**feed)[0].numpy()
 
         return hf_sentence.sentence_task(self.setup.model_directory, model, text)
 

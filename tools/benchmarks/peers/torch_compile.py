@@ -25,16 +25,21 @@ class TorchCompile(PyTorch):
         if job == "ops":
             return ("fresh", "out buffer")
         if not is_ragged:
-            return ("static",)
-        if job == "training":  # compiling a step takes minutes per shape
-            return ("dynamic",)
-        few_shapes = bucket is None or bucket >= _SMALLEST_STATIC_BUCKET
-        return ("dynamic", "static") if few_shapes else ("dynamic",)
+            shapes = ("static",)
+        elif job == "training":  # compiling a step takes minutes per shape
+            shapes = ("dynamic",)
+        else:
+            few_shapes = bucket is None or bucket >= _SMALLEST_STATIC_BUCKET
+            shapes = ("dynamic", "static") if few_shapes else ("dynamic",)
+        if job != "inference_bfloat16":
+            return shapes
+        precisions = self.VARIANTS[job]
+        return tuple(f"{precision}, {shape}" for precision in precisions for shape in shapes)
 
     @functools.cache
     def _inference_model(self, variant):
         eager = super()._inference_model(variant)
-        return torch.compile(eager, dynamic=variant == "dynamic", options={"freezing": True})
+        return torch.compile(eager, dynamic="dynamic" in variant, options={"freezing": True})
 
     @functools.cache
     def _training_loss(self, variant):
