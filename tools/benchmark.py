@@ -226,7 +226,7 @@ def measure(start, job, peer_job, peers, config, workload_list, results) -> None
             elif job == "latency":
                 if not real_weights:
                     latency.make_model(staff[OURS], directory, config, materials_dir)
-                latency.run(staff, peer_job, results)
+                latency.run(staff, peer_job, materials_dir, results)
             elif job == "matmul":
                 rows = positive_integers("matmul_rows")
                 matmul.run(staff, peer_job, FLAGS.matmul_models, rows, results, FLAGS.dtype)

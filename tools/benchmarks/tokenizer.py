@@ -11,19 +11,19 @@ from .report import Report, Table
 from .timing import medians, ratio
 from .turns import Turns
 
-_REVIEWS = os.path.join("film_reviews", "rotten_tomatoes_corpus_full.csv.bz2")
+REVIEWS = os.path.join("film_reviews", "rotten_tomatoes_corpus_full.csv.bz2")
 _ENGLISH_VOCABULARY = os.path.join("minilm", "vocab.txt")
 _CHINESE = (os.path.join("chinese_text", "pos.txt"), os.path.join("chinese_text", "neg.txt"))
 # Long texts are measured separately: nearly all of them have a character that is not ASCII.
 _REVIEWS_A_DOCUMENT = 40
 _CHINESE_VOCABULARY = os.path.join("chinese_vocab", "vocab.txt")
 # The files of `tools/fetch_materials.py` that are needed.
-MATERIALS = (_REVIEWS, _ENGLISH_VOCABULARY, *_CHINESE, _CHINESE_VOCABULARY)
+MATERIALS = (REVIEWS, _ENGLISH_VOCABULARY, *_CHINESE, _CHINESE_VOCABULARY)
 
 
 def run(workers, materials: str, report: Report, most_texts: int):
     """Adds one table per corpus, of at most `most_texts` texts per language."""
-    reviews = read_film_reviews(os.path.join(materials, _REVIEWS))
+    reviews = read_film_reviews(os.path.join(materials, REVIEWS))
     english = [text for text, *_ in reviews][:most_texts]
     starts = range(0, len(english), _REVIEWS_A_DOCUMENT)
     documents = [" ".join(english[start : start + _REVIEWS_A_DOCUMENT]) for start in starts]

@@ -135,7 +135,7 @@ class Peer:
     - `training(batches, variant)`,
     - `ops(case, variant)`, `matmul(shape, variant)`, `matmul_int8(shape, variant)`,
     - `tokenizer(texts, vocabulary, variant)`,
-    - `latency(text, variant)`, `latency_int8(text, variant)`.
+    - `latency(text, variant)`, `latency_int8(text, calibration, variant)`.
     """
 
     version: str

@@ -62,7 +62,7 @@ class OnnxRuntime(Peer):
             lambda feed: session.run(names, feed), [onnx_export.feed(batch) for batch in batches]
         )
 
-    def latency_int8(self, text, variant):
+    def latency_int8(self, text, calibration, variant):
         return self.latency(text, f"{variant} int8")
 
     def latency(self, text, variant):

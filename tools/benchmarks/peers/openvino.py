@@ -35,30 +35,33 @@ class OpenVino(Peer):
         return self._compiled(variant, None)
 
     @functools.cache
-    def _quantized_path(self, attention):
-        """Quantizes the model, calibrated with random tokens like those of the workloads."""
+    def _quantized_path(self, attention, texts):
+        """Quantizes the model, calibrated with texts or, without, with random tokens."""
         import nncf
 
         path = onnx_export.export(self.setup, attention)
-        examples = calibration_examples(self.setup.config)
+        if texts:
+            feeds = [*map(hf_sentence.tokenizer(self.setup.model_directory), texts)]
+        else:
+            feeds = [*map(onnx_export.feed, calibration_examples(self.setup.config))]
         quantized = nncf.quantize(
             openvino.Core().read_model(path),
-            nncf.Dataset([onnx_export.feed(example) for example in examples]),
-            subset_size=len(examples),
+            nncf.Dataset(feeds),
+            subset_size=len(feeds),
             model_type=nncf.ModelType.TRANSFORMER,
         )
         target = path.removesuffix(".onnx") + "_int8.xml"
         openvino.save_model(quantized, target, compress_to_fp16=False)
         return target
 
-    def _compiled(self, variant, shape, outputs=2):
+    def _compiled(self, variant, shape, outputs=2, texts=None):
         """Compiles the model for one shape, or None: for all, with its first `outputs` outputs.
 
-        The variants of `int8` are preceded by "int8, ".
+        The variants of int8 are preceded by "int8, "; `texts` are for their calibration.
         """
         attention = "eager" if "eager" in variant else "sdpa"
         if variant.startswith("int8"):
-            path = self._quantized_path(attention)
+            path = self._quantized_path(attention, texts)
         else:
             path = onnx_export.export(self.setup, attention)
         model = openvino.Core().read_model(path)
@@ -98,13 +101,13 @@ class OpenVino(Peer):
 
     inference_bfloat16 = inference
 
-    def latency_int8(self, text, variant):
-        return self.latency(text, f"int8, {variant}")
+    def latency_int8(self, text, calibration, variant):
+        return self.latency(text, f"int8, {variant}", calibration)
 
-    def latency(self, text, variant):
+    def latency(self, text, variant, calibration=None):
         @functools.cache
         def request(shape):
-            return self._compiled(variant, shape, outputs=1)
+            return self._compiled(variant, shape, outputs=1, texts=calibration)
 
         def model(feed):
             running = request(feed["input_ids"].shape if "static" in variant else None)

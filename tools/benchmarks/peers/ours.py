@@ -72,13 +72,14 @@ class Ours(keras_common.TensorFlowPeer):
     def _backbone(self, kind):
         return self._prepared(bert_tf.BertBackbone, kind)
 
-    def _prepared(self, model_class, kind):
+    def _prepared(self, model_class, kind, texts=None):
         """Returns a model of a kind.
 
         Args:
             model_class: The class of a backbone or of a task.
             kind: "float", "packed", a policy in bfloat16, or for a quantized model "int8" and what
                 differs.
+            texts: For the static scales of a task's model; None: random tokens.
         """
         policy = {"dtype": kind} if "bfloat16" in kind else {}
         model = model_class.from_pretrained(self.setup.model_directory, **policy)
@@ -88,7 +89,7 @@ class Ours(keras_common.TensorFlowPeer):
             # A baseline may be older than the arguments that it does not need.
             arguments = {"attention": "int8"} if "attention" in kind else {}
             if "static" in kind:
-                examples = base.calibration_examples(self.setup.config)
+                examples = list(texts or base.calibration_examples(self.setup.config))
                 arguments |= {"activations": "static", "calibration": examples}
             model.quantize("int8", **arguments)
         return model
@@ -221,9 +222,9 @@ class Ours(keras_common.TensorFlowPeer):
         )
 
     @functools.cache
-    def _sentence_encoder(self, variant, kind=None):
+    def _sentence_encoder(self, variant, kind=None, texts=None):
         kind = kind or ("float" if variant == "graph" else "packed")
-        encoder = self._prepared(bert_tf.BertSentenceEncoder, kind)
+        encoder = self._prepared(bert_tf.BertSentenceEncoder, kind, texts)
         if variant == "constants":
             return bert_tf.serving.ConstantGraphModel(encoder)
         if variant == "SavedModel":
@@ -237,9 +238,9 @@ class Ours(keras_common.TensorFlowPeer):
     def latency(self, text, variant):
         return base.sentence_task(self._sentence_encoder(variant), text)
 
-    def latency_int8(self, text, variant):
+    def latency_int8(self, text, calibration, variant):
         variant, *parts = variant.split(", ")
-        encode = self._sentence_encoder(variant, ", ".join(["int8", *parts]))
+        encode = self._sentence_encoder(variant, ", ".join(["int8", *parts]), calibration)
         return base.sentence_task(encode, text)
 
     def tokenizer(self, texts, vocabulary, variant):
