@@ -13,7 +13,7 @@ from .limits import Limit, busy_note
 from .peers import OURS
 from .report import Report, Table
 from .timing import ratio
-from .turns import Turns
+from .turns import LARGEST_ERRORS, Turns, relative_error
 
 # (K, N) of query-key-value, attention output, and the two of the feed-forward.
 MODELS = {
@@ -30,6 +30,8 @@ def run(workers, job: str, models, rows_list, report: Report, dtype: str):
     """Adds one table per model of `MODELS`, for a dtype of `_WEIGHT_BYTES`."""
     note = busy_note()
     machine, turn_seconds = workers["machine"], report.options.turn_seconds
+    is_rounded = dtype in LARGEST_ERRORS
+    errors = {"difference": relative_error, "most": LARGEST_ERRORS[dtype]} if is_rounded else {}
     multiply_adds = Limit(machine, turn_seconds, "multiply_adds", dtype=dtype)
     for model in models:
         table_rows = []
@@ -41,7 +43,7 @@ def run(workers, job: str, models, rows_list, report: Report, dtype: str):
                 if rows == 1:
                     limit, work = read, weight_bytes
                 with Turns(f"matmul {rows} x {depth} x {units}", report) as turns:
-                    turns.add_all(workers, job, 1, shape=(rows, depth, units))
+                    turns.add_all(workers, job, 1, shape=(rows, depth, units), **errors)
                     row = {"M": rows, "K": depth, "N": units, **_rates(turns, limit, work)}
                     table_rows.append(row)
             read.close()

@@ -49,7 +49,8 @@ _TORCH = ("torch", "transformers")
 _FLOAT = ("inference", "inference_bfloat16")
 _INFERENCE = (*_FLOAT, "inference_int8")
 _LATENCY = ("latency", "latency_int8")
-_BASELINE_JOBS = (*_INFERENCE, *_LATENCY, "training", "matmul", "matmul_int8", "tokenizer")
+_MATMUL = ("matmul", "matmul_bfloat16")
+_BASELINE_JOBS = (*_INFERENCE, *_LATENCY, "training", *_MATMUL, "matmul_int8", "tokenizer")
 
 PEERS = {
     OURS: Entry("ours:Ours"),
@@ -58,8 +59,8 @@ PEERS = {
     OURS_XLA: Entry("ours_xla:OursXla"),
     "machine": Entry("machine:Machine"),  # the limits of the machine, in the same rounds
     "keras_hub": Entry("keras_hub:KerasHub", (*_FLOAT, "training", "memory"), ("keras_hub",)),
-    "tensorflow": Entry("tensorflow_2d:TensorFlow2D", (*_FLOAT, "matmul")),
-    "pytorch": Entry("pytorch:PyTorch", (*_FLOAT, "training", "matmul", "latency"), _TORCH),
+    "tensorflow": Entry("tensorflow_2d:TensorFlow2D", (*_FLOAT, *_MATMUL)),
+    "pytorch": Entry("pytorch:PyTorch", (*_FLOAT, "training", *_MATMUL, "latency"), _TORCH),
     "torch_compile": Entry("torch_compile:TorchCompile", (*_FLOAT, "training", "ops"), _TORCH),
     "onnxruntime": Entry(
         "onnxruntime:OnnxRuntime",

@@ -100,7 +100,7 @@ def inference_task(model, variant: str, batches: list[Batch], mask_dtype=tf.bool
     return base.inference_task(encode, feeds)
 
 
-def matmul_task(multiply, x: np.ndarray) -> Task:
+def matmul_task(multiply, x: np.ndarray | tf.Tensor) -> Task:
     """Creates a task with `multiply`, a function from x `[M, K]` to y, in a graph, as in a model.
 
     The graph repeats small matmuls, so that the overhead of its call hardly counts.

@@ -52,10 +52,9 @@ class Ours(keras_common.TensorFlowPeer):
     VARIANTS = {
         "inference": ("graph", "constants", "packed"),
         "inference_bfloat16": (
+            "optimized bfloat16, graph",
+            "optimized bfloat16, constants",
             "mixed_bfloat16, graph",
-            "mixed_bfloat16, constants",
-            "bfloat16, graph",
-            "bfloat16, constants",
         ),
         "inference_int8": ("graph", "constants", "graph, attention", "graph, attention, static"),
         "latency": ("graph", "packed", "constants", "SavedModel"),
@@ -77,14 +76,16 @@ class Ours(keras_common.TensorFlowPeer):
 
         Args:
             model_class: The class of a backbone or of a task.
-            kind: "float", "packed", a policy in bfloat16, or for a quantized model "int8" and what
-                differs.
+            kind: "float", "packed", "optimized bfloat16", the policy "mixed_bfloat16", or for a
+                quantized model "int8" and what differs.
             texts: For the static scales of a task's model; None: random tokens.
         """
-        policy = {"dtype": kind} if "bfloat16" in kind else {}
+        policy = {"dtype": kind} if kind == "mixed_bfloat16" else {}
         model = model_class.from_pretrained(self.setup.model_directory, **policy)
         if kind == "packed":
             model.prepack_for_inference()
+        elif kind == "optimized bfloat16":
+            model.optimize_for_inference("bfloat16")
         elif "int8" in kind:
             # A baseline may be older than the arguments that it does not need.
             arguments = {"attention": "int8"} if "attention" in kind else {}
@@ -202,9 +203,9 @@ class Ours(keras_common.TensorFlowPeer):
 
         return [tf.convert_to_tensor(_vector_jacobian(attention, [t["qkv"]], t["dy"])[0])]
 
-    def matmul(self, shape, variant):
+    def matmul(self, shape, variant, dtype="float32"):
         x, kernel = matmul_inputs(shape)
-        kernel, units = tf.constant(kernel), shape[2]
+        kernel, units = tf.constant(kernel, dtype), shape[2]
         packed, bias = ops.pack_dense(kernel), tf.zeros([units])
 
         def multiply(x):
@@ -212,6 +213,9 @@ class Ours(keras_common.TensorFlowPeer):
             return ops.fused_dense(x, now, units, bias=bias)
 
         return keras_common.matmul_task(multiply, x)
+
+    def matmul_bfloat16(self, shape, variant):
+        return self.matmul(shape, variant, "bfloat16")
 
     def matmul_int8(self, shape, variant):
         x, kernel = matmul_inputs(shape)

@@ -79,6 +79,12 @@ class PyTorch(Peer):
             multiply = functools.partial(torch.ops.mkl._mkl_linear, x, packed, weight, bias, rows)
         return base.matmul_task(torch.inference_mode()(multiply))
 
+    def matmul_bfloat16(self, shape, variant):
+        x, kernel = (torch.from_numpy(matrix).bfloat16() for matrix in matmul_inputs(shape))
+        weight, bias = kernel.T.contiguous(), torch.zeros(shape[2], dtype=torch.bfloat16)
+        multiply = functools.partial(torch.nn.functional.linear, x, weight, bias)
+        return base.matmul_task(lambda: torch.inference_mode()(multiply)().float())
+
     def latency(self, text, variant):
         def model(feed):
             feed = {name: torch.from_numpy(value) for name, value in feed.items()}

@@ -40,10 +40,12 @@ class TensorFlow2D(keras_common.TensorFlowPeer):
         weights = self._weights(precision)  # created here, not in the traced function
         return self.compiled(functools.partial(self._encode, weights), variant)
 
-    def matmul(self, shape, variant):
-        x, kernel = matmul_inputs(shape)
-        kernel = tf.constant(kernel)
+    def matmul(self, shape, variant, dtype="float32"):
+        x, kernel = (tf.cast(matrix, dtype) for matrix in matmul_inputs(shape))
         return keras_common.matmul_task(lambda x: tf.matmul(x, kernel), x)
+
+    def matmul_bfloat16(self, shape, variant):
+        return self.matmul(shape, variant, "bfloat16")
 
     def _encode(self, weights, inputs):
         config = self.setup.config
