@@ -92,7 +92,7 @@ AttentionPlan BackwardPlan(const VarlenAttentionOptions& options, int num_thread
 template <typename T>
 void VarlenAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args) {
   RunPlan(parallel, ForwardPlan(args), [&](const AttentionUnit* units, int64_t count) {
-    BERT_TF_DISPATCH(AttentionForwardUnits, args, units, count);
+    BERT_TF_DISPATCH(AttentionForwardUnits, args, units, count, HasBfloat16());
   });
 }
 
@@ -100,7 +100,7 @@ template <typename T>
 void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionArgs<T>& args) {
   const AttentionPlan plan = BackwardPlan(args, parallel.NumThreads());
   RunPlan(parallel, plan, [&](const AttentionUnit* units, int64_t count) {
-    BERT_TF_DISPATCH(AttentionBackwardUnits, args, units, count);
+    BERT_TF_DISPATCH(AttentionBackwardUnits, args, units, count, HasBfloat16());
   });
 }
 

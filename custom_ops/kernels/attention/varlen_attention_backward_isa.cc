@@ -14,58 +14,77 @@
 namespace bert_tf::BERT_TF_ISA {
 namespace {
 
+// Where a matrix [positions, D] is packed: by PackRows and by PackColumns (attention_products.h).
+// Both are the same memory if the results are the same.
+struct PackedTile {
+  float* rows;
+  float* columns;
+};
+
 // The data of a tile of queries.
 struct QueryTile {
   int64_t begin;
   int64_t count;
-  float* queries;     // [kTile, D]
-  float* queries_t;   // [D, kTile], times 1 / sqrt(D)
-  float* d_output;    // [kTile, D]
-  float* d_output_t;  // [D, kTile]
-  float* logsumexp;   // [kTile]
-  float* delta;       // [kTile]
+  PackedTile queries;   // [kTile, D]
+  float* queries_t;     // [D, kTile], in Float32 times 1 / sqrt(D)
+  PackedTile d_output;  // [kTile, D]
+  float* d_output_t;    // [D, kTile]
+  float* logsumexp;     // [kTile]
+  float* delta;         // [kTile]
 };
 
 // The data of a tile of keys. A gradient is not computed if its pointer is null.
 struct KeyTile {
   int64_t begin;
   int64_t count;
-  float* keys;      // [kTile, D]
-  float* values;    // [kTile, D]
+  PackedTile keys;  // [kTile, D]
+  float* values;    // [kTile, D], by PackRows
   float* d_keys;    // [kTile, D]
   float* d_values;  // [kTile, D]
 };
 
+template <typename Format>
 struct BackwardScratch {
   QueryTile query_tile;
-  float* probabilities;  // [keys, queries]
-  float* d_scores;       // [keys, queries]
+  float* probabilities;  // [keys, queries], by PackRows
+  PackedTile d_scores;   // [keys, queries]
   float* d_queries;      // [kTile, D]
-  float* keys;           // this and the following: [key_rows, D]
+  PackedTile keys;       // this and the following: [key_rows, D]
   float* values;
   float* d_keys;
   float* d_values;
 
-  BackwardScratch(const HeadLayout& layout, int64_t key_rows) {
+  BackwardScratch(const TileLayout<Format>& layout, int64_t key_rows) {
     const int64_t tile = kTile * layout.padded_size;
-    const int64_t key_floats = key_rows * layout.padded_size;
-    query_tile.queries = ThreadScratch(0, 5 * tile + 2 * kTileFloats + 2 * kTile + 4 * key_floats);
-    query_tile.queries_t = query_tile.queries + tile;
-    query_tile.d_output = query_tile.queries_t + tile;
-    query_tile.d_output_t = query_tile.d_output + tile;
-    d_queries = query_tile.d_output_t + tile;
-    probabilities = d_queries + tile;
-    d_scores = probabilities + kTileFloats;
-    query_tile.logsumexp = d_scores + kTileFloats;
-    query_tile.delta = query_tile.logsumexp + kTile;
-    keys = query_tile.delta + kTile;
-    values = keys + key_floats;
-    d_keys = values + key_floats;
-    d_values = d_keys + key_floats;
+    const int64_t key_floats = RoundUpToLanes(key_rows) * layout.padded_size;
+    const int64_t floats = 5 * tile + 2 * kTileFloats + 2 * kTile + 4 * key_floats;
+    float* free = ThreadScratch(0, 2 * floats);
+    const auto take = [&](int64_t count) {
+      float* const taken = free;
+      free += count;
+      return taken;
+    };
+    const auto take_both = [&](int64_t count) {
+      float* const rows = take(count);
+      return PackedTile{rows, Format::kNumbers == 1 ? rows : take(count)};
+    };
+    query_tile.queries = take_both(tile);
+    query_tile.queries_t = take(tile);
+    query_tile.d_output = take_both(tile);
+    query_tile.d_output_t = take(tile);
+    d_queries = take(tile);
+    probabilities = take(kTileFloats);
+    d_scores = take_both(kTileFloats);
+    query_tile.logsumexp = take(kTile);
+    query_tile.delta = take(kTile);
+    keys = take_both(key_floats);
+    values = take(key_floats);
+    d_keys = take(key_floats);
+    d_values = take(key_floats);
   }
 };
 
-template <typename T>
+template <typename Format, typename T>
 class Backward {
  public:
   explicit Backward(const VarlenAttentionArgs<T>& args)
@@ -80,12 +99,12 @@ class Backward {
     const int64_t last_query = one_query_tile ? block_end : unit.length;
     const int64_t first_key = one_key_tile ? unit.begin : 0;
     const int64_t last_key = one_key_tile ? block_end : unit.length;
-    const int64_t padded = layout_.padded_size;
+    const int64_t padded = layout_.padded_size, padded_words = layout_.padded_words;
     // A block of queries needs the keys of one tile at a time, and none of their gradients.
     const int64_t key_rows = one_query_tile ? kTile : last_key - first_key;
-    const BackwardScratch s(layout_, key_rows);
+    const BackwardScratch<Format> s(layout_, key_rows);
     if (!one_query_tile) {
-      PackKeys(args_.qkv, layout_, unit, first_key, key_rows, s.keys, s.values);
+      LoadKeys(unit, first_key, key_rows, s);
       FillZeros(s.d_keys, key_rows * padded);
       FillZeros(s.d_values, key_rows * padded);
     }
@@ -100,11 +119,14 @@ class Backward {
       for (int64_t key = first_key; key < last_key; key += kTile) {
         const int64_t count = Smaller(kTile, last_key - key);
         if (mask_.HidesAll(q.begin, q.begin + q.count, key, key + count)) continue;
-        if (one_query_tile) PackKeys(args_.qkv, layout_, unit, key, count, s.keys, s.values);
-        const int64_t offset = one_query_tile ? 0 : (key - first_key) * padded;
+        if (one_query_tile) LoadKeys(unit, key, count, s);
+        const int64_t first = one_query_tile ? 0 : key - first_key;
+        const PackedTile keys = {s.keys.rows + first * padded_words,
+                                 s.keys.columns + first / Format::kNumbers * padded};
         MeetTile(unit, q,
-                 {key, count, s.keys + offset, s.values + offset,
-                  one_query_tile ? nullptr : s.d_keys + offset, s.d_values + offset},
+                 {key, count, keys, s.values + first * padded_words,
+                  one_query_tile ? nullptr : s.d_keys + first * padded,
+                  s.d_values + first * padded},
                  s, d_queries);
       }
       if (d_queries != nullptr) {
@@ -124,42 +146,51 @@ class Backward {
  private:
   // Adds the contributions of a tile of queries and a tile of keys to each other's gradients.
   void MeetTile(const AttentionUnit& unit, const QueryTile& q, const KeyTile& k,
-                const BackwardScratch& s, float* d_queries) const {
+                const BackwardScratch<Format>& s, float* d_queries) const {
     const bool masked = !mask_.ShowsAll(q.begin, q.begin + q.count, k.begin, k.begin + k.count);
     const int64_t padded = layout_.padded_size;
     const int64_t lanes = RoundUpToLanes(q.count);
     // [keys, D] x [D, queries]
-    Product<false, false>(k.count, lanes, layout_.head_size, k.keys, padded, q.queries_t,
-                          s.probabilities, kTile);
-    Product<false, false>(k.count, lanes, layout_.head_size, k.values, padded, q.d_output_t,
-                          s.d_scores, kTile);
+    Scores(layout_, k.count, lanes, k.keys.rows, q.queries_t, s.probabilities);
+    Product<Format, Sums::kStored, false>(k.count, lanes, layout_.head_size, k.values,
+                                          layout_.padded_words, q.d_output_t, s.d_scores.rows,
+                                          kTile);
     for (int64_t i = 0; i < lanes; i += kLanes) {
       if (masked) {
-        ScoreGradients<true>(unit, q, k, i, s.probabilities + i, s.d_scores + i);
+        ScoreGradients<true>(unit, q, k, i, s.probabilities + i, s.d_scores.rows + i);
       } else {
-        ScoreGradients<false>(unit, q, k, i, s.probabilities + i, s.d_scores + i);
+        ScoreGradients<false>(unit, q, k, i, s.probabilities + i, s.d_scores.rows + i);
       }
     }
-    const bool careful =
-        masked && !(AllFinite(k.keys, k.count * padded) && AllFinite(q.queries, q.count * padded) &&
-                    AllFinite(q.d_output, q.count * padded));
+    if (Format::kRounds) {
+      PackRows<Format>(s.probabilities, kTile, k.count, q.count, s.probabilities, kTile);
+      if (Format::kNumbers > 1) {
+        PackColumns<Format>(s.d_scores.rows, kTile, k.count, lanes, s.d_scores.columns, kTile);
+      }
+      PackRows<Format>(s.d_scores.rows, kTile, k.count, q.count, s.d_scores.rows, kTile);
+    }
+    const int64_t key_words = WordsOf<Format>(k.count), query_words = WordsOf<Format>(q.count);
+    const bool careful = masked && !(AllFinite<Format>(k.keys.columns, key_words * padded) &&
+                                     AllFinite<Format>(q.queries.columns, query_words * padded) &&
+                                     AllFinite<Format>(q.d_output.columns, query_words * padded));
     // c += a b, where a is a tile of scores, [keys, queries], or its transpose.
     const auto add = [&](auto transposed, const float* a, const float* b, float* c) {
       const int64_t rows = transposed ? q.count : k.count;
       const int64_t depth = transposed ? k.count : q.count;
       if (!careful) {
-        return Product<true, transposed.value>(rows, padded, depth, a, kTile, b, c, padded);
+        return Product<Format, Sums::kAdded, transposed.value>(rows, padded, depth, a, kTile, b, c,
+                                                               padded);
       }
-      MaskedProduct<transposed.value>(
+      MaskedProduct<Format, transposed.value>(
           rows, padded, depth, a, kTile, b, c, padded, [&](int64_t i, int64_t j) {
             return mask_.Sees(q.begin + (transposed ? i : j), k.begin + (transposed ? j : i));
           });
     };
     if (k.d_keys != nullptr) {
-      add(std::false_type{}, s.probabilities, q.d_output, k.d_values);
-      add(std::false_type{}, s.d_scores, q.queries, k.d_keys);
+      add(std::false_type{}, s.probabilities, q.d_output.columns, k.d_values);
+      add(std::false_type{}, s.d_scores.rows, q.queries.columns, k.d_keys);
     }
-    if (d_queries != nullptr) add(std::true_type{}, s.d_scores, k.keys, d_queries);
+    if (d_queries != nullptr) add(std::true_type{}, s.d_scores.columns, k.keys.columns, d_queries);
   }
 
   // For one vector of queries: scores -> probabilities after dropout, and dO . V -> dS, in place.
@@ -203,23 +234,34 @@ class Backward {
     }
   }
 
+  // Packs `count` keys and values from position `begin` on.
+  void LoadKeys(const AttentionUnit& unit, int64_t begin, int64_t count,
+                const BackwardScratch<Format>& s) const {
+    const int64_t stride = 3 * layout_.hidden_size;
+    const T* const keys = args_.qkv + layout_.QkvOffset(unit, begin) + layout_.hidden_size;
+    PackTile(layout_, keys, stride, count, s.keys.rows, s.keys.columns);
+    PackRows<Format>(keys + layout_.hidden_size, stride, count, layout_.head_size, s.values,
+                     layout_.padded_words);
+  }
+
   // Fills the tile of `q.count` queries from `q.begin` on.
   void LoadQueries(const AttentionUnit& unit, const QueryTile& q) const {
     const int64_t offset = layout_.RowOffset(unit, q.begin) * layout_.head_size;
-    PackRows(args_.qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size, layout_,
-             q.count, q.queries);
-    PackRows(args_.d_output + offset, layout_.hidden_size, layout_, q.count, q.d_output);
-    PackTransposed(q.queries, layout_, q.count, layout_.scale, q.queries_t);
-    PackTransposed(q.d_output, layout_, q.count, 1.0f, q.d_output_t);
+    PackTile(layout_, args_.qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size, q.count,
+             q.queries.rows, q.queries.columns);
+    PackTile(layout_, args_.d_output + offset, layout_.hidden_size, q.count, q.d_output.rows,
+             q.d_output.columns);
+    Transpose(layout_, q.queries.rows, q.count, layout_.scale, q.queries_t);
+    Transpose(layout_, q.d_output.rows, q.count, 1.0f, q.d_output_t);
     const float* const logsumexp = args_.logsumexp + layout_.RowOffset(unit, q.begin);
     FillZeros(q.logsumexp, kTile);
     FillZeros(q.delta, kTile);
     for (int64_t i = 0; i < q.count; ++i) {
-      const float* const d_output = q.d_output + i * layout_.padded_size;
+      const T* const d_output = args_.d_output + offset + i * layout_.hidden_size;
       const T* const output = args_.output + offset + i * layout_.hidden_size;
       Vec delta = {};
       ForSingleVectors(layout_.head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
-        delta += Load(d_output + d) * Load(output + d, lanes);
+        delta += Load(d_output + d, lanes) * Load(output + d, lanes);
       });
       q.delta[i] = ReduceAdd(delta);
       q.logsumexp[i] = logsumexp[i * layout_.num_heads];
@@ -227,7 +269,7 @@ class Backward {
   }
 
   const VarlenAttentionArgs<T>& args_;
-  const HeadLayout layout_;
+  const TileLayout<Format> layout_;
   const Mask mask_;
   const Dropout dropout_;
 };
@@ -236,14 +278,16 @@ class Backward {
 
 template <typename T>
 void AttentionBackwardUnits(const VarlenAttentionArgs<T>& args, const AttentionUnit* units,
-                            int64_t count) {
-  const Backward<T> backward(args);
-  for (int64_t i = 0; i < count; ++i) backward.Run(units[i]);
+                            int64_t count, bool has_bfloat16) {
+  WithFormat(args, has_bfloat16, [&](auto format) {
+    const Backward<decltype(format), T> backward(args);
+    for (int64_t i = 0; i < count; ++i) backward.Run(units[i]);
+  });
 }
 
 #define BERT_TF_INSTANTIATE(T)                                                                 \
   template void AttentionBackwardUnits<T>(const VarlenAttentionArgs<T>&, const AttentionUnit*, \
-                                          int64_t);
+                                          int64_t, bool);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
 }  // namespace bert_tf::BERT_TF_ISA

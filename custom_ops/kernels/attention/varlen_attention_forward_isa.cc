@@ -8,7 +8,7 @@ namespace {
 struct ForwardScratch {
   float* queries;      // [kTile, D], in the memory of the keys
   float* keys;         // [kTile, D]
-  float* queries_t;    // [D, kTile], times 1 / sqrt(D)
+  float* queries_t;    // [D, kTile], in Float32 times 1 / sqrt(D)
   float* values;       // [kTile, D]
   float* sums;         // [queries, D], the output before its division
   float* scores;       // [keys, queries], then the probabilities
@@ -75,17 +75,18 @@ void ScaleRows(const float* factors, int64_t rows, int64_t padded_size, float* p
   }
 }
 
-template <typename T>
-void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& dropout,
+template <typename Format, typename T>
+void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropout& dropout,
                  const VarlenAttentionArgs<T>& args, const AttentionUnit& unit,
                  const ForwardScratch& s) {
   const int64_t padded = layout.padded_size;
   const int64_t query = unit.begin;
   const int64_t query_count = Smaller(kTile, unit.length - query);
   const int64_t query_lanes = RoundUpToLanes(query_count);
-  PackRows(args.qkv + layout.QkvOffset(unit, query), 3 * layout.hidden_size, layout, query_count,
-           s.queries);
-  PackTransposed(s.queries, layout, query_count, layout.scale, s.queries_t);
+  const int64_t stride = 3 * layout.hidden_size;
+  PackRows<Format>(args.qkv + layout.QkvOffset(unit, query), stride, query_count, layout.head_size,
+                   s.queries, layout.padded_words);
+  Transpose(layout, s.queries, query_count, layout.scale, s.queries_t);
   for (int64_t i = 0; i < query_lanes; ++i) {
     s.maximum[i] = -INFINITY;
     s.denominator[i] = 0.0f;
@@ -95,10 +96,11 @@ void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& drop
     const int64_t key_count = Smaller(kTile, unit.length - key);
     if (mask.HidesAll(query, query + query_count, key, key + key_count)) continue;
     const bool masked = !mask.ShowsAll(query, query + query_count, key, key + key_count);
-    PackKeys(args.qkv, layout, unit, key, key_count, s.keys, s.values);
-    // [keys, D] x [D, queries]
-    Product<false, false>(key_count, query_lanes, layout.head_size, s.keys, padded, s.queries_t,
-                          s.scores, kTile);
+    const T* const keys = args.qkv + layout.QkvOffset(unit, key) + layout.hidden_size;
+    PackRows<Format>(keys, stride, key_count, layout.head_size, s.keys, layout.padded_words);
+    PackColumns<Format>(keys + layout.hidden_size, stride, key_count, layout.head_size, s.values,
+                        padded);
+    Scores(layout, key_count, query_lanes, s.keys, s.queries_t, s.scores);
     for (int64_t i = 0; i < query_lanes; i += kLanes) {
       if (masked) {
         SoftmaxStep<true>(mask, query + i, key, key_count, s.scores + i, s.maximum + i,
@@ -116,18 +118,23 @@ void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& drop
                            });
       }
     }
+    if (Format::kRounds) {
+      PackColumns<Format>(s.scores, kTile, key_count, query_lanes, s.scores, kTile);
+    }
     // [queries, keys] x [keys, D]
     if (started) ScaleRows(s.correction, query_count, padded, s.sums);
-    if (masked && !AllFinite(s.values, key_count * padded)) {
+    if (masked && !AllFinite<Format>(s.values, WordsOf<Format>(key_count) * padded)) {
       if (!started) FillZeros(s.sums, query_count * padded);
-      MaskedProduct<true>(query_count, padded, key_count, s.scores, kTile, s.values, s.sums, padded,
-                          [&](int64_t i, int64_t j) { return mask.Sees(query + i, key + j); });
+      MaskedProduct<Format, true>(query_count, padded, key_count, s.scores, kTile, s.values, s.sums,
+                                  padded, [&](int64_t i, int64_t j) {
+                                    return mask.Sees(query + i, key + j);
+                                  });
     } else if (started) {
-      Product<true, true>(query_count, padded, key_count, s.scores, kTile, s.values, s.sums,
-                          padded);
+      Product<Format, Sums::kAdded, true>(query_count, padded, key_count, s.scores, kTile, s.values,
+                                          s.sums, padded);
     } else {
-      Product<false, true>(query_count, padded, key_count, s.scores, kTile, s.values, s.sums,
-                           padded);
+      Product<Format, Sums::kStored, true>(query_count, padded, key_count, s.scores, kTile,
+                                           s.values, s.sums, padded);
     }
     started = true;
   }
@@ -147,19 +154,21 @@ void ForwardUnit(const HeadLayout& layout, const Mask& mask, const Dropout& drop
 
 template <typename T>
 void AttentionForwardUnits(const VarlenAttentionArgs<T>& args, const AttentionUnit* units,
-                           int64_t count) {
-  const HeadLayout layout(args);
-  const Mask mask(args);
-  const Dropout dropout(args);
-  const ForwardScratch scratch(layout);
-  for (int64_t i = 0; i < count; ++i) {
-    ForwardUnit(layout, mask, dropout, args, units[i], scratch);
-  }
+                           int64_t count, bool has_bfloat16) {
+  WithFormat(args, has_bfloat16, [&](auto format) {
+    const TileLayout<decltype(format)> layout(args);
+    const Mask mask(args);
+    const Dropout dropout(args);
+    const ForwardScratch scratch(layout);
+    for (int64_t i = 0; i < count; ++i) {
+      ForwardUnit(layout, mask, dropout, args, units[i], scratch);
+    }
+  });
 }
 
 #define BERT_TF_INSTANTIATE(T)                                                                \
   template void AttentionForwardUnits<T>(const VarlenAttentionArgs<T>&, const AttentionUnit*, \
-                                         int64_t);
+                                         int64_t, bool);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
 }  // namespace bert_tf::BERT_TF_ISA

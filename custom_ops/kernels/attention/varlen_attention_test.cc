@@ -122,10 +122,10 @@ void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
   constexpr int64_t kScratch = 1 << 18;
   std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
   BERT_TF_CALL_ISA(isa, AttentionForwardUnits, args, forward.data(),
-                   static_cast<int64_t>(forward.size()));
+                   static_cast<int64_t>(forward.size()), HasBfloat16());
   std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
   BERT_TF_CALL_ISA(isa, AttentionBackwardUnits, args, backward.data(),
-                   static_cast<int64_t>(backward.size()));
+                   static_cast<int64_t>(backward.size()), HasBfloat16());
 }
 
 template <typename T>

@@ -1,6 +1,6 @@
-// Shared by the forward pass and the gradient of varlen_attention: matrix products of tiles, copies
-// of rows, masks, the random words of dropout, and the exponential. Include this file only in
-// sources that are compiled through isa.bzl.
+// Shared by the forward pass and the gradient of varlen_attention: copies of rows, masks, the random
+// words of dropout, and the exponential. Include this file only in sources that are compiled through
+// isa.bzl.
 //
 // Score tiles are transposed, [keys, queries]: the lanes of a vector are queries, so the maxima,
 // sums and masks of the softmax and the streams of dropout need no operations across lanes. All
@@ -10,8 +10,8 @@
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
+#include "custom_ops/kernels/attention/attention_products.h"
 #include "custom_ops/kernels/attention/pair_mask.h"
 #include "custom_ops/kernels/attention/varlen_attention_units.h"
 #include "custom_ops/kernels/base/philox.h"
@@ -27,129 +27,13 @@ static_assert(kTile == kPhiloxChunk, "a tile of keys is one chunk of random word
 
 constexpr float kLog2E = 1.44269504088896341f;
 
-// The number of rows and vectors that a product keeps in registers.
-constexpr int kMicroRows = 6;
-#if defined(__AVX512F__)
-constexpr int kMicroVectors = 4;  // 24 sums of 32 registers
-#else
-constexpr int kMicroVectors = 2;  // 12 sums of 16 registers
-#endif
-
-BERT_TF_INLINE int64_t RoundUpToLanes(int64_t n) { return CeilDivide(n, kLanes) * kLanes; }
-
-// The size of the next part of `left` items: at most `most`, and the last two parts have about
-// equal sizes.
-BERT_TF_INLINE int64_t NextPart(int64_t left, int64_t most) {
-  if (left >= 2 * most || left == most) return most;
-  return left > most ? (left + 1) / 2 : left;
-}
-
-// c[i, :] (+)= sum_k a(i, k) b[k, :] for kRows rows and kVectors vectors of lanes.
-template <bool kAccumulate, bool kTransposed, int kRows, int kVectors>
-void MicroProduct(int64_t depth, const float* a, int64_t a_stride, const float* b, float* c,
-                  int64_t stride) {
-  Vec sum[kRows][kVectors];
-  for (int i = 0; i < kRows; ++i) {
-    for (int v = 0; v < kVectors; ++v) {
-      sum[i][v] = kAccumulate ? Load(c + i * stride + v * kLanes) : Vec{};
-    }
-  }
-  for (int64_t k = 0; k < depth; ++k) {
-    Vec row[kVectors];
-    for (int v = 0; v < kVectors; ++v) row[v] = Load(b + v * kLanes);
-    for (int i = 0; i < kRows; ++i) {
-      const float factor = a[kTransposed ? i : i * a_stride];
-      for (int v = 0; v < kVectors; ++v) sum[i][v] += row[v] * factor;
-    }
-    a += kTransposed ? a_stride : 1;
-    b += stride;
-  }
-  for (int i = 0; i < kRows; ++i) {
-    for (int v = 0; v < kVectors; ++v) Store(c + i * stride + v * kLanes, sum[i][v]);
-  }
-}
-
-// Calls function(n) for 1 <= n <= kMost, with a type that holds n.
-template <int kMost, typename Function>
-BERT_TF_INLINE void WithConstant(int64_t n, const Function& function) {
-  if constexpr (kMost > 1) {
-    if (n < kMost) return WithConstant<kMost - 1>(n, function);
-  }
-  function(std::integral_constant<int, kMost>{});
-}
-
-// c[i, :] (+)= sum_k a(i, k) b[k, :] for i < rows, k < depth and `columns` lanes, a multiple of
-// kLanes. a(i, k) = a[i * a_stride + k], or a[k * a_stride + i] if transposed. Rows of b and c are
-// `stride` apart.
-template <bool kAccumulate, bool kTransposed>
-void Product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_stride,
-             const float* b, float* c, int64_t stride) {
-  for (int64_t v = 0, vectors; v < columns / kLanes; v += vectors) {
-    vectors = NextPart(columns / kLanes - v, kMicroVectors);
-    for (int64_t i = 0, part; i < rows; i += part) {
-      part = NextPart(rows - i, kMicroRows);
-      WithConstant<kMicroVectors>(vectors, [&](auto vector_count) BERT_TF_INLINE_LAMBDA {
-        WithConstant<kMicroRows>(part, [&](auto row_count) BERT_TF_INLINE_LAMBDA {
-          MicroProduct<kAccumulate, kTransposed, row_count.value, vector_count.value>(
-              depth, a + (kTransposed ? i : i * a_stride), a_stride, b + v * kLanes,
-              c + i * stride + v * kLanes, stride);
-        });
-      });
-    }
-  }
-}
-
-// Adds the same product, but only over the pairs with `sees(i, k)`. It is used for partially masked
-// tiles with numbers that are not finite, because their product with zero is not zero.
-template <bool kTransposed, typename Sees>
-void MaskedProduct(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_stride,
-                   const float* b, float* c, int64_t stride, const Sees& sees) {
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t k = 0; k < depth; ++k) {
-      if (!sees(i, k)) continue;
-      const float factor = a[kTransposed ? k * a_stride + i : i * a_stride + k];
-      for (int64_t d = 0; d < columns; ++d) c[i * stride + d] += factor * b[k * stride + d];
-    }
-  }
-}
-
-inline bool AllFinite(const float* p, int64_t count) {
-  Vec zeros = {};  // x * 0 is 0 or NaN
-  for (int64_t i = 0; i < count; i += kLanes) zeros += Load(p + i) * 0.0f;
-  return ReduceAdd(zeros) == 0.0f;
-}
-
-// Interleaves the lanes of a and b from lane kFirst on: a0 b0 a1 b1 ...
-template <int kFirst, int... i>
-BERT_TF_INLINE Vec Interleave(Vec a, Vec b, std::integer_sequence<int, i...>) {
-#if defined(__clang__)
-  return __builtin_shufflevector(a, b, (kFirst + i / 2 + i % 2 * kLanes)...);
-#else  // GCC has that only since version 12; Ubuntu 22.04 has 11
-  return __builtin_shuffle(a, b, VecI32{(kFirst + i / 2 + i % 2 * kLanes)...});
-#endif
-}
-
-// Each round interleaves the first and the second half of the rows (a perfect shuffle). After
-// log2(kLanes) rounds, the square is transposed.
-BERT_TF_INLINE void Transpose(Vec rows[kLanes]) {
-  for (int round = 1; round < kLanes; round *= 2) {
-    Vec dealt[kLanes];
-    for (int i = 0; i < kLanes / 2; ++i) {
-      constexpr std::make_integer_sequence<int, kLanes> kAll;
-      dealt[2 * i] = Interleave<0>(rows[i], rows[i + kLanes / 2], kAll);
-      dealt[2 * i + 1] = Interleave<kLanes / 2>(rows[i], rows[i + kLanes / 2], kAll);
-    }
-    for (int i = 0; i < kLanes; ++i) rows[i] = dealt[i];
-  }
-}
-
 // The layout of one head of one sequence in the packed tensors.
 struct HeadLayout {
   int64_t head_size;    // D
   int64_t padded_size;  // D rounded up to whole vectors
   int64_t num_heads;    // N
   int64_t hidden_size;  // N D, the distance from a query to its key, and from the key to its value
-  // The factor of the queries, 1 / sqrt(D). The gradient must recompute the scores of the forward
+  // The factor of the scores, 1 / sqrt(D). The gradient must recompute the scores of the forward
   // pass with equal bits, so that no score is above the logarithm of the sum of its row and no
   // probability is above 1.
   float scale;
@@ -171,47 +55,62 @@ struct HeadLayout {
   }
 };
 
-// Copies [rows, D], whose rows are `stride` elements apart, to float32 rows of `padded_size` lanes.
-template <typename T>
-void PackRows(const T* p, int64_t stride, const HeadLayout& layout, int64_t rows, float* packed) {
-  // Local copies: for the compiler, a store could change the layout.
-  const int64_t size = layout.head_size, padded = layout.padded_size;
-  for (int64_t i = 0; i < rows; ++i) {
-    ForSingleVectors(size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {
-      Store(packed + i * padded + d, Load(p + i * stride + d, lanes));
-    });
+// The layout of the packed tiles.
+template <typename Format>
+struct TileLayout : HeadLayout {
+  int64_t words;         // of the D numbers of a row
+  int64_t padded_words;  // rounded up to whole vectors
+
+  explicit TileLayout(const VarlenAttentionOptions& options)
+      : HeadLayout(options),
+        words(WordsOf<Format>(head_size)),
+        padded_words(RoundUpToLanes(words)) {}
+};
+
+// Packs [rows, D], whose rows are `stride` elements apart, by PackRows and by PackColumns. If the
+// results are the same, the second one is not written.
+template <typename Format, typename T>
+void PackTile(const TileLayout<Format>& layout, const T* p, int64_t stride, int64_t rows,
+              float* by_rows, [[maybe_unused]] float* by_columns) {
+  PackRows<Format>(p, stride, rows, layout.head_size, by_rows, layout.padded_words);
+  if constexpr (Format::kNumbers > 1) {
+    PackColumns<Format>(p, stride, rows, layout.head_size, by_columns, layout.padded_size);
   }
 }
 
-// Copies the keys and the values of `count` positions.
-template <typename T>
-void PackKeys(const T* qkv, const HeadLayout& layout, const AttentionUnit& unit, int64_t begin,
-              int64_t count, float* keys, float* values) {
-  const T* const first = qkv + layout.QkvOffset(unit, begin) + layout.hidden_size;
-  PackRows(first, 3 * layout.hidden_size, layout, count, keys);
-  PackRows(first + layout.hidden_size, 3 * layout.hidden_size, layout, count, values);
-}
-
-// Copies the results of PackRows [rows, D], times `factor`, to [D, kTile]. The lanes after `rows`
-// in the last vector are set to zero.
-inline void PackTransposed(const float* packed, const HeadLayout& layout, int64_t rows,
-                           float factor, float* transposed) {
-  const int64_t size = layout.head_size, padded = layout.padded_size;
+// Transposes the words of PackRows [rows, words] to [words, kTile]. The lanes after `rows` in the
+// last vector are set to zero. In Float32, the numbers are multiplied by `factor`.
+template <typename Format>
+void Transpose(const TileLayout<Format>& layout, const float* packed, int64_t rows, float factor,
+               float* transposed) {
+  const int64_t words = layout.words, padded = layout.padded_words;
   for (int64_t i = 0; i < rows; i += kLanes) {
-    for (int64_t d = 0; d < size; d += kLanes) {
+    for (int64_t d = 0; d < words; d += kLanes) {
       Vec square[kLanes];
       for (int lane = 0; lane < kLanes; ++lane) {
         const float* row = packed + (i + lane) * padded + d;
-        square[lane] = i + lane < rows ? Load(row) * factor : Vec{};
+        square[lane] = i + lane < rows ? Load(row) : Vec{};
+        if (!Format::kRounds) square[lane] *= factor;
       }
       Transpose(square);
-      const int64_t features = Smaller(kLanes, size - d);
+      const int64_t features = Smaller(kLanes, words - d);
       for (int64_t f = 0; f < features; ++f) Store(transposed + (d + f) * kTile + i, square[f]);
     }
   }
 }
 
-// Copies rows in the layout of PackRows, row i times factor(i), to [rows, D] of type T.
+// The scores of a tile [keys, queries], from the keys by PackRows and the transposed queries, which
+// contain the scale in Float32. Otherwise, the scale is applied to the sums, because queries that
+// are bfloat16 numbers would be rounded again.
+template <typename Format>
+void Scores(const TileLayout<Format>& layout, int64_t keys, int64_t query_lanes,
+            const float* key_rows, const float* queries_t, float* scores) {
+  constexpr Sums kSums = Format::kRounds ? Sums::kScaled : Sums::kStored;
+  Product<Format, kSums, false>(keys, query_lanes, layout.head_size, key_rows, layout.padded_words,
+                                queries_t, scores, kTile, layout.scale);
+}
+
+// Copies rows of `padded_size` floats, row i times factor(i), to [rows, D] of type T.
 template <typename T, typename Factor>
 void UnpackRows(const float* packed, const HeadLayout& layout, int64_t rows, const Factor& factor,
                 T* p, int64_t stride) {
@@ -330,6 +229,19 @@ struct Dropout {
     }
   }
 };
+
+// Calls run(format) with the Format for the arguments.
+template <typename T, typename Run>
+void WithFormat(const VarlenAttentionArgs<T>& args, [[maybe_unused]] bool has_bfloat16,
+                const Run& run) {
+  if constexpr (!std::is_same_v<T, BFloat16>) {
+    if (!MultipliesBfloat16(args)) return run(Float32{});
+  }
+#if defined(__AVX512F__)
+  if (has_bfloat16) return run(Bfloat16Words{});
+#endif
+  run(RoundedFloat32{});
+}
 
 }  // namespace
 }  // namespace bert_tf::BERT_TF_ISA

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "custom_ops/kernels/attention/varlen_attention.h"
 #include "custom_ops/kernels/base/isa.h"
@@ -27,11 +28,19 @@ struct AttentionUnit {
   int64_t cycles = 0;  // estimated, for the plan
 };
 
-BERT_TF_DECLARE_FOR_ISAS(template <typename T>
-                         void AttentionForwardUnits(const VarlenAttentionArgs<T>& args,
-                                                    const AttentionUnit* units, int64_t count);
-                         template <typename T>
-                         void AttentionBackwardUnits(const VarlenAttentionArgs<T>& args,
-                                                     const AttentionUnit* units, int64_t count);)
+// Whether products are those of bfloat16 numbers.
+template <typename T>
+bool MultipliesBfloat16(const VarlenAttentionArgs<T>& args) {
+  return std::is_same_v<T, BFloat16> || args.bfloat16_products;
+}
+
+// Only the copies for AVX-512 use `has_bfloat16`.
+BERT_TF_DECLARE_FOR_ISAS(
+    template <typename T> void AttentionForwardUnits(const VarlenAttentionArgs<T>& args,
+                                                     const AttentionUnit* units, int64_t count,
+                                                     bool has_bfloat16);
+    template <typename T> void AttentionBackwardUnits(const VarlenAttentionArgs<T>& args,
+                                                      const AttentionUnit* units, int64_t count,
+                                                      bool has_bfloat16);)
 
 }  // namespace bert_tf

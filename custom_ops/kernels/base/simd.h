@@ -114,12 +114,18 @@ BERT_TF_INLINE Vec Load(const BFloat16* p) {
   return reinterpret_cast<Vec>(__builtin_convertvector(LoadAs<VecU16>(p), VecU32) << 16);
 }
 
-// Rounds to nearest even. A NaN becomes a quiet NaN.
-BERT_TF_INLINE void Store(BFloat16* p, Vec v) {
+// The bits of the numbers rounded to bfloat16, to nearest even. A NaN becomes a quiet NaN.
+BERT_TF_INLINE VecU32 BFloat16Bits(Vec v) {
   const VecU32 bits = reinterpret_cast<VecU32>(v);
   const VecU32 rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
   const VecU32 nan = (bits >> 16) | 0x40u;
-  const VecU16 words = __builtin_convertvector((v != v) ? nan : rounded, VecU16);
+  return (v != v) ? nan : rounded;
+}
+
+BERT_TF_INLINE Vec RoundToBfloat16(Vec v) { return reinterpret_cast<Vec>(BFloat16Bits(v) << 16); }
+
+BERT_TF_INLINE void Store(BFloat16* p, Vec v) {
+  const VecU16 words = __builtin_convertvector(BFloat16Bits(v), VecU16);
   std::memcpy(p, &words, sizeof(words));
 }
 
