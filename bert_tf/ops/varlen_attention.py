@@ -37,13 +37,22 @@ def varlen_attention(
     causal: bool = False,
     window_size: int | None = None,
     num_global_tokens: int = 0,
+    compute_dtype: str | None = None,
 ) -> tf.Tensor:
     """Computes multi-head attention of packed sequences; each token attends to its own sequence.
 
     A query at position i of its sequence attends to the key at position j if (not causal or j <= i)
     and (there is no window, or |i - j| <= window_size, or i < num_global_tokens, or
-    j < num_global_tokens). Everything is computed in float32 for every dtype, and the results have
-    the same bits for every number of threads. Additional memory is linear in the sequence length.
+    j < num_global_tokens). The softmax and all sums are computed in float32 for every dtype, and
+    the results have the same bits for every number of threads. Additional memory is linear in the
+    sequence length.
+
+    If `qkv` or `compute_dtype` is bfloat16, matrix products are computed in bfloat16: queries,
+    keys, values and the weights of the values are rounded to it, to nearest even; in the gradient,
+    also the gradients of the output and of the scores. Processors with AVX512-BF16 multiply these
+    about 1.5 times as fast as float32. Other processors compute the same products, but not faster.
+    On a GPU, `compute_dtype` has no effect.
+
     The native op can be differentiated once, with respect to `qkv`. A gradient of the gradient
     needs the reference implementation (`bert_tf.ops.backend("reference")`).
 
@@ -61,6 +70,8 @@ def varlen_attention(
             sequence.
         num_global_tokens: The number of first tokens of each sequence for which the window does
             not apply: they attend to all tokens, and all tokens attend to them.
+        compute_dtype: "bfloat16" for matrix products in bfloat16. None means float32, unless `qkv`
+            is bfloat16.
 
     Returns:
         `[R, N, D]` with the dtype of `qkv`.
@@ -69,8 +80,8 @@ def varlen_attention(
         TypeError: If the dtype of `qkv` or `row_splits` is not supported.
         ValueError, tf.errors.InvalidArgumentError: If shapes do not match; `row_splits` does not
             begin with 0, does not end with R, or decreases; `dropout_rate` is outside of [0, 1) or
-            has no seed; `window_size` or `num_global_tokens` is negative; or there are global
-            tokens without a window.
+            has no seed; `window_size` or `num_global_tokens` is negative; there are global tokens
+            without a window; or `compute_dtype` is neither None nor "bfloat16".
 
     Example:
         >>> qkv = tf.random.normal([5, 3, 2, 8])  # a sequence of three tokens and one of two
@@ -81,13 +92,20 @@ def varlen_attention(
     """
     attention = PackedAttention(qkv, row_splits, causal, window_size, num_global_tokens)
     dropout_rate = check_dropout(dropout_rate, seed)
+    if compute_dtype not in (None, "bfloat16"):
+        raise ValueError(
+            '`compute_dtype` must be "bfloat16", or None for the dtype of `qkv`. '
+            f"Received: compute_dtype={compute_dtype!r}"
+        )
+    bfloat16_products = "bfloat16" in (compute_dtype, attention.qkv.dtype.name)
     if not native.use_native():
-        return _reference(attention, dropout_rate, seed)
+        return _reference(attention, dropout_rate, seed, bfloat16_products)
     output, _ = native.library().bert_tf_varlen_attention(
         attention.qkv,
         attention.row_splits,
         seed_tensor(seed),
         dropout_rate=dropout_rate,
+        bfloat16_products=bfloat16_products,
         **attention.attributes(),
     )
     return output
@@ -110,10 +128,15 @@ def varlen_attention_reference(*args, **kwargs):
     return native.call_reference(varlen_attention, *args, **kwargs)
 
 
-def _reference(attention: PackedAttention, dropout_rate, seed) -> tf.Tensor:
+def _reference(
+    attention: PackedAttention, dropout_rate, seed, bfloat16_products: bool
+) -> tf.Tensor:
+    def factor(tensor):
+        return tf.cast(tf.cast(tensor, tf.bfloat16), tf.float32) if bfloat16_products else tensor
+
     padded = attention.padded()
-    query = padded.query * padded.score_scale
-    scores = tf.einsum("bqnd,bknd->bnqk", query, padded.key)  # [B, N, T, T]
+    query = factor(padded.query) * padded.score_scale
+    scores = tf.einsum("bqnd,bknd->bnqk", query, factor(padded.key))  # [B, N, T, T]
     probabilities = tf.nn.softmax(tf.where(padded.sees, scores, -math.inf))
     if attention.causal or attention.window_size is not None:
         # Even if the softmax of a row is NaN (its scores overflow), hidden keys have probability 0.
@@ -130,7 +153,8 @@ def _reference(attention: PackedAttention, dropout_rate, seed) -> tf.Tensor:
         zero_or_nan = 0.0 * tf.stop_gradient(tf.reduce_sum(probabilities, axis=-1))  # [B, N, T]
         probabilities = tf.where(kept, probabilities * dropout_scale(dropout_rate), 0.0)
 
-    output = tf.einsum("bnqk,bknd->bqnd", probabilities, padded.value)  # [B, T, N, D]
+    probabilities, value = factor(probabilities), factor(padded.value)
+    output = tf.einsum("bnqk,bknd->bqnd", probabilities, value)  # [B, T, N, D]
     if dropout_rate > 0.0:  # a row whose softmax is NaN stays NaN, even if dropout removes the NaN
         output += tf.transpose(zero_or_nan, [0, 2, 1])[..., tf.newaxis]
     return padded.pack(output)
@@ -153,6 +177,7 @@ def _varlen_attention_gradient(
         causal=op.get_attr("causal"),
         window_size=op.get_attr("window_size"),
         num_global_tokens=op.get_attr("num_global_tokens"),
+        bfloat16_products=op.get_attr("bfloat16_products"),
     )
     return [d_qkv, None, None]
 

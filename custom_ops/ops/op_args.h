@@ -337,10 +337,13 @@ absl::Status BindAttention(Call* call, const Buffer& qkv, AttentionArgs<T>* args
   return error.empty() ? call->status() : absl::InvalidArgumentError(error);
 }
 
-// The seed is the next input.
+// The seed is the next input. A GPU multiplies as it does without `bfloat16_products`.
 template <typename Call, typename T>
-void BindDropout(Call* call, AttentionArgs<T>* args) {
+void BindVarlenOptions(Call* call, AttentionArgs<T>* args) {
   call->Attribute("dropout_rate", &args->dropout_rate);
+  if constexpr (!std::is_void_v<T>) {
+    call->Attribute("bfloat16_products", &args->bfloat16_products);
+  }
   call->Seed(&args->seed);
 }
 
@@ -349,7 +352,7 @@ absl::Status Bind(Call* call, AttentionArgs<T>* args) {
   const Buffer qkv = call->NextInput();
   const absl::Status status = BindAttention(call, qkv, args);
   if (!status.ok()) return status;
-  BindDropout(call, args);
+  BindVarlenOptions(call, args);
   call->Output(&args->output);
   call->Output(&args->logsumexp);
   return call->status();
@@ -363,7 +366,7 @@ absl::Status Bind(Call* call, AttentionGradArgs<T>* args) {
   args->logsumexp = static_cast<float*>(call->NextInput().data);
   const absl::Status status = BindAttention<Call, T>(call, qkv, args);
   if (!status.ok()) return status;
-  BindDropout<Call, T>(call, args);
+  BindVarlenOptions<Call, T>(call, args);
   call->Output(&args->d_qkv);
   if constexpr (std::is_void_v<T>) {
     args->scratch =

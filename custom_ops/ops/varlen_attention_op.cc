@@ -30,6 +30,7 @@ REGISTER_OP("BertTf>VarlenAttention")
     .Attr("causal: bool = false")
     .Attr("window_size: int = -1")
     .Attr("num_global_tokens: int = 0")
+    .Attr("bfloat16_products: bool = false")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
       TF_RETURN_IF_ERROR(shapes.Read(c));
@@ -53,6 +54,7 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
     .Attr("causal: bool = false")
     .Attr("window_size: int = -1")
     .Attr("num_global_tokens: int = 0")
+    .Attr("bfloat16_products: bool = false")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
       TF_RETURN_IF_ERROR(shapes.Read(c));

@@ -17,7 +17,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import ops
-from tests.conformance.op import Bounds, Op, dy_in_numpy
+from tests.conformance.op import ROUNDING, Bounds, Op, dy_in_numpy
 from tests.conformance.task import Lack
 from tests.ops.dense_float64 import (
     PAIR,
@@ -85,7 +85,9 @@ def _attention_arguments(normal, shape, has_seed):
     return made
 
 
-def _attention_formula(qkv, row_splits, seed=0, **options):
+def _attention_formula(qkv, row_splits, seed=0, compute_dtype=None, **options):
+    if compute_dtype is not None:
+        qkv = tf.cast(tf.cast(qkv, compute_dtype), tf.float64).numpy()
     dy = dy_in_numpy(len(qkv), *qkv.shape[2:])
     y, d_qkv = varlen_attention(qkv, row_splits, seed=int(seed), d_output=dy, **options)
     return y, {"qkv": d_qkv}
@@ -231,7 +233,12 @@ def _layer_norm(*parts):
 def _attention(*parts, **mask):
     has_dropout = "dropout" in parts
     head_sizes = (1, 5, 32, 40, 64, 128) if has_dropout and not mask else ()
+    options = {**mask, "dropout_rate": 0.3} if has_dropout else mask
     bounds = Bounds(of_largest=9e-6, roundings=3)
+    if "bfloat16" in parts:
+        # The probabilities and the gradients of the scores are rounded to bfloat16, too.
+        options = {**options, "compute_dtype": "bfloat16"}
+        bounds = Bounds(of_largest=3 * ROUNDING[tf.bfloat16], roundings=3)
     return Op(
         ops.varlen_attention,
         functools.partial(_attention_arguments, has_seed=has_dropout),
@@ -244,7 +251,7 @@ def _attention(*parts, **mask):
         small=((3, 0, 4), 3, 8),
         fewer=((2, 1, 1), 3, 8),
         large=((30, 70, 100), 2, 8),
-        options={**mask, "dropout_rate": 0.3} if has_dropout else mask,
+        options=options,
         rows=("qkv",),
         bounds=bounds,
         gradient_bounds=bounds,
@@ -380,9 +387,9 @@ _COMBINATIONS = {
         for parts in (sum(subset, ()) for subset in _SUBSETS)
     },
     **{
-        _name("varlen_attention", name, *dropout): _attention(*dropout, **mask)
+        _name("varlen_attention", name, *parts): _attention(*parts, **mask)
         for name, mask in MASKS.items()
-        for dropout in ((), ("dropout",))
+        for parts in ((), ("dropout",), ("bfloat16",), ("bfloat16", "dropout"))
     },
     **{
         _name("quantized_attention", name): _quantized_attention(**mask)
@@ -406,6 +413,8 @@ OPS = {
             "fused_residual_layer_norm residual bias dropout",
             "varlen_attention dropout",
             "varlen_attention causal globals",
+            "varlen_attention bfloat16 dropout",
+            "varlen_attention causal globals bfloat16",
             "quantized_attention causal globals",
             "fused_dense bias gelu",
             "fused_dense bias residual",

@@ -132,6 +132,7 @@ def test_bad_row_splits_are_refused(backend, row_splits, message):
         ({"window_size": -1}, ValueError, "`window_size` must be at least 0"),
         ({"window_size": 1, "num_global_tokens": -1}, ValueError, "`num_global_tokens` must be"),
         ({"num_global_tokens": 1}, ValueError, "`window_size` must be given"),
+        ({"compute_dtype": "float16"}, ValueError, '`compute_dtype` must be "bfloat16", or None'),
     ],
 )
 def test_bad_arguments_are_refused(function, changes, error, message):
