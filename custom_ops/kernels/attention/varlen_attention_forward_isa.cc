@@ -5,11 +5,14 @@
 namespace bert_tf::BERT_TF_ISA {
 namespace {
 
+// The number of packed tiles of keys that are kept for the next units, up to 1,024 positions.
+constexpr int64_t kKeyTiles = 16;
+
 struct ForwardScratch {
-  float* queries;      // [kTile, D], in the memory of the keys
-  float* keys;         // [kTile, D]
+  float* queries;      // [kTile, D]
   float* queries_t;    // [D, kTile], in Float32 times 1 / sqrt(D)
-  float* values;       // [kTile, D]
+  float* keys;         // [kKeyTiles, kTile, D]
+  float* values;       // [kKeyTiles, kTile, D]
   float* sums;         // [queries, D], the output before its division
   float* scores;       // [keys, queries], then the probabilities
   float* maximum;      // [queries] largest score so far
@@ -18,15 +21,59 @@ struct ForwardScratch {
 
   explicit ForwardScratch(const HeadLayout& layout) {
     const int64_t tile = kTile * layout.padded_size;
-    queries = keys = ThreadScratch(0, 4 * tile + kTileFloats + 3 * kTile);
-    queries_t = keys + tile;
-    values = queries_t + tile;
-    sums = values + tile;
+    queries = ThreadScratch(0, (3 + 2 * kKeyTiles) * tile + kTileFloats + 3 * kTile);
+    queries_t = queries + tile;
+    keys = queries_t + tile;
+    values = keys + kKeyTiles * tile;
+    sums = values + kKeyTiles * tile;
     scores = sums + tile;
     maximum = scores + kTileFloats;
     denominator = maximum + kTile;
     correction = denominator + kTile;
   }
+};
+
+// The packed tiles of keys and values. Consecutive units are blocks of queries with the same keys,
+// which are read from memory once.
+template <typename Format>
+class KeyTiles {
+ public:
+  struct Tile {
+    float* keys;    // by PackRows
+    float* values;  // by PackColumns
+  };
+
+  KeyTiles(const TileLayout<Format>& layout, const ForwardScratch& scratch)
+      : layout_(layout), keys_(scratch.keys), values_(scratch.values) {}
+
+  // The tile of `count` keys from `begin` on.
+  template <typename T>
+  Tile Pack(const T* qkv, const AttentionUnit& unit, int64_t begin, int64_t count) {
+    if (first_row_ != unit.first_row || head_ != unit.head) {
+      first_row_ = unit.first_row;
+      head_ = unit.head;
+      for (int64_t& key : begins_) key = -1;
+    }
+    const int64_t place = begin / kTile % kKeyTiles;
+    const int64_t offset = place * kTile * layout_.padded_size;
+    const Tile tile = {keys_ + offset, values_ + offset};
+    if (begins_[place] == begin) return tile;
+    begins_[place] = begin;
+    const int64_t stride = 3 * layout_.hidden_size, size = layout_.head_size;
+    const T* const keys = qkv + layout_.QkvOffset(unit, begin) + layout_.hidden_size;
+    PackRows<Format>(keys, stride, count, size, tile.keys, layout_.padded_words);
+    PackColumns<Format>(keys + layout_.hidden_size, stride, count, size, tile.values,
+                        layout_.padded_size);
+    return tile;
+  }
+
+ private:
+  const TileLayout<Format> layout_;
+  float* const keys_;
+  float* const values_;
+  int64_t first_row_ = -1;
+  int64_t head_ = -1;
+  int64_t begins_[kKeyTiles];  // of the packed tiles, or -1
 };
 
 // One step of the softmax, for a vector of queries and a tile of keys:
@@ -78,14 +125,13 @@ void ScaleRows(const float* factors, int64_t rows, int64_t padded_size, float* p
 template <typename Format, typename T>
 void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropout& dropout,
                  const VarlenAttentionArgs<T>& args, const AttentionUnit& unit,
-                 const ForwardScratch& s) {
+                 const ForwardScratch& s, KeyTiles<Format>* key_tiles) {
   const int64_t padded = layout.padded_size;
   const int64_t query = unit.begin;
   const int64_t query_count = Smaller(kTile, unit.length - query);
   const int64_t query_lanes = RoundUpToLanes(query_count);
-  const int64_t stride = 3 * layout.hidden_size;
-  PackRows<Format>(args.qkv + layout.QkvOffset(unit, query), stride, query_count, layout.head_size,
-                   s.queries, layout.padded_words);
+  PackRows<Format>(args.qkv + layout.QkvOffset(unit, query), 3 * layout.hidden_size, query_count,
+                   layout.head_size, s.queries, layout.padded_words);
   Transpose(layout, s.queries, query_count, layout.scale, s.queries_t);
   for (int64_t i = 0; i < query_lanes; ++i) {
     s.maximum[i] = -INFINITY;
@@ -96,11 +142,8 @@ void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropo
     const int64_t key_count = Smaller(kTile, unit.length - key);
     if (mask.HidesAll(query, query + query_count, key, key + key_count)) continue;
     const bool masked = !mask.ShowsAll(query, query + query_count, key, key + key_count);
-    const T* const keys = args.qkv + layout.QkvOffset(unit, key) + layout.hidden_size;
-    PackRows<Format>(keys, stride, key_count, layout.head_size, s.keys, layout.padded_words);
-    PackColumns<Format>(keys + layout.hidden_size, stride, key_count, layout.head_size, s.values,
-                        padded);
-    Scores(layout, key_count, query_lanes, s.keys, s.queries_t, s.scores);
+    const auto [keys, values] = key_tiles->Pack(args.qkv, unit, key, key_count);
+    Scores(layout, key_count, query_lanes, keys, s.queries_t, s.scores);
     for (int64_t i = 0; i < query_lanes; i += kLanes) {
       if (masked) {
         SoftmaxStep<true>(mask, query + i, key, key_count, s.scores + i, s.maximum + i,
@@ -123,18 +166,18 @@ void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropo
     }
     // [queries, keys] x [keys, D]
     if (started) ScaleRows(s.correction, query_count, padded, s.sums);
-    if (masked && !AllFinite<Format>(s.values, WordsOf<Format>(key_count) * padded)) {
+    if (masked && !AllFinite<Format>(values, WordsOf<Format>(key_count) * padded)) {
       if (!started) FillZeros(s.sums, query_count * padded);
-      MaskedProduct<Format, true>(query_count, padded, key_count, s.scores, kTile, s.values, s.sums,
+      MaskedProduct<Format, true>(query_count, padded, key_count, s.scores, kTile, values, s.sums,
                                   padded, [&](int64_t i, int64_t j) {
                                     return mask.Sees(query + i, key + j);
                                   });
     } else if (started) {
-      Product<Format, Sums::kAdded, true>(query_count, padded, key_count, s.scores, kTile, s.values,
+      Product<Format, Sums::kAdded, true>(query_count, padded, key_count, s.scores, kTile, values,
                                           s.sums, padded);
     } else {
       Product<Format, Sums::kStored, true>(query_count, padded, key_count, s.scores, kTile,
-                                           s.values, s.sums, padded);
+                                           values, s.sums, padded);
     }
     started = true;
   }
@@ -160,8 +203,9 @@ void AttentionForwardUnits(const VarlenAttentionArgs<T>& args, const AttentionUn
     const Mask mask(args);
     const Dropout dropout(args);
     const ForwardScratch scratch(layout);
+    KeyTiles<decltype(format)> key_tiles(layout, scratch);
     for (int64_t i = 0; i < count; ++i) {
-      ForwardUnit(layout, mask, dropout, args, units[i], scratch);
+      ForwardUnit(layout, mask, dropout, args, units[i], scratch, &key_tiles);
     }
   });
 }
