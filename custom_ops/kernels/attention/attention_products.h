@@ -5,13 +5,14 @@
 //   Float32         float32 numbers
 //   RoundedFloat32  the same, rounded to bfloat16
 //   Bfloat16Words   two bfloat16 numbers per word, for AVX512-BF16
-// The last two give the same bits, as bfloat16_products.h describes it: AVX512-BF16 adds the product
-// of the high halves of two words first, so the number that comes first in a sum is the high half.
+// The last two give the same bits, as bfloat16_products.h describes it: AVX512-BF16 adds the
+// product of the high halves of two words first, so the number that comes first in a sum is the
+// high half.
 //
 // A matrix whose rows are multiplied by something, because a sum is over its columns, is packed by
 // PackRows: [rows, columns / kNumbers]. If a sum is over its rows, it is packed by PackColumns:
-// [rows / kNumbers, columns]. If a word is one number, both are the same. Rows are padded with zeros
-// to whole words, and words to whole vectors.
+// [rows / kNumbers, columns]. If a word is one number, both are the same. Rows are padded with
+// zeros to whole words, and words to whole vectors.
 #pragma once
 
 #include <cstdint>

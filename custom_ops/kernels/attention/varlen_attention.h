@@ -45,8 +45,8 @@ struct VarlenAttentionOptions {
 // T is float, BFloat16 or Float16; the arithmetic is float32. For T = BFloat16 or with
 // `bfloat16_products`, the factors of the matrix products are rounded to bfloat16, to nearest even:
 // queries, keys, values, the weights of the values (e^(score - maximum), after dropout) and, in the
-// gradient, d_output, the probabilities and the gradients of the scores. Products are exact and sums
-// float32, with the bits of bfloat16_products.h; subnormal factors may count as zeros.
+// gradient, d_output, the probabilities and the gradients of the scores. Products are exact and
+// sums float32, with the bits of bfloat16_products.h; subnormal factors may count as zeros.
 template <typename T>
 struct VarlenAttentionArgs : VarlenAttentionOptions {
   const T* qkv;  // [R, 3, N, D]

@@ -123,11 +123,11 @@ class Backward {
         const int64_t first = one_query_tile ? 0 : key - first_key;
         const PackedTile keys = {s.keys.rows + first * padded_words,
                                  s.keys.columns + first / Format::kNumbers * padded};
-        MeetTile(unit, q,
-                 {key, count, keys, s.values + first * padded_words,
-                  one_query_tile ? nullptr : s.d_keys + first * padded,
-                  s.d_values + first * padded},
-                 s, d_queries);
+        MeetTile(
+            unit, q,
+            {key, count, keys, s.values + first * padded_words,
+             one_query_tile ? nullptr : s.d_keys + first * padded, s.d_values + first * padded},
+            s, d_queries);
       }
       if (d_queries != nullptr) {
         UnpackRows(d_queries, layout_, q.count, scale,
@@ -247,8 +247,8 @@ class Backward {
   // Fills the tile of `q.count` queries from `q.begin` on.
   void LoadQueries(const AttentionUnit& unit, const QueryTile& q) const {
     const int64_t offset = layout_.RowOffset(unit, q.begin) * layout_.head_size;
-    PackTile(layout_, args_.qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size, q.count,
-             q.queries.rows, q.queries.columns);
+    PackTile(layout_, args_.qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size,
+             q.count, q.queries.rows, q.queries.columns);
     PackTile(layout_, args_.d_output + offset, layout_.hidden_size, q.count, q.d_output.rows,
              q.d_output.columns);
     Transpose(layout_, q.queries.rows, q.count, layout_.scale, q.queries_t);

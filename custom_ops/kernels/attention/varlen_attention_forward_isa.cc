@@ -168,16 +168,15 @@ void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropo
     if (started) ScaleRows(s.correction, query_count, padded, s.sums);
     if (masked && !AllFinite<Format>(values, WordsOf<Format>(key_count) * padded)) {
       if (!started) FillZeros(s.sums, query_count * padded);
-      MaskedProduct<Format, true>(query_count, padded, key_count, s.scores, kTile, values, s.sums,
-                                  padded, [&](int64_t i, int64_t j) {
-                                    return mask.Sees(query + i, key + j);
-                                  });
+      MaskedProduct<Format, true>(
+          query_count, padded, key_count, s.scores, kTile, values, s.sums, padded,
+          [&](int64_t i, int64_t j) { return mask.Sees(query + i, key + j); });
     } else if (started) {
       Product<Format, Sums::kAdded, true>(query_count, padded, key_count, s.scores, kTile, values,
                                           s.sums, padded);
     } else {
-      Product<Format, Sums::kStored, true>(query_count, padded, key_count, s.scores, kTile,
-                                           values, s.sums, padded);
+      Product<Format, Sums::kStored, true>(query_count, padded, key_count, s.scores, kTile, values,
+                                           s.sums, padded);
     }
     started = true;
   }

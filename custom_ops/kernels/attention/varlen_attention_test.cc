@@ -1,7 +1,11 @@
 // Compares varlen_attention with float64: odd lengths, heads and head sizes, every mask, dropout
-// against a scalar Philox, all storage types, numbers that are not finite, and equal bits for every
-// number of threads and every plan, with every instruction set of this processor.
+// against a scalar Philox, all storage types, products in bfloat16, numbers that are not finite,
+// and equal bits for every number of threads and every plan, with every instruction set of this
+// processor.
 #include "custom_ops/kernels/attention/varlen_attention.h"
+
+#include <utility>
+#include <vector>
 
 #include "custom_ops/kernels/attention/attention_test_util.h"
 #include "custom_ops/kernels/attention/varlen_attention_units.h"
@@ -11,6 +15,15 @@
 namespace bert_tf {
 namespace testing {
 namespace {
+
+// A copy of the kernel, and whether it rounds factors to bfloat16 although T is another type.
+struct Variant : Path {
+  bool bfloat16_products;
+};
+
+std::string Describe(const Variant& variant) {
+  return Name(variant) + (variant.bfloat16_products ? " with products in bfloat16 " : " ");
+}
 
 template <typename T>
 struct Tensors {
@@ -27,8 +40,10 @@ struct Tensors {
 };
 
 template <typename T>
-VarlenAttentionArgs<T> Args(const Case& c, const std::vector<int64_t>& splits, Tensors<T>* t) {
+VarlenAttentionArgs<T> Args(const Case& c, const std::vector<int64_t>& splits,
+                            bool bfloat16_products, Tensors<T>* t) {
   VarlenAttentionArgs<T> args{Options(c, splits)};
+  args.bfloat16_products = bfloat16_products;
   args.qkv = t->qkv.data();
   args.output = t->output.data();
   args.logsumexp = t->logsumexp.data();
@@ -97,12 +112,23 @@ Expected Reference(const Case& c, const Tensors<T>& t) {
   return e;
 }
 
+// The same for inputs that are rounded to bfloat16.
+template <typename T>
+Expected RoundedReference(const Case& c, Tensors<T> t) {
+  for (Buffer<T>* buffer : {&t.qkv, &t.d_output}) {
+    for (int64_t i = 0; i < buffer->size(); ++i) {
+      buffer->at(i) = FromFloat<T>(ToFloat(FromFloat<BFloat16>(ToFloat(buffer->at(i)))));
+    }
+  }
+  return Reference(c, t);
+}
+
 // Runs the units with one instruction set, one after another. In the gradient, the units are blocks
 // or whole sequences.
 template <typename T>
-void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
+void RunUnits(const Variant& variant, const Case& c, bool blocks, Tensors<T>* t) {
   const std::vector<int64_t> splits = c.RowSplits();
-  const VarlenAttentionArgs<T> args = Args(c, splits, t);
+  const VarlenAttentionArgs<T> args = Args(c, splits, variant.bfloat16_products, t);
   std::vector<AttentionUnit> forward, backward;
   for (size_t b = 0; b < c.lengths.size(); ++b) {
     for (int64_t n = 0; n < c.heads; ++n) {
@@ -121,83 +147,113 @@ void RunUnits(Isa isa, const Case& c, bool blocks, Tensors<T>* t) {
   // The scratch is filled with NaN, because it must be written before it is read.
   constexpr int64_t kScratch = 1 << 18;
   std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
-  BERT_TF_CALL_ISA(isa, AttentionForwardUnits, args, forward.data(),
-                   static_cast<int64_t>(forward.size()), HasBfloat16());
+  BERT_TF_CALL_ISA(variant.isa, AttentionForwardUnits, args, forward.data(),
+                   static_cast<int64_t>(forward.size()), variant.has_instruction);
   std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
-  BERT_TF_CALL_ISA(isa, AttentionBackwardUnits, args, backward.data(),
-                   static_cast<int64_t>(backward.size()), HasBfloat16());
+  BERT_TF_CALL_ISA(variant.isa, AttentionBackwardUnits, args, backward.data(),
+                   static_cast<int64_t>(backward.size()), variant.has_instruction);
 }
 
 template <typename T>
-void RunPublic(const Case& c, int threads, Tensors<T>* t) {
+void RunPublic(const Case& c, bool bfloat16_products, int threads, Tensors<T>* t) {
   const std::vector<int64_t> splits = c.RowSplits();
-  const VarlenAttentionArgs<T> args = Args(c, splits, t);
+  const VarlenAttentionArgs<T> args = Args(c, splits, bfloat16_products, t);
   const ThreadParallel parallel(threads);
   VarlenAttention(parallel, args);
   VarlenAttentionGrad(parallel, args);
 }
 
 template <typename T>
-void TestCase(Isa isa, const Case& c) {
-  const std::string context = std::string(Name(isa)) + " " + TypeName<T>() + " " + c.Describe();
+bool SameResults(const Tensors<T>& a, const Tensors<T>& b) {
+  return a.output.SameBits(b.output) && a.logsumexp.SameBits(b.logsumexp) &&
+         a.d_qkv.SameBits(b.d_qkv);
+}
+
+template <typename T>
+void TestCase(const Variant& variant, const Case& c) {
+  const std::string context = Describe(variant) + TypeName<T>() + " " + c.Describe();
   Tensors<T> t(c, 17);
-  const Expected expected = Reference(c, t);
-  RunUnits(isa, c, false, &t);
-  CheckNear(t.output, expected.output, 2e-6 + RoundingError<T>(), context + "output");
+  const bool rounds = variant.bfloat16_products;
+  const Expected expected = rounds ? RoundedReference(c, t) : Reference(c, t);
+  RunUnits(variant, c, false, &t);
+  // With products in bfloat16, the weights and the gradients of the scores are rounded.
+  const double rounding = rounds ? RoundingError<BFloat16>() : RoundingError<T>();
+  CheckNear(t.output, expected.output, 2e-6 + rounding, context + "output");
   CheckNear(t.logsumexp, expected.logsumexp, 2e-6, context + "logsumexp");
   // The gradient reads the rounded output, so its error is a few roundings of the storage type.
-  CheckNear(t.d_qkv, expected.d_qkv, 5e-6 + 3 * RoundingError<T>(), context + "d_qkv");
+  CheckNear(t.d_qkv, expected.d_qkv, 5e-6 + 3 * rounding, context + "d_qkv");
   Tensors<T> blocks(c, 17);
-  RunUnits(isa, c, true, &blocks);
-  Check(t.output.SameBits(blocks.output) && t.d_qkv.SameBits(blocks.d_qkv), context + "blocks");
-  if (isa != BestIsa()) return;
+  RunUnits(variant, c, true, &blocks);
+  Check(SameResults(t, blocks), context + "blocks");
+  if (variant.has_instruction) {
+    Tensors<T> other(c, 17);
+    RunUnits({{variant.isa, false}, rounds}, c, false, &other);
+    Check(SameResults(t, other), context + "without the instruction");
+  }
+  if (variant.isa != BestIsa() || variant.has_instruction != HasBfloat16()) return;
   for (int threads : {1, 2, 3, 7, 64}) {
     Tensors<T> threaded(c, 17);
-    RunPublic(c, threads, &threaded);
-    Check(t.output.SameBits(threaded.output) && t.logsumexp.SameBits(threaded.logsumexp) &&
-              t.d_qkv.SameBits(threaded.d_qkv),
-          context + std::to_string(threads) + " threads");
+    RunPublic(c, rounds, threads, &threaded);
+    Check(SameResults(t, threaded), context + std::to_string(threads) + " threads");
   }
 }
 
 template <typename T>
-void TestCases(Isa isa) {
+void TestCases(const Variant& variant) {
   for (int64_t head_size : {1, 5, 16, 32, 40, 64, 80, 128}) {
-    TestCase<T>(isa, {{3, 0, 1, 17, 65}, 2, head_size});
-    TestCase<T>(isa, {{70, 1}, 1, head_size, true, -1, 0, 0.3f});
+    TestCase<T>(variant, {{3, 0, 1, 17, 65}, 2, head_size});
+    TestCase<T>(variant, {{70, 1}, 1, head_size, true, -1, 0, 0.3f});
   }
   for (int64_t length : {1, 2, 15, 16, 31, 63, 64, 66, 127, 128, 129, 200}) {
-    TestCase<T>(isa, {{length}, 3, 8});
-    TestCase<T>(isa, {{length}, 1, 64, false, -1, 0, 0.1f});
+    TestCase<T>(variant, {{length}, 3, 8});
+    TestCase<T>(variant, {{length}, 1, 64, false, -1, 0, 0.1f});
   }
   for (float rate : {0.0f, 0.5f}) {
     for (bool causal : {false, true}) {
       for (int64_t window : {0, 1, 7, 40, 64, 100}) {
         for (int64_t globals : {0, 1, 5, 70}) {
-          TestCase<T>(isa, {{150, 3, 67}, 1, 6, causal, window, globals, rate});
+          TestCase<T>(variant, {{150, 3, 67}, 1, 6, causal, window, globals, rate});
         }
       }
-      TestCase<T>(isa, {{150, 3, 67}, 3, 6, causal, -1, 0, rate});
+      TestCase<T>(variant, {{150, 3, 67}, 3, 6, causal, -1, 0, rate});
     }
   }
-  TestCase<T>(isa, {{}, 2, 8});
-  TestCase<T>(isa, {{0, 0}, 2, 8});
+  TestCase<T>(variant, {{}, 2, 8});
+  TestCase<T>(variant, {{0, 0}, 2, 8});
+}
+
+// Float32 numbers that are bfloat16 numbers give the results of bfloat16 tensors.
+void TestTypes(const Path& path) {
+  const Case c{{70, 3}, 2, 33, false, -1, 0, 0.3f};
+  Tensors<BFloat16> t(c, 6);
+  Tensors<float> wide(c, 6);
+  for (int64_t i = 0; i < t.qkv.size(); ++i) wide.qkv.at(i) = ToFloat(t.qkv.at(i));
+  RunUnits({path, false}, c, false, &t);
+  RunUnits({path, true}, c, false, &wide);
+  Buffer<BFloat16> rounded(t.output.size(), FromFloat<BFloat16>(7.0f));
+  for (int64_t i = 0; i < rounded.size(); ++i) {
+    rounded.at(i) = FromFloat<BFloat16>(wide.output.at(i));
+  }
+  Check(rounded.SameBits(t.output) && t.logsumexp.SameBits(wide.logsumexp),
+        Name(path) + "float32 and bfloat16 tensors");
 }
 
 // Numbers that are not finite affect only the rows that attend to them.
-void TestNotFinite(Isa isa) {
-  for (bool causal : {false, true}) {
+void TestNotFinite(const Variant& variant) {
+  const Variant other{{variant.isa, false}, variant.bfloat16_products};
+  for (const auto& [causal, window] :
+       std::vector<std::pair<bool, int64_t>>{{false, -1}, {false, 60}, {true, 60}}) {
     for (int part : {0, 1, 2}) {
       for (float bad : {std::nanf(""), INFINITY}) {
-        const Case c{{20, 90}, 1, 8, causal, 60, 0};
+        const Case c{{20, 91}, 1, 8, causal, window, 0};
         const std::vector<int64_t> splits = c.RowSplits();
         const int64_t bad_position = 50;
         Tensors<float> t(c, 3);
         t.qkv.at(((splits[1] + bad_position) * 3 + part) * c.head_size + 2) = bad;
-        RunUnits(isa, c, false, &t);
+        RunUnits(variant, c, false, &t);
         Tensors<float> blocks(c, 3);
         blocks.qkv = t.qkv;
-        RunUnits(isa, c, true, &blocks);
+        RunUnits(other, c, true, &blocks);
         for (int64_t row = 0; row < c.Rows(); ++row) {
           const int64_t i = row - splits[1];
           const bool own = i >= 0;
@@ -212,9 +268,8 @@ void TestNotFinite(Isa isa) {
               same = same && (a == b || (a != a && b != b));
             }
           }
-          const std::string context = std::string(Name(isa)) + (causal ? " causal" : "") +
-                                      " part " + std::to_string(part) + " row " +
-                                      std::to_string(row);
+          const std::string context = Describe(variant) + (causal ? " causal" : "") + " part " +
+                                      std::to_string(part) + " row " + std::to_string(row);
           // The score of an infinite key is minus infinity for half of the queries. Its probability
           // is then 0 and the output is finite.
           const bool may_be_finite = part == 1 && bad == INFINITY;
@@ -229,24 +284,27 @@ void TestNotFinite(Isa isa) {
 
 // If all scores are minus infinity, the result is NaN, as in a plain softmax. If one score is minus
 // infinity, its probability is 0.
-void TestInfiniteScores(Isa isa) {
+void TestInfiniteScores(const Variant& variant) {
   const Case c{{2, 2}, 1, 1};
   Tensors<float> t(c, 4);
   const float qkv[] = {1, -INFINITY, 1, 1, -INFINITY, 1, 1, -INFINITY, 1, 1, 0, 5};
   for (int i = 0; i < 12; ++i) t.qkv.at(i) = qkv[i];
-  RunUnits(isa, c, false, &t);
+  RunUnits(variant, c, false, &t);
   Check(std::isnan(t.output[0]) && std::isnan(t.output[1]), "all scores minus infinity");
   Check(t.output[2] == 5.0 && t.output[3] == 5.0, "one score minus infinity");
 }
 
-void TestLarge(Isa isa) {
+void TestLarge(const Variant& variant) {
   // Scores in the hundreds: the maximum is subtracted before exp2.
   const Case c{{130}, 1, 16};
   Tensors<float> t(c, 5);
   for (int64_t i = 0; i < t.qkv.size(); ++i) t.qkv.at(i) *= 12.0f;
-  RunUnits(isa, c, false, &t);
-  CheckNear(t.output, Reference(c, t).output, 3e-5, std::string(Name(isa)) + " large scores");
-  TestCase<float>(isa, {{2048}, 1, 8, true, 100, 2, 0.1f});
+  RunUnits(variant, c, false, &t);
+  const bool rounds = variant.bfloat16_products;
+  const Expected expected = rounds ? RoundedReference(c, t) : Reference(c, t);
+  CheckNear(t.output, expected.output, rounds ? RoundingError<BFloat16>() : 3e-5,
+            Describe(variant) + "large scores");
+  TestCase<float>(variant, {{2048}, 1, 8, true, 100, 2, 0.1f});
 }
 
 }  // namespace
@@ -255,13 +313,20 @@ void TestLarge(Isa isa) {
 
 int main() {
   using namespace bert_tf::testing;
-  for (bert_tf::Isa isa : SupportedIsas()) {
-    TestCases<float>(isa);
-    TestCases<bert_tf::BFloat16>(isa);
-    TestCases<bert_tf::Float16>(isa);
-    TestNotFinite(isa);
-    TestInfiniteScores(isa);
-    TestLarge(isa);
+  for (const Path& path : SupportedPaths(bert_tf::HasBfloat16())) {
+    TestCases<float>({path, true});
+    TestCases<bert_tf::BFloat16>({path, false});
+    TestTypes(path);
+    for (bool bfloat16_products : {false, true}) {
+      const Variant variant{path, bfloat16_products};
+      TestNotFinite(variant);
+      TestInfiniteScores(variant);
+      TestLarge(variant);
+      TestCase<bert_tf::Float16>(variant, {{70, 3}, 2, 33, false, -1, 0, 0.3f});
+    }
+    if (path.has_instruction) continue;  // which float32 products do not use
+    TestCases<float>({path, false});
+    TestCases<bert_tf::Float16>({path, false});
   }
   return Report("varlen_attention_test");
 }

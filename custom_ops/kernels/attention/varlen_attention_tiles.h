@@ -1,6 +1,6 @@
-// Shared by the forward pass and the gradient of varlen_attention: copies of rows, masks, the random
-// words of dropout, and the exponential. Include this file only in sources that are compiled through
-// isa.bzl.
+// Shared by the forward pass and the gradient of varlen_attention: copies of rows, masks, the
+// random words of dropout, and the exponential. Include this file only in sources that are compiled
+// through isa.bzl.
 //
 // Score tiles are transposed, [keys, queries]: the lanes of a vector are queries, so the maxima,
 // sums and masks of the softmax and the streams of dropout need no operations across lanes. All

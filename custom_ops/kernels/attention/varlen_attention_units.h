@@ -35,12 +35,13 @@ bool MultipliesBfloat16(const VarlenAttentionArgs<T>& args) {
 }
 
 // Only the copies for AVX-512 use `has_bfloat16`.
-BERT_TF_DECLARE_FOR_ISAS(
-    template <typename T> void AttentionForwardUnits(const VarlenAttentionArgs<T>& args,
+BERT_TF_DECLARE_FOR_ISAS(template <typename T>
+                         void AttentionForwardUnits(const VarlenAttentionArgs<T>& args,
+                                                    const AttentionUnit* units, int64_t count,
+                                                    bool has_bfloat16);
+                         template <typename T>
+                         void AttentionBackwardUnits(const VarlenAttentionArgs<T>& args,
                                                      const AttentionUnit* units, int64_t count,
-                                                     bool has_bfloat16);
-    template <typename T> void AttentionBackwardUnits(const VarlenAttentionArgs<T>& args,
-                                                      const AttentionUnit* units, int64_t count,
-                                                      bool has_bfloat16);)
+                                                     bool has_bfloat16);)
 
 }  // namespace bert_tf
