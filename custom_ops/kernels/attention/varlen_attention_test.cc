@@ -283,15 +283,18 @@ void TestNotFinite(const Variant& variant) {
 }
 
 // If all scores are minus infinity, the result is NaN, as in a plain softmax. If one score is minus
-// infinity, its probability is 0.
+// infinity, its probability is 0, also in the gradient.
 void TestInfiniteScores(const Variant& variant) {
-  const Case c{{2, 2}, 1, 1};
+  const Case c{{2, 3}, 1, 1};
   Tensors<float> t(c, 4);
-  const float qkv[] = {1, -INFINITY, 1, 1, -INFINITY, 1, 1, -INFINITY, 1, 1, 0, 5};
-  for (int i = 0; i < 12; ++i) t.qkv.at(i) = qkv[i];
+  const float qkv[] = {1, -INFINITY, 1, 1, -INFINITY, 1, 1, -INFINITY, 1, 1, 0, 5, 1, 0, 5};
+  for (int i = 0; i < 15; ++i) t.qkv.at(i) = qkv[i];
   RunUnits(variant, c, false, &t);
   Check(std::isnan(t.output[0]) && std::isnan(t.output[1]), "all scores minus infinity");
-  Check(t.output[2] == 5.0 && t.output[3] == 5.0, "one score minus infinity");
+  bool right = true;
+  for (int i = 2; i < 5; ++i) right = right && t.output[i] == 5.0;
+  Check(right, Describe(variant) + "one score minus infinity");
+  Check(t.d_qkv[7] == 0.0 && t.d_qkv[8] == 0.0, Describe(variant) + "its gradients");
 }
 
 void TestLarge(const Variant& variant) {
