@@ -57,8 +57,9 @@ struct BackwardScratch {
   BackwardScratch(const TileLayout<Format>& layout, int64_t key_rows) {
     const int64_t tile = kTile * layout.padded_size;
     const int64_t key_floats = RoundUpToLanes(key_rows) * layout.padded_size;
-    const int64_t floats = 5 * tile + 2 * kTileFloats + 2 * kTile + 4 * key_floats;
-    float* free = ThreadScratch(0, 2 * floats);
+    constexpr int64_t kForms = Format::kNumbers == 1 ? 1 : 2;  // of a PackedTile
+    float* free = ThreadScratch(0, (2 * kForms + 3) * tile + (kForms + 1) * kTileFloats +
+                                       2 * kTile + (kForms + 3) * key_floats);
     const auto take = [&](int64_t count) {
       float* const taken = free;
       free += count;
@@ -66,7 +67,7 @@ struct BackwardScratch {
     };
     const auto take_both = [&](int64_t count) {
       float* const rows = take(count);
-      return PackedTile{rows, Format::kNumbers == 1 ? rows : take(count)};
+      return PackedTile{rows, kForms == 1 ? rows : take(count)};
     };
     query_tile.queries = take_both(tile);
     query_tile.queries_t = take(tile);
@@ -164,7 +165,7 @@ class Backward {
     }
     if (Format::kRounds) {
       PackRows<Format>(s.probabilities, kTile, k.count, q.count, s.probabilities, kTile);
-      if (Format::kNumbers > 1) {
+      if (s.d_scores.columns != s.d_scores.rows) {
         PackColumns<Format>(s.d_scores.rows, kTile, k.count, lanes, s.d_scores.columns, kTile);
       }
       PackRows<Format>(s.d_scores.rows, kTile, k.count, q.count, s.d_scores.rows, kTile);
@@ -234,12 +235,19 @@ class Backward {
     }
   }
 
+  // Packs [rows, D], whose rows are `stride` elements apart.
+  void Pack(const T* p, int64_t stride, int64_t rows, const PackedTile& packed) const {
+    PackRows<Format>(p, stride, rows, layout_.head_size, packed.rows, layout_.padded_words);
+    if (packed.columns == packed.rows) return;
+    PackColumns<Format>(p, stride, rows, layout_.head_size, packed.columns, layout_.padded_size);
+  }
+
   // Packs `count` keys and values from position `begin` on.
   void LoadKeys(const AttentionUnit& unit, int64_t begin, int64_t count,
                 const BackwardScratch<Format>& s) const {
     const int64_t stride = 3 * layout_.hidden_size;
     const T* const keys = args_.qkv + layout_.QkvOffset(unit, begin) + layout_.hidden_size;
-    PackTile(layout_, keys, stride, count, s.keys.rows, s.keys.columns);
+    Pack(keys, stride, count, s.keys);
     PackRows<Format>(keys + layout_.hidden_size, stride, count, layout_.head_size, s.values,
                      layout_.padded_words);
   }
@@ -247,10 +255,8 @@ class Backward {
   // Fills the tile of `q.count` queries from `q.begin` on.
   void LoadQueries(const AttentionUnit& unit, const QueryTile& q) const {
     const int64_t offset = layout_.RowOffset(unit, q.begin) * layout_.head_size;
-    PackTile(layout_, args_.qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size,
-             q.count, q.queries.rows, q.queries.columns);
-    PackTile(layout_, args_.d_output + offset, layout_.hidden_size, q.count, q.d_output.rows,
-             q.d_output.columns);
+    Pack(args_.qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size, q.count, q.queries);
+    Pack(args_.d_output + offset, layout_.hidden_size, q.count, q.d_output);
     Transpose(layout_, q.queries.rows, q.count, layout_.scale, q.queries_t);
     Transpose(layout_, q.d_output.rows, q.count, 1.0f, q.d_output_t);
     const float* const logsumexp = args_.logsumexp + layout_.RowOffset(unit, q.begin);

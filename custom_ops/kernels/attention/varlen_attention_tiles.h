@@ -67,17 +67,6 @@ struct TileLayout : HeadLayout {
         padded_words(RoundUpToLanes(words)) {}
 };
 
-// Packs [rows, D], whose rows are `stride` elements apart, by PackRows and by PackColumns. If the
-// results are the same, the second one is not written.
-template <typename Format, typename T>
-void PackTile(const TileLayout<Format>& layout, const T* p, int64_t stride, int64_t rows,
-              float* by_rows, [[maybe_unused]] float* by_columns) {
-  PackRows<Format>(p, stride, rows, layout.head_size, by_rows, layout.padded_words);
-  if constexpr (Format::kNumbers > 1) {
-    PackColumns<Format>(p, stride, rows, layout.head_size, by_columns, layout.padded_size);
-  }
-}
-
 // Transposes the words of PackRows [rows, words] to [words, kTile]. The lanes after `rows` in the
 // last vector are set to zero. In Float32, the numbers are multiplied by `factor`.
 template <typename Format>
