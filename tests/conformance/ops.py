@@ -238,7 +238,7 @@ def _attention(*parts, **mask):
     if "bfloat16" in parts:
         # The probabilities and the gradients of the scores are rounded to bfloat16, too.
         options = {**options, "compute_dtype": "bfloat16"}
-        bounds = Bounds(of_largest=3 * ROUNDING[tf.bfloat16], roundings=3)
+        bounds = Bounds(of_largest=2 * ROUNDING[tf.bfloat16], roundings=3)
     return Op(
         ops.varlen_attention,
         functools.partial(_attention_arguments, has_seed=has_dropout),

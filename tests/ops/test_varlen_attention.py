@@ -65,6 +65,19 @@ def test_the_reference_draws_the_same_dropout_mask(mask):
     assert np.abs(other_seed - output).max() > 0.01
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_products_in_bfloat16_round_queries_keys_and_values(backend):
+    qkv, row_splits, d_output = _case([5, 70])
+    rounded = tf.cast(tf.cast(qkv, tf.bfloat16), tf.float32)
+    results, rounded_results, float32_results = (
+        _value_and_gradient(backend, numbers, row_splits, d_output, compute_dtype=compute_dtype)
+        for numbers, compute_dtype in ((qkv, "bfloat16"), (rounded, "bfloat16"), (rounded, None))
+    )
+    for result, same, other in zip(results, rounded_results, float32_results, strict=True):
+        np.testing.assert_array_equal(result, same)
+        assert np.abs(result - other).max() > 1e-4
+
+
 def test_a_long_sequence_needs_memory_linear_in_its_length():
     # A [2048, 2048] float32 tensor would be 16 MiB; the tape keeps qkv, output and logsumexp only.
     length = 2048

@@ -145,7 +145,7 @@ void RunUnits(const Variant& variant, const Case& c, bool blocks, Tensors<T>* t)
     }
   }
   // The scratch is filled with NaN, because it must be written before it is read.
-  constexpr int64_t kScratch = 1 << 18;
+  constexpr int64_t kScratch = 1 << 19;
   std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
   BERT_TF_CALL_ISA(variant.isa, AttentionForwardUnits, args, forward.data(),
                    static_cast<int64_t>(forward.size()), variant.has_instruction);
