@@ -104,7 +104,11 @@ void PackRows(const T* p, int64_t stride, int64_t rows, int64_t columns, float* 
         Store(packed + d, Format::Pack(Load(p + d, lanes)));
       });
     } else {
-      for (int64_t d = 0; d < columns; d += 2 * kLanes) {
+      int64_t d = 0;
+      for (; d + 2 * kLanes <= columns; d += 2 * kLanes) {
+        Store(packed + d / 2, Format::PackRow(Load(p + d), Load(p + d + kLanes)));
+      }
+      if (d < columns) {
         const Vec first = LoadFirst(p + d, columns - d);
         const Vec second = LoadFirst(p + d + kLanes, columns - d - kLanes);
         Store(packed + d / 2, Format::PackRow(first, second));
