@@ -235,7 +235,7 @@ def _attention(*parts, **mask):
     head_sizes = (1, 5, 32, 40, 64, 128) if has_dropout and not mask else ()
     options = {**mask, "dropout_rate": 0.3} if has_dropout else mask
     bounds = Bounds(of_largest=9e-6, roundings=3)
-    if "bfloat16" in parts:
+    if "compute_bfloat16" in parts:
         # The probabilities and the gradients of the scores are rounded to bfloat16, too.
         options = {**options, "compute_dtype": "bfloat16"}
         bounds = Bounds(of_largest=2 * ROUNDING[tf.bfloat16], roundings=3)
@@ -389,7 +389,7 @@ _COMBINATIONS = {
     **{
         _name("varlen_attention", name, *parts): _attention(*parts, **mask)
         for name, mask in MASKS.items()
-        for parts in ((), ("dropout",), ("bfloat16",), ("bfloat16", "dropout"))
+        for parts in ((), ("dropout",), ("compute_bfloat16",), ("compute_bfloat16", "dropout"))
     },
     **{
         _name("quantized_attention", name): _quantized_attention(**mask)
@@ -413,8 +413,8 @@ OPS = {
             "fused_residual_layer_norm residual bias dropout",
             "varlen_attention dropout",
             "varlen_attention causal globals",
-            "varlen_attention bfloat16 dropout",
-            "varlen_attention causal globals bfloat16",
+            "varlen_attention compute_bfloat16 dropout",
+            "varlen_attention causal globals compute_bfloat16",
             "quantized_attention causal globals",
             "fused_dense bias gelu",
             "fused_dense bias residual",
