@@ -5,7 +5,7 @@
 namespace bert_tf::BERT_TF_ISA {
 namespace {
 
-// The number of packed tiles of keys that are kept for the next units, up to 1,024 positions.
+// The number of packed tiles of keys that are kept for the next units: those of 1,024 positions.
 constexpr int64_t kKeyTiles = 16;
 
 struct ForwardScratch {
