@@ -9,6 +9,7 @@ from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import next_seed, stateless_dropout
 from bert_tf.layers.observed_inputs import observe
+from bert_tf.layers.quantization import FLOAT, INT8
 from bert_tf.layers.token_layout import TokenLayout
 
 # Replaces the scores of padding. google-research/bert adds -10000 instead. This value is so far
@@ -21,13 +22,16 @@ class BertSelfAttention(keras.layers.Layer):
     """Attention of every token to the tokens of its own sequence, before the output projection.
 
     With a packed layout, `ops.varlen_attention` computes it without padding and without a
-    `[B, N, T, T]` tensor, or `ops.quantized_attention` if `is_quantized` was set, for inference.
-    With a padded layout, it is computed with stock TensorFlow ops.
+    `[B, N, T, T]` tensor. With a padded layout, it is computed with stock TensorFlow ops.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
         num_heads: n, the number of heads of this block. None means N, all heads of the
             configuration.
+
+    Attributes:
+        precision: What a packed layout computes in: "float", or for inference "bfloat16" (the
+            matrix products) or "int8" (`ops.quantized_attention`).
 
     Call arguments:
         rows: `[R, H]`.
@@ -71,7 +75,7 @@ class BertSelfAttention(keras.layers.Layer):
         )
         self.dropout_rate = self.config.attention_probs_dropout_prob
         self.seed_generator = keras.random.SeedGenerator()
-        self.is_quantized = False
+        self.precision = FLOAT
 
     def build(self, input_shape=None):
         self.query_key_value.build([None, self.config.hidden_size])
@@ -102,11 +106,16 @@ class BertSelfAttention(keras.layers.Layer):
             dropout_key = self.draw_seed()
         probabilities = None
         observe(self, qkv, layout)
-        if layout.is_packed and self.is_quantized:
+        if layout.is_packed and self.precision == INT8:
             context = ops.quantized_attention(qkv, layout.row_splits, **layout.row_attention())
         elif layout.is_packed:
             context = ops.varlen_attention(
-                qkv, layout.row_splits, dropout_rate, dropout_key, **layout.row_attention()
+                qkv,
+                layout.row_splits,
+                dropout_rate,
+                dropout_key,
+                compute_dtype=None if self.precision == FLOAT else self.precision,
+                **layout.row_attention(),
             )
         else:
             context, probabilities = _padded_attention(qkv, layout, dropout_rate, dropout_key)

@@ -10,7 +10,8 @@ from bert_tf.json_schema import either, list_of, may_lack, object_of, one_of, te
 
 INT8 = "int8"
 FLOAT = "float"
-ATTENTIONS = (FLOAT, INT8)
+BFLOAT16 = "bfloat16"
+ATTENTIONS = (FLOAT, BFLOAT16, INT8)
 DYNAMIC = "dynamic"
 STATIC = "static"
 ACTIVATIONS = (DYNAMIC, STATIC)
@@ -37,7 +38,8 @@ class Quantization:
     Args:
         mode: "int8": the dense layers of the encoder and the word embeddings.
         attention: "int8" also computes the attention of packed tokens in 8-bit integers
-            (`bert_tf.ops.quantized_attention`); "float" does not.
+            (`bert_tf.ops.quantized_attention`), "bfloat16" multiplies in bfloat16; "float" does
+            neither.
         skip: What stays in floating point, by paths or by the beginnings of these: "blocks.11" is
             the last block of BERT-base, "blocks.0.output_dense" one of its dense layers, and
             "blocks.0.attention_scores" the attention that `attention` is about.

@@ -4,12 +4,11 @@ import logging
 from typing import Any
 
 from bert_tf.errors import UserError
+from bert_tf.layers.quantization import BFLOAT16, INT8
 from bert_tf.ops.processor import multiplies_bfloat16
 
 AUTO = "auto"
 FLOAT32 = "float32"
-BFLOAT16 = "bfloat16"
-INT8 = "int8"
 PRECISIONS = (AUTO, FLOAT32, BFLOAT16, INT8)
 
 _logger = logging.getLogger("bert_tf")

@@ -63,12 +63,13 @@ def test_skipped_layers_keep_their_kernels(backbone):
     assert set(expected.values()) == {FloatKernel, Int8Kernel}
 
 
-def test_attention_is_quantized_on_request_only(backbone, tmp_path):
+@pytest.mark.parametrize("attention", ["bfloat16", "int8"])
+def test_attention_has_less_precision_on_request_only(backbone, tmp_path, attention):
     backbone.save_pretrained(tmp_path)
     everything = list(forms(backbone))
     plain, attentive = (BertBackbone.from_pretrained(tmp_path) for _ in range(2))
     plain.quantize("int8", skip=everything)
-    attentive.quantize("int8", attention="int8", skip=everything)
+    attentive.quantize("int8", attention=attention, skip=everything)
     difference = outputs(attentive) - outputs(plain)
     assert 0 < np.abs(difference).max() < 0.05
     plain.padding_free = attentive.padding_free = False  # only packed tokens have it
@@ -232,13 +233,13 @@ def test_every_path_of_the_errors_can_be_skipped(backbone):
     expected = outputs(backbone)
     backbone.quantize("int8", attention="int8", skip=errors)
     assert set(forms(backbone).values()) == {FloatKernel}
-    assert not any(block.attention.is_quantized for block in backbone.encoder.blocks)
+    assert not any(block.attention.precision != "float" for block in backbone.encoder.blocks)
     np.testing.assert_allclose(outputs(backbone), expected, atol=0.05)  # words are quantized
 
 
 def test_a_block_is_skipped_with_its_attention(backbone):
     backbone.quantize("int8", attention="int8", skip=["blocks.0"])
-    assert [block.attention.is_quantized for block in backbone.encoder.blocks] == [False, True]
+    assert [block.attention.precision for block in backbone.encoder.blocks] == ["float", "int8"]
 
 
 @pytest.mark.parametrize("options", [{"causal": True}, {"attention_window": 1}], ids=str)

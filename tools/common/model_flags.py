@@ -72,8 +72,8 @@ def define_quantization():
     flags.DEFINE_enum(
         "attention",
         "float",
-        ["float", "int8"],
-        "The arithmetic of attention: floating point, or 8-bit integers.",
+        ["float", "bfloat16", "int8"],
+        "The arithmetic of attention: floating point, bfloat16, or 8-bit integers.",
     )
     flags.DEFINE_list(
         "skip",
