@@ -52,7 +52,7 @@ FLAGS = flags.FLAGS
 _JOBS = ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memory", "xla")
 _JOBS_OF_DTYPE = {
     "float32": _JOBS,
-    "bfloat16": ("inference", "matmul"),
+    "bfloat16": ("inference", "training", "matmul"),
     "int8": ("inference", "latency", "matmul"),
 }
 
@@ -77,9 +77,9 @@ flags.DEFINE_enum(
     "dtype",
     "float32",
     list(_JOBS_OF_DTYPE),
-    "The dtype that all peers compute in: bfloat16 for inference and matmul; int8 for these and "
-    "latency. Errors against float32 are printed. With bfloat16, every way of a peer to use it is "
-    "tried, also its own choice of precision.",
+    "The dtype that all peers compute in: bfloat16 for inference, training and matmul; int8 for "
+    "inference, latency and matmul. Errors against float32 are printed. With bfloat16, every way "
+    "of a peer to use it is tried, also its own choice of precision.",
 )
 flags.DEFINE_list(
     "config",

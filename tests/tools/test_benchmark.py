@@ -349,7 +349,10 @@ def test_a_tiny_run_under_xla(tmp_path):
         (["latency", "--peers=", "--config=tiny"], "vocabulary of at least 30522"),
         (["ops", "--peers=", "--plot=out.jpg"], "must be a .png, .svg or .pdf"),
         (["training", "--dtype=int8"], "one of inference, latency, matmul with --dtype=int8"),
-        (["latency", "--dtype=bfloat16"], "one of inference, matmul with --dtype=bfloat16"),
+        (
+            ["latency", "--dtype=bfloat16"],
+            "one of inference, training, matmul with --dtype=bfloat16",
+        ),
         (["inference", "--dtype=bfloat16", "--peers=onnxruntime"], "torch_compile, openvino for"),
         (["latency", "--dtype=int8", "--peers=pytorch"], "some of onnxruntime, openvino"),
         (["latency", "--dtype=int8", "--peers=", "--config=tiny"], "at least 30522"),

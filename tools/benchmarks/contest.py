@@ -41,7 +41,7 @@ class Arrangement:
 
 @dataclasses.dataclass
 class Contest:
-    """Measures "inference", "inference_bfloat16", "inference_int8" or "training" on one workload.
+    """Measures "inference" or "training", or one of them in another dtype, on one workload.
 
     All peers must have the outputs `expected`, by default the first ones, those of bert_tf.
     """
@@ -59,7 +59,7 @@ class Contest:
         title = f"{kind.capitalize()} in {dtype or 'float32'}, {self.workload.describe()}"
         print(f"\n{title}", flush=True)
         if self._largest_error:
-            key, self.expected = self._prepare(OURS, "inference", None, "graph")
+            key, self.expected = self._prepare(OURS, self._kind, None, "graph")
             self._forget(OURS, key)
         found = {name: self._search(name) for name in ours_first(self.workers)}
         best = {name: arrangement for name, arrangement in found.items() if arrangement}
@@ -83,14 +83,19 @@ class Contest:
         return f"{self.job}, {self.workload.name}"
 
     @property
+    def _kind(self):
+        """The job without its dtype."""
+        return self.job.partition("_")[0]
+
+    @property
     def _largest_error(self):
         """The largest relative error against float32; None: the job is in float32."""
         return LARGEST_ERRORS.get(self.job.partition("_")[2])
 
     def _prepare(self, name, job, bucket, variant):
         """Returns the key of a new task and its outputs in the order of the workload."""
-        worker, training = self.workers[name], job == "training"
-        batches = workloads.batches(self.workload, bucket, self.config["vocab_size"], training)
+        worker, is_training = self.workers[name], self._kind == "training"
+        batches = workloads.batches(self.workload, bucket, self.config["vocab_size"], is_training)
         key = worker.make(job, batches=batches, variant=variant)
         return key, workloads.comparable(worker.outputs(key), self.workload, bucket)
 
@@ -153,7 +158,7 @@ class Contest:
             self.workers[name].drop(key)
 
     def _rows(self, best, seconds, peak_flops):
-        is_training = self.job == "training"
+        is_training = self._kind == "training"
         count_flops = workloads.training_flops if is_training else workloads.encoder_flops
         flops = count_flops(self.workload, self.config)
         for name, median in medians(seconds).items():

@@ -50,7 +50,8 @@ _FLOAT = ("inference", "inference_bfloat16")
 _INFERENCE = (*_FLOAT, "inference_int8")
 _LATENCY = ("latency", "latency_int8")
 _MATMUL = ("matmul", "matmul_bfloat16")
-_BASELINE_JOBS = (*_INFERENCE, *_LATENCY, "training", *_MATMUL, "matmul_int8", "tokenizer")
+_TRAINING = ("training", "training_bfloat16")
+_BASELINE_JOBS = (*_INFERENCE, *_LATENCY, *_TRAINING, *_MATMUL, "matmul_int8", "tokenizer")
 
 PEERS = {
     OURS: Entry("ours:Ours"),
@@ -60,8 +61,8 @@ PEERS = {
     "machine": Entry("machine:Machine"),  # the limits of the machine, in the same rounds
     "keras_hub": Entry("keras_hub:KerasHub", (*_FLOAT, "training", "memory"), ("keras_hub",)),
     "tensorflow": Entry("tensorflow_2d:TensorFlow2D", (*_FLOAT, *_MATMUL)),
-    "pytorch": Entry("pytorch:PyTorch", (*_FLOAT, "training", *_MATMUL, "latency"), _TORCH),
-    "torch_compile": Entry("torch_compile:TorchCompile", (*_FLOAT, "training", "ops"), _TORCH),
+    "pytorch": Entry("pytorch:PyTorch", (*_FLOAT, *_TRAINING, *_MATMUL, "latency"), _TORCH),
+    "torch_compile": Entry("torch_compile:TorchCompile", (*_FLOAT, *_TRAINING, "ops"), _TORCH),
     "onnxruntime": Entry(
         "onnxruntime:OnnxRuntime",
         ("inference", "inference_int8", *_LATENCY),

@@ -56,6 +56,7 @@ class Ours(keras_common.TensorFlowPeer):
             "optimized bfloat16, constants",
             "mixed_bfloat16, graph",
         ),
+        "training_bfloat16": ("mixed_bfloat16",),
         "inference_int8": ("graph", "constants", "graph, attention", "graph, attention, static"),
         "latency": ("graph", "packed", "constants", "SavedModel"),
         "latency_int8": ("constants", "constants, static", "SavedModel"),
@@ -111,13 +112,14 @@ class Ours(keras_common.TensorFlowPeer):
         model = self._model(variant, ", ".join(["int8", *parts]))
         return keras_common.inference_task(model, variant, batches)
 
-    @functools.cached_property
-    def _pretrainer(self):
-        return self.pretrainer(bert_tf.BertBackbone.from_pretrained(self.setup.model_directory))
+    @functools.cache
+    def _pretrainer(self, policy):
+        directory = self.setup.model_directory
+        return self.pretrainer(bert_tf.BertBackbone.from_pretrained(directory, dtype=policy))
 
     def pretrainer(self, backbone, **compile_options):
         """Returns a compiled `BertPretrainer` with the shared weights of the heads."""
-        model = bert_tf.BertPretrainer(backbone)
+        model = bert_tf.BertPretrainer(backbone, dtype=backbone.dtype_policy)
         head = model.masked_lm_head
         keras_common.assign_heads(
             self.setup.head_tensors,
@@ -135,9 +137,12 @@ class Ours(keras_common.TensorFlowPeer):
         model.compile(optimizer, **compile_options)
         return model
 
-    def training(self, batches, variant):
+    def training(self, batches, variant, policy="float32"):
         (batch,) = batches  # as padding costs nothing
-        return training_task(self._pretrainer, batch)
+        return training_task(self._pretrainer(policy), batch)
+
+    def training_bfloat16(self, batches, variant):
+        return self.training(batches, variant, policy=variant)
 
     def weights(self, config, directory):
         """Writes the random encoder that all peers use."""

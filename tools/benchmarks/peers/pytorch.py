@@ -35,7 +35,11 @@ class PyTorch(Peer):
     """PyTorch in eager mode."""
 
     version = f"{torch.__version__}, transformers {transformers.__version__}"
-    VARIANTS = {"inference_bfloat16": ("autocast", "bfloat16"), "matmul": ("linear", "mkl packed")}
+    VARIANTS = {
+        "inference_bfloat16": ("autocast", "bfloat16"),
+        "training_bfloat16": ("autocast",),
+        "matmul": ("linear", "mkl packed"),
+    }
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -124,6 +128,8 @@ class PyTorch(Peer):
         """Creates a task with one optimizer step on the summed gradients of all batches."""
         module, compute_loss = self.pretrainer, self._training_loss(variant)
         feeds = [training_feed(batch) for batch in batches]
+        if "autocast" in variant:
+            compute_loss = torch.autocast("cpu", torch.bfloat16)(compute_loss)
 
         def run():
             self.optimizer.zero_grad(set_to_none=True)
@@ -140,11 +146,13 @@ class PyTorch(Peer):
             module.eval()
             try:
                 with torch.no_grad():
-                    return {"loss": np.sum([module(feed).item() for feed in feeds])}
+                    return {"loss": np.sum([compute_loss(feed).item() for feed in feeds])}
             finally:
                 module.train()
 
         return Task(run, outputs)
+
+    training_bfloat16 = training
 
     def _training_loss(self, variant):
         return self.pretrainer

@@ -26,12 +26,12 @@ class TorchCompile(PyTorch):
             return ("fresh", "out buffer")
         if not is_ragged:
             shapes = ("static",)
-        elif job == "training":  # compiling a step takes minutes per shape
+        elif job.startswith("training"):  # compiling a step takes minutes per shape
             shapes = ("dynamic",)
         else:
             few_shapes = bucket is None or bucket >= _SMALLEST_STATIC_BUCKET
             shapes = ("dynamic", "static") if few_shapes else ("dynamic",)
-        if job != "inference_bfloat16":
+        if not job.endswith("_bfloat16"):
             return shapes
         precisions = self.VARIANTS[job]
         return tuple(f"{precision}, {shape}" for precision in precisions for shape in shapes)
@@ -43,7 +43,7 @@ class TorchCompile(PyTorch):
 
     @functools.cache
     def _training_loss(self, variant):
-        return torch.compile(self.pretrainer, dynamic=variant == "dynamic")
+        return torch.compile(self.pretrainer, dynamic="dynamic" in variant)
 
     def ops(self, case, variant):
         """Creates a task with a compiled op; "out buffer" writes to existing memory."""
