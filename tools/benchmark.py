@@ -8,6 +8,7 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
     python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
     python tools/benchmark.py training --device=gpu
     python tools/benchmark.py inference --peers= --baseline_dir=../bert_tf_before
+    python tools/benchmark.py inference --peer_python=zentf=zentf_env/bin/python
 
 All libraries ("peers") get the same random weights and the same inputs. A search finds and prints
 the fastest way to run each of them. Their outputs are compared before they are timed. Every peer
@@ -62,7 +63,14 @@ flags.DEFINE_enum(
 flags.DEFINE_list(
     "peers",
     None,
-    "The libraries to compare with. Default: all that support the job. bert_tf is always measured.",
+    "The libraries to compare with. Default: all that support the job; zentf and zentorch only if "
+    "--peer_python has them. bert_tf is always measured.",
+)
+flags.DEFINE_list(
+    "peer_python",
+    [],
+    "Peers that are installed in other environments, and the Python interpreters of these, such as "
+    "zentf=zentf_env/bin/python. zentf needs one, as it requires NumPy 1.26.",
 )
 flags.DEFINE_string(
     "baseline_dir",
@@ -265,7 +273,12 @@ def main():
         )
     if not on_gpu and FLAGS.peak_tflops is not None:
         raise UserError("--device must be gpu with --peak_tflops. Received: --device=cpu")
-    chosen = of_job(peer_job) if FLAGS.peers is None else FLAGS.peers
+    chosen = FLAGS.peers
+    if chosen is None:
+        named = {text.partition("=")[0] for text in FLAGS.peer_python}
+        chosen = [
+            name for name in of_job(peer_job) if not PEERS[name].requirements or name in named
+        ]
     peers = [] if on_gpu else [name for name in chosen if name != OURS]
     strangers = sorted(set(peers) - set(of_job(peer_job)))
     if strangers:
@@ -273,7 +286,8 @@ def main():
             f"--peers must be some of {', '.join(of_job(peer_job)) or 'no peers'} for "
             f"--job={job} and --dtype={FLAGS.dtype}. Received: {strangers}"
         )
-    workers.require_installed(peers, peer_job)
+    interpreters = workers.parse_interpreters(FLAGS.peer_python, peers)
+    workers.require_installed(peers, peer_job, interpreters)
     baseline_dir = FLAGS.baseline_dir and os.path.abspath(FLAGS.baseline_dir)
     if baseline_dir:
         if on_gpu or peer_job not in PEERS[BASELINE].jobs:
@@ -330,7 +344,11 @@ def main():
 
     threads = FLAGS.threads or os.cpu_count()
     start = functools.partial(
-        workers.Worker, threads=threads, tuned_malloc=FLAGS.tuned_malloc, baseline=baseline_dir
+        workers.Worker,
+        threads=threads,
+        tuned_malloc=FLAGS.tuned_malloc,
+        baseline=baseline_dir,
+        interpreters=interpreters,
     )
     results = report.Report(options)
     results.facts.update(

@@ -1,5 +1,7 @@
 """The benchmark's arithmetic and inputs, and a tiny run as a user starts it. Nothing is timed."""
 
+import dataclasses
+import importlib.util
 import json
 import sys
 
@@ -23,7 +25,7 @@ from benchmarks import (
     workers,
     workloads,
 )
-from benchmarks.peers import PEERS, XLA_VARIANTS, of_job
+from benchmarks.peers import PEERS, XLA_VARIANTS, Entry, of_job
 from benchmarks.report import Options
 from benchmarks.timing import Spread
 from benchmarks.turns import Turns, largest_difference, relative_error
@@ -219,6 +221,8 @@ def test_jobs_and_peers():
         "onnxruntime",
         "openvino",
         "ctranslate2",
+        "zentf",
+        "zentorch",
     ]
     # On a CPU, neither of the others multiplies in bfloat16.
     assert set(of_job("inference")) - set(of_job("inference_bfloat16")) == {
@@ -353,11 +357,17 @@ def test_a_tiny_run_under_xla(tmp_path):
             ["latency", "--dtype=bfloat16"],
             "one of inference, training, matmul with --dtype=bfloat16",
         ),
-        (["inference", "--dtype=bfloat16", "--peers=onnxruntime"], "torch_compile, openvino for"),
+        (["inference", "--dtype=bfloat16", "--peers=onnxruntime"], "openvino, zentf, zentorch for"),
         (["latency", "--dtype=int8", "--peers=pytorch"], "some of onnxruntime, openvino"),
         (["latency", "--dtype=int8", "--peers=", "--config=tiny"], "at least 30522"),
         (["inference", "--dtype=int8", "--peers=pytorch"], "some of onnxruntime, openvino"),
         (["inference", "--peers=nobody"], "--peers must be some of"),
+        (["inference", "--peers=", "--peer_python=zentf=/bin/sh"], "/bin/sh' for the peers none"),
+        (["inference", "--peer_python=nobody=/bin/sh"], "openvino, ctranslate2\n"),  # without zentf
+        (["inference", "--peer_python=zentf=/nowhere"], "openvino, ctranslate2, zentf\n"),
+        (["inference", "--peers=zentf", "--peer_python=zentf"], "must be NAME=PATH"),
+        (["inference", "--peers=zentf", "--peer_python=zentf=/bin/false"], "interpreter of an"),
+        (["training", "--peers=zentorch"], "--peers must be some of keras_hub, pytorch"),
         (["inference", "--peers=", "--baseline_dir=/"], "--baseline_dir must be a checkout"),
         (["memory", "--peers=", "--baseline_dir=/"], "--job must be one of inference"),
         (["inference", "--peers=", "--config=huge"], "--config must be one of"),
@@ -381,9 +391,6 @@ def test_mistakes_are_told_before_any_work(arguments, message):
 
 
 def test_a_missing_peer_is_named_with_its_package(monkeypatch):
-    from benchmarks import workers
-    from benchmarks.peers import Entry
-
     from bert_tf.errors import UserError
 
     entry = Entry("absent:Absent", packages=("no_such_module",))
@@ -395,6 +402,51 @@ def test_a_missing_peer_is_named_with_its_package(monkeypatch):
     workers.require_installed(["absent"], "inference")
     with pytest.raises(UserError, match="pip install no-such-module"):
         workers.require_installed(["absent"], "inference_int8")
+
+
+class TestInterpreters:
+    """Peers in other environments."""
+
+    @pytest.fixture
+    def python(self, tmp_path):
+        """This interpreter under another path; a call writes its environment to a file."""
+        path = tmp_path / "bin" / "python"
+        path.parent.mkdir()
+        path.write_text(f'#!/bin/sh\nenv > {tmp_path}/called\nexec {sys.executable} "$@"\n')
+        path.chmod(0o755)
+        return str(path)
+
+    @pytest.mark.parametrize("name", ["zentf", "zentorch"])
+    def test_without_the_packages_it_says_how_to_make_the_environment(self, name, monkeypatch):
+        from bert_tf.errors import UserError
+
+        monkeypatch.setitem(
+            PEERS, name, dataclasses.replace(PEERS[name], packages=("no_such_module",))
+        )
+        with pytest.raises(UserError, match=f"python -m venv {name}_env.*install.* {name}==2"):
+            workers.require_installed([name], "inference")
+
+    def test_the_packages_are_looked_for_in_the_other_environment(self, python, tmp_path):
+        from bert_tf.errors import UserError
+
+        entry = Entry("absent:Absent", packages=("json", "no_such_module"))
+        assert entry.missing("inference", python) == ["no-such-module"]
+        assert (tmp_path / "called").exists()
+        if importlib.util.find_spec("zentf"):
+            pytest.skip("needs an environment without zentf")
+        with pytest.raises(UserError, match=f"no zentf for zentf in .*`{python} -m pip install"):
+            workers.require_installed(["zentf"], "inference", {"zentf": python})
+
+    def test_the_worker_runs_there(self, python, tmp_path, monkeypatch):
+        """With the variables of the peer."""
+        pytest.importorskip("tokenizers")
+        entry = dataclasses.replace(PEERS["hf_tokenizers"], environment={"TF_ENABLE_X": "1"})
+        monkeypatch.setitem(PEERS, "hf_tokenizers", entry)
+        interpreters = workers.parse_interpreters([f"hf_tokenizers={python}"], ["hf_tokenizers"])
+        workers.Worker("hf_tokenizers", "", 1, interpreters={"zentf": python}).close()
+        assert not (tmp_path / "called").exists()
+        workers.Worker("hf_tokenizers", "", 1, interpreters=interpreters).close()
+        assert "TF_ENABLE_X=1" in (tmp_path / "called").read_text().splitlines()
 
 
 class TestGpu:

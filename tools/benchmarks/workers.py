@@ -4,12 +4,13 @@ import contextlib
 import itertools
 import os
 import pickle
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -54,11 +55,19 @@ class Worker:
     """One peer of `PEERS` in its own process.
 
     With `tuned_malloc` glibc keeps freed memory. `environment` has more environment variables. The
-    peer `BASELINE` imports the bert_tf of the checkout in the directory `baseline`.
+    peer `BASELINE` imports the bert_tf of the checkout in the directory `baseline`. `interpreters`
+    has the Python interpreters of peers that are in other environments.
     """
 
     def __init__(
-        self, name, model_directory, threads, tuned_malloc=False, environment=None, baseline=None
+        self,
+        name,
+        model_directory,
+        threads,
+        tuned_malloc=False,
+        environment=None,
+        baseline=None,
+        interpreters=None,
     ):
         self.name = name
         checkout = baseline if name == BASELINE else os.path.dirname(_PACKAGE_ROOT)
@@ -76,11 +85,12 @@ class Worker:
             "HF_HUB_OFFLINE": "1",
             "TOKENIZERS_PARALLELISM": "true",
             **(_TUNED_MALLOC if tuned_malloc else {}),
+            **PEERS[name].environment,
             **(environment or {}),
         }
         with open(self._log_path, "w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.worker"],
+                [(interpreters or {}).get(name, sys.executable), "-m", f"{__package__}.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -191,9 +201,39 @@ def crew(names, start, model_directory):
         yield workers
 
 
-def require_installed(names: Sequence[str], job: str) -> None:
+def parse_interpreters(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Returns the interpreters of some peers of `names`, from texts such as "zentf=bin/python"."""
+    result = {}
+    for text in texts:
+        name, _, path = text.partition("=")
+        if name not in names or not os.path.isfile(path) or not os.access(path, os.X_OK):
+            raise UserError(
+                "--peer_python must be NAME=PATH, a peer of --peers and the Python interpreter of "
+                f"its environment. Received: {text!r} for the peers {', '.join(names) or 'none'}"
+            )
+        result[name] = os.path.abspath(path)  # workers have other working directories
+    return result
+
+
+def require_installed(
+    names: Sequence[str], job: str, interpreters: Mapping[str, str] | None = None
+) -> None:
     """Checks that the packages of the peers for a job are installed, before any work."""
-    missing = {name: packages for name in names if (packages := PEERS[name].missing(job))}
+    interpreters = interpreters or {}
+    missing = {}
+    for name in names:
+        python = interpreters.get(name)
+        try:
+            packages = PEERS[name].missing(job, python)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UserError(
+                "--peer_python must be the Python interpreter of an environment. Received: "
+                f"{name}={python} ({error})"
+            ) from None
+        if packages and (python or PEERS[name].requirements):
+            raise UserError(_how_to_install(name, packages, python))
+        if packages:
+            missing[name] = packages
     if missing:
         install = " ".join(sorted({package for some in missing.values() for package in some}))
         raise UserError(
@@ -201,3 +241,18 @@ def require_installed(names: Sequence[str], job: str) -> None:
             f"{', '.join(missing)}. `pip install {install}` (or "
             "`pip install 'bert-tf[benchmark]'`), or set fewer --peers."
         )
+
+
+def _how_to_install(name, packages, python):
+    """Returns the message for a peer without some packages, which is in its own environment."""
+    text = (
+        f"The packages of all --peers must be installed. Received: no {', '.join(packages)} for "
+        f"{name} in {python or 'this environment'}. "
+    )
+    requirements = shlex.join(PEERS[name].requirements or packages)
+    if python:
+        return f"{text}`{python} -m pip install {requirements}`, or set fewer --peers."
+    return (
+        f"{text}`python -m venv {name}_env`, `{name}_env/bin/pip install {requirements}` and "
+        f"--peer_python={name}={name}_env/bin/python, or set fewer --peers."
+    )

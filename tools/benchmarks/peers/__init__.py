@@ -6,6 +6,12 @@ A peer's file, and so its framework, is imported only in the peer's worker proce
 import dataclasses
 import importlib.util
 import pkgutil
+import subprocess
+
+_PRINT_ABSENT = (
+    "import importlib.util, sys; "
+    "print(*[name for name in sys.argv[1:] if importlib.util.find_spec(name) is None])"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,20 +19,31 @@ class Entry:
     """The class of a peer, the jobs in which it can be compared with bert_tf, and its packages.
 
     `path` is "module:class" in this package. `packages` are import names; `job_packages` are those
-    that a job needs in addition.
+    that a job needs in addition. `environment` has variables of the worker's environment. A peer
+    with `requirements`, for `pip install`, is measured only on request, and may need an environment
+    of its own.
     """
 
     path: str
     jobs: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     job_packages: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    requirements: tuple[str, ...] = ()
 
-    def missing(self, job: str) -> list[str]:
-        """Returns the packages for a job that are not installed, by their `pip install` names."""
+    def missing(self, job: str, python: str | None = None) -> list[str]:
+        """Returns the packages for a job that are not installed, by their `pip install` names.
+
+        `python` is the interpreter of another environment; None: this one.
+        """
         packages = (*self.packages, *self.job_packages.get(job, ()))
-        return [
-            name.replace("_", "-") for name in packages if importlib.util.find_spec(name) is None
-        ]
+        if python is None:
+            absent = [name for name in packages if importlib.util.find_spec(name) is None]
+        else:
+            command = [python, "-c", _PRINT_ABSENT, *packages]
+            absent = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+            absent = absent.split()
+        return [name.replace("_", "-") for name in absent]
 
     def load(self) -> type:
         return pkgutil.resolve_name(f"{__name__}.{self.path}")
@@ -53,6 +70,18 @@ _MATMUL = ("matmul", "matmul_bfloat16")
 _TRAINING = ("training", "training_bfloat16")
 _BASELINE_JOBS = (*_INFERENCE, *_LATENCY, *_TRAINING, *_MATMUL, "matmul_int8", "tokenizer")
 
+# From zentf_env_setup.sh in amd/ZenDNN-tensorflow-plugin. Without KMP_BLOCKTIME, idle threads of
+# OpenMP spin for 200 ms after an op, on the cores that TensorFlow's threads need.
+_ZENTF_ENVIRONMENT = {
+    "TF_ENABLE_ZENDNN_OPTS": "1",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "USE_ZENDNN_MATMUL_DIRECT": "1",
+    "ZENDNNL_MATMUL_ALGO": "1",
+    "KMP_BLOCKTIME": "1",
+}
+# From zentorch_env_setup.sh in amd/ZenDNN-pytorch-plugin.
+_ZENTORCH_ENVIRONMENT = {"TORCHINDUCTOR_FREEZING": "1", "ZENDNNL_MATMUL_ALGO": "1"}
+
 PEERS = {
     OURS: Entry("ours:Ours"),
     BASELINE: Entry("ours:Ours", _BASELINE_JOBS),
@@ -75,6 +104,20 @@ PEERS = {
         dict.fromkeys(("inference_int8", "latency_int8"), ("nncf",)),
     ),
     "ctranslate2": Entry("ctranslate2:CTranslate2", ("inference",), (*_TORCH, "ctranslate2")),
+    "zentf": Entry(
+        "zentf:ZenTF",
+        _FLOAT,
+        ("tensorflow", "zentf", "safetensors"),
+        environment=_ZENTF_ENVIRONMENT,
+        requirements=("tensorflow==2.21.*", "zentf==2.21.0.0", "safetensors"),
+    ),
+    "zentorch": Entry(
+        "zentorch:ZenTorch",
+        _FLOAT,
+        (*_TORCH, "zentorch"),
+        environment=_ZENTORCH_ENVIRONMENT,
+        requirements=("torch==2.13.*", "zentorch==2.13.0.2", "transformers"),
+    ),
     "hf_tokenizers": Entry("hf_tokenizers:HuggingFaceTokenizers", ("tokenizer",), ("tokenizers",)),
     "tensorflow_text": Entry(
         "tensorflow_text:TensorFlowText", ("tokenizer",), ("tensorflow_text",)

@@ -16,6 +16,8 @@ _MOST_SHAPES = 64
 class TorchCompile(PyTorch):
     """PyTorch with torch.compile; "static" compiles every shape, "dynamic" all shapes at once."""
 
+    INFERENCE = {"options": {"freezing": True}}  # arguments of torch.compile
+
     def __init__(self, setup):
         super().__init__(setup)
         torch._dynamo.config.recompile_limit = _MOST_SHAPES
@@ -39,7 +41,7 @@ class TorchCompile(PyTorch):
     @functools.cache
     def _inference_model(self, variant):
         eager = super()._inference_model(variant)
-        return torch.compile(eager, dynamic="dynamic" in variant, options={"freezing": True})
+        return torch.compile(eager, dynamic="dynamic" in variant, **self.INFERENCE)
 
     @functools.cache
     def _training_loss(self, variant):
