@@ -257,10 +257,10 @@ class BertBackbone(KerasFiles, RetracingModel):
 
         Args:
             precision: "float32" changes nothing but rounding errors. "bfloat16" needs half the
-                memory, and half the time where the processor has AVX512-BF16; elsewhere it is as
-                fast as float32, with the same results. "int8" needs a quarter of both; it loses
-                some accuracy. "auto" is "bfloat16" where the processor has it, else "float32", and
-                logs which it is.
+                memory, and little more than half the time where the processor has AVX512-BF16;
+                elsewhere it is about as fast as float32. "int8" needs a quarter of the memory and
+                less time; it loses some accuracy. "auto" is "bfloat16" where the processor has it,
+                else "float32", and logs which it is.
             **quantization: Further arguments of `quantize`, for "int8" only.
 
         Returns:
