@@ -224,7 +224,7 @@ class _Layout:
     """The layout of a prepacked kernel `[depth, units]`.
 
     Attributes:
-        rows: The rows whose numbers stand together in a word.
+        rows: The number of rows whose numbers share a word.
         padded: The shape with zeros up to whole words and panels.
     """
 

@@ -48,6 +48,7 @@ bool HasBfloat16() {
   static const bool has_bfloat16 = UsesAllOfAvx512() && __builtin_cpu_supports("avx512bf16");
   return has_bfloat16;
 }
+
 bool HasAmx() {
   static const bool has_amx = [] {
     if (!UsesAllOfAvx512() || !WantsAmx()) return false;

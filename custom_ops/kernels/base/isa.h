@@ -17,11 +17,11 @@ enum class Isa { kPortable, kAvx2, kAvx512 };
 Isa BestIsa();
 
 // Returns whether AVX-512 with VNNI is used, which multiplies and sums bytes in one instruction. It
-// is not used if BERT_TF_ISA is set to any value.
+// is not used if BERT_TF_ISA is set to a value other than amx.
 bool HasVnni();
 
 // Returns whether AVX512-BF16 is used, which multiplies and sums bfloat16 numbers. It is not used
-// if BERT_TF_ISA is set to any value.
+// if BERT_TF_ISA is set to a value other than amx.
 bool HasBfloat16();
 
 // Returns whether AMX is used, which multiplies tiles of bfloat16 numbers. It has never run on a
