@@ -34,7 +34,7 @@ def read_config(directory: str) -> dict[str, Any]:
 
 
 _CALIBRATION_SEQUENCES = 48
-_CALIBRATION_LENGTH = 64
+_CALIBRATION_LENGTHS = (8, 128)  # of the shortest and the longest one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,15 +109,19 @@ def calibration_examples(config: dict) -> list[dict[str, np.ndarray]]:
     """Returns single sequences `[1, T]` of random tokens, like those of the workloads, to find the
     static scales of 8-bit integers with. (NNCF's default of 300 would need many minutes.)"""
     generator = np.random.default_rng(0)
-    shape = [1, min(_CALIBRATION_LENGTH, config["max_position_embeddings"])]
-    return [
-        {
-            "token_ids": generator.integers(5, config["vocab_size"], shape, np.int32),
-            "segment_ids": (np.arange(shape[1])[np.newaxis] >= shape[1] // 2).astype(np.int32),
-            "padding_mask": np.ones(shape, bool),
-        }
-        for _ in range(_CALIBRATION_SEQUENCES)
-    ]
+    most = config["max_position_embeddings"]
+    first, last = (min(length, most) for length in _CALIBRATION_LENGTHS)
+    examples = []
+    for length in np.linspace(first, last, _CALIBRATION_SEQUENCES, dtype=int):
+        shape = [1, length]
+        examples.append(
+            {
+                "token_ids": generator.integers(5, config["vocab_size"], shape, np.int32),
+                "segment_ids": (np.arange(length)[np.newaxis] >= length // 2).astype(np.int32),
+                "padding_mask": np.ones(shape, bool),
+            }
+        )
+    return examples
 
 
 def sentence_task(encode, text: str) -> Task:
