@@ -12,7 +12,7 @@ from common import pictures, result_files
 from .timing import Spread
 from .workloads import BUCKETS
 
-_TITLE_WIDTH = 90  # characters per line of a chart's title
+_TITLE_WIDTH = 80  # characters per line of a chart's title
 
 
 @dataclasses.dataclass(frozen=True)
