@@ -88,7 +88,7 @@ PEERS = {
     OURS_BFLOAT16: Entry("ours_bfloat16:OursBFloat16"),  # on a GPU
     OURS_XLA: Entry("ours_xla:OursXla"),
     "machine": Entry("machine:Machine"),  # the limits of the machine, in the same rounds
-    "keras_hub": Entry("keras_hub:KerasHub", (*_FLOAT, "training", "memory"), ("keras_hub",)),
+    "keras_hub": Entry("keras_hub:KerasHub", (*_FLOAT, *_TRAINING, "memory"), ("keras_hub",)),
     "tensorflow": Entry("tensorflow_2d:TensorFlow2D", (*_FLOAT, *_MATMUL)),
     "pytorch": Entry("pytorch:PyTorch", (*_FLOAT, *_TRAINING, *_MATMUL, "latency"), _TORCH),
     "torch_compile": Entry("torch_compile:TorchCompile", (*_FLOAT, *_TRAINING, "ops"), _TORCH),

@@ -29,7 +29,7 @@ class KerasHub(keras_common.TensorFlowPeer):
     def variants(self, job, bucket, is_ragged):
         # XLA compiles every shape again, which is too slow for varying lengths.
         variants = ("graph",) if is_ragged or job == "memory" else ("graph", "xla")
-        if job == "inference_bfloat16":
+        if job in ("inference_bfloat16", "training_bfloat16"):
             variants = tuple(f"mixed_bfloat16, {variant}" for variant in variants)
         return variants
 
@@ -56,16 +56,17 @@ class KerasHub(keras_common.TensorFlowPeer):
             return tf.function(encode, jit_compile=True)
         return self.compiled(encode, variant)
 
-    @functools.cached_property
-    def pretrainer(self):
+    @functools.cache
+    def _pretrainer(self, precision):
         config = self.setup.config
-        backbone = self._backbone()
+        backbone = self._backbone(precision)
         head = keras_hub.layers.MaskedLMHead(
             token_embedding=backbone.token_embedding,
             intermediate_activation=_erf_gelu,
             layer_norm_epsilon=config["layer_norm_eps"],
+            dtype=precision,
         )
-        next_sentence = keras.layers.Dense(2)
+        next_sentence = keras.layers.Dense(2, dtype=precision)
         positions = keras.Input([None], dtype="int32", name="masked_positions")
         masked_logits = head(backbone.output["sequence_output"], mask_positions=positions)
         next_logits = next_sentence(backbone.output["pooled_output"])
@@ -85,20 +86,21 @@ class KerasHub(keras_common.TensorFlowPeer):
             {**backbone.input, "masked_positions": positions}, [masked_logits, next_logits]
         )
 
-    @functools.cached_property
-    def optimizer(self):
+    @functools.cache
+    def _optimizer(self, precision):
         optimizer = keras.optimizers.AdamW(
             LEARNING_RATE, weight_decay=0.01, epsilon=1e-6, global_clipnorm=1.0
         )
         optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
-        optimizer.build(self.pretrainer.trainable_variables)
+        optimizer.build(self._pretrainer(precision).trainable_variables)
         return optimizer
 
-    def training(self, batches, variant):
+    def training(self, batches, variant, precision="float32"):
         """Creates a task with one optimizer step on the summed gradients of all batches."""
-        self.optimizer  # noqa: B018 - its variables must not be created in the traced step
+        optimizer = self._optimizer(precision)  # not in the traced step, as it creates variables
         feeds = tf.nest.map_structure(tf.constant, batches)
-        variables = self.pretrainer.trainable_variables
+        pretrainer = self._pretrainer(precision)
+        variables = pretrainer.trainable_variables
 
         @tf.function(jit_compile=variant == "xla")
         def step(feeds):
@@ -107,26 +109,33 @@ class KerasHub(keras_common.TensorFlowPeer):
                 # Runs the batches in sequence, so that only one has its activations in memory.
                 with tf.control_dependencies(sums or []):
                     with tf.GradientTape() as tape:
-                        loss = self.loss(feed, training=True)
+                        loss = _loss(pretrainer, feed, training=True)
                     gradients = tape.gradient(loss, [v.value for v in variables])
                 gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
                 sums = gradients if sums is None else [a + b for a, b in zip(sums, gradients)]
                 total += loss
-            self.optimizer.apply(sums, variables)
+            optimizer.apply(sums, variables)
             return total
 
         def outputs():
-            return {"loss": np.sum([self.loss(feed, training=False).numpy() for feed in feeds])}
+            losses = [_loss(pretrainer, feed, training=False).numpy() for feed in feeds]
+            return {"loss": np.sum(losses)}
 
         return Task(lambda: float(step(feeds)), outputs)
 
-    def loss(self, feed, training):
-        names = (*keras_common.ENCODER_INPUTS, "masked_positions")
-        inputs = {name: tf.cast(feed[name], tf.int32) for name in names}
-        masked_logits, next_logits = self.pretrainer(inputs, training=training)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(feed["masked_ids"], masked_logits)
-        next_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
-            feed["next_sentence_labels"], next_logits
-        )
-        masked = tf.reduce_sum(losses * feed["masked_weights"]) / feed["weight_total"]
-        return masked + tf.reduce_sum(next_losses) / feed["batch_total"]
+    def training_bfloat16(self, batches, variant):
+        precision, variant = variant.split(", ")
+        return self.training(batches, variant, precision)
+
+
+def _loss(pretrainer, feed, training):
+    names = (*keras_common.ENCODER_INPUTS, "masked_positions")
+    inputs = {name: tf.cast(feed[name], tf.int32) for name in names}
+    logits = pretrainer(inputs, training=training)
+    masked_logits, next_logits = (tf.cast(values, tf.float32) for values in logits)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(feed["masked_ids"], masked_logits)
+    next_losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+        feed["next_sentence_labels"], next_logits
+    )
+    masked = tf.reduce_sum(losses * feed["masked_weights"]) / feed["weight_total"]
+    return masked + tf.reduce_sum(next_losses) / feed["batch_total"]
