@@ -18,6 +18,7 @@ PACKAGES = (
     "data",
     "layers",
     "training",
+    "generation",
     "models",
     "tasks",
     "compression",

@@ -1,0 +1,184 @@
+"""Beam search with the scores and the stopping rules of transformers.
+
+Each step extends the K beams of a row by all tokens and takes the 2K best candidates: at most K of
+them end, so at least K beams remain. Candidates that end compete with the finished sequences by
+their scores: the log probability divided by the length to the power `length_penalty`.
+
+Equal scores are ordered by beam, then by token id; transformers leaves their order open.
+
+Glossary: `B` batch, `K` beams, `S` maximum length with the start token, `V` vocabulary.
+
+Reference: transformers, generation/utils.py, `_beam_search`; Wu et al. 2016 (arXiv 1609.08144),
+section 7.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.generation.generation_config import NEVER, GenerationConfig
+from bert_tf.generation.logits_processors import process_logits
+from bert_tf.generation.next_token_model import Step, next_logits, take_rows, write_tokens
+
+# Matches transformers: added to the scores of what must not be chosen, and the score of a finished
+# sequence that does not exist yet.
+EXCLUDED = -1e9
+
+
+class Beams(NamedTuple):
+    """The beams, the best first, and the finished sequences with the best scores."""
+
+    token_ids: tf.Tensor  # int32 [B, K, S]
+    log_probs: tf.Tensor  # the sum over the tokens, float32 [B, K]
+    finished_ids: tf.Tensor  # int32 [B, K, S]
+    finished_scores: tf.Tensor  # float32 [B, K]
+    is_finished: tf.Tensor  # whether this finished sequence exists, bool [B, K]
+    may_improve: tf.Tensor  # whether a beam may become a better sequence, bool [B, 1]
+
+
+class Candidates(NamedTuple):
+    """The 2K best extensions of the beams of each row by one token, the best first."""
+
+    beams: tf.Tensor  # which beam they extend, int32 [B, 2K]
+    token_ids: tf.Tensor  # int32 [B, 2K, S]
+    log_probs: tf.Tensor  # float32 [B, 2K]
+    is_end: tf.Tensor  # whether they cannot be extended, bool [B, 2K]
+
+
+@dataclasses.dataclass(frozen=True)
+class BeamSearch:
+    """Finds probable sequences by beam search.
+
+    Attributes:
+        step: The model.
+        config: The `GenerationConfig`.
+        end_id: The id of the end token.
+        vocab_size: V.
+    """
+
+    step: Step
+    config: GenerationConfig
+    end_id: int
+    vocab_size: int
+
+    def run(self, state: Any, token_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Runs until no row can improve.
+
+        Args:
+            state: The state of the model before the start tokens, with B * K rows.
+            token_ids: The start tokens, followed by the pad token, int32 `[B, K, S]`.
+
+        Returns:
+            The sequences of each row, the best first, int32 `[B, K, S]`, and their scores, float32
+            `[B, K]`.
+        """
+        zeros = tf.zeros_like(token_ids[:, :, 0], tf.float32)  # [B, K]
+        # All beams of a row begin equal, so the first step extends only one of them.
+        is_first = tf.range(self.config.num_beams) == 0
+        beams = Beams(
+            token_ids=token_ids,
+            log_probs=zeros + tf.where(is_first, 0.0, EXCLUDED),
+            finished_ids=token_ids,
+            finished_scores=zeros + EXCLUDED,
+            is_finished=tf.zeros_like(zeros, tf.bool),
+            may_improve=tf.ones_like(zeros[:, :1], tf.bool),
+        )
+        _, beams, _ = tf.while_loop(
+            self._is_unfinished,
+            self._extend,
+            (tf.constant(0), beams, state),
+            maximum_iterations=self.config.max_new_tokens,
+        )
+        return beams.finished_ids, beams.finished_scores
+
+    def _is_unfinished(self, position, beams, state):
+        is_unfinished = tf.reduce_any(beams.may_improve)
+        if self.config.early_stopping is True:
+            is_unfinished &= ~tf.reduce_all(beams.is_finished)
+        return is_unfinished
+
+    def _extend(self, position, beams, state):
+        """Extends the beams, whose last known token is at `position`, by one token."""
+        candidates, state = self._candidates(position, beams, state)
+        finished = self._finished(position, beams, candidates)
+
+        log_probs = tf.where(
+            candidates.is_end, candidates.log_probs + EXCLUDED, candidates.log_probs
+        )
+        log_probs, chosen = tf.math.top_k(log_probs, self.config.num_beams)  # [B, K]
+        parents = tf.gather(candidates.beams, chosen, batch_dims=1)  # [B, 2K] -> [B, K]
+        row_starts = tf.range(tf.shape(parents)[0])[:, tf.newaxis] * self.config.num_beams  # [B, 1]
+        state = take_rows(state, tf.reshape(parents + row_starts, [-1]))  # [B, K] -> [B * K]
+        beams = beams._replace(
+            token_ids=tf.gather(candidates.token_ids, chosen, batch_dims=1),  # [B, K, S]
+            log_probs=log_probs,
+            **finished,
+        )
+        beams = beams._replace(may_improve=self._may_improve(position, beams))
+        return position + 1, beams, state
+
+    def _candidates(self, position, beams, state):
+        """Returns the `Candidates` and the state of the model after the step."""
+        num_beams, vocab_size = self.config.num_beams, self.vocab_size
+        sequences = tf.reshape(beams.token_ids, [-1, beams.token_ids.shape[2]])  # -> [B * K, S]
+        logits, state = next_logits(self.step, sequences, position, state, vocab_size)
+        log_probs = process_logits(  # [B * K, V]
+            tf.nn.log_softmax(logits), sequences, position, self.config, self.end_id
+        )
+        log_probs = tf.reshape(log_probs, [-1, num_beams, vocab_size])  # -> [B, K, V]
+        log_probs += beams.log_probs[:, :, tf.newaxis]
+        log_probs = tf.reshape(log_probs, [-1, num_beams * vocab_size])  # -> [B, K * V]
+        log_probs, places = tf.math.top_k(log_probs, 2 * num_beams)  # [B, 2K]
+        parents, last_ids = places // vocab_size, places % vocab_size
+        token_ids = tf.gather(beams.token_ids, parents, batch_dims=1)  # [B, K, S] -> [B, 2K, S]
+        candidates = Candidates(
+            beams=parents,
+            token_ids=write_tokens(token_ids, position + 1, last_ids),
+            log_probs=log_probs,
+            is_end=(last_ids == self.end_id) | (position + 1 == self.config.max_new_tokens),
+        )
+        return candidates, state
+
+    def _finished(self, position, beams, candidates):
+        """Returns the best of the finished sequences and of the candidates that end."""
+        num_beams = self.config.num_beams
+        # The other candidates only replace those that end.
+        is_among_best = tf.range(2 * num_beams) < num_beams  # [2K]
+        is_finished = candidates.is_end & is_among_best  # [B, 2K]
+        is_open = beams.may_improve  # [B, 1]
+        if self.config.early_stopping is True:
+            is_open &= ~tf.reduce_all(beams.is_finished, axis=1, keepdims=True)
+        scores = candidates.log_probs / self._divisors()[position]
+        scores = tf.where(is_open, scores, scores + EXCLUDED)
+        scores = tf.where(is_finished, scores, scores + EXCLUDED)
+
+        scores = tf.concat([beams.finished_scores, scores], axis=1)  # [B, 3K]
+        scores, chosen = tf.math.top_k(scores, num_beams)  # [B, K]
+        token_ids = tf.concat([beams.finished_ids, candidates.token_ids], axis=1)  # [B, 3K, S]
+        is_finished = tf.concat([beams.is_finished, is_finished], axis=1)  # [B, 3K]
+        return {
+            "finished_ids": tf.gather(token_ids, chosen, batch_dims=1),  # [B, K, S]
+            "finished_scores": scores,
+            "is_finished": tf.gather(is_finished, chosen, batch_dims=1),  # [B, K]
+        }
+
+    def _may_improve(self, position, beams):
+        """Returns whether the best beam may still get a better score than a finished sequence.
+
+        Matches transformers: a row that could not improve once is never extended again, and the
+        score that a beam may get is the one at its current length, unless `early_stopping` is
+        "never" and long sequences are favored.
+        """
+        is_longest_best = self.config.early_stopping == NEVER and self.config.length_penalty > 0
+        length_index = -1 if is_longest_best else position
+        possible = beams.log_probs[:, :1] / self._divisors()[length_index]  # [B, 1]
+        worst = tf.reduce_min(beams.finished_scores, axis=1, keepdims=True)  # [B, 1]
+        worst = tf.where(beams.is_finished, worst, EXCLUDED)  # [B, K]
+        return beams.may_improve & tf.reduce_any(possible > worst, axis=1, keepdims=True)
+
+    def _divisors(self):
+        """Returns the divisors of the scores of sequences with 1, 2, … new tokens, float32."""
+        lengths = np.arange(1, self.config.max_new_tokens + 1, dtype=np.float64)
+        return tf.constant(lengths**self.config.length_penalty, tf.float32)

@@ -1,0 +1,129 @@
+"""`generate`: from start tokens to sequences of tokens."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.errors import require
+from bert_tf.generation.beam_search import BeamSearch
+from bert_tf.generation.generation_config import GenerationConfig
+from bert_tf.generation.next_token_model import Step, take_rows
+from bert_tf.generation.sampling import extend_sequences, uniform_numbers
+
+_COPY_STREAMS = 2**32  # The streams of random numbers of a row are this far apart.
+
+
+class GeneratedTokens(NamedTuple):
+    """What `generate` returns. The sequences of a row follow each other.
+
+    Attributes:
+        token_ids: The new tokens with the end token, then the pad token, int32
+            `[B * num_return_sequences, max_new_tokens]`.
+        scores: Of beam search, the log probability divided by the length to the power
+            `length_penalty`, float32 `[B * num_return_sequences]`; otherwise None.
+
+    Example:
+        >>> bert_tf.generation.GeneratedTokens(token_ids=tf.constant([[7, 3, 0]]), scores=None)
+        GeneratedTokens(token_ids=..., scores=None)
+    """
+
+    token_ids: tf.Tensor
+    scores: tf.Tensor | None
+
+
+def generate(
+    step: Step,
+    state: Any,
+    start_ids: tf.Tensor,
+    config: GenerationConfig,
+    *,
+    end_id: int,
+    pad_id: int,
+    vocab_size: int,
+    seed: int | tf.Tensor | None = None,
+    row_numbers: tf.Tensor | None = None,
+) -> GeneratedTokens:
+    """Decodes a sequence of tokens for each row of a batch.
+
+    All of it is in the graph: call it in a `tf.function` to trace it once. The loop ends when all
+    sequences are finished. A finished sequence remains in the batch until then, and what the step
+    computes for it is ignored.
+
+    Beam search reorders the state before each step, which copies it. Tensors that are the same for
+    all sequences of a row, such as the output of an encoder, should be used by the step directly
+    instead: sequence i belongs to row `i // num_beams` of the batch.
+
+    Args:
+        step: A function `(token_ids, position, state) -> (logits, state)`. It takes the last token
+            of each of the n sequences, int32 `[n]`, its position, a scalar int32 (the start token
+            has position 0), and the state. It returns the logits of the next token, float
+            `[n, V]`, and the next state, which has the same structure, shapes and dtypes.
+        state: The state before the start tokens: a nest of tensors with B rows, `()` for none. The
+            step gets it with `n = B * num_beams` rows (sampling: `B * num_return_sequences`).
+        start_ids: The token that each sequence begins with, below V, int32 `[B]`. It is not
+            returned, but it counts as a token that must not be repeated.
+        config: The `GenerationConfig`.
+        end_id: The id of the token that ends a sequence.
+        pad_id: The id that follows the end token.
+        vocab_size: V.
+        seed: The seed of sampling, an int or a scalar int64 tensor. None means the seed of
+            `config`.
+        row_numbers: Numbers below 2**31 that determine the random numbers of each row together with
+            the seed, int `[B]`. None means 0 to B - 1. Other rows of the batch have no influence.
+
+    Returns:
+        The `GeneratedTokens`.
+
+    Raises:
+        ConfigError: If an id is not below `vocab_size`, or `num_beams` is not.
+
+    Example:
+        >>> def count_up(token_ids, position, state):
+        ...     return tf.one_hot(token_ids + 1, 6), state
+        >>> config = bert_tf.generation.GenerationConfig(max_new_tokens=5)
+        >>> bert_tf.generation.generate(
+        ...     count_up, (), [0, 3], config, end_id=5, pad_id=0, vocab_size=6
+        ... ).token_ids.numpy().tolist()
+        [[1, 2, 3, 4, 5], [4, 5, 0, 0, 0]]
+
+    Reference: transformers, generation/utils.py, `GenerationMixin.generate`.
+    """
+    for name, value in {"end_id": end_id, "pad_id": pad_id}.items():
+        require(
+            0 <= value < vocab_size, "must be in [0, V)", **{name: value}, vocab_size=vocab_size
+        )
+    num_beams, num_returned = config.num_beams, config.num_return_sequences
+    # Else there are not as many different beams after the first token.
+    is_enough = num_beams == 1 or num_beams < vocab_size
+    require(is_enough, "must be below `vocab_size`", num_beams=num_beams, vocab_size=vocab_size)
+
+    start_ids = tf.convert_to_tensor(start_ids, tf.int32)
+    batch = start_ids.shape[0] if start_ids.shape[0] is not None else tf.shape(start_ids)[0]
+    copies = num_returned if config.do_sample else num_beams
+    rows = tf.range(batch * copies) // copies  # [n]: 0, 0, …, 1, 1, …
+    state = take_rows(state, rows)
+    start_ids = tf.gather(start_ids, rows)[:, tf.newaxis]  # [B] -> [n, 1]
+    token_ids = tf.pad(start_ids, [[0, 0], [0, config.max_new_tokens]], constant_values=pad_id)
+
+    if num_beams > 1:
+        search = BeamSearch(step, config, end_id, vocab_size)
+        sequences = tf.reshape(
+            token_ids, [batch, num_beams, token_ids.shape[1]]
+        )  # [n, S] -> [B, K, S]
+        found, scores = search.run(state, sequences)
+        found = tf.reshape(found[:, :num_returned, 1:], [-1, config.max_new_tokens])
+        return GeneratedTokens(found, tf.reshape(scores[:, :num_returned], [-1]))
+
+    random_numbers = None
+    if config.do_sample:
+        if row_numbers is None:
+            row_numbers = tf.range(batch)
+        streams = tf.cast(tf.gather(row_numbers, rows), tf.int64)  # [B] -> [n]
+        streams += tf.cast(tf.range(batch * copies) % copies, tf.int64) * _COPY_STREAMS
+        random_numbers = uniform_numbers(
+            config.seed if seed is None else seed, streams, config.max_new_tokens
+        )
+    token_ids = extend_sequences(
+        step, state, token_ids, config, end_id, pad_id, vocab_size, random_numbers
+    )
+    return GeneratedTokens(token_ids[:, 1:], None)

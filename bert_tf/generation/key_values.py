@@ -1,0 +1,96 @@
+"""The keys and values of the tokens that were decoded, for attention in a step of `generate`.
+
+Glossary: `n` sequences, `S` maximum number of tokens, `N` heads, `D` head size.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.layers.token_layout import needs_static_shapes
+
+# Attention reads the filled part of the cache in whole blocks, so that shapes change rarely.
+BLOCK = 32  # tokens
+
+
+class FilledKeyValues(NamedTuple):
+    """The filled part of a cache: `S'` tokens, some of the last of which may be unfilled."""
+
+    keys: tf.Tensor  # [n, S', N, D]
+    values: tf.Tensor  # [n, S', N, D]
+    mask: tf.Tensor  # whether a token is filled, bool [S']
+
+
+class KeyValueCache(NamedTuple):
+    """The keys and values of one attention layer for the tokens up to the current position.
+
+    It is a nest of one tensor whose first axis is the sequences, so it can be (part of) the state
+    of a step of `generate`. The cost of a step depends on the position and not on the maximum
+    length, except where XLA requires static shapes.
+
+    Attributes:
+        key_values: `[n, S, 2, N, D]`.
+
+    Example:
+        >>> cache = bert_tf.generation.KeyValueCache.empty(
+        ...     num_rows=3, max_length=64, num_heads=4, head_size=8
+        ... )
+        >>> cache = cache.append(0, tf.ones([3, 4, 8]), tf.ones([3, 4, 8]))
+        >>> filled = cache.filled(0)
+        >>> filled.keys.shape, int(tf.reduce_sum(tf.cast(filled.mask, tf.int32)))
+        (TensorShape([3, 32, 4, 8]), 1)
+    """
+
+    key_values: tf.Tensor
+
+    @classmethod
+    def empty(
+        cls,
+        num_rows: int | tf.Tensor,
+        max_length: int,
+        num_heads: int,
+        head_size: int,
+        dtype: str | tf.DType = "float32",
+    ) -> "KeyValueCache":
+        """Returns a cache for the positions 0 to `max_length - 1`, all unfilled.
+
+        Args:
+            num_rows: n: for the state that `generate` takes, B.
+            max_length: S.
+            num_heads: N.
+            head_size: D.
+            dtype: The dtype of keys and values.
+        """
+        return cls(tf.zeros([num_rows, max_length, 2, num_heads, head_size], dtype))
+
+    def append(
+        self, position: int | tf.Tensor, key: tf.Tensor, value: tf.Tensor
+    ) -> "KeyValueCache":
+        """Returns the cache with the key and the value of the token at `position`.
+
+        Args:
+            position: A scalar int32 below S.
+            key: `[n, N, D]`.
+            value: `[n, N, D]`.
+        """
+        rows = tf.range(tf.shape(self.key_values)[0])
+        places = tf.stack([rows, tf.fill(tf.shape(rows), position)], axis=1)  # [n, 2]
+        new = tf.stack([key, value], axis=1)  # [n, 2, N, D]
+        return KeyValueCache(tf.tensor_scatter_nd_update(self.key_values, places, new))
+
+    def filled(self, position: int | tf.Tensor) -> FilledKeyValues:
+        """Returns the keys and values of the tokens up to `position`, rounded up to whole blocks.
+
+        Args:
+            position: A scalar int32.
+
+        Returns:
+            The `FilledKeyValues`: all S tokens where XLA compiles the step
+            (`bert_tf.layers.token_layout.static_shapes`).
+        """
+        max_length = self.key_values.shape[1]
+        length = max_length
+        if not needs_static_shapes():
+            length = tf.minimum((position // BLOCK + 1) * BLOCK, max_length)
+        keys, values = tf.unstack(self.key_values[:, :length], axis=2)  # 2 of [n, S', N, D]
+        return FilledKeyValues(keys, values, tf.range(length) <= position)

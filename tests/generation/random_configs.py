@@ -1,0 +1,37 @@
+"""Random options of `generate`, for fuzzing."""
+
+import numpy as np
+
+from bert_tf.generation import GenerationConfig
+
+
+def random_config(generator: np.random.Generator, do_sample=None) -> GenerationConfig:
+    """Returns a configuration of greedy decoding, sampling or beam search."""
+
+    def one_of(*values):
+        return values[generator.integers(len(values))]
+
+    max_new_tokens = int(generator.integers(1, 11))
+    options = dict(
+        max_new_tokens=max_new_tokens,
+        min_new_tokens=int(generator.integers(0, max_new_tokens + 1)) if one_of(0, 1) else 0,
+        no_repeat_ngram_size=one_of(0, 0, 1, 2, 3, 4),
+        repetition_penalty=one_of(1.0, 0.8, 1.5),
+    )
+    do_sample = one_of(False, False, True) if do_sample is None else do_sample
+    num_beams = 1 if do_sample else one_of(1, 2, 3, 5)
+    if num_beams > 1:
+        options |= dict(
+            length_penalty=one_of(1.0, 0.0, 0.6, 2.0, -1.0),
+            early_stopping=one_of(False, True, "never"),
+            num_return_sequences=int(generator.integers(1, num_beams + 1)),
+        )
+    if do_sample:
+        options |= dict(
+            temperature=one_of(1.0, 0.7, 2.0),
+            top_k=one_of(None, 1, 5, 1000),
+            top_p=one_of(None, 0.3, 0.9, 1.0),
+            seed=int(generator.integers(2**63)),
+            num_return_sequences=one_of(1, 3),
+        )
+    return GenerationConfig(num_beams=num_beams, do_sample=do_sample, **options)

@@ -1,0 +1,103 @@
+"""`generate` and the `generate` of transformers choose the same tokens from the same logits."""
+
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.generation import generate
+from bert_tf.generation.logits_processors import restrict_logits
+from tests.generation.random_configs import random_config
+from tests.generation.table_model import END, PAD, VOCAB_SIZE, TableModel
+
+pytestmark = pytest.mark.peers
+STARTS = [5, 9, 7]
+
+
+@pytest.fixture(scope="module")
+def torch():
+    pytest.importorskip("transformers", reason="needs transformers and PyTorch")
+    return pytest.importorskip("torch", reason="needs transformers and PyTorch")
+
+
+@pytest.fixture(scope="module")
+def table_lm(torch):
+    """Makes the `TableModel` a causal language model of transformers."""
+    import transformers
+    from transformers.modeling_outputs import CausalLMOutput
+
+    class TableLM(transformers.PreTrainedModel, transformers.GenerationMixin):
+        config_class = transformers.PretrainedConfig
+        main_input_name = "input_ids"
+
+        def __init__(self, model):
+            super().__init__(transformers.PretrainedConfig(vocab_size=VOCAB_SIZE))
+            self.model = model
+            self.table = torch.nn.Parameter(torch.tensor(model.table))
+
+        def forward(self, input_ids, **_):
+            states = torch.zeros_like(input_ids[:, 0])
+            for token_ids in input_ids.T:
+                states = self.model.next_states(token_ids, states)
+            return CausalLMOutput(logits=self.table[states][:, None])  # [n, V] -> [n, 1, V]
+
+    return TableLM
+
+
+OPTIONS = (
+    "max_new_tokens",
+    "min_new_tokens",
+    "num_beams",
+    "length_penalty",
+    "early_stopping",
+    "no_repeat_ngram_size",
+    "repetition_penalty",
+    "num_return_sequences",
+)
+
+
+def test_greedy_decoding_and_beam_search(torch, table_lm, is_full, caplog):
+    caplog.set_level(logging.ERROR)
+    for case in range(1000 if is_full else 100):
+        generator = np.random.default_rng(case)
+        model = TableModel(case, end_logit=generator.choice([-2.0, 1.0, 3.0]))
+        config = random_config(generator, do_sample=False)
+        ids = dict(end_id=END, pad_id=PAD, vocab_size=VOCAB_SIZE)
+        ours = generate(model.step, tf.zeros([3], tf.int32), STARTS, config, **ids)
+        theirs = table_lm(model).generate(
+            torch.tensor(STARTS)[:, None],
+            attention_mask=torch.ones(3, 1),
+            pad_token_id=PAD,
+            eos_token_id=END,
+            use_cache=False,
+            output_scores=True,
+            return_dict_in_generate=True,
+            **{name: getattr(config, name) for name in OPTIONS},
+        )
+        token_ids = theirs.sequences[:, 1:].numpy()
+        length = token_ids.shape[1]
+        found = ours.token_ids.numpy()
+        np.testing.assert_array_equal(found[:, :length], token_ids, err_msg=str((case, config)))
+        assert (found[:, length:] == PAD).all()
+        if config.num_beams > 1:
+            np.testing.assert_allclose(ours.scores, theirs.sequences_scores, rtol=1e-5)
+
+
+def test_restrictions_of_sampling(torch):
+    from transformers.generation.logits_process import (
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
+
+    logits = np.random.default_rng(0).standard_normal((16, VOCAB_SIZE)).astype(np.float32) * 3
+    for case in range(100):
+        config = random_config(np.random.default_rng(case), do_sample=True)
+        theirs = TemperatureLogitsWarper(config.temperature)(None, torch.tensor(logits))
+        if config.top_k:
+            theirs = TopKLogitsWarper(config.top_k)(None, theirs)
+        if config.top_p:
+            theirs = TopPLogitsWarper(config.top_p)(None, theirs)
+        ours = restrict_logits(tf.constant(logits), config)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)

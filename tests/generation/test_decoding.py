@@ -1,0 +1,205 @@
+"""`generate` against the reference, alone and in a graph, with XLA and in a SavedModel."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone
+from bert_tf.errors import ConfigError
+from bert_tf.generation import GenerationConfig, generate
+from bert_tf.generation.sampling import uniform_numbers
+from tests.generation import numpy_generation
+from tests.generation.random_configs import random_config
+from tests.generation.table_model import END, PAD, VOCAB_SIZE, TableModel
+
+STARTS = [5, 9, 5, 7]
+STATES = [0, 11, 3, 60]
+IDS = dict(end_id=END, pad_id=PAD, vocab_size=VOCAB_SIZE)
+CONFIGS = [
+    GenerationConfig(max_new_tokens=9, repetition_penalty=1.2),
+    GenerationConfig(max_new_tokens=9, do_sample=True, top_k=9, top_p=0.9, num_return_sequences=2),
+    GenerationConfig(max_new_tokens=9, num_beams=3, no_repeat_ngram_size=2, min_new_tokens=2),
+]
+each_method = pytest.mark.parametrize("config", CONFIGS, ids=["greedy", "sampling", "beams"])
+
+
+def ours(model, config, starts=STARTS, states=STATES, **options):
+    return generate(model.step, tf.convert_to_tensor(states), starts, config, **IDS, **options)
+
+
+def expected(model, config):
+    """The sequences and, of beam search, the scores of the reference."""
+    found, scores = [], []
+    for row, (start, state) in enumerate(zip(STARTS, STATES)):
+        logits = lambda ids, state=state: model.logits(ids, state)  # noqa: E731
+        if config.num_beams > 1:
+            best = numpy_generation.search_beams(logits, start, config, END)
+            for score, sequence in best[: config.num_return_sequences]:
+                found.append(sequence)
+                scores.append(score)
+            continue
+        for copy in range(config.num_return_sequences):
+            numbers = None
+            if config.do_sample:
+                stream = tf.constant([row + 2**32 * copy], tf.int64)
+                numbers = uniform_numbers(config.seed, stream, config.max_new_tokens)[0].numpy()
+            found.append(numpy_generation.extend(logits, start, config, END, numbers))
+    return [ids + [PAD] * (config.max_new_tokens - len(ids)) for ids in found], scores
+
+
+def test_random_configurations(is_full):
+    for case in range(1500 if is_full else 40):
+        generator = np.random.default_rng(case)
+        model = TableModel(case, end_logit=generator.choice([-2.0, 1.0, 3.0]))
+        config = random_config(generator)
+        found = ours(model, config)
+        sequences, scores = expected(model, config)
+        assert found.token_ids.numpy().tolist() == sequences, (case, config)
+        if config.num_beams > 1:
+            np.testing.assert_allclose(found.scores, scores, rtol=1e-5, err_msg=str(config))
+        else:
+            assert found.scores is None
+
+
+@each_method
+def test_one_graph_for_all_batches(config, tmp_path):
+    """Traced once, exported and loaded: the same as eagerly."""
+    model, module = TableModel(), tf.Module()
+    specs = [tf.TensorSpec([None], tf.int32), tf.TensorSpec([None], tf.int32)]
+
+    @tf.function(input_signature=specs)
+    def decode(starts, states):
+        return {"token_ids": ours(model, config, starts, states).token_ids}
+
+    module.decode = decode
+    whole = ours(model, config).token_ids.numpy()
+    per_row = len(whole) // len(STARTS)
+    for count in (1, 4):
+        found = decode(tf.constant(STARTS[:count]), tf.constant(STATES[:count]))["token_ids"]
+        np.testing.assert_array_equal(found, whole[: count * per_row])
+    assert decode.experimental_get_tracing_count() == 1
+    tf.saved_model.save(module, tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    found = loaded.decode(tf.constant(STARTS), tf.constant(STATES))["token_ids"]
+    np.testing.assert_array_equal(found, whole)
+
+
+@each_method
+def test_under_xla(config):
+    model = TableModel()
+    decode = tf.function(lambda: ours(model, config).token_ids, jit_compile=True)
+    np.testing.assert_array_equal(decode(), ours(model, config).token_ids)
+
+
+@each_method
+def test_rows_do_not_depend_on_each_other(config):
+    model = TableModel(3, end_logit=2.0)
+    whole = ours(model, config).token_ids.numpy()
+    rows = np.split(whole, len(STARTS))
+    assert not np.array_equal(rows[0], rows[2])  # the same start token with another state
+    for index, row in enumerate(rows):
+        alone = ours(model, config, STARTS[index:][:1], STATES[index:][:1], row_numbers=[index])
+        np.testing.assert_array_equal(alone.token_ids, row)
+
+
+def test_ends_when_all_sequences_are_finished():
+    model, calls = TableModel(end_logit=20.0), []
+
+    def step(token_ids, position, state):
+        calls.append(int(position))
+        return model.step(token_ids, position, state)
+
+    for options in ({}, {"num_beams": 2}):
+        calls.clear()
+        config = GenerationConfig(max_new_tokens=50, min_new_tokens=3, **options)
+        found = generate(step, tf.constant(STATES), STARTS, config, **IDS)
+        np.testing.assert_array_equal(found.token_ids[:, 3], [END] * 4)
+        assert calls[:4] == [0, 1, 2, 3] and len(calls) <= 6
+
+
+def test_a_keras_recurrent_network():
+    """A state of several tensors follows its beams: scoring the sequences gives their scores."""
+    cells = [keras.layers.GRUCell(16), keras.layers.GRUCell(8)]
+    embeddings = keras.layers.Embedding(VOCAB_SIZE, 12, embeddings_initializer="normal")
+    output = keras.layers.Dense(VOCAB_SIZE, kernel_initializer=keras.initializers.RandomNormal(2))
+
+    def step(token_ids, position, state):
+        hidden, first = cells[0](embeddings(token_ids) * 20, state["first"])
+        hidden, second = cells[1](hidden, state["second"])
+        return output(hidden), {"first": first, "second": second}
+
+    state = {"first": tf.zeros([4, 16]), "second": tf.random.stateless_normal([4, 8], [1, 2])}
+    config = GenerationConfig(max_new_tokens=8, num_beams=4, early_stopping=True)
+    found = generate(step, state, STARTS, config, **IDS)
+    token_ids, total = tf.constant(STARTS), tf.zeros(4)
+    is_open, length = tf.ones(4, tf.bool), tf.zeros(4)
+    for position in range(8):
+        logits, state = step(token_ids, position, state)
+        token_ids = found.token_ids[:, position]
+        log_probs = tf.gather(tf.nn.log_softmax(logits), token_ids, batch_dims=1)
+        total += tf.where(is_open, log_probs, 0.0)
+        length += tf.cast(is_open, tf.float32)
+        is_open &= token_ids != END
+    assert len(set(map(tuple, found.token_ids.numpy()))) == 4
+    np.testing.assert_allclose(found.scores, total / length, rtol=1e-5)
+
+
+def test_a_causal_backbone(tiny_config):
+    """A step that encodes all tokens again: each token is the most probable after those before."""
+    backbone = BertBackbone(tiny_config, causal=True, padding_free=False)
+    kernel = backbone.embeddings.word_embeddings
+    length = 6
+
+    def logits(token_ids):
+        hidden = backbone({"token_ids": token_ids})["sequence_output"]
+        return tf.einsum("bth,vh->btv", hidden, tf.convert_to_tensor(kernel))
+
+    def step(token_ids, position, history):
+        is_here = tf.range(length) == position  # [S]
+        history = tf.where(is_here, token_ids[:, tf.newaxis], history)  # [n, S]
+        return tf.gather(logits(history), position, axis=1), history
+
+    starts = tf.constant([7, 30])
+    config = GenerationConfig(length, min_new_tokens=length, no_repeat_ngram_size=1)
+    ids = dict(end_id=3, pad_id=0, vocab_size=tiny_config.vocab_size)
+    decode = tf.function(lambda: generate(step, tf.zeros([2, 6], tf.int32), starts, config, **ids))
+    found = decode().token_ids.numpy()
+    history = np.concatenate([starts.numpy()[:, np.newaxis], found[:, :-1]], axis=1)
+    scores = logits(history).numpy()
+    scores[:, :, ids["end_id"]] = -np.inf
+    for row in range(2):
+        for position in range(length):
+            scores[row, position, history[row, : position + 1]] = -np.inf
+    np.testing.assert_array_equal(found, scores.argmax(axis=2))
+
+
+def test_first_of_several_samples_is_the_only_one():
+    model = TableModel()
+    options = dict(max_new_tokens=6, do_sample=True, seed=4)
+    one = ours(model, GenerationConfig(**options)).token_ids
+    several = ours(model, GenerationConfig(**options, num_return_sequences=3)).token_ids
+    np.testing.assert_array_equal(several[::3], one)
+    assert len(set(map(tuple, several.numpy()))) > 4
+
+
+def test_seeds():
+    model = TableModel()
+    config = GenerationConfig(max_new_tokens=6, do_sample=True, seed=4)
+    first = ours(model, config).token_ids.numpy()
+    other = ours(model, config, seed=tf.constant(5, tf.int64)).token_ids.numpy()
+    assert (first != other).any()
+    np.testing.assert_array_equal(ours(model, config, seed=4).token_ids, first)
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        ({"end_id": 24}, r"`end_id` must be in \[0, V\). Received: end_id=24, vocab_size=24"),
+        ({"pad_id": -1}, r"`pad_id` must be in \[0, V\). Received: pad_id=-1"),
+        ({"vocab_size": 3}, "`num_beams` must be below `vocab_size`. Received: num_beams=3"),
+    ],
+)
+def test_impossible_arguments_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        generate(TableModel().step, tf.constant([0]), [1], CONFIGS[2], **{**IDS, **changes})
