@@ -47,7 +47,7 @@ def generate(
 
     All of it is in the graph: call it in a `tf.function` to trace it once. The loop ends when all
     sequences are finished. A finished sequence remains in the batch until then, and what the step
-    computes for it is ignored.
+    computes for it is ignored: with few rows, a step spends its time on reading the weights.
 
     Beam search reorders the state before each step, which copies it. Tensors that are the same for
     all sequences of a row, such as the output of an encoder, should be used by the step directly
@@ -57,7 +57,7 @@ def generate(
         step: A function `(token_ids, position, state) -> (logits, state)`. It takes the last token
             of each of the n sequences, int32 `[n]`, its position, a scalar int32 (the start token
             has position 0), and the state. It returns the logits of the next token, float
-            `[n, V]`, and the next state, which has the same structure, shapes and dtypes.
+            `[n, V]`, and the next state, which has the same structure, dtypes and static shapes.
         state: The state before the start tokens: a nest of tensors with B rows, `()` for none. The
             step gets it with `n = B * num_beams` rows (sampling: `B * num_return_sequences`).
         start_ids: The token that each sequence begins with, below V, int32 `[B]`. It is not

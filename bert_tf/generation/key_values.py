@@ -1,6 +1,6 @@
 """The keys and values of the tokens that were decoded, for attention in a step of `generate`.
 
-Glossary: `n` sequences, `S` maximum number of tokens, `N` heads, `D` head size.
+Glossary: `n` sequences, `S` tokens that the cache has space for, `N` heads, `D` head size.
 """
 
 from typing import NamedTuple
@@ -9,24 +9,24 @@ import tensorflow as tf
 
 from bert_tf.layers.token_layout import needs_static_shapes
 
-# Attention reads the filled part of the cache in whole blocks, so that shapes change rarely.
-BLOCK = 32  # tokens
+BLOCK = 32  # The cache grows by this number of tokens.
 
 
 class FilledKeyValues(NamedTuple):
-    """The filled part of a cache: `S'` tokens, some of the last of which may be unfilled."""
+    """The keys and values of the tokens so far, followed by unfilled space."""
 
-    keys: tf.Tensor  # [n, S', N, D]
-    values: tf.Tensor  # [n, S', N, D]
-    mask: tf.Tensor  # whether a token is filled, bool [S']
+    keys: tf.Tensor  # [n, S, N, D]
+    values: tf.Tensor  # [n, S, N, D]
+    mask: tf.Tensor  # whether a token is filled, bool [S]
 
 
 class KeyValueCache(NamedTuple):
     """The keys and values of one attention layer for the tokens up to the current position.
 
     It is a nest of one tensor whose first axis is the sequences, so it can be (part of) the state
-    of a step of `generate`. The cost of a step depends on the position and not on the maximum
-    length, except where XLA requires static shapes.
+    of a step of `generate`. It grows in blocks, so the cost of a step depends on the position and
+    not on the maximum length. Where XLA compiles the step (in
+    `bert_tf.layers.token_layout.static_shapes`), it has the maximum length from the start.
 
     Attributes:
         key_values: `[n, S, 2, N, D]`.
@@ -52,16 +52,20 @@ class KeyValueCache(NamedTuple):
         head_size: int,
         dtype: str | tf.DType = "float32",
     ) -> "KeyValueCache":
-        """Returns a cache for the positions 0 to `max_length - 1`, all unfilled.
+        """Returns a cache for the positions 0 to `max_length - 1` without keys and values.
 
         Args:
             num_rows: n: for the state that `generate` takes, B.
-            max_length: S.
+            max_length: The maximum number of tokens, for XLA.
             num_heads: N.
             head_size: D.
             dtype: The dtype of keys and values.
         """
-        return cls(tf.zeros([num_rows, max_length, 2, num_heads, head_size], dtype))
+        length = max_length
+        if not needs_static_shapes():
+            # A constant would become part of the static shape, and a loop could not change it.
+            length = tf.raw_ops.PlaceholderWithDefault(input=BLOCK, shape=[])
+        return cls(tf.zeros([num_rows, length, 2, num_heads, head_size], dtype))
 
     def append(
         self, position: int | tf.Tensor, key: tf.Tensor, value: tf.Tensor
@@ -69,28 +73,26 @@ class KeyValueCache(NamedTuple):
         """Returns the cache with the key and the value of the token at `position`.
 
         Args:
-            position: A scalar int32 below S.
+            position: A scalar int32, one more than in the call before.
             key: `[n, N, D]`.
             value: `[n, N, D]`.
         """
-        rows = tf.range(tf.shape(self.key_values)[0])
+        key_values = self.key_values
+        if not needs_static_shapes():
+            missing = tf.where(position < tf.shape(key_values)[1], 0, BLOCK)
+            key_values = tf.pad(key_values, [[0, 0], [0, missing], [0, 0], [0, 0], [0, 0]])
+            rows, _, *shape = self.key_values.shape
+            key_values = tf.ensure_shape(key_values, [rows, None, *shape])  # [n, S, 2, N, D]
+        rows = tf.range(tf.shape(key_values)[0])
         places = tf.stack([rows, tf.fill(tf.shape(rows), position)], axis=1)  # [n, 2]
         new = tf.stack([key, value], axis=1)  # [n, 2, N, D]
-        return KeyValueCache(tf.tensor_scatter_nd_update(self.key_values, places, new))
+        return KeyValueCache(tf.tensor_scatter_nd_update(key_values, places, new))
 
     def filled(self, position: int | tf.Tensor) -> FilledKeyValues:
-        """Returns the keys and values of the tokens up to `position`, rounded up to whole blocks.
-
-        Args:
-            position: A scalar int32.
+        """Returns the keys and values with the mask of the tokens up to `position`, which is int32.
 
         Returns:
-            The `FilledKeyValues`: all S tokens where XLA compiles the step
-            (`bert_tf.layers.token_layout.static_shapes`).
+            The `FilledKeyValues`.
         """
-        max_length = self.key_values.shape[1]
-        length = max_length
-        if not needs_static_shapes():
-            length = tf.minimum((position // BLOCK + 1) * BLOCK, max_length)
-        keys, values = tf.unstack(self.key_values[:, :length], axis=2)  # 2 of [n, S', N, D]
-        return FilledKeyValues(keys, values, tf.range(length) <= position)
+        keys, values = tf.unstack(self.key_values, axis=2)  # 2 of [n, S, N, D]
+        return FilledKeyValues(keys, values, tf.range(tf.shape(keys)[1]) <= position)

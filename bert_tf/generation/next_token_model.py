@@ -22,14 +22,15 @@ def next_logits(
         vocab_size: V.
 
     Returns:
-        The logits float32 `[n, V]` and the state after the step, with the same static shapes as
-        before, which a loop in the graph requires.
+        The logits float32 `[n, V]` and the state after the step, in a graph with the same static
+        shapes as before, which a loop requires.
     """
     logits, new_state = step(tf.gather(token_ids, position, axis=1), position, state)
     tf.nest.assert_same_structure(state, new_state)
-    new_state = tf.nest.map_structure(
-        lambda old, new: tf.ensure_shape(new, old.shape), state, new_state
-    )
+    if not tf.executing_eagerly():
+        new_state = tf.nest.map_structure(
+            lambda old, new: tf.ensure_shape(new, old.shape), state, new_state
+        )
     logits = tf.ensure_shape(tf.cast(logits, tf.float32), [token_ids.shape[0], vocab_size])
     return logits, new_state
 

@@ -85,7 +85,7 @@ def test_the_same_sequences_as_without_a_cache(weights, expected):
     found = decoded(weights, widths)
     np.testing.assert_array_equal(found.token_ids, expected.token_ids)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
-    assert widths == [BLOCK] * BLOCK + [S] * (S - BLOCK)  # the last block ends with the cache
+    assert widths == [BLOCK] * BLOCK + [2 * BLOCK] * (S - BLOCK)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -97,9 +97,8 @@ def test_in_a_graph(weights, expected, jit_compile):
 
 
 def test_other_positions_are_left_alone():
-    cache = KeyValueCache.empty(2, 4, N, D, "bfloat16").append(
-        2, *[tf.ones([2, N, D], "bfloat16")] * 2
-    )
+    ones = tf.ones([2, N, D], "bfloat16")
+    cache = KeyValueCache.empty(2, S, N, D, "bfloat16").append(2, ones, ones)
     values = tf.cast(cache.key_values, tf.float32).numpy()
     assert values[:, 2].min() == 1 and not np.delete(values, 2, axis=1).any()
-    np.testing.assert_array_equal(cache.filled(2).mask, [True, True, True, False])
+    np.testing.assert_array_equal(cache.filled(2).mask, np.arange(BLOCK) <= 2)
