@@ -89,11 +89,10 @@ def generate(
     Reference: transformers, generation/utils.py, `GenerationMixin.generate`.
     """
     for name, value in {"end_id": end_id, "pad_id": pad_id}.items():
-        require(
-            0 <= value < vocab_size, "must be in [0, V)", **{name: value}, vocab_size=vocab_size
-        )
+        rule = "must be at least 0 and below `vocab_size`"
+        require(0 <= value < vocab_size, rule, **{name: value}, vocab_size=vocab_size)
     num_beams, num_returned = config.num_beams, config.num_return_sequences
-    # Else there are not as many different beams after the first token.
+    # Otherwise there are not as many different beams after the first token.
     is_enough = num_beams == 1 or num_beams < vocab_size
     require(is_enough, "must be below `vocab_size`", num_beams=num_beams, vocab_size=vocab_size)
 
@@ -107,22 +106,20 @@ def generate(
 
     if num_beams > 1:
         search = BeamSearch(step, config, end_id, vocab_size)
-        sequences = tf.reshape(
-            token_ids, [batch, num_beams, token_ids.shape[1]]
-        )  # [n, S] -> [B, K, S]
-        found, scores = search.run(state, sequences)
-        found = tf.reshape(found[:, :num_returned, 1:], [-1, config.max_new_tokens])
-        return GeneratedTokens(found, tf.reshape(scores[:, :num_returned], [-1]))
+        length = token_ids.shape[1]
+        token_ids = tf.reshape(token_ids, [batch, num_beams, length])  # [n, S] -> [B, K, S]
+        token_ids, scores = search.run(state, token_ids)
+        # The start tokens are left out: [B, K, S] -> [B * num_return_sequences, S - 1]
+        token_ids = tf.reshape(token_ids[:, :num_returned, 1:], [-1, length - 1])
+        return GeneratedTokens(token_ids, tf.reshape(scores[:, :num_returned], [-1]))
 
     random_numbers = None
     if config.do_sample:
-        if row_numbers is None:
-            row_numbers = tf.range(batch)
+        row_numbers = tf.range(batch) if row_numbers is None else row_numbers
         streams = tf.cast(tf.gather(row_numbers, rows), tf.int64)  # [B] -> [n]
         streams += tf.cast(tf.range(batch * copies) % copies, tf.int64) * _COPY_STREAMS
-        random_numbers = uniform_numbers(
-            config.seed if seed is None else seed, streams, config.max_new_tokens
-        )
+        seed = config.seed if seed is None else seed
+        random_numbers = uniform_numbers(seed, streams, config.max_new_tokens)
     token_ids = extend_sequences(
         step, state, token_ids, config, end_id, pad_id, vocab_size, random_numbers
     )

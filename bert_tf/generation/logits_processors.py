@@ -21,6 +21,8 @@ def process_logits(
 ) -> tf.Tensor:
     """Applies the rules that hold for every way of choosing tokens, in the order of transformers.
 
+    Where the rules forbid all tokens, greedy decoding and sampling choose the token 0.
+
     Args:
         logits: Float32 `[n, V]`: for beam search log probabilities.
         token_ids: The sequences with their start tokens, int32 `[n, S]`.

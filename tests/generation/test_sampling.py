@@ -35,6 +35,14 @@ def test_frequencies():
         assert ((pairs > 0) == (np.outer(probabilities, probabilities) > 0)).all()
 
 
+def test_token_0_if_all_tokens_are_forbidden():
+    for options in ({}, {"do_sample": True}):
+        config = GenerationConfig(4, min_new_tokens=4, no_repeat_ngram_size=1, **options)
+        step = lambda token_ids, position, state: (tf.zeros([3, 3]), state)  # noqa: E731
+        found = generate(step, (), [0, 0, 2], config, end_id=1, pad_id=0, vocab_size=3)
+        np.testing.assert_array_equal(found.token_ids, [[2, 0, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0]])
+
+
 def test_random_numbers_are_those_of_their_stream():
     numbers = uniform_numbers(9, tf.constant([4, 0, 4], tf.int64), 5).numpy()
     np.testing.assert_array_equal(numbers[0], numbers[2])
