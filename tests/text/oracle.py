@@ -37,35 +37,40 @@ def is_punctuation(char):
     return unicodedata.category(char)[0] == "P"
 
 
+class Characters(dict):
+    """What `str.translate` makes of each character: what `rule` says, which is asked once."""
+
+    def __init__(self, rule):
+        self._rule = rule
+
+    def __missing__(self, code_point):
+        return self.setdefault(code_point, self._rule(chr(code_point)))
+
+
+def cleaned(char, split_on_cjk):
+    if char in "\0\ufffd" or is_control(char):
+        return ""
+    if char in "\t\n\r" or unicodedata.category(char) == "Zs":
+        return " "
+    return f" {char} " if split_on_cjk and is_cjk(char) else char
+
+
+CLEANED = {
+    split: Characters(functools.partial(cleaned, split_on_cjk=split)) for split in (False, True)
+}
+WITHOUT_MARKS = Characters(lambda char: "" if unicodedata.category(char) == "Mn" else char)
+PUNCTUATION_APART = Characters(lambda char: f" {char} " if is_punctuation(char) else char)
+
+
 def basic_tokens(text, lowercase=True, strip_accents=None, split_on_cjk=True):
     """Text to words: clean, space ideographs, split, fold case and accents, cut punctuation."""
     strip_accents = lowercase if strip_accents is None else strip_accents
-    cleaned = []
-    for char in text:
-        if char in "\0\ufffd" or is_control(char):
-            continue
-        if char in "\t\n\r" or unicodedata.category(char) == "Zs":
-            cleaned.append(" ")
-        elif split_on_cjk and is_cjk(char):
-            cleaned.append(f" {char} ")
-        else:
-            cleaned.append(char)
-    tokens = []
-    for word in "".join(cleaned).split():
-        if lowercase:
-            word = word.lower()
-        if strip_accents:
-            word = unicodedata.normalize("NFD", word)
-            word = "".join(char for char in word if unicodedata.category(char) != "Mn")
-        current = ""
-        for char in word:
-            if is_punctuation(char):
-                tokens += [current, char]
-                current = ""
-            else:
-                current += char
-        tokens.append(current)
-    return [token for token in tokens if token]
+    words = text.translate(CLEANED[split_on_cjk]).split()
+    if lowercase:
+        words = [word.lower() for word in words]
+    if strip_accents:
+        words = [unicodedata.normalize("NFD", word).translate(WITHOUT_MARKS) for word in words]
+    return [token for word in words for token in word.translate(PUNCTUATION_APART).split()]
 
 
 def word_pieces(word, vocabulary, unk_token="[UNK]", max_input_chars_per_word=200):
@@ -83,17 +88,6 @@ def word_pieces(word, vocabulary, unk_token="[UNK]", max_input_chars_per_word=20
         else:
             return [unk_token]
     return pieces
-
-
-def tokenize(text, vocabulary, max_input_chars_per_word=200, **options):
-    """Text to pieces; `vocabulary` is a set or a dict."""
-    return [
-        piece
-        for word in basic_tokens(text, **options)
-        for piece in word_pieces(
-            word, vocabulary, max_input_chars_per_word=max_input_chars_per_word
-        )
-    ]
 
 
 @functools.cache
