@@ -1,23 +1,15 @@
-"""A process that writes and reads what bert_tf saves, as another process tells it to.
+"""What writes and reads what bert_tf saves, in a process that another one tells what to do.
 
 Each request is a line of JSON with `do` ("write" or "read"), `writer`, `directory` and, to write,
 `value`: 0 or 1, two contents that differ in every file.
 """
-
-import socket
-import sys
-
-from tests.system_calls import hand_over
-
-if __name__ == "__main__":  # before TensorFlow starts threads: they are handed over as well
-    CONNECTION = socket.socket(fileno=int(sys.argv[1]))
-    hand_over(CONNECTION)
 
 import functools
 import hashlib
 import io
 import json
 import os
+import socket
 import zipfile
 
 import h5py
@@ -42,6 +34,7 @@ from bert_tf.training.checkpointing.checkpoint_files import (
     read_checkpoint,
     write_checkpoint,
 )
+from tests.system_calls import hand_over
 from tests.training import tiny_run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
@@ -255,12 +248,13 @@ def answer(request):
         return {"error": f"{type(error).__name__}: {error}"[:2000], "clear": clear}
 
 
-def main():
-    with CONNECTION.makefile("rw", encoding="utf-8") as lines:
+def serve(connection: socket.socket) -> None:
+    """Answers the requests that come, its system calls handed over to who sends them.
+
+    TensorFlow must not have started its threads: they are handed over as well.
+    """
+    hand_over(connection)
+    with connection.makefile("rw", encoding="utf-8") as lines:
         for line in lines:
             lines.write(json.dumps(answer(json.loads(line))) + "\n")
             lines.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -4,13 +4,12 @@ import errno
 import json
 import shutil
 import socket
-import subprocess
-import sys
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests import crash_writers
 from tests.system_calls import SUPPORTED, Watcher
+from tests.training import processes
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="needs Linux on x86-64")
 
@@ -34,18 +33,11 @@ MOVES = ("rename", "exchange")
 
 
 class Worker:
-    """The process of `tests/crash_writers.py`, its system calls watched."""
+    """A process that `tests/crash_writers.py` serves in, its system calls watched."""
 
     def __init__(self, root):
         self._mine, theirs = socket.socketpair()
-        self._log = open(root / "log.txt", "w+", encoding="utf-8")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash_writers", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            cwd=REPOSITORY,
-            stdout=self._log,
-            stderr=self._log,
-        )
+        self.process = processes.start(crash_writers.serve, root / "log.txt", connection=theirs)
         theirs.close()
         _, (listener,), _, _ = socket.recv_fds(self._mine, 1, 1)
         self._watcher = Watcher(listener, root / "place")
@@ -57,7 +49,7 @@ class Worker:
         self._lines.flush()
         self._watcher.until_readable(self._mine, decide)
         line = self._lines.readline()
-        assert line, f"it died:\n{open(self._log.name).read()[-3000:]}"
+        assert line, f"it died:\n{self.process.text()[-3000:]}"
         return json.loads(line)
 
     def close(self):
@@ -65,7 +57,6 @@ class Worker:
         self.process.wait()
         self._lines.close()
         self._mine.close()
-        self._log.close()
         self._watcher.close()
 
 
@@ -161,7 +152,7 @@ def workers(root):
 
 @pytest.fixture
 def worker(workers, root):
-    if workers[-1].process.poll() is not None:  # only after a test that failed
+    if not workers[-1].process.is_alive():  # only after a test that failed
         workers.append(Worker(root))
     return workers[-1]
 
