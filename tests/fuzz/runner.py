@@ -10,6 +10,7 @@ on after it.
 """
 
 import argparse
+import ctypes
 import json
 import logging
 import mmap
@@ -32,6 +33,7 @@ _MAX_ADDRESSES = 1024 * MEGABYTE
 # A child opens at most so many, which one seed makes; the next child goes on with another seed.
 _PER_CHILD = 1000
 _MAX_FAILURES = 20  # of a format; then the rest is not tried
+_M_ARENA_MAX = -8  # of glibc's malloc.h
 
 
 def memory(key: str) -> int:
@@ -222,7 +224,8 @@ def open_one(root: pathlib.Path, name: str, seed: int, index: int) -> None:
     print("opened")
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
+    """The program; `arguments` are those of the command line by default."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=pathlib.Path)
     parser.add_argument("--count", type=int, default=300)
@@ -230,7 +233,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--formats", nargs="*")
     parser.add_argument("--only", type=int)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(arguments)
+    # One heap for all threads: more of them reserve addresses, and those are limited.
+    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
     import keras  # noqa: F401  what every child needs is imported once
     import tensorflow  # noqa: F401

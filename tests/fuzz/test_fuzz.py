@@ -6,22 +6,21 @@ mutants in processes of their own, so a crash is a failure with the mutant's num
 
 import json
 import os
-import subprocess
-import sys
 import tempfile
 
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.fuzz import runner
 from tests.fuzz.formats import FORMATS
+from tests.training import processes
 
 FEW, MANY = 100, 20_000
 
 
 @pytest.fixture(scope="module")
-def results(request):
+def results(request, tmp_path_factory):
     """For a number of mutants, what became of them in the formats that were asked for, by name."""
-    found = {}
+    found, logs = {}, tmp_path_factory.mktemp("fuzz")
 
     def run(count):
         if count not in found:
@@ -33,24 +32,19 @@ def results(request):
             # In memory: each mutant is written and put right again.
             memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
             with tempfile.TemporaryDirectory(dir=memory) as directory:
-                found[count] = _run(names, count, directory)
+                found[count] = _run(names, count, directory, logs)
         return found[count]
 
     return run
 
 
-def _run(names, count, directory):
-    command = [sys.executable, "-m", "tests.fuzz.runner", directory, f"--count={count}"]
-    result = subprocess.run(
-        [*command, "--formats", *names],
-        cwd=REPOSITORY,
-        # One heap for all threads: more of them reserve addresses, and those are limited.
-        env={**os.environ, "MALLOC_ARENA_MAX": "1"},
-        capture_output=True,
-        text=True,
-    )
-    lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
-    assert len(lines) == len(names), result.stdout[-1000:] + result.stderr[-3000:]
+def _run(names, count, directory, logs):
+    output, errors = logs / f"{count}.output", logs / f"{count}.errors"
+    arguments = [directory, f"--count={count}", "--formats", *names]
+    process = processes.start(runner.main, output, errors=errors, arguments=arguments)
+    process.wait(timeout=None)
+    lines = [line for line in process.text().splitlines() if line.startswith("{")]
+    assert len(lines) == len(names), process.text()[-1000:] + errors.read_text()[-3000:]
     return {values["format"]: values for values in map(json.loads, lines)}
 
 

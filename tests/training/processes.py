@@ -34,8 +34,8 @@ class Process:
         self.pid = self._process.pid
         _started.add(self._process)
 
-    def wait(self, timeout: float = PATIENCE) -> int:
-        """The exit status; -9 for a killed one."""
+    def wait(self, timeout: float | None = PATIENCE) -> int:
+        """The exit status; -9 for a killed one. With None it waits for as long as it takes."""
         try:
             self._process.join(timeout)
         except BaseException:  # Ctrl-C in pytest, say: the process does not outlive it
