@@ -98,7 +98,7 @@ def convert(
 
 
 def build_recognised(pretrained: Pretrained):
-    """Builds the model that a checkpoint's class or its heads indicate, with random weights.
+    """Builds the model that a checkpoint's class or its heads indicate, to be filled.
 
     Raises:
         UserError: If an option in the checkpoint is out of range.

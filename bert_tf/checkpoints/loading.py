@@ -28,6 +28,7 @@ from bert_tf.checkpoints.quantized import restore_quantized
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import OWN, backbone_weights, pooler_weights
 from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.layers.initial_weights import loading_backbone
 from bert_tf.layers.quantization import Quantization
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.text.tokenizer import BertTokenizer
@@ -65,7 +66,9 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
     quantization = Quantization.of(options.pop("quantization", None))
     if pretrained.quantization is not None:
         options["quantization"] = pretrained.quantization
-    backbone = backbone_class(pretrained.config, **options)
+    # A user's class may have more weights than those of the checkpoint.
+    with loading_backbone(backbone_class is BertBackbone and pretrained.quantization is None):
+        backbone = backbone_class(pretrained.config, **options)
     _assign(backbone, pretrained, quantization)
     return backbone
 
@@ -134,7 +137,9 @@ def _quantize(model, quantization):
 
 
 def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
-    """Builds the model for an opened checkpoint, with random weights.
+    """Builds the model for an opened checkpoint, to be filled with the checkpoint's weights.
+
+    The pooler and the heads, which a checkpoint may lack, have random weights.
 
     A `tokenizer` and `options`, the arguments of the class and of `BertBackbone`, override those
     of the checkpoint.
@@ -161,7 +166,8 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
     if "dtype" in backbone_options:
         options["dtype"] = backbone_options["dtype"]
     backbone_options["quantization"] = pretrained.quantization
-    backbone = BertBackbone(pretrained.config, **backbone_options)
+    with loading_backbone(pretrained.quantization is None):
+        backbone = BertBackbone(pretrained.config, **backbone_options)
     return model_class(backbone, **options)
 
 

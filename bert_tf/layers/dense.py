@@ -8,6 +8,7 @@ import tensorflow as tf
 from bert_tf import keras_compat, ops
 from bert_tf.errors import UserError
 from bert_tf.layers.activation import PLAIN_ACTIVATIONS
+from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.kernels.float_kernel import FloatKernel
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
@@ -65,7 +66,7 @@ class Dense(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=[input_shape[-1], self.units],
-            initializer=keras.initializers.TruncatedNormal(stddev=self.initializer_range),
+            initializer=truncated_normal(self.initializer_range),
         )
         self.bias = self.add_weight(name="bias", shape=[self.units], initializer="zeros")
         self.kernel_form = FloatKernel(self.kernel)

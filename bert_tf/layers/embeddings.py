@@ -7,6 +7,7 @@ from bert_tf import keras_compat, ops
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.dropout import Dropout
+from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
@@ -52,7 +53,7 @@ class BertEmbeddings(keras.layers.Layer):
 
     def build(self, input_shape=None):
         config, hidden_size = self.config, self.config.hidden_size
-        initializer = keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+        initializer = truncated_normal(config.initializer_range)
 
         def table(name, size):
             return self.add_weight(

@@ -14,6 +14,7 @@ from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
+from bert_tf.layers.initial_weights import zeros_if_loading
 from bert_tf.layers.kernels.float_kernel import FloatKernel
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 from bert_tf.layers.kernels.lora_kernel import LoraKernel
@@ -136,9 +137,12 @@ class BertBackbone(KerasFiles, RetracingModel):
             self._quantize(quantization, scalings={})
 
     def build(self, input_shape=None):
-        for layer in (self.embeddings, self.encoder, self.pooler):
-            if not layer.built:
-                layer.build()
+        with zeros_if_loading():
+            for layer in (self.embeddings, self.encoder):
+                if not layer.built:
+                    layer.build()
+        if not self.pooler.built:  # a checkpoint may have none
+            self.pooler.build()
         self.built = True
 
     @classmethod

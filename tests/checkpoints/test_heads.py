@@ -1,5 +1,6 @@
 """Every head of the BERT family: opened from each format, written back to the same bits."""
 
+import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -110,6 +111,20 @@ def test_transformers_reads_back_what_it_wrote(architecture, tmp_path):
         for model in (theirs, again)
     )
     assert_same_values(received, written)
+
+
+def test_what_a_file_lacks_starts_as_in_a_new_model(tmp_path):
+    foreign.write_huggingface(tmp_path, tensors_of("BertForMaskedLM"))
+    keras.utils.set_random_seed(5)
+    opened = bert_tf.BertTextClassifier.from_pretrained(tmp_path)
+    keras.utils.set_random_seed(5)
+    new = bert_tf.BertTextClassifier(bert_tf.BertBackbone(opened.backbone.config))
+    for received, expected in (
+        (opened.backbone.pooler.dense.kernel, new.backbone.pooler.dense.kernel),
+        (opened.classifier.kernel, new.classifier.kernel),
+    ):
+        assert np.std(received) > 0
+        np.testing.assert_array_equal(received, expected)
 
 
 @pytest.mark.parametrize("clear", ["fit", "train_on_batch", "load_weights"])

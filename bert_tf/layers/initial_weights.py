@@ -1,0 +1,40 @@
+"""The initial weights of the network: random ones, or none where a checkpoint's follow at once.
+
+Random numbers for the 110 million weights of BERT-base take seconds, longer than reading them.
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+
+import keras
+
+_backbone_is_loaded = contextvars.ContextVar("backbone_is_loaded", default=False)
+_weights_are_loaded = contextvars.ContextVar("weights_are_loaded", default=False)
+
+
+@contextlib.contextmanager
+def loading_backbone(is_loaded: bool = True) -> Iterator[None]:
+    """Inside, all weights of embeddings and blocks of a backbone are assigned after it is made."""
+    token = _backbone_is_loaded.set(is_loaded)
+    try:
+        yield
+    finally:
+        _backbone_is_loaded.reset(token)
+
+
+@contextlib.contextmanager
+def zeros_if_loading() -> Iterator[None]:
+    """Inside, weights are zeros if `loading_backbone` is in effect."""
+    token = _weights_are_loaded.set(_backbone_is_loaded.get())
+    try:
+        yield
+    finally:
+        _weights_are_loaded.reset(token)
+
+
+def truncated_normal(stddev: float) -> keras.initializers.Initializer:
+    """Returns google-research/bert's initializer of embeddings and kernels, or that of zeros."""
+    # Always made: it draws a seed, so weights that are not loaded do not depend on the others.
+    initializer = keras.initializers.TruncatedNormal(stddev=stddev)
+    return keras.initializers.Zeros() if _weights_are_loaded.get() else initializer
