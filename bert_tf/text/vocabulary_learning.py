@@ -11,6 +11,7 @@ References: tensorflow-text `wordpiece_tokenizer_learner_lib.py`; Sennrich, Hadd
 """
 
 import collections
+import functools
 import heapq
 import itertools
 import os
@@ -93,13 +94,7 @@ def count_words(
         {'a': 2, 'b': 1, '.': 1}
     """
     strip_accents = lowercase if strip_accents is None else strip_accents
-    splitter = WordSplitter(lowercase, strip_accents, split_on_cjk)
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
-    def count_batch(batch: tf.Tensor):
-        words, _, counts = tf.unique_with_counts(splitter.ragged_words(batch).values)
-        return words, counts
-
+    count_batch = _traced_count(WordSplitter(lowercase, strip_accents, split_on_cjk))
     totals: collections.Counter[bytes] = collections.Counter()
     texts = iter(texts)
     shown = {"unit": " texts", "unit_scale": True, "disable": not progress}
@@ -109,6 +104,18 @@ def count_words(
             totals.update(dict(zip(words.numpy().tolist(), counts.numpy().tolist())))
             bar.update(len(batch))
     return {word.decode(): count for word, count in totals.items()}
+
+
+@functools.cache
+def _traced_count(splitter: WordSplitter):
+    """Returns what counts the words of a batch, traced once for all texts."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def count_batch(batch: tf.Tensor):
+        words, _, counts = tf.unique_with_counts(splitter.ragged_words(batch).values)
+        return words, counts
+
+    return count_batch
 
 
 def learn_from_counts(

@@ -43,10 +43,12 @@ def test_learnt_vocabulary(reviews, algorithm):
 
 @pytest.mark.parametrize("algorithm", ["wordpiece", "bpe"])
 def test_shards_do_not_change_the_result(reviews, algorithm):
-    whole = learn_vocabulary(reviews, 500, algorithm, progress=False)
+    reviews = reviews[:100]
+    whole = learn_vocabulary(reviews, 300, algorithm, progress=False)
     shards = [count_words(reviews[i::3], progress=False) for i in (2, 0, 1)]
     total = sum(map(collections.Counter, shards), collections.Counter())
-    assert learn_from_counts(total, 500, algorithm, progress=False) == whole
+    assert list(total) != list(count_words(reviews, progress=False))  # the order is another
+    assert learn_from_counts(total, 300, algorithm, progress=False) == whole
 
 
 def naive_bpe(counts, number):
