@@ -30,7 +30,7 @@ def start(tmp_path_factory):
         max_position_embeddings=20,
     )
     BertBackbone(config).save_pretrained(root / "checkpoint")
-    BertTokenizer(WORDS).save_pretrained(root / "checkpoint")
+    BertTokenizer(WORDS, lowercase=False).save_pretrained(root / "checkpoint")
     for split in ("train", "dev", "test"):
         lines = [json.dumps({"text": text, "topics": topics}) for text, topics in ROWS]
         (root / f"{split}.jsonl").write_text("\n".join(lines))

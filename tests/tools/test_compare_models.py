@@ -13,7 +13,9 @@ from tests.tools.running import run
 def start(tiny_config, tiny_vocabulary, tmp_path_factory):
     root = tmp_path_factory.mktemp("compare")
     model = BertTextClassifier(
-        BertBackbone(tiny_config), labels=["bad", "good"], tokenizer=BertTokenizer(tiny_vocabulary)
+        BertBackbone(tiny_config),
+        labels=["bad", "good"],
+        tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
     )
     model.save_pretrained(root / "whole")
     student_from_teacher(model, num_hidden_layers=1).save_pretrained(root / "half")
@@ -21,7 +23,9 @@ def start(tiny_config, tiny_vocabulary, tmp_path_factory):
     model.save_pretrained(root / "int8", format="bert_tf")
     for labels, name in ((["bad", "fine"], "other"), (["good", "bad"], "turned")):
         BertTextClassifier(
-            BertBackbone(tiny_config), labels=labels, tokenizer=BertTokenizer(tiny_vocabulary)
+            BertBackbone(tiny_config),
+            labels=labels,
+            tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
         ).save_pretrained(root / name)
     (root / "dev.tsv").write_text("good film\tgood\nbad film\tbad\nthe good\tgood\n")
     return root

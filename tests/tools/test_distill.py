@@ -36,7 +36,7 @@ def start(tmp_path_factory):
     """A directory with a trained teacher, a narrower checkpoint and a task's files."""
     root = tmp_path_factory.mktemp("distill")
     keras.utils.set_random_seed(1)
-    tokenizer = BertTokenizer(WORDS)
+    tokenizer = BertTokenizer(WORDS, lowercase=False)
     teacher = BertTextClassifier(BertBackbone(config()), labels=["neg", "pos"], tokenizer=tokenizer)
     teacher.compile(AdamWeightDecay(3e-3))
     texts, labels = zip(*ROWS)

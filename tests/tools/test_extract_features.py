@@ -15,7 +15,7 @@ LINES = ["good film", "", "the bad ||| good film.", "a b c d e f g h i j k l m n
 def start(tmp_path_factory, tiny_config, tiny_vocabulary):
     root = tmp_path_factory.mktemp("features")
     BertBackbone(tiny_config).save_pretrained(root / "checkpoint", format="tf1")
-    BertTokenizer(tiny_vocabulary).save_pretrained(root / "checkpoint")
+    BertTokenizer(tiny_vocabulary, lowercase=False).save_pretrained(root / "checkpoint")
     (root / "input.txt").write_text("\n".join(LINES))
     return root
 

@@ -28,7 +28,7 @@ def start(tmp_path_factory):
     )
     keras.utils.set_random_seed(2)
     model = BertTextClassifier(
-        BertBackbone(config), labels=["neg", "pos"], tokenizer=BertTokenizer(WORDS)
+        BertBackbone(config), labels=["neg", "pos"], tokenizer=BertTokenizer(WORDS, lowercase=False)
     )
     model.compile(keras.optimizers.Adam(3e-3))
     model.fit([text for text, _ in ROWS], [label for _, label in ROWS], epochs=12, verbose=0)

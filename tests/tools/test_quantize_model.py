@@ -11,7 +11,9 @@ TEXTS = ["good film", "the bad good film", "a . b . c"]
 
 @pytest.fixture
 def model(tiny_config, tiny_vocabulary, tmp_path):
-    model = BertTextClassifier(BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary))
+    model = BertTextClassifier(
+        BertBackbone(tiny_config), tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False)
+    )
     model.save_pretrained(tmp_path / "float")
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     return model

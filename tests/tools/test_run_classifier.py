@@ -28,7 +28,7 @@ def start(tmp_path_factory):
         max_position_embeddings=40,
     )
     BertBackbone(config).save_pretrained(root / "checkpoint")
-    BertTokenizer(words).save_pretrained(root / "checkpoint")
+    BertTokenizer(words, lowercase=False).save_pretrained(root / "checkpoint")
     (root / "data").mkdir()
     for split in ("train", "dev", "test"):
         lines = [f"{text}\t{label}\n" for text, label in ROWS]

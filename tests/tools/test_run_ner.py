@@ -19,7 +19,7 @@ SENTENCES = [
 def start(tmp_path_factory, tiny_config, tiny_vocabulary):
     root = tmp_path_factory.mktemp("ner")
     BertBackbone(tiny_config).save_pretrained(root / "checkpoint")
-    BertTokenizer(tiny_vocabulary).save_pretrained(root / "checkpoint")
+    BertTokenizer(tiny_vocabulary, lowercase=False).save_pretrained(root / "checkpoint")
     (root / "data").mkdir()
     for split in ("train", "dev", "test"):
         (root / "data" / f"{split}.txt").write_text("".join(conll_lines(SENTENCES)))

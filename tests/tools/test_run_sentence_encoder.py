@@ -15,7 +15,7 @@ def test_trains_evaluates_and_encodes(tiny_config, tiny_vocabulary, tmp_path):
     checkpoint, output = tmp_path / "checkpoint", tmp_path / "out"
     keras.utils.set_random_seed(5)
     BertBackbone(tiny_config).save_pretrained(checkpoint)
-    BertTokenizer(tiny_vocabulary).save_pretrained(checkpoint)
+    BertTokenizer(tiny_vocabulary, lowercase=False).save_pretrained(checkpoint)
     rows = [
         json.dumps({"sentence1": a, "sentence2": b, "score": 5 * int(same)})
         for a, b, same in zip(FIRSTS, SECONDS, SAME)

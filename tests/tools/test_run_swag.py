@@ -34,7 +34,7 @@ def start(tmp_path_factory, tiny_config, is_full):
         attention_probs_dropout_prob=0.0,
     )
     BertBackbone(config).save_pretrained(root / "checkpoint")
-    BertTokenizer(words).save_pretrained(root / "checkpoint")
+    BertTokenizer(words, lowercase=False).save_pretrained(root / "checkpoint")
     (root / "data").mkdir()
     counts = {"train": 1600 if is_full else 64, "val": 100, "test": 20}
     for seed, (name, count) in enumerate(counts.items()):
