@@ -3,13 +3,52 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include "custom_ops/ops/shape_util.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
 namespace bert_tf {
 
-// The shapes of the inputs that the ops have in common, and those that follow from them.
+// The shape of a tensor with rows of heads.
+struct HeadRowsShape {
+  tensorflow::shape_inference::ShapeHandle shape;  // [rows, ..., heads, head size]
+  tensorflow::shape_inference::DimensionHandle rows, heads, size;
+
+  // `columns` is that of [rows, columns, heads, head size], or 0 for [rows, heads, head size]. The
+  // tensor must `be` that: "have shape ...".
+  absl::Status Read(tensorflow::shape_inference::InferenceContext* c, const std::string& name,
+                    int columns, const char* be) {
+    const int rank = columns == 0 ? 3 : 4;
+    TF_RETURN_IF_ERROR(ReadShape(c, name.c_str(), rank, be, &shape));
+    const auto refuse = [&](const auto&... must) {
+      return InvalidArgument("`", name, "` must ", must..., ". Received: ", name,
+                             ".shape=", c->DebugString(shape));
+    };
+    tensorflow::shape_inference::DimensionHandle unused;
+    if (columns > 0 && !c->WithValue(c->Dim(shape, 1), columns, &unused).ok()) return refuse(be);
+    rows = c->Dim(shape, 0), heads = c->Dim(shape, rank - 2), size = c->Dim(shape, rank - 1);
+    // Values that are not known are negative.
+    if (c->Value(rows) > std::numeric_limits<int32_t>::max()) {
+      return refuse("have at most 2^31 - 1 rows, so the batch must be split");
+    }
+    if (c->Value(size) == 0 && c->Value(heads) > 0) return refuse("have a head size of at least 1");
+    return absl::OkStatus();
+  }
+};
+
+// Reads the shape of row splits: [sequences + 1].
+inline absl::Status ReadRowSplitsShape(tensorflow::shape_inference::InferenceContext* c,
+                                       const std::string& name,
+                                       tensorflow::shape_inference::ShapeHandle* splits) {
+  TF_RETURN_IF_ERROR(ReadShape(c, name.c_str(), 1, "have shape [sequences + 1]", splits));
+  if (c->Value(c->Dim(*splits, 0)) != 0) return absl::OkStatus();
+  return InvalidArgument("`", name, "` must have shape [sequences + 1]. Received: ", name,
+                         ".shape=[0]");
+}
+
+// The shapes of the inputs that the ops of self-attention have in common, and those that follow
+// from them.
 struct AttentionShapes {
   tensorflow::shape_inference::ShapeHandle qkv;        // [R, 3, N, D]
   tensorflow::shape_inference::ShapeHandle output;     // [R, N, D]
@@ -23,32 +62,56 @@ struct AttentionShapes {
       return InvalidArgument("`num_global_tokens` must be at least 0. Received: num_global_tokens=",
                              num_global_tokens);
     }
-    const char kQkv[] = "have shape [rows, 3, heads, head size]";
-    TF_RETURN_IF_ERROR(ReadShape(c, "qkv", 4, kQkv, &qkv));
-    tensorflow::shape_inference::DimensionHandle three;
-    if (!c->WithValue(c->Dim(qkv, 1), 3, &three).ok()) {
-      return InvalidArgument("`qkv` must ", kQkv, ". Received: qkv.shape=", c->DebugString(qkv));
-    }
+    HeadRowsShape rows;
+    TF_RETURN_IF_ERROR(rows.Read(c, "qkv", 3, "have shape [rows, 3, heads, head size]"));
     tensorflow::shape_inference::ShapeHandle splits;
-    TF_RETURN_IF_ERROR(ReadShape(c, "row_splits", 1, "have shape [sequences + 1]", &splits));
-    if (c->Value(c->Dim(splits, 0)) == 0) {
-      return InvalidArgument(
-          "`row_splits` must have shape [sequences + 1]. Received: row_splits.shape=[0]");
-    }
-    const auto rows = c->Dim(qkv, 0), heads = c->Dim(qkv, 2), size = c->Dim(qkv, 3);
-    // Values that are not known are negative.
-    if (c->Value(rows) > std::numeric_limits<int32_t>::max()) {
-      return InvalidArgument("`qkv` must have at most 2^31 - 1 rows. Received: qkv.shape=",
-                             c->DebugString(qkv), ". Split the batch.");
-    }
-    if (c->Value(size) == 0 && c->Value(heads) > 0) {
-      return InvalidArgument("`qkv` must have a head size of at least 1. Received: qkv.shape=",
-                             c->DebugString(qkv));
-    }
-    output = c->MakeShape({rows, heads, size});
-    logsumexp = c->MakeShape({rows, heads});
+    TF_RETURN_IF_ERROR(ReadRowSplitsShape(c, "row_splits", &splits));
+    qkv = rows.shape;
+    output = c->MakeShape({rows.rows, rows.heads, rows.size});
+    logsumexp = c->MakeShape({rows.rows, rows.heads});
     return absl::OkStatus();
   }
 };
+
+// The same for cross-attention.
+struct CrossAttentionShapes {
+  tensorflow::shape_inference::ShapeHandle query;      // [Rq, N, D], and that of the output
+  tensorflow::shape_inference::ShapeHandle key_value;  // [Rk, 2, N, D]
+  tensorflow::shape_inference::ShapeHandle logsumexp;  // [Rq, N]
+
+  absl::Status Read(tensorflow::shape_inference::InferenceContext* c) {
+    HeadRowsShape queries, keys;
+    TF_RETURN_IF_ERROR(queries.Read(c, "query", 0, "have shape [rows, heads, head size]"));
+    TF_RETURN_IF_ERROR(keys.Read(c, "key_value", 2, "have shape [rows, 2, heads, head size]"));
+    tensorflow::shape_inference::DimensionHandle heads, size;
+    if (!c->Merge(queries.heads, keys.heads, &heads).ok() ||
+        !c->Merge(queries.size, keys.size, &size).ok()) {
+      return InvalidArgument(
+          "`key_value` must have the heads and the head size of `query`. Received: "
+          "key_value.shape=",
+          c->DebugString(keys.shape), ", query.shape=", c->DebugString(queries.shape));
+    }
+    tensorflow::shape_inference::ShapeHandle splits, key_splits;
+    TF_RETURN_IF_ERROR(ReadRowSplitsShape(c, "query_row_splits", &splits));
+    TF_RETURN_IF_ERROR(ReadRowSplitsShape(c, "key_row_splits", &key_splits));
+    if (!c->Merge(splits, key_splits, &splits).ok()) {
+      return InvalidArgument(
+          "`key_row_splits` must have the length of `query_row_splits`. Received: "
+          "key_row_splits.shape=",
+          c->DebugString(key_splits), ", query_row_splits.shape=", c->DebugString(splits));
+    }
+    query = c->MakeShape({queries.rows, heads, size});
+    key_value = c->MakeShape({keys.rows, c->MakeDim(2), heads, size});
+    logsumexp = c->MakeShape({queries.rows, heads});
+    return absl::OkStatus();
+  }
+};
+
+// The seed must be a scalar and the rate in [0, 1).
+inline absl::Status CheckDropout(tensorflow::shape_inference::InferenceContext* c) {
+  float dropout_rate;
+  TF_RETURN_IF_ERROR(ReadDropoutRate(c, &dropout_rate));
+  return CheckSeed(c);
+}
 
 }  // namespace bert_tf

@@ -309,6 +309,12 @@ template <typename T>
 struct AttentionGradArgs : AttentionArgs<T> {};
 template <typename T>
 struct QuantizedAttentionArgs : AttentionArgs<T> {};
+template <typename T>
+struct CrossAttentionArgs : AttentionArgs<T> {
+  std::vector<int64_t> checked_key_row_splits;
+};
+template <typename T>
+struct CrossAttentionGradArgs : CrossAttentionArgs<T> {};
 
 // Sets the options for qkv [R, 3, N, D]. The row splits are the next input. They are checked here,
 // because their values are known only now. On a GPU, they stay in its memory and are not checked:
@@ -316,7 +322,6 @@ struct QuantizedAttentionArgs : AttentionArgs<T> {};
 template <typename Call, typename T>
 absl::Status BindAttention(Call* call, const Buffer& qkv, AttentionArgs<T>* args) {
   const Buffer row_splits = call->NextInput();
-  args->qkv = static_cast<const T*>(qkv.data);
   args->num_sequences = row_splits.sizes[0] - 1;
   args->num_heads = qkv.sizes[2];
   args->head_size = qkv.sizes[3];
@@ -325,14 +330,16 @@ absl::Status BindAttention(Call* call, const Buffer& qkv, AttentionArgs<T>* args
   call->Attribute("num_global_tokens", &args->num_global_tokens);
   std::string error;
   if constexpr (std::is_void_v<T>) {
+    args->qkv = qkv.data;
     args->row_splits = row_splits.data;
     args->row_splits_are_int64 = row_splits.is_int64;
     args->rows = qkv.sizes[0];
     error = CheckCudaAttention(*args);
   } else {
-    error = ReadRowSplits(row_splits.data, row_splits.is_int64, row_splits.sizes[0], qkv.sizes[0],
-                          &args->checked_row_splits);
+    error = ReadRowSplits("row_splits", "qkv", row_splits.data, row_splits.is_int64,
+                          row_splits.sizes[0], qkv.sizes[0], &args->checked_row_splits);
     args->row_splits = args->checked_row_splits.data();
+    args->SetQkv(static_cast<const T*>(qkv.data));
   }
   return error.empty() ? call->status() : absl::InvalidArgumentError(error);
 }
@@ -367,11 +374,66 @@ absl::Status Bind(Call* call, AttentionGradArgs<T>* args) {
   const absl::Status status = BindAttention<Call, T>(call, qkv, args);
   if (!status.ok()) return status;
   BindVarlenOptions<Call, T>(call, args);
-  call->Output(&args->d_qkv);
   if constexpr (std::is_void_v<T>) {
+    call->Output(&args->d_qkv);
     args->scratch =
         call->NextScratch(BertTfCudaVarlenAttentionGradScratch(args->rows, args->num_heads));
+  } else {
+    T* d_qkv;
+    call->Output(&d_qkv);
+    args->SetQkvGradient(d_qkv);
   }
+  return call->status();
+}
+
+// Sets the options for query [Rq, N, D] and key_value [Rk, 2, N, D]. The row splits of both and the
+// seed are the next inputs.
+template <typename Call, typename T>
+absl::Status BindCrossAttention(Call* call, const Buffer& query, const Buffer& key_value,
+                                CrossAttentionArgs<T>* args) {
+  const Buffer row_splits = call->NextInput(), key_row_splits = call->NextInput();
+  std::string error =
+      ReadRowSplits("query_row_splits", "query", row_splits.data, row_splits.is_int64,
+                    row_splits.sizes[0], query.sizes[0], &args->checked_row_splits);
+  if (error.empty()) {
+    error =
+        ReadRowSplits("key_row_splits", "key_value", key_row_splits.data, key_row_splits.is_int64,
+                      key_row_splits.sizes[0], key_value.sizes[0], &args->checked_key_row_splits);
+  }
+  if (!error.empty()) return absl::InvalidArgumentError(error);
+  args->num_sequences = row_splits.sizes[0] - 1;
+  args->row_splits = args->checked_row_splits.data();
+  args->key_row_splits = args->checked_key_row_splits.data();
+  args->num_heads = query.sizes[1];
+  args->head_size = query.sizes[2];
+  args->SetQueryKeyValue(static_cast<const T*>(query.data), static_cast<const T*>(key_value.data));
+  call->Attribute("causal", &args->causal);
+  BindVarlenOptions<Call, T>(call, args);
+  return call->status();
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, CrossAttentionArgs<T>* args) {
+  const Buffer query = call->NextInput(), key_value = call->NextInput();
+  const absl::Status status = BindCrossAttention(call, query, key_value, args);
+  if (!status.ok()) return status;
+  call->Output(&args->output);
+  call->Output(&args->logsumexp);
+  return call->status();
+}
+
+template <typename Call, typename T>
+absl::Status Bind(Call* call, CrossAttentionGradArgs<T>* args) {
+  call->Input(&args->d_output);
+  const Buffer query = call->NextInput(), key_value = call->NextInput();
+  args->output = static_cast<T*>(call->NextInput().data);
+  args->logsumexp = static_cast<float*>(call->NextInput().data);
+  const absl::Status status = BindCrossAttention<Call, T>(call, query, key_value, args);
+  if (!status.ok()) return status;
+  T *d_query, *d_key_value;
+  call->Output(&d_query);
+  call->Output(&d_key_value);
+  args->SetQueryKeyValueGradient(d_query, d_key_value);
   return call->status();
 }
 

@@ -11,13 +11,6 @@ namespace {
 
 using tensorflow::shape_inference::InferenceContext;
 
-// The seed must be a scalar and the rate in [0, 1).
-absl::Status CheckDropout(InferenceContext* c) {
-  float dropout_rate;
-  TF_RETURN_IF_ERROR(ReadDropoutRate(c, &dropout_rate));
-  return CheckSeed(c);
-}
-
 REGISTER_OP("BertTf>VarlenAttention")
     .Input("qkv: T")
     .Input("row_splits: Tsplits")

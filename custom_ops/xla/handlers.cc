@@ -79,6 +79,8 @@ BERT_TF_REGISTER("QuantizedDense", QuantizedDenseArgs, QuantizedDense);
 BERT_TF_REGISTER("QuantizedFeedForward", QuantizedFeedForwardArgs, QuantizedFeedForward);
 BERT_TF_REGISTER("VarlenAttention", AttentionArgs, VarlenAttention);
 BERT_TF_REGISTER("VarlenAttentionGrad", AttentionGradArgs, VarlenAttentionGrad);
+BERT_TF_REGISTER("VarlenCrossAttention", CrossAttentionArgs, VarlenAttention);
+BERT_TF_REGISTER("VarlenCrossAttentionGrad", CrossAttentionGradArgs, VarlenAttentionGrad);
 BERT_TF_REGISTER_TYPES("AdamWeightDecay", AdamArgs, AdamWeightDecay, float);
 #undef BERT_TF_REGISTER
 #undef BERT_TF_REGISTER_TYPES

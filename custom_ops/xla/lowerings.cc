@@ -76,6 +76,8 @@ BERT_TF_REGISTER("QuantizedDense", CustomCallOp<>);
 BERT_TF_REGISTER("QuantizedFeedForward", CustomCallOp<>);
 BERT_TF_REGISTER("VarlenAttention", CustomCallOp<>);
 BERT_TF_REGISTER("VarlenAttentionGrad", CustomCallOp<>);
+BERT_TF_REGISTER("VarlenCrossAttention", CustomCallOp<>);
+BERT_TF_REGISTER("VarlenCrossAttentionGrad", CustomCallOp<>);
 #undef BERT_TF_REGISTER
 
 }  // namespace

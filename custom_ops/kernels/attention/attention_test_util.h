@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,17 +22,12 @@ struct Case {
   int64_t window = -1;
   int64_t globals = 0;
   float dropout_rate = 0.0f;
+  std::optional<std::vector<int64_t>> key_lengths = std::nullopt;  // for cross-attention
 
-  int64_t Rows() const {
-    int64_t rows = 0;
-    for (int64_t length : lengths) rows += length;
-    return rows;
-  }
-  std::vector<int64_t> RowSplits() const {
-    std::vector<int64_t> splits = {0};
-    for (int64_t length : lengths) splits.push_back(splits.back() + length);
-    return splits;
-  }
+  int64_t Rows() const { return RowSplits().back(); }
+  std::vector<int64_t> RowSplits() const { return SplitsOf(lengths); }
+  std::vector<int64_t> KeyRowSplits() const { return SplitsOf(key_lengths.value_or(lengths)); }
+  // Whether a query at this position, counted as VarlenAttentionOptions does, attends to the key.
   bool Sees(int64_t query, int64_t key) const {
     if (causal && key > query) return false;
     return window < 0 || std::llabs(query - key) <= window || query < globals || key < globals;
@@ -39,9 +35,20 @@ struct Case {
   std::string Describe() const {
     std::string text = "lengths";
     for (int64_t length : lengths) text += " " + std::to_string(length);
+    if (key_lengths) {
+      text += " keys";
+      for (int64_t length : *key_lengths) text += " " + std::to_string(length);
+    }
     return text + " N=" + std::to_string(heads) + " D=" + std::to_string(head_size) +
            (causal ? " causal" : "") + " window=" + std::to_string(window) +
            " globals=" + std::to_string(globals) + " rate=" + std::to_string(dropout_rate) + " ";
+  }
+
+ private:
+  static std::vector<int64_t> SplitsOf(const std::vector<int64_t>& lengths) {
+    std::vector<int64_t> splits = {0};
+    for (int64_t length : lengths) splits.push_back(splits.back() + length);
+    return splits;
   }
 };
 

@@ -17,13 +17,13 @@ AttentionPlan Plan(const VarlenAttentionOptions& options) {
   const int64_t key = options.head_size + 40;
   AttentionPlan plan;
   for (int64_t b = 0; b < options.num_sequences; ++b) {
-    const int64_t first = options.row_splits[b];
-    const int64_t length = options.row_splits[b + 1] - first;
+    const RowRange rows = RowsOfSequence(options.row_splits, b);
+    const int64_t length = rows.count;
     if (length == 0) continue;  // there may be 2^40 heads of nothing
     for (int64_t head = 0; head < options.num_heads; ++head) {
       for (int64_t begin = 0; begin < length; begin += kQuantizedAttentionQueries) {
         const int64_t queries = std::min(kQuantizedAttentionQueries, length - begin);
-        plan.push_back({first, length, head, begin, AttentionUnit::kQueryBlock,
+        plan.push_back({rows, rows, head, begin, AttentionUnit::kQueryBlock,
                         length * key + queries * length * pair});
       }
     }

@@ -33,7 +33,8 @@ namespace bert_tf {
 constexpr int64_t kQuantizedAttentionLength = 65536;  // 65536 * 255 * 127 < 2^31
 
 // Writes `output`. T is float, BFloat16 or Float16; what is not an integer is computed in float32.
-// No sequence is longer than kQuantizedAttentionLength. There is no dropout.
+// It is self-attention (SetQkv). No sequence is longer than kQuantizedAttentionLength. There is no
+// dropout.
 template <typename T>
 void QuantizedAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args);
 

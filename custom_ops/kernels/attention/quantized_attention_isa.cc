@@ -255,13 +255,13 @@ template <typename Method, typename T>
 void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit& unit,
                 int64_t first, int64_t rows, const VarlenAttentionArgs<T>& args,
                 const QuantizedScratch<Method>& s) {
-  VisibleKeys block_keys(mask, first, unit.length);
-  for (int64_t i = 1; i < rows; ++i) block_keys.Add(VisibleKeys(mask, first + i, unit.length));
+  VisibleKeys block_keys(mask, first, unit.keys.count);
+  for (int64_t i = 1; i < rows; ++i) block_keys.Add(VisibleKeys(mask, first + i, unit.keys.count));
   const VisiblePanels panels(block_keys);
 
   RowScale query_scales[Method::kTileRows], weight_scales[Method::kTileRows];
   for (int64_t i = 0; i < rows; ++i) {
-    const T* const query = args.qkv + layout.QkvOffset(unit, first + i);
+    const T* const query = layout.Row(args.query, unit.queries.first + first + i, unit.head);
     const auto values = [query](int64_t d, auto lanes)
                             BERT_TF_INLINE_LAMBDA { return Load(query + d, lanes); };
     uint8_t* const words = s.queries + i * s.query_stride;
@@ -282,12 +282,12 @@ void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit&
     const int64_t panel = panels.Panel(i);
     multiply(s.key_quads, {s.queries, s.query_stride},
              s.keys + panel * s.key_quads * kPanelWordBytes,
-             Smaller(kDensePanel, unit.length - panel * kDensePanel),
+             Smaller(kDensePanel, unit.keys.count - panel * kDensePanel),
              {query_scales, s.key_scales + panel, 0, s.scores + i * kDensePanel, s.score_stride});
   }
   for (int64_t i = 0; i < rows; ++i) {
     uint8_t* const weights = s.weights + i * s.weight_stride;
-    const float scale = Softmax(VisibleKeys(mask, first + i, unit.length), panels,
+    const float scale = Softmax(VisibleKeys(mask, first + i, unit.keys.count), panels,
                                 s.scores + i * s.score_stride, weights);
     const bool is_finite = query_scales[i].scale == query_scales[i].scale;
     weight_scales[i] = {is_finite ? scale : NAN, 0};
@@ -320,12 +320,12 @@ void Run(const VarlenAttentionArgs<T>& args, const AttentionUnit* units, int64_t
   const Mask mask(args);
   for (int64_t u = 0; u < count; ++u) {
     const AttentionUnit& unit = units[u];
-    const QuantizedScratch<Method> scratch(layout, unit.length);
-    const T* const keys = args.qkv + layout.QkvOffset(unit, 0) + layout.hidden_size;
-    const int64_t stride = 3 * layout.hidden_size;
-    const int64_t queries = Smaller(kQuantizedAttentionQueries, unit.length - unit.begin);
-    if (!QuantizeKeys(keys, stride, layout.head_size, unit.length, scratch) ||
-        !QuantizeValues(keys + layout.hidden_size, stride, layout.head_size, unit.length,
+    const QuantizedScratch<Method> scratch(layout, unit.keys.count);
+    const T* const keys = layout.Row(args.key, unit.keys.first, unit.head);
+    const T* const values = layout.Row(args.value, unit.keys.first, unit.head);
+    const int64_t queries = Smaller(kQuantizedAttentionQueries, unit.queries.count - unit.begin);
+    if (!QuantizeKeys(keys, layout.Stride(args.key), layout.head_size, unit.keys.count, scratch) ||
+        !QuantizeValues(values, layout.Stride(args.value), layout.head_size, unit.keys.count,
                         scratch)) {
       for (int64_t i = 0; i < queries; ++i) {
         T* const y = args.output + layout.RowOffset(unit, unit.begin + i) * layout.head_size;

@@ -24,7 +24,7 @@ struct Tensors {
 template <typename T>
 VarlenAttentionArgs<T> Args(const Case& c, const std::vector<int64_t>& splits, Tensors<T>* t) {
   VarlenAttentionArgs<T> args{Options(c, splits)};
-  args.qkv = t->qkv.data();
+  args.SetQkv(t->qkv.data());
   args.output = t->output.data();
   return args;
 }
@@ -136,7 +136,8 @@ void RunUnits(const Path& path, const Case& c, Tensors<T>* t) {
   for (size_t b = 0; b < c.lengths.size(); ++b) {
     for (int64_t n = 0; n < c.heads; ++n) {
       for (int64_t i = 0; i < c.lengths[b]; i += kQuantizedAttentionQueries) {
-        units.push_back({splits[b], c.lengths[b], n, i, AttentionUnit::kQueryBlock});
+        const RowRange rows = RowsOfSequence(splits.data(), b);
+        units.push_back({rows, rows, n, i, AttentionUnit::kQueryBlock});
       }
     }
   }

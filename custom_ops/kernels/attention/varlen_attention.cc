@@ -17,14 +17,17 @@ constexpr int64_t kRowCycles = 40;
 constexpr int64_t kUnitCycles = 500;
 
 // The cost of a block of queries, which attends to keys, or of keys, to which queries attend.
-int64_t BlockCycles(const VarlenAttentionOptions& options, int64_t length, int64_t begin,
+int64_t BlockCycles(const VarlenAttentionOptions& options, const AttentionUnit& unit, int64_t begin,
                     int products, bool of_queries) {
-  int64_t visible = length;  // about how many keys or queries the block meets
+  const int64_t length = of_queries ? unit.queries.count : unit.keys.count;
+  const int64_t others = of_queries ? unit.keys.count : unit.queries.count;
+  int64_t visible = others;  // about how many keys or queries the block meets
   if (options.causal) {
-    visible = of_queries ? std::min(length, begin + kAttentionTile) : length - begin;
+    const int64_t end = unit.MaskPosition(begin) + kAttentionTile;  // of the visible keys
+    visible = std::clamp<int64_t>(of_queries ? end : length - begin, 0, others);
   }
   if (options.window_size >= 0 && begin >= options.num_global_tokens) {
-    const int64_t window = std::min(options.window_size, length);
+    const int64_t window = std::min(options.window_size, others);
     visible = std::min(visible, 2 * window + kAttentionTile + options.num_global_tokens);
   }
   const int64_t rows = std::min<int64_t>(kAttentionTile, length - begin);
@@ -32,11 +35,18 @@ int64_t BlockCycles(const VarlenAttentionOptions& options, int64_t length, int64
   return kUnitCycles + rows * visible * pair + (rows + visible) * kRowCycles;
 }
 
+AttentionUnit UnitOfSequence(const VarlenAttentionOptions& options, int64_t sequence,
+                             AttentionUnit::Kind kind) {
+  return {RowsOfSequence(options.row_splits, sequence),
+          RowsOfSequence(options.key_row_splits, sequence), 0, 0, kind};
+}
+
 void AddBlocks(const VarlenAttentionOptions& options, AttentionUnit unit, int products,
                AttentionPlan* plan) {
   const bool of_queries = unit.kind == AttentionUnit::kQueryBlock;
-  for (unit.begin = 0; unit.begin < unit.length; unit.begin += kAttentionTile) {
-    unit.cycles = BlockCycles(options, unit.length, unit.begin, products, of_queries);
+  const int64_t length = of_queries ? unit.queries.count : unit.keys.count;
+  for (unit.begin = 0; unit.begin < length; unit.begin += kAttentionTile) {
+    unit.cycles = BlockCycles(options, unit, unit.begin, products, of_queries);
     plan->push_back(unit);
   }
 }
@@ -44,11 +54,10 @@ void AddBlocks(const VarlenAttentionOptions& options, AttentionUnit unit, int pr
 AttentionPlan ForwardPlan(const VarlenAttentionOptions& options) {
   AttentionPlan plan;
   for (int64_t b = 0; b < options.num_sequences; ++b) {
-    const int64_t first = options.row_splits[b];
-    const int64_t length = options.row_splits[b + 1] - first;
-    if (length == 0) continue;  // there may be 2^40 heads of nothing
-    for (int64_t head = 0; head < options.num_heads; ++head) {
-      AddBlocks(options, {first, length, head, 0, AttentionUnit::kQueryBlock}, 2, &plan);
+    AttentionUnit unit = UnitOfSequence(options, b, AttentionUnit::kQueryBlock);
+    if (unit.queries.count == 0) continue;  // there may be 2^40 heads of nothing
+    for (unit.head = 0; unit.head < options.num_heads; ++unit.head) {
+      AddBlocks(options, unit, 2, &plan);
     }
   }
   return plan;
@@ -62,25 +71,29 @@ AttentionPlan BackwardPlan(const VarlenAttentionOptions& options, int num_thread
   std::vector<int64_t> head_cycles(options.num_sequences, 0);
   double all_cycles = 0;
   for (int64_t b = 0; b < options.num_sequences; ++b) {
-    const int64_t length = options.row_splits[b + 1] - options.row_splits[b];
-    for (int64_t begin = 0; begin < length; begin += kAttentionTile) {
-      head_cycles[b] += BlockCycles(options, length, begin, 5, true);
+    const AttentionUnit unit = UnitOfSequence(options, b, AttentionUnit::kSequence);
+    if (unit.queries.count == 0) head_cycles[b] = unit.keys.count * kRowCycles;  // only zeros
+    for (int64_t begin = 0; begin < unit.queries.count; begin += kAttentionTile) {
+      head_cycles[b] += BlockCycles(options, unit, begin, 5, true);
     }
     all_cycles += static_cast<double>(head_cycles[b]) * options.num_heads;
   }
   AttentionPlan plan;
   for (int64_t b = 0; b < options.num_sequences; ++b) {
-    const int64_t first = options.row_splits[b];
-    const int64_t length = options.row_splits[b + 1] - first;
-    if (length == 0) continue;
+    AttentionUnit unit = UnitOfSequence(options, b, AttentionUnit::kSequence);
+    const int64_t longest = std::max(unit.queries.count, unit.keys.count);
+    if (longest == 0) continue;
     const bool cut =
-        length > kAttentionTile && static_cast<double>(head_cycles[b]) * num_threads > all_cycles;
-    for (int64_t head = 0; head < options.num_heads; ++head) {
+        longest > kAttentionTile && static_cast<double>(head_cycles[b]) * num_threads > all_cycles;
+    for (unit.head = 0; unit.head < options.num_heads; ++unit.head) {
       if (cut) {
-        AddBlocks(options, {first, length, head, 0, AttentionUnit::kQueryBlock}, 3, &plan);
-        AddBlocks(options, {first, length, head, 0, AttentionUnit::kKeyBlock}, 4, &plan);
+        unit.kind = AttentionUnit::kQueryBlock;
+        AddBlocks(options, unit, 3, &plan);
+        unit.kind = AttentionUnit::kKeyBlock;
+        AddBlocks(options, unit, 4, &plan);
       } else {
-        plan.push_back({first, length, head, 0, AttentionUnit::kSequence, head_cycles[b]});
+        unit.cycles = head_cycles[b];
+        plan.push_back(unit);
       }
     }
   }

@@ -1,10 +1,11 @@
-// Self-attention over packed sequences, without padding and without [T, T] tensors.
+// Attention over packed sequences, without padding and without [T, T] tensors.
 //
 //   out[r, n] = sum_j dropout(softmax_j(q[r, n] . k[j, n] / sqrt(D))) v[j, n]
 //
-// where j are the tokens of the sequence of row r to which row r may attend. The tokens of all
-// sequences are stored one after another, in R rows. Sequence b has the rows
-// [row_splits[b], row_splits[b+1]).
+// where j are the keys of the sequence of row r to which row r may attend. The tokens of all
+// sequences are stored one after another, in R rows. The queries of sequence b have the rows
+// [row_splits[b], row_splits[b+1]), its keys and values [key_row_splits[b], key_row_splits[b+1]).
+// In self-attention, queries, keys and values are columns of one tensor with one set of row splits.
 //
 // The scores are computed in tiles (64 queries x 64 keys) with an online softmax, as in
 // FlashAttention (Dao et al., arXiv 2205.14135). Packing without padding is that of ByteTransformer
@@ -21,25 +22,36 @@
 
 namespace bert_tf {
 
-// The sizes and options of the attention. Query i attends to key j if
-//   (not causal or j <= i) and
+// The sizes and options of the attention. Query i of n attends to key j of m if
+//   (not causal or j <= i + m - n) and
 //   (window_size < 0 or |i - j| <= window_size or i < num_global_tokens or j < num_global_tokens)
-// with i and j counted from the start of the sequence. Every query attends to itself.
+// with i and j counted from the start of the sequence. A causal mask is aligned at the ends: the
+// last query attends to all keys. A window is for self-attention, where n = m and every query
+// attends to itself. The output and the gradients of a query that attends to no key are zeros.
 struct VarlenAttentionOptions {
-  int64_t num_sequences = 0;            // B
-  const int64_t* row_splits = nullptr;  // [B + 1], from 0 to R, non-decreasing
-  int64_t num_heads = 0;                // N
-  int64_t head_size = 0;                // D
+  int64_t num_sequences = 0;                // B
+  const int64_t* row_splits = nullptr;      // [B + 1], of the queries: from 0 to R, non-decreasing
+  const int64_t* key_row_splits = nullptr;  // the same of the keys and values
+  int64_t num_heads = 0;                    // N
+  int64_t head_size = 0;                    // D
   bool causal = false;
   int64_t window_size = -1;  // no window if negative
   int64_t num_global_tokens = 0;
   // Dropout of the results of the softmax. A probability is kept if its word (philox.h) is at least
-  // DropoutThreshold(rate), and is then scaled by 1 / (1 - rate). The stream is row * N + head, and
-  // the element is the position of the key in its sequence.
+  // DropoutThreshold(rate), and is then scaled by 1 / (1 - rate). The stream is row * N + head of
+  // the query, and the element is the position of the key in its sequence.
   float dropout_rate = 0.0f;
   uint64_t seed = 0;
   // Whether the factors of matrix products are rounded to bfloat16.
   bool bfloat16_products = false;
+};
+
+// A column of a tensor [R, num_columns, N, D].
+template <typename T>
+struct TensorColumn {
+  T* tensor = nullptr;
+  int64_t num_columns = 1;
+  int64_t column = 0;
 };
 
 // T is float, BFloat16 or Float16; the arithmetic is float32. For T = BFloat16 or with
@@ -49,13 +61,38 @@ struct VarlenAttentionOptions {
 // sums float32, with the bits of bfloat16_products.h; subnormal factors may count as zeros.
 template <typename T>
 struct VarlenAttentionArgs : VarlenAttentionOptions {
-  const T* qkv;  // [R, 3, N, D]
-  T* output;     // [R, N, D]
+  TensorColumn<const T> query, key, value;
+  T* output;  // [R, N, D]
   // [R, N]: log sum_j exp(q . k[j] / sqrt(D)), from which the gradient recomputes the softmax;
-  // infinity if a score is +infinity or NaN
+  // infinity if a score is +infinity or NaN, -infinity if the query attends to no key
   float* logsumexp;
   const T* d_output;  // [R, N, D]; this and the following only for the gradient
-  T* d_qkv;           // [R, 3, N, D]
+  TensorColumn<T> d_query, d_key, d_value;
+
+  // Self-attention: qkv [R, 3, N, D], with `row_splits`, and its gradient.
+  void SetQkv(const T* qkv) {
+    query = {qkv, 3, 0};
+    key = {qkv, 3, 1};
+    value = {qkv, 3, 2};
+    key_row_splits = row_splits;
+  }
+  void SetQkvGradient(T* d_qkv) {
+    d_query = {d_qkv, 3, 0};
+    d_key = {d_qkv, 3, 1};
+    d_value = {d_qkv, 3, 2};
+  }
+
+  // Cross-attention: queries [Rq, N, D], keys and values [Rk, 2, N, D], and their gradients.
+  void SetQueryKeyValue(const T* queries, const T* key_value) {
+    query = {queries, 1, 0};
+    key = {key_value, 2, 0};
+    value = {key_value, 2, 1};
+  }
+  void SetQueryKeyValueGradient(T* d_queries, T* d_key_value) {
+    d_query = {d_queries, 1, 0};
+    d_key = {d_key_value, 2, 0};
+    d_value = {d_key_value, 2, 1};
+  }
 };
 
 // Writes `output` and `logsumexp`. A score that is not finite affects its own row as in a plain
@@ -63,8 +100,9 @@ struct VarlenAttentionArgs : VarlenAttentionOptions {
 template <typename T>
 void VarlenAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args);
 
-// Writes every element of `d_qkv`. `output` and `logsumexp` are the results of VarlenAttention. All
-// results, of both functions, have the same bits for every number of threads.
+// Writes every element of `d_query`, `d_key` and `d_value`. `output` and `logsumexp` are the
+// results of VarlenAttention. All results, of both functions, have the same bits for every number
+// of threads.
 template <typename T>
 void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionArgs<T>& args);
 

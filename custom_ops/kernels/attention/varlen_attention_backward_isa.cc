@@ -25,6 +25,7 @@ struct PackedTile {
 struct QueryTile {
   int64_t begin;
   int64_t count;
+  int64_t position;     // of the first one, for the mask
   PackedTile queries;   // [kTile, D]
   float* queries_t;     // [D, kTile], in Float32 times 1 / sqrt(D)
   PackedTile d_output;  // [kTile, D]
@@ -95,11 +96,11 @@ class Backward {
   void Run(const AttentionUnit& unit) const {
     const bool one_query_tile = unit.kind == AttentionUnit::kQueryBlock;
     const bool one_key_tile = unit.kind == AttentionUnit::kKeyBlock;
-    const int64_t block_end = Smaller(unit.begin + kTile, unit.length);
+    const int64_t block_end = unit.begin + kTile, queries = unit.queries.count;
     const int64_t first_query = one_query_tile ? unit.begin : 0;
-    const int64_t last_query = one_query_tile ? block_end : unit.length;
+    const int64_t last_query = one_query_tile ? Smaller(block_end, queries) : queries;
     const int64_t first_key = one_key_tile ? unit.begin : 0;
-    const int64_t last_key = one_key_tile ? block_end : unit.length;
+    const int64_t last_key = one_key_tile ? Smaller(block_end, unit.keys.count) : unit.keys.count;
     const int64_t padded = layout_.padded_size, padded_words = layout_.padded_words;
     // A block of queries needs the keys of one tile at a time, and none of their gradients.
     const int64_t key_rows = one_query_tile ? kTile : last_key - first_key;
@@ -114,12 +115,14 @@ class Backward {
     QueryTile q = s.query_tile;
     for (q.begin = first_query; q.begin < last_query; q.begin += kTile) {
       q.count = Smaller(kTile, last_query - q.begin);
-      if (mask_.HidesAll(q.begin, q.begin + q.count, first_key, last_key)) continue;
+      q.position = unit.MaskPosition(q.begin);
+      // The gradients of queries that attend to no key are zeros, which must be written.
+      if (d_queries == nullptr && HidesAll(q, first_key, last_key)) continue;
       LoadQueries(unit, q);
       if (d_queries != nullptr) FillZeros(d_queries, q.count * padded);
       for (int64_t key = first_key; key < last_key; key += kTile) {
         const int64_t count = Smaller(kTile, last_key - key);
-        if (mask_.HidesAll(q.begin, q.begin + q.count, key, key + count)) continue;
+        if (HidesAll(q, key, key + count)) continue;
         if (one_query_tile) LoadKeys(unit, key, count, s);
         const int64_t first = one_query_tile ? 0 : key - first_key;
         const PackedTile keys = {s.keys.rows + first * padded_words,
@@ -132,23 +135,30 @@ class Backward {
       }
       if (d_queries != nullptr) {
         UnpackRows(d_queries, layout_, q.count, scale,
-                   args_.d_qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size);
+                   layout_.Row(args_.d_query, unit.queries.first + q.begin, unit.head),
+                   layout_.Stride(args_.d_query));
       }
     }
     if (!one_query_tile) {
-      T* const d_keys = args_.d_qkv + layout_.QkvOffset(unit, first_key) + layout_.hidden_size;
-      UnpackRows(s.d_keys, layout_, key_rows, scale, d_keys, 3 * layout_.hidden_size);
+      const int64_t row = unit.keys.first + first_key;
+      UnpackRows(s.d_keys, layout_, key_rows, scale, layout_.Row(args_.d_key, row, unit.head),
+                 layout_.Stride(args_.d_key));
       UnpackRows(
-          s.d_values, layout_, key_rows, [](int64_t) { return 1.0f; }, d_keys + layout_.hidden_size,
-          3 * layout_.hidden_size);
+          s.d_values, layout_, key_rows, [](int64_t) { return 1.0f; },
+          layout_.Row(args_.d_value, row, unit.head), layout_.Stride(args_.d_value));
     }
   }
 
  private:
+  bool HidesAll(const QueryTile& q, int64_t first_key, int64_t last_key) const {
+    return mask_.HidesAll(q.position, q.position + q.count, first_key, last_key);
+  }
+
   // Adds the contributions of a tile of queries and a tile of keys to each other's gradients.
   void MeetTile(const AttentionUnit& unit, const QueryTile& q, const KeyTile& k,
                 const BackwardScratch<Format>& s, float* d_queries) const {
-    const bool masked = !mask_.ShowsAll(q.begin, q.begin + q.count, k.begin, k.begin + k.count);
+    const bool masked =
+        !mask_.ShowsAll(q.position, q.position + q.count, k.begin, k.begin + k.count);
     const int64_t padded = layout_.padded_size;
     const int64_t lanes = RoundUpToLanes(q.count);
     // [keys, D] x [D, queries]
@@ -184,7 +194,7 @@ class Backward {
       }
       MaskedProduct<Format, transposed.value>(
           rows, padded, depth, a, kTile, b, c, padded, [&](int64_t i, int64_t j) {
-            return mask_.Sees(q.begin + (transposed ? i : j), k.begin + (transposed ? j : i));
+            return mask_.Sees(q.position + (transposed ? i : j), k.begin + (transposed ? j : i));
           });
     };
     if (k.d_keys != nullptr) {
@@ -199,7 +209,7 @@ class Backward {
   BERT_TF_INLINE void ScoreGradients(const AttentionUnit& unit, const QueryTile& q,
                                      const KeyTile& k, int64_t first, float* probabilities,
                                      float* d_scores) const {
-    const VecI32 queries = LaneNumbers(q.begin + first);
+    const VecI32 queries = LaneNumbers(q.position + first);
     const Vec logsumexp = Load(q.logsumexp + first);
     const Vec delta = Load(q.delta + first);
     const Mask mask = mask_;
@@ -245,17 +255,17 @@ class Backward {
   // Packs `count` keys and values from position `begin` on.
   void LoadKeys(const AttentionUnit& unit, int64_t begin, int64_t count,
                 const BackwardScratch<Format>& s) const {
-    const int64_t stride = 3 * layout_.hidden_size;
-    const T* const keys = args_.qkv + layout_.QkvOffset(unit, begin) + layout_.hidden_size;
-    Pack(keys, stride, count, s.keys);
-    PackRows<Format>(keys + layout_.hidden_size, stride, count, layout_.head_size, s.values,
-                     layout_.padded_words);
+    const int64_t row = unit.keys.first + begin;
+    Pack(layout_.Row(args_.key, row, unit.head), layout_.Stride(args_.key), count, s.keys);
+    PackRows<Format>(layout_.Row(args_.value, row, unit.head), layout_.Stride(args_.value), count,
+                     layout_.head_size, s.values, layout_.padded_words);
   }
 
   // Fills the tile of `q.count` queries from `q.begin` on.
   void LoadQueries(const AttentionUnit& unit, const QueryTile& q) const {
     const int64_t offset = layout_.RowOffset(unit, q.begin) * layout_.head_size;
-    Pack(args_.qkv + layout_.QkvOffset(unit, q.begin), 3 * layout_.hidden_size, q.count, q.queries);
+    Pack(layout_.Row(args_.query, unit.queries.first + q.begin, unit.head),
+         layout_.Stride(args_.query), q.count, q.queries);
     Pack(args_.d_output + offset, layout_.hidden_size, q.count, q.d_output);
     Transpose(layout_, q.queries.rows, q.count, layout_.scale, q.queries_t);
     Transpose(layout_, q.d_output.rows, q.count, 1.0f, q.d_output_t);

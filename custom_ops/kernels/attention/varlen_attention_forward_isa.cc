@@ -34,7 +34,8 @@ struct ForwardScratch {
 };
 
 // The packed tiles of keys and values. Consecutive units are blocks of queries with the same keys,
-// which are read from memory once.
+// which are read from memory once. If there is only one block, a single tile is used again and
+// again, which stays in the first-level cache.
 template <typename Format>
 class KeyTiles {
  public:
@@ -48,22 +49,23 @@ class KeyTiles {
 
   // The tile of `count` keys from `begin` on.
   template <typename T>
-  Tile Pack(const T* qkv, const AttentionUnit& unit, int64_t begin, int64_t count) {
-    if (first_row_ != unit.first_row || head_ != unit.head) {
-      first_row_ = unit.first_row;
+  Tile Pack(const VarlenAttentionArgs<T>& args, const AttentionUnit& unit, int64_t begin,
+            int64_t count) {
+    if (first_row_ != unit.keys.first || head_ != unit.head) {
+      first_row_ = unit.keys.first;
       head_ = unit.head;
       for (int64_t& key : begins_) key = -1;
     }
-    const int64_t place = begin / kTile % kKeyTiles;
+    const int64_t place = unit.queries.count > kTile ? begin / kTile % kKeyTiles : 0;
     const int64_t offset = place * kTile * layout_.padded_size;
     const Tile tile = {keys_ + offset, values_ + offset};
     if (begins_[place] == begin) return tile;
     begins_[place] = begin;
-    const int64_t stride = 3 * layout_.hidden_size, size = layout_.head_size;
-    const T* const keys = qkv + layout_.QkvOffset(unit, begin) + layout_.hidden_size;
-    PackRows<Format>(keys, stride, count, size, tile.keys, layout_.padded_words);
-    PackColumns<Format>(keys + layout_.hidden_size, stride, count, size, tile.values,
-                        layout_.padded_size);
+    const int64_t row = unit.keys.first + begin;
+    PackRows<Format>(layout_.Row(args.key, row, head_), layout_.Stride(args.key), count,
+                     layout_.head_size, tile.keys, layout_.padded_words);
+    PackColumns<Format>(layout_.Row(args.value, row, head_), layout_.Stride(args.value), count,
+                        layout_.head_size, tile.values, layout_.padded_size);
     return tile;
   }
 
@@ -81,14 +83,14 @@ class KeyTiles {
 // If all scores of a query so far are minus infinity, 0 is used instead of m', so that p_j is 0 and
 // not NaN.
 template <bool kMasked>
-BERT_TF_INLINE void SoftmaxStep(const Mask& mask, int64_t query, int64_t key, int64_t key_count,
+BERT_TF_INLINE void SoftmaxStep(const Mask& mask, int64_t position, int64_t key, int64_t key_count,
                                 float* scores, float* maximum, float* denominator,
                                 float* correction) {
   const Vec nothing = Vec{} - INFINITY;
   const Vec old_maximum = Load(maximum);
   Vec new_maximum = old_maximum;
   if (kMasked) {
-    const VecI32 queries = LaneNumbers(query);
+    const VecI32 queries = LaneNumbers(position);
     for (int64_t j = 0; j < key_count; ++j) {
       const VecI32 sees = mask.Sees(queries, static_cast<int32_t>(key + j));
       const Vec score = sees ? Load(scores + j * kTile) : nothing;
@@ -122,34 +124,43 @@ void ScaleRows(const float* factors, int64_t rows, int64_t padded_size, float* p
   }
 }
 
+// How many of `count` queries, from `query` on, attend to no key. They are the first ones.
+int64_t CountWithoutKeys(const Mask& mask, const AttentionUnit& unit, int64_t query,
+                         int64_t count) {
+  if (unit.keys.count == 0) return count;
+  return mask.causal ? Smaller(Larger(-unit.MaskPosition(query), 0), count) : 0;
+}
+
 template <typename Format, typename T>
 void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropout& dropout,
                  const VarlenAttentionArgs<T>& args, const AttentionUnit& unit,
                  const ForwardScratch& s, KeyTiles<Format>* key_tiles) {
   const int64_t padded = layout.padded_size;
   const int64_t query = unit.begin;
-  const int64_t query_count = Smaller(kTile, unit.length - query);
+  const int64_t query_count = Smaller(kTile, unit.queries.count - query);
   const int64_t query_lanes = RoundUpToLanes(query_count);
-  PackRows<Format>(args.qkv + layout.QkvOffset(unit, query), 3 * layout.hidden_size, query_count,
-                   layout.head_size, s.queries, layout.padded_words);
+  const int64_t position = unit.MaskPosition(query);
+  PackRows<Format>(layout.Row(args.query, unit.queries.first + query, unit.head),
+                   layout.Stride(args.query), query_count, layout.head_size, s.queries,
+                   layout.padded_words);
   Transpose(layout, s.queries, query_count, layout.scale, s.queries_t);
   for (int64_t i = 0; i < query_lanes; ++i) {
     s.maximum[i] = -INFINITY;
     s.denominator[i] = 0.0f;
   }
   bool started = false;
-  for (int64_t key = 0; key < unit.length; key += kTile) {
-    const int64_t key_count = Smaller(kTile, unit.length - key);
-    if (mask.HidesAll(query, query + query_count, key, key + key_count)) continue;
-    const bool masked = !mask.ShowsAll(query, query + query_count, key, key + key_count);
-    const auto [keys, values] = key_tiles->Pack(args.qkv, unit, key, key_count);
+  for (int64_t key = 0; key < unit.keys.count; key += kTile) {
+    const int64_t key_count = Smaller(kTile, unit.keys.count - key);
+    if (mask.HidesAll(position, position + query_count, key, key + key_count)) continue;
+    const bool masked = !mask.ShowsAll(position, position + query_count, key, key + key_count);
+    const auto [keys, values] = key_tiles->Pack(args, unit, key, key_count);
     Scores(layout, key_count, query_lanes, keys, s.queries_t, s.scores);
     for (int64_t i = 0; i < query_lanes; i += kLanes) {
       if (masked) {
-        SoftmaxStep<true>(mask, query + i, key, key_count, s.scores + i, s.maximum + i,
+        SoftmaxStep<true>(mask, position + i, key, key_count, s.scores + i, s.maximum + i,
                           s.denominator + i, s.correction + i);
       } else {
-        SoftmaxStep<false>(mask, query + i, key, key_count, s.scores + i, s.maximum + i,
+        SoftmaxStep<false>(mask, position + i, key, key_count, s.scores + i, s.maximum + i,
                            s.denominator + i, s.correction + i);
       }
       if (dropout.rate > 0.0f) {
@@ -170,7 +181,7 @@ void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropo
       if (!started) FillZeros(s.sums, query_count * padded);
       MaskedProduct<Format, true>(
           query_count, padded, key_count, s.scores, kTile, values, s.sums, padded,
-          [&](int64_t i, int64_t j) { return mask.Sees(query + i, key + j); });
+          [&](int64_t i, int64_t j) { return mask.Sees(position + i, key + j); });
     } else if (started) {
       Product<Format, Sums::kAdded, true>(query_count, padded, key_count, s.scores, kTile, values,
                                           s.sums, padded);
@@ -181,14 +192,18 @@ void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropo
     started = true;
   }
 
+  if (!started) FillZeros(s.sums, query_count * padded);
+
   float* logsumexp = args.logsumexp + layout.RowOffset(unit, query);
   for (int64_t i = 0; i < query_count; ++i) {
     // +infinity if a score is +infinity or NaN.
     logsumexp[i * layout.num_heads] =
         s.denominator[i] == s.denominator[i] ? s.maximum[i] + std::log(s.denominator[i]) : INFINITY;
   }
+  const int64_t without_keys = CountWithoutKeys(mask, unit, query, query_count);
   UnpackRows(
-      s.sums, layout, query_count, [&](int64_t i) { return dropout.scale / s.denominator[i]; },
+      s.sums, layout, query_count,
+      [&](int64_t i) { return i < without_keys ? 0.0f : dropout.scale / s.denominator[i]; },
       args.output + layout.RowOffset(unit, query) * layout.head_size, layout.hidden_size);
 }
 

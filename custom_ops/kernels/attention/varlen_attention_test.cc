@@ -1,7 +1,7 @@
-// Compares varlen_attention with float64: odd lengths, heads and head sizes, every mask, dropout
-// against a scalar Philox, all storage types, products in bfloat16, numbers that are not finite,
-// and equal bits for every number of threads and every plan, with every instruction set of this
-// processor.
+// Compares varlen_attention with float64: odd lengths, heads and head sizes, keys of other lengths
+// than the queries, every mask, dropout against a scalar Philox, all storage types, products in
+// bfloat16, numbers that are not finite, and equal bits for every number of threads and every plan,
+// with every instruction set of this processor.
 #include "custom_ops/kernels/attention/varlen_attention.h"
 
 #include <utility>
@@ -25,85 +25,112 @@ std::string Describe(const Variant& variant) {
   return Name(variant) + (variant.bfloat16_products ? " with products in bfloat16 " : " ");
 }
 
+// The input is qkv or, for cross-attention, the queries and, after them, the keys and values.
 template <typename T>
 struct Tensors {
   Tensors(const Case& c, uint32_t random_seed)
-      : random(random_seed),
-        qkv(3 * c.Rows() * c.heads * c.head_size, random, 1.0f),
-        d_output(c.Rows() * c.heads * c.head_size, random, 1.0f),
+      : case_(c),
+        splits(c.RowSplits()),
+        key_splits(c.KeyRowSplits()),
+        random(random_seed),
+        input((splits.back() + 2 * key_splits.back()) * c.heads * c.head_size, random, 1.0f),
+        d_output(splits.back() * c.heads * c.head_size, random, 1.0f),
         output(d_output.size(), FromFloat<T>(7.0f)),
-        d_qkv(qkv.size(), FromFloat<T>(7.0f)),
-        logsumexp(c.Rows() * c.heads) {}
+        d_input(input.size(), FromFloat<T>(7.0f)),
+        logsumexp(splits.back() * c.heads) {}
+  const Case case_;
+  std::vector<int64_t> splits, key_splits;
   std::mt19937 random;
-  Buffer<T> qkv, d_output, output, d_qkv;
+  Buffer<T> input, d_output, output, d_input;
   Buffer<float> logsumexp;
 };
 
-template <typename T>
-VarlenAttentionArgs<T> Args(const Case& c, const std::vector<int64_t>& splits,
-                            bool bfloat16_products, Tensors<T>* t) {
-  VarlenAttentionArgs<T> args{Options(c, splits)};
-  args.bfloat16_products = bfloat16_products;
-  args.qkv = t->qkv.data();
-  args.output = t->output.data();
-  args.logsumexp = t->logsumexp.data();
-  args.d_output = t->d_output.data();
-  args.d_qkv = t->d_qkv.data();
+// T is the type of `t` or, for the reference, double.
+template <typename T, typename Stored>
+VarlenAttentionArgs<T> InputArgs(const Tensors<Stored>& t, const T* input, T* d_input) {
+  VarlenAttentionArgs<T> args;
+  static_cast<VarlenAttentionOptions&>(args) = Options(t.case_, t.splits);
+  if (t.case_.key_lengths) {
+    args.key_row_splits = t.key_splits.data();
+    args.SetQueryKeyValue(input, input + t.output.size());
+    args.SetQueryKeyValueGradient(d_input, d_input + t.output.size());
+  } else {
+    args.SetQkv(input);
+    args.SetQkvGradient(d_input);
+  }
   return args;
 }
 
+template <typename T>
+VarlenAttentionArgs<T> Args(bool bfloat16_products, Tensors<T>* t) {
+  VarlenAttentionArgs<T> args = InputArgs(*t, std::as_const(t->input).data(), t->d_input.data());
+  args.bfloat16_products = bfloat16_products;
+  args.output = t->output.data();
+  args.logsumexp = t->logsumexp.data();
+  args.d_output = t->d_output.data();
+  return args;
+}
+
+// The D numbers of a head in a row.
+template <typename T>
+T* At(const TensorColumn<T>& column, const Case& c, int64_t row, int64_t head) {
+  return column.tensor +
+         ((row * column.num_columns + column.column) * c.heads + head) * c.head_size;
+}
+
 struct Expected {
-  std::vector<double> output, logsumexp, d_qkv;
+  std::vector<double> output, logsumexp, d_input;
 };
 
 template <typename T>
 Expected Reference(const Case& c, const Tensors<T>& t) {
-  const int64_t d_model = c.heads * c.head_size;
-  Expected e{std::vector<double>(c.Rows() * d_model), std::vector<double>(c.Rows() * c.heads),
-             std::vector<double>(3 * c.Rows() * d_model)};
+  Expected e{std::vector<double>(t.output.size()), std::vector<double>(t.logsumexp.size()),
+             std::vector<double>(t.input.size())};
+  std::vector<double> input;
+  for (int64_t i = 0; i < t.input.size(); ++i) input.push_back(t.input[i]);
+  const auto args = InputArgs<double>(t, input.data(), e.d_input.data());
   const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_size));
   const double keep_scale = 1.0 / (1.0 - static_cast<double>(c.dropout_rate));
   const uint32_t threshold = static_cast<uint32_t>(c.dropout_rate * 4294967296.0);
-  const std::vector<int64_t> splits = c.RowSplits();
   for (size_t b = 0; b < c.lengths.size(); ++b) {
+    const int64_t first_key = t.key_splits[b], keys = t.key_splits[b + 1] - first_key;
     for (int64_t n = 0; n < c.heads; ++n) {
-      const auto at = [&](int64_t position, int64_t part) {
-        return ((splits[b] + position) * 3 + part) * d_model + n * c.head_size;
-      };
       for (int64_t i = 0; i < c.lengths[b]; ++i) {
-        const int64_t row = splits[b] + i;
-        const int64_t out = row * d_model + n * c.head_size;
-        std::vector<double> p(c.lengths[b], 0.0), keep(c.lengths[b], 1.0), dp(c.lengths[b], 0.0);
+        const int64_t row = t.splits[b] + i, position = i + keys - c.lengths[b];
+        const int64_t out = (row * c.heads + n) * c.head_size;
+        const double* const query = At(args.query, c, row, n);
+        std::vector<double> p(keys, 0.0), keep(keys, 1.0), dp(keys, 0.0);
         double maximum = -INFINITY, sum = 0.0, delta = 0.0;
-        for (int64_t j = 0; j < c.lengths[b]; ++j) {
-          if (!c.Sees(i, j)) continue;
+        for (int64_t j = 0; j < keys; ++j) {
+          if (!c.Sees(position, j)) continue;
           for (int64_t d = 0; d < c.head_size; ++d) {
-            p[j] += scale * t.qkv[at(i, 0) + d] * t.qkv[at(j, 1) + d];
-            dp[j] += t.d_output[out + d] * t.qkv[at(j, 2) + d];
+            p[j] += scale * query[d] * At(args.key, c, first_key + j, n)[d];
+            dp[j] += t.d_output[out + d] * At(args.value, c, first_key + j, n)[d];
           }
           maximum = std::max(maximum, p[j]);
         }
-        for (int64_t j = 0; j < c.lengths[b]; ++j) {
-          p[j] = c.Sees(i, j) ? std::exp(p[j] - maximum) : 0.0;
+        for (int64_t j = 0; j < keys; ++j) {
+          p[j] = c.Sees(position, j) ? std::exp(p[j] - maximum) : 0.0;
           sum += p[j];
         }
         e.logsumexp[row * c.heads + n] = maximum + std::log(sum);
-        for (int64_t j = 0; j < c.lengths[b]; ++j) {
+        if (sum == 0.0) continue;  // a query without keys
+        for (int64_t j = 0; j < keys; ++j) {
           p[j] /= sum;
           if (c.dropout_rate > 0.0f) {
             keep[j] = ElementBits(kSeed, row * c.heads + n, j) >= threshold ? keep_scale : 0.0;
           }
           delta += p[j] * keep[j] * dp[j];
           for (int64_t d = 0; d < c.head_size; ++d) {
-            e.output[out + d] += p[j] * keep[j] * t.qkv[at(j, 2) + d];
+            e.output[out + d] += p[j] * keep[j] * At(args.value, c, first_key + j, n)[d];
           }
         }
-        for (int64_t j = 0; j < c.lengths[b]; ++j) {
+        for (int64_t j = 0; j < keys; ++j) {
           const double ds = p[j] * (keep[j] * dp[j] - delta) * scale;
           for (int64_t d = 0; d < c.head_size; ++d) {
-            e.d_qkv[at(i, 0) + d] += ds * t.qkv[at(j, 1) + d];
-            e.d_qkv[at(j, 1) + d] += ds * t.qkv[at(i, 0) + d];
-            e.d_qkv[at(j, 2) + d] += p[j] * keep[j] * t.d_output[out + d];
+            At(args.d_query, c, row, n)[d] += ds * At(args.key, c, first_key + j, n)[d];
+            At(args.d_key, c, first_key + j, n)[d] += ds * query[d];
+            At(args.d_value, c, first_key + j, n)[d] += p[j] * keep[j] * t.d_output[out + d];
           }
         }
       }
@@ -115,7 +142,7 @@ Expected Reference(const Case& c, const Tensors<T>& t) {
 // The same for inputs that are rounded to bfloat16.
 template <typename T>
 Expected RoundedReference(const Case& c, Tensors<T> t) {
-  for (Buffer<T>* buffer : {&t.qkv, &t.d_output}) {
+  for (Buffer<T>* buffer : {&t.input, &t.d_output}) {
     for (int64_t i = 0; i < buffer->size(); ++i) {
       buffer->at(i) = FromFloat<T>(ToFloat(FromFloat<BFloat16>(ToFloat(buffer->at(i)))));
     }
@@ -127,21 +154,24 @@ Expected RoundedReference(const Case& c, Tensors<T> t) {
 // or whole sequences.
 template <typename T>
 void RunUnits(const Variant& variant, const Case& c, bool blocks, Tensors<T>* t) {
-  const std::vector<int64_t> splits = c.RowSplits();
-  const VarlenAttentionArgs<T> args = Args(c, splits, variant.bfloat16_products, t);
+  const VarlenAttentionArgs<T> args = Args(variant.bfloat16_products, t);
   std::vector<AttentionUnit> forward, backward;
   for (size_t b = 0; b < c.lengths.size(); ++b) {
-    for (int64_t n = 0; n < c.heads; ++n) {
-      for (int64_t i = 0; i < c.lengths[b]; i += kAttentionTile) {
-        AttentionUnit unit = {splits[b], c.lengths[b], n, i, AttentionUnit::kQueryBlock};
+    AttentionUnit unit = {RowsOfSequence(args.row_splits, b),
+                          RowsOfSequence(args.key_row_splits, b), 0, 0, AttentionUnit::kQueryBlock};
+    for (unit.head = 0; unit.head < c.heads; ++unit.head) {
+      unit.kind = AttentionUnit::kQueryBlock;
+      for (unit.begin = 0; unit.begin < unit.queries.count; unit.begin += kAttentionTile) {
         forward.push_back(unit);
         if (blocks) backward.push_back(unit);
-        unit.kind = AttentionUnit::kKeyBlock;
+      }
+      unit.kind = AttentionUnit::kKeyBlock;
+      for (unit.begin = 0; unit.begin < unit.keys.count; unit.begin += kAttentionTile) {
         if (blocks) backward.push_back(unit);
       }
-      if (!blocks && c.lengths[b] > 0) {
-        backward.push_back({splits[b], c.lengths[b], n, 0, AttentionUnit::kSequence});
-      }
+      unit.kind = AttentionUnit::kSequence;
+      unit.begin = 0;
+      if (!blocks) backward.push_back(unit);
     }
   }
   // The scratch is filled with NaN, because it must be written before it is read.
@@ -155,9 +185,8 @@ void RunUnits(const Variant& variant, const Case& c, bool blocks, Tensors<T>* t)
 }
 
 template <typename T>
-void RunPublic(const Case& c, bool bfloat16_products, int threads, Tensors<T>* t) {
-  const std::vector<int64_t> splits = c.RowSplits();
-  const VarlenAttentionArgs<T> args = Args(c, splits, bfloat16_products, t);
+void RunPublic(bool bfloat16_products, int threads, Tensors<T>* t) {
+  const VarlenAttentionArgs<T> args = Args(bfloat16_products, t);
   const ThreadParallel parallel(threads);
   VarlenAttention(parallel, args);
   VarlenAttentionGrad(parallel, args);
@@ -166,7 +195,21 @@ void RunPublic(const Case& c, bool bfloat16_products, int threads, Tensors<T>* t
 template <typename T>
 bool SameResults(const Tensors<T>& a, const Tensors<T>& b) {
   return a.output.SameBits(b.output) && a.logsumexp.SameBits(b.logsumexp) &&
-         a.d_qkv.SameBits(b.d_qkv);
+         a.d_input.SameBits(b.d_input);
+}
+
+void CheckLogsumexp(const Buffer<float>& actual, std::vector<double> expected,
+                    const std::string& context) {
+  Buffer<float> finite = actual;
+  bool right = true;
+  for (int64_t i = 0; i < actual.size(); ++i) {
+    if (expected[i] != -INFINITY) continue;  // of a query without keys
+    right = right && actual[i] == -INFINITY;
+    finite.at(i) = 0.0f;
+    expected[i] = 0.0;
+  }
+  Check(right, context + "logsumexp of no keys");
+  CheckNear(finite, expected, 2e-6, context + "logsumexp");
 }
 
 template <typename T>
@@ -176,12 +219,13 @@ void TestCase(const Variant& variant, const Case& c) {
   const bool rounds = variant.bfloat16_products;
   const Expected expected = rounds ? RoundedReference(c, t) : Reference(c, t);
   RunUnits(variant, c, false, &t);
-  // With products in bfloat16, the weights and the gradients of the scores are rounded.
   const double rounding = rounds ? RoundingError<BFloat16>() : RoundingError<T>();
-  CheckNear(t.output, expected.output, 2e-6 + rounding, context + "output");
-  CheckNear(t.logsumexp, expected.logsumexp, 2e-6, context + "logsumexp");
+  // The output is rounded to T, and the weights to bfloat16, if that is the type of the products.
+  const int roundings = rounds || std::is_same_v<T, BFloat16> ? 2 : 1;
+  CheckNear(t.output, expected.output, 2e-6 + roundings * rounding, context + "output");
+  CheckLogsumexp(t.logsumexp, expected.logsumexp, context);
   // The gradient reads the rounded output, so its error is a few roundings of the storage type.
-  CheckNear(t.d_qkv, expected.d_qkv, 5e-6 + 3 * rounding, context + "d_qkv");
+  CheckNear(t.d_input, expected.d_input, 5e-6 + 3 * rounding, context + "d_input");
   Tensors<T> blocks(c, 17);
   RunUnits(variant, c, true, &blocks);
   Check(SameResults(t, blocks), context + "blocks");
@@ -193,7 +237,7 @@ void TestCase(const Variant& variant, const Case& c) {
   if (variant.isa != BestIsa() || variant.has_instruction != HasBfloat16()) return;
   for (int threads : {1, 2, 3, 7, 64}) {
     Tensors<T> threaded(c, 17);
-    RunPublic(c, rounds, threads, &threaded);
+    RunPublic(rounds, threads, &threaded);
     Check(SameResults(t, threaded), context + std::to_string(threads) + " threads");
   }
 }
@@ -222,12 +266,63 @@ void TestCases(const Variant& variant) {
   TestCase<T>(variant, {{0, 0}, 2, 8});
 }
 
+// Sequences with other numbers of keys than of queries.
+template <typename T>
+void TestCrossCases(const Variant& variant) {
+  const auto test = [&](std::vector<int64_t> queries, std::vector<int64_t> keys, int64_t heads,
+                        int64_t head_size) {
+    for (bool causal : {false, true}) {
+      for (float rate : {0.0f, 0.3f}) {
+        TestCase<T>(variant, {queries, heads, head_size, causal, -1, 0, rate, keys});
+      }
+    }
+  };
+  for (int64_t head_size : {1, 5, 33, 64, 128}) test({3, 0, 70, 1}, {66, 5, 7, 0}, 2, head_size);
+  for (int64_t length : {1, 2, 16, 63, 64, 65, 150}) {
+    test({length, 0, 1}, {1, length, 130}, 1, 8);
+    test({1, 1, length}, {length, 200, 0}, 3, 8);
+    test({length}, {90}, 1, 6);
+  }
+  test({150, 130, 3}, {20, 300, 150}, 1, 6);  // blocks of queries and tiles without keys
+  test({0, 0}, {0, 0}, 2, 8);
+  test({0, 4}, {3, 0}, 2, 8);
+  test({}, {}, 2, 8);
+}
+
+// Self-attention in separate tensors gives the same bits.
+template <typename T>
+void TestSelfAttention(const Variant& variant) {
+  for (bool causal : {false, true}) {
+    Case c{{150, 0, 3, 67}, 2, 33, causal, -1, 0, 0.3f};
+    Tensors<T> t(c, 8);
+    RunUnits(variant, c, false, &t);
+    c.key_lengths = c.lengths;
+    Tensors<T> separate(c, 8);
+    // The place of number i of qkv in `separate`.
+    const int64_t width = c.heads * c.head_size;
+    const auto place = [&](int64_t i) {
+      const int64_t row = i / (3 * width), rest = i % (3 * width);
+      return rest < width ? row * width + rest : t.output.size() + row * 2 * width + rest - width;
+    };
+    for (int64_t i = 0; i < t.input.size(); ++i) separate.input.at(place(i)) = t.input.at(i);
+    separate.d_output = t.d_output;
+    RunUnits(variant, c, false, &separate);
+    Buffer<T> d_qkv = t.d_input;
+    for (int64_t i = 0; i < d_qkv.size(); ++i) d_qkv.at(i) = separate.d_input.at(place(i));
+    Check(t.output.SameBits(separate.output) && t.logsumexp.SameBits(separate.logsumexp) &&
+              t.d_input.SameBits(d_qkv),
+          Describe(variant) + TypeName<T>() + " self-attention in separate tensors");
+  }
+}
+
 // Float32 numbers that are bfloat16 numbers give the results of bfloat16 tensors.
 void TestTypes(const Path& path) {
   const Case c{{70, 3}, 2, 33, false, -1, 0, 0.3f};
   Tensors<BFloat16> t(c, 6);
   Tensors<float> wide(c, 6);
-  for (int64_t i = 0; i < t.qkv.size(); ++i) wide.qkv.at(i) = ToFloat(t.qkv.at(i));
+  for (int64_t i = 0; i < t.input.size(); ++i) {
+    wide.input.at(i) = ToFloat(t.input.at(i));
+  }
   RunUnits({path, false}, c, false, &t);
   RunUnits({path, true}, c, false, &wide);
   Buffer<BFloat16> rounded(t.output.size(), FromFloat<BFloat16>(7.0f));
@@ -238,46 +333,59 @@ void TestTypes(const Path& path) {
         Name(path) + "float32 and bfloat16 tensors");
 }
 
-// Numbers that are not finite affect only the rows that attend to them.
+// A number that is not finite affects only the rows that attend to it. It is at `place` of the
+// second sequence, in its queries (part 0), keys (1) or values (2).
+void TestNotFinite(const Variant& variant, const Case& c, int64_t place, int part, float bad) {
+  Tensors<float> t(c, 3), blocks(c, 3);
+  for (Tensors<float>* each : {&t, &blocks}) {
+    const VarlenAttentionArgs<float> args = Args(false, each);
+    const auto column = part == 0 ? args.query : part == 1 ? args.key : args.value;
+    const int64_t first = part == 0 ? t.splits[1] : t.key_splits[1];
+    const_cast<float*>(At(column, c, first + place, 0))[2] = bad;
+  }
+  RunUnits(variant, c, false, &t);
+  RunUnits({{variant.isa, false}, variant.bfloat16_products}, c, true, &blocks);
+  const std::string context = Describe(variant) + c.Describe() + "place " + std::to_string(place) +
+                              " part " + std::to_string(part);
+  bool same = true;
+  for (int64_t i = 0; i < t.d_input.size(); ++i) {
+    const double a = t.d_input[i], b = blocks.d_input[i];
+    same = same && (a == b || (a != a && b != b));
+  }
+  Check(same, context + " blocks");
+  const int64_t shift = t.key_splits[2] - t.key_splits[1] - c.lengths[1];
+  const auto d_query = Args(false, &t).d_query;
+  for (int64_t row = 0; row < c.Rows(); ++row) {
+    const int64_t i = row - t.splits[1];
+    const bool sees_it = part == 0 ? i == place && c.Sees(i + shift, 0) : c.Sees(i + shift, place);
+    const bool reached = i >= 0 && sees_it;
+    bool finite = true, d_query_finite = true;
+    for (int64_t d = 0; d < c.head_size; ++d) {
+      finite = finite && std::isfinite(t.output[row * c.head_size + d]);
+      d_query_finite = d_query_finite && std::isfinite(At(d_query, c, row, 0)[d]);
+    }
+    // The score of an infinite key is minus infinity for half of the queries. Its probability is
+    // then 0 and the output is finite.
+    const bool may_be_finite = part == 1 && bad == INFINITY;
+    Check(reached ? !finite || may_be_finite : finite,
+          context + " row " + std::to_string(row) + " output");
+    Check(reached || d_query_finite, context + " row " + std::to_string(row) + " d_query");
+  }
+}
+
 void TestNotFinite(const Variant& variant) {
-  const Variant other{{variant.isa, false}, variant.bfloat16_products};
-  for (const auto& [causal, window] :
-       std::vector<std::pair<bool, int64_t>>{{false, -1}, {false, 60}, {true, 60}}) {
+  const std::vector<std::pair<Case, int64_t>> cases = {
+      {{{20, 91}, 1, 8}, 50},
+      {{{20, 91}, 1, 8, false, 60}, 50},
+      {{{20, 91}, 1, 8, true, 60}, 50},
+      {{{20, 91}, 1, 8, false, -1, 0, 0.0f, {{5, 70}}}, 50},
+      {{{20, 91}, 1, 8, true, -1, 0, 0.0f, {{5, 70}}}, 50},
+      {{{20, 91}, 1, 8, true, -1, 0, 0.0f, {{5, 70}}}, 10},  // a query that attends to no key
+      {{{3, 1}, 1, 8, true, -1, 0, 0.0f, {{5, 200}}}, 0},
+  };
+  for (const auto& [c, place] : cases) {
     for (int part : {0, 1, 2}) {
-      for (float bad : {std::nanf(""), INFINITY}) {
-        const Case c{{20, 91}, 1, 8, causal, window, 0};
-        const std::vector<int64_t> splits = c.RowSplits();
-        const int64_t bad_position = 50;
-        Tensors<float> t(c, 3);
-        t.qkv.at(((splits[1] + bad_position) * 3 + part) * c.head_size + 2) = bad;
-        RunUnits(variant, c, false, &t);
-        Tensors<float> blocks(c, 3);
-        blocks.qkv = t.qkv;
-        RunUnits(other, c, true, &blocks);
-        for (int64_t row = 0; row < c.Rows(); ++row) {
-          const int64_t i = row - splits[1];
-          const bool own = i >= 0;
-          const bool reached = own && (part == 0 ? i == bad_position : c.Sees(i, bad_position));
-          bool finite = true, d_query_finite = true, same = true;
-          for (int64_t d = 0; d < c.head_size; ++d) {
-            finite = finite && std::isfinite(t.output[row * c.head_size + d]);
-            d_query_finite = d_query_finite && std::isfinite(t.d_qkv[row * 3 * c.head_size + d]);
-            for (int64_t p = 0; p < 3; ++p) {
-              const double a = t.d_qkv[(row * 3 + p) * c.head_size + d];
-              const double b = blocks.d_qkv[(row * 3 + p) * c.head_size + d];
-              same = same && (a == b || (a != a && b != b));
-            }
-          }
-          const std::string context = Describe(variant) + (causal ? " causal" : "") + " part " +
-                                      std::to_string(part) + " row " + std::to_string(row);
-          // The score of an infinite key is minus infinity for half of the queries. Its probability
-          // is then 0 and the output is finite.
-          const bool may_be_finite = part == 1 && bad == INFINITY;
-          Check(reached ? !finite || may_be_finite : finite, context + " output");
-          Check(reached || d_query_finite, context + " d_query");
-          Check(same, context + " blocks");
-        }
-      }
+      for (float bad : {std::nanf(""), INFINITY}) TestNotFinite(variant, c, place, part, bad);
     }
   }
 }
@@ -288,20 +396,20 @@ void TestInfiniteScores(const Variant& variant) {
   const Case c{{2, 3}, 1, 1};
   Tensors<float> t(c, 4);
   const float qkv[] = {1, -INFINITY, 1, 1, -INFINITY, 1, 1, -INFINITY, 1, 1, 0, 5, 1, 0, 5};
-  for (int i = 0; i < 15; ++i) t.qkv.at(i) = qkv[i];
+  for (int i = 0; i < 15; ++i) t.input.at(i) = qkv[i];
   RunUnits(variant, c, false, &t);
   Check(std::isnan(t.output[0]) && std::isnan(t.output[1]), "all scores minus infinity");
   bool right = true;
   for (int i = 2; i < 5; ++i) right = right && t.output[i] == 5.0;
   Check(right, Describe(variant) + "one score minus infinity");
-  Check(t.d_qkv[7] == 0.0 && t.d_qkv[8] == 0.0, Describe(variant) + "its gradients");
+  Check(t.d_input[7] == 0.0 && t.d_input[8] == 0.0, Describe(variant) + "its gradients");
 }
 
 void TestLarge(const Variant& variant) {
   // Scores in the hundreds: the maximum is subtracted before exp2.
   const Case c{{130}, 1, 16};
   Tensors<float> t(c, 5);
-  for (int64_t i = 0; i < t.qkv.size(); ++i) t.qkv.at(i) *= 12.0f;
+  for (int64_t i = 0; i < t.input.size(); ++i) t.input.at(i) *= 12.0f;
   RunUnits(variant, c, false, &t);
   const bool rounds = variant.bfloat16_products;
   const Expected expected = rounds ? RoundedReference(c, t) : Reference(c, t);
@@ -318,7 +426,10 @@ int main() {
   using namespace bert_tf::testing;
   for (const Path& path : SupportedPaths(bert_tf::HasBfloat16())) {
     TestCases<float>({path, true});
+    TestCrossCases<float>({path, true});
     TestCases<bert_tf::BFloat16>({path, false});
+    TestCrossCases<bert_tf::BFloat16>({path, false});
+    TestSelfAttention<bert_tf::BFloat16>({path, false});
     TestTypes(path);
     for (bool bfloat16_products : {false, true}) {
       const Variant variant{path, bfloat16_products};
@@ -330,6 +441,9 @@ int main() {
     if (path.has_instruction) continue;  // which float32 products do not use
     TestCases<float>({path, false});
     TestCases<bert_tf::Float16>({path, false});
+    TestCrossCases<float>({path, false});
+    TestCrossCases<bert_tf::Float16>({path, false});
+    TestSelfAttention<float>({path, false});
   }
   return Report("varlen_attention_test");
 }

@@ -32,7 +32,7 @@ struct HeadLayout {
   int64_t head_size;    // D
   int64_t padded_size;  // D rounded up to whole vectors
   int64_t num_heads;    // N
-  int64_t hidden_size;  // N D, the distance from a query to its key, and from the key to its value
+  int64_t hidden_size;  // N D
   // The factor of the scores, 1 / sqrt(D). The gradient must recompute the scores of the forward
   // pass with equal bits, so that no score is above the logarithm of the sum of its row and no
   // probability is above 1.
@@ -45,13 +45,20 @@ struct HeadLayout {
         hidden_size(num_heads * head_size),
         scale(1.0f / std::sqrt(static_cast<float>(head_size))) {}
 
-  // Where a position begins in logsumexp [R, N] (and, times D, in output [R, N, D]), and in the
-  // queries of qkv [R, 3, N, D].
-  int64_t RowOffset(const AttentionUnit& unit, int64_t position) const {
-    return (unit.first_row + position) * num_heads + unit.head;
+  // Where a query begins in logsumexp [R, N] and, times D, in output [R, N, D].
+  int64_t RowOffset(const AttentionUnit& unit, int64_t query) const {
+    return (unit.queries.first + query) * num_heads + unit.head;
   }
-  int64_t QkvOffset(const AttentionUnit& unit, int64_t position) const {
-    return (unit.first_row + position) * 3 * hidden_size + unit.head * head_size;
+
+  // The D numbers of a head in a row of a column, and the distance to those in the next row.
+  template <typename T>
+  T* Row(const TensorColumn<T>& column, int64_t row, int64_t head) const {
+    return column.tensor + (row * column.num_columns + column.column) * hidden_size +
+           head * head_size;
+  }
+  template <typename T>
+  int64_t Stride(const TensorColumn<T>& column) const {
+    return column.num_columns * hidden_size;
   }
 };
 

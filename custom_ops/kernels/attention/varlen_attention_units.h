@@ -14,18 +14,31 @@ namespace bert_tf {
 // cache, and 64 keys are one chunk of philox.h.
 constexpr int kAttentionTile = 64;
 
+// Consecutive rows of a packed tensor.
+struct RowRange {
+  int64_t first;
+  int64_t count;
+};
+
+inline RowRange RowsOfSequence(const int64_t* row_splits, int64_t sequence) {
+  return {row_splits[sequence], row_splits[sequence + 1] - row_splits[sequence]};
+}
+
 struct AttentionUnit {
   enum Kind {
     kQueryBlock,  // the queries of one tile: for the forward pass, or dq
     kKeyBlock,    // the keys of one tile: for dk and dv
     kSequence,    // the complete gradient of one head of one sequence
   };
-  int64_t first_row;  // of the sequence, in the packed rows
-  int64_t length;     // T
+  RowRange queries;  // of the sequence
+  RowRange keys;     // and values
   int64_t head;
   int64_t begin;  // position of the block in the sequence
   Kind kind;
   int64_t cycles = 0;  // estimated, for the plan
+
+  // The position of a query for the mask: queries and keys are aligned at their ends.
+  int64_t MaskPosition(int64_t query) const { return query + keys.count - queries.count; }
 };
 
 // Whether products are those of bfloat16 numbers.

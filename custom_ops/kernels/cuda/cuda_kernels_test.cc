@@ -273,11 +273,11 @@ void TestAttention(const Case& c) {
   cpu_args.num_global_tokens = c.globals;
   cpu_args.dropout_rate = c.rate;
   cpu_args.seed = static_cast<uint64_t>(kSeed);
-  cpu_args.qkv = qkv.data();
+  cpu_args.SetQkv(qkv.data());
   cpu_args.output = output.data();
   cpu_args.logsumexp = logsumexp.data();
   cpu_args.d_output = d_output.data();
-  cpu_args.d_qkv = d_qkv.data();
+  cpu_args.SetQkvGradient(d_qkv.data());
   const SerialParallel serial;
   VarlenAttention(serial, cpu_args);
   VarlenAttentionGrad(serial, cpu_args);
