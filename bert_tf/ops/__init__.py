@@ -37,6 +37,10 @@ from bert_tf.ops.quantized_feed_forward import (
     quantized_feed_forward_reference,
 )
 from bert_tf.ops.varlen_attention import varlen_attention, varlen_attention_reference
+from bert_tf.ops.varlen_cross_attention import (
+    varlen_cross_attention,
+    varlen_cross_attention_reference,
+)
 
 __all__ = [
     "QuantizedKernel",
@@ -68,4 +72,6 @@ __all__ = [
     "unpack_quantized_dense",
     "varlen_attention",
     "varlen_attention_reference",
+    "varlen_cross_attention",
+    "varlen_cross_attention_reference",
 ]

@@ -1,25 +1,23 @@
-"""What the attention ops have in common: their arguments, and the way to a padded batch and back.
+"""The arguments of the attention ops, checked.
 
-Glossary: `B` sequences, `T` length of the longest sequence, `R` tokens of all sequences, `N` heads,
-`D` head size.
+Glossary: `R` tokens of all sequences, `N` heads, `D` head size.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
 
 import tensorflow as tf
 
 from bert_tf.ops.arguments import float_tensors
+from bert_tf.ops.padded_attention import PaddedAttention, PaddedRows
 
 _NO_WINDOW = -1  # the native ops' window_size for None
 
 
 @dataclasses.dataclass(frozen=True)
 class PackedAttention:
-    """The arguments of an attention op, checked; `varlen_attention` describes them.
+    """The arguments of an op for self-attention; `varlen_attention` describes them.
 
     Raises:
         TypeError: If the dtype of `qkv` or `row_splits` is not supported.
@@ -40,17 +38,7 @@ class PackedAttention:
                 "`qkv` must have shape [tokens, 3, heads, head size]. "
                 f"Received: qkv.shape={qkv.shape}"
             )
-        row_splits = tf.convert_to_tensor(self.row_splits)
-        if row_splits.dtype not in (tf.int32, tf.int64):
-            raise TypeError(
-                "`row_splits` must have dtype int32 or int64. "
-                f"Received: row_splits.dtype={row_splits.dtype.name}"
-            )
-        if not row_splits.shape.is_compatible_with([None]) or row_splits.shape == [0]:
-            raise ValueError(
-                "`row_splits` must have shape [sequences + 1]. "
-                f"Received: row_splits.shape={row_splits.shape}"
-            )
+        row_splits = _checked_row_splits("row_splits", self.row_splits)
         if self.window_size is not None and self.window_size < 0:
             raise ValueError(
                 "`window_size` must be at least 0, or None for no window. "
@@ -78,77 +66,98 @@ class PackedAttention:
             "num_global_tokens": int(self.num_global_tokens),
         }
 
-    def padded(self) -> PaddedSequences:
+    def padded(self) -> PaddedAttention:
         """Returns the sequences as a padded batch, for a reference implementation."""
-        num_rows = tf.shape(self.qkv, out_type=tf.int64)[0]  # R
-        row_splits = tf.cast(self.row_splits, tf.int64)
-        checks = [
-            tf.debugging.assert_equal(
-                row_splits[0], tf.constant(0, tf.int64), "`row_splits` must begin with 0."
-            ),
-            tf.debugging.assert_non_negative(
-                row_splits[1:] - row_splits[:-1], "`row_splits` must never decrease."
-            ),
-            tf.debugging.assert_equal(
-                row_splits[-1], num_rows, "`row_splits` must end with the number of rows of `qkv`."
-            ),
-        ]
-        with tf.control_dependencies([check for check in checks if check is not None]):
-            return PaddedSequences(self, tf.identity(row_splits))
+        qkv = tf.ensure_shape(self.qkv, [None, 3, None, None])
+        rows = PaddedRows(qkv, self.row_splits, "row_splits", "qkv")
+        query, key, value = tf.unstack(rows.padded(), num=3, axis=2)  # each [B, T, N, D]
+        return PaddedAttention(
+            rows, rows, query, key, value, self.causal, self.window_size, self.num_global_tokens
+        )
 
 
-class PaddedSequences:
-    """The queries, keys and values of a padded batch, float32, and who attends to whom.
+@dataclasses.dataclass(frozen=True)
+class PackedCrossAttention:
+    """The arguments of `varlen_cross_attention`, which describes them.
 
-    Attributes:
-        query, key, value: `[B, T, N, D]`, zeros for padding.
-        lengths: int64 `[B]`.
-        rows: int64 `[B, T]`, the packed rows; 0 for padding.
-        is_token: bool `[B, T]`.
-        score_scale: 1 / sqrt(D).
+    Raises:
+        TypeError: If the dtype of a tensor is not supported, or those of `query` and `key_value`
+            differ.
+        ValueError: If shapes do not match.
     """
 
-    def __init__(self, attention: PackedAttention, row_splits: tf.Tensor):
-        self._attention = attention
-        self._row_splits = row_splits
-        starts, self.lengths = row_splits[:-1], row_splits[1:] - row_splits[:-1]  # [B]
-        self._longest = tf.reduce_max(tf.concat([self.lengths, [0]], axis=0))  # T
-        positions = tf.range(self._longest)  # [T]
-        self.is_token = positions < self.lengths[:, tf.newaxis]
-        self.rows = tf.where(self.is_token, starts[:, tf.newaxis] + positions, 0)
-        qkv = attention.qkv
-        padded = tf.cast(tf.gather(qkv, self.rows), tf.float32)  # [R, 3, N, D] -> [B, T, 3, N, D]
-        padded = tf.where(self.is_token[:, :, tf.newaxis, tf.newaxis, tf.newaxis], padded, 0.0)
-        self.query, self.key, self.value = tf.unstack(padded, num=3, axis=2)  # each [B, T, N, D]
-        if qkv.shape[3] is None:
-            self.score_scale = tf.math.rsqrt(tf.cast(tf.shape(qkv)[3], tf.float32))
-        else:
-            self.score_scale = 1.0 / math.sqrt(qkv.shape[3])
+    query: tf.Tensor
+    key_value: tf.Tensor
+    query_row_splits: tf.Tensor
+    key_row_splits: tf.Tensor
+    causal: bool
 
-    @functools.cached_property
-    def sees(self) -> tf.Tensor:
-        """Whether the query (row) attends to the key (column): bool `[B, 1, T, T]`."""
-        attention = self._attention
-        positions = tf.range(self._longest)
-        query, key = positions[:, tf.newaxis], positions[tf.newaxis, :]
-        sees = tf.ones_like(query == key)  # [T, T]
-        if attention.window_size is not None:
-            sees = tf.abs(query - key) <= attention.window_size
-            sees |= (query < attention.num_global_tokens) | (key < attention.num_global_tokens)
-        if attention.causal:
-            sees &= key <= query
-        sees &= self.is_token[:, tf.newaxis, :]  # [B, T, T]
-        # A padded query attends to everything, so that its softmax is finite; `pack` drops it.
-        sees |= ~self.is_token[:, :, tf.newaxis]
-        return sees[:, tf.newaxis]
+    def __post_init__(self):
+        query, key_value = float_tensors(query=self.query, key_value=self.key_value)
+        if not query.shape.is_compatible_with([None, None, None]):
+            raise ValueError(
+                "`query` must have shape [tokens, heads, head size]. "
+                f"Received: query.shape={query.shape}"
+            )
+        heads, head_size = (None, None) if query.shape.rank is None else query.shape[1:]
+        if not key_value.shape.is_compatible_with([None, 2, heads, head_size]):
+            raise ValueError(
+                f"`key_value` must have shape [tokens, 2, {heads or 'heads'}, "
+                f"{head_size or 'head size'}], with the heads and the head size of `query`. "
+                f"Received: key_value.shape={key_value.shape}, query.shape={query.shape}"
+            )
+        query_row_splits = _checked_row_splits("query_row_splits", self.query_row_splits)
+        key_row_splits = _checked_row_splits("key_row_splits", self.key_row_splits)
+        if not key_row_splits.shape.is_compatible_with(query_row_splits.shape):
+            raise ValueError(
+                "`key_row_splits` must have the length of `query_row_splits`. Received: "
+                f"key_row_splits.shape={key_row_splits.shape}, "
+                f"query_row_splits.shape={query_row_splits.shape}"
+            )
+        object.__setattr__(self, "query", query)
+        object.__setattr__(self, "key_value", key_value)
+        object.__setattr__(self, "query_row_splits", query_row_splits)
+        object.__setattr__(self, "key_row_splits", key_row_splits)
 
-    def pack(self, output: tf.Tensor) -> tf.Tensor:
-        """`[B, T, N, D]` -> `[R, N, D]` with the dtype of `qkv`."""
-        qkv, row_splits = self._attention.qkv, self._row_splits
-        # Row r is in the first sequence that ends after r.
-        flat = tf.reshape(output, tf.concat([[-1], tf.shape(qkv)[2:]], axis=0))  # [B T, N, D]
-        row = tf.range(tf.shape(qkv, out_type=tf.int64)[0])
-        sequence = tf.searchsorted(row_splits[1:], row, side="right", out_type=tf.int64)
-        place = sequence * self._longest + row - tf.gather(row_splits, sequence)
-        output = tf.ensure_shape(tf.gather(flat, place), [qkv.shape[0], qkv.shape[2], qkv.shape[3]])
-        return tf.cast(output, qkv.dtype)
+    def padded(self) -> PaddedAttention:
+        """Returns the sequences as a padded batch, for a reference implementation."""
+        check = tf.debugging.assert_equal(
+            tf.shape(self.key_row_splits),
+            tf.shape(self.query_row_splits),
+            "`key_row_splits` must have the length of `query_row_splits`.",
+        )
+        with tf.control_dependencies([] if check is None else [check]):
+            key_value = tf.ensure_shape(self.key_value, [None, 2, None, None])
+        query = tf.ensure_shape(self.query, [None, None, None])
+        queries = PaddedRows(query, self.query_row_splits, "query_row_splits", "query")
+        keys = PaddedRows(key_value, self.key_row_splits, "key_row_splits", "key_value")
+        key, value = tf.unstack(keys.padded(), num=2, axis=2)  # each [B, Tk, N, D]
+        return PaddedAttention(queries, keys, queries.padded(), key, value, self.causal)
+
+
+def multiplies_bfloat16(tokens: tf.Tensor, compute_dtype: str | None) -> bool:
+    """Returns whether matrix products of the tokens are computed in bfloat16.
+
+    Raises:
+        ValueError: If `compute_dtype` is neither None nor "bfloat16".
+    """
+    if compute_dtype not in (None, "bfloat16"):
+        raise ValueError(
+            '`compute_dtype` must be "bfloat16", or None for the dtype of the tokens. '
+            f"Received: compute_dtype={compute_dtype!r}"
+        )
+    return "bfloat16" in (compute_dtype, tokens.dtype.name)
+
+
+def _checked_row_splits(name: str, row_splits) -> tf.Tensor:
+    row_splits = tf.convert_to_tensor(row_splits)
+    if row_splits.dtype not in (tf.int32, tf.int64):
+        raise TypeError(
+            f"`{name}` must have dtype int32 or int64. "
+            f"Received: {name}.dtype={row_splits.dtype.name}"
+        )
+    if not row_splits.shape.is_compatible_with([None]) or row_splits.shape == [0]:
+        raise ValueError(
+            f"`{name}` must have shape [sequences + 1]. Received: {name}.shape={row_splits.shape}"
+        )
+    return row_splits

@@ -110,7 +110,7 @@ def _symmetric(x, axis) -> tuple[tf.Tensor, tf.Tensor]:
 def _reference(attention: PackedAttention) -> tf.Tensor:
     padded = attention.padded()
     tf.debugging.assert_less_equal(
-        padded.lengths,
+        padded.keys.lengths,
         tf.constant(MAX_LENGTH, tf.int64),
         f"A sequence must have at most {MAX_LENGTH} tokens.",
     )
@@ -119,9 +119,9 @@ def _reference(attention: PackedAttention) -> tf.Tensor:
     query = tf.reshape(u - zero, shape)
     query_scale = tf.reshape(query_scale * padded.score_scale, shape[:3])  # [B, T, N]
 
-    counts = tf.cast(tf.maximum(padded.lengths, 1), tf.float32)[:, tf.newaxis, tf.newaxis]
+    counts = tf.cast(tf.maximum(padded.keys.lengths, 1), tf.float32)[:, tf.newaxis, tf.newaxis]
     mean = tf.reduce_sum(padded.key, axis=1) * (1.0 / counts)  # [B, N, D]
-    is_token = padded.is_token[:, :, tf.newaxis, tf.newaxis]
+    is_token = padded.keys.is_token[:, :, tf.newaxis, tf.newaxis]
     centered = tf.where(is_token, padded.key - mean[:, tf.newaxis], 0.0)
     key, key_scale = _symmetric(centered, axis=3)  # [B, T, N, D], [B, T, N, 1]
     value, value_scale = _symmetric(padded.value, axis=1)  # [B, T, N, D], [B, 1, N, D]

@@ -19,7 +19,8 @@ import tensorflow as tf
 from bert_tf.ops import native
 from bert_tf.ops.arguments import check_dropout
 from bert_tf.ops.differentiable_once import refuse_second_order
-from bert_tf.ops.packed_attention import PackedAttention
+from bert_tf.ops.packed_attention import PackedAttention, multiplies_bfloat16
+from bert_tf.ops.padded_attention import PaddedAttention
 from bert_tf.ops.philox import (
     dropout_scale,
     dropout_threshold,
@@ -92,14 +93,10 @@ def varlen_attention(
     """
     attention = PackedAttention(qkv, row_splits, causal, window_size, num_global_tokens)
     dropout_rate = check_dropout(dropout_rate, seed)
-    if compute_dtype not in (None, "bfloat16"):
-        raise ValueError(
-            '`compute_dtype` must be "bfloat16", or None for the dtype of `qkv`. '
-            f"Received: compute_dtype={compute_dtype!r}"
-        )
-    bfloat16_products = "bfloat16" in (compute_dtype, attention.qkv.dtype.name)
+    bfloat16_products = multiplies_bfloat16(attention.qkv, compute_dtype)
     if not native.use_native():
-        return _reference(attention, dropout_rate, seed, bfloat16_products)
+        padded = attention.padded()
+        return padded.pack(padded_attention(padded, dropout_rate, seed, bfloat16_products))
     output, _ = native.library().bert_tf_varlen_attention(
         attention.qkv,
         attention.row_splits,
@@ -128,24 +125,25 @@ def varlen_attention_reference(*args, **kwargs):
     return native.call_reference(varlen_attention, *args, **kwargs)
 
 
-def _reference(
-    attention: PackedAttention, dropout_rate, seed, bfloat16_products: bool
+def padded_attention(
+    padded: PaddedAttention, dropout_rate: float, seed, bfloat16_products: bool
 ) -> tf.Tensor:
+    """Returns the attention of a padded batch, `[B, T, N, D]`, in stock TensorFlow ops."""
+
     def factor(tensor):
         return tf.cast(tf.cast(tensor, tf.bfloat16), tf.float32) if bfloat16_products else tensor
 
-    padded = attention.padded()
     query = factor(padded.query) * padded.score_scale
     scores = tf.einsum("bqnd,bknd->bnqk", query, factor(padded.key))  # [B, N, T, T]
     probabilities = tf.nn.softmax(tf.where(padded.sees, scores, -math.inf))
-    if attention.causal or attention.window_size is not None:
+    if padded.causal or padded.window_size is not None:
         # Even if the softmax of a row is NaN (its scores overflow), hidden keys have probability 0.
         probabilities = tf.where(padded.sees, probabilities, 0.0)
 
     if dropout_rate > 0.0:
-        num_heads = tf.shape(attention.qkv, out_type=tf.int64)[2]
+        num_heads = tf.shape(padded.query, out_type=tf.int64)[2]
         heads = tf.range(num_heads)[:, tf.newaxis]
-        streams = padded.rows[:, tf.newaxis] * num_heads + heads  # [B, N, T]
+        streams = padded.queries.rows[:, tf.newaxis] * num_heads + heads  # [B, N, T]
         longest = tf.shape(scores, out_type=tf.int64)[-1]  # T
         bits = philox_uniform_bits_streams(seed, tf.reshape(streams, [-1]), longest)  # [B N T, T]
         kept = bits >= tf.constant(dropout_threshold(dropout_rate), tf.uint32)
@@ -157,7 +155,7 @@ def _reference(
     output = tf.einsum("bnqk,bknd->bqnd", probabilities, value)  # [B, T, N, D]
     if dropout_rate > 0.0:  # a row whose softmax is NaN stays NaN, even if dropout removes the NaN
         output += tf.transpose(zero_or_nan, [0, 2, 1])[..., tf.newaxis]
-    return padded.pack(output)
+    return output
 
 
 @tf.RegisterGradient("BertTf>VarlenAttention")

@@ -13,6 +13,12 @@ from tests.conformance.task import Lack
 # Relative error of storing a result.
 ROUNDING = {tf.float32: 2.0**-24, tf.bfloat16: 2.0**-8, tf.float16: 2.0**-11}
 
+SEED = -0x0123456789ABCDEF
+
+# What several ops lack.
+BY_ROW = {"rows alone": Lack("dropout draws by the number of a row")}
+INTEGERS = {"gradient": Lack("rounding has none", "Train in floating point")}
+
 
 class Bounds(NamedTuple):
     """How far each number of a result may be from float64.
@@ -54,6 +60,8 @@ class Op:
         bounds: How far the result may be from the formula; None: both must be equal.
         options: Arguments that are not tensors.
         rows: The names of the tensors that have one row for each row of the result.
+        row_splits: For an op with sequences: by the name of each tensor with their rows, the name
+            of its row splits. The first tensor is one of `rows`.
         gradient_bounds: How far the gradients may be from the formula.
         sum_bounds: The same for gradients that are sums over rows.
         spreads_nan: Whether one NaN in a row of the first tensor of `rows` makes the whole row of
@@ -76,6 +84,7 @@ class Op:
     bounds: Bounds | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     rows: tuple[str, ...] = ("x",)
+    row_splits: Mapping[str, str] = dataclasses.field(default_factory=dict)
     gradient_bounds: Bounds | None = None
     sum_bounds: Bounds | None = None
     spreads_nan: bool = True
@@ -112,11 +121,29 @@ class Op:
 
         The result for one part does not depend on the other parts.
         """
-        if "row_splits" in tensors:
-            splits = tensors["row_splits"].numpy().tolist()
-        else:
-            splits = range(len(tensors[self.rows[0]]) + 1)
+        if self.row_splits:
+            return self._sequences(tensors, self.rows[0])
+        splits = range(len(tensors[self.rows[0]]) + 1)
         return list(map(slice, splits[:-1], splits[1:]))
+
+    def _sequences(self, tensors: Mapping, name: str) -> list[slice]:
+        splits = tensors[self.row_splits[name]].numpy().tolist()
+        return list(map(slice, splits[:-1], splits[1:]))
+
+    def alone(self, tensors: Mapping, part: int) -> dict:
+        """The tensors of one of the `parts`."""
+        if not self.row_splits:
+            rows = self.parts(tensors)[part]
+            return {n: t[rows] if n in self.rows else t for n, t in tensors.items()}
+        alone = dict(tensors)
+        for name, splits in self.row_splits.items():
+            alone[name] = tensors[name][self._sequences(tensors, name)[part]]
+            alone[splits] = tf.constant([0, len(alone[name])], tensors[splits].dtype)
+        return alone
+
+    def has_rows(self, name: str) -> bool:
+        """Whether the number of rows of this tensor may change from call to call."""
+        return name in self.rows or name in {*self.row_splits, *self.row_splits.values()}
 
     def with_gradients(
         self, tensors: Mapping, function: Callable | None = None

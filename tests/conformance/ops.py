@@ -17,7 +17,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import ops
-from tests.conformance.op import ROUNDING, Bounds, Op, dy_in_numpy
+from tests.conformance.attention_ops import attention, cross_attention, quantized_attention
+from tests.conformance.op import BY_ROW, INTEGERS, SEED, Bounds, Op, dy_in_numpy
 from tests.conformance.task import Lack
 from tests.ops.dense_float64 import (
     PAIR,
@@ -31,11 +32,8 @@ from tests.ops.dense_float64 import (
 )
 from tests.ops.gelu_float64 import gelu, gelu_slope
 from tests.ops.layer_norm_float64 import residual_layer_norm, residual_layer_norm_gradients
-from tests.ops.numpy_quantized_attention import quantized_attention
-from tests.ops.numpy_varlen_attention import MASKS, varlen_attention
+from tests.ops.numpy_varlen_attention import MASKS
 from tests.ops.philox_numpy import keep_mask
-
-SEED = -0x0123456789ABCDEF
 
 
 def _sum_rows(values):
@@ -72,25 +70,6 @@ def _layer_norm_formula(
     y, saved = residual_layer_norm(x, residual, bias, gamma, beta, epsilon, keep)
     gradients = residual_layer_norm_gradients(dy_in_numpy(*x.shape), gamma, saved, keep)
     return y, dict(zip(("x", "residual", "bias", "gamma", "beta"), gradients))
-
-
-def _attention_arguments(normal, shape, has_seed):
-    """`shape` is the lengths of the sequences, N and D."""
-    lengths, heads, head_size = shape
-    made = {"qkv": normal(sum(lengths), 3, heads, head_size)}
-    splits_dtype = tf.int64 if has_seed else tf.int32
-    made["row_splits"] = tf.constant(np.cumsum([0, *lengths]), splits_dtype)
-    if has_seed:
-        made["seed"] = tf.constant(SEED + sum(lengths), tf.int64)
-    return made
-
-
-def _attention_formula(qkv, row_splits, seed=0, compute_dtype=None, **options):
-    if compute_dtype is not None:
-        qkv = tf.cast(tf.cast(qkv, compute_dtype), tf.float64).numpy()
-    dy = dy_in_numpy(len(qkv), *qkv.shape[2:])
-    y, d_qkv = varlen_attention(qkv, row_splits, seed=int(seed), d_output=dy, **options)
-    return y, {"qkv": d_qkv}
 
 
 _STATIC_SCALE = (0.0123, 93.0)  # clamps a few numbers of x
@@ -186,9 +165,7 @@ def _pack_formula(kernel, dtypes, transposed=False):
     return packed, {}
 
 
-_BY_ROW = {"rows alone": Lack("dropout draws by the number of a row")}
 _INFERENCE = {"gradient": Lack("it is for inference", r"backend\('reference'\)")}
-_INTEGERS = {"gradient": Lack("rounding has none", "Train in floating point")}
 
 
 def _gelu(approximate):
@@ -226,57 +203,7 @@ def _layer_norm(*parts):
         bounds=Bounds(0.0, 1e-5),
         gradient_bounds=Bounds(0.0, 1e-5),
         sum_bounds=Bounds(1e-5, 5e-5),
-        lacks=_BY_ROW if "dropout" in parts else {},
-    )
-
-
-def _attention(*parts, **mask):
-    has_dropout = "dropout" in parts
-    head_sizes = (1, 5, 32, 40, 64, 128) if has_dropout and not mask else ()
-    options = {**mask, "dropout_rate": 0.3} if has_dropout else mask
-    bounds = Bounds(of_largest=9e-6, roundings=3)
-    if "compute_bfloat16" in parts:
-        # The probabilities and the gradients of the scores are rounded to bfloat16, too.
-        options = {**options, "compute_dtype": "bfloat16"}
-        bounds = Bounds(of_largest=2 * ROUNDING[tf.bfloat16], roundings=3)
-    return Op(
-        ops.varlen_attention,
-        functools.partial(_attention_arguments, has_seed=has_dropout),
-        _attention_formula,
-        shapes=tuple(((2, 37, 66), 2, size) for size in head_sizes),
-        more_shapes=tuple(
-            (lengths, 3, 8) for lengths in ((3, 0, 1, 17, 70), (1,), (64, 128), (0, 0), ())
-        ),
-        empty=(((0, 0, 0), 1, 5),),
-        small=((3, 0, 4), 3, 8),
-        fewer=((2, 1, 1), 3, 8),
-        large=((30, 70, 100), 2, 8),
-        options=options,
-        rows=("qkv",),
-        bounds=bounds,
-        gradient_bounds=bounds,
-        spreads_nan=False,
-        spreads_infinity=False,
-        lacks={
-            **(_BY_ROW if has_dropout else {}),
-            "reference under XLA": Lack("XLA must know how long the longest sequence is"),
-        },
-    )
-
-
-def _quantized_attention(**mask):
-    return dataclasses.replace(
-        _attention(**mask),
-        function=ops.quantized_attention,
-        formula=lambda qkv, row_splits, **options: (
-            quantized_attention(qkv, row_splits, **options),
-            {},
-        ),
-        shapes=tuple(((2, 37, 66), 2, size) for size in (1, 5, 32, 40, 64, 128)),
-        # Where the exponential has another last bit, a weight may differ by 1 of 255.
-        bounds=Bounds(of_largest=0.01, roundings=3),
-        gradient_bounds=None,
-        lacks={**_attention().lacks, **_INTEGERS},
+        lacks=BY_ROW if "dropout" in parts else {},
     )
 
 
@@ -296,7 +223,7 @@ def _dense(kind, activation, *parts):
         bounds=Bounds(1e-6, 1e-5),
         formula_takes_dtypes=not is_quantized,
         lacks={
-            **(_INTEGERS if is_quantized else _INFERENCE),
+            **(INTEGERS if is_quantized else _INFERENCE),
             "unknown columns": Lack("the reference unpacks the kernel", "known last dimension"),
         },
         # An infinity times a float kernel is infinite; only LayerNorm makes NaN of that.
@@ -321,7 +248,7 @@ def _quantized_feed_forward():
         # A number between the layers that is rounded to another integer moves the result.
         bounds=Bounds(of_largest=0.02, roundings=8),
         lacks={
-            **_INTEGERS,
+            **INTEGERS,
             "unknown columns": Lack("the reference unpacks the kernel", "known last dimension"),
         },
     )
@@ -387,12 +314,17 @@ _COMBINATIONS = {
         for parts in (sum(subset, ()) for subset in _SUBSETS)
     },
     **{
-        _name("varlen_attention", name, *parts): _attention(*parts, **mask)
+        _name("varlen_attention", name, *parts): attention(*parts, **mask)
         for name, mask in MASKS.items()
         for parts in ((), ("dropout",), ("compute_bfloat16",), ("compute_bfloat16", "dropout"))
     },
     **{
-        _name("quantized_attention", name): _quantized_attention(**mask)
+        _name("varlen_cross_attention", name, *parts): cross_attention(*parts, **MASKS[name])
+        for name in ("", "causal")
+        for parts in ((), ("dropout",), ("compute_bfloat16", "dropout"))
+    },
+    **{
+        _name("quantized_attention", name): quantized_attention(**mask)
         for name, mask in MASKS.items()
     },
     **{
@@ -415,6 +347,7 @@ OPS = {
             "varlen_attention causal globals",
             "varlen_attention compute_bfloat16 dropout",
             "varlen_attention causal globals compute_bfloat16",
+            "varlen_cross_attention causal dropout",
             "quantized_attention causal globals",
             "fused_dense bias gelu",
             "fused_dense bias residual",

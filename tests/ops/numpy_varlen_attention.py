@@ -1,6 +1,8 @@
-"""varlen_attention and its gradient in NumPy float64, written from the definition, row by row.
+"""varlen_attention, varlen_cross_attention and their gradients in NumPy float64, written from the
+definition, one head of one sequence at a time.
 
-Glossary: B sequences, R tokens of all, N heads, D head size, T length of one sequence.
+Glossary: B sequences, R tokens of all, N heads, D head size, T length of one sequence, n queries
+and m keys of one sequence.
 """
 
 from __future__ import annotations
@@ -50,28 +52,59 @@ def sees(length, causal=False, window_size=None, num_global_tokens=0):
 def varlen_attention(qkv, row_splits, dropout_rate=0.0, seed=0, causal=False, window_size=None,
                      num_global_tokens=0, d_output=None):  # fmt: skip
     """[R, 3, N, D] -> [R, N, D]; with d_output [R, N, D] also d_qkv [R, 3, N, D]."""
-    qkv = np.asarray(qkv, np.float64)
-    num_rows, _, num_heads, head_size = qkv.shape
-    output, d_qkv = np.zeros([num_rows, num_heads, head_size]), np.zeros_like(qkv)
+
+    def visible(length, _):
+        return sees(length, causal, window_size, num_global_tokens)
+
+    result = _attention(
+        qkv[:, 0], qkv[:, 1:], row_splits, row_splits, visible, dropout_rate, seed, d_output
+    )
+    if d_output is None:
+        return result
+    output, d_query, d_key_value = result
+    return output, np.concatenate([d_query[:, None], d_key_value], axis=1)
+
+
+def varlen_cross_attention(query, key_value, query_row_splits, key_row_splits, dropout_rate=0.0,
+                           seed=0, causal=False, d_output=None):  # fmt: skip
+    """[Rq, N, D], [Rk, 2, N, D] -> [Rq, N, D]; with d_output also d_query and d_key_value."""
+
+    def visible(n, m):
+        return np.tri(n, m, m - n, bool) if causal else np.ones([n, m], bool)
+
+    return _attention(
+        query, key_value, query_row_splits, key_row_splits, visible, dropout_rate, seed, d_output
+    )
+
+
+def _attention(query, key_value, query_splits, key_splits, visible, dropout_rate, seed, d_output):
+    """The same; `visible(n, m)` says which of m keys each of n queries attends to."""
+    query, key_value = np.asarray(query, np.float64), np.asarray(key_value, np.float64)
+    _, num_heads, head_size = query.shape
+    output, d_query, d_key_value = map(np.zeros_like, (query, query, key_value))
     rate = np.float32(dropout_rate)
     scale = 1.0 / np.sqrt(head_size)
-    for start, end in zip(row_splits[:-1], row_splits[1:]):
-        visible = sees(end - start, causal, window_size, num_global_tokens)
-        for n in range(num_heads):
-            q, k, v = np.moveaxis(qkv[start:end, :, n], 1, 0)  # [T, D] each
-            scores = np.where(visible, q @ k.T * scale, -np.inf)  # [T, T]
+    for b in range(len(query_splits) - 1):
+        rows, keys = slice(*query_splits[b : b + 2]), slice(*key_splits[b : b + 2])
+        n, m = rows.stop - rows.start, keys.stop - keys.start
+        mask = visible(n, m)
+        attends = mask.any(axis=1, keepdims=True)
+        for head in range(num_heads):
+            q, (k, v) = query[rows, head], np.moveaxis(key_value[keys, :, head], 1, 0)
+            scores = np.where(mask | ~attends, q @ k.T * scale, -np.inf)  # [n, m]
             p = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
-            p /= p.sum(axis=1, keepdims=True)
+            p = attends * p / p.sum(axis=1, keepdims=True)
             keep = np.ones_like(p)
             if rate > 0:
-                words = philox_words(seed, np.arange(start, end) * num_heads + n, end - start)
-                keep = (words >= int(float(rate) * 2.0**32)) / (1.0 - float(rate))
-            output[start:end, n] = (p * keep) @ v
+                streams = np.arange(rows.start, rows.stop) * num_heads + head
+                keep = philox_words(seed, streams, m) >= int(float(rate) * 2.0**32)
+                keep = keep / (1.0 - float(rate))
+            output[rows, head] = (p * keep) @ v
             if d_output is not None:
-                d = np.asarray(d_output, np.float64)[start:end, n]  # [T, D]
+                d = np.asarray(d_output, np.float64)[rows, head]  # [n, D]
                 dp = keep * (d @ v.T)
                 ds = p * (dp - (p * dp).sum(axis=1, keepdims=True)) * scale
-                d_qkv[start:end, 0, n] = ds @ k
-                d_qkv[start:end, 1, n] = ds.T @ q
-                d_qkv[start:end, 2, n] = (p * keep).T @ d
-    return output if d_output is None else (output, d_qkv)
+                d_query[rows, head] = ds @ k
+                d_key_value[keys, 0, head] = ds.T @ q
+                d_key_value[keys, 1, head] = (p * keep).T @ d
+    return output if d_output is None else (output, d_query, d_key_value)

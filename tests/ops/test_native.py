@@ -212,7 +212,11 @@ def test_many_threads_load_once(copy_of_native, monkeypatch):
 )
 def test_the_built_library_holds_every_op():
     library = native.library()
-    for op in ("fused_bias_gelu", "fused_residual_layer_norm", "varlen_attention"):
+    with_gradient = (
+        "fused_bias_gelu", "fused_residual_layer_norm", "varlen_attention",
+        "varlen_cross_attention",
+    )  # fmt: skip
+    for op in with_gradient:
         assert hasattr(library, f"bert_tf_{op}") and hasattr(library, f"bert_tf_{op}_grad")
     without_gradient = (
         "adam_weight_decay", "bfloat16_dense", "bfloat16_feed_forward", "fused_dense",

@@ -17,6 +17,13 @@ def _attention(x):
     return tf.reshape(ops.varlen_attention(qkv, [0, 2, 6], causal=True), [6, 4])
 
 
+def _cross_attention(x):
+    query = tf.reshape(x, [6, 2, 2])
+    key_value = tf.reshape(tf.concat([tf.sin(x), x * x], axis=1), [6, 2, 2, 2])
+    output = ops.varlen_cross_attention(query, key_value, [0, 4, 6], [0, 2, 6], causal=True)
+    return tf.reshape(output, [6, 4])
+
+
 OPS = {
     "fused_bias_gelu": lambda x: ops.fused_bias_gelu(x, VECTOR),
     "fused_bias_gelu tanh": lambda x: ops.fused_bias_gelu(x, VECTOR, approximate=True),
@@ -27,6 +34,7 @@ OPS = {
         x, tf.sin(x), VECTOR, VECTOR, VECTOR, dropout_rate=0.3, seed=1
     ),
     "varlen_attention": _attention,
+    "varlen_cross_attention": _cross_attention,
     "fused_dense": lambda x: ops.fused_dense(
         x, PACKED, 4, VECTOR, residual=x, gamma=VECTOR, beta=VECTOR
     ),

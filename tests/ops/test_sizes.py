@@ -34,6 +34,12 @@ CASES = {
             tf.zeros([0, 3, LARGE, LARGE]), tf.constant([0, 0]), SEED
         ), None,
     ),
+    "cross-attention of no rows": (
+        lambda: native.library().bert_tf_varlen_cross_attention(
+            tf.zeros([0, LARGE, LARGE]), tf.zeros([0, 2, LARGE, LARGE]),
+            tf.constant([0, 0]), tf.constant([0, 0]), SEED,
+        ), None,
+    ),
 }  # fmt: skip
 
 
