@@ -91,10 +91,10 @@ struct CrossAttentionShapes {
           "key_value.shape=",
           c->DebugString(keys.shape), ", query.shape=", c->DebugString(queries.shape));
     }
-    tensorflow::shape_inference::ShapeHandle splits, key_splits;
+    tensorflow::shape_inference::ShapeHandle splits, key_splits, merged;
     TF_RETURN_IF_ERROR(ReadRowSplitsShape(c, "query_row_splits", &splits));
     TF_RETURN_IF_ERROR(ReadRowSplitsShape(c, "key_row_splits", &key_splits));
-    if (!c->Merge(splits, key_splits, &splits).ok()) {
+    if (!c->Merge(splits, key_splits, &merged).ok()) {
       return InvalidArgument(
           "`key_row_splits` must have the length of `query_row_splits`. Received: "
           "key_row_splits.shape=",

@@ -155,14 +155,35 @@ def test_bad_row_splits_are_refused(backend, place, name, of, row_splits, messag
         varlen_cross_attention(*tensors)
 
 
+def _of_unknown_shapes():
+    unknown = [tf.TensorSpec(None, dtype) for dtype in (tf.float32,) * 2 + (tf.int64,) * 2]
+    return tf.function(varlen_cross_attention, autograph=False, input_signature=unknown)
+
+
 @on_every_backend
 def test_other_numbers_of_sequences_are_refused_when_a_graph_runs(backend):
-    unknown = [tf.TensorSpec(None, dtype) for dtype in (tf.float32,) * 2 + (tf.int64,) * 2]
-    with native.backend(backend):
-        attend = tf.function(varlen_cross_attention, autograph=False, input_signature=unknown)
-        tensors, _ = _case([3, 2], [5])
-        with pytest.raises(tf.errors.InvalidArgumentError, match="`key_row_splits` must have the"):
-            attend(*map(tf.constant, tensors))
+    tensors, _ = _case([3, 2], [5])
+    message = "`key_row_splits` must have the length of `query_row_splits`"
+    if backend == "native":
+        message += r". Received: key_row_splits.shape=\[2\], query_row_splits.shape=\[3\]"
+    with native.backend(backend), pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        _of_unknown_shapes()(*map(tf.constant, tensors))
+
+
+@needs_native
+@pytest.mark.parametrize(
+    ("place", "shape", "message"),
+    [
+        (0, [5, 24], r"`query` must have shape \[rows, heads, head size\]. Received: query.shape"),
+        (1, [6, 3, 3, 8], "`key_value` must have shape .* Received: key_value.shape"),
+        (1, [6, 2, 2, 8], r"the heads and .* of `query`. Received: key_value.shape=\[6,2,2,8\]"),
+    ],
+)
+def test_other_shapes_are_refused_when_a_graph_runs(place, shape, message):
+    tensors, _ = _case([3, 2], [3, 3])
+    tensors[place] = tf.zeros(shape)
+    with native.backend("native"), pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        _of_unknown_shapes()(*map(tf.constant, tensors))
 
 
 @pytest.mark.parametrize("function", [varlen_cross_attention, varlen_cross_attention_reference])
