@@ -27,6 +27,8 @@ LEFT_OUT = (
     "test_not_a_number_stays_where_it_is_seen",  # it spreads inside a tile of 64 keys
     "test_adam_weight_decay",  # no GPU kernel: the reference, whose bits are not the same under XLA
     "dense",  # likewise
+    "quantized_attention",  # likewise
+    "varlen_cross_attention",  # likewise
     "compute_bfloat16",  # compute_dtype is ignored
     "test_products_in_bfloat16",  # likewise
     "test_a_long_sequence_needs_memory_linear_in_its_length",  # the CPU's memory; minutes
