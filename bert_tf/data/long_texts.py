@@ -2,7 +2,7 @@
 
 See also `BertTokenizer(truncation_side=...)` and `bert_tf.models.resize_position_embeddings`.
 
-Glossary: `B` texts, `T` tokens of a text, `W` windows, `S` sentences of a text.
+Glossary: `B` texts or rows, `T` tokens of a text, `W` windows, `S` sentences of a text.
 """
 
 import itertools
@@ -14,8 +14,11 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 
+# White space as Python's `\s`. In TensorFlow's regular expressions `\s` is ASCII.
+_SPACE = "[ \t-\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 # A sentence ends after its end mark and closing quotes or brackets. Chinese has no space there.
-_SENTENCE_END = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+|(?<=[。！？；…])[”’」』）]*\s*|\s*\n\s*")
+_SENTENCE_END = rf"[.!?][\"'”’)\]]*{_SPACE}+|[。！？；…][”’」』）]*{_SPACE}*|{_SPACE}*\n{_SPACE}*"
+_CUT = "\x01"  # marks where to cut; tokenization removes control characters
 TEXTRANK_DAMPING = 0.85  # Mihalcea and Tarau 2004, section 2
 _TEXTRANK_STEPS = 100  # the influence of the start decays like TEXTRANK_DAMPING^steps: below 1e-7
 
@@ -51,11 +54,81 @@ def token_windows(
     return places.with_values(tf.gather(token_ids.values, places.values)), text_of_window
 
 
+def whole_windows(
+    item_splits: tf.Tensor,
+    row_splits: tf.Tensor,
+    size: int,
+    breaks: tf.Tensor | None = None,
+    keeps_empty: bool = False,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Cuts rows of items, such as sentences of words, into windows of whole items.
+
+    A window has as many items as fit. If it does not reach the end of its row and there is a break
+    in its second half, it ends there.
+
+    Args:
+        item_splits: The tokens of each item, int64 `[items + 1]`, at most `size` in one.
+        row_splits: The items of each row, int64 `[B + 1]`.
+        size: The maximum number of tokens of a window.
+        breaks: The items before which to cut if possible, int64, ascending from 0; None for none.
+        keeps_empty: Whether a row without items has a window without items, or none.
+
+    Returns:
+        The item after the last of each window, and the row of each window, int64 `[W]`.
+
+    Example:
+        >>> ends, rows = whole_windows(tf.constant([0, 2, 4, 5, 9]), tf.constant([0, 3, 4]), 4)
+        >>> ends.numpy().tolist(), rows.numpy().tolist()
+        ([2, 3, 4], [0, 0, 1])
+    """
+    item_splits, row_splits = (tf.cast(splits, tf.int64) for splits in (item_splits, row_splits))
+    row_ends = row_splits[1:]
+
+    def step(starts, ends, are_windows):
+        room = tf.gather(item_splits, starts) + size
+        cut = tf.searchsorted(item_splits, room, side="right", out_type=tf.int64) - 1
+        cut = tf.minimum(cut, row_ends)
+        if breaks is not None:
+            half = starts + (cut - starts) // 2
+            last = tf.gather(breaks, tf.searchsorted(breaks, cut, side="right") - 1)
+            cut = tf.where((cut < row_ends) & (last > half), last, cut)
+        is_window = starts < row_ends
+        if keeps_empty:
+            is_window |= tf.shape(are_windows)[1] == 0
+        ends = tf.concat([ends, cut[:, tf.newaxis]], axis=1)
+        return cut, ends, tf.concat([are_windows, is_window[:, tf.newaxis]], axis=1)
+
+    starts = row_splits[:-1]
+    table = tf.TensorShape([None, None])
+    none = tf.zeros([tf.size(starts), 0], tf.int64)
+    _, ends, are_windows = tf.while_loop(
+        lambda starts, ends, _: tf.reduce_any(starts < row_ends) | (tf.shape(ends)[1] == 0),
+        step,
+        (starts, none, tf.cast(none, tf.bool)),
+        shape_invariants=(starts.shape, table, table),
+    )
+    return tf.boolean_mask(ends, are_windows), tf.where(are_windows)[:, 0]
+
+
 def split_sentences(text: str) -> list[str]:
     """Splits a text into sentences at end marks (Latin and Chinese) and line ends."""
-    borders = [0, *(end.end() for end in _SENTENCE_END.finditer(text)), len(text)]
+    borders = [0, *(end.end() for end in re.finditer(_SENTENCE_END, text)), len(text)]
     parts = (text[start:end].strip() for start, end in itertools.pairwise(borders))
     return [part for part in parts if part]
+
+
+def split_sentences_in_graph(texts: tf.Tensor) -> tf.RaggedTensor:
+    """Splits texts, strings `[B]`, as `split_sentences` does: ragged strings `[B, (S)]`.
+
+    The control character U+0001 is removed.
+    """
+    texts = tf.strings.regex_replace(texts, _CUT, "")
+    sentences = tf.strings.split(
+        tf.strings.regex_replace(texts, f"({_SENTENCE_END})", rf"\1{_CUT}"), _CUT
+    )
+    stripped = tf.strings.regex_replace(sentences.values, f"^{_SPACE}+|{_SPACE}+$", "")
+    is_kept = sentences.with_values(stripped != "")
+    return tf.ragged.boolean_mask(sentences.with_values(stripped), is_kept)
 
 
 def key_sentences(

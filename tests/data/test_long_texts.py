@@ -1,11 +1,19 @@
 """Windows over tokens, key sentences, and where the tokenizer cuts."""
 
+import random
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf import BertTokenizer
-from bert_tf.data.long_texts import key_sentences, split_sentences, token_windows
+from bert_tf.data.long_texts import (
+    key_sentences,
+    split_sentences,
+    split_sentences_in_graph,
+    token_windows,
+)
 from bert_tf.errors import ConfigError, UserError
 
 
@@ -64,6 +72,23 @@ def test_sentences():
         "九",
     ]
     assert split_sentences(" \n ") == []
+
+
+def test_sentences_of_any_texts_in_the_graph():
+    generator = random.Random(5)
+    characters = list("ab.!?\"')]”’。！？；…」』）\n\r\t \u3000\xa0\x85\u2028\x1f猫é")
+    texts = [
+        "".join(generator.choices(characters, k=generator.randint(0, 12))) for _ in range(3000)
+    ]
+    # After a mark and what closes the sentence.
+    end = re.compile(r"(?<=[.!?])[\"'”’)\]]*\s+|(?<=[。！？；…])[”’」』）]*\s*|\s*\n\s*")
+    received = split_sentences_in_graph(tf.constant(texts)).to_list()
+    for text, sentences in zip(texts, received):
+        borders = [0, *(match.end() for match in end.finditer(text)), len(text)]
+        parts = [text[start:stop].strip() for start, stop in zip(borders, borders[1:])]
+        expected = [part for part in parts if part]
+        assert split_sentences(text) == expected, repr(text)
+        assert [sentence.decode() for sentence in sentences] == expected, repr(text)
 
 
 @pytest.mark.parametrize("method", ["textrank", "tfidf"])

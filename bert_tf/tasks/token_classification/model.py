@@ -214,7 +214,7 @@ class BertTokenClassifier(DenseHeadModel):
         if not len(rows):
             return np.zeros([0], np.int32)
         ids = self._compute(rows, batch_size, verbose, token_budget=token_budget)
-        return rows.word_values(ids)
+        return rows.marked_values(ids)
 
     def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
         return self.tag(texts, batch_size, token_budget, verbose)

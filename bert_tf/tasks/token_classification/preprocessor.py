@@ -139,7 +139,7 @@ class TokenClassificationPreprocessor(Preprocessor):
 
     def outputs(self, values, rows, columns, pooling):
         """Returns `logits` `[W, C]` of the words, and the `row_splits` of the sentences."""
-        return {"logits": rows.word_values(values), "row_splits": rows.word_splits}
+        return {"logits": rows.marked_values(values), "row_splits": rows.word_splits}
 
     def read_words(self, texts: Any) -> tuple[Words, list]:
         """Returns the words of texts or of lists of words, and the texts or lists themselves.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.long_texts import whole_windows
 from bert_tf.data.plain_rows import (
     is_container,
     is_missing,
@@ -21,8 +22,7 @@ from bert_tf.data.plain_rows import (
     shown,
 )
 from bert_tf.errors import DataError, UserError
-from bert_tf.models.text_batches import IGNORED
-from bert_tf.models.tokenized_texts import RaggedRows
+from bert_tf.models.marked_rows import MarkedRows
 from bert_tf.text import packing
 
 # The feature that marks the first pieces.
@@ -56,7 +56,8 @@ def pack_words(
     unknown = tf.fill([tf.reduce_sum(is_empty)], tokenizer.unk_token_id)
     ids = tf.concat([ids, tf.RaggedTensor.from_row_lengths(unknown, is_empty)], axis=1)
     pieces = tf.gather(ids, places)  # [W, (pieces)], at least one and at most `limit`
-    ends, examples = _cut(words, pieces.row_splits, row_splits, limit, keeps_empty)  # [S]
+    breaks = _clause_breaks(words)
+    ends, examples = whole_windows(pieces.row_splits, row_splits, limit, breaks, keeps_empty)  # [S]
     splits = tf.gather(pieces.row_splits, tf.concat([[0], ends], axis=0))
     starts, size = pieces.row_starts()[:, tf.newaxis], tf.shape(pieces.values, tf.int64)
     is_first = tf.scatter_nd(starts, tf.ones_like(places, tf.int32), size)
@@ -69,42 +70,17 @@ def pack_words(
     return token_ids, tf.cast(pack(is_first, 0, 0), tf.bool), examples
 
 
-def _cut(words, piece_splits, row_splits, limit, keeps_empty):
-    """Returns the end of each window in words, and its sentence, int64 `[S]`."""
+def _clause_breaks(words):
+    """Returns the words before which a clause begins, int64, ascending from 0."""
     # A word may be empty, and then it has no last character.
     spaced = tf.strings.join([" ", words])
     last_character = tf.strings.substr(spaced, -1, 1, unit="UTF8_CHAR")
     clause_ends = tf.constant(sorted(CLAUSE_ENDS))
     ends_clause = tf.reduce_any(last_character[:, tf.newaxis] == clause_ends, axis=1)
-    breaks = tf.concat([[0], tf.where(ends_clause)[:, 0] + 1], axis=0)  # after these words
-    row_ends = row_splits[1:]
-
-    def step(starts, ends, are_windows):
-        room = tf.gather(piece_splits, starts) + limit
-        fits = tf.searchsorted(piece_splits, room, side="right", out_type=tf.int64) - 1
-        fits = tf.minimum(fits, row_ends)
-        half = starts + (fits - starts) // 2
-        clause = tf.gather(breaks, tf.searchsorted(breaks, fits, side="right") - 1)
-        cut = tf.where((fits < row_ends) & (clause > half), clause, fits)
-        is_window = starts < row_ends
-        if keeps_empty:
-            is_window |= tf.shape(are_windows)[1] == 0
-        ends = tf.concat([ends, cut[:, tf.newaxis]], axis=1)
-        return cut, ends, tf.concat([are_windows, is_window[:, tf.newaxis]], axis=1)
-
-    starts = row_splits[:-1]
-    table = tf.TensorShape([None, None])
-    none = tf.zeros([tf.size(starts), 0], tf.int64)
-    _, ends, are_windows = tf.while_loop(
-        lambda starts, ends, _: tf.reduce_any(starts < row_ends) | (tf.shape(ends)[1] == 0),
-        step,
-        (starts, none, tf.cast(none, tf.bool)),
-        shape_invariants=(starts.shape, table, table),
-    )
-    return tf.boolean_mask(ends, are_windows), tf.where(are_windows)[:, 0]
+    return tf.concat([[0], tf.where(ends_clause)[:, 0] + 1], axis=0)
 
 
-class WordWindows(RaggedRows):
+class WordWindows(MarkedRows):
     """The windows of sentences as rows of tokens.
 
     Args:
@@ -131,29 +107,18 @@ class WordWindows(RaggedRows):
     ):
         with tf.device("CPU:0"):
             packed = pack_words(tokenizer, words, row_splits, max_length)
-            token_ids, self._word_starts, examples = packed
+            token_ids, word_starts, examples = packed
             segment_ids = tf.zeros_like(token_ids)
-        super().__init__(token_ids, segment_ids, tokenizer.pad_token_id)
+        super().__init__(token_ids, segment_ids, tokenizer.pad_token_id, word_starts)
         self.examples = examples.numpy()
         self.word_splits = row_splits.numpy()
         self._has_word_starts = has_word_starts
-
-    def labels(self, word_labels: np.ndarray) -> tf.RaggedTensor:
-        """Returns one label per token, ragged `[S, (T)]`, from one per word, int32 `[W]`."""
-        values = np.full(self._token_ids.values.shape[0], IGNORED, np.int32)
-        values[self._word_starts.values.numpy()] = word_labels
-        return self._token_ids.with_values(tf.constant(values))
-
-    def word_values(self, token_values: np.ndarray) -> np.ndarray:
-        """Returns one value per word, `[W, ...]`, from one per token, `[S, T, ...]`."""
-        marked = self._word_starts.to_tensor(False).numpy()  # [S, T], T of the longest window
-        return token_values[:, : marked.shape[1]][marked]
 
     def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
         """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
         features = super().batch(rows, length)
         if self._has_word_starts:
-            starts = tf.gather(self._word_starts, rows)
+            starts = tf.gather(self.marks, rows)
             features[WORD_STARTS] = starts.to_tensor(False, shape=[None, length])
         return features
 

@@ -7,9 +7,8 @@ import pytest
 
 from bert_tf import BertTokenizer
 from bert_tf.errors import UserError
-from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches, training_batches
+from bert_tf.models.text_batches import IGNORED, ROW_NUMBER, sorted_batches, training_batches
 from bert_tf.tasks.token_classification.word_windows import (
-    IGNORED,
     WORD_STARTS,
     WordWindows,
     flat_words,
@@ -57,7 +56,7 @@ def test_any_sentences_are_put_together_again(tokenizer):
         values = np.arange(count)
         labels = windows.labels(values)
         dense = labels.to_tensor(IGNORED).numpy()
-        np.testing.assert_array_equal(windows.word_values(dense), values)
+        np.testing.assert_array_equal(windows.marked_values(dense), values)
         assert windows.word_splits.tolist() == np.cumsum([0, *map(len, sentences)]).tolist()
         # In the order of the lengths too.
         batches = list(sorted_batches(windows, token_budget=60))
