@@ -204,6 +204,7 @@ setup(
             "onnxruntime",
             "openvino",
             "python-crfsuite",
+            "rouge-score",
             "selenium",
             "sentence-transformers",
             "tensorflow-serving-api",
@@ -215,6 +216,7 @@ setup(
         "evaluate": ["matplotlib", "scikit-learn"],
         "onnx": ["onnxruntime", "tf2onnx"],
         "serving": ["tensorflow-serving-api"],
+        "summarization": ["rouge-score"],
         "tagging": ["seqeval"],
         "benchmark": [
             "ctranslate2",

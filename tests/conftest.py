@@ -43,6 +43,7 @@ EXPECTED_SKIPS = {
     "needs openvino": "optional: in the `full` extra",
     "needs onnxruntime": "optional: in the `full` extra",
     "needs tf2onnx": "optional: in the `full` extra",
+    "needs rouge-score": "optional: in the `full` extra",
     "needs tensorflow-serving-api": "optional: in the `full` extra",
     "needs grpcio": "optional: tensorflow-serving-api brings it",
     "needs root": "only root can mount a small disk",

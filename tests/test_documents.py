@@ -43,6 +43,8 @@ GIVEN = {
     "prompts": ["a film"],
     "choices": [["good .", "bad ."]],
     "right_choices": [0],
+    "documents": ["A good film. The bad film."],
+    "summaries": ["A good film"],
     "anchors": ["a film"],
     "positives": ["the film"],
     "negatives": ["bad ."],

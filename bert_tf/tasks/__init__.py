@@ -19,6 +19,7 @@ NAMES = (
     "question_answering",
     "text_classification",
     "token_classification",
+    "extractive_summarization",
     "multiple_choice",
     "sentence_embedding",
     "feature_extraction",

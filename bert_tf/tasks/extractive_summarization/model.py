@@ -1,0 +1,177 @@
+"""Extractive summarization: the sentences of a document that are its summary."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.json_schema import is_integer
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.text_batches import IGNORED
+from bert_tf.tasks import option_values
+from bert_tf.tasks.dense_head_model import DenseHeadModel
+from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationPreprocessor
+from bert_tf.tasks.token_classification.model import word_weights
+from bert_tf.training.losses.class_weights import refuse_class_weight
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertSentenceExtractor(DenseHeadModel):
+    """BERT with a score for each sentence of a document, whose best sentences are its summary.
+
+    Every sentence begins with its own `[CLS]`. `fit` and `evaluate` take documents as strings,
+    which are split at end marks and line ends, or as lists of sentences. `y` is a reference summary
+    for each document (the sentences to extract are those of `oracle_labels`), or a list of labels,
+    0 or 1, for its sentences. Documents longer than `max_length` are cut between sentences.
+
+    Args:
+        backbone, tokenizer: As in `TaskModel`.
+        num_sentences: How many sentences a summary has at most, for labels and for answers.
+        trigram_blocking: Whether a sentence is left out of a summary if it has three words in a row
+            in common with a better one.
+        max_length: Longest window in tokens; a longer sentence is cut.
+
+    Returns:
+        Logits float32 `[B, T]`; those at the `[CLS]` of a sentence count. `fit` on token
+        dictionaries takes labels int32 `[B, T]`, -100 at all other tokens.
+
+    Raises:
+        UserError: If `num_sentences` is not an integer of at least 1.
+
+    Example:
+        >>> model = bert_tf.BertSentenceExtractor.from_pretrained("bert-base/", num_sentences=1)
+        >>> model.compile(bert_tf.training.AdamWeightDecay(1e-2, bias_correction=True))
+        >>> document = "It rained. Ada Lovelace wrote a program. It was cold."
+        >>> model.fit([document], ["Ada wrote a program"], epochs=10)
+        >>> model.summarize(document)
+        'Ada Lovelace wrote a program.'
+
+    Reference: Liu 2019 (arXiv 1903.10318), the classifier without layers between sentences.
+    """
+
+    needs_labels = True
+    output_token_axis = 1
+    head_layer = "scorer"
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        num_sentences: int = 3,
+        trigram_blocking: bool = True,
+        tokenizer=None,
+        max_length: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        _check_num_sentences(num_sentences)
+        backbone.pooler.trainable = False  # no part of the loss
+        self.num_sentences = num_sentences
+        self.trigram_blocking = trigram_blocking
+        self.scorer = self.dense_head(1)
+        self.accuracy = keras.metrics.Mean(name="accuracy")
+        self.build()
+
+    def compile(self, optimizer="adam", loss="auto", **kwargs):
+        """`keras.Model.compile`; the loss is cross-entropy over sentences, with their accuracy.
+
+        Args:
+            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
+            loss: "auto"; there is no other.
+
+        Raises:
+            UserError: For another loss and for metrics.
+        """
+        given = {"loss": None if loss == "auto" else loss}
+        given |= {name: kwargs.get(name) for name in ("metrics", "weighted_metrics")}
+        for name, value in given.items():
+            if value is not None:
+                raise UserError(
+                    f"`{name}` must be left out: {type(self).__name__} has its own loss and "
+                    f"accuracy, which are over sentences. Received: {name}={value!r}"
+                )
+        super().compile(optimizer=optimizer, loss=None, **kwargs)
+
+    def head(self, outputs, tokens, training=False):
+        return tf.squeeze(self.token_logits(outputs["sequence_output"]), -1)  # [B, T, 1] -> [B, T]
+
+    def loss_denominators(self, x, y, sample_weight):
+        return {"sentences": tf.reduce_sum(word_weights(y, sample_weight))}
+
+    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
+        """The mean over the sentences."""
+        weights = word_weights(y, sample_weight)  # [B, T]
+        targets = tf.where(tf.equal(y, IGNORED), 0.0, tf.cast(y, tf.float32))
+        hits = tf.equal(y_pred > 0.0, targets > 0.0)
+        self.accuracy.update_state(tf.cast(hits, tf.float32), weights)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, y_pred)  # [B, T]
+        return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), totals["sentences"])
+
+    def class_weights(self, class_weight):
+        refuse_class_weight(class_weight, "labels are of sentences, and an example has several")
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        totals = self.loss_denominators(x, y, sample_weight)
+        return self.partial_loss(x, y, y_pred, sample_weight, training, totals)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return self.get_metrics_result()  # `partial_loss` counts
+
+    def make_preprocessor(self, **options):
+        return ExtractiveSummarizationPreprocessor(**option_values(self), **options)
+
+    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
+        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
+        return self.summarize(texts, **batching)
+
+    def summarize(
+        self,
+        texts: Any,
+        num_sentences: int | None = None,
+        trigram_blocking: bool | None = None,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> str | list[str]:
+        """Returns the summaries of documents: their best sentences, in their order, joined.
+
+        Args:
+            texts: A list of strings, or one; or a list of lists of sentences.
+            num_sentences: The number of sentences of a summary; None for the model's. Summaries of
+                shorter documents have fewer, and with `trigram_blocking` others may too.
+            trigram_blocking: Whether to leave out a sentence that has three words in a row in
+                common with a better one of the summary; None for the model's.
+            batch_size: The maximum number of windows of a batch.
+            token_budget, verbose: As in `predict`.
+
+        Returns:
+            A string for each document, for one string a string; "" for an empty document.
+
+        Raises:
+            UserError: If there is no tokenizer, a document is neither a string nor a list of
+                strings, or `num_sentences` is not an integer of at least 1.
+            DataError: If a text is missing or malformed.
+
+        Example:
+            >>> model = bert_tf.BertSentenceExtractor.from_pretrained("bert-base/")
+            >>> model.summarize(["It rains. Ada writes.", ""], num_sentences=2)
+            ['It rains. Ada writes.', '']
+        """
+        if num_sentences is None:
+            num_sentences = self.num_sentences
+        if trigram_blocking is None:
+            trigram_blocking = self.trigram_blocking
+        _check_num_sentences(num_sentences)
+        preprocessor = self.preprocessor
+        columns = preprocessor.read_examples(texts)
+        rows = preprocessor.rows(columns)
+        values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
+        summaries = preprocessor.summaries(values, rows, num_sentences, trigram_blocking)
+        return summaries[0] if columns.is_single else summaries
+
+
+def _check_num_sentences(num_sentences):
+    if not is_integer(num_sentences) or num_sentences < 1:
+        raise UserError(
+            f"`num_sentences` must be an integer of at least 1. Received: {num_sentences=}"
+        )

@@ -1,0 +1,192 @@
+"""What `BertSentenceExtractor` reads and answers: documents with labels or summaries, summaries.
+
+Glossary: `S` sentences of all documents, `W` windows, `T` tokens.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.long_texts import split_sentences, split_sentences_in_graph
+from bert_tf.data.plain_rows import is_text, object_array, plain_rows, refuse_missing, shown
+from bert_tf.errors import UserError
+from bert_tf.models.label_inputs import row_weights
+from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.text_inputs import TextColumns, text_column
+from bert_tf.tasks.extractive_summarization.oracle import oracle_labels
+from bert_tf.tasks.extractive_summarization.selection import joined, select_sentences
+from bert_tf.tasks.extractive_summarization.sentence_windows import SentenceWindows, pack_sentences
+from bert_tf.tasks.token_classification.word_windows import (
+    flat_words,
+    holds_word_lists,
+    is_sentence,
+)
+from bert_tf.text import packing
+
+_DOCUMENTS_AT_ONCE = 1000  # selected from together, so that little memory is needed
+
+
+class ExtractiveSummarizationPreprocessor(Preprocessor):
+    """Documents to windows, summaries to labels of sentences, logits to summaries.
+
+    Args:
+        num_sentences, trigram_blocking: As in `BertSentenceExtractor`.
+        **options: The arguments of `Preprocessor`.
+    """
+
+    texts_per_example = (1,)
+    example_form = "Documents are a list of strings, or a list of lists of sentences."
+    takes_batches_of_text = False
+    predicts_datasets_of_text = False
+
+    def __init__(self, *, num_sentences: int, trigram_blocking: bool, **options):
+        super().__init__(**options)
+        self.num_sentences = num_sentences
+        self.trigram_blocking = trigram_blocking
+
+    @staticmethod
+    def is_example(item):
+        """Returns whether an item of a generator is a document: text, or a list of sentences."""
+        return is_text(item) or is_sentence(item)
+
+    def read_columns(self, x):
+        """Returns documents as one array of lists of sentences; texts are split.
+
+        Raises:
+            DataError: If a document or a sentence is missing or malformed.
+            UserError: If a document is neither a string nor a list of strings.
+        """
+        if isinstance(x, TextColumns):
+            return x
+        is_single = False
+        if holds_word_lists(x):
+            documents = [self._sentences(row, number) for number, row in enumerate(plain_rows(x))]
+        else:
+            columns = super().read_columns(x)
+            documents = [split_sentences(text) for text in map(_decoded, columns[0])]
+            is_single = columns.is_single
+        columns = TextColumns([object_array(documents)])
+        columns.is_single = is_single
+        return columns
+
+    def _sentences(self, row, number):
+        if not is_sentence(row) and (is_text(row) or not hasattr(row, "__len__")):
+            raise UserError(
+                "Every document must be a list of sentences, because one is. "
+                f"Received for document {number}: {shown(row)}"
+            )
+        return [_decoded(text) for text in text_column(row, self.text_errors, f"x[{number}]")]
+
+    def targets(self, y, x):
+        """As `Preprocessor.targets`: for documents an array of the labels of their sentences.
+
+        Raises:
+            DataError: If a label or summary is missing.
+            UserError: If there is not one row for each document, or one label for each sentence.
+        """
+        if y is None or not isinstance(x, TextColumns):
+            return super().targets(y, x)
+        (documents,) = x
+        rows = [y] if is_text(y) else plain_rows(y, "y")
+        refuse_missing(rows, "y")
+        if len(rows) != len(documents):
+            raise UserError(
+                "`y` must have a row for every document. Received: "
+                f"{len(documents)} documents, {len(rows)} rows"
+            )
+        if len(rows) and is_text(rows[0]):
+            summaries = [_decoded(text) for text in text_column(rows, self.text_errors, "y")]
+            return object_array(oracle_labels(documents, summaries, self.num_sentences))
+        return object_array([_labels(*pair) for pair in enumerate(zip(documents, rows))])
+
+    def training_rows(self, columns, y, sample_weight):
+        """Returns the windows to train on, and their labels and weights, if any.
+
+        Raises:
+            UserError: If there is no sentence, no `y`, or not one weight for each document.
+        """
+        if y is None:
+            raise UserError(
+                "`y` must be the labels of the sentences of each document, or its summary. "
+                "Received: y=None"
+            )
+        windows = self.rows(columns)
+        if not len(windows):
+            raise UserError("`x` must have at least one sentence. Received: none.")
+        labels = (windows.labels(np.concatenate([*y])),)
+        if sample_weight is not None:
+            labels += (row_weights(sample_weight, len(columns[0]))[windows.examples],)
+        return windows, labels
+
+    def rows(self, columns, window_stride=None):
+        """Returns the windows of the documents.
+
+        Raises:
+            UserError: If there is no tokenizer, or `window_stride` is given.
+        """
+        if window_stride is not None:
+            raise UserError(
+                "`window_stride` must be None: long documents are cut at sentences. "
+                f"Received: window_stride={window_stride!r}"
+            )
+        self.require_tokenizer()
+        sentences = tf.RaggedTensor.from_row_splits(*flat_words(columns[0]))
+        return SentenceWindows(self.tokenizer, sentences, self.max_length)
+
+    def outputs(self, values, rows, columns, pooling):
+        """Returns `logits` `[S]` of the sentences, and the `row_splits` of the documents."""
+        logits = rows.marked_values(values)
+        return {"logits": logits, "row_splits": rows.sentences.row_splits.numpy()}
+
+    def tokenize(self, texts, pairs=None):
+        """Returns the first window of each document, strings `[B]`, as a token dictionary."""
+        self.require_tokenizer()
+        packed = pack_sentences(self.tokenizer, self.sentences_in_graph(texts), self.max_length)
+        first = tf.searchsorted(packed.documents, tf.range(tf.size(texts, tf.int64)))
+        rows = (tf.gather(part, first) for part in packed[:2])
+        return packing.pad(*rows, self.tokenizer.pad_token_id, self.static_length, 1)
+
+    @staticmethod
+    def sentences_in_graph(texts: tf.Tensor) -> tf.RaggedTensor:
+        """Splits strings `[B]` to ragged `[B, (S)]`; an empty text has one empty sentence."""
+        sentences = split_sentences_in_graph(texts)
+        is_empty = tf.cast(sentences.row_lengths() == 0, tf.int64)
+        empty = tf.fill([tf.reduce_sum(is_empty)], "")
+        return tf.concat([sentences, tf.RaggedTensor.from_row_lengths(empty, is_empty)], axis=1)
+
+    def summaries(
+        self, values: np.ndarray, rows: SentenceWindows, num_sentences: int, trigram_blocking: bool
+    ) -> list[str]:
+        """Returns the summary of every document, from the outputs `[W, T]` of its windows."""
+        logits = rows.marked_values(values)
+        splits = rows.sentences.row_splits.numpy()
+        found = []
+        for begin in range(0, len(splits) - 1, _DOCUMENTS_AT_ONCE):
+            sentences = rows.sentences[begin : begin + _DOCUMENTS_AT_ONCE]
+            scores = logits[splits[begin] :][: sentences.values.shape[0]]
+            selected = select_sentences(sentences, scores, num_sentences, trigram_blocking)
+            kept = tf.ragged.boolean_mask(sentences, sentences.with_values(selected))
+            found += map(_decoded, joined(kept).numpy())
+        return found
+
+    def _tokenized(self, dataset):
+        raise UserError(
+            "Documents must be given together, as lists: one may become several windows. "
+            "Received: a dataset of text."
+        )
+
+
+def _labels(number, document_and_row):
+    """Returns the labels of a document's sentences, int32 `[sentences]`."""
+    document, row = document_and_row
+    values = None if is_text(row) else np.asarray(plain_rows(row, f"y[{number}]"))
+    if values is None or values.shape != (len(document),) or not np.isin(values, (0, 1)).all():
+        raise UserError(
+            "`y` must have a summary for every document, or a label, 0 or 1, for every sentence "
+            f"of every document. Received for document {number} with {len(document)} sentences: "
+            f"{shown(row)}"
+        )
+    return values.astype(np.int32)
+
+
+def _decoded(text):
+    return text.decode("utf-8", errors="ignore") if isinstance(text, bytes) else text

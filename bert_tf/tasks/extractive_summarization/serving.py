@@ -1,0 +1,54 @@
+"""The signatures of `BertSentenceExtractor`: summaries, with their sentences."""
+
+import tensorflow as tf
+
+from bert_tf.models.bounded_batches import in_batches
+from bert_tf.models.serving_module import ServingModule
+from bert_tf.tasks.extractive_summarization.selection import joined, select_sentences
+from bert_tf.tasks.extractive_summarization.sentence_windows import pack_sentences
+from bert_tf.text import packing
+
+
+class ExtractiveSummarizationModule(ServingModule):
+    """Text of any length to its summary: what `summarize` gives."""
+
+    outputs = {
+        "summary": "The best sentences in their order, joined.",
+        "sentence_count": "How many sentences the summary has; what follows is padding.",
+        "sentence_text": "The sentences.",
+        "sentence_number": "The number of each in the text, from 0.",
+        "sentence_score": "The probability of each.",
+    }
+    token_outputs = {"logits": "Of each token; those of the [CLS] of a sentence count."}
+
+    def of_tokens(self, tokens):
+        return {"logits": self.model(tokens, training=False)}
+
+    def of_text(self, text):
+        model, tokenizer = self.model, self.model.tokenizer
+        sentences = model.preprocessor.sentences_in_graph(text)
+        packed = pack_sentences(tokenizer, sentences, self.max_length)
+        tokens = packing.pad(*packed[:2], tokenizer.pad_token_id, None, 1)
+        logits = in_batches(lambda tokens: model(tokens, training=False), tokens)  # [W, T]
+        starts = packed.sentence_starts.to_tensor(False, shape=tf.shape(logits))
+        logits = tf.boolean_mask(logits, starts)  # [S]
+        options = model.num_sentences, model.trigram_blocking
+        selected = sentences.with_values(select_sentences(sentences, logits, *options))
+        numbers = tf.ragged.range(sentences.row_lengths(), row_splits_dtype=tf.int64)
+
+        def of_selected(values):  # [B, (sentences)] -> [B, (selected sentences)]
+            return tf.ragged.boolean_mask(values, selected)
+
+        summary = of_selected(sentences)
+        scores = of_selected(sentences.with_values(tf.sigmoid(logits)))
+        return {
+            "summary": joined(summary),
+            "sentence_count": tf.cast(summary.row_lengths(), tf.int32),
+            "sentence_text": summary.to_tensor(""),
+            "sentence_number": tf.cast(of_selected(numbers).to_tensor(), tf.int32),
+            "sentence_score": scores.to_tensor(),
+        }
+
+    def details(self):
+        names = "num_sentences", "trigram_blocking"
+        return {name: getattr(self.model, name) for name in names}
