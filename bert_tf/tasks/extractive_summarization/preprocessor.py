@@ -59,7 +59,9 @@ class ExtractiveSummarizationPreprocessor(Preprocessor):
             return x
         is_single = False
         if holds_word_lists(x):
-            documents = [self._sentences(row, number) for number, row in enumerate(plain_rows(x))]
+            rows = plain_rows(x)
+            refuse_missing(rows, "x")
+            documents = [self._sentences(row, number) for number, row in enumerate(rows)]
         else:
             columns = super().read_columns(x)
             documents = [split_sentences(text) for text in map(_decoded, columns[0])]
@@ -69,7 +71,7 @@ class ExtractiveSummarizationPreprocessor(Preprocessor):
         return columns
 
     def _sentences(self, row, number):
-        if not is_sentence(row) and (is_text(row) or not hasattr(row, "__len__")):
+        if not is_sentence(row):
             raise UserError(
                 "Every document must be a list of sentences, because one is. "
                 f"Received for document {number}: {shown(row)}"

@@ -149,6 +149,7 @@ DOCUMENTS = [["a.", "b."], ["c."]]
         (DOCUMENTS, ["a.", None], DataError, "missing values"),
         (["a. b.", None], ["a.", "b."], DataError, "missing values"),
         ([["a."], "b."], ["a.", "b."], UserError, "document 1: 'b.'"),
+        ([["a."], None], ["a.", "b."], DataError, "missing values"),
         ([["a.", None]], ["a."], DataError, "`x\\[0\\]` must have a value"),
         ([["a.", 5]], ["a."], DataError, "row 1: 5"),
         ((["a."], ["b."]), [[1], [1]], None, None),

@@ -2,6 +2,7 @@
 
 import collections
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -110,6 +111,12 @@ def test_labels_are_those_of_rouge_score():
         totals = [score["rouge1"].fmeasure + score["rouge2"].fmeasure for score in scores]
         (labels,) = oracle_labels([document], [reference], num_sentences=1)
         assert not labels.any() if not max(totals) else totals[np.argmax(labels)] == max(totals)
+
+
+def test_without_rouge_score(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)  # not to be imported
+    with pytest.raises(UserError, match="Run `pip install rouge-score`"):
+        rouge_scores(["a"], ["a"])
 
 
 def test_bad_arguments_of_rouge_scores():
