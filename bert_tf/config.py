@@ -242,6 +242,24 @@ class BertConfig:
             raise ConfigError(f"{path}: {error}") from None
 
     @classmethod
+    def from_huggingface(cls, values: Mapping[str, Any], path: str, key: str) -> "BertConfig":
+        """Reads a `config.json` that is a part of another one.
+
+        Args:
+            values: The values of the part.
+            path: The file, for errors.
+            key: The key of the part in the file.
+
+        Raises:
+            ConfigError: As `from_json_file`.
+        """
+        check(values, _FILE, path, ConfigError, key)
+        try:
+            return cls._from_values(values, is_huggingface=True, defaults=None)
+        except ConfigError as error:
+            raise ConfigError(f"{path}, {key}: {error}") from None
+
+    @classmethod
     def _from_values(cls, values, is_huggingface, defaults) -> "BertConfig":
         for key, allowed in _ONLY_VALUES.items():
             expected = " or ".join(map(repr, allowed)) or "absent"

@@ -15,6 +15,7 @@ def _hook(module: str, name: str) -> Callable:
 
 load_backbone = _hook("bert_tf.checkpoints.loading", "load_backbone")
 load_task_model = _hook("bert_tf.checkpoints.loading", "load_task_model")
+load_encoder_and_decoder = _hook("bert_tf.checkpoints.warm_start", "load_encoder_and_decoder")
 load_sentence_encoder = _hook("bert_tf.checkpoints.sentence_transformers", "load_sentence_encoder")
 save_model = _hook("bert_tf.checkpoints.saving", "save_model")
 save_lora = _hook("bert_tf.checkpoints.lora", "save_lora")

@@ -27,14 +27,20 @@ def check_claims(
     Raises:
         CheckpointError: If the weights cannot be those of such a model.
     """
-    if config.num_hidden_layers * _MIN_BLOCK_TENSORS > len(shapes):
-        raise CheckpointError(
-            f"`num_hidden_layers` must be at most {len(shapes) // _MIN_BLOCK_TENSORS}, because "
-            f"{path} holds {len(shapes)} tensors. Received: "
-            f"num_hidden_layers={config.num_hidden_layers}"
-        )
+    decoder = options.get("decoder_config")
+    decoder = BertConfig(**decoder) if isinstance(decoder, Mapping) else decoder
+    for network in (config, decoder or config):
+        if network.num_hidden_layers * _MIN_BLOCK_TENSORS > len(shapes):
+            raise CheckpointError(
+                f"`num_hidden_layers` must be at most {len(shapes) // _MIN_BLOCK_TENSORS}, because "
+                f"{path} holds {len(shapes)} tensors. Received: "
+                f"num_hidden_layers={network.num_hidden_layers}"
+            )
     available = sum(math.prod(shape) for shape in shapes.values())
     encoder, head = _encoder_numbers(config), _head_numbers(config, options)
+    if decoder is not None:
+        cross_attention = 4 * decoder.num_hidden_layers * decoder.hidden_size**2
+        head += _encoder_numbers(decoder) + cross_attention
     if encoder + head > _SLACK * available:
         largest = sorted(shapes, key=lambda name: -math.prod(shapes[name]))[:3]
         sizes = ", ".join(f"{name} {list(shapes[name])}" for name in largest)

@@ -57,6 +57,11 @@ def task_heads(model) -> dict[str, list[Weight]]:
         layer = getattr(model, path)
         if layer is not None:  # e.g. a token classifier without a CRF
             heads[head.name] = row_weights(head.rows, layer, config, prefix=path)
+            for index, block in enumerate(layer.blocks if head.block_rows else ()):
+                place = f"{path}.blocks.{index}"
+                heads[head.name] += row_weights(
+                    head.block_rows, block, config, prefix=place, index=index
+                )
     return heads
 
 

@@ -7,6 +7,12 @@ from typing import Any
 
 from bert_tf.checkpoints import hub, own_format, training_checkpoint
 from bert_tf.checkpoints.claims import check_claims
+from bert_tf.checkpoints.encoder_decoder_files import (
+    CLASS,
+    EncoderDecoderSource,
+    is_encoder_decoder,
+    read_config,
+)
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.model_weights import BACKBONE, OPTIONS
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
@@ -161,10 +167,24 @@ def _open_file(directory, path, config_file):
 
 
 def _open_huggingface(directory, path, config_file):
+    pair_file = _find_file(directory, ["config.json"])
+    values = read_json(pair_file, OBJECT, ConfigError) if pair_file else {}
+    if is_encoder_decoder(values):
+        return _open_encoder_decoder(directory, path, values, pair_file, config_file)
     config = _config(directory, config_file)
     architectures = tuple(config.extra.get("architectures") or ())
     source = open_weights(path)
     return Pretrained(directory, config, source, *_class_and_options(config), architectures)
+
+
+def _open_encoder_decoder(directory, path, values, pair_file, config_file):
+    config, options = read_config(values, pair_file)
+    check(values.get(OWN_KEY) or {}, _CLASS_AND_OPTIONS, pair_file, ConfigError, OWN_KEY)
+    options.update((values.get(OWN_KEY) or {}).get("options") or {})
+    source = EncoderDecoderSource(open_weights(path), options["tie_word_embeddings"])
+    architectures = tuple(values.get("architectures") or ())
+    config = _with_network(config, config_file)
+    return Pretrained(directory, config, source, CLASS, options, architectures)
 
 
 def _open_tensorflow(directory, prefix, config_file):

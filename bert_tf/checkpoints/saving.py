@@ -6,7 +6,7 @@ import os
 import numpy as np
 
 from bert_tf.array_files import write_safetensors
-from bert_tf.checkpoints import own_format
+from bert_tf.checkpoints import encoder_decoder_files, own_format
 from bert_tf.checkpoints.model_weights import (
     all_weights,
     architecture_of,
@@ -80,15 +80,22 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
 
 def _write_huggingface(model, directory):
     heads = {weight.name for head in task_heads(model).values() for weight in head}
+    is_encoder_decoder = class_name_of(model) == encoder_decoder_files.CLASS
+    encoder_prefix = encoder_decoder_files.ENCODER_PREFIX if is_encoder_decoder else "bert."
     tensors = {}
     for weight in _writable(model, "huggingface"):
         # As in `transformers`: the encoder has a prefix in BertFor… models, not in BertModel.
-        prefix = "bert." if heads and weight.name not in heads else ""
+        prefix = encoder_prefix if heads and weight.name not in heads else ""
         tensors.update(_tensors(weight, "huggingface", prefix))
-    config = backbone_of(model).config.to_huggingface()
+    head = _head_config(model)
+    if is_encoder_decoder:
+        config = encoder_decoder_files.config_of(model)
+        tensors = encoder_decoder_files.with_untied_bias(tensors, model)
+        head[OWN_KEY]["options"] = encoder_decoder_files.own_options(head[OWN_KEY]["options"])
+    else:
+        config = backbone_of(model).config.to_huggingface()
     for key in _STALE_KEYS:
         config.pop(key, None)
-    head = _head_config(model)
     if "id2label" in head:
         config.pop("num_labels", None)
     config.update({"architectures": [architecture_of(model)], **head})

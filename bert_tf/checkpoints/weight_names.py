@@ -16,6 +16,7 @@ import keras
 from bert_tf.models.weight_rows import (
     ATTENTION_OUTPUT,
     DENSE,
+    KEY_VALUE,
     LAYER_NORM,
     OUTPUT,
     QUERY_KEY_VALUE,
@@ -26,7 +27,8 @@ from bert_tf.models.weight_rows import (
 
 OWN = "bert_tf"
 FORMATS = ("huggingface", "tf1", "keras_hub", "tf_models", OWN)
-_ROLES = ("query", "key", "value")
+# The layers of other formats that are one layer here.
+_ROLES = {QUERY_KEY_VALUE: ("query", "key", "value"), KEY_VALUE: ("key", "value")}
 _FIRST_BLOCK = 4  # tensorflow/models: layers 0 to 3 are the embeddings and their LayerNorm
 
 
@@ -222,9 +224,8 @@ def _resolve(root, path):
 def _parts(row, format, variable_name, shape, config, fields):
     if getattr(row, format) is None:
         return ()
-    roles = (None,)
-    if row.kind == QUERY_KEY_VALUE:
-        roles, shape = _ROLES, (*shape[:-1], shape[-1] // len(_ROLES))
+    roles = _ROLES.get(row.kind, (None,))
+    shape = (*shape[:-1], shape[-1] // len(roles))
     layout = _file_shape(row.kind, format, variable_name, shape, config)
     return tuple(
         Part(part_names(row, format, variable_name, role=role, **fields), *layout) for role in roles

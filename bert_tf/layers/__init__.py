@@ -8,6 +8,9 @@ layers inside the encoder work on `[R, H]`, and a `TokenLayout` says which token
 
 from bert_tf.layers.attention import BertSelfAttention
 from bert_tf.layers.crf import ConditionalRandomField
+from bert_tf.layers.cross_attention import BertCrossAttention
+from bert_tf.layers.decoder import BertDecoder
+from bert_tf.layers.decoder_block import BertDecoderBlock
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
@@ -19,6 +22,9 @@ from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.layers.whitening import Whitening
 
 __all__ = [
+    "BertCrossAttention",
+    "BertDecoder",
+    "BertDecoderBlock",
     "BertEmbeddings",
     "BertEncoder",
     "BertEncoderBlock",

@@ -7,14 +7,11 @@ from bert_tf import ops
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.dropout import next_seed, stateless_dropout
+from bert_tf.layers.dot_product_attention import cached_attention, dot_product_attention
+from bert_tf.layers.dropout import next_seed
 from bert_tf.layers.observed_inputs import observe
 from bert_tf.layers.quantization import FLOAT, INT8
 from bert_tf.layers.token_layout import TokenLayout
-
-# Replaces the scores of padding. google-research/bert adds -10000 instead. This value is so far
-# below any score that padding gets a probability of exactly zero, and it is in float32's range.
-MASKED_SCORE = -1e9
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -124,6 +121,29 @@ class BertSelfAttention(keras.layers.Layer):
         context = tf.reshape(context, [-1, heads[0] * heads[1]])  # [R, n, D] -> [R, n * D]
         return (context, probabilities) if return_probabilities else context
 
+    def empty_cache(self, batch, length: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns what `step` keeps of `batch` sequences of at most `length` tokens, yet none."""
+        shape = [batch, self.num_heads, length, self.config.head_size]
+        return tf.zeros(shape, self.compute_dtype), tf.zeros(shape, self.compute_dtype)
+
+    def step(self, rows, positions, cache):
+        """Computes the attention of one new token per sequence, to itself and to earlier tokens.
+
+        Args:
+            rows: `[B, H]`, the new tokens.
+            positions: int32 `[B]`, their positions.
+            cache: The keys and the values of the sequences so far, two tensors `[B, n, T, D]`.
+
+        Returns:
+            `[B, n * D]`, and the cache with the keys and values of the new tokens.
+        """
+        heads = [self.num_heads, self.config.head_size]
+        qkv = tf.reshape(self.query_key_value(rows), [-1, 3, *heads])  # [B, 3nD] -> [B, 3, n, D]
+        query, *new = tf.unstack(qkv, axis=1)  # 3 of [B, n, D]
+        key, value = (_with_tokens(old, positions, token) for old, token in zip(cache, new))
+        is_known = tf.range(tf.shape(key)[2]) <= positions[:, tf.newaxis]  # [B, T]
+        return cached_attention(query, key, value, is_known), (key, value)
+
     def keep_heads(self, places: list[int]) -> None:
         """Removes the weights of all other heads permanently.
 
@@ -168,13 +188,16 @@ def _padded_attention(qkv, layout, dropout_rate, seed):
     query, key, value = tf.unstack(  # [B, T, 3, n, D] -> 3 of [B, n, T, D]
         tf.transpose(heads, [2, 0, 3, 1, 4])
     )
-    # The softmax is computed in float32 for every compute dtype.
-    scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [B, n, T, T]
-    scores *= head_size**-0.5
-    scores = tf.where(layout.attention_mask(), scores, MASKED_SCORE)
-    probabilities = tf.cast(tf.nn.softmax(scores), qkv.dtype)
-    weights = probabilities
-    if dropout_rate:
-        weights = stateless_dropout(weights, dropout_rate, seed)
-    context = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])  # -> [B, T, n, D]
+    mask = layout.attention_mask()
+    context, probabilities = dot_product_attention(query, key, value, mask, dropout_rate, seed)
+    context = tf.transpose(context, [0, 2, 1, 3])  # [B, n, T, D] -> [B, T, n, D]
     return tf.reshape(context, [-1, num_heads, head_size]), probabilities
+
+
+def _with_tokens(cache, positions, tokens):
+    """Returns the cache `[B, n, T, D]` with one token `[B, n, D]` per sequence at `positions`."""
+    batch, num_heads = tf.unstack(tf.shape(tokens)[:2])
+    places = tf.broadcast_to(positions[:, tf.newaxis], [batch, num_heads])
+    rows, heads = tf.meshgrid(tf.range(batch), tf.range(num_heads), indexing="ij")  # [B, n]
+    indices = tf.stack([rows, heads, places], axis=-1)  # [B, n, 3]
+    return tf.tensor_scatter_nd_update(cache, indices, tokens)

@@ -109,12 +109,20 @@ class BertEncoderBlock(keras.layers.Layer):
         probabilities = None
         if return_probabilities:
             attended, probabilities = attended
-        norm = self.attention_layer_norm.epilogue(rows, training=training, dropout_key=keys[1])
-        rows = self.attention_output.apply(attended, norm)  # [R, n * D] -> [R, H]
-        activation = Epilogue(activation=self.config.hidden_act)
-        norm = self.output_layer_norm.epilogue(rows, training=training, dropout_key=keys[2])
-        rows = self.intermediate.apply_with(self.output_dense, rows, activation, norm)
+        rows = self.add_attended(rows, attended, training, keys[1])
+        rows = self.feed_forward(rows, training, keys[2])
         return (rows, probabilities) if return_probabilities else rows
+
+    def add_attended(self, rows, attended, training=False, dropout_key=None):
+        """Projects what the attention returned, `[R, n * D]`, and adds it: `[R, H]` -> `[R, H]`."""
+        norm = self.attention_layer_norm.epilogue(rows, training=training, dropout_key=dropout_key)
+        return self.attention_output.apply(attended, norm)  # [R, n * D] -> [R, H]
+
+    def feed_forward(self, rows, training=False, dropout_key=None):
+        """Computes the second half of the block: `[R, H]` -> `[R, H]`."""
+        activation = Epilogue(activation=self.config.hidden_act)
+        norm = self.output_layer_norm.epilogue(rows, training=training, dropout_key=dropout_key)
+        return self.intermediate.apply_with(self.output_dense, rows, activation, norm)
 
     def dense_layers(self) -> dict[str, Dense]:
         """Returns the four dense layers of the block by their paths in it."""

@@ -225,9 +225,7 @@ class BertBackbone(KerasFiles, RetracingModel):
     def _layout(self, inputs, causal, output_attentions) -> TokenLayout:
         mask, sequence_ids = self.padding_mask_of(inputs), inputs.get("sequence_ids")
         window = {"window_size": self.attention_window, "num_global_tokens": self.global_tokens}
-        auto = self.padding_free == "auto"
-        packs = ops.active_backend() == "native" if auto else self.padding_free
-        if packs and not output_attentions:
+        if self.packs_tokens() and not output_attentions:
             if not needs_static_shapes():
                 return TokenLayout.packed(mask, sequence_ids, causal=causal, **window)
             # The number of sequences that ids tell apart is no static shape.
@@ -235,6 +233,11 @@ class BertBackbone(KerasFiles, RetracingModel):
                 apart = not native.has_gpu_kernels()
                 return TokenLayout.packed_in_place(mask, apart, causal=causal, **window)
         return TokenLayout.padded(mask, sequence_ids, causal=causal, **window)
+
+    def packs_tokens(self) -> bool:
+        """Returns whether the model computes on real tokens only; see `padding_free`."""
+        auto = self.padding_free == "auto"
+        return ops.active_backend() == "native" if auto else self.padding_free
 
     def padding_mask_of(self, inputs: dict) -> tf.Tensor:
         """Returns the mask that comes with the inputs, or what the ids say: bool `[B, T]`."""

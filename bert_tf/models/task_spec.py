@@ -29,10 +29,13 @@ class Head:
     Attributes:
         name: Its name; tasks whose heads have the same name read each other's checkpoints.
         rows: Its layers; `ours` is relative to the head's own layer.
+        block_rows: The layers of each of its `blocks`, with `{index}` in their names in files;
+            `ours` is relative to the block.
     """
 
     name: str
     rows: tuple[Row, ...]
+    block_rows: tuple[Row, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

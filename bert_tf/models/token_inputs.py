@@ -14,7 +14,10 @@ from bert_tf.layers.token_layout import needs_static_shapes
 _SHAPED_LIKE_IDS = ("segment_ids", "padding_mask", "sequence_ids", "positions")
 _TOKEN_INPUTS = ("token_ids", *_SHAPED_LIKE_IDS, "sequence_starts", "head_mask")
 # What task models carry in the same dictionary: their own inputs, and the number of a row.
-_TASK_INPUTS = ("masked_positions", "target_ids", "word_starts", "row_number")
+_TASK_INPUTS = (
+    *("masked_positions", "target_ids", "word_starts", "row_number"),
+    *("decoder_token_ids", "decoder_padding_mask"),
+)
 # The same inputs in Hugging Face's transformers, google-research/bert and tf-models.
 _OTHER_NAMES = {
     "input_ids": "token_ids",

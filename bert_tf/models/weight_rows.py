@@ -7,6 +7,7 @@ TABLE = "table"  # one embedding table [*, H]
 DENSE = "dense"  # kernel [in, out], bias [out]
 # Kernel [H, 3H], bias [3H]; three layers in every other format. 3nD with n < N heads left.
 QUERY_KEY_VALUE = "query_key_value"
+KEY_VALUE = "key_value"  # of cross-attention: kernel [H, 2H], bias [2H]; elsewhere two layers
 ATTENTION_OUTPUT = "attention_output"  # kernel [H, H] or [nD, H], in Keras formats [N, D, H]
 LAYER_NORM = "layer_norm"  # gamma [H], beta [H]
 # A dense layer that the original made without a layer class: output_weights [out, in].

@@ -23,6 +23,7 @@ NAMES = (
     "multiple_choice",
     "sentence_embedding",
     "feature_extraction",
+    "encoder_decoder",
 )
 
 

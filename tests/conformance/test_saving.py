@@ -14,8 +14,10 @@ def configuration(model, own_format):
     config = model.get_config()
     backbone = config.pop("backbone")["config"]
     del config["name"], backbone["name"]
-    if own_format:  # the others give the backbone's configuration more keys
+    if own_format:  # the others give the configurations of networks more keys
         config["backbone"] = backbone
+    else:
+        config.get("decoder_config", {}).pop("extra", None)
     return config
 
 

@@ -1,0 +1,108 @@
+"""Attention of the rows of a decoder to the rows of an encoder, the memory.
+
+Glossary, besides that of the package: `S` length of the memory's sequences, `M` rows of the memory.
+"""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.layers.dense import Dense
+from bert_tf.layers.dot_product_attention import cached_attention, dot_product_attention
+from bert_tf.layers.dropout import next_seed
+from bert_tf.layers.token_layout import TokenLayout
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertCrossAttention(keras.layers.Layer):
+    """Attention of every token to the memory of its sequence, before the output projection.
+
+    Args:
+        config: The `BertConfig` of the decoder, or its `to_dict()`. The memory has the same H.
+
+    Call arguments:
+        rows: `[R, H]`.
+        layout: The `TokenLayout` of the rows.
+        memory: `[M, H]`, the rows of the encoder.
+        memory_layout: The `TokenLayout` of the memory, of the same batch of B.
+
+    Returns:
+        `[R, N * D]`.
+
+    Example:
+        >>> from bert_tf.layers.token_layout import TokenLayout
+        >>> config = bert_tf.BertConfig(hidden_size=32, num_attention_heads=4)
+        >>> attention = bert_tf.layers.BertCrossAttention(config)
+        >>> layout = TokenLayout.padded(tf.constant([[True, True]]))
+        >>> memory_layout = TokenLayout.padded(tf.constant([[True, True, False]]))
+        >>> attention(
+        ...     tf.ones([2, 32]),
+        ...     layout=layout,
+        ...     memory=tf.ones([3, 32]),
+        ...     memory_layout=memory_layout,
+        ... ).shape
+        TensorShape([2, 32])
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.3.
+    """
+
+    def __init__(self, config: BertConfig | dict, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        self.query = self._dense(self.config.hidden_size, "query")
+        # The columns of the kernel are ordered as [key | value], each [N, D].
+        self.key_value = self._dense(2 * self.config.hidden_size, "key_value")
+        self.dropout_rate = self.config.attention_probs_dropout_prob
+        self.seed_generator = keras.random.SeedGenerator()
+
+    def _dense(self, units, name):
+        return Dense(units, self.config.initializer_range, dtype=self.dtype_policy, name=name)
+
+    def build(self, input_shape=None):
+        self.query.build([None, self.config.hidden_size])
+        self.key_value.build([None, self.config.hidden_size])
+        self.built = True
+
+    def call(self, rows, layout: TokenLayout, memory, memory_layout: TokenLayout, training=False):
+        query, key_value = self.query(rows), self.key_value(memory)  # [R, ND], [M, 2ND]
+        dropout_rate = self.dropout_rate if training else 0.0
+        seed = next_seed(self.seed_generator) if dropout_rate else None
+        query = self._heads(layout.to_batch(query))  # -> [B, N, T, D]
+        key, value = self._keys_and_values(memory_layout.to_batch(key_value))  # -> [B, N, S, D]
+        mask = memory_layout.padding_mask[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, S]
+        context, _ = dot_product_attention(query, key, value, mask, dropout_rate, seed)
+        context = layout.to_rows(tf.transpose(context, [0, 2, 1, 3]))  # -> [R, N, D]
+        return tf.reshape(context, [-1, self.config.hidden_size])  # -> [R, N * D]
+
+    def _heads(self, batch):
+        """`[B, T, N * D]` -> `[B, N, T, D]`."""
+        num_heads, head_size = self.config.num_attention_heads, self.config.head_size
+        shape = [*tf.unstack(tf.shape(batch)[:2]), num_heads, head_size]
+        return tf.transpose(tf.reshape(batch, shape), [0, 2, 1, 3])
+
+    def _keys_and_values(self, batch):
+        """`[B, S, 2 * N * D]` -> 2 of `[B, N, S, D]`."""
+        return tuple(map(self._heads, tf.split(batch, 2, axis=-1)))
+
+    def project(self, memory) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the keys and the values of a memory `[B, S, H]` for `step`, `[B, N, S, D]`."""
+        shape = tf.shape(memory)
+        projected = self.key_value(tf.reshape(memory, [-1, memory.shape[-1]]))  # -> [B * S, 2ND]
+        return self._keys_and_values(
+            tf.reshape(projected, [shape[0], shape[1], projected.shape[-1]])
+        )
+
+    def step(self, rows, key, value, memory_mask):
+        """Computes the attention of one token per sequence: `[B, H]` -> `[B, N * D]`.
+
+        Args:
+            rows: `[B, H]`.
+            key, value: `[B, N, S, D]`, what `project` returns.
+            memory_mask: bool `[B, S]`, True for real tokens.
+        """
+        num_heads, head_size = self.config.num_attention_heads, self.config.head_size
+        query = tf.reshape(self.query(rows), [-1, num_heads, head_size])  # [B, H] -> [B, N, D]
+        return cached_attention(query, key, value, memory_mask)
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_dict()}

@@ -1,0 +1,177 @@
+"""The decoder of a sequence-to-sequence model: token ids and an encoder's vectors to word logits.
+
+Glossary, besides that of the package: `S` length of the memory, the vectors of the encoder.
+"""
+
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.layers.decoder_block import BertDecoderBlock
+from bert_tf.layers.embeddings import BertEmbeddings
+from bert_tf.layers.encoder_block import BertEncoderBlock
+from bert_tf.layers.masked_lm_head import MaskedLMHead
+from bert_tf.layers.token_layout import TokenLayout
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertDecoder(keras.layers.Layer):
+    """BERT with causal self-attention, cross-attention in every block and the masked-LM head.
+
+    It computes whole sequences (a call, then `logits`), or one token after the other (`start`, then
+    `step`), with the same results.
+
+    Args:
+        config: A `BertConfig`, or its `to_dict()`.
+        tie_word_embeddings: Whether the logits are products with the word embeddings. False makes
+            another table for them.
+        embeddings: The `BertEmbeddings` of an encoder, to share them. None makes new ones.
+        blocks: The L `BertEncoderBlock`s of an encoder, to share all but the cross-attention. None
+            makes new ones.
+
+    Call arguments:
+        token_ids: int32 `[B, T]`.
+        padding_mask: bool `[B, T]`, True for real tokens.
+        memory: `[B, S, H]`, the vectors of the encoder.
+        memory_mask: bool `[B, S]`, True for real tokens of the encoder.
+        packed: Whether to compute on real tokens only.
+
+    Returns:
+        The vectors `[B, T, H]`, zeros for padding, and the embeddings of the words in the output
+        `[V, H]`, which `logits` takes.
+
+    Example:
+        >>> config = bert_tf.BertConfig(vocab_size=64, hidden_size=32, num_attention_heads=4)
+        >>> decoder = bert_tf.layers.BertDecoder(config)
+        >>> memory, memory_mask = tf.ones([1, 3, 32]), tf.constant([[True, True, False]])
+        >>> token_ids = tf.constant([[5, 6]])
+        >>> vectors, words = decoder(
+        ...     token_ids, padding_mask=token_ids > 0, memory=memory, memory_mask=memory_mask
+        ... )
+        >>> logits = decoder.logits(vectors[:, 1], words)
+        >>> state = decoder.start(memory, memory_mask, length=2)
+        >>> _, state = decoder.step(token_ids[:, 0], 0, state)
+        >>> same_logits, _ = decoder.step(token_ids[:, 1], 1, state)
+        >>> np.testing.assert_allclose(same_logits, logits, atol=1e-5)
+
+    Reference: Rothe et al. 2019 (arXiv 1907.12461), section 3.1; Vaswani et al. 2017 (arXiv
+    1706.03762), section 3.1.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig | dict,
+        tie_word_embeddings: bool = True,
+        embeddings: BertEmbeddings | None = None,
+        blocks: Sequence[BertEncoderBlock] | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        self.tie_word_embeddings = tie_word_embeddings
+        dtype = self.dtype_policy
+        if embeddings is None:
+            embeddings = BertEmbeddings(self.config, dtype=dtype, name="embeddings")
+        self.embeddings = embeddings
+        self.blocks = [
+            BertDecoderBlock(self.config, block, dtype=dtype, name=f"layer_{index}")
+            for index, block in enumerate(blocks or [None] * self.config.num_hidden_layers)
+        ]
+        self.head = MaskedLMHead(self.config, dtype=dtype, name="head")
+        self.output_embeddings = None
+
+    def build(self, input_shape=None):
+        config = self.config
+        for layer in (self.embeddings, *self.blocks, self.head):
+            if not layer.built:
+                layer.build()
+        if not self.tie_word_embeddings:
+            self.output_embeddings = self.add_weight(
+                name="output_embeddings",
+                shape=[config.vocab_size, config.hidden_size],
+                initializer=keras.initializers.TruncatedNormal(stddev=config.initializer_range),
+            )
+        self.built = True
+
+    def call(self, token_ids, padding_mask, memory, memory_mask, packed=False, training=False):
+        make_layout = TokenLayout.packed if packed else TokenLayout.padded
+        layout, memory_layout = make_layout(padding_mask, causal=True), make_layout(memory_mask)
+        positions = tf.broadcast_to(tf.range(tf.shape(token_ids)[1]), tf.shape(token_ids))
+        rows, words = self._embedded(
+            layout.to_rows(token_ids), layout.to_rows(positions), training
+        )  # [B, T] -> [R, H]
+        memory = memory_layout.to_rows(memory)  # [B, S, H] -> [M, H]
+        for block in self.blocks:
+            rows = block(
+                rows, layout=layout, memory=memory, memory_layout=memory_layout, training=training
+            )
+        return layout.to_batch(rows), words  # [R, H] -> [B, T, H]
+
+    def _embedded(self, token_ids, positions, training=False):
+        """Returns the embedded tokens `[R, H]` and the embeddings of the output words `[V, H]`."""
+        segment_ids = tf.zeros_like(token_ids)
+        rows, words = self.embeddings(
+            token_ids, segment_ids=segment_ids, positions=positions, training=training
+        )
+        if self.output_embeddings is not None:
+            words = tf.convert_to_tensor(self.output_embeddings)
+        elif words is None:
+            words = self.embeddings.dequantized_words()
+        return rows, words
+
+    def logits(self, rows: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+        """Returns the logits of the next words.
+
+        Args:
+            rows: `[R, H]`, vectors that a call returned.
+            words: `[V, H]`, what it returned with them.
+
+        Returns:
+            float32 `[R, V]`.
+        """
+        words = tf.cast(words, self.compute_dtype)
+        return tf.cast(self.head(rows, word_embeddings=words), tf.float32)
+
+    def start(self, memory: tf.Tensor, memory_mask: tf.Tensor, length: int) -> dict:
+        """Returns the state before the first `step`.
+
+        Args:
+            memory: `[B, S, H]`, the vectors of the encoder.
+            memory_mask: bool `[B, S]`, True for real tokens of the encoder.
+            length: The largest number of steps, T, at most `config.max_position_embeddings`.
+
+        Returns:
+            A nest of tensors, whose first axis is B. `tf.gather` on that axis picks sequences, and
+            `tf.repeat` begins several on the same memory. `memory_mask` is bool `[B, S]`. For each
+            block, `blocks` has `memory`, the keys and values of the memory, two tensors
+            `[B, N, S, D]`, and `cache`, room for those of the tokens, two tensors `[B, n, T, D]`.
+        """
+        memory = tf.cast(memory, self.compute_dtype)
+        blocks = [block.start(memory, length) for block in self.blocks]
+        return {"memory_mask": memory_mask, "blocks": blocks}
+
+    def step(self, token_ids: tf.Tensor, positions: tf.Tensor, state: dict):
+        """Computes the logits after one more token of each sequence.
+
+        Args:
+            token_ids: int32 `[B]`.
+            positions: int32 `[B]` or one number: the positions of the tokens, from 0.
+            state: What `start` or the last `step` returned.
+
+        Returns:
+            The logits of the next words, float32 `[B, V]`, and the next state, a nest of the same
+            structure, shapes and dtypes.
+        """
+        positions = tf.broadcast_to(positions, tf.shape(token_ids))
+        rows, words = self._embedded(token_ids, positions)  # [B, H]
+        blocks = []
+        for block, block_state in zip(self.blocks, state["blocks"], strict=True):
+            rows, block_state = block.step(rows, positions, state["memory_mask"], block_state)
+            blocks.append(block_state)
+        return self.logits(rows, words), {**state, "blocks": blocks}
+
+    def get_config(self):
+        config = {"config": self.config.to_dict(), "tie_word_embeddings": self.tie_word_embeddings}
+        return {**super().get_config(), **config}

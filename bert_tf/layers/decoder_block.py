@@ -1,0 +1,131 @@
+"""One Transformer decoder block: an encoder block with cross-attention between its two halves."""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.layers.cross_attention import BertCrossAttention
+from bert_tf.layers.dense import Dense
+from bert_tf.layers.encoder_block import BertEncoderBlock
+from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
+from bert_tf.layers.token_layout import TokenLayout
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertDecoderBlock(keras.layers.Layer):
+    """A decoder block with post-LN: self-attention, cross-attention, feed-forward network.
+
+    Args:
+        config: A `BertConfig`, or its `to_dict()`.
+        block: The `BertEncoderBlock` with the self-attention and the feed-forward network, to share
+            that of an encoder. None makes a new one.
+
+    Call arguments:
+        rows: `[R, H]`.
+        layout: The `TokenLayout` of the rows, causal.
+        memory: `[M, H]`, the rows of the encoder.
+        memory_layout: The `TokenLayout` of the memory, of the same batch of B.
+
+    Returns:
+        `[R, H]`.
+
+    Example:
+        >>> from bert_tf.layers.token_layout import TokenLayout
+        >>> config = bert_tf.BertConfig(hidden_size=32, num_attention_heads=4)
+        >>> layout = TokenLayout.padded(tf.constant([[True, True]]), causal=True)
+        >>> memory = {"memory": tf.ones([3, 32])}
+        >>> memory["memory_layout"] = TokenLayout.padded(tf.constant([[True, True, False]]))
+        >>> bert_tf.layers.BertDecoderBlock(config)(tf.ones([2, 32]), layout=layout, **memory).shape
+        TensorShape([2, 32])
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.1; Rothe et al. 2019 (arXiv
+    1907.12461), section 3.1.
+    """
+
+    def __init__(self, config: BertConfig | dict, block: BertEncoderBlock | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        config, dtype = self.config, self.dtype_policy
+        self.block = BertEncoderBlock(config, dtype=dtype, name="block") if block is None else block
+        self.cross_attention = BertCrossAttention(config, dtype=dtype, name="cross_attention")
+        self.cross_attention_output = Dense(
+            config.hidden_size, config.initializer_range, dtype=dtype, name="cross_attention_output"
+        )
+        self.cross_attention_layer_norm = ResidualLayerNorm(
+            config.layer_norm_eps,
+            config.hidden_dropout_prob,
+            dtype=dtype,
+            name="cross_attention_layer_norm",
+        )
+
+    def build(self, input_shape=None):
+        hidden = [None, self.config.hidden_size]
+        if not self.block.built:
+            self.block.build()
+        self.cross_attention.build()
+        self.cross_attention_output.build(hidden)
+        self.cross_attention_layer_norm.build(hidden)
+        self.built = True
+
+    def call(
+        self,
+        rows,
+        layout: TokenLayout | None = None,
+        memory=None,
+        memory_layout: TokenLayout | None = None,
+        training=False,
+        step=None,
+    ):
+        """With `step`, the other arguments of the method `step`, that: only calls set the dtype."""
+        if step is not None:
+            return self._step(rows, **step)
+        attended = self.block.attention(rows, layout=layout, training=training)
+        rows = self.block.add_attended(rows, attended, training)
+        attended = self.cross_attention(
+            rows, layout=layout, memory=memory, memory_layout=memory_layout, training=training
+        )
+        rows = self._add_cross_attended(rows, attended, training)
+        return self.block.feed_forward(rows, training)
+
+    def start(self, memory, length: int) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
+        """Returns the state of the block before the first `step`.
+
+        Args:
+            memory: `[B, S, H]`.
+            length: The largest number of steps, T.
+
+        Returns:
+            `memory`, its keys and values, two tensors `[B, N, S, D]`, and `cache`, room for those
+            of the tokens, two tensors `[B, n, T, D]`.
+        """
+        cache = self.block.attention.empty_cache(tf.shape(memory)[0], length)
+        return {"memory": self.cross_attention.project(memory), "cache": cache}
+
+    def step(self, rows, positions, memory_mask, state):
+        """Computes one new token per sequence.
+
+        Args:
+            rows: `[B, H]`.
+            positions: int32 `[B]`, the positions of the tokens.
+            memory_mask: bool `[B, S]`, True for real tokens of the memory.
+            state: What `start` or the last `step` returned.
+
+        Returns:
+            `[B, H]`, and the next state.
+        """
+        step = {"positions": positions, "memory_mask": memory_mask, "state": state}
+        return self(rows, step=step)
+
+    def _step(self, rows, positions, memory_mask, state):
+        attended, cache = self.block.attention.step(rows, positions, state["cache"])
+        rows = self.block.add_attended(rows, attended)
+        attended = self.cross_attention.step(rows, *state["memory"], memory_mask)
+        rows = self._add_cross_attended(rows, attended)
+        return self.block.feed_forward(rows), {**state, "cache": cache}
+
+    def _add_cross_attended(self, rows, attended, training=False):
+        norm = self.cross_attention_layer_norm.epilogue(rows, training=training)
+        return self.cross_attention_output.apply(attended, norm)  # [R, N * D] -> [R, H]
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_dict()}

@@ -1,0 +1,68 @@
+"""Sequence-to-sequence models of two BERTs: translation, summarization."""
+
+from bert_tf.config import ARGUMENTS
+from bert_tf.json_schema import FLAG, integer, may_lack, optional
+from bert_tf.models.task_spec import MAX_LENGTH, Head, TaskSpec
+from bert_tf.models.weight_rows import (
+    ATTENTION_OUTPUT,
+    DENSE,
+    KEY_VALUE,
+    LAYER_NORM,
+    QUERY_KEY_VALUE,
+    TABLE,
+    VECTOR,
+    Row,
+)
+
+
+def _row(kind: str, ours: str, theirs: str) -> Row:
+    """Returns a layer of the decoder. google-research/bert has none: these names are our own."""
+    tf1 = "decoder/" + theirs.replace(".", "/")
+    return Row(kind, ours, f"decoder.{theirs}", tf1, None, None)
+
+
+def _block_row(kind: str, ours: str, theirs: str) -> Row:
+    """Returns a layer of every block of the decoder."""
+    return _row(kind, ours, f"bert.encoder.layer.{{index}}.{theirs}")
+
+
+DECODER = Head(
+    "decoder",
+    rows=(
+        _row(TABLE, "embeddings.word_embeddings", "bert.embeddings.word_embeddings"),
+        _row(TABLE, "embeddings.position_embeddings", "bert.embeddings.position_embeddings"),
+        _row(TABLE, "embeddings.segment_embeddings", "bert.embeddings.token_type_embeddings"),
+        _row(LAYER_NORM, "embeddings.layer_norm", "bert.embeddings.LayerNorm"),
+        _row(DENSE, "head.transform", "cls.predictions.transform.dense"),
+        _row(LAYER_NORM, "head.layer_norm", "cls.predictions.transform.LayerNorm"),
+        _row(VECTOR, "head.output_bias", "cls.predictions.bias"),
+        _row(TABLE, "output_embeddings", "cls.predictions.decoder"),
+    ),
+    block_rows=(
+        _block_row(QUERY_KEY_VALUE, "block.attention.query_key_value", "attention.self.{role}"),
+        _block_row(ATTENTION_OUTPUT, "block.attention_output", "attention.output.dense"),
+        _block_row(LAYER_NORM, "block.attention_layer_norm", "attention.output.LayerNorm"),
+        _block_row(DENSE, "cross_attention.query", "crossattention.self.query"),
+        _block_row(KEY_VALUE, "cross_attention.key_value", "crossattention.self.{role}"),
+        _block_row(DENSE, "cross_attention_output", "crossattention.output.dense"),
+        _block_row(LAYER_NORM, "cross_attention_layer_norm", "crossattention.output.LayerNorm"),
+        _block_row(DENSE, "block.intermediate", "intermediate.dense"),
+        _block_row(DENSE, "block.output_dense", "output.dense"),
+        _block_row(LAYER_NORM, "block.output_layer_norm", "output.LayerNorm"),
+    ),
+)
+SPEC = TaskSpec(
+    name="encoder_decoder",
+    model="BertEncoderDecoder",
+    architectures=("EncoderDecoderModel",),
+    heads={"decoder": DECODER},
+    uses_pooler=False,
+    options={
+        "decoder_config": optional(ARGUMENTS),
+        "max_target_length": MAX_LENGTH,
+        "tie_word_embeddings": may_lack(FLAG),
+        "share_encoder_decoder_weights": may_lack(FLAG),
+        "decoder_start_token_id": optional(integer()),
+        "eos_token_id": optional(integer()),
+    },
+)

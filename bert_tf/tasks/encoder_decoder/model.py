@@ -1,0 +1,345 @@
+"""A sequence-to-sequence model: one BERT reads the source, another one writes the target."""
+
+import dataclasses
+import os
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf import hooks
+from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
+from bert_tf.layers.decoder import BertDecoder
+from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.task_model import TaskModel
+from bert_tf.models.text_batches import IGNORED
+from bert_tf.models.token_inputs import checked_token_inputs
+from bert_tf.tasks.encoder_decoder.preprocessor import (
+    DECODER_PADDING_MASK,
+    DECODER_TOKEN_IDS,
+    EncoderDecoderPreprocessor,
+)
+from bert_tf.tasks.masked_lm.masked_word_model import Perplexity
+from bert_tf.tasks.token_classification.model import word_weights
+from bert_tf.training.losses.class_weights import refuse_class_weight
+from bert_tf.training.losses.sparse_crossentropy import class_loss
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertEncoderDecoder(TaskModel):
+    """Two BERTs for translation and summarization: an encoder, and a decoder that attends to it.
+
+    `fit` and `evaluate` take pairs of texts, `(sources, targets)`, without labels: the model learns
+    each word of a target from the source and from the true words before it.
+
+    Args:
+        backbone: The encoder, a `BertBackbone`.
+        decoder_config: The `BertConfig` of the decoder, or its `to_dict()`, with the hidden size of
+            the encoder. None takes the encoder's, with full attention and all heads.
+        tie_word_embeddings: Whether the decoder's word embeddings are also those of its output.
+        share_encoder_decoder_weights: Whether encoder and decoder are the same BERT: only the
+            cross-attention and the output are the decoder's own.
+        decoder_start_token_id: The first token of the decoder. None takes the tokenizer's `[CLS]`.
+        eos_token_id: The last token of a target. None takes the tokenizer's `[SEP]`.
+        tokenizer: As in `TaskModel`, for sources and targets.
+        max_length: As in `TaskModel`, of sources.
+        max_target_length: The same of targets.
+
+    Call arguments:
+        inputs: What the backbone takes for the source, and what the decoder reads:
+            `decoder_token_ids` int32 `[B, T]`, the target after the start token, without its end,
+            and, optionally, `decoder_padding_mask` bool `[B, T]` (default: `decoder_token_ids !=
+            decoder.config.pad_token_id`). Or a tuple of two string tensors `[B]`.
+
+    Returns:
+        Logits float32 `[B, T, V]` of the word after each token of the decoder; zeros for padding.
+
+        `fit` on token dictionaries takes labels int32 `[B, T]`: those words, -100 for padding.
+
+    Raises:
+        UserError: If the decoder does not fit the encoder or the tokenizer, or a length is out of
+            range.
+
+    Example:
+        >>> model = bert_tf.BertEncoderDecoder.from_encoder_decoder_pretrained(
+        ...     "bert-base/", "bert-base/"
+        ... )
+        >>> loss = bert_tf.training.SparseCrossentropy(label_smoothing=0.1)
+        >>> model.compile(bert_tf.training.AdamWeightDecay(1e-4), loss=loss)
+        >>> history = model.fit((["a good film", "a bad film"], ["good", "bad"]), verbose=0)
+        >>> model.predict((["a good film"], ["good ."])).shape  # of "good", "." and [SEP]
+        (1, 3, 64)
+
+    Reference: Rothe et al. 2019 (arXiv 1907.12461); Vaswani et al. 2017 (arXiv 1706.03762).
+    """
+
+    needs_labels = True
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        decoder_config: BertConfig | dict | None = None,
+        tie_word_embeddings: bool = True,
+        share_encoder_decoder_weights: bool = False,
+        decoder_start_token_id: int | None = None,
+        eos_token_id: int | None = None,
+        tokenizer=None,
+        max_length: int | None = None,
+        max_target_length: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        config = _decoder_config(decoder_config, backbone.config)
+        _check_lengths_and_ids(
+            config, max_target_length, decoder_start_token_id, eos_token_id, tokenizer
+        )
+        backbone.pooler.trainable = False  # no part of the loss
+        self.decoder_config = config
+        self.tie_word_embeddings = tie_word_embeddings
+        self.share_encoder_decoder_weights = share_encoder_decoder_weights
+        self.decoder_start_token_id = decoder_start_token_id
+        self.eos_token_id = eos_token_id
+        self.max_target_length = max_target_length
+        shared = {}
+        if share_encoder_decoder_weights:
+            _require_same_network(config, backbone.config)
+            shared = {"embeddings": backbone.embeddings, "blocks": backbone.encoder.blocks}
+        self.decoder = BertDecoder(
+            config, tie_word_embeddings, dtype=self.dtype_policy, name="decoder", **shared
+        )
+        self.accuracy = keras.metrics.Mean(name="accuracy")
+        self.perplexity = Perplexity(name="perplexity")
+        self.build()
+
+    def build(self, input_shape=None):
+        if not self.decoder.built:
+            self.decoder.build()
+        self.built = True
+
+    @classmethod
+    def from_encoder_decoder_pretrained(
+        cls, encoder_path: str | os.PathLike, decoder_path: str | os.PathLike, **options: Any
+    ) -> "BertEncoderDecoder":
+        """Builds a model of two BERT checkpoints; the log names the weights that are new.
+
+        The cross-attention is new. So is the output, except for the word embeddings, if the
+        decoder's checkpoint has no masked-LM head.
+
+        Args:
+            encoder_path: What `BertBackbone.from_pretrained` opens. The tokenizer is the one here.
+            decoder_path: The same; with `share_encoder_decoder_weights` a checkpoint of the same
+                network, whose weights are those of encoder and decoder.
+            **options: Arguments of this class and of `BertBackbone`.
+
+        Raises:
+            CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
+            UserError: If the two do not fit, or an option is unknown.
+
+        Example:
+            >>> model = bert_tf.BertEncoderDecoder.from_encoder_decoder_pretrained(
+            ...     "bert-base/", "bert-base/", share_encoder_decoder_weights=True
+            ... )
+            >>> model.decoder.embeddings is model.backbone.embeddings
+            True
+        """
+        return hooks.load_encoder_and_decoder(cls, encoder_path, decoder_path, **options)
+
+    @property
+    def longest_target(self) -> int:
+        """The maximum number of tokens of a target, start and end included."""
+        return self.max_target_length or self.decoder.config.max_position_embeddings
+
+    @property
+    def start_token_id(self) -> int:
+        """The first token of the decoder."""
+        return self._special_id("decoder_start_token_id", "cls_token_id")
+
+    @property
+    def end_token_id(self) -> int:
+        """The token after the last word of a target."""
+        return self._special_id("eos_token_id", "sep_token_id")
+
+    def _special_id(self, name, of_tokenizer):
+        token_id = getattr(self, name)
+        if token_id is None and self.tokenizer is None:
+            raise UserError(f"`{name}` must be given without a tokenizer. Received: {name}=None")
+        return getattr(self.tokenizer, of_tokenizer) if token_id is None else token_id
+
+    def compile(self, optimizer="adam", loss="auto", **kwargs):
+        """`keras.Model.compile`; the loss is the mean over the words of the targets.
+
+        Accuracy and perplexity are always in the logs.
+
+        Args:
+            loss: A `bert_tf.training.SparseCrossentropy`, for `label_smoothing` (Vaswani et al.
+                2017, section 5.4); "auto" is cross-entropy.
+            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
+
+        Raises:
+            UserError: For another loss, and for metrics.
+        """
+        for name in ("metrics", "weighted_metrics"):
+            if kwargs.get(name) is not None:
+                raise UserError(
+                    f"`{name}` must be None: only the logits of real tokens are computed in "
+                    f"training. Received: {name}={kwargs[name]!r}"
+                )
+        super().compile(optimizer=optimizer, loss=class_loss(loss), **kwargs)
+
+    def memory_of(self, inputs: dict[str, tf.Tensor], training: bool = False):
+        """Returns what the decoder attends to: the encoder's vectors of the sources.
+
+        Args:
+            inputs: What the backbone takes.
+            training: Whether dropout is applied.
+
+        Returns:
+            The vectors `[B, S, H]` and bool `[B, S]`, True for real tokens.
+        """
+        outputs = self.backbone(inputs, training=training)
+        return outputs["sequence_output"], self.backbone.padding_mask_of(inputs)
+
+    def call(self, inputs, training=False):
+        states, words, mask = self._decoded(self.tokens_of(inputs), training)
+        layout = TokenLayout.packed(mask) if self._packs_tokens() else TokenLayout.padded(mask)
+        rows = layout.to_rows(states)  # [B, T, H] -> [R, H]
+        return layout.to_batch(self.decoder.logits(rows, words))  # [R, V] -> [B, T, V]
+
+    def _decoded(self, tokens, training):
+        """Returns the decoder's vectors `[B, T, H]`, the words `[V, H]` and the mask `[B, T]`."""
+        if tokens.get(DECODER_TOKEN_IDS) is None:
+            raise UserError(
+                f"Inputs must hold `{DECODER_TOKEN_IDS}` [B, T], the target that the decoder "
+                f"reads. Received: {sorted(tokens)}"
+            )
+        memory, memory_mask = self.memory_of(tokens, training)
+        target = {
+            "token_ids": tokens[DECODER_TOKEN_IDS],
+            "padding_mask": tokens.get(DECODER_PADDING_MASK),
+        }
+        target = checked_token_inputs(target, self.decoder.config)
+        token_ids = target["token_ids"]
+        mask = target.get("padding_mask", token_ids != self.decoder.config.pad_token_id)
+        states, words = self.decoder(
+            token_ids,
+            padding_mask=mask,
+            memory=memory,
+            memory_mask=memory_mask,
+            packed=self._packs_tokens(),
+            training=training,
+        )
+        return states, words, mask
+
+    def _packs_tokens(self):
+        return self.backbone.packs_tokens() and not needs_static_shapes()
+
+    def forward(self, x, y, training):
+        """Returns the logits of the labelled words `[M, V]`, with static shapes of all."""
+        if needs_static_shapes():
+            return self(x, training=training)
+        states, words, _ = self._decoded(x, training)
+        return self.decoder.logits(tf.boolean_mask(states, y != IGNORED), words)
+
+    def loss_denominators(self, x, y, sample_weight):
+        return {"words": tf.reduce_sum(word_weights(y, sample_weight))}
+
+    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
+        weights, ids = word_weights(y, sample_weight), tf.cast(y, tf.int32)  # [B, T]
+        if y_pred.shape.rank == 2:  # [M, V]
+            weights, ids = (tf.boolean_mask(values, y != IGNORED) for values in (weights, ids))
+        ids = tf.maximum(ids, 0)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, y_pred)  # [M] or [B, T]
+        hits = tf.equal(tf.argmax(y_pred, axis=-1, output_type=tf.int32), ids)
+        self.accuracy.update_state(tf.cast(hits, tf.float32), weights)
+        self.perplexity.update_state(losses, weights)
+        if self.loss is not None:
+            losses = self.loss.call(ids, y_pred)
+        return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), totals["words"])
+
+    def class_weights(self, class_weight):
+        refuse_class_weight(class_weight, "the classes are words")
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        totals = self.loss_denominators(x, y, sample_weight)
+        return self.partial_loss(x, y, y_pred, sample_weight, training, totals)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return self.get_metrics_result()  # `partial_loss` counts
+
+    def make_preprocessor(self, **options):
+        has_tokenizer = self.tokenizer is not None
+        return EncoderDecoderPreprocessor(
+            start_token_id=self.start_token_id if has_tokenizer else None,
+            end_token_id=self.end_token_id if has_tokenizer else None,
+            max_target_length=self.longest_target,
+            **options,
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "decoder_config": self.decoder.config.to_dict(),
+            "tie_word_embeddings": self.tie_word_embeddings,
+            "share_encoder_decoder_weights": self.share_encoder_decoder_weights,
+            "decoder_start_token_id": self.decoder_start_token_id,
+            "eos_token_id": self.eos_token_id,
+            "max_target_length": self.max_target_length,
+        }
+
+
+def _decoder_config(config, encoder_config) -> BertConfig:
+    """Returns the configuration of the decoder.
+
+    Raises:
+        UserError: If a decoder cannot have it, or not with this encoder.
+    """
+    if config is None:
+        return dataclasses.replace(
+            encoder_config, attention_window=None, global_tokens=1, pruned_heads={}, extra={}
+        )
+    config = BertConfig(**config) if isinstance(config, dict) else config
+    if config.attention_window is not None or config.pruned_heads:
+        raise UserError(
+            "`decoder_config` must have full attention and all heads. Received: "
+            f"attention_window={config.attention_window}, pruned_heads={config.pruned_heads}"
+        )
+    if config.hidden_size != encoder_config.hidden_size:
+        raise UserError(
+            "`decoder_config.hidden_size` must be the encoder's, because the cross-attention reads "
+            f"its vectors: {encoder_config.hidden_size}. Received: {config.hidden_size}"
+        )
+    return config
+
+
+def _require_same_network(config, encoder_config):
+    same, other = (dataclasses.replace(one, extra={}).to_dict() for one in (encoder_config, config))
+    different = [name for name in same if same[name] != other[name]]
+    if different:
+        raise UserError(
+            "`decoder_config` must be the encoder's with share_encoder_decoder_weights=True. "
+            "Received: " + ", ".join(f"{n}={other[n]} and {same[n]}" for n in different)
+        )
+
+
+def _check_lengths_and_ids(config, max_target_length, start_token_id, end_token_id, tokenizer):
+    limit = config.max_position_embeddings
+    if max_target_length is not None and not 3 <= max_target_length <= limit:
+        raise UserError(
+            f"`max_target_length` must be in [3, {limit}] (the decoder's max_position_embeddings). "
+            f"Received: {max_target_length=}"
+        )
+    ids = {"decoder_start_token_id": start_token_id, "eos_token_id": end_token_id}
+    for name, token_id in ids.items():
+        if token_id is not None and not 0 <= token_id < config.vocab_size:
+            raise UserError(
+                f"`{name}` must be in [0, {config.vocab_size}) (the decoder's vocab_size). "
+                f"Received: {name}={token_id}"
+            )
+    if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
+        raise UserError(
+            "The vocabulary must have as many entries as the decoder's word embeddings: "
+            f"{config.vocab_size}. Received: {tokenizer.vocab_size} entries. With another "
+            "vocabulary for the targets, leave `tokenizer` out and pass token dictionaries."
+        )

@@ -1,0 +1,168 @@
+"""What `BertEncoderDecoder` reads: pairs of a source and a target.
+
+Glossary: `n` pairs, `B` pairs of a batch, `T` tokens of the decoder's input.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.models.label_inputs import row_weights
+from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.text_batches import IGNORED, parallel_map
+from bert_tf.models.tokenized_texts import TokenizedTexts
+
+DECODER_TOKEN_IDS = "decoder_token_ids"
+DECODER_PADDING_MASK = "decoder_padding_mask"
+
+
+class SourcesAndTargets:
+    """Tokenized pairs: what the encoder reads, and what the decoder reads. A `TokenRows`.
+
+    Args:
+        sources: The n sources.
+        targets: The n targets.
+        start_token_id: The first token of the decoder.
+        target_length: To how many tokens targets are padded; None for the longest of a batch.
+    """
+
+    examples = None
+
+    def __init__(self, sources, targets, start_token_id: int, target_length: int | None = None):
+        self._sources = sources
+        self._targets = targets
+        self._start_token_id = start_token_id
+        self.target_length = target_length
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def lengths(self) -> np.ndarray:
+        """Returns the number of tokens of every source with its target, int64 `[n]`."""
+        return self._sources.lengths() + self._targets.lengths()
+
+    def longest_target(self) -> int:
+        """Returns the number of tokens of the longest target, `[CLS]` and `[SEP]` included."""
+        return int(self._targets.lengths().max(initial=2))
+
+    def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
+        """Returns the features of the pairs `[B]`; `length` is that of the sources."""
+        targets = self._targets.batch(rows, self.target_length)
+        return {**self._sources.batch(rows, length), **shifted(targets, self._start_token_id)}
+
+
+class EncoderDecoderPreprocessor(Preprocessor):
+    """Sources and targets to tokens and labels: every word is predicted from the true words before.
+
+    Args:
+        start_token_id: The first token of the decoder.
+        end_token_id: The last label of a target.
+        max_target_length: The maximum number of tokens of a target, `[CLS]` and `[SEP]` included.
+        **options: Those of `Preprocessor`.
+
+    Reference: Williams and Zipser 1989, "A learning algorithm for continually running fully
+    recurrent neural networks", for teacher forcing.
+    """
+
+    texts_per_example = (2,)
+    has_labels = False
+    predicts_datasets_of_text = False  # their batches of several lengths are no array
+
+    def __init__(
+        self, *, start_token_id: int, end_token_id: int, max_target_length: int, **options
+    ):
+        super().__init__(**options)
+        self.start_token_id = start_token_id
+        self.end_token_id = end_token_id
+        self.max_target_length = max_target_length
+
+    def tokens_of(self, inputs):
+        sources, targets = self.tensor_columns(inputs)
+        targets = self.tokenizer(targets, max_length=self.max_target_length)
+        return {**self.tokenize(sources), **shifted(targets, self.start_token_id)}
+
+    def batches(
+        self, x, y=None, sample_weight=None, batch_size=None, shuffle=False, training=False
+    ):
+        """As `Preprocessor.batches`; the labels are the words of the targets.
+
+        Raises:
+            UserError: If there is no text, or `y` is given.
+        """
+        if y is not None:
+            raise UserError(
+                "`y` must be None with text: `x` is a tuple of two lists, (sources, targets). "
+                f"Received: y={type(y).__name__}"
+            )
+        if isinstance(x, tf.data.Dataset):
+            x = x.map(_as_pair)
+        batches = super().batches(x, None, sample_weight, batch_size, shuffle, training)
+
+        def with_labels(tokens, *weights):
+            return (tokens, self.labels(tokens), *weights)
+
+        return parallel_map(batches, with_labels)
+
+    def training_rows(self, columns, y, sample_weight):
+        rows, labels = super().training_rows(columns, None, None)
+        if sample_weight is not None:
+            labels = (row_weights(sample_weight, columns.num_rows),)
+        return rows, labels
+
+    def labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the word after each token of the decoder's input, int32 `[B, T]`.
+
+        Padding has the label `IGNORED`.
+        """
+        token_ids, mask = tokens[DECODER_TOKEN_IDS], tokens[DECODER_PADDING_MASK]
+        is_followed = tf.pad(mask[:, 1:], [[0, 0], [0, 1]])
+        following = tf.pad(token_ids[:, 1:], [[0, 0], [0, 1]])
+        following = tf.where(is_followed, following, self.end_token_id)
+        return tf.where(mask, following, IGNORED)
+
+    def example_rows(self, columns):
+        sources, targets = ((column,) for column in columns)
+        return SourcesAndTargets(
+            TokenizedTexts.of(self.tokenizer, sources, self.max_length),
+            TokenizedTexts.of(self.tokenizer, targets, self.max_target_length),
+            self.start_token_id,
+            self.max_target_length if self.static_length else None,
+        )
+
+    def rows(self, columns, window_stride=None):
+        self.require_tokenizer()
+        rows = self.example_rows(columns)
+        # The logits of all targets are one array.
+        rows.target_length = rows.target_length or rows.longest_target()
+        return rows
+
+    def outputs(self, values, rows, columns, pooling):
+        return values[:, : rows.longest_target() - 1]
+
+
+def _as_pair(source, *rest):
+    """Returns an element of a dataset with the source and the target as one tuple."""
+    return (source, *rest) if isinstance(source, tuple) else ((source, rest[0]), *rest[1:])
+
+
+def shifted(targets: dict[str, tf.Tensor], start_token_id: int) -> dict[str, tf.Tensor]:
+    """Returns what the decoder reads of targets: the start token, and all but the last token.
+
+    Args:
+        targets: Token dictionary of `[CLS] target [SEP]`, `[B, T + 1]`, padded on the right.
+        start_token_id: The token in the place of `[CLS]`.
+
+    Returns:
+        `decoder_token_ids` int32 and `decoder_padding_mask` bool, `[B, T]`.
+
+    Example:
+        >>> targets = {"token_ids": tf.constant([[2, 7, 8, 3], [2, 9, 3, 0]])}
+        >>> targets["padding_mask"] = targets["token_ids"] > 0
+        >>> shifted(targets, start_token_id=2)["decoder_token_ids"].numpy()
+        array([[2, 7, 8],
+               [2, 9, 0]], dtype=int32)
+    """
+    token_ids, mask = targets["token_ids"], targets["padding_mask"][:, 1:]
+    start = tf.fill([tf.shape(token_ids)[0], 1], start_token_id)
+    shifted_ids = tf.concat([start, token_ids[:, 1:-1]], axis=1)  # [B, T]
+    return {DECODER_TOKEN_IDS: tf.where(mask, shifted_ids, 0), DECODER_PADDING_MASK: mask}

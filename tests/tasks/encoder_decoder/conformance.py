@@ -1,0 +1,47 @@
+"""What the conformance tests need to know of sequence-to-sequence models."""
+
+import numpy as np
+
+import bert_tf
+from tests.conformance.task import PAIRS, TEXTS, VOCABULARY, Lack, Task, encoded
+
+_TARGETS = encoded(PAIRS)
+_END = VOCABULARY.index("[SEP]")
+
+
+def features() -> dict[str, np.ndarray]:
+    """A token dictionary: `TEXTS` for the encoder, `PAIRS` without their `[SEP]` for the decoder."""
+    ids = _TARGETS["token_ids"][:, :-1]
+    decoder_ids = np.where(ids == _END, 0, ids)
+    decoder = {"decoder_token_ids": decoder_ids, "decoder_padding_mask": decoder_ids > 0}
+    return {**encoded(TEXTS), **decoder}
+
+
+def targets() -> np.ndarray:
+    """The words of `PAIRS` and their `[SEP]`; -100 for padding."""
+    return np.where(_TARGETS["padding_mask"], _TARGETS["token_ids"], -100)[:, 1:].astype(np.int32)
+
+
+_LACKS = {
+    "datasets to predict": Lack("their batches of several lengths are no array", "list of texts"),
+    "serving": Lack("its answers are generated", "Received: BertEncoderDecoder"),
+}
+TASKS = {
+    "encoder-decoder": Task(
+        bert_tf.BertEncoderDecoder,
+        features(),
+        text=(TEXTS, PAIRS),
+        targets=targets(),
+        lacks=_LACKS,
+        saved={"max_length": 20, "max_target_length": 10, "tie_word_embeddings": False},
+    ),
+    "encoder-decoder with shared weights": Task(
+        bert_tf.BertEncoderDecoder,
+        features(),
+        text=(TEXTS, PAIRS),
+        targets=targets(),
+        options={"share_encoder_decoder_weights": True},
+        lacks=_LACKS,
+        is_variant=True,
+    ),
+}
