@@ -11,7 +11,7 @@ from bert_tf.layers.dot_product_attention import cached_attention, dot_product_a
 from bert_tf.layers.dropout import next_seed
 from bert_tf.layers.observed_inputs import observe
 from bert_tf.layers.quantization import FLOAT, INT8
-from bert_tf.layers.token_layout import TokenLayout
+from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -141,8 +141,12 @@ class BertSelfAttention(keras.layers.Layer):
         qkv = tf.reshape(self.query_key_value(rows), [-1, 3, *heads])  # [B, 3nD] -> [B, 3, n, D]
         query, *new = tf.unstack(qkv, axis=1)  # 3 of [B, n, D]
         key, value = (_with_tokens(old, positions, token) for old, token in zip(cache, new))
+        cache = key, value
+        if not needs_static_shapes():  # attends to the part of the cache that has been filled
+            filled = tf.reduce_max(positions) + 1
+            key, value = key[:, :, :filled], value[:, :, :filled]
         is_known = tf.range(tf.shape(key)[2]) <= positions[:, tf.newaxis]  # [B, T]
-        return cached_attention(query, key, value, is_known), (key, value)
+        return cached_attention(query, key, value, is_known), cache
 
     def keep_heads(self, places: list[int]) -> None:
         """Removes the weights of all other heads permanently.

@@ -34,13 +34,9 @@ class BertCrossAttention(keras.layers.Layer):
         >>> config = bert_tf.BertConfig(hidden_size=32, num_attention_heads=4)
         >>> attention = bert_tf.layers.BertCrossAttention(config)
         >>> layout = TokenLayout.padded(tf.constant([[True, True]]))
-        >>> memory_layout = TokenLayout.padded(tf.constant([[True, True, False]]))
-        >>> attention(
-        ...     tf.ones([2, 32]),
-        ...     layout=layout,
-        ...     memory=tf.ones([3, 32]),
-        ...     memory_layout=memory_layout,
-        ... ).shape
+        >>> memory = {"memory": tf.ones([3, 32])}
+        >>> memory["memory_layout"] = TokenLayout.padded(tf.constant([[True, True, False]]))
+        >>> attention(tf.ones([2, 32]), layout=layout, **memory).shape
         TensorShape([2, 32])
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.3.
@@ -86,11 +82,10 @@ class BertCrossAttention(keras.layers.Layer):
 
     def project(self, memory) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the keys and the values of a memory `[B, S, H]` for `step`, `[B, N, S, D]`."""
-        shape = tf.shape(memory)
+        batch, length = tf.unstack(tf.shape(memory)[:2])
         projected = self.key_value(tf.reshape(memory, [-1, memory.shape[-1]]))  # -> [B * S, 2ND]
-        return self._keys_and_values(
-            tf.reshape(projected, [shape[0], shape[1], projected.shape[-1]])
-        )
+        projected = tf.reshape(projected, [batch, length, projected.shape[-1]])
+        return self._keys_and_values(projected)
 
     def step(self, rows, key, value, memory_mask):
         """Computes the attention of one token per sequence: `[B, H]` -> `[B, N * D]`.

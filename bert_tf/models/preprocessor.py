@@ -255,6 +255,11 @@ class Preprocessor:
             return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
         return TokenizedTexts.of_windows(self.tokenizer, columns[0], self.max_length, window_stride)
 
+    def empty_row(self) -> dict[str, tf.Tensor]:
+        """Returns the features of one empty text."""
+        ids = [[self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]]
+        return {"token_ids": tf.constant(ids, tf.int32)}
+
     def outputs(self, values: Any, rows: TokenRows, columns: TextColumns, pooling: str) -> Any:
         """Returns what `predict` returns.
 

@@ -338,8 +338,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     ) -> Any:
         """Returns the outputs for rows of tokens, in their order."""
         if not len(rows):  # one empty text shows the shape of the outputs
-            ids = [[self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]]
-            row = {"token_ids": tf.constant(ids, tf.int32), ROW_NUMBER: tf.zeros([1], tf.int64)}
+            row = {**self.preprocessor.empty_row(), ROW_NUMBER: tf.zeros([1], tf.int64)}
             outputs, _ = self.predict_on_batch(row)
             return tf.nest.map_structure(lambda values: values[:0], outputs)
         length = self.preprocessor.static_length

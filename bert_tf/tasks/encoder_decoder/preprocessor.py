@@ -136,6 +136,11 @@ class EncoderDecoderPreprocessor(Preprocessor):
         rows.target_length = rows.target_length or rows.longest_target()
         return rows
 
+    def empty_row(self):
+        start = tf.constant([[self.start_token_id]], tf.int32)
+        decoder = {DECODER_TOKEN_IDS: start, DECODER_PADDING_MASK: tf.ones([1, 1], tf.bool)}
+        return {**super().empty_row(), **decoder}
+
     def outputs(self, values, rows, columns, pooling):
         return values[:, : rows.longest_target() - 1]
 

@@ -10,7 +10,7 @@ _END = VOCABULARY.index("[SEP]")
 
 
 def features() -> dict[str, np.ndarray]:
-    """A token dictionary: `TEXTS` for the encoder, `PAIRS` without their `[SEP]` for the decoder."""
+    """`TEXTS` for the encoder and, for the decoder, `PAIRS` without their `[SEP]`."""
     ids = _TARGETS["token_ids"][:, :-1]
     decoder_ids = np.where(ids == _END, 0, ids)
     decoder = {"decoder_token_ids": decoder_ids, "decoder_padding_mask": decoder_ids > 0}
