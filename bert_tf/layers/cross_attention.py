@@ -6,6 +6,7 @@ Glossary, besides that of the package: `S` length of the memory's sequences, `M`
 import keras
 import tensorflow as tf
 
+from bert_tf import ops
 from bert_tf.config import BertConfig
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dot_product_attention import cached_attention, dot_product_attention
@@ -17,6 +18,9 @@ from bert_tf.layers.token_layout import TokenLayout
 class BertCrossAttention(keras.layers.Layer):
     """Attention of every token to the memory of its sequence, before the output projection.
 
+    With packed layouts, `ops.varlen_cross_attention` computes it without padding and without a
+    `[B, N, T, S]` tensor. With padded layouts, it is computed with stock TensorFlow ops.
+
     Args:
         config: The `BertConfig` of the decoder, or its `to_dict()`. The memory has the same H.
 
@@ -24,7 +28,7 @@ class BertCrossAttention(keras.layers.Layer):
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows.
         memory: `[M, H]`, the rows of the encoder.
-        memory_layout: The `TokenLayout` of the memory, of the same batch of B.
+        memory_layout: The `TokenLayout` of the memory, packed if the other is.
 
     Returns:
         `[R, N * D]`.
@@ -63,11 +67,22 @@ class BertCrossAttention(keras.layers.Layer):
         query, key_value = self.query(rows), self.key_value(memory)  # [R, ND], [M, 2ND]
         dropout_rate = self.dropout_rate if training else 0.0
         seed = next_seed(self.seed_generator) if dropout_rate else None
-        query = self._heads(layout.to_batch(query))  # -> [B, N, T, D]
-        key, value = self._keys_and_values(memory_layout.to_batch(key_value))  # -> [B, N, S, D]
-        mask = memory_layout.padding_mask[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, S]
-        context, _ = dot_product_attention(query, key, value, mask, dropout_rate, seed)
-        context = layout.to_rows(tf.transpose(context, [0, 2, 1, 3]))  # -> [R, N, D]
+        if layout.is_packed:
+            heads = [self.config.num_attention_heads, self.config.head_size]
+            context = ops.varlen_cross_attention(
+                tf.reshape(query, [-1, *heads]),  # [R, ND] -> [R, N, D]
+                tf.reshape(key_value, [-1, 2, *heads]),  # [M, 2ND] -> [M, 2, N, D]
+                layout.row_splits,
+                memory_layout.row_splits,
+                dropout_rate,
+                seed,
+            )
+        else:
+            query = self._heads(layout.to_batch(query))  # -> [B, N, T, D]
+            key, value = self._keys_and_values(memory_layout.to_batch(key_value))
+            mask = memory_layout.padding_mask[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, S]
+            context, _ = dot_product_attention(query, key, value, mask, dropout_rate, seed)
+            context = tf.transpose(context, [0, 2, 1, 3])  # [B, N, T, D] -> [B, T, N, D]
         return tf.reshape(context, [-1, self.config.hidden_size])  # -> [R, N * D]
 
     def _heads(self, batch):

@@ -24,7 +24,7 @@ class BertDecoderBlock(keras.layers.Layer):
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows, causal.
         memory: `[M, H]`, the rows of the encoder.
-        memory_layout: The `TokenLayout` of the memory, of the same batch of B.
+        memory_layout: The `TokenLayout` of the memory, packed if the other is.
 
     Returns:
         `[R, H]`.
