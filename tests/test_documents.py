@@ -48,10 +48,15 @@ GIVEN = {
     "anchors": ["a film"],
     "positives": ["the film"],
     "negatives": ["bad ."],
+    "sources": TEXTS,
+    "targets": [text[2:] for text in TEXTS],
 }
 
 # Sections whose Python blocks run in the full suite alone.
-LONG = {("tasks.md", "Masked words, and how likely a sentence is")}  # `fit` makes pipelines anew
+LONG = {  # `fit` makes pipelines anew
+    ("tasks.md", "Masked words, and how likely a sentence is"),
+    ("tasks.md", "Translation and summarization"),
+}
 # Shell blocks of `make test`, by document and first line; the others run in the full suite.
 QUICK = {
     ("checkpoints.md", "python tools/convert_checkpoint.py"),

@@ -12,12 +12,19 @@ for folder in NAMES:
     TASKS |= importlib.import_module(f"tests.tasks.{folder}.conformance").TASKS
 
 
-def tasks(*needed: str):
-    """Parametrises a test with the names of the tasks that have all of `needed`."""
+def tasks(*needed: str, traces: bool = False):
+    """Parametrises a test with the names of the tasks that have all of `needed`.
+
+    Args:
+        *needed: Keys of `Task.lacks`.
+        traces: Whether the test traces steps of training.
+    """
     return pytest.mark.parametrize(
         "name",
         [
-            pytest.param(name, marks=pytest.mark.full if task.is_variant else ())
+            pytest.param(
+                name, marks=pytest.mark.full if task.is_variant or (traces and task.is_slow) else ()
+            )
             for name, task in TASKS.items()
             if not set(needed) & set(task.lacks)
         ],

@@ -57,7 +57,7 @@ def traced(state):
     return state.model
 
 
-@tasks("training")
+@tasks("training", traces=True)
 def test_one_loss_however_the_rows_come(name, traced):
     """`evaluate`: text, datasets of text, dictionaries and datasets of them."""
     task = TASKS[name]
@@ -81,7 +81,7 @@ def test_one_loss_however_the_rows_come(name, traced):
     assert abs(weighted - first_loss(expected)) > 1e-4  # the weights count
 
 
-@tasks("training")
+@tasks("training", traces=True)
 def test_one_step_however_the_rows_come(name, traced):
     """`fit`: the loss of the step and the weights after it."""
     task = TASKS[name]
@@ -108,7 +108,7 @@ def test_one_step_however_the_rows_come(name, traced):
             np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-@tasks("text", "training")
+@tasks("text", "training", traces=True)
 def test_one_answer_however_the_rows_come(name, traced):
     """`predict`: text, one by one, and dictionaries."""
     task = TASKS[name]

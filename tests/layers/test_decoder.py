@@ -74,7 +74,7 @@ def stepwise_logits(decoder, inputs):
     return logits.transpose(1, 0, 2)
 
 
-@pytest.mark.parametrize("is_static", [False, True])
+@pytest.mark.parametrize("is_static", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_token_by_token(decoder, inputs, is_static):
     expected = all_logits(decoder, inputs)
     if is_static:

@@ -70,6 +70,8 @@ def targets_of(model):
 def test_loss_and_metrics_of_the_real_words(model, label_smoothing):
     """That of `torch.nn.CrossEntropyLoss(label_smoothing=…)` on the weighted words."""
     ids, weights = targets_of(model), np.array([1.0, 0.5, 2.0], np.float32)
+    loss = SparseCrossentropy(label_smoothing) if label_smoothing else "auto"
+    model.compile("sgd", loss=loss, run_eagerly=True)
     is_real = ids >= 0
     logits = np.float64(model.predict(PAIRS, verbose=0))
     assert logits.shape == (*ids.shape, 64) and not logits[~is_real].any()
@@ -77,8 +79,6 @@ def test_loss_and_metrics_of_the_real_words(model, label_smoothing):
     of_words = -log_p[np.arange(len(log_p)), ids[is_real]]
     smoothed = (1 - label_smoothing) * of_words - label_smoothing * log_p.mean(axis=-1)
     word_weights = np.broadcast_to(weights[:, np.newaxis], ids.shape)[is_real]
-    loss = SparseCrossentropy(label_smoothing) if label_smoothing else "auto"
-    model.compile("sgd", loss=loss, run_eagerly=True)
     logs = model.evaluate(PAIRS, sample_weight=weights, verbose=0, return_dict=True)
     hits = log_p.argmax(axis=-1) == ids[is_real]
     expected = {
