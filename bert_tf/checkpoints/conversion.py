@@ -156,6 +156,7 @@ def largest_difference(one, other) -> float:
             "segment_ids": rng.integers(0, config.type_vocab_size, (2, length)).astype(np.int32),
             "padding_mask": np.arange(length) < np.array([[length], [(length + 1) // 2]]),
             "masked_positions": np.zeros([2, 1], np.int32),
+            "decoder_token_ids": np.ones([2, 3], np.int32),
         }
         outputs = (keras.tree.flatten(model(inputs)) for model in (one, other))
         for a, b in zip(*outputs, strict=True):

@@ -15,7 +15,8 @@ import numpy as np
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import ConfigError
-from bert_tf.json_schema import OBJECT, check, integer, object_of, optional
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import OBJECT, integer, list_of, object_of, optional, text
 
 CLASS = "BertEncoderDecoder"
 MODEL_TYPE = "encoder-decoder"
@@ -28,25 +29,33 @@ _IS_DECODER = ("is_decoder", "add_cross_attention")
 # settings of a beam search.
 _OTHER_KEYS = "encoder_decoder"
 _FILE = object_of(
-    {"encoder": OBJECT, "decoder": OBJECT, **dict.fromkeys(_TOKEN_IDS, optional(integer()))}
+    {
+        "encoder": OBJECT,
+        "decoder": OBJECT,
+        "architectures": optional(list_of(text())),
+        **dict.fromkeys(_TOKEN_IDS, optional(integer())),
+    }
 )
 
 
-def is_encoder_decoder(values: Mapping[str, Any]) -> bool:
-    """Returns whether these are the values of an encoder-decoder model's `config.json`."""
-    return values.get("model_type") == MODEL_TYPE
+def is_encoder_decoder(path: str) -> bool:
+    """Returns whether a file, which need not exist, is an encoder-decoder model's `config.json`."""
+    try:
+        return read_json(path, OBJECT, ConfigError).get("model_type") == MODEL_TYPE
+    except (ConfigError, OSError):
+        return False
 
 
-def read_config(values: Mapping[str, Any], path: str) -> tuple[BertConfig, dict[str, Any]]:
+def read_config(path: str) -> tuple[BertConfig, dict[str, Any], dict[str, Any]]:
     """Reads an encoder-decoder model's `config.json`.
 
     Returns:
-        The configuration of the encoder, and arguments of `BertEncoderDecoder`.
+        The configuration of the encoder, arguments of `BertEncoderDecoder`, and the whole file.
 
     Raises:
         ConfigError: If a value is missing or out of range, or describes another network.
     """
-    check(values, _FILE, path, ConfigError)
+    values = read_json(path, _FILE, ConfigError)
     encoder = BertConfig.from_huggingface(values["encoder"], path, "encoder")
     decoder = dict(values["decoder"])
     for key in _IS_DECODER:
@@ -59,7 +68,8 @@ def read_config(values: Mapping[str, Any], path: str) -> tuple[BertConfig, dict[
     is_tied = decoder.extra.get("tie_word_embeddings")
     options["tie_word_embeddings"] = is_tied is None or is_tied
     extra = {**decoder.extra, _OTHER_KEYS: others}
-    return encoder, {**options, "decoder_config": dataclasses.replace(decoder, extra=extra)}
+    options["decoder_config"] = dataclasses.replace(decoder, extra=extra)
+    return encoder, options, values
 
 
 def config_of(model) -> dict[str, Any]:

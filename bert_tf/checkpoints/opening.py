@@ -167,20 +167,20 @@ def _open_file(directory, path, config_file):
 
 
 def _open_huggingface(directory, path, config_file):
-    pair_file = _find_file(directory, ["config.json"])
-    values = read_json(pair_file, OBJECT, ConfigError) if pair_file else {}
-    if is_encoder_decoder(values):
-        return _open_encoder_decoder(directory, path, values, pair_file, config_file)
+    file = os.path.join(directory, "config.json")
+    if is_encoder_decoder(file):
+        return _open_encoder_decoder(directory, path, file, config_file)
     config = _config(directory, config_file)
     architectures = tuple(config.extra.get("architectures") or ())
     source = open_weights(path)
     return Pretrained(directory, config, source, *_class_and_options(config), architectures)
 
 
-def _open_encoder_decoder(directory, path, values, pair_file, config_file):
-    config, options = read_config(values, pair_file)
-    check(values.get(OWN_KEY) or {}, _CLASS_AND_OPTIONS, pair_file, ConfigError, OWN_KEY)
-    options.update((values.get(OWN_KEY) or {}).get("options") or {})
+def _open_encoder_decoder(directory, path, file, config_file):
+    config, options, values = read_config(file)
+    own = values.get(OWN_KEY) or {}
+    check(own, _CLASS_AND_OPTIONS, file, ConfigError, OWN_KEY)
+    options.update(own.get("options") or {})
     source = EncoderDecoderSource(open_weights(path), options["tie_word_embeddings"])
     architectures = tuple(values.get("architectures") or ())
     config = _with_network(config, config_file)

@@ -8,6 +8,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "BertBackbone": ".backbone",
         "TaskModel": ".task_model",
         "resize_position_embeddings": ".position_embeddings",
+        "set_sinusoidal_positions": ".position_embeddings",
     },
     moved={
         "Answer": "bert_tf.tasks.question_answering",

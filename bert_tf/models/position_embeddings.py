@@ -1,4 +1,4 @@
-"""A longer position table, made from the one that was trained."""
+"""Position tables that are not learnt as they are: longer ones, and those of sines."""
 
 import dataclasses
 
@@ -6,6 +6,8 @@ import numpy as np
 
 from bert_tf.errors import UserError
 from bert_tf.models.rebuilt import rebuilt
+
+LONGEST_WAVE = 10_000.0  # Vaswani et al. 2017, in units of 2π positions
 
 
 def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
@@ -54,6 +56,39 @@ def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
             new.assign(old)
     table.assign(_extended(trained, new_length, alpha))
     return copy
+
+
+def set_sinusoidal_positions(model) -> None:
+    """Gives a model the position table of Vaswani et al. 2017, which is not trained.
+
+    The table is saved like a learnt one, so every program computes with it. A model that is opened
+    again trains it, unless this function is called again. Call it before the model is compiled.
+
+    Args:
+        model: A `BertBackbone` or a model with one, and perhaps a decoder, with random weights.
+
+    Example:
+        >>> config = bert_tf.BertConfig(vocab_size=64, hidden_size=32, num_attention_heads=4)
+        >>> backbone = bert_tf.BertBackbone(config)
+        >>> bert_tf.models.set_sinusoidal_positions(backbone)
+        >>> backbone.embeddings.position_embeddings.numpy()[0, :4]
+        array([0., 1., 0., 1.], dtype=float32)
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.5.
+    """
+    readers = (getattr(model, "backbone", model), getattr(model, "decoder", None))
+    for reader in filter(None, readers):
+        table = reader.embeddings.position_embeddings
+        table.assign(_sinusoidal(*table.shape))
+        table.trainable = False
+
+
+def _sinusoidal(length, width):
+    """`[length, width]`: sines in even columns, cosines of the same frequencies in odd ones."""
+    columns = np.arange(width)
+    frequencies = LONGEST_WAVE ** (-(columns - columns % 2) / width)
+    angles = np.arange(length)[:, np.newaxis] * frequencies
+    return np.where(columns % 2 == 0, np.sin(angles), np.cos(angles)).astype(np.float32)
 
 
 def _extended(trained, new_length, alpha):

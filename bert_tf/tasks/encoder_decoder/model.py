@@ -146,6 +146,19 @@ class BertEncoderDecoder(TaskModel):
         """
         return hooks.load_encoder_and_decoder(cls, encoder_path, decoder_path, **options)
 
+    def prune_heads(self, heads) -> None:
+        """Does what `BertBackbone.prune_heads` does with the encoder.
+
+        Raises:
+            UserError: As `BertBackbone.prune_heads`, or if the decoder shares the weights.
+        """
+        if self.share_encoder_decoder_weights:
+            raise UserError(
+                "`share_encoder_decoder_weights` must be False for an encoder that loses heads. "
+                "Received: share_encoder_decoder_weights=True"
+            )
+        super().prune_heads(heads)
+
     @property
     def longest_target(self) -> int:
         """The maximum number of tokens of a target, start and end included."""

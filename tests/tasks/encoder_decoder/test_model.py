@@ -10,7 +10,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertEncoderDecoder, BertMaskedLM, BertTokenizer
+from bert_tf.checkpoints import convert
+from bert_tf.checkpoints.conversion import largest_difference, reopened
 from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.models import set_sinusoidal_positions
 from bert_tf.tasks.encoder_decoder.preprocessor import shifted
 from bert_tf.training import SparseCrossentropy
 
@@ -166,6 +169,31 @@ def test_the_encoder_and_the_keys_of_its_file(model, tmp_path):
         np.testing.assert_array_equal(one, other)
     BertEncoderDecoder.from_pretrained(tmp_path).save_pretrained(tmp_path)
     assert json.loads(path.read_text())["num_beams"] == 4
+
+
+def test_converted(model, tmp_path):
+    """`tools/convert_checkpoint.py` recognizes the model and compares its outputs."""
+    model.save_pretrained(tmp_path / "huggingface")
+    conversion = convert(tmp_path / "huggingface", tmp_path / "own", "bert_tf")
+    opened = reopened(conversion.model, tmp_path / "own")
+    assert type(opened) is BertEncoderDecoder
+    assert largest_difference(opened, model) == 0.0
+
+
+def test_sinusoidal_positions(make_model):
+    model = make_model()
+    set_sinusoidal_positions(model)
+    position, column = 7, 10
+    for part in (model.backbone, model.decoder):
+        table = part.embeddings.position_embeddings
+        assert table.numpy()[position, column] == pytest.approx(np.sin(7 / 10000 ** (10 / 32)))
+        assert table.numpy()[position, column + 1] == pytest.approx(np.cos(7 / 10000 ** (10 / 32)))
+        assert not any(variable is table for variable in model.trainable_variables)
+
+
+def test_heads_of_shared_blocks_stay(make_model):
+    with pytest.raises(UserError, match="`share_encoder_decoder_weights` must be False"):
+        make_model(share_encoder_decoder_weights=True).prune_heads({0: [1]})
 
 
 @pytest.mark.parametrize(
