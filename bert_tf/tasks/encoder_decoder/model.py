@@ -15,7 +15,7 @@ from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_batches import IGNORED
-from bert_tf.models.token_inputs import checked_token_inputs
+from bert_tf.models.token_inputs import checked_token_inputs, depending_on, require
 from bert_tf.tasks.encoder_decoder.preprocessor import (
     DECODER_PADDING_MASK,
     DECODER_TOKEN_IDS,
@@ -227,12 +227,21 @@ class BertEncoderDecoder(TaskModel):
                 f"Inputs must hold `{DECODER_TOKEN_IDS}` [B, T], the target that the decoder "
                 f"reads. Received: {sorted(tokens)}"
             )
+        if tokens.get("sequence_ids") is not None:
+            raise UserError(
+                "Inputs must not hold `sequence_ids`: a row is one source. Received: "
+                f"{sorted(tokens)}"
+            )
         memory, memory_mask = self.memory_of(tokens, training)
         target = {
             "token_ids": tokens[DECODER_TOKEN_IDS],
             "padding_mask": tokens.get(DECODER_PADDING_MASK),
         }
         target = checked_token_inputs(target, self.decoder.config)
+        rows = [tf.shape(target["token_ids"])[0], tf.shape(memory)[0]]
+        must = f"`{DECODER_TOKEN_IDS}` must have as many rows as `token_ids`"
+        checks = require(tf.equal(*rows), must, rows, f"`{DECODER_TOKEN_IDS}` and `token_ids`")
+        target = depending_on(checks, target)
         token_ids = target["token_ids"]
         mask = target.get("padding_mask", token_ids != self.decoder.config.pad_token_id)
         states, words = self.decoder(

@@ -18,6 +18,7 @@ from bert_tf.tasks.encoder_decoder.preprocessor import shifted
 from bert_tf.training import SparseCrossentropy
 
 PAIRS = (["good film", "the bad film.", "a b c"], ["the good film", "bad", "c b a . a"])
+IDS = np.array([[5]], np.int32)
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +246,15 @@ def test_decoders_that_do_not_fit(make_model, one_block, options, message):
     [
         (lambda model: model.fit(PAIRS, [1, 2, 3]), "`y` must be None with text"),
         (lambda model: model.fit(PAIRS[0]), "must have 2 texts"),
-        (lambda model: model({"token_ids": tf.constant([[5]])}), "must hold `decoder_token_ids`"),
+        (lambda model: model({"token_ids": IDS}), "must hold `decoder_token_ids`"),
+        (
+            lambda model: model({"token_ids": IDS, "decoder_token_ids": np.tile(IDS, [2, 1])}),
+            "`decoder_token_ids` must have as many rows as `token_ids`.* 2, 1",
+        ),
+        (
+            lambda model: model({"decoder_token_ids": IDS, "token_ids": IDS, "sequence_ids": IDS}),
+            "must not hold `sequence_ids`",
+        ),
         (lambda model: model.compile(metrics=["mse"]), "`metrics` must be None"),
         (lambda model: model.compile(loss="mse"), "must be a bert_tf.training.SparseCrossentropy"),
     ],
