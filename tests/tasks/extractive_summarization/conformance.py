@@ -8,8 +8,8 @@ from tests.conformance.task import NO_TEXT_BATCHES, VOCABULARY, Lack, Task, piec
 DOCUMENTS = [
     ["good film.", "the bad film."],
     ["a b c."],
-    ["the film.", "bad good.", "e"],
-    ["good", "film", "the", "e"],
+    ["the film.", "bad good.", "e."],
+    ["good.", "film.", "the.", "e."],
     ["bad bad.", "good."],
     ["the e.", "a film."],
 ]
@@ -58,7 +58,7 @@ TASKS = {
         LABELS,
         _targets(),
         # The same sentences, as they are found in a text.
-        asked=["\n".join(document) for document in DOCUMENTS],
+        asked=[" ".join(document) for document in DOCUMENTS],
         asked_features=FEATURES,
         answers=lambda model, asked, **batching: model.summarize(asked, **batching),
         by_hand=_summaries_by_hand,
