@@ -205,6 +205,7 @@ setup(
             "openvino",
             "python-crfsuite",
             "rouge-score",
+            "sacrebleu>=2.6,<3",
             "selenium",
             "sentence-transformers",
             "tensorflow-serving-api",
@@ -214,9 +215,9 @@ setup(
         ],
         "serve": ["aiohttp", "prometheus-client"],
         "evaluate": ["matplotlib", "scikit-learn"],
+        "generation": ["rouge-score", "sacrebleu>=2.6,<3"],
         "onnx": ["onnxruntime", "tf2onnx"],
         "serving": ["tensorflow-serving-api"],
-        "summarization": ["rouge-score"],
         "tagging": ["seqeval"],
         "benchmark": [
             "ctranslate2",

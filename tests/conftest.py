@@ -35,6 +35,7 @@ EXPECTED_SKIPS = {
     "needs sentence-transformers": "optional: pip install sentence-transformers",
     "needs huggingface_hub": "optional: only names on the Hugging Face Hub need it",
     "needs python-crfsuite": "optional: only the baseline of tagging needs it",
+    "needs sacrebleu and rouge-score": "optional: in the `full` extra",
     "needs pandas": "optional: in the `test` extra",
     "needs polars": "optional: in the `test` extra",
     "needs pyarrow": "optional: in the `test` extra",

@@ -28,7 +28,10 @@ SOURCES = {
 }
 PACKAGES = [name.removesuffix(".__init__") for name in SOURCES if name.endswith(".__init__")]
 # Examples that do not run in the tests, and why.
-SKIPPED = {"bert_tf.text.whole_words": "needs jieba, an optional package"}
+SKIPPED = {
+    "bert_tf.text.whole_words": "needs jieba, an optional package",
+    "bert_tf.training.evaluation.generated_text": "needs sacrebleu and rouge-score, optional",
+}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

@@ -259,8 +259,8 @@ def test_the_metadata(wheels):
     required = metadata.get_all("Requires-Dist")
     for package in ("tensorflow", "tensorflow-text"):
         assert f"{package}<2.22,>=2.19" in required
-    extras = {"test", "full", "evaluate", "tagging", "summarization"}
-    extras |= {"benchmark", "tpu", "onnx", "serve", "serving"}
+    extras = {"test", "full", "evaluate", "generation", "tagging", "benchmark", "tpu", "onnx"}
+    extras |= {"serve", "serving"}
     assert set(metadata.get_all("Provides-Extra")) == extras
     # Every op must run on the TensorFlow that an isolated build takes its headers from.
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,64 @@
+"""Scores of generated texts, compared with sacrebleu's and rouge-score's own."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import DataError, UserError
+from bert_tf.training.evaluation.generated_text import (
+    generated_text_intervals,
+    generated_text_scores,
+    require_text_metrics,
+)
+
+PREDICTED = ["the cat sat on the mat .", "a dog ran home", "it rains", "no", ""]
+REFERENCES = ["the cat sat on a mat.", "the dog ran home", "it rained today", "no", "yes"]
+
+
+@pytest.fixture
+def sacrebleu():
+    pytest.importorskip("rouge_score", reason="needs sacrebleu and rouge-score")
+    return pytest.importorskip("sacrebleu", reason="needs sacrebleu and rouge-score")
+
+
+@pytest.mark.parametrize("tokenize", ["13a", "zh"])
+def test_scores_of_the_corpus(sacrebleu, tokenize):
+    scores = generated_text_scores(PREDICTED, REFERENCES, tokenize)
+    bleu = sacrebleu.corpus_bleu(PREDICTED, [REFERENCES], tokenize=tokenize)
+    chrf = sacrebleu.corpus_chrf(PREDICTED, [REFERENCES])
+    assert 0 < scores["bleu"] < 100
+    np.testing.assert_allclose([scores["bleu"], scores["chrf"]], [bleu.score, chrf.score])
+    # F1 of the words of each text: 5 of 6, 3 of 4, 1 of 2 and 3, 1 of 1, none.
+    np.testing.assert_allclose(scores["rouge1"], 20 * (5 / 6 + 3 / 4 + 2 / 5 + 1), rtol=1e-6)
+
+
+def test_units_of_chinese(sacrebleu):
+    scores = generated_text_scores(["我用 Debian 系统"], ["我用Debian"], "zh")
+    np.testing.assert_allclose(scores["rouge1"], 100 * 2 * 3 / (3 + 5))
+    assert generated_text_scores(["我用系统"], ["我用系统"], "13a")["rouge1"] == 0.0
+
+
+def test_intervals_contain_the_score(sacrebleu):
+    predicted, references = PREDICTED[:4] * 10, REFERENCES[:4] * 10
+    scores = generated_text_scores(predicted, references)
+    intervals = generated_text_intervals(predicted, references, samples=50)
+    assert intervals.keys() == scores.keys()
+    for name, (low, high) in intervals.items():
+        assert low < scores[name] < high
+    assert intervals == generated_text_intervals(predicted, references, samples=50)
+
+
+def test_what_is_refused():
+    with pytest.raises(UserError, match="`tokenize` must be one of"):
+        generated_text_scores(["a"], ["a"], "words")
+    with pytest.raises(DataError, match=r"len\(references\)=2, len\(predicted\)=1"):
+        generated_text_scores(["a"], ["a", "b"])
+    with pytest.raises(DataError, match="at least one"):
+        generated_text_scores([], [])
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rouge_score", None)
+    with pytest.raises(UserError, match="Run `pip install sacrebleu rouge-score`"):
+        require_text_metrics()
