@@ -18,8 +18,9 @@ from bert_tf.models.raw_text_model import RawTextModel
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.task_spec import VECTORS
 from bert_tf.models.text_inputs import TextColumns
+from bert_tf.models.token_loss import token_weights
 from bert_tf.signatures import has_signature_of
-from bert_tf.tasks.token_classification.model import BertTokenClassifier, word_weights
+from bert_tf.tasks.token_classification.model import BertTokenClassifier
 
 TEMPERATURE = 2.0  # DistilBERT's training code
 _ONLY_STUDENT = (
@@ -266,7 +267,7 @@ class DistillationModel(RawTextModel):
     def _counts(self, unit, x, y, sample_weight):
         """Returns the weight of each loss: `[B]`, for words and tokens `[B, T]`."""
         if unit == "words":
-            return word_weights(y, sample_weight)
+            return token_weights(y, sample_weight)
         real = tf.cast(self._tokens(x)["padding_mask"], tf.float32)  # [B, T]
         rows = tf.ones_like(real[:, 0])  # [B]
         if sample_weight is not None:

@@ -16,19 +16,19 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_batches import IGNORED
 from bert_tf.models.token_inputs import checked_token_inputs, depending_on, require
+from bert_tf.models.token_loss import TokenLoss, token_weights
 from bert_tf.tasks.encoder_decoder.preprocessor import (
     DECODER_PADDING_MASK,
     DECODER_TOKEN_IDS,
     EncoderDecoderPreprocessor,
 )
 from bert_tf.tasks.masked_lm.masked_word_model import Perplexity
-from bert_tf.tasks.token_classification.model import word_weights
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEncoderDecoder(TaskModel):
+class BertEncoderDecoder(TokenLoss, TaskModel):
     """Two BERTs for translation and summarization: an encoder, and a decoder that attends to it.
 
     `fit` and `evaluate` take pairs of texts, `(sources, targets)`, without labels: the model learns
@@ -265,10 +265,10 @@ class BertEncoderDecoder(TaskModel):
         return self.decoder.logits(tf.boolean_mask(states, y != IGNORED), words)
 
     def loss_denominators(self, x, y, sample_weight):
-        return {"words": tf.reduce_sum(word_weights(y, sample_weight))}
+        return {"words": tf.reduce_sum(token_weights(y, sample_weight))}
 
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
-        weights, ids = word_weights(y, sample_weight), tf.cast(y, tf.int32)  # [B, T]
+        weights, ids = token_weights(y, sample_weight), tf.cast(y, tf.int32)  # [B, T]
         if y_pred.shape.rank == 2:  # [M, V]
             weights, ids = (tf.boolean_mask(values, y != IGNORED) for values in (weights, ids))
         ids = tf.maximum(ids, 0)
@@ -282,13 +282,6 @@ class BertEncoderDecoder(TaskModel):
 
     def class_weights(self, class_weight):
         refuse_class_weight(class_weight, "the classes are words")
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        totals = self.loss_denominators(x, y, sample_weight)
-        return self.partial_loss(x, y, y_pred, sample_weight, training, totals)
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        return self.get_metrics_result()  # `partial_loss` counts
 
     def make_preprocessor(self, **options):
         has_tokenizer = self.tokenizer is not None

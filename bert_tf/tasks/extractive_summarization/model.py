@@ -9,15 +9,15 @@ from bert_tf.errors import UserError
 from bert_tf.json_schema import is_integer
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.text_batches import IGNORED
+from bert_tf.models.token_loss import TokenLoss, token_weights
 from bert_tf.tasks import option_values
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationPreprocessor
-from bert_tf.tasks.token_classification.model import word_weights
 from bert_tf.training.losses.class_weights import refuse_class_weight
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertSentenceExtractor(DenseHeadModel):
+class BertSentenceExtractor(TokenLoss, DenseHeadModel):
     """BERT with a score for each sentence of a document, whose best sentences are its summary.
 
     Every sentence begins with its own `[CLS]`. `fit` and `evaluate` take documents as strings,
@@ -96,11 +96,11 @@ class BertSentenceExtractor(DenseHeadModel):
         return tf.squeeze(self.token_logits(outputs["sequence_output"]), -1)  # [B, T, 1] -> [B, T]
 
     def loss_denominators(self, x, y, sample_weight):
-        return {"sentences": tf.reduce_sum(word_weights(y, sample_weight))}
+        return {"sentences": tf.reduce_sum(token_weights(y, sample_weight))}
 
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         """The mean over the sentences."""
-        weights = word_weights(y, sample_weight)  # [B, T]
+        weights = token_weights(y, sample_weight)  # [B, T]
         targets = tf.where(tf.equal(y, IGNORED), 0.0, tf.cast(y, tf.float32))
         hits = tf.equal(y_pred > 0.0, targets > 0.0)
         self.accuracy.update_state(tf.cast(hits, tf.float32), weights)
@@ -109,13 +109,6 @@ class BertSentenceExtractor(DenseHeadModel):
 
     def class_weights(self, class_weight):
         refuse_class_weight(class_weight, "labels are of sentences, and an example has several")
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        totals = self.loss_denominators(x, y, sample_weight)
-        return self.partial_loss(x, y, y_pred, sample_weight, training, totals)
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        return self.get_metrics_result()  # `partial_loss` counts
 
     def make_preprocessor(self, **options):
         return ExtractiveSummarizationPreprocessor(**option_values(self), **options)

@@ -14,6 +14,7 @@ from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_names
 from bert_tf.models.text_batches import IGNORED
+from bert_tf.models.token_loss import TokenLoss, token_weights
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.token_classification.preprocessor import TokenClassificationPreprocessor
 from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows, flat_words
@@ -22,7 +23,7 @@ from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertTokenClassifier(DenseHeadModel):
+class BertTokenClassifier(TokenLoss, DenseHeadModel):
     """BERT with a linear classifier on the first piece of each word, and a CRF on it if wanted.
 
     `fit` and `evaluate` take sentences as lists of words, `y` being as many lists of tags. Longer
@@ -136,11 +137,11 @@ class BertTokenClassifier(DenseHeadModel):
         return tf.argmax(logits, axis=-1, output_type=tf.int32)
 
     def loss_denominators(self, x, y, sample_weight):
-        return {"words": tf.reduce_sum(word_weights(y, sample_weight))}
+        return {"words": tf.reduce_sum(token_weights(y, sample_weight))}
 
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         """The mean over the words; with a CRF, each word counts the loss of its sentence."""
-        weights = word_weights(y, sample_weight)  # [B, T]
+        weights = token_weights(y, sample_weight)  # [B, T]
         labelled = tf.not_equal(y, IGNORED)
         targets = tf.where(labelled, tf.cast(y, tf.int32), 0)
         hits = tf.equal(self.best_tags(y_pred, labelled), targets)
@@ -160,13 +161,6 @@ class BertTokenClassifier(DenseHeadModel):
             way_out = "A CRF has no class weights"
         reason = "Keras weights examples by it, and here the classes are those of words."
         refuse_class_weight(class_weight, f"{reason} {way_out}")
-
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        totals = self.loss_denominators(x, y, sample_weight)
-        return self.partial_loss(x, y, y_pred, sample_weight, training, totals)
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        return self.get_metrics_result()  # `partial_loss` counts
 
     def make_preprocessor(self, **options):
         return TokenClassificationPreprocessor(labels=self.labels, **options)
@@ -254,11 +248,3 @@ class BertTokenClassifier(DenseHeadModel):
         words, texts = self.preprocessor.read_words(texts)
         ids = self._label_ids(words.words, words.row_splits, batch_size, token_budget, verbose)
         return self.preprocessor.spans(words, ids, texts)
-
-
-def word_weights(y, sample_weight) -> tf.Tensor:
-    """Returns float32 `[B, T]`: 1 at labelled words, times the weight of the sentence."""
-    weights = tf.cast(tf.not_equal(y, IGNORED), tf.float32)
-    if sample_weight is not None:
-        weights *= tf.reshape(tf.cast(sample_weight, tf.float32), [-1, 1])
-    return weights

@@ -1,0 +1,35 @@
+"""Losses over the labelled tokens of rows: of first pieces of words, `[CLS]` of sentences, words.
+
+Glossary: `B` rows, `T` tokens of a row.
+"""
+
+import tensorflow as tf
+
+from bert_tf.models.text_batches import IGNORED
+
+
+class TokenLoss:
+    """A base of models whose `partial_loss` is their whole loss and counts their metrics.
+
+    It must come before `TaskModel` in the list of base classes.
+    """
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        totals = self.loss_denominators(x, y, sample_weight)
+        return self.partial_loss(x, y, y_pred, sample_weight, training, totals)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        return self.get_metrics_result()  # `partial_loss` counts
+
+
+def token_weights(y: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Tensor:
+    """Returns float32 `[B, T]`: 1 at labelled tokens, times the weight of the row.
+
+    Args:
+        y: The labels, `[B, T]`; -100 at tokens without one.
+        sample_weight: `[B]` or None.
+    """
+    weights = tf.cast(tf.not_equal(y, IGNORED), tf.float32)
+    if sample_weight is not None:
+        weights *= tf.reshape(tf.cast(sample_weight, tf.float32), [-1, 1])
+    return weights
