@@ -131,3 +131,5 @@ def _write_checkpoints(directory, vocabulary, num_hidden_layers):
     for name, labels in CLASSIFIERS.items():
         classifier = bert_tf.BertTextClassifier.from_pretrained(base, labels=labels)
         classifier.save_pretrained(directory / name)
+    translator = bert_tf.BertEncoderDecoder.from_encoder_decoder_pretrained(base, base)
+    translator.save_pretrained(directory / "translator")

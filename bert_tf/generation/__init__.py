@@ -17,7 +17,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "GeneratedTokens": ".decoding",
         "GenerationConfig": ".generation_config",
-        "KeyValueCache": ".key_values",
         "generate": ".decoding",
     },
 )

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.generation.decoding_loop import run_loop, take_rows
 from bert_tf.generation.generation_config import NEVER, GenerationConfig
 from bert_tf.generation.logits_processors import process_logits
-from bert_tf.generation.next_token_model import Step, next_logits, take_rows, write_tokens
+from bert_tf.generation.next_token_model import Step, next_logits, write_tokens
 
 # Matches transformers: added to the scores of what must not be chosen, and the score of a finished
 # sequence that does not exist yet.
@@ -63,11 +64,12 @@ class BeamSearch:
     end_id: int
     vocab_size: int
 
-    def run(self, state: Any, token_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def run(self, state: Any, memory: Any, token_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Runs until no row can improve.
 
         Args:
             state: The state of the model before the start tokens, with B * K rows.
+            memory: What the model takes besides, with B rows.
             token_ids: The start tokens, followed by the pad token, int32 `[B, K, S]`.
 
         Returns:
@@ -85,23 +87,21 @@ class BeamSearch:
             is_finished=tf.zeros_like(zeros, tf.bool),
             may_improve=tf.ones_like(zeros[:, :1], tf.bool),
         )
-        _, beams, _ = tf.while_loop(
-            self._is_unfinished,
-            self._extend,
-            (tf.constant(0), beams, state),
-            maximum_iterations=self.config.max_new_tokens,
+        beams = run_loop(
+            self._extend, self._is_open, beams, state, memory, self.config.max_new_tokens
         )
         return beams.finished_ids, beams.finished_scores
 
-    def _is_unfinished(self, position, beams, state):
-        is_unfinished = tf.reduce_any(beams.may_improve)
+    def _is_open(self, beams):
+        """Returns whether the finished sequences of each row may still change, bool `[B]`."""
+        is_open = beams.may_improve[:, 0]
         if self.config.early_stopping is True:
-            is_unfinished &= ~tf.reduce_all(beams.is_finished)
-        return is_unfinished
+            is_open &= ~tf.reduce_all(beams.is_finished, axis=1)
+        return is_open
 
-    def _extend(self, position, beams, state):
+    def _extend(self, position, beams, state, memory):
         """Extends the beams, whose last known token is at `position`, by one token."""
-        candidates, state = self._candidates(position, beams, state)
+        candidates, state = self._candidates(position, beams, state, memory)
         finished = self._finished(position, beams, candidates)
 
         log_probs = tf.where(
@@ -116,14 +116,13 @@ class BeamSearch:
             log_probs=log_probs,
             **finished,
         )
-        beams = beams._replace(may_improve=self._may_improve(position, beams))
-        return position + 1, beams, state
+        return beams._replace(may_improve=self._may_improve(position, beams)), state
 
-    def _candidates(self, position, beams, state):
+    def _candidates(self, position, beams, state, memory):
         """Returns the `Candidates` and the state of the model after the step."""
         num_beams, vocab_size = self.config.num_beams, self.vocab_size
         sequences = tf.reshape(beams.token_ids, [-1, beams.token_ids.shape[2]])  # -> [B * K, S]
-        logits, state = next_logits(self.step, sequences, position, state, vocab_size)
+        logits, state = next_logits(self.step, sequences, position, state, memory, vocab_size)
         log_probs = process_logits(  # [B * K, V]
             tf.nn.log_softmax(logits), sequences, position, self.config, self.end_id
         )
@@ -147,9 +146,7 @@ class BeamSearch:
         # The other candidates only replace those that end.
         is_among_best = tf.range(2 * num_beams) < num_beams  # [2K]
         is_finished = candidates.is_end & is_among_best  # [B, 2K]
-        is_open = beams.may_improve  # [B, 1]
-        if self.config.early_stopping is True:
-            is_open &= ~tf.reduce_all(beams.is_finished, axis=1, keepdims=True)
+        is_open = self._is_open(beams)[:, tf.newaxis]  # [B, 1]
         scores = candidates.log_probs / self._divisors()[position]
         scores = tf.where(is_open, scores, scores + EXCLUDED)
         scores = tf.where(is_finished, scores, scores + EXCLUDED)

@@ -6,9 +6,10 @@ import tensorflow as tf
 
 from bert_tf.errors import require
 from bert_tf.generation.beam_search import BeamSearch
+from bert_tf.generation.decoding_loop import take_rows
 from bert_tf.generation.generation_config import GenerationConfig
-from bert_tf.generation.next_token_model import Step, take_rows
-from bert_tf.generation.sampling import extend_sequences, uniform_numbers
+from bert_tf.generation.next_token_model import Step
+from bert_tf.generation.sampling import TokenChoice, uniform_numbers
 
 _COPY_STREAMS = 2**32  # The streams of random numbers of a row are this far apart.
 
@@ -37,6 +38,7 @@ def generate(
     start_ids: tf.Tensor,
     config: GenerationConfig,
     *,
+    memory: Any = (),
     end_id: int,
     pad_id: int,
     vocab_size: int,
@@ -46,23 +48,25 @@ def generate(
     """Decodes a sequence of tokens for each row of a batch.
 
     All of it is in the graph: call it in a `tf.function` to trace it once. The loop ends when all
-    sequences are finished. A finished sequence remains in the batch until then, and what the step
-    computes for it is ignored: with few rows, a step spends its time on reading the weights.
+    sequences are finished. A row whose sequences are finished leaves the batch, together with other
+    rows, except where XLA compiles the loop.
 
     Beam search reorders the state before each step, which copies it. Tensors that are the same for
-    all sequences of a row, such as the output of an encoder, should be used by the step directly
-    instead: sequence i belongs to row `i // num_beams` of the batch.
+    all sequences of a row and in all steps, such as the output of an encoder, are its memory.
 
     Args:
-        step: A function `(token_ids, position, state) -> (logits, state)`. It takes the last token
-            of each of the n sequences, int32 `[n]`, its position, a scalar int32 (the start token
-            has position 0), and the state. It returns the logits of the next token, float
-            `[n, V]`, and the next state, which has the same structure, dtypes and static shapes.
+        step: A function `(token_ids, position, state, memory) -> (logits, state)`. It takes the
+            last token of each of the n sequences, int32 `[n]`, its position, a scalar int32 (the
+            start token has position 0), the state and the memory. It returns the logits of the next
+            token, float `[n, V]`, and the next state, which has the same structure, dtypes and
+            static shapes. Both n and the number of rows in the memory may become smaller; there are
+            always K sequences for each row of the memory, one row after the other.
         state: The state before the start tokens: a nest of tensors with B rows, `()` for none. The
-            step gets it with `n = B * num_beams` rows (sampling: `B * num_return_sequences`).
+            step gets it with `n = B * K` rows.
         start_ids: The token that each sequence begins with, below V, int32 `[B]`. It is not
             returned, but it counts as a token that must not be repeated.
         config: The `GenerationConfig`.
+        memory: A nest of tensors with B rows, `()` for none.
         end_id: The id of the token that ends a sequence.
         pad_id: The id that follows the end token.
         vocab_size: V.
@@ -78,7 +82,7 @@ def generate(
         ConfigError: If an id is not below `vocab_size`, or `num_beams` is not.
 
     Example:
-        >>> def count_up(token_ids, position, state):
+        >>> def count_up(token_ids, position, state, memory):
         ...     return tf.one_hot(token_ids + 1, 6), state
         >>> config = bert_tf.generation.GenerationConfig(max_new_tokens=5)
         >>> bert_tf.generation.generate(
@@ -103,24 +107,24 @@ def generate(
     state = take_rows(state, rows)
     start_ids = tf.gather(start_ids, rows)[:, tf.newaxis]  # [B] -> [n, 1]
     token_ids = tf.pad(start_ids, [[0, 0], [0, config.max_new_tokens]], constant_values=pad_id)
+    length = token_ids.shape[1]
+    token_ids = tf.reshape(token_ids, [batch, copies, length])  # [n, S] -> [B, K, S]
 
     if num_beams > 1:
         search = BeamSearch(step, config, end_id, vocab_size)
-        length = token_ids.shape[1]
-        token_ids = tf.reshape(token_ids, [batch, num_beams, length])  # [n, S] -> [B, K, S]
-        token_ids, scores = search.run(state, token_ids)
-        # The start tokens are left out: [B, K, S] -> [B * num_return_sequences, S - 1]
-        token_ids = tf.reshape(token_ids[:, :num_returned, 1:], [-1, length - 1])
-        return GeneratedTokens(token_ids, tf.reshape(scores[:, :num_returned], [-1]))
-
-    random_numbers = None
-    if config.do_sample:
-        row_numbers = tf.range(batch) if row_numbers is None else row_numbers
-        streams = tf.cast(tf.gather(row_numbers, rows), tf.int64)  # [B] -> [n]
-        streams += tf.cast(tf.range(batch * copies) % copies, tf.int64) * _COPY_STREAMS
-        seed = config.seed if seed is None else seed
-        random_numbers = uniform_numbers(seed, streams, config.max_new_tokens)
-    token_ids = extend_sequences(
-        step, state, token_ids, config, end_id, pad_id, vocab_size, random_numbers
-    )
-    return GeneratedTokens(token_ids[:, 1:], None)
+        token_ids, scores = search.run(state, memory, token_ids)
+        token_ids = token_ids[:, :num_returned]  # [B, num_return_sequences, S]
+        scores = tf.reshape(scores[:, :num_returned], [-1])
+    else:
+        random_numbers, scores = None, None
+        if config.do_sample:
+            row_numbers = tf.range(batch) if row_numbers is None else row_numbers
+            streams = tf.cast(tf.gather(row_numbers, rows), tf.int64)  # [B] -> [n]
+            streams += tf.cast(tf.range(batch * copies) % copies, tf.int64) * _COPY_STREAMS
+            seed = config.seed if seed is None else seed
+            random_numbers = uniform_numbers(seed, streams, config.max_new_tokens)
+            random_numbers = tf.reshape(random_numbers, [batch, copies, -1])  # [n, S - 1] ->
+        choice = TokenChoice(step, config, end_id, pad_id, vocab_size)
+        token_ids = choice.run(state, memory, token_ids, random_numbers)
+    # The start tokens are left out: [B, K, S] -> [B * K, S - 1]
+    return GeneratedTokens(tf.reshape(token_ids[:, :, 1:], [-1, length - 1]), scores)

@@ -4,27 +4,30 @@ import dataclasses
 import math
 
 from bert_tf.errors import ConfigError, require
-from bert_tf.json_schema import FLAG, check, integer, number, object_of, one_of, optional
+from bert_tf.json_schema import FLAG, check, integer, may_lack, number, object_of, one_of, optional
 
 NEVER = "never"
 _MOST_SEED = 2**63 - 1  # seeds are int64 in TensorFlow
 _POSITIVE = number("a finite number above 0", lambda value: math.isfinite(value) and value > 0)
-_FIELDS = object_of(
-    {
-        "max_new_tokens": integer(1),
-        "min_new_tokens": integer(0),
-        "num_beams": integer(1),
-        "length_penalty": number(),
-        "early_stopping": one_of(False, True, NEVER),
-        "no_repeat_ngram_size": integer(0),
-        "repetition_penalty": _POSITIVE,
-        "do_sample": FLAG,
-        "temperature": _POSITIVE,
-        "top_k": optional(integer(1)),
-        "top_p": optional(number("a number above 0 and at most 1", lambda value: 0 < value <= 1)),
-        "seed": integer(0, _MOST_SEED),
-        "num_return_sequences": integer(1),
-    }
+_KINDS = {
+    "max_new_tokens": integer(1),
+    "min_new_tokens": integer(0),
+    "num_beams": integer(1),
+    "length_penalty": number(),
+    "early_stopping": one_of(False, True, NEVER),
+    "no_repeat_ngram_size": integer(0),
+    "repetition_penalty": _POSITIVE,
+    "do_sample": FLAG,
+    "temperature": _POSITIVE,
+    "top_k": optional(integer(1)),
+    "top_p": optional(number("a number above 0 and at most 1", lambda value: 0 < value <= 1)),
+    "seed": integer(0, _MOST_SEED),
+    "num_return_sequences": integer(1),
+}
+# The fields that a file or a dictionary has; all but one may be left out.
+ARGUMENTS = object_of(
+    {name: kind if name == "max_new_tokens" else may_lack(kind) for name, kind in _KINDS.items()},
+    only=True,
 )
 
 
@@ -85,8 +88,20 @@ class GenerationConfig:
     seed: int = 0
     num_return_sequences: int = 1
 
+    @classmethod
+    def of(cls, values: "GenerationConfig | dict | None") -> "GenerationConfig | None":
+        """Returns the configuration with these fields, or what is one already.
+
+        Raises:
+            ConfigError: As the class, or if a field is unknown or `max_new_tokens` is missing.
+        """
+        if not isinstance(values, dict):
+            return values
+        check(values, ARGUMENTS, None, ConfigError)
+        return cls(**values)
+
     def __post_init__(self):
-        check(dataclasses.asdict(self), _FIELDS, None, ConfigError)
+        check(dataclasses.asdict(self), object_of(_KINDS), None, ConfigError)
         longest, beams, copies = self.max_new_tokens, self.num_beams, self.num_return_sequences
         require(
             self.min_new_tokens <= longest,

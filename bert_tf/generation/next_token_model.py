@@ -5,12 +5,12 @@ from typing import Any
 
 import tensorflow as tf
 
-# (token_ids int32 [n], position scalar int32, state) -> (logits [n, V], state)
-Step = Callable[[tf.Tensor, tf.Tensor, Any], tuple[tf.Tensor, Any]]
+# (token_ids int32 [n], position scalar int32, state, memory) -> (logits [n, V], state)
+Step = Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple[tf.Tensor, Any]]
 
 
 def next_logits(
-    step: Step, token_ids: tf.Tensor, position: tf.Tensor, state: Any, vocab_size: int
+    step: Step, token_ids: tf.Tensor, position: tf.Tensor, state: Any, memory: Any, vocab_size: int
 ) -> tuple[tf.Tensor, Any]:
     """Calls the step with the tokens at `position`.
 
@@ -19,13 +19,14 @@ def next_logits(
         token_ids: The sequences with their start tokens, int32 `[n, S]`.
         position: A scalar int32.
         state: The state before the step.
+        memory: What the step takes besides.
         vocab_size: V.
 
     Returns:
         The logits float32 `[n, V]` and the state after the step, in a graph with the same static
         shapes as before, which a loop requires.
     """
-    logits, new_state = step(tf.gather(token_ids, position, axis=1), position, state)
+    logits, new_state = step(tf.gather(token_ids, position, axis=1), position, state, memory)
     tf.nest.assert_same_structure(state, new_state)
     if not tf.executing_eagerly():
         new_state = tf.nest.map_structure(
@@ -33,11 +34,6 @@ def next_logits(
         )
     logits = tf.ensure_shape(tf.cast(logits, tf.float32), [token_ids.shape[0], vocab_size])
     return logits, new_state
-
-
-def take_rows(state: Any, rows: tf.Tensor) -> Any:
-    """Returns the state of these rows, in this order: int32 `[m]`."""
-    return tf.nest.map_structure(lambda value: tf.gather(value, rows, axis=0), state)
 
 
 def write_tokens(token_ids: tf.Tensor, position: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

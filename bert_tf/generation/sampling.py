@@ -1,63 +1,92 @@
 """Greedy decoding and sampling: every step chooses one token per sequence.
 
-Glossary: `n` sequences, `S` maximum length with the start token, `V` vocabulary.
+Glossary: `B` batch, `K` sequences per row, `n = B * K` sequences, `S` maximum length with the start
+token, `V` vocabulary.
 """
 
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.generation.decoding_loop import run_loop
 from bert_tf.generation.generation_config import GenerationConfig
 from bert_tf.generation.logits_processors import process_logits, restrict_logits
 from bert_tf.generation.next_token_model import Step, next_logits, write_tokens
 from bert_tf.ops.philox import philox_uniform_bits_streams
 
 
-def extend_sequences(
-    step: Step,
-    state: Any,
-    token_ids: tf.Tensor,
-    config: GenerationConfig,
-    end_id: int,
-    pad_id: int,
-    vocab_size: int,
-    random_numbers: tf.Tensor | None = None,
-) -> tf.Tensor:
-    """Extends every sequence by one token per step, until all are finished.
+class Sequences(NamedTuple):
+    """The sequences of each row, K of them; random numbers are uniform in [0, 1)."""
 
-    Args:
+    token_ids: tf.Tensor  # int32 [B, K, S]
+    is_finished: tf.Tensor  # bool [B, K]
+    random_numbers: tf.Tensor | tuple  # float64 [B, K, S - 1]; () chooses the most probable tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenChoice:
+    """Chooses one token per step: the most probable one, or at random.
+
+    Attributes:
         step: The model.
-        state: Its state before the start tokens, with n rows.
-        token_ids: The start tokens, followed by the pad token, int32 `[n, S]`.
         config: The `GenerationConfig`.
         end_id: The id of the end token.
         pad_id: The id that follows the end token.
         vocab_size: V.
-        random_numbers: Uniform in [0, 1), float64 `[n, S - 1]`. None chooses the most probable
-            token.
-
-    Returns:
-        The sequences, int32 `[n, S]`.
     """
 
-    def extend(position, token_ids, is_finished, state):
-        logits, state = next_logits(step, token_ids, position, state, vocab_size)
-        logits = process_logits(logits, token_ids, position, config, end_id)
-        if random_numbers is None:
+    step: Step
+    config: GenerationConfig
+    end_id: int
+    pad_id: int
+    vocab_size: int
+
+    def run(
+        self, state: Any, memory: Any, token_ids: tf.Tensor, random_numbers: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Extends the sequences until all are finished.
+
+        Args:
+            state: The state of the model before the start tokens, with B * K rows.
+            memory: What the model takes besides, with B rows.
+            token_ids: The start tokens, followed by the pad token, int32 `[B, K, S]`.
+            random_numbers: Uniform in [0, 1), float64 `[B, K, S - 1]`. None chooses the most
+                probable token.
+
+        Returns:
+            The sequences, int32 `[B, K, S]`.
+        """
+        is_finished = tf.zeros_like(token_ids[:, :, 0], tf.bool)
+        numbers = () if random_numbers is None else random_numbers
+        return run_loop(
+            self._extend,
+            lambda sequences: ~tf.reduce_all(sequences.is_finished, axis=1),
+            Sequences(token_ids, is_finished, numbers),
+            state,
+            memory,
+            self.config.max_new_tokens,
+        ).token_ids
+
+    def _extend(self, position, sequences, state, memory):
+        """Extends the sequences, whose last known token is at `position`, by one token."""
+        token_ids = sequences.token_ids  # [B, K, S]
+        copies, length = token_ids.shape[1:]
+        flat_ids = tf.reshape(token_ids, [-1, length])  # [B, K, S] -> [n, S]
+        logits, state = next_logits(self.step, flat_ids, position, state, memory, self.vocab_size)
+        logits = process_logits(logits, flat_ids, position, self.config, self.end_id)
+        if isinstance(sequences.random_numbers, tuple):
             chosen = _first_of_the_largest(logits)
         else:
-            chosen = _draw(restrict_logits(logits, config), random_numbers[:, position])
-        chosen = tf.where(is_finished, pad_id, chosen)
-        token_ids = write_tokens(token_ids, position + 1, chosen)
-        return position + 1, token_ids, is_finished | (chosen == end_id), state
-
-    _, token_ids, _, _ = tf.while_loop(
-        lambda position, token_ids, is_finished, state: ~tf.reduce_all(is_finished),
-        extend,
-        (tf.constant(0), token_ids, tf.zeros_like(token_ids[:, 0], tf.bool), state),
-        maximum_iterations=config.max_new_tokens,
-    )
-    return token_ids
+            numbers = tf.reshape(sequences.random_numbers[:, :, position], [-1])  # [B, K] -> [n]
+            chosen = _draw(restrict_logits(logits, self.config), numbers)
+        chosen = tf.reshape(chosen, [-1, copies])  # [n] -> [B, K]
+        chosen = tf.where(sequences.is_finished, self.pad_id, chosen)
+        sequences = sequences._replace(
+            token_ids=write_tokens(token_ids, position + 1, chosen),
+            is_finished=sequences.is_finished | (chosen == self.end_id),
+        )
+        return sequences, state
 
 
 def uniform_numbers(seed: int | tf.Tensor, streams: tf.Tensor, count: int) -> tf.Tensor:

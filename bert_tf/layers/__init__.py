@@ -15,6 +15,7 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.encoder_block import BertEncoderBlock
+from bert_tf.layers.key_values import KeyValueCache
 from bert_tf.layers.pooling import BertPooler, SequencePooling
 from bert_tf.layers.quantization import Quantization
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
@@ -32,6 +33,7 @@ __all__ = [
     "BertSelfAttention",
     "ConditionalRandomField",
     "Dense",
+    "KeyValueCache",
     "Quantization",
     "ResidualLayerNorm",
     "ScalarMix",

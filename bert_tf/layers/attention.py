@@ -9,9 +9,10 @@ from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dot_product_attention import cached_attention, dot_product_attention
 from bert_tf.layers.dropout import next_seed
+from bert_tf.layers.key_values import KeyValueCache
 from bert_tf.layers.observed_inputs import observe
 from bert_tf.layers.quantization import FLOAT, INT8
-from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
+from bert_tf.layers.token_layout import TokenLayout
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -121,32 +122,27 @@ class BertSelfAttention(keras.layers.Layer):
         context = tf.reshape(context, [-1, heads[0] * heads[1]])  # [R, n, D] -> [R, n * D]
         return (context, probabilities) if return_probabilities else context
 
-    def empty_cache(self, batch, length: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns what `step` keeps of `batch` sequences of at most `length` tokens, yet none."""
-        shape = [batch, self.num_heads, length, self.config.head_size]
-        return tf.zeros(shape, self.compute_dtype), tf.zeros(shape, self.compute_dtype)
+    def empty_cache(self, num_rows, max_length: int) -> KeyValueCache:
+        """Returns what `step` keeps of sequences of at most `max_length` tokens, yet none."""
+        sizes = self.num_heads, self.config.head_size
+        return KeyValueCache.empty(num_rows, max_length, *sizes, self.compute_dtype)
 
-    def step(self, rows, positions, cache):
+    def step(self, rows, position, cache: KeyValueCache):
         """Computes the attention of one new token per sequence, to itself and to earlier tokens.
 
         Args:
-            rows: `[B, H]`, the new tokens.
-            positions: int32 `[B]`, their positions.
-            cache: The keys and the values of the sequences so far, two tensors `[B, n, T, D]`.
+            rows: `[n, H]`, the new tokens.
+            position: A scalar int32, their position.
+            cache: The keys and the values of the sequences so far.
 
         Returns:
-            `[B, n * D]`, and the cache with the keys and values of the new tokens.
+            `[n, N * D]`, and the cache with the keys and values of the new tokens.
         """
         heads = [self.num_heads, self.config.head_size]
-        qkv = tf.reshape(self.query_key_value(rows), [-1, 3, *heads])  # [B, 3nD] -> [B, 3, n, D]
-        query, *new = tf.unstack(qkv, axis=1)  # 3 of [B, n, D]
-        key, value = (_with_tokens(old, positions, token) for old, token in zip(cache, new))
-        cache = key, value
-        if not needs_static_shapes():  # attends to the part of the cache that has been filled
-            filled = tf.reduce_max(positions) + 1
-            key, value = key[:, :, :filled], value[:, :, :filled]
-        is_known = tf.range(tf.shape(key)[2]) <= positions[:, tf.newaxis]  # [B, T]
-        return cached_attention(query, key, value, is_known), cache
+        qkv = tf.reshape(self.query_key_value(rows), [-1, 3, *heads])  # [n, 3ND] -> [n, 3, N, D]
+        query, key, value = tf.unstack(qkv, axis=1)  # 3 of [n, N, D]
+        cache = cache.append(position, key, value)
+        return cached_attention(query, (*cache, cache.mask(position))), cache
 
     def keep_heads(self, places: list[int]) -> None:
         """Removes the weights of all other heads permanently.
@@ -196,12 +192,3 @@ def _padded_attention(qkv, layout, dropout_rate, seed):
     context, probabilities = dot_product_attention(query, key, value, mask, dropout_rate, seed)
     context = tf.transpose(context, [0, 2, 1, 3])  # [B, n, T, D] -> [B, T, n, D]
     return tf.reshape(context, [-1, num_heads, head_size]), probabilities
-
-
-def _with_tokens(cache, positions, tokens):
-    """Returns the cache `[B, n, T, D]` with one token `[B, n, D]` per sequence at `positions`."""
-    batch, num_heads = tf.unstack(tf.shape(tokens)[:2])
-    places = tf.broadcast_to(positions[:, tf.newaxis], [batch, num_heads])
-    rows, heads = tf.meshgrid(tf.range(batch), tf.range(num_heads), indexing="ij")  # [B, n]
-    indices = tf.stack([rows, heads, places], axis=-1)  # [B, n, 3]
-    return tf.tensor_scatter_nd_update(cache, indices, tokens)

@@ -103,16 +103,16 @@ class BertCrossAttention(keras.layers.Layer):
         return self._keys_and_values(projected)
 
     def step(self, rows, key, value, memory_mask):
-        """Computes the attention of one token per sequence: `[B, H]` -> `[B, N * D]`.
+        """Computes the attention of one token per sequence: `[n, H]` -> `[n, N * D]`.
 
         Args:
-            rows: `[B, H]`.
-            key, value: `[B, N, S, D]`, what `project` returns.
+            rows: `[n, H]`.
+            key, value: `[B, N, S, D]`, what `project` returns; n is a multiple of B.
             memory_mask: bool `[B, S]`, True for real tokens.
         """
         num_heads, head_size = self.config.num_attention_heads, self.config.head_size
-        query = tf.reshape(self.query(rows), [-1, num_heads, head_size])  # [B, H] -> [B, N, D]
-        return cached_attention(query, key, value, memory_mask)
+        query = tf.reshape(self.query(rows), [-1, num_heads, head_size])  # [n, H] -> [n, N, D]
+        return cached_attention(query, (key, value, memory_mask))
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}

@@ -51,9 +51,9 @@ class BertDecoder(keras.layers.Layer):
         ...     token_ids, padding_mask=token_ids > 0, memory=memory, memory_mask=memory_mask
         ... )
         >>> logits = decoder.logits(vectors[:, 1], words)
-        >>> state = decoder.start(memory, memory_mask, length=2)
-        >>> _, state = decoder.step(token_ids[:, 0], 0, state)
-        >>> same_logits, _ = decoder.step(token_ids[:, 1], 1, state)
+        >>> state, memory = decoder.start(memory, memory_mask, length=2)
+        >>> _, state = decoder.step(token_ids[:, 0], 0, state, memory)
+        >>> same_logits, _ = decoder.step(token_ids[:, 1], 1, state, memory)
         >>> np.testing.assert_allclose(same_logits, logits, atol=1e-5)
 
     Reference: Rothe et al. 2019 (arXiv 1907.12461), section 3.1; Vaswani et al. 2017 (arXiv
@@ -134,43 +134,48 @@ class BertDecoder(keras.layers.Layer):
         words = tf.cast(words, self.compute_dtype)
         return tf.cast(self.head(rows, word_embeddings=words), tf.float32)
 
-    def start(self, memory: tf.Tensor, memory_mask: tf.Tensor, length: int) -> dict:
-        """Returns the state before the first `step`.
+    def start(self, memory: tf.Tensor, memory_mask: tf.Tensor, length: int):
+        """Returns what `step` needs before the first token.
 
         Args:
             memory: `[B, S, H]`, the vectors of the encoder.
             memory_mask: bool `[B, S]`, True for real tokens of the encoder.
-            length: The largest number of steps, T, at most `config.max_position_embeddings`.
+            length: The largest number of steps, at most `config.max_position_embeddings`.
 
         Returns:
-            A nest of tensors, whose first axis is B. `tf.gather` on that axis picks sequences, and
-            `tf.repeat` begins several on the same memory. `memory_mask` is bool `[B, S]`. For each
-            block, `blocks` has `memory`, the keys and values of the memory, two tensors
-            `[B, N, S, D]`, and `cache`, room for those of the tokens, two tensors `[B, n, T, D]`.
+            The state: the empty `KeyValueCache` of each block, with B rows. And what stays the
+            same: `mask`, bool `[B, S]`, and `blocks`, for each block the keys and values of the
+            memory, two tensors `[B, N, S, D]`.
         """
         memory = tf.cast(memory, self.compute_dtype)
-        blocks = [block.start(memory, length) for block in self.blocks]
-        return {"memory_mask": memory_mask, "blocks": blocks}
+        num_rows = memory.shape[0] or tf.shape(memory)[0]
+        state = [block.block.attention.empty_cache(num_rows, length) for block in self.blocks]
+        blocks = [block.cross_attention.project(memory) for block in self.blocks]
+        return state, {"mask": memory_mask, "blocks": blocks}
 
-    def step(self, token_ids: tf.Tensor, positions: tf.Tensor, state: dict):
+    def step(self, token_ids: tf.Tensor, position: tf.Tensor, state: list, memory: dict):
         """Computes the logits after one more token of each sequence.
 
+        It is a step of `bert_tf.generation.generate`.
+
         Args:
-            token_ids: int32 `[B]`.
-            positions: int32 `[B]` or one number: the positions of the tokens, from 0.
-            state: What `start` or the last `step` returned.
+            token_ids: int32 `[n]`; n is a multiple of B, and sequence i belongs to row
+                `i // (n // B)` of the memory.
+            position: A scalar int32, the position of the tokens, from 0.
+            state: What `start` or the last `step` returned, with n rows.
+            memory: What `start` returned.
 
         Returns:
-            The logits of the next words, float32 `[B, V]`, and the next state, a nest of the same
-            structure, shapes and dtypes.
+            The logits of the next words, float32 `[n, V]`, and the next state.
         """
-        positions = tf.broadcast_to(positions, tf.shape(token_ids))
-        rows, words = self._embedded(token_ids, positions)  # [B, H]
-        blocks = []
-        for block, block_state in zip(self.blocks, state["blocks"], strict=True):
-            rows, block_state = block.step(rows, positions, state["memory_mask"], block_state)
-            blocks.append(block_state)
-        return self.logits(rows, words), {**state, "blocks": blocks}
+        position = tf.convert_to_tensor(position, tf.int32)
+        positions = tf.fill(tf.shape(token_ids), position)
+        rows, words = self._embedded(token_ids, positions)  # [n, H]
+        caches = []
+        for block, cache, known in zip(self.blocks, state, memory["blocks"], strict=True):
+            rows, cache = block.step(rows, position, cache, known, memory["mask"])
+            caches.append(cache)
+        return self.logits(rows, words), caches
 
     def get_config(self):
         config = {"config": self.config.to_dict(), "tie_word_embeddings": self.tie_word_embeddings}

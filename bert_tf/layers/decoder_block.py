@@ -1,7 +1,6 @@
 """One Transformer decoder block: an encoder block with cross-attention between its two halves."""
 
 import keras
-import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.layers.cross_attention import BertCrossAttention
@@ -87,41 +86,28 @@ class BertDecoderBlock(keras.layers.Layer):
         rows = self._add_cross_attended(rows, attended, training)
         return self.block.feed_forward(rows, training)
 
-    def start(self, memory, length: int) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-        """Returns the state of the block before the first `step`.
-
-        Args:
-            memory: `[B, S, H]`.
-            length: The largest number of steps, T.
-
-        Returns:
-            `memory`, its keys and values, two tensors `[B, N, S, D]`, and `cache`, room for those
-            of the tokens, two tensors `[B, n, T, D]`.
-        """
-        cache = self.block.attention.empty_cache(tf.shape(memory)[0], length)
-        return {"memory": self.cross_attention.project(memory), "cache": cache}
-
-    def step(self, rows, positions, memory_mask, state):
+    def step(self, rows, position, cache, memory, memory_mask):
         """Computes one new token per sequence.
 
         Args:
-            rows: `[B, H]`.
-            positions: int32 `[B]`, the positions of the tokens.
+            rows: `[n, H]`.
+            position: A scalar int32, the position of the tokens.
+            cache: The `KeyValueCache` of the tokens before.
+            memory: The keys and values of the memory, two tensors `[B, N, S, D]`.
             memory_mask: bool `[B, S]`, True for real tokens of the memory.
-            state: What `start` or the last `step` returned.
 
         Returns:
-            `[B, H]`, and the next state.
+            `[n, H]`, and the next cache.
         """
-        step = {"positions": positions, "memory_mask": memory_mask, "state": state}
+        step = {"position": position, "cache": cache, "memory": memory, "memory_mask": memory_mask}
         return self(rows, step=step)
 
-    def _step(self, rows, positions, memory_mask, state):
-        attended, cache = self.block.attention.step(rows, positions, state["cache"])
+    def _step(self, rows, position, cache, memory, memory_mask):
+        attended, cache = self.block.attention.step(rows, position, cache)
         rows = self.block.add_attended(rows, attended)
-        attended = self.cross_attention.step(rows, *state["memory"], memory_mask)
+        attended = self.cross_attention.step(rows, *memory, memory_mask)
         rows = self._add_cross_attended(rows, attended)
-        return self.block.feed_forward(rows), {**state, "cache": cache}
+        return self.block.feed_forward(rows), cache
 
     def _add_cross_attended(self, rows, attended, training=False):
         norm = self.cross_attention_layer_norm.epilogue(rows, training=training)

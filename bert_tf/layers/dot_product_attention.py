@@ -37,15 +37,47 @@ def dot_product_attention(query, key, value, mask, dropout_rate=0.0, seed=None):
     return tf.matmul(weights, value), probabilities
 
 
-def cached_attention(query, key, value, mask):
-    """Computes the attention of one query per sequence: `[n, N, D]` -> `[n, N * D]`.
+def cached_attention(query, *known):
+    """Computes the attention of one token per sequence to keys and values that are known.
 
     Args:
         query: `[n, N, D]`.
-        key: `[n, N, S, D]`.
-        value: `[n, N, S, D]`.
-        mask: bool `[n, S]`: which keys the query attends to.
+        *known: The parts of what the tokens attend to, each of them keys and values
+            `[m, N, S, D]`, and a bool mask `[m, S]` or `[S]`. m can be a divisor of n: then
+            sequence i attends to row `i // (n // m)`.
+
+    Returns:
+        `[n, N * D]`.
     """
-    mask = mask[:, tf.newaxis, tf.newaxis]  # [n, 1, 1, S]
-    context, _ = dot_product_attention(query[:, :, tf.newaxis], key, value, mask)  # [n, N, 1, D]
-    return tf.reshape(context, [-1, query.shape[1] * query.shape[2]])  # -> [n, N * D]
+    num_heads, head_size = query.shape[1:]
+    scores = [_scores(query, key, mask) for key, _, mask in known]  # [n, N, S] each
+    lengths = [tf.shape(part)[2] for part in scores]
+    # The softmax is computed in float32 for every compute dtype.
+    probabilities = tf.cast(tf.nn.softmax(tf.concat(scores, axis=2)), query.dtype)
+    parts = tf.split(probabilities, lengths, axis=2)
+    context = [
+        _of_heads(tf.matmul(_by_memory(part, value), value))
+        for part, (_, value, _) in zip(parts, known)
+    ]
+    return tf.reshape(tf.add_n(context), [-1, num_heads * head_size])  # [n, N, D] -> [n, N * D]
+
+
+def _scores(query, key, mask):
+    """Returns the scores of keys `[m, N, S, D]`: `[n, N, D]` -> float32 `[n, N, S]`."""
+    scores = tf.matmul(_by_memory(query, key), key, transpose_b=True)  # [m, N, K, S]
+    scores = tf.cast(scores, tf.float32) * query.shape[2] ** -0.5
+    mask = mask[..., tf.newaxis, tf.newaxis, :]  # [m, 1, 1, S] or [1, 1, S]
+    return _of_heads(tf.where(mask, scores, MASKED_SCORE))
+
+
+def _by_memory(values, memory):
+    """Groups sequences by the row of the memory: `[n, N, X]`, `[m, ...]` -> `[m, N, K, X]`."""
+    shape = tf.shape(values)
+    grouped = tf.reshape(values, [tf.shape(memory)[0], -1, values.shape[1], shape[2]])
+    return tf.transpose(grouped, [0, 2, 1, 3])  # [m, K, N, X] -> [m, N, K, X]
+
+
+def _of_heads(grouped):
+    """Undoes `_by_memory`: `[m, N, K, X]` -> `[n, N, X]`."""
+    num_heads, size = grouped.shape[1], tf.shape(grouped)[3]
+    return tf.reshape(tf.transpose(grouped, [0, 2, 1, 3]), [-1, num_heads, size])

@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "BertBackbone": ".backbone",
         "TaskModel": ".task_model",
+        "TextGenerator": ".text_generator",
         "resize_position_embeddings": ".position_embeddings",
         "set_sinusoidal_positions": ".position_embeddings",
     },

@@ -16,7 +16,7 @@ class RetracingModel(keras.Model):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         # By step, as weak references. Keras does not look into such an object for variables.
-        self._traced_weights = types.SimpleNamespace(train=(), test=(), predict=())
+        self._traced_weights = types.SimpleNamespace()
 
     def make_train_function(self, force=False):
         self.invalidate_traces("train")
@@ -35,7 +35,7 @@ class RetracingModel(keras.Model):
         weights = self.weights
         if step == "train":  # it also matters which are trained
             weights = [*weights, *self.trainable_weights]
-        known = [reference() for reference in getattr(self._traced_weights, step)]
+        known = [reference() for reference in getattr(self._traced_weights, step, ())]
         if len(known) != len(weights) or not all(map(operator.is_, known, weights)):
             setattr(self._traced_weights, step, [weakref.ref(weight) for weight in weights])
             setattr(self, f"{step}_function", None)

@@ -29,7 +29,7 @@ class TableModel:
         self.table = table.astype(np.float32)
         self.vocab_size = vocab_size
 
-    def step(self, token_ids, position, states):
+    def step(self, token_ids, position, states, memory):
         """The protocol of `generate`; states int32 `[n]`."""
         states = self.next_states(token_ids, states)
         return tf.gather(self.table, states), states

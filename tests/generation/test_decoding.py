@@ -1,5 +1,7 @@
 """`generate` against the reference, alone and in a graph, with XLA and in a SavedModel."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -107,9 +109,9 @@ def test_rows_do_not_depend_on_each_other(config):
 def test_ends_when_all_sequences_are_finished():
     model, calls = TableModel(end_logit=20.0), []
 
-    def step(token_ids, position, state):
+    def step(token_ids, position, state, memory):
         calls.append(int(position))
-        return model.step(token_ids, position, state)
+        return model.step(token_ids, position, state, memory)
 
     for options in ({}, {"num_beams": 2}):
         calls.clear()
@@ -119,13 +121,39 @@ def test_ends_when_all_sequences_are_finished():
         assert calls[:4] == [0, 1, 2, 3] and len(calls) <= 6
 
 
+@each_method
+def test_finished_rows_leave_the_batch_with_their_memory(config):
+    """At the end there are few rows, and every row is computed as if it were alone."""
+    config = dataclasses.replace(config, early_stopping=config.num_beams > 1)
+    model, widths = TableModel(end_logit=2.5), []
+
+    def step(token_ids, position, state, memory):
+        widths.append(len(memory["offset"]))
+        copies = len(token_ids) // len(memory["offset"])
+        token_ids += tf.repeat(memory["offset"], copies)
+        return model.step(token_ids, position, state, memory)
+
+    def decoded(rows):
+        memory = {"offset": tf.constant([0, 500, 31, 77, 3])[rows]}
+        state = tf.zeros([len(memory["offset"])], tf.int32)
+        numbers = tf.range(5)[rows]
+        starts = [4] * len(state)
+        options = dict(memory=memory, row_numbers=numbers, **IDS)
+        return generate(step, state, starts, config, **options).token_ids.numpy()
+
+    together = decoded(slice(None))
+    assert widths[0] == 5 and sorted(widths, reverse=True) == widths and widths[-1] < 3
+    alone = [decoded(slice(row, row + 1)) for row in range(5)]
+    np.testing.assert_array_equal(together, np.concatenate(alone))
+
+
 def test_a_keras_recurrent_network():
     """A state of several tensors follows its beams: scoring the sequences gives their scores."""
     cells = [keras.layers.GRUCell(16), keras.layers.GRUCell(8)]
     embeddings = keras.layers.Embedding(VOCAB_SIZE, 12, embeddings_initializer="normal")
     output = keras.layers.Dense(VOCAB_SIZE, kernel_initializer=keras.initializers.RandomNormal(2))
 
-    def step(token_ids, position, state):
+    def step(token_ids, position, state, memory):
         hidden, first = cells[0](embeddings(token_ids) * 20, state["first"])
         hidden, second = cells[1](hidden, state["second"])
         return output(hidden), {"first": first, "second": second}
@@ -136,7 +164,7 @@ def test_a_keras_recurrent_network():
     token_ids, total = tf.constant(STARTS), tf.zeros(4)
     is_open, length = tf.ones(4, tf.bool), tf.zeros(4)
     for position in range(8):
-        logits, state = step(token_ids, position, state)
+        logits, state = step(token_ids, position, state, ())
         token_ids = found.token_ids[:, position]
         log_probs = tf.gather(tf.nn.log_softmax(logits), token_ids, batch_dims=1)
         total += tf.where(is_open, log_probs, 0.0)
@@ -156,7 +184,7 @@ def test_a_causal_backbone(tiny_config):
         hidden = backbone({"token_ids": token_ids})["sequence_output"]
         return tf.einsum("bth,vh->btv", hidden, tf.convert_to_tensor(kernel))
 
-    def step(token_ids, position, history):
+    def step(token_ids, position, history, memory):
         is_here = tf.range(length) == position  # [S]
         history = tf.where(is_here, token_ids[:, tf.newaxis], history)  # [n, S]
         return tf.gather(logits(history), position, axis=1), history

@@ -17,7 +17,7 @@ def drawn(**options):
     # The logits of the end token, 5, are so low that it is never drawn.
     logits = np.log(np.append(PROBABILITIES, 1e-30)).astype(np.float32)
 
-    def step(token_ids, position, state):
+    def step(token_ids, position, state, memory):
         return tf.repeat(logits[np.newaxis], ROWS, axis=0), state
 
     found = generate(step, (), [0] * ROWS, config, end_id=5, pad_id=0, vocab_size=6)
@@ -38,7 +38,7 @@ def test_frequencies():
 def test_token_0_if_all_tokens_are_forbidden():
     for options in ({}, {"do_sample": True}):
         config = GenerationConfig(4, min_new_tokens=4, no_repeat_ngram_size=1, **options)
-        step = lambda token_ids, position, state: (tf.zeros([3, 3]), state)  # noqa: E731
+        step = lambda token_ids, position, state, memory: (tf.zeros([3, 3]), state)  # noqa: E731
         found = generate(step, (), [0, 0, 2], config, end_id=1, pad_id=0, vocab_size=3)
         np.testing.assert_array_equal(found.token_ids, [[2, 0, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0]])
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.generation.decoding_loop import take_rows
 from bert_tf.layers import BertDecoder
 from bert_tf.layers.token_layout import static_shapes
 
@@ -49,29 +50,43 @@ def all_logits(decoder, inputs, **options):
 
 
 def stepwise_logits(decoder, inputs):
-    """The same in a loop in the graph; after two steps the sequences change places, as beams do."""
+    """The same in a loop in the graph; after two steps the sequences change places."""
     order = [2, 0, 1]
     token_ids = inputs["token_ids"]
 
     @tf.function
     def decode():
-        state = decoder.start(inputs["memory"], inputs["memory_mask"], MASK.shape[1] + 3)
+        state, memory = decoder.start(inputs["memory"], inputs["memory_mask"], MASK.shape[1] + 3)
         logits = tf.TensorArray(tf.float32, MASK.shape[1])
 
-        def body(position, ids, state, logits):
-            new_logits, state = decoder.step(ids[:, position], position, state)
+        def body(position, ids, state, memory, logits):
+            new_logits, state = decoder.step(ids[:, position], position, state, memory)
             logits = logits.write(position, new_logits)
             rows = tf.where(position == 1, order, tf.range(3))
-            ids, state = tf.nest.map_structure(lambda v: tf.gather(v, rows), (ids, state))
-            return position + 1, ids, state, logits
+            ids, state, memory = take_rows((ids, state, memory), rows)
+            return position + 1, ids, state, memory, logits
 
-        loop = (tf.constant(0), token_ids, state, logits)
+        loop = (tf.constant(0), token_ids, state, memory, logits)
         *_, logits = tf.while_loop(lambda t, *_: t < MASK.shape[1], body, loop)
         return logits.stack()
 
     logits = decode().numpy()  # [T, B, V]
     logits[2:] = logits[2:, np.argsort(order)]
     return logits.transpose(1, 0, 2)
+
+
+def test_several_sequences_on_the_same_memory(decoder, inputs):
+    """As of beams: three sequences for each row of the memory."""
+    token_ids = np.random.default_rng(2).integers(5, 60, [9, 3]).astype(np.int32)
+    repeated = {name: tf.repeat(inputs[name], 3, axis=0) for name in ("memory", "memory_mask")}
+    mask = tf.ones([9, 3], tf.bool)
+    vectors, words = decoder(token_ids, padding_mask=mask, **repeated)
+    state, memory = decoder.start(inputs["memory"], inputs["memory_mask"], 3)
+    state = take_rows(state, np.repeat(range(3), 3))
+    for position in range(3):
+        logits, state = decoder.step(token_ids[:, position], position, state, memory)
+        expected = decoder.logits(vectors[:, position], words)
+        np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("is_static", [False, pytest.param(True, marks=pytest.mark.full)])
@@ -112,9 +127,9 @@ def test_in_bfloat16(tiny_config, inputs):
     """The steps compute in the same dtype as a call."""
     decoder = random_decoder(tiny_config, dtype="mixed_bfloat16")
     inputs = {**inputs, "memory": tf.cast(inputs["memory"], tf.bfloat16)}
-    state = decoder.start(inputs["memory"], MEMORY_MASK, 2)
-    assert {v.dtype for v in tf.nest.flatten(state)} == {tf.bool, tf.bfloat16}
-    logits, _ = decoder.step(inputs["token_ids"][:, 0], 0, state)
+    state, memory = decoder.start(inputs["memory"], MEMORY_MASK, 2)
+    assert {v.dtype for v in tf.nest.flatten((state, memory))} == {tf.bool, tf.bfloat16}
+    logits, _ = decoder.step(inputs["token_ids"][:, 0], 0, state, memory)
     assert logits.dtype == tf.float32
     np.testing.assert_allclose(logits, all_logits(decoder, inputs)[:, 0], atol=0.3)
 

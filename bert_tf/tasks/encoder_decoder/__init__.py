@@ -1,6 +1,7 @@
 """Sequence-to-sequence models of two BERTs: translation, summarization."""
 
 from bert_tf.config import ARGUMENTS
+from bert_tf.generation.generation_config import ARGUMENTS as GENERATION_ARGUMENTS
 from bert_tf.json_schema import FLAG, integer, may_lack, optional
 from bert_tf.models.task_spec import MAX_LENGTH, Head, TaskSpec
 from bert_tf.models.weight_rows import (
@@ -57,6 +58,7 @@ SPEC = TaskSpec(
     architectures=("EncoderDecoderModel",),
     heads={"decoder": DECODER},
     uses_pooler=False,
+    serving="EncoderDecoderModule",
     options={
         "decoder_config": optional(ARGUMENTS),
         "max_target_length": MAX_LENGTH,
@@ -64,5 +66,6 @@ SPEC = TaskSpec(
         "share_encoder_decoder_weights": may_lack(FLAG),
         "decoder_start_token_id": optional(integer()),
         "eos_token_id": optional(integer()),
+        "generation_config": optional(GENERATION_ARGUMENTS),
     },
 )

@@ -15,6 +15,7 @@ from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_batches import IGNORED
+from bert_tf.models.text_generator import TextGenerator
 from bert_tf.models.token_inputs import checked_token_inputs, depending_on, require
 from bert_tf.models.token_loss import TokenLoss, token_weights
 from bert_tf.tasks.encoder_decoder.preprocessor import (
@@ -28,11 +29,12 @@ from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEncoderDecoder(TokenLoss, TaskModel):
+class BertEncoderDecoder(TextGenerator, TokenLoss, TaskModel):
     """Two BERTs for translation and summarization: an encoder, and a decoder that attends to it.
 
     `fit` and `evaluate` take pairs of texts, `(sources, targets)`, without labels: the model learns
-    each word of a target from the source and from the true words before it.
+    each word of a target from the source and from the true words before it. `generate` writes the
+    targets of sources; `predict` returns the logits of given targets.
 
     Args:
         backbone: The encoder, a `BertBackbone`.
@@ -46,6 +48,8 @@ class BertEncoderDecoder(TokenLoss, TaskModel):
         tokenizer: As in `TaskModel`, for sources and targets.
         max_length: As in `TaskModel`, of sources.
         max_target_length: The same of targets.
+        generation_config: The `bert_tf.generation.GenerationConfig` that `generate` and an exported
+            model use by default, or its fields as a dictionary.
 
     Call arguments:
         inputs: What the backbone takes for the source, and what the decoder reads:
@@ -174,6 +178,21 @@ class BertEncoderDecoder(TokenLoss, TaskModel):
         """The token after the last word of a target."""
         return self._special_id("eos_token_id", "sep_token_id")
 
+    @property
+    def pad_token_id(self) -> int:
+        """The token after the end token."""
+        return self.decoder.config.pad_token_id
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of words of the decoder."""
+        return self.decoder.config.vocab_size
+
+    @property
+    def most_new_tokens(self) -> int:
+        """The maximum number of tokens that `generate` writes, the end token included."""
+        return self.longest_target - 1
+
     def _special_id(self, name, of_tokenizer):
         token_id = getattr(self, name)
         if token_id is None and self.tokenizer is None:
@@ -253,6 +272,12 @@ class BertEncoderDecoder(TokenLoss, TaskModel):
             training=training,
         )
         return states, words, mask
+
+    def start_decoding(self, tokens, max_new_tokens):
+        return self.decoder.start(*self.memory_of(tokens), max_new_tokens)
+
+    def next_token(self, token_ids, position, state, memory):
+        return self.decoder.step(token_ids, position, state, memory)
 
     def _packs_tokens(self):
         return self.backbone.packs_tokens() and not needs_static_shapes()

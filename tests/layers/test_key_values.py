@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.generation import GenerationConfig, KeyValueCache, generate
-from bert_tf.generation.key_values import BLOCK
+from bert_tf.generation import GenerationConfig, generate
+from bert_tf.layers import KeyValueCache
+from bert_tf.layers.dot_product_attention import cached_attention
+from bert_tf.layers.key_values import BLOCK
 from bert_tf.layers.token_layout import static_shapes
 
 V, S, N, D = 20, BLOCK + 8, 2, 8
@@ -44,19 +46,19 @@ def attended(weights, query, keys, values, mask):
 
 
 def cached_step(weights, widths):
-    def step(token_ids, position, state):
+    def step(token_ids, position, state, memory):
         query, key, value = projected(weights, token_ids, position)
         cache = state["layer"].append(position, key, value)
-        filled = cache.filled(position)
         if tf.executing_eagerly():
-            widths.append(filled.keys.shape[1])
-        return attended(weights, query, *filled), {"layer": cache}
+            widths.append(cache.keys.shape[2])
+        context = cached_attention(query, (*cache, cache.mask(position)))  # [n, H]
+        return context @ weights["output"], {"layer": cache}
 
     return step
 
 
 def uncached_step(weights):
-    def step(token_ids, position, history):
+    def step(token_ids, position, history, memory):
         history = tf.where(tf.range(S) == position, token_ids[:, tf.newaxis], history)  # [n, S]
         parts = [projected(weights, history[:, index], index) for index in range(S)]
         query = tf.gather(tf.stack([part[0] for part in parts]), position)  # [n, N, D]
@@ -99,6 +101,6 @@ def test_in_a_graph(weights, expected, jit_compile):
 def test_other_positions_are_left_alone():
     ones = tf.ones([2, N, D], "bfloat16")
     cache = KeyValueCache.empty(2, S, N, D, "bfloat16").append(2, ones, ones)
-    values = tf.cast(cache.key_values, tf.float32).numpy()
-    assert values[:, 2].min() == 1 and not np.delete(values, 2, axis=1).any()
-    np.testing.assert_array_equal(cache.filled(2).mask, np.arange(BLOCK) <= 2)
+    for values in tf.nest.map_structure(lambda v: tf.cast(v, tf.float32).numpy(), cache):
+        assert values[:, :, 2].min() == 1 and not np.delete(values, 2, axis=2).any()
+    np.testing.assert_array_equal(cache.mask(2), np.arange(BLOCK) <= 2)

@@ -1,0 +1,108 @@
+"""The loop of decoding: rows of the batch are extended by a token per step until they are finished.
+
+Glossary: `m` rows that are still in the batch, of `B`; `n` sequences, the same number for each row.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import tensorflow as tf
+
+from bert_tf.layers.token_layout import needs_static_shapes
+
+Progress = TypeVar("Progress")
+
+# Rows leave the batch when they are at least a quarter of it: leaving copies the state.
+_KEPT, _OF = 3, 4
+
+
+class _Rows(NamedTuple):
+    numbers: tf.Tensor  # which rows of the batch they are, int32 [m]
+    progress: Any  # [m, ...]
+    state: Any  # [n, ...]
+    memory: Any  # [m, ...]
+
+
+def run_loop(
+    extend: Callable[[tf.Tensor, Progress, Any, Any], tuple[Progress, Any]],
+    is_open: Callable[[Progress], tf.Tensor],
+    progress: Progress,
+    state: Any,
+    memory: Any,
+    max_steps: int,
+) -> Progress:
+    """Extends the rows until all are finished; those that are finished leave the batch.
+
+    Where XLA compiles the loop, all rows stay in the batch, because it needs static shapes.
+
+    Args:
+        extend: A function of the position, a scalar int32, the progress, the state and the memory
+            of m rows. It returns the progress and the state after the step.
+        is_open: A function from a progress to whether each row is unfinished, bool `[m]`. An
+            unfinished row does not depend on others, and a finished one does not change.
+        progress: What the loop computes: a nest of tensors with B rows.
+        state: The state of the model: a nest of tensors `[n, ...]`.
+        memory: What stays the same: a nest of tensors with B rows.
+        max_steps: The maximum number of steps.
+
+    Returns:
+        The progress of all rows.
+    """
+    may_leave = not needs_static_shapes()
+    num_rows = tf.shape(tf.nest.flatten(progress)[0])[0]
+    rows = _Rows(tf.range(num_rows), progress, state, memory)
+
+    def body(position, results, rows):
+        progress, state = extend(position, rows.progress, rows.state, rows.memory)
+        rows = rows._replace(progress=progress, state=state)
+        if may_leave:
+            open_rows = is_open(progress)
+            num_open = tf.math.count_nonzero(open_rows, dtype=tf.int32)
+            results, rows = tf.cond(
+                (num_open > 0) & (num_open * _OF <= tf.size(open_rows) * _KEPT),
+                lambda: (_written(results, rows), _taken(rows, tf.where(open_rows)[:, 0])),
+                lambda: (results, rows),
+            )
+        return position + 1, results, rows
+
+    variables = (tf.constant(0), progress, rows)
+    shapes = tf.nest.map_structure(lambda value: value.shape, variables)
+    if may_leave:
+        of_any_rows = tf.nest.map_structure(lambda v: tf.TensorShape([None, *v.shape[1:]]), rows)
+        shapes = (*shapes[:2], of_any_rows)
+    _, results, rows = tf.while_loop(
+        lambda position, results, rows: tf.reduce_any(is_open(rows.progress)),
+        body,
+        variables,
+        shape_invariants=shapes,
+        maximum_iterations=max_steps,
+    )
+    return _written(results, rows) if may_leave else rows.progress
+
+
+def take_rows(nest: Any, rows: tf.Tensor) -> Any:
+    """Returns a nest of these rows, in this order: int `[m]`."""
+    return tf.nest.map_structure(lambda value: tf.gather(value, rows, axis=0), nest)
+
+
+def _taken(rows: _Rows, places: tf.Tensor) -> _Rows:
+    """Returns some of the rows, by their places among those that are there."""
+
+    def of_sequences(values):
+        grouped = tf.reshape(values, tf.concat([[num_rows, -1], tf.shape(values)[1:]], axis=0))
+        taken = tf.gather(grouped, places)  # [n, ...] -> [m, n / m, ...] -> [taken, n / m, ...]
+        taken = tf.reshape(taken, tf.concat([[-1], tf.shape(values)[1:]], axis=0))
+        return tf.ensure_shape(taken, [None, *values.shape[1:]])
+
+    num_rows = tf.size(rows.numbers)
+    state = tf.nest.map_structure(of_sequences, rows.state)
+    others = take_rows(rows._replace(state=()), places)
+    return others._replace(state=state)
+
+
+def _written(results, rows: _Rows):
+    """Returns the results of all rows with the progress of these."""
+    places = rows.numbers[:, tf.newaxis]  # [m, 1]
+    return tf.nest.map_structure(
+        lambda old, new: tf.tensor_scatter_nd_update(old, places, new), results, rows.progress
+    )

@@ -1,0 +1,189 @@
+"""BertEncoderDecoder.generate: its tokens, its texts, its SavedModel, wrong input."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertEncoderDecoder, BertTokenizer
+from bert_tf.errors import ConfigError, DataError, UserError
+from bert_tf.generation import GenerationConfig
+
+SOURCES = ["good film", "the bad film.", "a b c", "film", "bad. the b"]
+NEW = 7  # tokens
+
+
+@pytest.fixture(scope="module")
+def model(tiny_config, tiny_vocabulary):
+    """One that no test changes; its texts end at different places."""
+    keras.utils.set_random_seed(3)
+    config = dataclasses.replace(tiny_config, num_hidden_layers=1)
+    tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
+    model = BertEncoderDecoder(BertBackbone(config), tokenizer=tokenizer)
+    source = np.random.default_rng(4)
+    for weight in model.weights:
+        weight.assign(weight + source.normal(0.0, 0.5, weight.shape))
+    bias = model.decoder.head.output_bias
+    bias.assign(bias + 8.0 * tf.one_hot(model.end_token_id, 64))
+    return model
+
+
+@pytest.fixture(scope="module")
+def ids(model):
+    """Greedy decoding of `SOURCES`."""
+    return model.generate(dict(model.tokenize(SOURCES)), NEW)
+
+
+def test_every_token_is_the_most_probable_one(model, ids):
+    """By the logits that the model has for the finished targets."""
+    assert ids.shape == (len(SOURCES), NEW) and ids.dtype == np.int32
+    end, lengths = model.end_token_id, []
+    for row in ids:
+        length = row.tolist().index(end) + 1 if end in row else NEW
+        lengths.append(length)
+        assert (row[length:] == 0).all()
+    assert len(set(lengths)) > 1  # so that rows left the batch
+    decoder_ids = np.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=model.start_token_id)
+    mask = np.arange(NEW) < np.array(lengths)[:, np.newaxis]
+    decoder = {"decoder_token_ids": decoder_ids, "decoder_padding_mask": mask}
+    logits = model({**model.tokenize(SOURCES), **decoder}).numpy()
+    np.testing.assert_array_equal(logits.argmax(axis=-1)[mask], ids[mask])
+
+
+def test_texts(model, ids):
+    texts = [model.written(row[np.newaxis]).numpy()[0].decode() for row in ids]
+    assert model.generate(SOURCES, NEW) == texts
+    assert model.generate(SOURCES, NEW, batch_size=2) == texts
+    assert model.generate(SOURCES[1], NEW) == texts[1]
+    assert model.generate([], NEW) == []
+    assert not any("[SEP]" in text or "[PAD]" in text for text in texts)
+
+
+def test_several_texts_of_each_source(model):
+    beams = model.generate(SOURCES, NEW, num_beams=3, num_return_sequences=2)
+    assert [texts[0] for texts in beams] == model.generate(SOURCES, NEW, num_beams=3)
+    assert all(texts[0] != texts[1] for texts in beams)
+
+
+def test_samples_depend_on_the_seed_and_the_place_alone(model):
+    options = dict(do_sample=True, temperature=2.0)
+    texts = model.generate(SOURCES, NEW, seed=5, **options)
+    assert model.generate(SOURCES, NEW, seed=5, batch_size=2, **options) == texts
+    assert model.generate(SOURCES, NEW, seed=6, **options) != texts
+    assert len(model.generate_function.traced) < 10  # not one graph for each seed
+
+
+def test_replaced_weights(model, ids):
+    """A graph holds the weights that it was traced with."""
+    other = BertEncoderDecoder.from_config(model.get_config())
+    other.set_weights(model.get_weights())
+    tokens = dict(model.tokenize(SOURCES))
+    np.testing.assert_array_equal(other.generate(tokens, NEW), ids)
+    other.prepack_for_inference()
+    np.testing.assert_array_equal(other.generate(tokens, NEW), ids)
+
+
+def test_under_xla(model, ids):
+    other = BertEncoderDecoder.from_config(model.get_config())
+    other.set_weights(model.get_weights())
+    other.compile("sgd", jit_compile=True)
+    tokens = {name: values[:2] for name, values in model.tokenize(SOURCES).items()}
+    np.testing.assert_array_equal(other.generate(tokens, NEW), ids[:2])
+
+
+def test_own_options(model, tmp_path):
+    """`generation_config` is used by `generate` and by the SavedModel, and is saved."""
+    config = GenerationConfig(NEW, num_beams=3, length_penalty=0.5)
+    own = {**model.get_config(), "generation_config": dataclasses.asdict(config)}
+    own = BertEncoderDecoder.from_config(own)
+    own.set_weights(model.get_weights())
+    texts = model.generate(SOURCES, NEW, num_beams=3, length_penalty=0.5)
+    assert own.generate(SOURCES) == own.predict_decoded(SOURCES) == texts
+    assert own.generate(SOURCES, num_beams=1, length_penalty=1.0) == model.generate(SOURCES, NEW)
+    own.save_pretrained(tmp_path / "own")
+    own = BertEncoderDecoder.from_pretrained(tmp_path / "own")
+    assert own.generation_config == config
+    signatures = tf.saved_model.load(own.export(tmp_path / "served")).signatures
+    served = signatures["serving_default"](text=tf.constant(SOURCES))["generated_text"]
+    assert [text.decode() for text in served.numpy()] == texts
+    tokens = dict(model.tokenize(SOURCES))
+    np.testing.assert_array_equal(signatures["tokens"](**tokens)["token_ids"], own.generate(tokens))
+
+
+@pytest.mark.parametrize(
+    "texts, options, error, message",
+    [
+        (["good", " "], {}, DataError, "A source must have a word. Received: none in the rows 1"),
+        ((["good"], ["bad"]), {}, UserError, "must have 1 texts"),
+        ("good", {"max_new_tokens": 40}, UserError, "`max_new_tokens` must be at most 39"),
+        ("good", {"num_beams": 64}, UserError, "below the size of the vocabulary, 64"),
+        ("good", {"max_length": 9}, UserError, "options must be among .* Received: max_length"),
+        ("good", {"top_k": 5}, ConfigError, "without do_sample=True"),
+    ],
+)
+def test_wrong_input(model, texts, options, error, message):
+    with pytest.raises(error, match=message):
+        model.generate(texts, **options)
+
+
+def test_wrong_own_options(model):
+    config = {**model.get_config(), "generation_config": {"num_beams": 2}}
+    with pytest.raises(ConfigError, match="`max_new_tokens` must be a positive integer"):
+        BertEncoderDecoder.from_config(config)
+
+
+@pytest.mark.peers
+def test_the_tokens_of_transformers(tiny_config, tmp_path):
+    """After some steps of learning to write a source backwards: at random all is repetition."""
+    import torch
+    import transformers
+
+    keras.utils.set_random_seed(0)
+    model = BertEncoderDecoder(
+        BertBackbone(dataclasses.replace(tiny_config, hidden_dropout_prob=0.0)),
+        decoder_start_token_id=2,
+        eos_token_id=3,
+    )
+    source = np.random.default_rng(0)
+
+    def examples(count):
+        lengths = source.integers(2, 7, [count, 1])
+        is_word, words = np.arange(6) < lengths, source.integers(5, 40, [count, 6])
+        token_ids = np.where(is_word, words, 0)
+        places = np.where(is_word, lengths - 1 - np.arange(6), np.arange(6))
+        reverse = np.take_along_axis(token_ids, places, axis=1)
+        labels = np.pad(reverse, [[0, 0], [0, 1]])
+        np.put_along_axis(labels, lengths, 3, axis=1)
+        is_known = np.arange(7) <= lengths
+        decoder = {
+            "decoder_token_ids": np.pad(reverse, [[0, 0], [1, 0]], constant_values=2),
+            "decoder_padding_mask": is_known,
+        }
+        return {"token_ids": token_ids, **decoder}, np.where(is_known, labels, -100)
+
+    model.compile(keras.optimizers.Adam(3e-3))
+    model.fit(*examples(6400), batch_size=32, epochs=2, verbose=0)
+    model.save_pretrained(tmp_path)
+    theirs = transformers.EncoderDecoderModel.from_pretrained(tmp_path).eval()
+    tokens = {"token_ids": examples(20)[0]["token_ids"]}
+    received = {"input_ids": torch.tensor(tokens["token_ids"])}
+    received["attention_mask"] = (received["input_ids"] > 0).long()
+    for options in (
+        {},
+        {"no_repeat_ngram_size": 2, "min_new_tokens": 4},
+        {"num_beams": 4},
+        {"num_beams": 3, "length_penalty": -1.0, "num_return_sequences": 3},
+        {"num_beams": 5, "early_stopping": True, "repetition_penalty": 1.3},
+    ):
+        ids = model.generate(tokens, 9, **options)
+        with torch.no_grad():
+            expected = theirs.generate(
+                **received, max_new_tokens=9, pad_token_id=0, eos_token_id=3, **options
+            ).numpy()[:, 1:]
+        expected = np.pad(expected, [[0, 0], [0, 9 - expected.shape[1]]])
+        # Beam search there takes the end token for the pad token 0.
+        expected[np.cumsum(expected == 3, axis=1) - (expected == 3) > 0] = 0
+        np.testing.assert_array_equal(ids, expected, err_msg=str(options))
+    assert len(np.unique(ids)) > 20
