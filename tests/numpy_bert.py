@@ -28,8 +28,7 @@ class NumpyBert:
 
         Positions are the columns of the batch; padded columns come out as zeros.
         """
-        batch, length = token_ids.shape
-        heads = self.config["num_attention_heads"]
+        length = token_ids.shape[1]
         x = (
             self.tensors["embeddings.word_embeddings.weight"][token_ids]
             + self.tensors["embeddings.position_embeddings.weight"][np.arange(length)]
@@ -38,29 +37,32 @@ class NumpyBert:
         x = self.layer_norm(x, "embeddings.LayerNorm")
         states, probabilities = [x], []
         for index in range(self.config["num_hidden_layers"]):
-            layer = f"encoder.layer.{index}"
-            query, key, value = (
-                self.dense(x, f"{layer}.attention.self.{role}")
-                .reshape(batch, length, heads, -1)
-                .transpose(0, 2, 1, 3)
-                for role in ("query", "key", "value")
-            )
-            scores = query @ key.swapaxes(2, 3) / self.dtype(np.sqrt(query.shape[-1]))
-            scores = np.where(padding_mask[:, None, None, :], scores, self.dtype(-1e30))
-            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-            weights /= weights.sum(axis=-1, keepdims=True)
-            probabilities.append(weights)
-            context = (weights @ value).transpose(0, 2, 1, 3).reshape(batch, length, -1)
-            attended = self.dense(context, f"{layer}.attention.output.dense")
-            x = self.layer_norm(x + attended, f"{layer}.attention.output.LayerNorm")
-            wide = self.gelu(self.dense(x, f"{layer}.intermediate.dense"))
-            x = self.layer_norm(
-                x + self.dense(wide, f"{layer}.output.dense"), f"{layer}.output.LayerNorm"
-            )
+            x, weights = self.block(x, padding_mask, f"encoder.layer.{index}")
             states.append(x)
+            probabilities.append(weights)
         pooled = np.tanh(self.dense(x[:, 0] * padding_mask[:, :1], "pooler.dense"))
         real = padding_mask[:, :, None]
         return x * real, pooled, [state * real for state in states], probabilities
+
+    def block(self, x, padding_mask, name):
+        """An encoder block: `[B, T, H]` to `[B, T, H]` and the probabilities `[B, N, T, T]`."""
+        batch, length, _ = x.shape
+        query, key, value = (
+            self.dense(x, f"{name}.attention.self.{role}")
+            .reshape(batch, length, self.config["num_attention_heads"], -1)
+            .transpose(0, 2, 1, 3)
+            for role in ("query", "key", "value")
+        )
+        scores = query @ key.swapaxes(2, 3) / self.dtype(np.sqrt(query.shape[-1]))
+        scores = np.where(padding_mask[:, None, None, :], scores, self.dtype(-1e30))
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        context = (weights @ value).transpose(0, 2, 1, 3).reshape(batch, length, -1)
+        attended = self.dense(context, f"{name}.attention.output.dense")
+        x = self.layer_norm(x + attended, f"{name}.attention.output.LayerNorm")
+        wide = self.gelu(self.dense(x, f"{name}.intermediate.dense"))
+        narrow = self.dense(wide, f"{name}.output.dense")
+        return self.layer_norm(x + narrow, f"{name}.output.LayerNorm"), weights
 
     def dense(self, x, name):
         return x @ self.tensors[f"{name}.weight"].T + self.tensors[f"{name}.bias"]

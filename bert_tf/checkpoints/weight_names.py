@@ -16,6 +16,7 @@ import keras
 from bert_tf.models.weight_rows import (
     ATTENTION_OUTPUT,
     DENSE,
+    ENCODER_BLOCK,
     KEY_VALUE,
     LAYER_NORM,
     OUTPUT,
@@ -84,44 +85,22 @@ def _block_row(kind, ours, theirs, keras_hub, *tf_models):
     )
 
 
-BLOCK = (
-    _block_row(
-        QUERY_KEY_VALUE,
-        "attention.query_key_value",
-        "attention.self.{role}",
-        "_self_attention_layer/{role}_dense",
-        "_attention_layer/_{role}_dense",
-    ),
-    _block_row(
-        ATTENTION_OUTPUT,
-        "attention_output",
-        "attention.output.dense",
+# The names in keras-hub's and tensorflow/models' blocks of the layers of `ENCODER_BLOCK`.
+_OTHER_BLOCK_NAMES = (
+    ("_self_attention_layer/{role}_dense", "_attention_layer/_{role}_dense"),
+    (
         "_self_attention_layer/output_dense",
         "_attention_layer/_output_dense",
         "_attention_output_dense",  # before tensorflow/models 2.4
     ),
-    _block_row(
-        LAYER_NORM,
-        "attention_layer_norm",
-        "attention.output.LayerNorm",
-        "_self_attention_layer_norm",
-        "_attention_layer_norm",
-    ),
-    _block_row(
-        DENSE,
-        "intermediate",
-        "intermediate.dense",
-        "_feedforward_intermediate_dense",
-        "_intermediate_dense",
-    ),
-    _block_row(DENSE, "output_dense", "output.dense", "_feedforward_output_dense", "_output_dense"),
-    _block_row(
-        LAYER_NORM,
-        "output_layer_norm",
-        "output.LayerNorm",
-        "_feedforward_layer_norm",
-        "_output_layer_norm",
-    ),
+    ("_self_attention_layer_norm", "_attention_layer_norm"),
+    ("_feedforward_intermediate_dense", "_intermediate_dense"),
+    ("_feedforward_output_dense", "_output_dense"),
+    ("_feedforward_layer_norm", "_output_layer_norm"),
+)
+BLOCK = tuple(
+    _block_row(*layer, *names)
+    for layer, names in zip(ENCODER_BLOCK, _OTHER_BLOCK_NAMES, strict=True)
 )
 
 POOLER = (

@@ -79,12 +79,20 @@ def set_sinusoidal_positions(model) -> None:
     readers = (getattr(model, "backbone", model), getattr(model, "decoder", None))
     for reader in filter(None, readers):
         table = reader.embeddings.position_embeddings
-        table.assign(_sinusoidal(*table.shape))
+        table.assign(sinusoidal_positions(*table.shape))
         table.trainable = False
 
 
-def _sinusoidal(length, width):
-    """`[length, width]`: sines in even columns, cosines of the same frequencies in odd ones."""
+def sinusoidal_positions(length: int, width: int) -> np.ndarray:
+    """Returns the positions of Vaswani et al. 2017, section 3.5, float32 `[length, width]`.
+
+    Even columns are sines, odd ones cosines of the same frequencies.
+
+    Example:
+        >>> sinusoidal_positions(2, 2).round(2)
+        array([[0.  , 1.  ],
+               [0.84, 0.54]], dtype=float32)
+    """
     columns = np.arange(width)
     frequencies = LONGEST_WAVE ** (-(columns - columns % 2) / width)
     angles = np.arange(length)[:, np.newaxis] * frequencies

@@ -14,6 +14,16 @@ LAYER_NORM = "layer_norm"  # gamma [H], beta [H]
 OUTPUT = "output"
 VECTOR = "vector"  # one vector, or a table without a layer
 
+# The layers of a `BertEncoderBlock`: kind, path in the block, name in Hugging Face's block.
+ENCODER_BLOCK = (
+    (QUERY_KEY_VALUE, "attention.query_key_value", "attention.self.{role}"),
+    (ATTENTION_OUTPUT, "attention_output", "attention.output.dense"),
+    (LAYER_NORM, "attention_layer_norm", "attention.output.LayerNorm"),
+    (DENSE, "intermediate", "intermediate.dense"),
+    (DENSE, "output_dense", "output.dense"),
+    (LAYER_NORM, "output_layer_norm", "output.LayerNorm"),
+)
+
 
 class Row(NamedTuple):
     """A layer of the network and its name in each format; None where a format has no such layer.

@@ -5,11 +5,10 @@ from bert_tf.generation.generation_config import ARGUMENTS as GENERATION_ARGUMEN
 from bert_tf.json_schema import FLAG, integer, may_lack, optional
 from bert_tf.models.task_spec import MAX_LENGTH, Head, TaskSpec
 from bert_tf.models.weight_rows import (
-    ATTENTION_OUTPUT,
     DENSE,
+    ENCODER_BLOCK,
     KEY_VALUE,
     LAYER_NORM,
-    QUERY_KEY_VALUE,
     TABLE,
     VECTOR,
     Row,
@@ -40,16 +39,11 @@ DECODER = Head(
         _row(TABLE, "output_embeddings", "cls.predictions.decoder"),
     ),
     block_rows=(
-        _block_row(QUERY_KEY_VALUE, "block.attention.query_key_value", "attention.self.{role}"),
-        _block_row(ATTENTION_OUTPUT, "block.attention_output", "attention.output.dense"),
-        _block_row(LAYER_NORM, "block.attention_layer_norm", "attention.output.LayerNorm"),
+        *(_block_row(kind, f"block.{ours}", theirs) for kind, ours, theirs in ENCODER_BLOCK),
         _block_row(DENSE, "cross_attention.query", "crossattention.self.query"),
         _block_row(KEY_VALUE, "cross_attention.key_value", "crossattention.self.{role}"),
         _block_row(DENSE, "cross_attention_output", "crossattention.output.dense"),
         _block_row(LAYER_NORM, "cross_attention_layer_norm", "crossattention.output.LayerNorm"),
-        _block_row(DENSE, "block.intermediate", "intermediate.dense"),
-        _block_row(DENSE, "block.output_dense", "output.dense"),
-        _block_row(LAYER_NORM, "block.output_layer_norm", "output.LayerNorm"),
     ),
 )
 SPEC = TaskSpec(

@@ -7,12 +7,13 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.json_schema import is_integer
+from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.text_batches import IGNORED
 from bert_tf.models.token_loss import TokenLoss, token_weights
-from bert_tf.tasks import option_values
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationPreprocessor
+from bert_tf.tasks.extractive_summarization.sentence_layers import SentenceLayers, sentence_starts
 from bert_tf.training.losses.class_weights import refuse_class_weight
 
 
@@ -30,6 +31,8 @@ class BertSentenceExtractor(TokenLoss, DenseHeadModel):
         num_sentences: How many sentences a summary has at most, for labels and for answers.
         trigram_blocking: Whether a sentence is left out of a summary if it has three words in a row
             in common with a better one.
+        num_sentence_layers: How many layers there are between BERT and the scorer in which the
+            sentences of a window attend to each other. BertSum has 2.
         max_length: Longest window in tokens; a longer sentence is cut.
 
     Returns:
@@ -37,7 +40,8 @@ class BertSentenceExtractor(TokenLoss, DenseHeadModel):
         dictionaries takes labels int32 `[B, T]`, -100 at all other tokens.
 
     Raises:
-        UserError: If `num_sentences` is not an integer of at least 1.
+        UserError: If `num_sentences` is not an integer of at least 1, or `num_sentence_layers` of
+            at least 0.
 
     Example:
         >>> model = bert_tf.BertSentenceExtractor.from_pretrained("bert-base/", num_sentences=1)
@@ -47,7 +51,8 @@ class BertSentenceExtractor(TokenLoss, DenseHeadModel):
         >>> model.summarize(document)
         'Ada Lovelace wrote a program.'
 
-    Reference: Liu 2019 (arXiv 1903.10318), the classifier without layers between sentences.
+    Reference: Liu 2019 (arXiv 1903.10318); with layers between sentences Liu and Lapata 2019 (arXiv
+    1908.08345), section 3.1.
     """
 
     needs_labels = True
@@ -59,18 +64,34 @@ class BertSentenceExtractor(TokenLoss, DenseHeadModel):
         backbone: BertBackbone,
         num_sentences: int = 3,
         trigram_blocking: bool = True,
+        num_sentence_layers: int = 0,
         tokenizer=None,
         max_length: int | None = None,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        _check_num_sentences(num_sentences)
+        _check_count("num_sentences", num_sentences, least=1)
+        _check_count("num_sentence_layers", num_sentence_layers, least=0)
         backbone.pooler.trainable = False  # no part of the loss
         self.num_sentences = num_sentences
         self.trigram_blocking = trigram_blocking
+        self.num_sentence_layers = num_sentence_layers
+        self.sentence_layers = None
+        if num_sentence_layers:
+            self.sentence_layers = SentenceLayers(
+                backbone.config,
+                num_sentence_layers,
+                dtype=self.dtype_policy,
+                name="sentence_layers",
+            )
         self.scorer = self.dense_head(1)
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.build()
+
+    def build(self, input_shape=None):
+        super().build(input_shape)
+        if self.sentence_layers is not None and not self.sentence_layers.built:
+            self.sentence_layers.build()
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
         """`keras.Model.compile`; the loss is cross-entropy over sentences, with their accuracy.
@@ -93,7 +114,21 @@ class BertSentenceExtractor(TokenLoss, DenseHeadModel):
         super().compile(optimizer=optimizer, loss=None, **kwargs)
 
     def head(self, outputs, tokens, training=False):
-        return tf.squeeze(self.token_logits(outputs["sequence_output"]), -1)  # [B, T, 1] -> [B, T]
+        states = outputs["sequence_output"]  # [B, T, H]
+        if self.sentence_layers is not None:
+            states = self._between_sentences(states, tokens, training)
+        return tf.squeeze(self.token_logits(states), -1)  # [B, T, 1] -> [B, T]
+
+    def _between_sentences(self, states, tokens, training):
+        """Applies the layers between sentences: `[B, T, H]` -> `[B, T, H]`."""
+        if tokens.get("sequence_ids") is not None:
+            raise UserError(
+                "Inputs must not hold `sequence_ids` for a model with layers between sentences: a "
+                f"row is one window. Received: {sorted(tokens)}"
+            )
+        starts = sentence_starts(tokens["token_ids"], self.backbone.padding_mask_of(tokens))
+        packed = self.backbone.packs_tokens() and not needs_static_shapes()
+        return self.sentence_layers(states, starts=starts, packed=packed, training=training)
 
     def loss_denominators(self, x, y, sample_weight):
         return {"sentences": tf.reduce_sum(token_weights(y, sample_weight))}
@@ -111,7 +146,9 @@ class BertSentenceExtractor(TokenLoss, DenseHeadModel):
         refuse_class_weight(class_weight, "labels are of sentences, and an example has several")
 
     def make_preprocessor(self, **options):
-        return ExtractiveSummarizationPreprocessor(**option_values(self), **options)
+        return ExtractiveSummarizationPreprocessor(
+            num_sentences=self.num_sentences, trigram_blocking=self.trigram_blocking, **options
+        )
 
     def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
         batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
@@ -154,7 +191,7 @@ class BertSentenceExtractor(TokenLoss, DenseHeadModel):
             num_sentences = self.num_sentences
         if trigram_blocking is None:
             trigram_blocking = self.trigram_blocking
-        _check_num_sentences(num_sentences)
+        _check_count("num_sentences", num_sentences, least=1)
         preprocessor = self.preprocessor
         columns = preprocessor.read_examples(texts)
         rows = preprocessor.rows(columns)
@@ -163,8 +200,8 @@ class BertSentenceExtractor(TokenLoss, DenseHeadModel):
         return summaries[0] if columns.is_single else summaries
 
 
-def _check_num_sentences(num_sentences):
-    if not is_integer(num_sentences) or num_sentences < 1:
+def _check_count(name, value, least):
+    if not is_integer(value) or value < least:
         raise UserError(
-            f"`num_sentences` must be an integer of at least 1. Received: {num_sentences=}"
+            f"`{name}` must be an integer of at least {least}. Received: {name}={value!r}"
         )

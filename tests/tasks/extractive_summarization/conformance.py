@@ -1,5 +1,7 @@
 """What the conformance tests need to know of extractive summarization."""
 
+import dataclasses
+
 import numpy as np
 
 import bert_tf
@@ -69,6 +71,12 @@ TASKS = {
             "datasets to predict": Lack("test_model.py has the error"),
             "other losses": Lack("labels are of sentences", "must be left out"),
         },
-        saved={"num_sentences": 4, "trigram_blocking": False},
+        saved={"num_sentences": 4, "trigram_blocking": False, "num_sentence_layers": 2},
     )
 }
+TASKS["summarization with sentence layers"] = dataclasses.replace(
+    TASKS["extractive summarization"],
+    options={**TASKS["extractive summarization"].options, "num_sentence_layers": 2},
+    saved={},
+    is_variant=True,
+)

@@ -171,6 +171,9 @@ def test_bad_arguments(model):
             model.summarize(["a."], num_sentences=value)
         with pytest.raises(UserError, match="`num_sentences` must be an integer of at least 1"):
             BertSentenceExtractor(model.backbone, num_sentences=value)
+    for value in (-1, True, 1.5):
+        with pytest.raises(UserError, match="`num_sentence_layers` must be an integer of at le"):
+            BertSentenceExtractor(model.backbone, num_sentence_layers=value)
     with pytest.raises(UserError, match="A list of strings, or a list of lists|1 texts"):
         model.summarize(("a.", "b."))
     dataset = tf.data.Dataset.from_tensor_slices(["a.", "b."]).batch(2)
