@@ -5,6 +5,7 @@ import graphlib
 
 import pytest
 
+from bert_tf.tasks import NAMES as TASKS
 from tests.conftest import REPOSITORY
 
 MODULES = {
@@ -60,3 +61,26 @@ def test_only_from_below(name):
         other = module.split(".")[1] if "." in module else None
         if package in PACKAGES and other in PACKAGES:
             assert PACKAGES.index(other) <= PACKAGES.index(package), f"{module} is above"
+
+
+# A task whose heads are those of another one, so that they open each other's checkpoints.
+BUILT_ON = {
+    "multiple_choice": {"text_classification"},
+    "pretraining": {"masked_lm", "next_sentence_prediction"},
+}
+
+
+def test_tasks_do_not_import_each_other():
+    found = {}
+    for name, modules in IMPORTS.items():
+        task = task_of(name)
+        others = {task_of(module) for module, _ in modules} - {task, None}
+        if task and others:
+            found[task] = found.get(task, set()) | others
+    assert found == BUILT_ON
+
+
+def task_of(module):
+    """The folder of `bert_tf.tasks` that a module is in, or None."""
+    parts = module.split(".")
+    return parts[2] if parts[1:2] == ["tasks"] and parts[2:3] and parts[2] in TASKS else None

@@ -122,11 +122,12 @@ def load_model(labels):
 
 
 def train(model, data, dev):
+    from bert_tf.data.string_lists import flat_strings
     from bert_tf.tasks.token_classification import TaggingScores
-    from bert_tf.tasks.token_classification.word_windows import WordWindows, flat_words
+    from bert_tf.tasks.token_classification.word_windows import WordWindows
 
     words, tags = data
-    num_rows = len(WordWindows(model.tokenizer, *flat_words(words), FLAGS.max_seq_length))
+    num_rows = len(WordWindows(model.tokenizer, *flat_strings(words), FLAGS.max_seq_length))
     multipliers = {}
     if FLAGS.use_crf:
         rate = FLAGS.crf_learning_rate

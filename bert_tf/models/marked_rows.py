@@ -16,6 +16,8 @@ class MarkedRows(RaggedRows):
     Args:
         token_ids, segment_ids, pad_token_id: As in `RaggedRows`.
         marks: Which tokens are marked, ragged bool `[n, (T)]`.
+        examples: The example of each row, int64 `[n]`.
+        item_splits: The marks of each example, int64 `[examples + 1]`.
     """
 
     def __init__(
@@ -24,9 +26,13 @@ class MarkedRows(RaggedRows):
         segment_ids: tf.RaggedTensor,
         pad_token_id: int,
         marks: tf.RaggedTensor,
+        examples: np.ndarray,
+        item_splits: np.ndarray,
     ):
         super().__init__(token_ids, segment_ids, pad_token_id)
         self.marks = marks
+        self.examples = examples
+        self.item_splits = item_splits
 
     def labels(self, values: np.ndarray) -> tf.RaggedTensor:
         """Returns one label per token, ragged `[n, (T)]`, from one per mark, int32 `[M]`."""

@@ -23,7 +23,7 @@ from bert_tf.tasks.encoder_decoder.preprocessor import (
     DECODER_TOKEN_IDS,
     EncoderDecoderPreprocessor,
 )
-from bert_tf.tasks.masked_lm.masked_word_model import Perplexity
+from bert_tf.training.evaluation.perplexity import Perplexity
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 

@@ -8,24 +8,19 @@ import tensorflow as tf
 
 from bert_tf.data.long_texts import split_sentences, split_sentences_in_graph
 from bert_tf.data.plain_rows import is_text, object_array, plain_rows, refuse_missing, shown
+from bert_tf.data.string_lists import flat_strings, holds_lists, is_list
 from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import row_weights
-from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.item_preprocessor import ItemPreprocessor
 from bert_tf.models.text_inputs import TextColumns, text_column
 from bert_tf.tasks.extractive_summarization.oracle import oracle_labels
 from bert_tf.tasks.extractive_summarization.selection import joined, select_sentences
 from bert_tf.tasks.extractive_summarization.sentence_windows import SentenceWindows, pack_sentences
-from bert_tf.tasks.token_classification.word_windows import (
-    flat_words,
-    holds_word_lists,
-    is_sentence,
-)
 from bert_tf.text import packing
 
 _DOCUMENTS_AT_ONCE = 1000  # selected from together, so that little memory is needed
 
 
-class ExtractiveSummarizationPreprocessor(Preprocessor):
+class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
     """Documents to windows, summaries to labels of sentences, logits to summaries.
 
     Args:
@@ -35,18 +30,13 @@ class ExtractiveSummarizationPreprocessor(Preprocessor):
 
     texts_per_example = (1,)
     example_form = "Documents are a list of strings, or a list of lists of sentences."
-    takes_batches_of_text = False
+    item = "sentence"
     predicts_datasets_of_text = False
 
     def __init__(self, *, num_sentences: int, trigram_blocking: bool, **options):
         super().__init__(**options)
         self.num_sentences = num_sentences
         self.trigram_blocking = trigram_blocking
-
-    @staticmethod
-    def is_example(item):
-        """Returns whether an item of a generator is a document: text, or a list of sentences."""
-        return is_text(item) or is_sentence(item)
 
     def read_columns(self, x):
         """Returns documents as one array of lists of sentences; texts are split.
@@ -58,7 +48,7 @@ class ExtractiveSummarizationPreprocessor(Preprocessor):
         if isinstance(x, TextColumns):
             return x
         is_single = False
-        if holds_word_lists(x):
+        if holds_lists(x):
             rows = plain_rows(x)
             refuse_missing(rows, "x")
             documents = [self._sentences(row, number) for number, row in enumerate(rows)]
@@ -71,7 +61,7 @@ class ExtractiveSummarizationPreprocessor(Preprocessor):
         return columns
 
     def _sentences(self, row, number):
-        if not is_sentence(row):
+        if not is_list(row):
             raise UserError(
                 "Every document must be a list of sentences, because one is. "
                 f"Received for document {number}: {shown(row)}"
@@ -100,44 +90,22 @@ class ExtractiveSummarizationPreprocessor(Preprocessor):
             return object_array(oracle_labels(documents, summaries, self.num_sentences))
         return object_array([_labels(*pair) for pair in enumerate(zip(documents, rows))])
 
-    def training_rows(self, columns, y, sample_weight):
-        """Returns the windows to train on, and their labels and weights, if any.
+    def item_labels(self, lists, y):
+        """Returns the labels of all sentences, int32 `[S]`.
 
         Raises:
-            UserError: If there is no sentence, no `y`, or not one weight for each document.
+            UserError: If there is no `y`.
         """
         if y is None:
             raise UserError(
                 "`y` must be the labels of the sentences of each document, or its summary. "
                 "Received: y=None"
             )
-        windows = self.rows(columns)
-        if not len(windows):
-            raise UserError("`x` must have at least one sentence. Received: none.")
-        labels = (windows.labels(np.concatenate([*y])),)
-        if sample_weight is not None:
-            labels += (row_weights(sample_weight, len(columns[0]))[windows.examples],)
-        return windows, labels
+        return np.concatenate([np.zeros([0], np.int32), *y])
 
-    def rows(self, columns, window_stride=None):
-        """Returns the windows of the documents.
-
-        Raises:
-            UserError: If there is no tokenizer, or `window_stride` is given.
-        """
-        if window_stride is not None:
-            raise UserError(
-                "`window_stride` must be None: long documents are cut at sentences. "
-                f"Received: window_stride={window_stride!r}"
-            )
-        self.require_tokenizer()
-        sentences = tf.RaggedTensor.from_row_splits(*flat_words(columns[0]))
+    def windows(self, lists):
+        sentences = tf.RaggedTensor.from_row_splits(*flat_strings(lists))
         return SentenceWindows(self.tokenizer, sentences, self.max_length)
-
-    def outputs(self, values, rows, columns, pooling):
-        """Returns `logits` `[S]` of the sentences, and the `row_splits` of the documents."""
-        logits = rows.marked_values(values)
-        return {"logits": logits, "row_splits": rows.sentences.row_splits.numpy()}
 
     def tokenize(self, texts, pairs=None):
         """Returns the first window of each document, strings `[B]`, as a token dictionary."""
@@ -160,7 +128,7 @@ class ExtractiveSummarizationPreprocessor(Preprocessor):
     ) -> list[str]:
         """Returns the summary of every document, from the outputs `[W, T]` of its windows."""
         logits = rows.marked_values(values)
-        splits = rows.sentences.row_splits.numpy()
+        splits = rows.item_splits
         found = []
         for begin in range(0, len(splits) - 1, _DOCUMENTS_AT_ONCE):
             sentences = rows.sentences[begin : begin + _DOCUMENTS_AT_ONCE]

@@ -63,7 +63,6 @@ class SentenceWindows(MarkedRows):
 
     Attributes:
         sentences: The sentences of the documents, ragged strings `[B, (S)]`.
-        examples: The document of each window, int64 `[W]`.
 
     Example:
         >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
@@ -75,6 +74,12 @@ class SentenceWindows(MarkedRows):
     def __init__(self, tokenizer, sentences: tf.RaggedTensor, max_length: int):
         with tf.device("CPU:0"):
             packed = pack_sentences(tokenizer, sentences, max_length)
-        super().__init__(*packed[:2], tokenizer.pad_token_id, packed.sentence_starts)
+        super().__init__(
+            packed.token_ids,
+            packed.segment_ids,
+            tokenizer.pad_token_id,
+            packed.sentence_starts,
+            packed.documents.numpy(),
+            sentences.row_splits.numpy(),
+        )
         self.sentences = sentences
-        self.examples = packed.documents.numpy()

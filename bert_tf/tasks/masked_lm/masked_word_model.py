@@ -5,19 +5,12 @@ import tensorflow as tf
 
 from bert_tf.models.token_inputs import depending_on, range_checks
 from bert_tf.models.training_model import TrainingModel
+from bert_tf.training.evaluation.perplexity import Perplexity
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 # Added to the sum of the weights, so that a batch without masks gives zero, not NaN.
 WEIGHT_SUM_EPSILON = 1e-5  # google-research/bert run_pretraining.py
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class Perplexity(keras.metrics.Mean):
-    """e to the mean loss of a word."""
-
-    def result(self):
-        return tf.exp(tf.convert_to_tensor(super().result()))
 
 
 class MaskedWordModel(TrainingModel):

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_text
+from bert_tf.data.string_lists import flat_strings
 from bert_tf.errors import UserError
 from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.layers.dropout import Dropout
@@ -17,7 +18,7 @@ from bert_tf.models.text_batches import IGNORED
 from bert_tf.models.token_loss import TokenLoss, token_weights
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.token_classification.preprocessor import TokenClassificationPreprocessor
-from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows, flat_words
+from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 
@@ -196,7 +197,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
             >>> [len(tags) for tags in model.predict_tags([["Ada", "wrote"], ["Rain"]])]
             [2, 1]
         """
-        words, row_splits = flat_words(*self.preprocessor.read_examples(sentences))
+        words, row_splits = flat_strings(*self.preprocessor.read_examples(sentences))
         ids = self._label_ids(words, row_splits, batch_size, token_budget, verbose)
         tags, splits = np.array(self.labels, object)[ids], row_splits.numpy()
         return [tags[start:end].tolist() for start, end in zip(splits, splits[1:])]

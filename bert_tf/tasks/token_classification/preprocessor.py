@@ -9,19 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_text, object_array, plain_rows, refuse_missing
+from bert_tf.data.plain_rows import object_array, plain_rows, refuse_missing
+from bert_tf.data.string_lists import flat_strings, holds_lists
 from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import row_weights
-from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.item_preprocessor import ItemPreprocessor
 from bert_tf.models.text_inputs import TextColumns, as_columns
 from bert_tf.models.text_streams import collected
-from bert_tf.tasks.token_classification.word_windows import (
-    WordWindows,
-    flat_words,
-    holds_word_lists,
-    is_sentence,
-    word_lists,
-)
+from bert_tf.tasks.token_classification.word_windows import WordWindows, word_lists
 from bert_tf.tasks.token_classification.words import Words, word_spans, words_of_texts
 from bert_tf.text.text_slices import TextSlices
 
@@ -46,7 +40,7 @@ class TaggedSpan(NamedTuple):
     text: str
 
 
-class TokenClassificationPreprocessor(Preprocessor):
+class TokenClassificationPreprocessor(ItemPreprocessor):
     """Sentences to windows, tags to label ids, label ids to spans.
 
     Args:
@@ -54,16 +48,11 @@ class TokenClassificationPreprocessor(Preprocessor):
         **options: The arguments of `Preprocessor`.
     """
 
-    takes_batches_of_text = False
+    item = "word"
 
     def __init__(self, *, labels: Sequence[str], **options):
         super().__init__(**options)
         self.labels = labels
-
-    @staticmethod
-    def is_example(item):
-        """Returns whether an item of a generator is a sentence: text, or a list of words."""
-        return is_text(item) or is_sentence(item)
 
     def read_columns(self, x):
         """Returns sentences as one array of lists of words.
@@ -74,7 +63,7 @@ class TokenClassificationPreprocessor(Preprocessor):
         """
         if isinstance(x, TextColumns):
             return x
-        if not holds_word_lists(x):
+        if not holds_lists(x):
             raise UserError(
                 "Sentences must be lists of words, with a tag for each word. Received: text. `tag` "
                 "finds spans in text."
@@ -89,24 +78,19 @@ class TokenClassificationPreprocessor(Preprocessor):
         refuse_missing(rows, "y")
         return object_array([list(map(_name, plain_rows(row, "y"))) for row in rows])
 
-    def training_rows(self, columns, y, sample_weight):
-        """Returns the windows to train on, and arrays of their labels and weights, if any.
+    def item_labels(self, lists, y):
+        """Returns the label ids of all words, int32 `[W]`.
 
         Raises:
-            UserError: If there is no word, not one known tag for each word, or not one weight for
-                each sentence.
+            UserError: If there is not one known tag for each word.
         """
-        (sentences,) = columns
-        if y is None or len(sentences) != len(y):
+        if y is None or len(lists) != len(y):
             raise UserError(
                 "`y` must have a list of tags for each sentence. Received: "
-                f"{len(sentences)} sentences, {'no' if y is None else len(y)} lists of tags"
+                f"{len(lists)} sentences, {'no' if y is None else len(y)} lists of tags"
             )
-        windows = self.rows(columns)
-        if not len(windows):
-            raise UserError("`x` must have at least one word. Received: none.")
         ids = {label: index for index, label in enumerate(self.labels)}
-        for number, (words, row) in enumerate(zip(sentences, y)):
+        for number, (words, row) in enumerate(zip(lists, y)):
             if len(words) != len(row):
                 raise UserError(
                     "`y` must have a tag for every word. Received for sentence "
@@ -118,28 +102,10 @@ class TokenClassificationPreprocessor(Preprocessor):
                     f"Tags must be among the labels {self.labels}. Received in sentence {number}: "
                     f"{unknown!r}. Make the model with all labels that occur."
                 )
-        labels = (windows.labels(np.array([ids[tag] for row in y for tag in row], np.int32)),)
-        if sample_weight is not None:
-            labels += (row_weights(sample_weight, len(sentences))[windows.examples],)
-        return windows, labels
+        return np.array([ids[tag] for row in y for tag in row], np.int32)
 
-    def rows(self, columns, window_stride=None):
-        """Returns the windows of the sentences.
-
-        Raises:
-            UserError: If there is no tokenizer, or `window_stride` is given.
-        """
-        if window_stride is not None:
-            raise UserError(
-                "`window_stride` must be None: long sentences are cut at words. "
-                f"Received: window_stride={window_stride!r}"
-            )
-        self.require_tokenizer()
-        return WordWindows(self.tokenizer, *flat_words(columns[0]), self.max_length)
-
-    def outputs(self, values, rows, columns, pooling):
-        """Returns `logits` `[W, C]` of the words, and the `row_splits` of the sentences."""
-        return {"logits": rows.marked_values(values), "row_splits": rows.word_splits}
+    def windows(self, lists):
+        return WordWindows(self.tokenizer, *flat_strings(lists), self.max_length)
 
     def read_words(self, texts: Any) -> tuple[Words, list]:
         """Returns the words of texts or of lists of words, and the texts or lists themselves.
@@ -147,9 +113,9 @@ class TokenClassificationPreprocessor(Preprocessor):
         The words of a list begin and end where they are in the list.
         """
         texts = collected(texts, self.is_example)
-        if holds_word_lists(texts):
+        if holds_lists(texts):
             sentences = list(self.read_columns(texts)[0])
-            words, row_splits = flat_words(sentences)
+            words, row_splits = flat_strings(sentences)
             places = tf.ragged.range(row_splits[1:] - row_splits[:-1]).values
             return Words(row_splits, places, places + 1, words), sentences
         self.require_tokenizer()

@@ -6,21 +6,13 @@ the words in their order, each once.
 Glossary: `S` windows, `W` words of all sentences, `B` rows of a batch, `T` its longest window.
 """
 
-from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.long_texts import whole_windows
-from bert_tf.data.plain_rows import (
-    is_container,
-    is_missing,
-    is_text,
-    plain_rows,
-    refuse_missing,
-    shown,
-)
+from bert_tf.data.plain_rows import is_text, plain_rows, refuse_missing, shown
+from bert_tf.data.string_lists import is_list
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.marked_rows import MarkedRows
 from bert_tf.text import packing
@@ -41,7 +33,7 @@ def pack_words(
     after the last word of a clause in the second half of the window, or else where it is full.
 
     Args:
-        tokenizer, words, row_splits: A `BertTokenizer`, and what `flat_words` returns.
+        tokenizer, words, row_splits: A `BertTokenizer`, and what `flat_strings` returns.
         max_length: The maximum number of tokens of a window, `[CLS]` and `[SEP]` included.
         keeps_empty: Whether a sentence without words has a window without words, or none.
 
@@ -87,12 +79,11 @@ class WordWindows(MarkedRows):
         tokenizer, words, row_splits, max_length: As in `pack_words`.
         has_word_starts: Whether batches have `word_starts` bool `[B, T]`, the first pieces.
 
-    Attributes:
-        word_splits, examples: int64, the `row_splits`, and the sentence of each window `[S]`.
-
     Example:
+        >>> from bert_tf.data.string_lists import flat_strings
         >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
-        >>> windows = WordWindows(tokenizer, *flat_words([["Ada", "sleeps"]]), max_length=128)
+        >>> words = flat_strings([["Ada", "sleeps"]])
+        >>> windows = WordWindows(tokenizer, *words, max_length=128)
         >>> windows.lengths()
         array([4])
     """
@@ -109,9 +100,8 @@ class WordWindows(MarkedRows):
             packed = pack_words(tokenizer, words, row_splits, max_length)
             token_ids, word_starts, examples = packed
             segment_ids = tf.zeros_like(token_ids)
-        super().__init__(token_ids, segment_ids, tokenizer.pad_token_id, word_starts)
-        self.examples = examples.numpy()
-        self.word_splits = row_splits.numpy()
+        rows = token_ids, segment_ids, tokenizer.pad_token_id
+        super().__init__(*rows, word_starts, examples.numpy(), row_splits.numpy())
         self._has_word_starts = has_word_starts
 
     def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
@@ -121,27 +111,6 @@ class WordWindows(MarkedRows):
             starts = tf.gather(self.marks, rows)
             features[WORD_STARTS] = starts.to_tensor(False, shape=[None, length])
         return features
-
-
-def flat_words(sentences: Sequence[Sequence[str]]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the words of all sentences, strings `[W]`, and their row splits, int64."""
-    words = tf.constant([word for sentence in sentences for word in sentence], tf.string)
-    lengths = np.array([len(sentence) for sentence in sentences], np.int64)
-    return words, tf.constant(np.concatenate([[0], np.cumsum(lengths)]), tf.int64)
-
-
-def holds_word_lists(x: Any) -> bool:
-    """Returns whether `x` is sentences of words: a container of containers, or empty."""
-    if (not isinstance(x, Collection) and not hasattr(x, "__array__")) or not is_container(x):
-        return False
-    rows = plain_rows(x)
-    first = next((row for row in rows if not is_missing(row)), [])
-    return is_sentence(first)
-
-
-def is_sentence(row: Any) -> bool:
-    """Returns whether `row` is a container, as of words, and no text."""
-    return is_container(row) and np.ndim(row[:1] if isinstance(row, (list, tuple)) else row) > 0
 
 
 def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
@@ -159,7 +128,7 @@ def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
     refuse_missing(rows, "x")
     found = []
     for number, row in enumerate(rows):
-        words = list(plain_rows(row)) if is_sentence(row) else [None]
+        words = list(plain_rows(row)) if is_list(row) else [None]
         if not all(map(is_text, words)):
             raise UserError(
                 f"Every sentence must be a list of words. Received for sentence {number}: "

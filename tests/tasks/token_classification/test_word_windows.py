@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 
 from bert_tf import BertTokenizer
+from bert_tf.data.string_lists import flat_strings
 from bert_tf.errors import UserError
 from bert_tf.models.text_batches import IGNORED, ROW_NUMBER, sorted_batches, training_batches
-from bert_tf.tasks.token_classification.word_windows import (
-    WORD_STARTS,
-    WordWindows,
-    flat_words,
-    word_lists,
-)
+from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows, word_lists
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +18,7 @@ def tokenizer(tiny_vocabulary):
 
 
 def test_labels_stand_on_first_pieces(tokenizer):
-    words = flat_words([["good", "abc", "!?", ""], [], ["film"]])
+    words = flat_strings([["good", "abc", "!?", ""], [], ["film"]])
     windows = WordWindows(tokenizer, *words, max_length=16, has_word_starts=True)
     assert len(windows) == 2
     labels = windows.labels(np.array([1, 2, 3, 4, 5]))
@@ -48,7 +44,7 @@ def test_any_sentences_are_put_together_again(tokenizer):
             ]
             for _ in range(8)
         ]
-        words, max_length = flat_words(sentences), generator.randint(3, 20)
+        words, max_length = flat_strings(sentences), generator.randint(3, 20)
         windows = WordWindows(tokenizer, *words, max_length, has_word_starts=True)
         count = sum(map(len, sentences))
         if not count:
@@ -57,7 +53,7 @@ def test_any_sentences_are_put_together_again(tokenizer):
         labels = windows.labels(values)
         dense = labels.to_tensor(IGNORED).numpy()
         np.testing.assert_array_equal(windows.marked_values(dense), values)
-        assert windows.word_splits.tolist() == np.cumsum([0, *map(len, sentences)]).tolist()
+        assert windows.item_splits.tolist() == np.cumsum([0, *map(len, sentences)]).tolist()
         # In the order of the lengths too.
         batches = list(sorted_batches(windows, token_budget=60))
         places = np.argsort(np.concatenate([batch[ROW_NUMBER] for batch in batches]))
@@ -89,7 +85,7 @@ def test_cut_at_the_end_of_a_clause(tokenizer):
     ]
     sizes = dict(zip(words, np.maximum(1, tokenizer.tokenize(words).row_lengths())))
     for limit in (5, 6, 9, 12):
-        windows = WordWindows(tokenizer, *flat_words(sentences), max_length=limit + 2)
+        windows = WordWindows(tokenizer, *flat_strings(sentences), max_length=limit + 2)
         expected = []
         for number, sentence in enumerate(sentences):
             lengths = [min(sizes[word], limit) for word in sentence]
@@ -102,7 +98,7 @@ def test_cut_at_the_end_of_a_clause(tokenizer):
         (["good", "good", "."] + ["good"] * 5, [5, 7]),
         (["."] + ["good"] * 7, [7, 5]),  # too early a clause
     ):
-        windows = WordWindows(tokenizer, *flat_words([words]), max_length=7)
+        windows = WordWindows(tokenizer, *flat_strings([words]), max_length=7)
         assert list(windows.lengths()) == lengths
 
 
