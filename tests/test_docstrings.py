@@ -31,6 +31,7 @@ PACKAGES = [name.removesuffix(".__init__") for name in SOURCES if name.endswith(
 SKIPPED = {
     "bert_tf.text.whole_words": "needs jieba, an optional package",
     "bert_tf.training.evaluation.generated_text": "needs sacrebleu and rouge-score, optional",
+    "bert_tf.training.evaluation.rouge": "needs rouge-score, optional",
 }
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

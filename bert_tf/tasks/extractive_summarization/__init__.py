@@ -37,5 +37,5 @@ SPEC = TaskSpec(
 )
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, {"oracle_labels": ".oracle", "rouge_scores": ".metrics"}
+    __name__, {"oracle_labels": ".oracle", "rouge_scores": "bert_tf.training.evaluation.rouge"}
 )

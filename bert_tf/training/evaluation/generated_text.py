@@ -3,18 +3,17 @@
 Glossary: `n` texts.
 """
 
-import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bert_tf.errors import DataError, UserError, require_one_of
+from bert_tf.errors import UserError, require_one_of
 from bert_tf.training.evaluation.bootstrap import drawn_intervals
+from bert_tf.training.evaluation.rouge import require_references, rouge_of_texts
 
 # sacrebleu's names: 13a is that of WMT, intl knows Unicode's punctuation, zh splits ideographs.
 TOKENIZERS = ("13a", "intl", "zh")
-ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
-_UNIT = re.compile(r"[\u4e00-\u9fff]|[^\W_\u4e00-\u9fff]+")
+_ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
 
 
 def generated_text_scores(
@@ -91,11 +90,7 @@ def require_text_metrics() -> None:
 def _scores_of_rows(predicted, references, tokenize) -> Callable[[np.ndarray], dict[str, float]]:
     """Returns a function from the indices of texts to their scores; texts are compared once."""
     require_one_of("tokenize", tokenize, TOKENIZERS)
-    if not len(predicted) or len(predicted) != len(references):
-        raise DataError(
-            "`references` must have one text for each of `predicted`, at least one. Received: "
-            f"len(references)={len(references)}, len(predicted)={len(predicted)}"
-        )
+    require_references(predicted, references)
     require_text_metrics()
     from sacrebleu.metrics import BLEU, CHRF
 
@@ -106,32 +101,16 @@ def _scores_of_rows(predicted, references, tokenize) -> Callable[[np.ndarray], d
         name: np.array(metric._extract_corpus_statistics(list(predicted), [list(references)]))
         for name, metric in metrics.items()
     }
-    rouge = _rouge(predicted, references, tokenize)  # [n, ROUGE_TYPES]
+    rouge = rouge_of_texts(
+        predicted, references, _ROUGE_TYPES, use_stemmer=False, ideographs=tokenize == "zh"
+    )  # [n, _ROUGE_TYPES]
 
     def scores(rows):
         results = {}
         for name, metric in metrics.items():
             total = counts[name][rows].sum(axis=0).tolist()  # [n, counts] -> [counts]
             results[name] = float(metric._compute_score_from_stats(total).score)
-        means = 100.0 * rouge[rows].mean(axis=0)  # [n, ROUGE_TYPES] -> [ROUGE_TYPES]
-        return {**results, **dict(zip(ROUGE_TYPES, means.tolist()))}
+        means = rouge[rows].mean(axis=0)  # [n, _ROUGE_TYPES] -> [_ROUGE_TYPES]
+        return {**results, **dict(zip(_ROUGE_TYPES, means.tolist()))}
 
     return scores
-
-
-def _rouge(predicted, references, tokenize):
-    """Returns the F1 of each text from 0 to 1, float64 `[n, ROUGE_TYPES]`."""
-    from rouge_score.rouge_scorer import RougeScorer
-    from rouge_score.tokenizers import DefaultTokenizer
-
-    tokenizer = _IdeographTokenizer() if tokenize == "zh" else DefaultTokenizer()
-    scorer = RougeScorer(ROUGE_TYPES, tokenizer=tokenizer)
-    found = (scorer.score(reference, text) for text, reference in zip(predicted, references))
-    return np.array([[scores[kind].fmeasure for kind in ROUGE_TYPES] for scores in found])
-
-
-class _IdeographTokenizer:
-    """A tokenizer of rouge-score: ideographs, and words between them."""
-
-    def tokenize(self, text):
-        return _UNIT.findall(text.lower())

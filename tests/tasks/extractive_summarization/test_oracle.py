@@ -2,13 +2,12 @@
 
 import collections
 import random
-import sys
 
 import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tasks.extractive_summarization import oracle_labels, rouge_scores
+from bert_tf.tasks.extractive_summarization import oracle_labels
 from bert_tf.tasks.extractive_summarization.sentence_words import words_of
 
 WORDS = ["a", "b", "c", "d", "e", "f"]
@@ -90,16 +89,6 @@ def test_words():
     ]
 
 
-def test_scores_of_summaries():
-    pytest.importorskip("rouge_score", reason="needs rouge-score")
-    scores = rouge_scores(["Ada wrote it. It rained.", "c"], ["It rained. Ada wrote.", "d"])
-    # Of the first: 5 and 4 words, 4 in common; 2 of 4 and 3 bigrams; two words in order.
-    assert scores["rouge1"] == pytest.approx(0.5 * 8 / 9)
-    assert scores["rouge2"] == pytest.approx(0.5 * 4 / 7)
-    assert scores["rougeL"] == pytest.approx(0.5 * 4 / 9)
-    assert scores["rougeLsum"] == pytest.approx(0.5 * 8 / 9)
-
-
 def test_labels_are_those_of_rouge_score():
     scorers = pytest.importorskip("rouge_score.rouge_scorer", reason="needs rouge-score")
     scorer = scorers.RougeScorer(["rouge1", "rouge2"])
@@ -111,15 +100,3 @@ def test_labels_are_those_of_rouge_score():
         totals = [score["rouge1"].fmeasure + score["rouge2"].fmeasure for score in scores]
         (labels,) = oracle_labels([document], [reference], num_sentences=1)
         assert not labels.any() if not max(totals) else totals[np.argmax(labels)] == max(totals)
-
-
-def test_without_rouge_score(monkeypatch):
-    monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)  # not to be imported
-    with pytest.raises(UserError, match="Run `pip install rouge-score`"):
-        rouge_scores(["a"], ["a"])
-
-
-def test_bad_arguments_of_rouge_scores():
-    for summaries, references in (([], []), (["a"], [])):
-        with pytest.raises(UserError, match="`references` must be one for each"):
-            rouge_scores(summaries, references)

@@ -1,0 +1,111 @@
+"""ROUGE of texts against references, computed by Google's package `rouge-score`.
+
+Glossary: `n` texts.
+"""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.data.long_texts import split_sentences
+from bert_tf.errors import DataError, UserError
+
+ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
+_UNIT = re.compile(r"[\u4e00-\u9fff]|[^\W_\u4e00-\u9fff]+")
+
+
+def rouge_scores(
+    predicted: Sequence[str],
+    references: Sequence[str],
+    use_stemmer: bool = True,
+    ideographs: bool = False,
+) -> dict[str, float]:
+    """Computes the mean ROUGE F of texts.
+
+    Args:
+        predicted: The `n` texts, for example summaries.
+        references: The `n` references, one for each.
+        use_stemmer: Whether words are compared by their stems (English), as papers report it.
+        ideographs: Whether a unit is an ideograph or a word of any letters, never a stem;
+            otherwise it is a word of the letters a-z and digits, as in rouge-score.
+
+    Returns:
+        The means of `rouge1`, `rouge2`, `rougeL` and `rougeLsum`, from 0 to 100. `rougeLsum`
+        compares sentence by sentence.
+
+    Raises:
+        DataError: If there are no texts, or not as many references.
+        UserError: If rouge-score is missing.
+
+    Example:
+        >>> from bert_tf.training.evaluation.rouge import rouge_scores
+        >>> scores = rouge_scores(["the cat sat"], ["the cats sit"])  # doctest: +SKIP
+        >>> round(scores["rouge1"], 1)  # doctest: +SKIP
+        66.7
+
+    Reference: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries".
+    """
+    values = rouge_of_texts(predicted, references, ROUGE_TYPES, use_stemmer, ideographs)
+    return dict(zip(ROUGE_TYPES, values.mean(axis=0).tolist()))  # [n, types] -> [types]
+
+
+def rouge_of_texts(
+    predicted: Sequence[str],
+    references: Sequence[str],
+    types: Sequence[str] = ROUGE_TYPES,
+    use_stemmer: bool = True,
+    ideographs: bool = False,
+) -> np.ndarray:
+    """Computes the ROUGE F of each text, from 0 to 100.
+
+    Args:
+        types: Which of `ROUGE_TYPES`.
+        predicted, references, use_stemmer, ideographs: As in `rouge_scores`.
+
+    Returns:
+        float64 `[n, types]`.
+
+    Raises:
+        DataError, UserError: As `rouge_scores`.
+    """
+    require_references(predicted, references)
+    try:
+        from rouge_score.rouge_scorer import RougeScorer
+    except ImportError:
+        raise UserError(
+            "rouge-score must be installed for ROUGE. Received: no module rouge_score. "
+            "Run `pip install rouge-score`."
+        ) from None
+    tokenizer = _IdeographTokenizer() if ideographs else None
+    scorer = RougeScorer(list(types), use_stemmer=use_stemmer, tokenizer=tokenizer)
+    found = (
+        scorer.score(_sentence_lines(reference), _sentence_lines(text))
+        for text, reference in zip(predicted, references)
+    )
+    return 100.0 * np.array([[scores[kind].fmeasure for kind in types] for scores in found])
+
+
+def require_references(predicted: Sequence[str], references: Sequence[str]) -> None:
+    """Checks that there are texts and a reference for each.
+
+    Raises:
+        DataError: If not.
+    """
+    if not len(predicted) or len(predicted) != len(references):
+        raise DataError(
+            "`references` must have one text for each of `predicted`, at least one. Received: "
+            f"len(references)={len(references)}, len(predicted)={len(predicted)}"
+        )
+
+
+def _sentence_lines(text):
+    """One sentence per line, as `rougeLsum` expects; the other scores ignore white space."""
+    return "\n".join(split_sentences(text))
+
+
+class _IdeographTokenizer:
+    """A tokenizer of rouge-score: ideographs, and words between them."""
+
+    def tokenize(self, text):
+        return _UNIT.findall(text.lower())
