@@ -40,6 +40,19 @@ MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
 
+# The networks, with Hugging Face's names (config.json, `model_type`).
+BERT, BERT_GENERATION = "bert", "bert-generation"
+# `BertGenerationConfig` of transformers, where it differs from `BertConfig` there.
+_GENERATION_DEFAULTS = {
+    "vocab_size": 50358,
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+}
+
 # Names in configuration files -> the name used here.
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -59,12 +72,12 @@ _HUGGINGFACE_KEYS = {
     "layer_norm_eps",
     "_name_or_path",
 }
+DECODER_KEYS = ("is_decoder", "add_cross_attention")
 # Keys that would change the network, with the only values that are supported.
 _ONLY_VALUES = {
-    "model_type": ("bert",),
+    "model_type": (BERT, BERT_GENERATION),
     "position_embedding_type": ("absolute",),
-    "is_decoder": (False,),
-    "add_cross_attention": (False,),
+    **dict.fromkeys(DECODER_KEYS, (False,)),
     "chunk_size_feed_forward": (0,),
     # ALBERT in google-research's files, which have no model type.
     "num_hidden_groups": (),
@@ -87,8 +100,9 @@ _SIZE = integer(least=1)
 _RATE = number("in [0, 1)", lambda value: 0 <= value < 1)
 _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
 _FIELDS = {
-    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size", "type_vocab_size"), _SIZE),
+    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), _SIZE),
     **dict.fromkeys(("num_hidden_layers", "num_attention_heads", "max_position_embeddings"), _SIZE),
+    "type_vocab_size": integer(),
     "hidden_act": Kind(
         f"one of {sorted(_ACTIVATIONS)}",
         lambda value: isinstance(value, str) and value in _ACTIVATIONS,
@@ -138,7 +152,8 @@ class BertConfig:
         hidden_dropout_prob: Dropout rate after the embeddings and after each sublayer.
         attention_probs_dropout_prob: Dropout rate on the attention probabilities.
         max_position_embeddings: Longest sequence, in tokens.
-        type_vocab_size: Number of segment ids.
+        type_vocab_size: Number of segment ids. 0 is the network of BERT-generation (Rothe et al.
+            2019): it ignores segment ids, and its decoder has no transform before the output.
         initializer_range: Standard deviation of the initial weights.
         layer_norm_eps: Added to the variance in every LayerNorm.
         pad_token_id: The token id of padding.
@@ -199,6 +214,11 @@ class BertConfig:
         """The size of an attention head, `D`."""
         return self.hidden_size // self.num_attention_heads
 
+    @property
+    def model_type(self) -> str:
+        """Hugging Face's name of the network: "bert", or "bert-generation" without segments."""
+        return BERT if self.type_vocab_size else BERT_GENERATION
+
     def kept_heads(self, block: int) -> list[int]:
         """Returns the heads of a block that are not pruned, by their original numbers."""
         pruned = self.pruned_heads.get(block, ())
@@ -219,7 +239,10 @@ class BertConfig:
 
     @classmethod
     def from_json_file(
-        cls, path: str | os.PathLike, defaults: "BertConfig | None" = None
+        cls,
+        path: str | os.PathLike,
+        defaults: "BertConfig | None" = None,
+        allow_decoder: bool = False,
     ) -> "BertConfig":
         """Reads google-research/bert's `bert_config.json` or Hugging Face's `config.json`.
 
@@ -227,6 +250,7 @@ class BertConfig:
             path: The file. Its name or its keys show which of the two it is.
             defaults: Another configuration of the same model, for `extra` and all values that the
                 file does not contain.
+            allow_decoder: Whether the file may be that of a decoder, which has the same layers.
 
         Raises:
             ConfigError: If the file does not exist or is not JSON, a value is out of range, or a
@@ -235,6 +259,8 @@ class BertConfig:
         if not os.path.exists(path):
             raise ConfigError(f"{path} must be a BERT configuration. Received: no such file.")
         values = read_json(path, _FILE, ConfigError)
+        if allow_decoder:
+            values = {key: values[key] for key in values if key not in DECODER_KEYS}
         is_huggingface = os.path.basename(path) == "config.json" or _HUGGINGFACE_KEYS & set(values)
         try:
             return cls._from_values(values, is_huggingface, defaults)
@@ -266,6 +292,14 @@ class BertConfig:
             fits = values.get(key) is None or values[key] in allowed
             require(fits, f"must be {expected}: {_ONLY_BERT}", **{key: values.get(key)})
         _refuse_other_networks(values)
+        if values.get("model_type") == BERT_GENERATION:
+            # Matches transformers: BertGeneration ignores a `type_vocab_size`.
+            absent = _GENERATION_DEFAULTS if defaults is None else {}
+            values = {**absent, **values, "type_vocab_size": 0}
+        else:
+            size = values.get("type_vocab_size")
+            rule = f"must be positive without model_type={BERT_GENERATION!r}"
+            require(size != 0, rule, type_vocab_size=size)
         fields = {field.name for field in dataclasses.fields(cls)} - {"extra"}
         known = {key: value for key, value in values.items() if key in fields}
         if not is_huggingface:
@@ -297,7 +331,10 @@ class BertConfig:
             del values["attention_window"], values["global_tokens"]
         if not self.pruned_heads:
             del values["pruned_heads"]
-        return {**extra, **values, "model_type": "bert", "position_embedding_type": "absolute"}
+        if not self.type_vocab_size:
+            del values["type_vocab_size"]
+        values.update(model_type=self.model_type, position_embedding_type="absolute")
+        return {**extra, **values}
 
     def to_tf1(self) -> dict[str, Any]:
         """Returns the content of google-research/bert's `bert_config.json`.

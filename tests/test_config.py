@@ -60,6 +60,7 @@ def test_keys_without_influence_are_kept(tmp_path):
         ({"model_type": "roberta"}, "roberta"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
         ({"is_decoder": True}, "is_decoder"),
+        ({"type_vocab_size": 0}, "`type_vocab_size` must be positive"),
         ({"hidden_act": "mish"}, "mish"),
         ({"num_attention_heads": 3}, "multiple"),
         ({"hidden_size": "128"}, "positive integer"),

@@ -153,7 +153,7 @@ def largest_difference(one, other) -> float:
     for length in sorted({min(n, config.max_position_embeddings) for n in _LENGTHS}):
         inputs = {
             "token_ids": rng.integers(0, config.vocab_size, (2, length)).astype(np.int32),
-            "segment_ids": rng.integers(0, config.type_vocab_size, (2, length)).astype(np.int32),
+            "segment_ids": rng.integers(0, config.type_vocab_size or 1, (2, length), np.int32),
             "padding_mask": np.arange(length) < np.array([[length], [(length + 1) // 2]]),
             "masked_positions": np.zeros([2, 1], np.int32),
             "decoder_token_ids": np.ones([2, 3], np.int32),

@@ -177,6 +177,8 @@ def row_weights(rows: Iterable[Row], root, config, prefix="", **fields) -> list[
     for row in rows:
         path = row.ours.format(**fields)
         layer = _resolve(root, path) if path else root
+        if layer is None:
+            continue  # this configuration of the network has no such layer
         own = ".".join(part for part in (prefix, path) if part)
         for variable_name in _VARIABLES.get(row.kind, ("kernel", "bias")):
             variable = layer if variable_name is None else getattr(layer, variable_name)

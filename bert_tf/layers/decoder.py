@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.config import BERT_GENERATION, BertConfig
 from bert_tf.layers.decoder_block import BertDecoderBlock
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder_block import BertEncoderBlock
@@ -79,7 +79,8 @@ class BertDecoder(keras.layers.Layer):
             BertDecoderBlock(self.config, block, dtype=dtype, name=f"layer_{index}")
             for index, block in enumerate(blocks or [None] * self.config.num_hidden_layers)
         ]
-        self.head = MaskedLMHead(self.config, dtype=dtype, name="head")
+        has_transform = self.config.model_type != BERT_GENERATION
+        self.head = MaskedLMHead(self.config, has_transform, dtype=dtype, name="head")
         self.output_embeddings = None
 
     def build(self, input_shape=None):

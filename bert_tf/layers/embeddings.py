@@ -16,12 +16,14 @@ from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 class BertEmbeddings(keras.layers.Layer):
     """Converts token ids to vectors.
 
+    Without segment embeddings (`config.type_vocab_size` 0), `segment_embeddings` is None.
+
     Args:
         config: A `BertConfig`, or its `to_dict()`.
 
     Call arguments:
         token_ids: int32 `[R]`.
-        segment_ids: int32 `[R]`.
+        segment_ids: int32 `[R]`, not used without segment embeddings.
         positions: int32 `[R]`, the position of each token in its own sequence.
 
     Returns:
@@ -62,7 +64,9 @@ class BertEmbeddings(keras.layers.Layer):
 
         self.word_embeddings = table("word_embeddings", config.vocab_size)
         self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
-        self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
+        self.segment_embeddings = None
+        if config.type_vocab_size:
+            self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
         self.layer_norm.build([None, hidden_size])
         self.built = True
 
@@ -110,9 +114,10 @@ class BertEmbeddings(keras.layers.Layer):
             words, table = values * scale[:, tf.newaxis], None
         else:
             words, table = _lookup(table, token_ids)
-        places = tf.gather(tf.convert_to_tensor(self.position_embeddings), positions)
-        segments = tf.gather(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
-        words, others = (tf.cast(x, self.compute_dtype) for x in (words, places + segments))
+        others = tf.gather(tf.convert_to_tensor(self.position_embeddings), positions)
+        if self.segment_embeddings is not None:
+            others += tf.gather(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
+        words, others = (tf.cast(x, self.compute_dtype) for x in (words, others))
         embedded = self.layer_norm(words, residual=others)
         return self.dropout(embedded, training=training), table
 

@@ -15,6 +15,8 @@ class MaskedLMHead(keras.layers.Layer):
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
+        has_transform: Whether the dense layer, activation and LayerNorm come first. Without them,
+            the head is that of BERT-generation (`transformers`, `BertGenerationOnlyLMHead`).
 
     Call arguments:
         rows: `[R, H]`, the vectors of the masked positions only.
@@ -26,9 +28,13 @@ class MaskedLMHead(keras.layers.Layer):
     Reference: google-research/bert run_pretraining.py, `get_masked_lm_output`.
     """
 
-    def __init__(self, config: BertConfig | dict, **kwargs):
+    def __init__(self, config: BertConfig | dict, has_transform: bool = True, **kwargs):
         super().__init__(**kwargs)
         self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        self.has_transform = has_transform
+        self.transform = self.layer_norm = None
+        if not has_transform:
+            return
         config = self.config
         self.transform = Dense(
             config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name="transform"
@@ -38,19 +44,21 @@ class MaskedLMHead(keras.layers.Layer):
         )
 
     def build(self, input_shape=None):
-        self.transform.build([None, self.config.hidden_size])
-        self.layer_norm.build([None, self.config.hidden_size])
+        if self.has_transform:
+            self.transform.build([None, self.config.hidden_size])
+            self.layer_norm.build([None, self.config.hidden_size])
         self.output_bias = self.add_weight(
             name="bias", shape=[self.config.vocab_size], initializer="zeros"
         )
         self.built = True
 
     def call(self, rows, word_embeddings):
-        transformed = self.transform.apply(rows, Epilogue(activation=self.config.hidden_act))
-        logits = tf.matmul(  # [R, H] x [V, H] -> [R, V]
-            self.layer_norm(transformed), word_embeddings, transpose_b=True
-        )
+        if self.has_transform:
+            rows = self.transform.apply(rows, Epilogue(activation=self.config.hidden_act))
+            rows = self.layer_norm(rows)
+        logits = tf.matmul(rows, word_embeddings, transpose_b=True)  # [R, H] x [V, H] -> [R, V]
         return tf.nn.bias_add(logits, tf.convert_to_tensor(self.output_bias))
 
     def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
+        config = {"config": self.config.to_dict(), "has_transform": self.has_transform}
+        return {**super().get_config(), **config}

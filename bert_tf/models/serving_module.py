@@ -104,9 +104,10 @@ class ServingModule:
             return {name: {"needs_text": True} for name in self.lists if name in self.texts}
         config = self.model.backbone.config
         length = {"max_length": config.max_position_embeddings}
+        segments = {"minimum": 0, "maximum": config.type_vocab_size - 1}
         return {
             "token_ids": {"minimum": 0, "maximum": config.vocab_size - 1, **length},
-            "segment_ids": {"minimum": 0, "maximum": config.type_vocab_size - 1, **length},
+            "segment_ids": {**(segments if config.type_vocab_size else {}), **length},
             "padding_mask": length,
         }
 

@@ -180,6 +180,8 @@ def _range_checks(tensors, config):
         "positions": (config.max_position_embeddings, "max_position_embeddings"),
         "sequence_starts": (tf.shape(tensors["token_ids"])[1], "the number of columns"),
     }
+    if not config.type_vocab_size:
+        del limits["segment_ids"]  # not used
     for name, (limit, of) in limits.items():
         if name in tensors:
             yield from range_checks(name, tensors[name], limit, of)
