@@ -50,6 +50,7 @@ def find_weights(source: TensorSource, weights: list[Weight]) -> list[str | None
 def _plan_assignment(source, weights) -> tuple[list[Assignment], list[str]]:
     """Returns the assignments and the names of the file's unused tensors."""
     problems, plan, used = [], [], set()
+    name_in_file = getattr(source, "name_in_file", str)
     for weight in weights:
         found = []
         parts = weight.parts[source.format]
@@ -58,11 +59,13 @@ def _plan_assignment(source, weights) -> tuple[list[Assignment], list[str]]:
         for part in parts:
             name = find_tensor(source, part.names)
             if name is None:
-                problems.append(f"  missing: {part.names[0]}, expected shape {list(part.shape)}")
+                missing = name_in_file(part.names[0])
+                problems.append(f"  missing: {missing}, expected shape {list(part.shape)}")
                 continue
             found.append(name)
             expected, received = list(part.shape), list(source.shapes[name])
             if received != expected:
+                name = name_in_file(name)
                 problems.append(f"  {name}: expected shape {expected}, received {received}")
         plan.append((weight, tuple(found)))
         used.update(found)

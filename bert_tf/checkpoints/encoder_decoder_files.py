@@ -1,9 +1,10 @@
 """Encoder-decoder models in Hugging Face's files.
 
-`config.json` has `"model_type": "encoder-decoder"` and the configurations of two BERTs; the tensors
-are named `encoder.…` and `decoder.…`.
+`config.json` has `"model_type": "encoder-decoder"` and the configurations of two networks, each of
+BERT or of BERT-generation; the tensors are named `encoder.…` and `decoder.…`.
 
-Reference: `transformers` modeling_encoder_decoder.py, configuration_encoder_decoder.py.
+Reference: `transformers` modeling_encoder_decoder.py, configuration_encoder_decoder.py,
+modeling_bert_generation.py.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
-from bert_tf.config import BertConfig
+from bert_tf.config import BERT_GENERATION, DECODER_KEYS, BertConfig
 from bert_tf.errors import ConfigError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import OBJECT, integer, list_of, object_of, optional, text
@@ -21,17 +22,20 @@ from bert_tf.json_schema import OBJECT, integer, list_of, object_of, optional, t
 CLASS = "BertEncoderDecoder"
 MODEL_TYPE = "encoder-decoder"
 ENCODER_PREFIX = "encoder."
-_BIAS, _UNTIED_BIAS = "decoder.cls.predictions.bias", "decoder.cls.predictions.decoder.bias"
+_HEAD = "decoder.cls.predictions."
+_GENERATION_HEAD = "decoder.lm_head."  # the same tensors in a decoder of BERT-generation
+_BIAS, _UNTIED_BIAS = f"{_HEAD}bias", f"{_HEAD}decoder.bias"
 # Arguments of `BertEncoderDecoder` with the same names in Hugging Face's file.
 _TOKEN_IDS = ("decoder_start_token_id", "eos_token_id")
-_IS_DECODER = ("is_decoder", "add_cross_attention")
+# In the decoder's configuration, what replaces them, as in the `generate` of transformers.
+_TOKEN_IDS_OF_DECODER = ("bos_token_id", "eos_token_id")
 # The key of the decoder's `BertConfig.extra` for what this package does not read, such as the
 # settings of a beam search.
 _OTHER_KEYS = "encoder_decoder"
 _FILE = object_of(
     {
         "encoder": OBJECT,
-        "decoder": OBJECT,
+        "decoder": object_of(dict.fromkeys(_TOKEN_IDS_OF_DECODER, optional(integer()))),
         "architectures": optional(list_of(text())),
         **dict.fromkeys(_TOKEN_IDS, optional(integer())),
     }
@@ -58,13 +62,16 @@ def read_config(path: str) -> tuple[BertConfig, dict[str, Any], dict[str, Any]]:
     values = read_json(path, _FILE, ConfigError)
     encoder = BertConfig.from_huggingface(values["encoder"], path, "encoder")
     decoder = dict(values["decoder"])
-    for key in _IS_DECODER:
+    for key in DECODER_KEYS:
         received = decoder.pop(key, None)
         if received is not True:
             raise ConfigError(f"`decoder.{key}` in {path} must be true. Received: {received!r}")
     decoder = BertConfig.from_huggingface(decoder, path, "decoder")
     others = {key: values[key] for key in values if key not in ("encoder", "decoder", *_TOKEN_IDS)}
-    options = {key: values[key] for key in _TOKEN_IDS if values.get(key) is not None}
+    options = {}
+    for key, replacement in zip(_TOKEN_IDS, _TOKEN_IDS_OF_DECODER, strict=True):
+        found = (values.get(key), decoder.extra.get(replacement))
+        options[key] = next((value for value in found if value is not None), None)
     is_tied = decoder.extra.get("tie_word_embeddings")
     options["tie_word_embeddings"] = is_tied is None or is_tied
     extra = {**decoder.extra, _OTHER_KEYS: others}
@@ -76,9 +83,9 @@ def config_of(model) -> dict[str, Any]:
     """Returns the content of `config.json`, without the keys of this package."""
     config = model.decoder.config.to_huggingface()
     others = config.pop(_OTHER_KEYS, {})
-    config.update(dict.fromkeys(_IS_DECODER, True), tie_word_embeddings=model.tie_word_embeddings)
+    config.update(dict.fromkeys(DECODER_KEYS, True), tie_word_embeddings=model.tie_word_embeddings)
     encoder = model.backbone.config.to_huggingface()
-    encoder.update(dict.fromkeys(_IS_DECODER, False))
+    encoder.update(dict.fromkeys(DECODER_KEYS, False))
     token_ids = {name: getattr(model, name) for name in _TOKEN_IDS}
     if model.tokenizer is not None:
         token_ids = dict(zip(_TOKEN_IDS, (model.start_token_id, model.end_token_id), strict=True))
@@ -102,34 +109,57 @@ def own_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in options if name not in known}
 
 
-def with_untied_bias(tensors: dict[str, np.ndarray], model) -> dict[str, np.ndarray]:
-    """Returns the tensors of a file, with the bias of an output that is not tied.
+def tensors_of(tensors: dict[str, np.ndarray], model) -> dict[str, np.ndarray]:
+    """Returns the tensors of the file, from those of the weights of `model` by name.
 
-    `transformers` 5 reads it from the output layer then, and before from both names.
+    `transformers` 5 reads the bias of an output that is not tied from the output layer, and before
+    from both names.
     """
-    return tensors if model.tie_word_embeddings else {**tensors, _UNTIED_BIAS: tensors[_BIAS]}
+    if not model.tie_word_embeddings:
+        tensors = {**tensors, _UNTIED_BIAS: tensors[_BIAS]}
+    if model.decoder.config.model_type == BERT_GENERATION:
+        return {_replaced(name, _HEAD, _GENERATION_HEAD): tensors[name] for name in tensors}
+    return tensors
+
+
+def _replaced(name, prefix, other):
+    """Returns a name with another prefix, if it begins with `prefix`."""
+    return other + name.removeprefix(prefix) if name.startswith(prefix) else name
 
 
 class EncoderDecoderSource:
-    """The tensors of an encoder-decoder model, those of the encoder without `encoder.`.
+    """The tensors of an encoder-decoder model, with the names of two BERTs.
+
+    Those of the encoder have no `encoder.`, and those of the output are BERT's.
 
     Args:
         source: The file.
+        decoder_type: The `BertConfig.model_type` of the decoder.
         is_tied: Whether the output shares the decoder's word embeddings. If not, its bias may be
             another tensor than in other files.
     """
 
-    def __init__(self, source: TensorSource, is_tied: bool):
+    def __init__(self, source: TensorSource, decoder_type: str, is_tied: bool):
         self.path = source.path
         self.format = source.format
         self._source = source
-        self._names = {name.removeprefix(ENCODER_PREFIX): name for name in source.shapes}
+        self._head = _GENERATION_HEAD if decoder_type == BERT_GENERATION else _HEAD
+        self._names = {
+            _replaced(name, self._head, _HEAD).removeprefix(ENCODER_PREFIX): name
+            for name in source.shapes
+        }
         untied = self._names.pop(_UNTIED_BIAS, None)
         if untied is not None and (_BIAS not in self._names or not is_tied):
             self._names[_BIAS] = untied
         self.shapes = {name: source.shapes[there] for name, there in self._names.items()}
         aliases = getattr(source, "aliases", {})
         self.aliases = {name: aliases.get(there, there) for name, there in self._names.items()}
+
+    def name_in_file(self, name: str) -> str:
+        """Returns the name of a tensor in the file, which may lack it."""
+        if not name.startswith("decoder."):
+            return ENCODER_PREFIX + name
+        return _replaced(name, _HEAD, self._head)
 
     def read(self, name: str) -> np.ndarray:
         return self._source.read(self._names[name])

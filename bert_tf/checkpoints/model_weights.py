@@ -6,6 +6,7 @@ import itertools
 from bert_tf import tasks
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import Weight, backbone_weights, pooler_weights, row_weights
+from bert_tf.config import BERT_GENERATION
 from bert_tf.json_schema import object_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_spec import TaskSpec
@@ -21,6 +22,7 @@ HEAD_ARCHITECTURES = {name for spec in SPECS.values() if spec.heads for name in 
 
 # A backbone, and a class of the user, is like a task without heads.
 _NO_TASK = TaskSpec("", BACKBONE, ("BertModel",))
+_GENERATION_ENCODER = "BertGenerationEncoder"  # the same without segment embeddings
 
 
 def _shared_heads():
@@ -69,6 +71,8 @@ def architecture_of(model) -> str:
     """Returns the class of Hugging Face with the heads that the model has."""
     spec = spec_of(type(model))
     present = set(task_heads(model)) - {head.name for head in spec.optional_heads.values()}
+    if not present and backbone_of(model).config.model_type == BERT_GENERATION:
+        return _GENERATION_ENCODER
     for other in (spec, *SPECS.values()):
         if {head.name for head in other.heads.values()} == present:
             return other.architectures[0]

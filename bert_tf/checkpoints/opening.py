@@ -70,11 +70,14 @@ class Pretrained:
     tokenizer: Any = None
 
 
-def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> Pretrained:
+def open_pretrained(
+    path: str | os.PathLike, config_file: str | None = None, allow_decoder: bool = False
+) -> Pretrained:
     """Opens a checkpoint of any format: a directory, file, TensorFlow's prefix or `org/name`.
 
     `config_file` replaces the checkpoint's configuration of the network. Other settings of a
     trained model (labels, problem type, pooling) are still read from the checkpoint.
+    `allow_decoder` also opens a single decoder of Hugging Face.
 
     Raises:
         CheckpointError: If `path` is not a checkpoint, a file is missing or damaged, or an
@@ -85,9 +88,9 @@ def open_pretrained(path: str | os.PathLike, config_file: str | None = None) -> 
     directory = path if os.path.isdir(path) else os.path.dirname(path) or "."
     recover(directory)
     if os.path.isdir(path):  # `recover` may have moved it back
-        pretrained = _open_directory(path, config_file)
+        pretrained = _open_directory(path, config_file, allow_decoder)
     else:
-        pretrained = _open_file(directory, path, config_file)
+        pretrained = _open_file(directory, path, config_file, allow_decoder)
     source = pretrained.source
     # Each tensor once, even if it has several names.
     aliases = getattr(source, "aliases", {})
@@ -130,7 +133,7 @@ def format_of(directory: str) -> str | None:
     return "tf1" if checkpoint_prefix(directory) else None
 
 
-def _open_directory(path, config_file):
+def _open_directory(path, config_file, allow_decoder=False):
     format = format_of(path)
     if format == OWN:
         name, config, options, quantization = own_format.read_own(path)
@@ -140,7 +143,7 @@ def _open_directory(path, config_file):
     if format == "keras_hub":
         return _open_preset(path, config_file)
     if format == "huggingface":
-        return _open_huggingface(path, weights_file(path), config_file)
+        return _open_huggingface(path, weights_file(path), config_file, allow_decoder)
     if format == "tf1":
         return _open_tensorflow(path, checkpoint_prefix(path), config_file)
     if training_checkpoint.find_training_checkpoint(path) == path:
@@ -149,7 +152,7 @@ def _open_directory(path, config_file):
     raise file_error(path, _EXPECTED, f"a directory with {sorted(os.listdir(path))[:20]}")
 
 
-def _open_file(directory, path, config_file):
+def _open_file(directory, path, config_file, allow_decoder):
     if os.path.isfile(path):
         if os.path.basename(path) in (own_format.CONFIG_FILE, own_format.WEIGHTS_FILE):
             return _open_directory(directory, config_file)
@@ -158,7 +161,7 @@ def _open_file(directory, path, config_file):
         if path.endswith(".weights.h5"):
             return _open_keras_weights(directory, path, config_file)
         if path.endswith(_HUGGINGFACE_SUFFIXES):
-            return _open_huggingface(directory, path, config_file)
+            return _open_huggingface(directory, path, config_file, allow_decoder)
     prefix = checkpoint_prefix(path)
     if prefix is not None and not os.path.isdir(prefix):
         return _open_tensorflow(directory, prefix, config_file)
@@ -166,11 +169,11 @@ def _open_file(directory, path, config_file):
     raise file_error(path, _EXPECTED, received)
 
 
-def _open_huggingface(directory, path, config_file):
+def _open_huggingface(directory, path, config_file, allow_decoder):
     file = os.path.join(directory, "config.json")
     if is_encoder_decoder(file):
         return _open_encoder_decoder(directory, path, file, config_file)
-    config = _config(directory, config_file)
+    config = _config(directory, config_file, allow_decoder=allow_decoder)
     architectures = tuple(config.extra.get("architectures") or ())
     source = open_weights(path)
     return Pretrained(directory, config, source, *_class_and_options(config), architectures)
@@ -181,7 +184,8 @@ def _open_encoder_decoder(directory, path, file, config_file):
     own = values.get(OWN_KEY) or {}
     check(own, _CLASS_AND_OPTIONS, file, ConfigError, OWN_KEY)
     options.update(own.get("options") or {})
-    source = EncoderDecoderSource(open_weights(path), options["tie_word_embeddings"])
+    decoder, is_tied = options["decoder_config"], options["tie_word_embeddings"]
+    source = EncoderDecoderSource(open_weights(path), decoder.model_type, is_tied)
     architectures = tuple(values.get("architectures") or ())
     config = _with_network(config, config_file)
     return Pretrained(directory, config, source, CLASS, options, architectures)
@@ -265,11 +269,11 @@ def _find_file(directory, names):
     return next(filter(os.path.exists, paths), None)
 
 
-def _config(directory, config_file, names=_CONFIG_FILES):
+def _config(directory, config_file, names=_CONFIG_FILES, allow_decoder=False):
     path = _find_file(directory, names)
     if path is not None:
         try:
-            return _with_network(_read_config(path), config_file)
+            return _with_network(_read_config(path, allow_decoder), config_file)
         except ConfigError as error:
             if config_file is None:
                 raise
@@ -281,8 +285,8 @@ def _config(directory, config_file, names=_CONFIG_FILES):
     return _read_config(config_file)
 
 
-def _read_config(path):
-    config = BertConfig.from_json_file(path)
+def _read_config(path, allow_decoder=False):
+    config = BertConfig.from_json_file(path, allow_decoder=allow_decoder)
     check(config.extra.get(OWN_KEY) or {}, _CLASS_AND_OPTIONS, path, ConfigError, OWN_KEY)
     return config
 

@@ -20,6 +20,7 @@ from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
 from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
 from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
+from bert_tf.config import BERT_GENERATION
 from bert_tf.errors import UserError, require_one_of
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import write_json
@@ -60,6 +61,7 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
             f"`format` must be {OWN!r} for a model that is quantized to {quantization}. "
             f"Received: format={format!r}"
         )
+    _require_network_of(format, model)
     directory = os.fspath(directory)
     recover(directory)
     present = format_of(directory)
@@ -78,6 +80,19 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
             write_modules(model, staging)
 
 
+def _require_network_of(format, model):
+    """Refuses a format whose models all have segment embeddings, if the encoder has none."""
+    if backbone_of(model).config.model_type != BERT_GENERATION:
+        return
+    is_known = class_name_of(model) == encoder_decoder_files.CLASS or not task_heads(model)
+    formats = ("huggingface", OWN) if is_known else (OWN,)
+    if format not in formats:
+        raise UserError(
+            f"`format` must be one of {formats} for a {type(model).__name__} without segment "
+            f"embeddings (type_vocab_size=0). Received: format={format!r}"
+        )
+
+
 def _write_huggingface(model, directory):
     heads = {weight.name for head in task_heads(model).values() for weight in head}
     is_encoder_decoder = class_name_of(model) == encoder_decoder_files.CLASS
@@ -90,7 +105,7 @@ def _write_huggingface(model, directory):
     head = _head_config(model)
     if is_encoder_decoder:
         config = encoder_decoder_files.config_of(model)
-        tensors = encoder_decoder_files.with_untied_bias(tensors, model)
+        tensors = encoder_decoder_files.tensors_of(tensors, model)
         head[OWN_KEY]["options"] = encoder_decoder_files.own_options(head[OWN_KEY]["options"])
     else:
         config = backbone_of(model).config.to_huggingface()

@@ -1,7 +1,7 @@
-"""Encoder-decoder models that begin with the weights of two BERT checkpoints.
+"""Encoder-decoder models that begin with the weights of two checkpoints.
 
 Reference: Rothe et al. 2019 (arXiv 1907.12461), section 3; `transformers`
-modeling_encoder_decoder.py, `from_encoder_decoder_pretrained`.
+modeling_encoder_decoder.py, `from_encoder_decoder_pretrained`, and modeling_bert_generation.py.
 """
 
 import logging
@@ -13,10 +13,26 @@ from bert_tf.checkpoints.assignment import assign_weights, find_weights
 from bert_tf.checkpoints.loading import build_model
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.weight_names import backbone_weights, row_weights
+from bert_tf.config import BERT_GENERATION
 from bert_tf.errors import UserError
+from bert_tf.models.weight_rows import TABLE, VECTOR, Row
+from bert_tf.tasks.encoder_decoder import DECODER
 from bert_tf.tasks.masked_lm import HEAD as MASKED_LM_HEAD
 
 _logger = logging.getLogger("bert_tf")
+
+# Layers of a single decoder, with Hugging Face's names. Other formats have no decoders.
+_CROSS_ATTENTION_ROWS = tuple(
+    row._replace(huggingface=row.huggingface.removeprefix("decoder.bert."), tf1=None)
+    for row in DECODER.block_rows
+    if row.ours.startswith("cross_attention")
+)
+_OUTPUT_ROWS = (
+    Row(TABLE, "output_embeddings", "cls.predictions.decoder|lm_head.decoder", None, None, None),
+)
+_GENERATION_HEAD_ROWS = (
+    Row(VECTOR, "output_bias", "lm_head.decoder.bias|lm_head.bias", None, None, None),
+)
 
 
 def load_encoder_and_decoder(
@@ -47,14 +63,16 @@ def load_encoder_and_decoder(
     weights, new = _decoder_weights(model.decoder, decoder)
     assign_weights(decoder.source, weights)
     model.untrained_heads = new
-    _logger.warning(
-        "The decoder has the weights of %s. New are its %s.", decoder.source.path, " and ".join(new)
-    )
+    path = decoder.source.path
+    if new:
+        _logger.warning(
+            "The decoder has the weights of %s. New are its %s.", path, " and ".join(new)
+        )
     return model
 
 
 def _open(name: str, path) -> Pretrained:
-    pretrained = open_pretrained(path)
+    pretrained = open_pretrained(path, allow_decoder=True)
     if pretrained.quantization is not None:
         raise UserError(
             f"`{name}` must be a checkpoint with floating-point weights. Received: "
@@ -64,16 +82,27 @@ def _open(name: str, path) -> Pretrained:
 
 
 def _decoder_weights(decoder, pretrained: Pretrained):
-    """Returns the weights of the decoder that a BERT has, and what it lacks in words."""
-    source, config = pretrained.source, decoder.config
+    """Returns the weights of the decoder that a checkpoint has, and what it lacks in words."""
+    config = decoder.config
     encoder = types.SimpleNamespace(blocks=[block.block for block in decoder.blocks])
     as_bert = types.SimpleNamespace(config=config, embeddings=decoder.embeddings, encoder=encoder)
-    weights, new = backbone_weights(as_bert), ["cross-attention"]
-    head = row_weights(MASKED_LM_HEAD.rows, decoder.head, config, prefix="decoder.head")
-    if all(find_weights(source, head)):
-        weights += head
-    else:
-        new.append("masked-LM head")
-    if decoder.output_embeddings is not None:
-        new.append("output embeddings")
+    weights, new = backbone_weights(as_bert), []
+    is_generation = config.model_type == BERT_GENERATION
+    head = _GENERATION_HEAD_ROWS if is_generation else MASKED_LM_HEAD.rows
+    parts = {
+        "cross-attention": [
+            weight
+            for index, block in enumerate(decoder.blocks)
+            for weight in row_weights(_CROSS_ATTENTION_ROWS, block, config, index=index)
+        ],
+        "output bias" if is_generation else "masked-LM head": row_weights(
+            head, decoder.head, config, prefix="decoder.head"
+        ),
+        "output embeddings": row_weights(_OUTPUT_ROWS, decoder, config),
+    }
+    for name, part in parts.items():
+        if all(find_weights(pretrained.source, part)):
+            weights += part
+        else:
+            new.append(name)
     return weights, tuple(new)

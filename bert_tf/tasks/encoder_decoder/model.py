@@ -128,11 +128,12 @@ class BertEncoderDecoder(TextGenerator, TokenLoss, TaskModel):
     ) -> "BertEncoderDecoder":
         """Builds a model of two BERT checkpoints; the log names the weights that are new.
 
-        The cross-attention is new. So is the output, except for the word embeddings, if the
-        decoder's checkpoint has no masked-LM head.
+        The cross-attention is new, unless the decoder's checkpoint has one. So is the output,
+        except for the word embeddings, if that checkpoint has no head over the vocabulary.
 
         Args:
-            encoder_path: What `BertBackbone.from_pretrained` opens. The tokenizer is the one here.
+            encoder_path: What `BertBackbone.from_pretrained` opens, or a decoder of Hugging Face
+                (`BertLMHeadModel`, `BertGenerationDecoder`). The tokenizer is the one here.
             decoder_path: The same; with `share_encoder_decoder_weights` a checkpoint of the same
                 network, whose weights are those of encoder and decoder.
             **options: Arguments of this class and of `BertBackbone`.

@@ -267,15 +267,19 @@ def test_wrong_input(model, call, message):
 
 @pytest.mark.peers
 @pytest.mark.parametrize("is_tied", [True, False])
-def test_transformers_reads_and_writes_it(tiny_config, is_tied, tmp_path):
+@pytest.mark.parametrize("decoder_class", ["BertConfig", "BertGenerationConfig"])
+@pytest.mark.parametrize("encoder_class", ["BertConfig", "BertGenerationConfig"])
+def test_transformers_reads_and_writes_it(
+    tiny_config, encoder_class, decoder_class, is_tied, tmp_path
+):
     """Two layers and three, all weights at random; the loss is that of PyTorch, too."""
     import torch
     import transformers
 
     same = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size")
     config = {name: getattr(tiny_config, name) for name in same} | {"max_position_embeddings": 24}
-    encoder = transformers.BertConfig(num_hidden_layers=2, **config)
-    decoder = transformers.BertConfig(
+    encoder = getattr(transformers, encoder_class)(num_hidden_layers=2, **config)
+    decoder = getattr(transformers, decoder_class)(
         **{**config, "vocab_size": 50, "hidden_act": "gelu_new"},
         num_hidden_layers=3,
         tie_word_embeddings=is_tied,
