@@ -11,7 +11,7 @@ from bert_tf.layers.dot_product_attention import cached_attention, dot_product_a
 from bert_tf.layers.dropout import next_seed
 from bert_tf.layers.key_values import KeyValueCache
 from bert_tf.layers.observed_inputs import observe
-from bert_tf.layers.quantization import FLOAT, INT8
+from bert_tf.layers.quantization import BFLOAT16, FLOAT, INT8
 from bert_tf.layers.token_layout import TokenLayout
 
 
@@ -29,7 +29,7 @@ class BertSelfAttention(keras.layers.Layer):
 
     Attributes:
         precision: What a packed layout computes in: "float", or for inference "bfloat16" (the
-            matrix products) or "int8" (`ops.quantized_attention`).
+            matrix products) or "int8" (`ops.quantized_attention`; with a prefix, "float").
 
     Call arguments:
         rows: `[R, H]`.
@@ -104,7 +104,10 @@ class BertSelfAttention(keras.layers.Layer):
             dropout_key = self.draw_seed()
         probabilities = None
         observe(self, qkv, layout)
-        if layout.is_packed and self.precision == INT8:
+        compute_dtype = self.precision if self.precision == BFLOAT16 else None
+        if layout.prefix_rows is not None:
+            context = layout.prefix_rows.attention(qkv, dropout_rate, dropout_key, compute_dtype)
+        elif layout.is_packed and self.precision == INT8:
             context = ops.quantized_attention(qkv, layout.row_splits, **layout.row_attention())
         elif layout.is_packed:
             context = ops.varlen_attention(
@@ -112,7 +115,7 @@ class BertSelfAttention(keras.layers.Layer):
                 layout.row_splits,
                 dropout_rate,
                 dropout_key,
-                compute_dtype=None if self.precision == FLOAT else self.precision,
+                compute_dtype=compute_dtype,
                 **layout.row_attention(),
             )
         else:

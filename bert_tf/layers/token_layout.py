@@ -15,6 +15,8 @@ import dataclasses
 
 import tensorflow as tf
 
+from bert_tf.errors import UserError
+from bert_tf.layers.prefix_attention import PrefixRows
 from bert_tf.ops import native
 
 
@@ -30,10 +32,13 @@ class TokenLayout:
             several sequences. None if it contains one.
         has_padding_rows: Whether padding is among the rows.
         causal: Whether a token attends only to itself and to earlier tokens.
+        prefix_mask: bool `[B, T]`, True for tokens that all tokens of their row attend to even if
+            `causal`: the first ones of each row. None means none.
         window_size: How many tokens to either side a token attends to in its sequence. None means
             all.
         num_global_tokens: The number of first tokens of each sequence for which the window does
             not apply: they attend to all tokens, and all tokens attend to them.
+        prefix_rows: What `prefix_mask` says about packed rows.
     """
 
     padding_mask: tf.Tensor
@@ -42,8 +47,17 @@ class TokenLayout:
     sequence_ids: tf.Tensor | None = None
     has_padding_rows: bool = True
     causal: bool = False
+    prefix_mask: tf.Tensor | None = None
     window_size: int | None = None
     num_global_tokens: int = 0
+    prefix_rows: PrefixRows | None = None
+
+    def __post_init__(self):
+        if self.prefix_mask is not None and self.window_size is not None:
+            raise UserError(
+                "`attention_window` must be None where a prefix is seen whole. Received: "
+                f"attention_window={self.window_size}"
+            )
 
     @classmethod
     def padded(cls, padding_mask, sequence_ids=None, **attention) -> "TokenLayout":
@@ -57,7 +71,8 @@ class TokenLayout:
     def packed(cls, padding_mask, sequence_ids=None, **attention) -> "TokenLayout":
         """Makes a layout in which only the real tokens are rows.
 
-        The arguments are those of `padded`. The tokens of a sequence must be contiguous.
+        The arguments are those of `padded`. The tokens of a sequence must be contiguous. With a
+        `prefix_mask`, there must be no `sequence_ids`.
         """
         real_tokens = tf.cast(tf.where(tf.reshape(padding_mask, [-1])), tf.int32)  # [B*T] -> [R, 1]
         real_tokens = tf.squeeze(real_tokens, axis=1)  # -> [R]
@@ -66,6 +81,9 @@ class TokenLayout:
             row_splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)  # [B + 1]
         else:
             row_splits = _starts_of_runs(real_tokens, sequence_ids)
+        if attention.get("prefix_mask") is not None:
+            is_prefix = tf.gather(tf.reshape(attention["prefix_mask"], [-1]), real_tokens)  # [R]
+            attention["prefix_rows"] = PrefixRows.of(is_prefix, row_splits)
         return cls(padding_mask, real_tokens, row_splits, sequence_ids, False, **attention)
 
     @classmethod
@@ -110,7 +128,9 @@ class TokenLayout:
             near = tf.abs(query - key) <= self.window_size  # [B, 1, T, T]
             near |= (query < self.num_global_tokens) | (key < self.num_global_tokens)
             mask &= near
-        if self.causal:
+        if self.causal and self.prefix_mask is not None:
+            mask &= not_later | self.prefix_mask[:, tf.newaxis, tf.newaxis, :]  # [B, 1, T, T]
+        elif self.causal:
             mask &= not_later
         return mask
 

@@ -20,6 +20,7 @@ from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 from bert_tf.layers.kernels.lora_kernel import LoraKernel
 from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
 from bert_tf.layers.pooling import BertPooler
+from bert_tf.layers.prefix_attention import prefix_mask
 from bert_tf.layers.quantization import DYNAMIC, FLOAT, STATIC, Quantization, require_int8
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.inference_precision import AUTO, BFLOAT16, optimize_for_inference
@@ -61,6 +62,8 @@ class BertBackbone(KerasFiles, RetracingModel):
         output_attentions: Whether to return every block's attention probabilities.
         output_word_embeddings: Whether to return the word embeddings, for a head that shares them.
         causal: Replaces the constructor's.
+        prefix_lm: Whether the tokens before the first one with a segment id above 0, the prefix,
+            attend to the prefix, and the others to it and to the tokens up to themselves.
 
     Returns:
         A dictionary: `sequence_output` `[B, T, H]`, `pooled_output` `[B, H]` (of the first
@@ -182,6 +185,7 @@ class BertBackbone(KerasFiles, RetracingModel):
         output_attentions=False,
         output_word_embeddings=False,
         causal=None,
+        prefix_lm=False,
     ):
         inputs = checked_token_inputs(inputs, self.config)
         token_ids = inputs["token_ids"]
@@ -189,7 +193,7 @@ class BertBackbone(KerasFiles, RetracingModel):
         columns = tf.range(tf.shape(token_ids)[1])
         positions = inputs.get("positions", tf.broadcast_to(columns, tf.shape(token_ids)))  # [B, T]
         causal = self.causal if causal is None else causal
-        layout = self._layout(inputs, causal, output_attentions)
+        layout = self._layout(inputs, causal, prefix_lm, output_attentions)
         ids, segments, places = map(layout.to_rows, (token_ids, segment_ids, positions))  # -> [R]
         embedded, word_embeddings = self.embeddings(
             ids, segment_ids=segments, positions=places, training=training
@@ -222,17 +226,23 @@ class BertBackbone(KerasFiles, RetracingModel):
         pooled = self.pooler(tf.reshape(first, [-1, first.shape[-1]]))  # [B * S, H]
         return tf.reshape(pooled, tf.concat([tf.shape(starts), [pooled.shape[-1]]], axis=0))
 
-    def _layout(self, inputs, causal, output_attentions) -> TokenLayout:
+    def _layout(self, inputs, causal, prefix_lm, output_attentions) -> TokenLayout:
         mask, sequence_ids = self.padding_mask_of(inputs), inputs.get("sequence_ids")
-        window = {"window_size": self.attention_window, "num_global_tokens": self.global_tokens}
+        attention = {
+            "causal": causal,
+            "window_size": self.attention_window,
+            "num_global_tokens": self.global_tokens,
+        }
+        if prefix_lm:
+            attention.update(causal=True, prefix_mask=prefix_mask(inputs, mask))
         if self.packs_tokens() and not output_attentions:
             if not needs_static_shapes():
-                return TokenLayout.packed(mask, sequence_ids, causal=causal, **window)
-            # The number of sequences that ids tell apart is no static shape.
-            if sequence_ids is None:
+                return TokenLayout.packed(mask, sequence_ids, **attention)
+            # The numbers of sequences that ids tell apart and of tokens of prefixes are not static.
+            if sequence_ids is None and not prefix_lm:
                 apart = not native.has_gpu_kernels()
-                return TokenLayout.packed_in_place(mask, apart, causal=causal, **window)
-        return TokenLayout.padded(mask, sequence_ids, causal=causal, **window)
+                return TokenLayout.packed_in_place(mask, apart, **attention)
+        return TokenLayout.padded(mask, sequence_ids, **attention)
 
     def packs_tokens(self) -> bool:
         """Returns whether the model computes on real tokens only; see `padding_free`."""

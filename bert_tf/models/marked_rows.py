@@ -36,9 +36,9 @@ class MarkedRows(RaggedRows):
 
     def labels(self, values: np.ndarray) -> tf.RaggedTensor:
         """Returns one label per token, ragged `[n, (T)]`, from one per mark, int32 `[M]`."""
-        labels = np.full(self._token_ids.values.shape[0], IGNORED, np.int32)
+        labels = np.full(self.token_ids.values.shape[0], IGNORED, np.int32)
         labels[self.marks.values.numpy()] = values
-        return self._token_ids.with_values(tf.constant(labels))
+        return self.token_ids.with_values(tf.constant(labels))
 
     def marked_values(self, token_values: np.ndarray) -> np.ndarray:
         """Returns one value per mark, `[M, ...]`, from one per token, `[n, T, ...]`."""

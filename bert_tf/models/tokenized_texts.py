@@ -24,6 +24,9 @@ class RaggedRows:
         segment_ids: The same, 0 and 1.
         pad_token_id: What rows are padded with.
         rows_per_example: K; None for examples of one row, without an axis for it.
+
+    Attributes:
+        token_ids: As the argument.
     """
 
     examples = None  # see `TokenRows`
@@ -36,17 +39,17 @@ class RaggedRows:
         rows_per_example: int | None = None,
     ):
         with tf.device("CPU:0"):
-            self._token_ids = token_ids
+            self.token_ids = token_ids
             self._segment_ids = tf.cast(segment_ids, tf.int8)  # a quarter of the memory
         self._pad_token_id = pad_token_id
         self._rows_per_example = rows_per_example
 
     def __len__(self) -> int:
-        return int(self._token_ids.nrows()) // (self._rows_per_example or 1)
+        return int(self.token_ids.nrows()) // (self._rows_per_example or 1)
 
     def lengths(self) -> np.ndarray:
         """Returns the number of tokens of every example, or of its longest row, int64 `[n]`."""
-        lengths, count = self._token_ids.row_lengths().numpy(), self._rows_per_example
+        lengths, count = self.token_ids.row_lengths().numpy(), self._rows_per_example
         return lengths if count is None else lengths.reshape(-1, count).max(axis=1)  # [n K] -> [n]
 
     def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
@@ -59,7 +62,7 @@ class RaggedRows:
         rows, count = examples, self._rows_per_example
         if count is not None:  # [B] -> [B * K]
             rows = tf.reshape(rows[:, tf.newaxis] * count + tf.range(count, dtype=rows.dtype), [-1])
-        token_ids = tf.gather(self._token_ids, rows)
+        token_ids = tf.gather(self.token_ids, rows)
         segment_ids = tf.gather(self._segment_ids, rows)
         tokens = {  # [B * K, (T)] -> [B * K, T]
             "token_ids": token_ids.to_tensor(self._pad_token_id, shape=[None, length]),
@@ -110,7 +113,7 @@ class TokenizedTexts(RaggedRows):
 
     def places_of(self, token_id: int) -> tf.RaggedTensor:
         """Returns the columns of every row where a token is, ragged int64 `[n, (places)]`."""
-        ids = self._token_ids
+        ids = self.token_ids
         found = tf.where(ids.values == token_id)[:, 0]
         rows = tf.gather(ids.value_rowids(), found)
         columns = found - tf.gather(ids.row_starts(), rows)

@@ -24,6 +24,7 @@ NAMES = (
     "sentence_embedding",
     "feature_extraction",
     "encoder_decoder",
+    "prefix_lm",
 )
 
 

@@ -11,25 +11,20 @@ from bert_tf import hooks
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.decoder import BertDecoder
-from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.next_word_model import NextWordModel
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_batches import IGNORED
 from bert_tf.models.text_generator import TextGenerator
 from bert_tf.models.token_inputs import checked_token_inputs, depending_on, require
-from bert_tf.models.token_loss import TokenLoss, token_weights
 from bert_tf.tasks.encoder_decoder.preprocessor import (
     DECODER_PADDING_MASK,
     DECODER_TOKEN_IDS,
     EncoderDecoderPreprocessor,
 )
-from bert_tf.training.evaluation.perplexity import Perplexity
-from bert_tf.training.losses.class_weights import refuse_class_weight
-from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEncoderDecoder(TextGenerator, TokenLoss, TaskModel):
+class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
     """Two BERTs for translation and summarization: an encoder, and a decoder that attends to it.
 
     `fit` and `evaluate` take pairs of texts, `(sources, targets)`, without labels: the model learns
@@ -79,8 +74,6 @@ class BertEncoderDecoder(TextGenerator, TokenLoss, TaskModel):
     Reference: Rothe et al. 2019 (arXiv 1907.12461); Vaswani et al. 2017 (arXiv 1706.03762).
     """
 
-    needs_labels = True
-
     def __init__(
         self,
         backbone: BertBackbone,
@@ -113,8 +106,6 @@ class BertEncoderDecoder(TextGenerator, TokenLoss, TaskModel):
         self.decoder = BertDecoder(
             config, tie_word_embeddings, dtype=self.dtype_policy, name="decoder", **shared
         )
-        self.accuracy = keras.metrics.Mean(name="accuracy")
-        self.perplexity = Perplexity(name="perplexity")
         self.build()
 
     def build(self, input_shape=None):
@@ -200,27 +191,6 @@ class BertEncoderDecoder(TextGenerator, TokenLoss, TaskModel):
             raise UserError(f"`{name}` must be given without a tokenizer. Received: {name}=None")
         return getattr(self.tokenizer, of_tokenizer) if token_id is None else token_id
 
-    def compile(self, optimizer="adam", loss="auto", **kwargs):
-        """`keras.Model.compile`; the loss is the mean over the words of the targets.
-
-        Accuracy and perplexity are always in the logs.
-
-        Args:
-            loss: A `bert_tf.training.SparseCrossentropy`, for `label_smoothing` (Vaswani et al.
-                2017, section 5.4); "auto" is cross-entropy.
-            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
-
-        Raises:
-            UserError: For another loss, and for metrics.
-        """
-        for name in ("metrics", "weighted_metrics"):
-            if kwargs.get(name) is not None:
-                raise UserError(
-                    f"`{name}` must be None: only the logits of real tokens are computed in "
-                    f"training. Received: {name}={kwargs[name]!r}"
-                )
-        super().compile(optimizer=optimizer, loss=class_loss(loss), **kwargs)
-
     def memory_of(self, inputs: dict[str, tf.Tensor], training: bool = False):
         """Returns what the decoder attends to: the encoder's vectors of the sources.
 
@@ -234,14 +204,7 @@ class BertEncoderDecoder(TextGenerator, TokenLoss, TaskModel):
         outputs = self.backbone(inputs, training=training)
         return outputs["sequence_output"], self.backbone.padding_mask_of(inputs)
 
-    def call(self, inputs, training=False):
-        states, words, mask = self._decoded(self.tokens_of(inputs), training)
-        layout = TokenLayout.packed(mask) if self._packs_tokens() else TokenLayout.padded(mask)
-        rows = layout.to_rows(states)  # [B, T, H] -> [R, H]
-        return layout.to_batch(self.decoder.logits(rows, words))  # [R, V] -> [B, T, V]
-
-    def _decoded(self, tokens, training):
-        """Returns the decoder's vectors `[B, T, H]`, the words `[V, H]` and the mask `[B, T]`."""
+    def decoded(self, tokens, training):
         if tokens.get(DECODER_TOKEN_IDS) is None:
             raise UserError(
                 f"Inputs must hold `{DECODER_TOKEN_IDS}` [B, T], the target that the decoder "
@@ -274,40 +237,14 @@ class BertEncoderDecoder(TextGenerator, TokenLoss, TaskModel):
         )
         return states, words, mask
 
+    def next_word_logits(self, rows, words):
+        return self.decoder.logits(rows, words)
+
     def start_decoding(self, tokens, max_new_tokens):
         return self.decoder.start(*self.memory_of(tokens), max_new_tokens)
 
     def next_token(self, token_ids, position, state, memory):
         return self.decoder.step(token_ids, position, state, memory)
-
-    def _packs_tokens(self):
-        return self.backbone.packs_tokens() and not needs_static_shapes()
-
-    def forward(self, x, y, training):
-        """Returns the logits of the labelled words `[M, V]`, with static shapes of all."""
-        if needs_static_shapes():
-            return self(x, training=training)
-        states, words, _ = self._decoded(x, training)
-        return self.decoder.logits(tf.boolean_mask(states, y != IGNORED), words)
-
-    def loss_denominators(self, x, y, sample_weight):
-        return {"words": tf.reduce_sum(token_weights(y, sample_weight))}
-
-    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
-        weights, ids = token_weights(y, sample_weight), tf.cast(y, tf.int32)  # [B, T]
-        if y_pred.shape.rank == 2:  # [M, V]
-            weights, ids = (tf.boolean_mask(values, y != IGNORED) for values in (weights, ids))
-        ids = tf.maximum(ids, 0)
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, y_pred)  # [M] or [B, T]
-        hits = tf.equal(tf.argmax(y_pred, axis=-1, output_type=tf.int32), ids)
-        self.accuracy.update_state(tf.cast(hits, tf.float32), weights)
-        self.perplexity.update_state(losses, weights)
-        if self.loss is not None:
-            losses = self.loss.call(ids, y_pred)
-        return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), totals["words"])
-
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "the classes are words")
 
     def make_preprocessor(self, **options):
         has_tokenizer = self.tokenizer is not None

@@ -6,10 +6,8 @@ Glossary: `n` pairs, `B` pairs of a batch, `T` tokens of the decoder's input.
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import row_weights
-from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.models.text_batches import IGNORED, parallel_map
+from bert_tf.models.source_target_preprocessor import SourceTargetPreprocessor
+from bert_tf.models.text_batches import IGNORED
 from bert_tf.models.tokenized_texts import TokenizedTexts
 
 DECODER_TOKEN_IDS = "decoder_token_ids"
@@ -51,63 +49,24 @@ class SourcesAndTargets:
         return {**self._sources.batch(rows, length), **shifted(targets, self._start_token_id)}
 
 
-class EncoderDecoderPreprocessor(Preprocessor):
-    """Sources and targets to tokens and labels: every word is predicted from the true words before.
+class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
+    """Sources to what the encoder reads, targets to what the decoder reads and to labels.
 
     Args:
         start_token_id: The first token of the decoder.
         end_token_id: The last label of a target.
-        max_target_length: The maximum number of tokens of a target, `[CLS]` and `[SEP]` included.
-        **options: Those of `Preprocessor`.
-
-    Reference: Williams and Zipser 1989, "A learning algorithm for continually running fully
-    recurrent neural networks", for teacher forcing.
+        **options: Those of `SourceTargetPreprocessor`.
     """
 
-    texts_per_example = (2,)
-    has_labels = False
-    predicts_datasets_of_text = False  # their batches of several lengths are no array
-
-    def __init__(
-        self, *, start_token_id: int, end_token_id: int, max_target_length: int, **options
-    ):
+    def __init__(self, *, start_token_id: int, end_token_id: int, **options):
         super().__init__(**options)
         self.start_token_id = start_token_id
         self.end_token_id = end_token_id
-        self.max_target_length = max_target_length
 
     def tokens_of(self, inputs):
         sources, targets = self.tensor_columns(inputs)
         targets = self.tokenizer(targets, max_length=self.max_target_length)
         return {**self.tokenize(sources), **shifted(targets, self.start_token_id)}
-
-    def batches(
-        self, x, y=None, sample_weight=None, batch_size=None, shuffle=False, training=False
-    ):
-        """As `Preprocessor.batches`; the labels are the words of the targets.
-
-        Raises:
-            UserError: If there is no text, or `y` is given.
-        """
-        if y is not None:
-            raise UserError(
-                "`y` must be None with text: `x` is a tuple of two lists, (sources, targets). "
-                f"Received: y={type(y).__name__}"
-            )
-        if isinstance(x, tf.data.Dataset):
-            x = x.map(_as_pair)
-        batches = super().batches(x, None, sample_weight, batch_size, shuffle, training)
-
-        def with_labels(tokens, *weights):
-            return (tokens, self.labels(tokens), *weights)
-
-        return parallel_map(batches, with_labels)
-
-    def training_rows(self, columns, y, sample_weight):
-        rows, labels = super().training_rows(columns, None, None)
-        if sample_weight is not None:
-            labels = (row_weights(sample_weight, columns.num_rows),)
-        return rows, labels
 
     def labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns the word after each token of the decoder's input, int32 `[B, T]`.
@@ -143,11 +102,6 @@ class EncoderDecoderPreprocessor(Preprocessor):
 
     def outputs(self, values, rows, columns, pooling):
         return values[:, : rows.longest_target() - 1]
-
-
-def _as_pair(source, *rest):
-    """Returns an element of a dataset with the source and the target as one tuple."""
-    return (source, *rest) if isinstance(source, tuple) else ((source, rest[0]), *rest[1:])
 
 
 def shifted(targets: dict[str, tf.Tensor], start_token_id: int) -> dict[str, tf.Tensor]:

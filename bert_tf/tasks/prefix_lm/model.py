@@ -1,0 +1,150 @@
+"""A sequence-to-sequence model of one BERT: it sees the source whole and the target up to a word.
+
+Reference: Dong et al. 2019 (arXiv 1905.03197), UniLM.
+"""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.layers.masked_lm_head import MaskedLMHead
+from bert_tf.layers.prefix_attention import prefix_mask
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.next_word_model import NextWordModel
+from bert_tf.models.task_model import TaskModel
+from bert_tf.tasks.prefix_lm.preprocessor import PrefixLMPreprocessor
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertPrefixLM(NextWordModel, TaskModel):
+    """One BERT for translation and summarization, with the masked-LM head as its output.
+
+    A row is `[CLS] source [SEP] target [SEP]`. The tokens of the source attend to the whole source,
+    those of the target to the source and to the target up to themselves. Any BERT checkpoint can be
+    the beginning: there are no weights but BERT's own.
+
+    `fit` and `evaluate` take pairs of texts, `(sources, targets)`, without labels. The model learns
+    the word after each token from the true words before it. (UniLM learns words of the target that
+    are replaced by `[MASK]` at random. Then a step of generation needs a `[MASK]` besides the last
+    word, and a row teaches some words of its target instead of all.)
+
+    Args:
+        backbone: A `BertBackbone` with full attention and two segments.
+        tokenizer: As in `TaskModel`, for sources and targets.
+        max_length: The maximum number of tokens of a source, `[CLS]` and `[SEP]` counted. None for
+            what targets leave of the configuration's `max_position_embeddings`.
+        max_target_length: The same of a target; its first token is the `[SEP]` of the source. None
+            for what sources leave, or for half of it if they have no maximum either.
+
+    Call arguments:
+        inputs: What the backbone takes, with `segment_ids`: 0 for the source and its `[SEP]`, 1 for
+            the target. Or a tuple of two string tensors `[B]`.
+
+    Returns:
+        Logits float32 `[B, T, V]` of the word after each token, from the source's `[SEP]` on; zeros
+        for the tokens before it and for padding.
+
+        `fit` on token dictionaries takes labels int32 `[B, T]`: those words, else -100.
+
+    Raises:
+        UserError: If the backbone has another kind of attention or one segment, or lengths are out
+            of range.
+
+    Example:
+        >>> model = bert_tf.BertPrefixLM.from_pretrained("bert-base/", max_target_length=8)
+        >>> loss = bert_tf.training.SparseCrossentropy(label_smoothing=0.1)
+        >>> model.compile(bert_tf.training.AdamWeightDecay(1e-4), loss=loss)
+        >>> history = model.fit((["a good film", "a bad film"], ["good", "bad"]), verbose=0)
+        >>> model.predict(
+        ...     (["a good film"], ["good ."])
+        ... ).shape  # [CLS] a good film [SEP] good . [SEP]
+        (1, 8, 64)
+
+    Reference: Dong et al. 2019 (arXiv 1905.03197), for the attention; Raffel et al. 2019 (arXiv
+    1910.10683), section 3.2, for the name.
+    """
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        tokenizer=None,
+        max_length: int | None = None,
+        max_target_length: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        self.max_target_length = max_target_length
+        self._check_lengths()
+        _require_full_attention_and_two_segments(backbone)
+        backbone.pooler.trainable = False  # no part of the loss
+        self.masked_lm_head = MaskedLMHead(
+            backbone.config, dtype=self.dtype_policy, name="masked_lm"
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        if not self.masked_lm_head.built:
+            self.masked_lm_head.build()
+        self.built = True
+
+    def _check_lengths(self):
+        limit = self.backbone.config.max_position_embeddings
+        lengths = (self.longest, self.longest_target)
+        if min(lengths) < 3 or sum(lengths) > limit + 1:
+            raise UserError(
+                f"`max_length` and `max_target_length` must be at least 3 and together at most "
+                f"{limit + 1} (max_position_embeddings, and the `[SEP]` that counts twice). "
+                f"Received: max_length={self.max_length}, "
+                f"max_target_length={self.max_target_length}"
+            )
+
+    @property
+    def longest(self) -> int:
+        """The maximum number of tokens of a source, `[CLS]` and `[SEP]` included."""
+        return self.max_length or self._positions_besides(self.longest_target)
+
+    @property
+    def longest_target(self) -> int:
+        """The maximum number of tokens of a target, start and end included."""
+        if self.max_target_length or self.max_length is None:
+            return self.max_target_length or self.backbone.config.max_position_embeddings // 2
+        return self._positions_besides(self.max_length)
+
+    def _positions_besides(self, length):
+        """Returns the length of the other part of a row; both count the `[SEP]` between them."""
+        return self.backbone.config.max_position_embeddings + 1 - length
+
+    def decoded(self, tokens, training):
+        if tokens.get("segment_ids") is None:
+            raise UserError(
+                "Inputs must hold `segment_ids` [B, T]: 0 for the source, 1 for the target. "
+                f"Received: {sorted(tokens)}"
+            )
+        outputs = self.backbone(
+            tokens, training=training, prefix_lm=True, output_word_embeddings=True
+        )
+        mask = self.backbone.padding_mask_of(tokens)
+        in_source = tf.cast(prefix_mask(tokens, mask), tf.int32)
+        length = tf.reduce_sum(in_source, axis=1, keepdims=True)  # [B, 1]
+        mask &= tf.equal(tf.cumsum(in_source, axis=1), length)  # from the source's last token on
+        return outputs["sequence_output"], outputs["word_embeddings"], mask
+
+    def next_word_logits(self, rows, words):
+        words = tf.cast(words, self.compute_dtype)
+        return tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)
+
+    def make_preprocessor(self, **options):
+        return PrefixLMPreprocessor(max_target_length=self.longest_target, **options)
+
+    def get_config(self):
+        return {**super().get_config(), "max_target_length": self.max_target_length}
+
+
+def _require_full_attention_and_two_segments(backbone):
+    segments = backbone.config.type_vocab_size
+    if backbone.attention_window is not None or segments < 2:
+        raise UserError(
+            "`backbone` must have full attention and embeddings of two segments, source and "
+            f"target. Received: attention_window={backbone.attention_window}, "
+            f"type_vocab_size={segments}"
+        )

@@ -1,0 +1,100 @@
+"""What `BertPrefixLM` reads: a source and a target in one row.
+
+Glossary: `n` pairs, `B` pairs of a batch, `T` tokens of a row.
+"""
+
+import tensorflow as tf
+
+from bert_tf.models.source_target_preprocessor import SourceTargetPreprocessor
+from bert_tf.models.text_batches import IGNORED
+from bert_tf.models.tokenized_texts import RaggedRows, TokenizedTexts
+from bert_tf.text import packing
+
+
+class SourcesWithTargets(RaggedRows):
+    """Rows of `[CLS] source [SEP] target [SEP]` in memory.
+
+    Attributes:
+        row_length: To how many tokens the rows of a batch without a length are padded; None for
+            the longest of the batch.
+    """
+
+    row_length: int | None = None
+
+    def batch(self, examples, length=None):
+        return super().batch(examples, length or self.row_length)
+
+
+class PrefixLMPreprocessor(SourceTargetPreprocessor):
+    """Sources and targets to pairs, and to labels: the words of the targets.
+
+    Args:
+        **options: Those of `SourceTargetPreprocessor`. Sources and targets are cut separately.
+    """
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        if self.static_length is not None:
+            self.static_length = self.max_length + self.max_target_length - 1
+
+    def tokens_of(self, inputs):
+        self.require_tokenizer()
+        sources, targets = self.tensor_columns(inputs)
+        lengths = (self.max_length, self.max_target_length)
+        source_ids, target_ids = (
+            self.tokenizer(texts, max_length=length, ragged=True)["token_ids"]
+            for texts, length in zip((sources, targets), lengths)
+        )
+        rows = joined(source_ids, target_ids)
+        return packing.pad(*rows, self.tokenizer.pad_token_id, length=None, multiple=1)
+
+    def labels(self, tokens):
+        in_target = tokens["padding_mask"] & (tokens["segment_ids"] > 0)
+        following, has_label = (  # those of the token after each, [B, T]
+            tf.pad(values[:, 1:], [[0, 0], [0, 1]]) for values in (tokens["token_ids"], in_target)
+        )
+        return tf.where(has_label, following, IGNORED)
+
+    def example_rows(self, columns):
+        sources, targets = (
+            TokenizedTexts.of(self.tokenizer, (column,), length).token_ids
+            for column, length in zip(columns, (self.max_length, self.max_target_length))
+        )
+        return SourcesWithTargets(*joined(sources, targets), self.tokenizer.pad_token_id)
+
+    def rows(self, columns, window_stride=None):
+        self.require_tokenizer()
+        rows = self.example_rows(columns)
+        rows.row_length = int(rows.lengths().max(initial=3))  # the logits of all are one array
+        return rows
+
+    def empty_row(self):
+        cls, sep = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        ids, segments = tf.constant([[cls, sep, sep]], tf.int32), tf.constant([[0, 0, 1]], tf.int32)
+        return {"token_ids": ids, "segment_ids": segments}
+
+
+def joined(
+    source_ids: tf.RaggedTensor, target_ids: tf.RaggedTensor
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Returns the token ids and the segment ids of pairs.
+
+    Args:
+        source_ids: `[CLS] source [SEP]` of each pair, int32 `[n, (S)]`.
+        target_ids: `[CLS] target [SEP]` of each pair, int32 `[n, (T)]`.
+
+    Returns:
+        `[CLS] source [SEP] target [SEP]`, and 1 for the target and its `[SEP]`, else 0; both int32
+        `[n, (S + T - 1)]`.
+
+    Example:
+        >>> source_ids, target_ids = (
+        ...     tf.ragged.constant([[2, 7, 3]]),
+        ...     tf.ragged.constant([[2, 8, 3]]),
+        ... )
+        >>> joined(source_ids, target_ids)
+        (<tf.RaggedTensor [[2, 7, 3, 8, 3]]>, <tf.RaggedTensor [[0, 0, 0, 1, 1]]>)
+    """
+    target_ids = target_ids[:, 1:]
+    segment_ids = tf.concat([tf.zeros_like(source_ids), tf.ones_like(target_ids)], axis=1)
+    return tf.concat([source_ids, target_ids], axis=1), segment_ids
