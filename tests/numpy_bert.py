@@ -23,11 +23,13 @@ class NumpyBert:
         self.dtype = dtype
         self.activation = activation or self.config["hidden_act"]
 
-    def __call__(self, token_ids, segment_ids, padding_mask):
+    def __call__(self, token_ids, segment_ids, padding_mask, attends=None):
         """Token ids `[B, T]` to (sequence_output, pooled_output, hidden states, probabilities).
 
-        Positions are the columns of the batch; padded columns come out as zeros.
+        Positions are the columns of the batch; padded columns come out as zeros. `attends`
+        `[B, T, T]` says which keys a query attends to; None: to all that are not padding.
         """
+        attends = padding_mask[:, np.newaxis] if attends is None else attends
         length = token_ids.shape[1]
         x = (
             self.tensors["embeddings.word_embeddings.weight"][token_ids]
@@ -37,15 +39,18 @@ class NumpyBert:
         x = self.layer_norm(x, "embeddings.LayerNorm")
         states, probabilities = [x], []
         for index in range(self.config["num_hidden_layers"]):
-            x, weights = self.block(x, padding_mask, f"encoder.layer.{index}")
+            x, weights = self.block(x, attends, f"encoder.layer.{index}")
             states.append(x)
             probabilities.append(weights)
         pooled = np.tanh(self.dense(x[:, 0] * padding_mask[:, :1], "pooler.dense"))
         real = padding_mask[:, :, None]
         return x * real, pooled, [state * real for state in states], probabilities
 
-    def block(self, x, padding_mask, name):
-        """An encoder block: `[B, T, H]` to `[B, T, H]` and the probabilities `[B, N, T, T]`."""
+    def block(self, x, attends, name):
+        """An encoder block: `[B, T, H]` to `[B, T, H]` and the probabilities `[B, N, T, T]`.
+
+        `attends` `[B, T, T]` or `[B, 1, T]` says which keys a query attends to.
+        """
         batch, length, _ = x.shape
         query, key, value = (
             self.dense(x, f"{name}.attention.self.{role}")
@@ -54,7 +59,7 @@ class NumpyBert:
             for role in ("query", "key", "value")
         )
         scores = query @ key.swapaxes(2, 3) / self.dtype(np.sqrt(query.shape[-1]))
-        scores = np.where(padding_mask[:, None, None, :], scores, self.dtype(-1e30))
+        scores = np.where(attends[:, np.newaxis], scores, self.dtype(-1e30))
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         context = (weights @ value).transpose(0, 2, 1, 3).reshape(batch, length, -1)
