@@ -130,13 +130,15 @@ class BertSelfAttention(keras.layers.Layer):
         sizes = self.num_heads, self.config.head_size
         return KeyValueCache.empty(num_rows, max_length, *sizes, self.compute_dtype)
 
-    def step(self, rows, position, cache: KeyValueCache):
+    def step(self, rows, position, cache: KeyValueCache, *prefix):
         """Computes the attention of one new token per sequence, to itself and to earlier tokens.
 
         Args:
             rows: `[n, H]`, the new tokens.
             position: A scalar int32, their position.
             cache: The keys and the values of the sequences so far.
+            *prefix: Keys, values and mask of tokens before the first in the cache, as
+                `cached_attention` takes them.
 
         Returns:
             `[n, N * D]`, and the cache with the keys and values of the new tokens.
@@ -145,7 +147,8 @@ class BertSelfAttention(keras.layers.Layer):
         qkv = tf.reshape(self.query_key_value(rows), [-1, 3, *heads])  # [n, 3ND] -> [n, 3, N, D]
         query, key, value = tf.unstack(qkv, axis=1)  # 3 of [n, N, D]
         cache = cache.append(position, key, value)
-        return cached_attention(query, (*cache, cache.mask(position))), cache
+        known = [prefix] if prefix else []
+        return cached_attention(query, *known, (*cache, cache.mask(position))), cache
 
     def keep_heads(self, places: list[int]) -> None:
         """Removes the weights of all other heads permanently.

@@ -91,12 +91,16 @@ class BertEncoderBlock(keras.layers.Layer):
     def call(
         self,
         rows,
-        layout: TokenLayout,
+        layout: TokenLayout | None = None,
         training=False,
         return_probabilities=False,
         dropout_keys=None,
         head_mask=None,
+        step=None,
     ):
+        """With `step`, the other arguments of the method `step`, that: only calls set the dtype."""
+        if step is not None:
+            return self._step(rows, **step)
         keys = dropout_keys or [None, None, None]  # with None, each layer draws its own
         attended = self.attention(
             rows,
@@ -112,6 +116,27 @@ class BertEncoderBlock(keras.layers.Layer):
         rows = self.add_attended(rows, attended, training, keys[1])
         rows = self.feed_forward(rows, training, keys[2])
         return (rows, probabilities) if return_probabilities else rows
+
+    def step(self, rows, position, cache, prefix, prefix_mask):
+        """Computes one new token per sequence, for inference.
+
+        Args:
+            rows: `[m, H]`.
+            position: A scalar int32, the place of the tokens in the cache.
+            cache: The `KeyValueCache` of the tokens since the prefix.
+            prefix: The keys and values of the prefixes, two tensors `[B, n, S, D]`; m is a multiple
+                of B.
+            prefix_mask: bool `[B, S]`, True for real tokens of the prefixes.
+
+        Returns:
+            `[m, H]`, and the next cache.
+        """
+        step = {"position": position, "cache": cache, "prefix": (*prefix, prefix_mask)}
+        return self(rows, step=step)
+
+    def _step(self, rows, position, cache, prefix):
+        attended, cache = self.attention.step(rows, position, cache, *prefix)
+        return self.feed_forward(self.add_attended(rows, attended)), cache
 
     def add_attended(self, rows, attended, training=False, dropout_key=None):
         """Projects what the attention returned, `[R, n * D]`, and adds it: `[R, H]` -> `[R, H]`."""

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 
+from bert_tf.generation.generation_config import ARGUMENTS
 from bert_tf.json_schema import SCALAR, Kind, integer, list_of, may_lack, number, optional, text
 from bert_tf.models.weight_rows import Row
 
@@ -14,6 +15,7 @@ VECTORS = "vectors"  # without labels
 # Options that several tasks have.
 POOLING = may_lack(text())
 MAX_LENGTH = optional(integer(least=3))
+GENERATION_CONFIG = optional(ARGUMENTS)
 DROPOUT = optional(number("in [0, 1)", lambda value: 0 <= value < 1))
 CLASS_OPTIONS = {
     "num_classes": optional(integer(least=1)),

@@ -1,9 +1,8 @@
 """Sequence-to-sequence models of two BERTs: translation, summarization."""
 
 from bert_tf.config import ARGUMENTS
-from bert_tf.generation.generation_config import ARGUMENTS as GENERATION_ARGUMENTS
 from bert_tf.json_schema import FLAG, integer, may_lack, optional
-from bert_tf.models.task_spec import MAX_LENGTH, Head, TaskSpec
+from bert_tf.models.task_spec import GENERATION_CONFIG, MAX_LENGTH, Head, TaskSpec
 from bert_tf.models.weight_rows import (
     DENSE,
     ENCODER_BLOCK,
@@ -60,6 +59,6 @@ SPEC = TaskSpec(
         "share_encoder_decoder_weights": may_lack(FLAG),
         "decoder_start_token_id": optional(integer()),
         "eos_token_id": optional(integer()),
-        "generation_config": optional(GENERATION_ARGUMENTS),
+        "generation_config": GENERATION_CONFIG,
     },
 )

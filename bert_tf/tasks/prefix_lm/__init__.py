@@ -1,6 +1,6 @@
 """Prefix language models: one BERT that reads a source and writes a target."""
 
-from bert_tf.models.task_spec import MAX_LENGTH, TaskSpec
+from bert_tf.models.task_spec import GENERATION_CONFIG, MAX_LENGTH, TaskSpec
 from bert_tf.tasks import masked_lm
 
 SPEC = TaskSpec(
@@ -9,5 +9,6 @@ SPEC = TaskSpec(
     architectures=("BertForPrefixLM",),  # transformers has no such class
     heads={"masked_lm_head": masked_lm.HEAD},
     uses_pooler=False,
-    options={"max_target_length": MAX_LENGTH},
+    serving="PrefixLMModule",
+    options={"max_target_length": MAX_LENGTH, "generation_config": GENERATION_CONFIG},
 )

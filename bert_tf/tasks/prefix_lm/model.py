@@ -12,11 +12,13 @@ from bert_tf.layers.prefix_attention import prefix_mask
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.next_word_model import NextWordModel
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.text_generator import TextGenerator
+from bert_tf.tasks.prefix_lm.decoding import next_vectors, read_sources
 from bert_tf.tasks.prefix_lm.preprocessor import PrefixLMPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertPrefixLM(NextWordModel, TaskModel):
+class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
     """One BERT for translation and summarization, with the masked-LM head as its output.
 
     A row is `[CLS] source [SEP] target [SEP]`. The tokens of the source attend to the whole source,
@@ -35,6 +37,8 @@ class BertPrefixLM(NextWordModel, TaskModel):
             what targets leave of the configuration's `max_position_embeddings`.
         max_target_length: The same of a target; its first token is the `[SEP]` of the source. None
             for what sources leave, or for half of it if they have no maximum either.
+        generation_config: The `bert_tf.generation.GenerationConfig` that `generate` and an exported
+            model use by default, or its fields as a dictionary.
 
     Call arguments:
         inputs: What the backbone takes, with `segment_ids`: 0 for the source and its `[SEP]`, 1 for
@@ -114,6 +118,36 @@ class BertPrefixLM(NextWordModel, TaskModel):
         """Returns the length of the other part of a row; both count the `[SEP]` between them."""
         return self.backbone.config.max_position_embeddings + 1 - length
 
+    @property
+    def most_new_tokens(self) -> int:
+        """The maximum number of tokens that `generate` writes, the end token included."""
+        return self.longest_target - 1
+
+    @property
+    def start_token_id(self) -> int:
+        """The token from which the first word of a target is predicted: `[SEP]`."""
+        if self.tokenizer is None:
+            raise UserError(
+                "`tokenizer` must be given for `generate`, which needs its `[SEP]`. "
+                "Received: tokenizer=None"
+            )
+        return self.tokenizer.sep_token_id
+
+    @property
+    def end_token_id(self) -> int:
+        """The token after the last word of a target: `[SEP]`."""
+        return self.start_token_id
+
+    @property
+    def pad_token_id(self) -> int:
+        """The token after the end token."""
+        return self.backbone.config.pad_token_id
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of words."""
+        return self.backbone.config.vocab_size
+
     def decoded(self, tokens, training):
         if tokens.get("segment_ids") is None:
             raise UserError(
@@ -132,6 +166,15 @@ class BertPrefixLM(NextWordModel, TaskModel):
     def next_word_logits(self, rows, words):
         words = tf.cast(words, self.compute_dtype)
         return tf.cast(self.masked_lm_head(rows, word_embeddings=words), tf.float32)
+
+    def start_decoding(self, tokens, max_new_tokens):
+        return read_sources(self.backbone, tokens, max_new_tokens)
+
+    def next_token(self, token_ids, position, state, memory):
+        rows, words, state = next_vectors(self.backbone, token_ids, position, state, memory)
+        if words is None:
+            words = self.backbone.embeddings.dequantized_words()
+        return self.next_word_logits(rows, words), state
 
     def make_preprocessor(self, **options):
         return PrefixLMPreprocessor(max_target_length=self.longest_target, **options)

@@ -68,6 +68,9 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
         rows.row_length = int(rows.lengths().max(initial=3))  # the logits of all are one array
         return rows
 
+    def outputs(self, values, rows, columns, pooling):
+        return values[:, : rows.row_length]
+
     def empty_row(self):
         cls, sep = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         ids, segments = tf.constant([[cls, sep, sep]], tf.int32), tf.constant([[0, 0, 1]], tf.int32)

@@ -1,0 +1,146 @@
+"""BertPrefixLM.generate: its steps compute what the whole rows do; what it writes."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import BertBackbone, BertPrefixLM, BertTokenizer
+from bert_tf.errors import UserError
+
+SOURCES = ["good film", "the bad film.", "a b c", "film", "bad. the b"]
+NEW = 7  # tokens
+
+
+@pytest.fixture(scope="module")
+def model(tiny_config, tiny_vocabulary):
+    """One that no test changes; its texts end at different places."""
+    keras.utils.set_random_seed(3)
+    tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
+    model = BertPrefixLM(BertBackbone(tiny_config), tokenizer)
+    source = np.random.default_rng(4)
+    for weight in model.weights:
+        weight.assign(weight + source.normal(0.0, 0.4, weight.shape))
+    bias = model.masked_lm_head.output_bias
+    bias.assign(bias + 6.0 * tf.one_hot(model.end_token_id, 64))
+    return model
+
+
+@pytest.fixture(scope="module")
+def ids(model):
+    """Greedy decoding of `SOURCES`."""
+    return model.generate(dict(model.tokenize(SOURCES)), NEW)
+
+
+def rows_of(model, targets, lengths):
+    """The token dictionary of `SOURCES` with targets `[B, NEW]`, of which `lengths` are real."""
+    sources = model.tokenizer(SOURCES, ragged=True)["token_ids"].to_list()
+    rows = [one + other[:n].tolist() for one, other, n in zip(sources, targets, lengths)]
+    width = max(map(len, rows))
+    token_ids = np.array([row + [0] * (width - len(row)) for row in rows])
+    columns, starts = np.arange(width), np.array([[len(source)] for source in sources])
+    mask = columns < np.array([[len(row)] for row in rows])
+    segment_ids = (mask & (columns >= starts)).astype(np.int32)
+    return {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": mask}, starts
+
+
+@pytest.mark.parametrize("copies", [pytest.param(1, marks=pytest.mark.full), 2])
+def test_steps_are_the_whole_computation(model, copies):
+    """Of sources of different lengths; each has several sequences, as in beam search."""
+    targets = np.random.default_rng(1).integers(5, 60, [copies, len(SOURCES), 4], np.int32)
+    state, memory = model.start_decoding(model.tokenize(SOURCES), 5)
+    state = tf.nest.map_structure(lambda values: tf.repeat(values, copies, axis=0), state)
+    ids = np.full(len(SOURCES) * copies, model.start_token_id, np.int32)
+    received = []
+    for position in range(5):
+        logits, state = model.next_token(tf.constant(ids), tf.constant(position), state, memory)
+        received.append(logits.numpy().reshape(len(SOURCES), copies, -1))
+        ids = targets[:, :, min(position, 3)].T.ravel()  # [copies, B] -> [B * copies]
+    for copy in range(copies):
+        tokens, starts = rows_of(model, targets[copy], [4] * len(SOURCES))
+        expected = model(tokens).numpy()
+        expected = np.take_along_axis(expected, (starts - 1 + np.arange(5))[..., np.newaxis], 1)
+        steps = np.stack(received)[:, :, copy].swapaxes(0, 1)  # [5, B, V] -> [B, 5, V]
+        np.testing.assert_allclose(steps, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_every_token_is_the_most_probable_one(model, ids):
+    """By the logits that the model has for the finished targets."""
+    end = model.end_token_id
+    lengths = [row.tolist().index(end) + 1 if end in row else NEW for row in ids]
+    assert len(set(lengths)) > 1  # so that rows left the batch
+    tokens, starts = rows_of(model, ids, lengths)
+    best = model(tokens).numpy().argmax(axis=-1)
+    for row, length in enumerate(lengths):
+        first = starts[row, 0] - 1
+        np.testing.assert_array_equal(best[row, first : first + length], ids[row, :length])
+        assert not ids[row, length:].any()
+
+
+@pytest.mark.full
+def test_texts(model, ids):
+    texts = [model.written(row[np.newaxis]).numpy()[0].decode() for row in ids]
+    assert model.generate(SOURCES, NEW) == texts
+    beams = model.generate(SOURCES, NEW, num_beams=3, num_return_sequences=2)
+    assert all(len(texts) == 2 and texts[0] != texts[1] for texts in beams)
+
+
+@pytest.mark.full
+def test_on_padded_rows_and_under_xla(model, ids):
+    other = BertPrefixLM.from_config(model.get_config())
+    other.set_weights(model.get_weights())
+    other.compile("sgd", jit_compile=True)
+    tokens = {name: values[:2] for name, values in model.tokenize(SOURCES).items()}
+    np.testing.assert_array_equal(other.generate(tokens, NEW), ids[:2])
+
+
+@pytest.mark.full
+def test_its_saved_model(model, tmp_path):
+    own = {**model.get_config(), "generation_config": {"max_new_tokens": NEW, "num_beams": 2}}
+    own = BertPrefixLM.from_config(own)
+    own.set_weights(model.get_weights())
+    signatures = tf.saved_model.load(own.export(tmp_path)).signatures
+    served = signatures["serving_default"](text=tf.constant(SOURCES))["generated_text"]
+    expected = model.generate(SOURCES, NEW, num_beams=2)
+    assert [text.decode() for text in served.numpy()] == expected
+
+
+def first_logits(model):
+    """Those of the first words, by a step and by the computation of whole rows."""
+    state, memory = model.start_decoding(model.tokenize(SOURCES), NEW)
+    start = tf.fill([len(SOURCES)], 3)
+    step, _ = model.next_token(start, tf.constant(0), state, memory)
+    tokens, starts = rows_of(model, np.full([len(SOURCES), 1], 5), [1] * len(SOURCES))
+    whole = np.take_along_axis(model(tokens).numpy(), starts[..., np.newaxis] - 1, axis=1)
+    assert step.dtype == tf.float32
+    return step.numpy(), whole[:, 0], tf.nest.flatten((state, memory["blocks"]))
+
+
+def test_in_bfloat16(model):
+    other = BertPrefixLM(
+        BertBackbone(model.backbone.config, dtype="mixed_bfloat16"),
+        model.tokenizer,
+        dtype="mixed_bfloat16",
+    )
+    other.set_weights(model.get_weights())
+    step, whole, kept = first_logits(other)
+    assert {values.dtype for values in kept} == {tf.bfloat16}
+    np.testing.assert_allclose(step, whole, atol=0.05 * np.abs(whole).max())
+
+
+def test_in_8_bit_integers(model):
+    other = BertPrefixLM.from_config(model.get_config())
+    other.set_weights(model.get_weights())
+    other.quantize("int8")
+    step, whole, _ = first_logits(other)
+    np.testing.assert_allclose(step, whole, atol=1e-4)
+
+
+def test_wrong_input(model, tiny_config):
+    long = {"token_ids": np.full([1, 38], 5, np.int32)}
+    with pytest.raises((UserError, tf.errors.InvalidArgumentError), match="at most 34 tokens"):
+        model.generate(long, NEW)
+    with pytest.raises(UserError, match="`tokenizer` must be given for `generate`"):
+        BertPrefixLM(BertBackbone(tiny_config)).generate(
+            {"token_ids": np.ones([1, 3], np.int32)}, NEW
+        )
