@@ -41,7 +41,7 @@ def expected(model, tmp_path_factory):
     for states, starts in zip(bert(**FEATURES)[0], STARTS):
         x = states[starts]  # [sentences, H]
         x = (x + sinusoids(*x.shape))[np.newaxis]
-        everything = np.ones(x.shape[:2], bool)
+        everything = np.ones([1, 1, x.shape[1]], bool)
         for index in range(2):
             x, _ = bert.block(x, everything, f"sentence_layers.{index}")
         logits.append(bert.dense(x[0], "sentence_scorer")[:, 0])
