@@ -13,6 +13,7 @@ from bert_tf.errors import DataError, UserError
 from bert_tf.generation import GeneratedTokens, GenerationConfig, generate
 from bert_tf.models.preprocessor import DEFAULT_BATCH_SIZE, Preprocessor
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
+from bert_tf.models.token_inputs import checked_token_inputs
 from bert_tf.text.spacing import with_written_spaces
 
 _SPECIAL_TOKENS = 2  # of a source: [CLS] and [SEP]
@@ -21,8 +22,8 @@ _SPECIAL_TOKENS = 2  # of a source: [CLS] and [SEP]
 class TextGenerator:
     """A part of task models that write text, before `TaskModel` in their bases.
 
-    A subclass has `start_token_id`, `end_token_id` and `most_new_tokens`, the maximum number of
-    tokens that it can write, and the methods `start_decoding` and `next_token`.
+    A subclass has `start_token_id`, `end_token_id` and `longest_target`, the maximum number of
+    tokens of a target with its start, and the methods `start_decoding` and `next_token`.
 
     Example:
         >>> model = bert_tf.BertEncoderDecoder.from_pretrained("translator/")
@@ -34,6 +35,11 @@ class TextGenerator:
         super().__init__(*args, **kwargs)
         self.generation_config = GenerationConfig.of(generation_config)
         self.generate_function = None
+
+    @property
+    def most_new_tokens(self) -> int:
+        """The maximum number of tokens that `generate` writes, the end token included."""
+        return self.longest_target - 1
 
     def start_decoding(self, tokens: dict[str, tf.Tensor], max_new_tokens: int) -> tuple[Any, Any]:
         """Returns the state before the first token, and what stays the same.
@@ -93,8 +99,9 @@ class TextGenerator:
             end token, then the pad token.
 
         Raises:
-            UserError: If there is no tokenizer for texts, or the model writes no such number of
-                tokens.
+            UserError: If there is no tokenizer for texts, the token dictionary is not what the
+                backbone takes, `token_budget` is given for one, or the model writes no such number
+                of tokens.
             ConfigError: If an option is out of range, or options contradict each other.
             DataError: If a text is missing, malformed or empty.
 
@@ -107,6 +114,11 @@ class TextGenerator:
         """
         config = self.generation_options(max_new_tokens, **options)
         if isinstance(texts, dict):
+            if token_budget is not None:
+                raise UserError(
+                    "`token_budget` must be None for anything but texts. Received: "
+                    f"{token_budget=}, a token dictionary"
+                )
             return self._generate_ids(texts, config, batch_size)
         preprocessor = self._source_preprocessor()
         columns = preprocessor.read_examples(texts)
@@ -209,8 +221,8 @@ class TextGenerator:
 
     def _generate_ids(self, tokens, config, batch_size):
         """Returns the ids for a token dictionary as an array `[B * copies, max_new_tokens]`."""
-        tokens = {name: np.asarray(values) for name, values in tokens.items()}
-        count = len(tokens["token_ids"]) if "token_ids" in tokens else 0
+        tokens = checked_token_inputs(tokens, self.backbone.config)
+        count = len(tokens["token_ids"])
         size = batch_size or DEFAULT_BATCH_SIZE
         found = [np.zeros([0, config.max_new_tokens], np.int32)]
         for start in range(0, count, size):

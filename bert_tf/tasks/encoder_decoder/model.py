@@ -180,11 +180,6 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         """The number of words of the decoder."""
         return self.decoder.config.vocab_size
 
-    @property
-    def most_new_tokens(self) -> int:
-        """The maximum number of tokens that `generate` writes, the end token included."""
-        return self.longest_target - 1
-
     def _special_id(self, name, of_tokenizer):
         token_id = getattr(self, name)
         if token_id is None and self.tokenizer is None:

@@ -119,11 +119,6 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
         return self.backbone.config.max_position_embeddings + 1 - length
 
     @property
-    def most_new_tokens(self) -> int:
-        """The maximum number of tokens that `generate` writes, the end token included."""
-        return self.longest_target - 1
-
-    @property
     def start_token_id(self) -> int:
         """The token from which the first word of a target is predicted: `[SEP]`."""
         if self.tokenizer is None:

@@ -121,6 +121,9 @@ def test_own_options(model, tmp_path):
         ("good", {"num_beams": 64}, UserError, "below the size of the vocabulary, 64"),
         ("good", {"max_length": 9}, UserError, "options must be among .* Received: max_length"),
         ("good", {"top_k": 5}, ConfigError, "without do_sample=True"),
+        ({"token_ids": [[5]]}, {"token_budget": 9}, UserError, "`token_budget` must be None for"),
+        ({"input_ids": [[5]]}, {}, UserError, "token_ids"),
+        ({"token_ids": [[64]]}, {}, UserError, "`token_ids` must be from 0 to below"),
     ],
 )
 def test_wrong_input(model, texts, options, error, message):
