@@ -29,6 +29,7 @@ from common import fine_tuning, result_files, task_flags
 from common.checks import options_of, require_one, require_other_directory
 from common.model_comparison import milliseconds_per_text, print_table, scores_of
 from common.text_files import read_texts
+from common.training_batches import TrainingBatches, fit
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -183,13 +184,13 @@ def main():
             task_flags.inputs_of(task.read(FLAGS.data_dir, "train", teacher.labels))
         )
         targets = None
-    _, num_steps = fine_tuning.steps_of(inputs)
+    batches = TrainingBatches(model, inputs, targets)
     loss = fine_tuning.classifier_loss(student, targets)
-    fine_tuning.compile_model(model, num_steps, loss=loss)
+    fine_tuning.compile_model(model, batches.num_steps, loss=loss)
 
     results = {"teacher": scores_of(teacher, *dev), "student at start": scores_of(student, *dev)}
     callbacks = [EpochScores(*dev), *fine_tuning.epoch_callbacks()]
-    fine_tuning.fit(model, inputs, targets, callbacks=callbacks)
+    fit(model, batches, callbacks=callbacks)
     fine_tuning.finish_model(student)
     results["student"] = scores_of(student, *dev)
     student.save_pretrained(os.path.join(FLAGS.output_dir, "model"))

@@ -34,6 +34,7 @@ from common.task_flags import (
     require_model_of,
     task_from_flags,
 )
+from common.training_batches import TrainingBatches, fit
 
 from bert_tf import tool
 from bert_tf.config import POOLING_MODES, REGRESSION, SINGLE_LABEL
@@ -132,10 +133,10 @@ def train(model, task, train_examples, dev_examples):
     from bert_tf.training.callbacks import StopOnSignal
 
     x, y = inputs_and_targets(model, train_examples)
-    _, num_steps = fine_tuning.steps_of(train_examples)
+    batches = TrainingBatches(model, x, y)
     metrics = ["accuracy"] if task.problem_type == SINGLE_LABEL else None
     loss = fine_tuning.classifier_loss(model, y)
-    fine_tuning.compile_model(model, num_steps, loss=loss, metrics=metrics)
+    fine_tuning.compile_model(model, batches.num_steps, loss=loss, metrics=metrics)
     recorded = ("task_name", "data_dir", "init_checkpoint", "max_seq_length")
     checkpoint = fine_tuning.training_checkpoint(recorded, keep=2)
     step = checkpoint.restore(model)
@@ -148,13 +149,13 @@ def train(model, task, train_examples, dev_examples):
     callbacks += fine_tuning.epoch_callbacks()
     if not FLAGS.keep_best:
         callbacks += [checkpoint, StopOnSignal(checkpoint, initial_step=step)]
-    if step >= num_steps:
+    if step >= batches.num_steps:
         print(f"Nothing is left to train: the newest checkpoint is of step {step}.")
     else:
-        fine_tuning.fit(model, x, y, step, callbacks)
+        fit(model, batches, step, callbacks)
         if FLAGS.keep_best:  # only this process knows the best epoch, so it is saved at the end
             checkpoint.set_model(model)
-            checkpoint.step = num_steps
+            checkpoint.step = batches.num_steps
             checkpoint.save()
     fine_tuning.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))

@@ -27,16 +27,10 @@ import os
 
 from absl import flags
 from common import result_files
-from common.checkpoint_flags import new_tokenizer
+from common.checkpoint_flags import new_tokenizer, require_vocabulary_of
 from common.checks import options_of, require
-from common.pretraining_flags import (
-    DTYPES,
-    NEXT_SENTENCE,
-    check_flags,
-    input_files,
-    reads_text,
-    settings,
-)
+from common.optimizer_flags import make_schedule, set_mixed_precision
+from common.pretraining_flags import NEXT_SENTENCE, check_flags, input_files, reads_text, settings
 
 from bert_tf import tool
 from bert_tf.errors import UserError
@@ -86,16 +80,11 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
 
 
 def make_optimizer(config):
-    from bert_tf.training import LAMB, AdamWeightDecay, Noam, WarmupCosineDecay, WarmupLinearDecay
+    from bert_tf.training import LAMB, AdamWeightDecay
 
-    if FLAGS.lr_schedule == "noam":
-        # Scales the schedule so that its peak, at the end of the warm-up, is --learning_rate.
-        warmup = max(1, FLAGS.num_warmup_steps)
-        peak = (config.hidden_size * warmup) ** -0.5
-        schedule = Noam(config.hidden_size, warmup, FLAGS.learning_rate / peak)
-    else:
-        shape = WarmupLinearDecay if FLAGS.lr_schedule == "linear" else WarmupCosineDecay
-        schedule = shape(FLAGS.learning_rate, FLAGS.num_train_steps, FLAGS.num_warmup_steps)
+    schedule = make_schedule(
+        FLAGS.lr_schedule, FLAGS.num_train_steps, FLAGS.num_warmup_steps, config.hidden_size
+    )
     options = options_of("weight_decay_rate", "layer_decay", "bias_correction")
     return {"adamw": AdamWeightDecay, "lamb": LAMB}[FLAGS.optimizer](schedule, **options)
 
@@ -184,16 +173,11 @@ def run():
     deterministic = FLAGS.deterministic
     if deterministic or (deterministic is None and not tf.config.list_physical_devices("GPU")):
         tf.config.experimental.enable_op_determinism()
-    keras.config.set_dtype_policy(DTYPES[FLAGS.mixed_precision])
+    set_mixed_precision()
     tokenizer = None
     if FLAGS.vocab_file:
         tokenizer = new_tokenizer()
-        if tokenizer.vocab_size != config.vocab_size:
-            raise UserError(
-                f"--vocab_file must have {config.vocab_size} entries, the vocab_size of "
-                f"{FLAGS.bert_config_file}. Received: --vocab_file={FLAGS.vocab_file} with "
-                f"{tokenizer.vocab_size}"
-            )
+        require_vocabulary_of(config, tokenizer)
     masker = tokenizer if reads_text() else None
     train_batches = batches_of(train_files, FLAGS.train_batch_size, strategy, masker, True)
     eval_batches = batches_of(eval_files, FLAGS.eval_batch_size, strategy, masker, False)

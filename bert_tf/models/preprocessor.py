@@ -9,7 +9,13 @@ import tensorflow as tf
 from bert_tf.data.plain_rows import is_container, is_missing, is_text
 from bert_tf.errors import UserError
 from bert_tf.models.label_inputs import number_rows, row_weights
-from bert_tf.models.text_batches import TokenRows, parallel_map, pooled_windows, training_batches
+from bert_tf.models.text_batches import (
+    TokenRows,
+    batches_of_numbers,
+    numbered_batches,
+    parallel_map,
+    pooled_windows,
+)
 from bert_tf.models.text_inputs import PAIRS_ARE, TextColumns, as_columns, holds_text
 from bert_tf.models.text_streams import batches_of_text, collected
 from bert_tf.models.tokenized_texts import TokenizedTexts
@@ -187,10 +193,21 @@ class Preprocessor:
         """
         self.require_tokenizer()
         if isinstance(x, tf.data.Dataset):
-            return self._tokenized(x)
+            return self.batches_of_stream(x)
         rows, labels = self.training_rows(x, y, sample_weight)
-        batch_size = batch_size or DEFAULT_BATCH_SIZE
-        return training_batches(rows, labels, batch_size, shuffle, self.static_length)
+        numbers = numbered_batches(len(rows), batch_size or DEFAULT_BATCH_SIZE, shuffle)
+        return self.batches_of_rows(rows, labels, numbers)
+
+    def batches_of_rows(
+        self, rows: TokenRows, labels: tuple[Any, ...], numbers: tf.data.Dataset
+    ) -> tf.data.Dataset:
+        """Returns batches `(tokens, labels, weights)` of rows that are tokenized.
+
+        Args:
+            rows, labels: What `training_rows` returned.
+            numbers: A dataset of the rows of each batch, int64 `[B]`.
+        """
+        return batches_of_numbers(rows, labels, numbers, self.static_length)
 
     def training_rows(
         self, columns: TextColumns, y: Any, sample_weight: Any
@@ -220,8 +237,12 @@ class Preprocessor:
         """Returns one row for every example, even if it has several sequences."""
         return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
 
-    def _tokenized(self, dataset):
-        """Batches of text as batches of tokens, with labels for the loss."""
+    def batches_of_stream(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns batches of text as batches of tokens, with labels for the loss.
+
+        Raises:
+            UserError: If the elements are not batches of strings.
+        """
         spec = dataset.element_spec
         features = spec[0] if isinstance(spec, tuple) else spec
         if isinstance(features, dict):

@@ -49,12 +49,18 @@ class SourceTargetPreprocessor(Preprocessor):
             )
         if isinstance(x, tf.data.Dataset):
             x = x.map(_as_pair)
-        batches = super().batches(x, None, sample_weight, batch_size, shuffle, training)
+        return super().batches(x, None, sample_weight, batch_size, shuffle, training)
 
-        def with_labels(tokens, *weights):
-            return (tokens, self.labels(tokens), *weights)
+    def batches_of_rows(self, rows, labels, numbers):
+        return self._with_labels(super().batches_of_rows(rows, labels, numbers))
 
-        return parallel_map(batches, with_labels)
+    def batches_of_stream(self, dataset):
+        return self._with_labels(super().batches_of_stream(dataset))
+
+    def _with_labels(self, batches):
+        return parallel_map(
+            batches, lambda tokens, *weights: (tokens, self.labels(tokens), *weights)
+        )
 
     def training_rows(self, columns, y, sample_weight):
         rows, labels = super().training_rows(columns, None, None)

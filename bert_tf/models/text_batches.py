@@ -43,10 +43,17 @@ def training_batches(
     `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]`,
     which are padded with `IGNORED`. With `shuffle` each epoch has another order.
     """
-    numbers = tf.data.Dataset.range(len(rows))
+    return batches_of_numbers(
+        rows, labels, numbered_batches(len(rows), batch_size, shuffle), length
+    )
+
+
+def numbered_batches(num_rows: int, batch_size: int, shuffle: bool) -> tf.data.Dataset:
+    """Returns a dataset of the numbers of the rows of each batch, int64 `[B]`."""
+    numbers = tf.data.Dataset.range(num_rows)
     if shuffle:
-        numbers = numbers.shuffle(len(rows), reshuffle_each_iteration=True)
-    return batches_of_numbers(rows, labels, numbers.batch(batch_size), length)
+        numbers = numbers.shuffle(num_rows, reshuffle_each_iteration=True)
+    return numbers.batch(batch_size)
 
 
 def batches_of_numbers(

@@ -4,6 +4,7 @@ import os
 
 from absl import flags
 
+from bert_tf.errors import UserError
 from common.checks import options_of
 
 FLAGS = flags.FLAGS
@@ -99,6 +100,16 @@ def new_tokenizer(**options):
     lowercase = FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
     tokenizer_files.check_case(tokenizer.vocabulary, lowercase)
     return tokenizer
+
+
+def require_vocabulary_of(config, tokenizer):
+    """Requires that --vocab_file has as many entries as --bert_config_file says."""
+    if tokenizer.vocab_size != config.vocab_size:
+        raise UserError(
+            f"--vocab_file must have {config.vocab_size} entries, the vocab_size of "
+            f"{FLAGS.bert_config_file}. Received: --vocab_file={FLAGS.vocab_file} with "
+            f"{tokenizer.vocab_size}"
+        )
 
 
 def directory_of(path):

@@ -5,16 +5,15 @@ calls `check_flags` first, and `compile_model` and `finish_model` (or `train_epo
 both) between loading and saving the model.
 """
 
-import functools
 import os
 
-import numpy as np
 from absl import flags
 
 from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.errors import UserError
 from bert_tf.models.lora_model import LORA_LAYERS
 from common.checks import options_of
+from common.optimizer_flags import make_schedule
 
 FLAGS = flags.FLAGS
 
@@ -194,12 +193,12 @@ def check_flags(works=WORKS, has_dev=True):
         for name in needed:
             if FLAGS[work].value and not FLAGS[name].value:
                 raise UserError(f"--{name} must be set with --{work}. Received: none")
-    if _value("early_stopping_patience") and not FLAGS.keep_best:
+    if value_of("early_stopping_patience") and not FLAGS.keep_best:
         raise UserError(
             "--keep_best must be set with --early_stopping_patience: it names the score to watch. "
             "Received: --keep_best=None"
         )
-    if _value("keep_best"):
+    if value_of("keep_best"):
         if not FLAGS.keep_best.startswith("val_"):
             raise UserError(
                 "--keep_best must be a score of the dev file, whose name begins with val_: scores "
@@ -216,7 +215,7 @@ def check_flags(works=WORKS, has_dev=True):
                 "--keep_best must have a dev file to score after each epoch. Received: no dev "
                 "file, or --do_eval=False"
             )
-    freezes = {name: _value(name) for name in ("freeze_layers", "unfreeze_every", "lora_rank")}
+    freezes = {name: value_of(name) for name in ("freeze_layers", "unfreeze_every", "lora_rank")}
     if sum(value is not None for value in freezes.values()) > 1:
         raise UserError(
             f"At most one of {', '.join(f'--{name}' for name in freezes)} must be set. Received: "
@@ -226,7 +225,7 @@ def check_flags(works=WORKS, has_dev=True):
 
 def changes_loss():
     """Whether a flag asks for another loss than cross-entropy."""
-    return bool(FLAGS.label_smoothing or FLAGS.focal_gamma or _value("class_weights"))
+    return bool(FLAGS.label_smoothing or FLAGS.focal_gamma or value_of("class_weights"))
 
 
 def require_classes(task):
@@ -256,20 +255,27 @@ def steps_of(rows):
     """Returns the steps per epoch and in total for a list, a tuple of lists or a number of rows."""
     num_rows = rows if isinstance(rows, int) else len(rows[0] if isinstance(rows, tuple) else rows)
     steps_per_epoch = -(-num_rows // FLAGS.train_batch_size)
-    return steps_per_epoch, max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
+    return steps_per_epoch, num_steps_of(steps_per_epoch)
+
+
+def num_steps_of(steps_per_epoch):
+    """Returns the number of steps of the run."""
+    num_steps = max(1, int(steps_per_epoch * FLAGS.num_train_epochs))
+    return min(num_steps, value_of("max_train_steps") or num_steps)
+
+
+def warmup_steps_of(num_steps):
+    """Returns the number of warm-up steps of a run."""
+    given = value_of("num_warmup_steps")
+    return int(num_steps * FLAGS.warmup_proportion) if given is None else min(given, num_steps)
 
 
 def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
     """Reinitializes, freezes or adds LoRA to a model or a student, as flags say, and compiles it.
 
-    The learning rate's linear warm-up and decay to 0 take `num_steps`.
+    The learning rate's warm-up and decay take `num_steps`.
     """
-    from bert_tf.training import (
-        AdamWeightDecay,
-        WarmupLinearDecay,
-        freeze_layers,
-        reinitialize_top_layers,
-    )
+    from bert_tf.training import AdamWeightDecay, freeze_layers, reinitialize_top_layers
 
     task_model = getattr(model, "student", model)
     if FLAGS.reinit_layers is not None:
@@ -278,9 +284,13 @@ def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
         freeze_layers(task_model, FLAGS.freeze_layers)
     if FLAGS.lora_rank is not None:
         task_model.enable_lora(FLAGS.lora_rank, FLAGS.lora_alpha, FLAGS.lora_target_modules)
-    warmup = int(num_steps * FLAGS.warmup_proportion)
     optimizer = AdamWeightDecay(
-        WarmupLinearDecay(FLAGS.learning_rate, num_steps, warmup),
+        make_schedule(
+            value_of("lr_schedule") or "linear",
+            num_steps,
+            warmup_steps_of(num_steps),
+            task_model.backbone.config.hidden_size,
+        ),
         learning_rate_multipliers=learning_rate_multipliers,
         **options_of("layer_decay", "bias_correction", weight_decay_rate="weight_decay"),
     )
@@ -301,7 +311,7 @@ def class_loss(class_ids=None, num_classes=None):
 
     if not changes_loss():
         return "auto"
-    weights = _value("class_weights")
+    weights = value_of("class_weights")
     if weights == ["balanced"]:
         weights = balanced_class_weights(class_ids, num_classes)
     elif weights is not None:
@@ -355,66 +365,6 @@ def train_epochs(model, x, y, num_rows=None, callbacks=(), validation_data=None,
     finish_model(model)
 
 
-def fit(model, x, y, initial_step=0, callbacks=()):
-    """Trains a text classifier, or a `DistillationModel`, from a given step on.
-
-    `x` is a list of texts, or two lists for pairs; `y` are the targets or None. Every epoch has its
-    own order, which is the same in every run.
-    """
-    from bert_tf.training import fit_steps
-
-    steps_per_epoch, num_steps = steps_of(x)
-    fit_steps(
-        model,
-        lambda step: _batches(model, x, y, steps_per_epoch, step, num_steps),
-        num_steps,
-        initial_step,
-        steps_per_epoch=steps_per_epoch,
-        callbacks=list(callbacks),
-        verbose="auto",
-    )
-
-
-def _batches(model, x, y, steps_per_epoch, step, num_steps):
-    import tensorflow as tf
-
-    from bert_tf.data.augmentation import TextAugmentation, augment
-    from bert_tf.models.text_inputs import TextColumns
-
-    texts = tuple(map(np.asarray, x if isinstance(x, tuple) else (x,)))
-    labels = () if y is None else (tf.constant(np.asarray(y)),)
-    model = getattr(model, "student", model)
-    first, done = divmod(step, steps_per_epoch)
-    epochs = []
-    for epoch in range(first, -(-num_steps // steps_per_epoch)):
-        order = np.random.default_rng([FLAGS.seed, epoch]).permutation(len(texts[0]))
-        epochs.append(tf.data.Dataset.from_tensor_slices(order).batch(FLAGS.train_batch_size))
-    dataset = functools.reduce(tf.data.Dataset.concatenate, epochs).skip(done)
-
-    def gathered(columns, rows):
-        return tuple(tf.gather(column, rows) for column in columns)
-
-    rates = (FLAGS.augment_insertion, FLAGS.augment_swap, FLAGS.augment_deletion)
-    if any(rates):  # the texts change in every epoch, so they are tokenized batch by batch
-        texts = tuple(map(tf.constant, texts))
-        dataset = dataset.map(lambda rows: (gathered(texts, rows), *gathered(labels, rows)))
-        augmentation = TextAugmentation(*rates, unit=FLAGS.augment_unit, seed=FLAGS.seed + step)
-        dataset = augment(dataset, augmentation)
-
-        def batch(texts, *labels):
-            return model.tokens_of(texts), *labels
-
-    else:
-        tokens = model.preprocessor.example_rows(TextColumns(texts))
-
-        def batch(rows):
-            return tokens.batch(rows), *gathered(labels, rows)
-
-    return dataset.map(batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(
-        tf.data.AUTOTUNE
-    )
-
-
 def epoch_callbacks():
     """Returns the callbacks for gradual unfreezing, the best epoch and early stopping."""
     import keras
@@ -443,6 +393,6 @@ def epoch_callbacks():
     return found
 
 
-def _value(name):
+def value_of(name):
     """Returns the flag's value, or None if the tool has no such flag."""
     return FLAGS[name].value if name in FLAGS else None

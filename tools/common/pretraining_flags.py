@@ -7,7 +7,7 @@ from absl import flags
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import recover_around
-from common import original_flags
+from common import optimizer_flags, original_flags
 
 FLAGS = flags.FLAGS
 
@@ -17,7 +17,6 @@ WARMUP_STEPS = 10000  # google-research/bert run_pretraining.py
 # Copied from bert_tf.training.distribution.strategies, which imports TensorFlow: the flags are
 # checked before that.
 STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server")
-DTYPES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 # The flags of google-research/bert.
 flags.DEFINE_string("bert_config_file", None, "The JSON file with the model's configuration.")
@@ -81,12 +80,7 @@ original_flags.define_ignored(
 flags.DEFINE_enum(
     "distribution_strategy", "one_device", STRATEGIES, "The tf.distribute strategy to train with."
 )
-flags.DEFINE_enum(
-    "mixed_precision",
-    "none",
-    sorted(DTYPES),
-    "The dtype of the activations; `none` is float32. With float16 the loss is scaled.",
-)
+optimizer_flags.define_mixed_precision()
 flags.DEFINE_integer(
     "gradient_accumulation_steps",
     1,
@@ -121,13 +115,7 @@ flags.DEFINE_bool(
     "Whether the optimizer corrects the bias of its first steps. Default: false with adamw, as the "
     "original; true with lamb, as its paper.",
 )
-flags.DEFINE_enum(
-    "lr_schedule",
-    "linear",
-    ("linear", "cosine", "noam"),
-    "How the learning rate falls from --learning_rate after the warm-up: linearly to 0, as the "
-    "original; along a cosine to 0; or with the inverse square root of the step (noam).",
-)
+optimizer_flags.define_schedule()
 flags.DEFINE_bool(
     "gradient_checkpointing",
     False,

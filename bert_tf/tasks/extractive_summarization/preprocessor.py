@@ -138,7 +138,7 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
             found += map(_decoded, joined(kept).numpy())
         return found
 
-    def _tokenized(self, dataset):
+    def batches_of_stream(self, dataset):
         raise UserError(
             "Documents must be given together, as lists: one may become several windows. "
             "Received: a dataset of text."

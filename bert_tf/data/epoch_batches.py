@@ -1,0 +1,103 @@
+"""Batches of rows in memory, in another order in every epoch that depends on (seed, epoch) only.
+
+Glossary: `n` rows, `M` batches of an epoch, `B` rows of a batch.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.token_budget import token_batches
+from bert_tf.errors import UserError, check_limits
+
+
+class EpochBatches:
+    """Which rows each batch of each epoch has: every row once in every epoch.
+
+    With a token budget, a batch has rows of similar length. Which rows of the same length are
+    together and the order of the batches differ between epochs; the lengths in the batches do not,
+    so all epochs have the same number of steps.
+
+    Args:
+        lengths: The number of tokens of each row, int `[n]`.
+        batch_size: The number of rows of a batch.
+        token_budget: In place of `batch_size`, the maximum number of tokens of a batch; a longer
+            row is a batch of its own.
+        padded: Whether `token_budget` counts padding: the number of rows times the longest length.
+        seed: The seed of the orders.
+
+    Attributes:
+        steps_per_epoch: The number of batches of an epoch, M.
+
+    Raises:
+        ConfigError: If `batch_size` or `token_budget` is below 1.
+        UserError: If not exactly one of them is given.
+
+    Example:
+        >>> batches = EpochBatches([3, 9, 4, 2], token_budget=10)
+        >>> batches.steps_per_epoch
+        2
+        >>> sorted(rows.tolist() for rows in batches.of_epoch(0))
+        [[1], [2, 0, 3]]
+    """
+
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        padded: bool = False,
+        seed: int = 0,
+    ):
+        if (batch_size is None) == (token_budget is None):
+            raise UserError(
+                "Exactly one of `batch_size` and `token_budget` must be given. Received: "
+                f"batch_size={batch_size}, token_budget={token_budget}"
+            )
+        check_limits(batch_size=batch_size, token_budget=token_budget)
+        self.lengths = np.asarray(lengths, np.int64)
+        self.batch_size = batch_size
+        self.token_budget = token_budget
+        self.padded = padded
+        self.seed = seed
+        if token_budget is None:
+            count = len(self.lengths)
+            self._splits = np.append(np.arange(0, count, batch_size), count)
+        else:  # the lengths of sorted rows, and so the splits, are the same in every epoch
+            self._splits = token_batches(self.lengths, token_budget, padded=padded).splits
+        self.steps_per_epoch = len(self._splits) - 1
+
+    def of_epoch(self, epoch: int) -> list[np.ndarray]:
+        """Returns the rows of each batch, int64 `[B]`."""
+        random = np.random.default_rng([self.seed, epoch])
+        order = random.permutation(len(self.lengths))
+        if self.token_budget is not None:
+            order = order[np.argsort(-self.lengths[order], kind="stable")]
+        batches = np.split(order, self._splits[1:-1])
+        if self.token_budget is not None:
+            random.shuffle(batches)
+        return batches
+
+    def from_step(self, step: int, num_steps: int) -> tf.data.Dataset:
+        """Returns a dataset of the batches after `step` steps of a run of `num_steps`, int64 `[B]`.
+
+        Args:
+            step: The number of steps that are done.
+            num_steps: The number of steps of the whole run, of any number of epochs.
+        """
+        first, done = divmod(step, self.steps_per_epoch)
+        num_epochs = -(-num_steps // self.steps_per_epoch)
+        return tf.data.Dataset.range(first, num_epochs).flat_map(self._dataset_of_epoch).skip(done)
+
+    def _dataset_of_epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        def order_and_splits(epoch):
+            batches = self.of_epoch(int(epoch))
+            sizes = [len(rows) for rows in batches]
+            return np.concatenate(batches), np.cumsum([0, *sizes], dtype=np.int64)
+
+        order, splits = tf.numpy_function(order_and_splits, [epoch], [tf.int64, tf.int64])
+        order, splits = tf.ensure_shape(order, [None]), tf.ensure_shape(splits, [None])
+
+        def batch(index):
+            return order[splits[index] : splits[index + 1]]
+
+        return tf.data.Dataset.range(self.steps_per_epoch).map(batch)

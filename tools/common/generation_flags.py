@@ -1,0 +1,204 @@
+"""The flags of the tools that train models to write text, and what they read by them."""
+
+import os
+
+from absl import flags
+
+from bert_tf.data.table_files import find_table, read_table
+from bert_tf.data.tsv import read_tsv
+from bert_tf.errors import DataError, UserError
+from common import checkpoint_flags, fine_tuning, optimizer_flags
+
+FLAGS = flags.FLAGS
+
+# The flags that a checkpoint records, beyond those of all tools.
+RECORDED = (
+    "data_dir",
+    "source_column",
+    "target_column",
+    "init_checkpoint",
+    "encoder",
+    "decoder",
+    "bert_config_file",
+    "decoder_config_file",
+    "vocab_file",
+    "tie_word_embeddings",
+    "share_encoder_decoder_weights",
+    "max_source_length",
+    "max_target_length",
+    "train_token_budget",
+    "lr_schedule",
+    "num_warmup_steps",
+    "max_train_steps",
+    "mixed_precision",
+)
+
+
+def define_data(source, target):
+    """Defines the flags for the files; `source` and `target` are the default columns."""
+    flags.DEFINE_string(
+        "data_dir",
+        None,
+        "The directory with train, dev and test, each a .tsv file with lines of "
+        f"{source}<TAB>{target} without a header, or a .csv or .jsonl file with named columns.",
+    )
+    flags.DEFINE_string(
+        "source_column", source, "In .csv and .jsonl files: the column or key of the text to read."
+    )
+    flags.DEFINE_string(
+        "target_column", target, "In .csv and .jsonl files: the column or key of the text to write."
+    )
+
+
+def define_model():
+    """Defines the flags for the model to start from."""
+    checkpoint_flags.define_start()
+    FLAGS["init_checkpoint"].help = (
+        "The model to start from: a trained encoder-decoder model, or a BERT, which becomes the "
+        "encoder and the decoder. Without --do_train: the trained model (default: the one in "
+        "--output_dir)."
+    )
+    flags.DEFINE_string("encoder", None, "The BERT to start the encoder from, with --decoder.")
+    flags.DEFINE_string("decoder", None, "The BERT to start the decoder from, with --encoder.")
+    FLAGS[
+        "bert_config_file"
+    ].help = "Train from scratch: the config file of the encoder, with --vocab_file."
+    FLAGS[
+        "vocab_file"
+    ].help = "The vocabulary of sources and targets. Default: the one next to the checkpoint."
+    flags.DEFINE_string(
+        "decoder_config_file",
+        None,
+        "With --bert_config_file: the config file of the decoder. Default: the encoder's.",
+    )
+    flags.DEFINE_bool(
+        "tie_word_embeddings",
+        True,
+        "Whether the word embeddings of the decoder are also those of its output.",
+    )
+    flags.DEFINE_bool(
+        "share_encoder_decoder_weights",
+        False,
+        "Whether encoder and decoder are the same BERT: only the cross-attention and the output "
+        "are the decoder's own.",
+    )
+    flags.DEFINE_integer(
+        "max_source_length", None, "Maximum number of tokens of a source. Default: the positions."
+    )
+    flags.DEFINE_integer(
+        "max_target_length", None, "Maximum number of tokens of a target. Default: the positions."
+    )
+
+
+def define_training():
+    """Defines the flags for training beyond those of all tools."""
+    fine_tuning.define_training(batch_of="pairs", learning_rate=1e-4, num_train_epochs=10.0)
+    flags.DEFINE_integer(
+        "train_token_budget",
+        None,
+        "In place of --train_batch_size: the maximum number of tokens of a batch, source and "
+        "target. Texts of similar length are batched.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "max_train_steps",
+        None,
+        "Train at most this number of steps. Default: all of --num_train_epochs.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "num_warmup_steps",
+        None,
+        "Number of warm-up steps, in place of --warmup_proportion.",
+        lower_bound=0,
+    )
+    optimizer_flags.define_schedule()
+    optimizer_flags.define_mixed_precision()
+    flags.DEFINE_integer(
+        "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "keep_checkpoint_max", 5, "Number of newest checkpoints to keep.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "log_steps", 100, "Number of steps between two lines of the log.", lower_bound=1
+    )
+    flags.DEFINE_integer("eval_batch_size", 32, "Batch size for evaluation.", lower_bound=1)
+
+
+def check_flags():
+    """Refuses flags that do not fit together, before any work."""
+    fine_tuning.check_flags({"do_train": ()})
+    if bool(FLAGS.encoder) != bool(FLAGS.decoder):
+        raise UserError(
+            "--encoder and --decoder must be set together. Received: "
+            f"--encoder={FLAGS.encoder}, --decoder={FLAGS.decoder}"
+        )
+    starts = {name: FLAGS[name].value for name in ("init_checkpoint", "encoder")}
+    starts["bert_config_file"] = FLAGS.bert_config_file
+    given = [f"--{name}={value}" for name, value in starts.items() if value]
+    if len(given) > 1 or (FLAGS.do_train and not given):
+        raise UserError(
+            "Exactly one of --init_checkpoint, --encoder (with --decoder) and --bert_config_file "
+            f"(to train from scratch) must be set. Received: {', '.join(given) or 'none'}"
+        )
+    if FLAGS.bert_config_file and not FLAGS.vocab_file:
+        raise UserError(
+            "--vocab_file must be set with --bert_config_file: a model that is trained from "
+            "scratch has no tokenizer yet. tools/build_vocab.py makes the file. Received: "
+            f"--bert_config_file={FLAGS.bert_config_file}, --vocab_file=None"
+        )
+    if FLAGS.decoder_config_file and not FLAGS.bert_config_file:
+        raise UserError(
+            "--decoder_config_file must be used with --bert_config_file. Received: "
+            f"--decoder_config_file={FLAGS.decoder_config_file}, --bert_config_file=None"
+        )
+    if FLAGS.train_token_budget and FLAGS["train_batch_size"].present:
+        raise UserError(
+            "At most one of --train_batch_size and --train_token_budget must be set. Received: "
+            f"--train_batch_size={FLAGS.train_batch_size}, "
+            f"--train_token_budget={FLAGS.train_token_budget}"
+        )
+
+
+def has_split(split):
+    return os.path.exists(find_table(FLAGS.data_dir, split))
+
+
+def read_pairs(split):
+    """Returns the sources and the targets of a file in --data_dir.
+
+    Raises:
+        DataError: If the file is missing or malformed, or a text is missing or empty.
+    """
+    path = find_table(FLAGS.data_dir, split)
+    columns = (FLAGS.source_column, FLAGS.target_column)
+    pairs = []
+    for line, texts in _lines_with_header(path, columns) if _has_names(path) else read_tsv(path):
+        if len(texts) != 2:
+            raise DataError(
+                f"{path}, line {line} must be source<TAB>target. Received: {len(texts)} fields"
+            )
+        for name, text in zip(columns, texts, strict=True):
+            if not isinstance(text, str) or not text.strip():
+                raise DataError(f"{path}, line {line} must have a {name}. Received: {text!r}")
+        pairs.append(texts)
+    if not pairs:
+        raise DataError(f"{path} must have pairs of texts. Received: none")
+    sources, targets = map(list, zip(*pairs, strict=True))
+    return sources, targets
+
+
+def _has_names(path):
+    return not path.endswith(".tsv")
+
+
+def _lines_with_header(path, columns):
+    for line, row in read_table(path):
+        missing = [name for name in columns if name not in row]
+        if missing:
+            raise DataError(
+                f"{path}, line {line} must have {' and '.join(missing)}. Received: "
+                f"{', '.join(row)}. See --source_column and --target_column."
+            )
+        yield line, [row[name] for name in columns]

@@ -1,0 +1,48 @@
+"""The flags for the learning rate's schedule and the dtype of the activations."""
+
+from absl import flags
+
+FLAGS = flags.FLAGS
+
+_DTYPES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
+
+
+def define_schedule():
+    """Defines the flag for the shape of the learning rate."""
+    flags.DEFINE_enum(
+        "lr_schedule",
+        "linear",
+        ("linear", "cosine", "noam"),
+        "How the learning rate falls from --learning_rate after the warm-up: linearly to 0, as the "
+        "original; along a cosine to 0; or with the inverse square root of the step (noam).",
+    )
+
+
+def make_schedule(name, num_steps, num_warmup_steps, hidden_size):
+    """Returns the learning rate schedule `name` with the peak --learning_rate."""
+    from bert_tf.training import Noam, WarmupCosineDecay, WarmupLinearDecay
+
+    if name == "noam":
+        # Scales the schedule so that its peak, at the end of the warm-up, is --learning_rate.
+        warmup = max(1, num_warmup_steps)
+        peak = (hidden_size * warmup) ** -0.5
+        return Noam(hidden_size, warmup, FLAGS.learning_rate / peak)
+    shape = {"linear": WarmupLinearDecay, "cosine": WarmupCosineDecay}[name]
+    return shape(FLAGS.learning_rate, num_steps, num_warmup_steps)
+
+
+def define_mixed_precision():
+    """Defines the flag for the dtype of the activations."""
+    flags.DEFINE_enum(
+        "mixed_precision",
+        "none",
+        sorted(_DTYPES),
+        "The dtype of the activations; `none` is float32. With float16 the loss is scaled.",
+    )
+
+
+def set_mixed_precision():
+    """Sets the dtype policy of the models that are made from now on."""
+    import keras
+
+    keras.config.set_dtype_policy(_DTYPES[FLAGS.mixed_precision])
