@@ -2,22 +2,31 @@
 
 import inspect
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
 
 def has_signature_of(
-    other: Callable[_Arguments, _Result],
+    other: Callable[_Arguments, _Result], **added: Any
 ) -> Callable[[Callable], Callable[_Arguments, _Result]]:
     """Gives a function `(*args, **kwargs)` the signature of another, for `help` and editors.
+
+    `added` are further keyword arguments of the function, with their defaults.
 
     Unlike `functools.wraps`, it sets no `__wrapped__`, whose source AutoGraph would convert.
     """
 
     def decorate(function):
-        function.__signature__ = inspect.signature(other)
+        signature = inspect.signature(other)
+        more = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+            for name, default in added.items()
+        ]
+        function.__signature__ = signature.replace(
+            parameters=[*signature.parameters.values(), *more]
+        )
         function.__annotations__ = dict(getattr(other, "__annotations__", {}))
         return function
 

@@ -290,9 +290,9 @@ class DistillationModel(RawTextModel):
         logits = y_pred["student"]["logits"] if isinstance(y_pred, dict) else y_pred
         super().compute_metrics(x, y, logits, sample_weight=sample_weight)
 
-    @has_signature_of(keras.Model.fit)
+    @has_signature_of(keras.Model.fit, token_budget=None)
     def fit(self, *args, **kwargs):
-        """`keras.Model.fit` of the student's data; with `logits_weight=1` labels can be omitted."""
+        """`fit` of the student's data; with `logits_weight=1` labels can be omitted."""
         history = super().fit(*args, **kwargs)
         self.student.untrained_heads = ()
         return history

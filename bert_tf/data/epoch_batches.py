@@ -6,7 +6,7 @@ Glossary: `n` rows, `M` batches of an epoch, `B` rows of a batch.
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.token_budget import token_batches
+from bert_tf.data.token_budget import by_length, token_batches
 from bert_tf.errors import UserError, check_limits
 
 
@@ -18,7 +18,7 @@ class EpochBatches:
     so all epochs have the same number of steps.
 
     Args:
-        lengths: The number of tokens of each row, int `[n]`.
+        lengths: The number of tokens of each row, int `[n]`; or `[n, K]` as in `token_batches`.
         batch_size: The number of rows of a batch.
         token_budget: In place of `batch_size`, the maximum number of tokens of a batch; a longer
             row is a batch of its own.
@@ -54,7 +54,9 @@ class EpochBatches:
                 f"batch_size={batch_size}, token_budget={token_budget}"
             )
         check_limits(batch_size=batch_size, token_budget=token_budget)
-        self.lengths = np.asarray(lengths, np.int64)
+        lengths = np.asarray(lengths, np.int64)
+        # Without padding, only the sum counts.
+        self.lengths = lengths if padded or lengths.ndim == 1 else lengths.sum(axis=1)
         self.batch_size = batch_size
         self.token_budget = token_budget
         self.padded = padded
@@ -71,7 +73,7 @@ class EpochBatches:
         random = np.random.default_rng([self.seed, epoch])
         order = random.permutation(len(self.lengths))
         if self.token_budget is not None:
-            order = order[np.argsort(-self.lengths[order], kind="stable")]
+            order = order[by_length(self.lengths[order])]
         batches = np.split(order, self._splits[1:-1])
         if self.token_budget is not None:
             random.shuffle(batches)
@@ -86,7 +88,19 @@ class EpochBatches:
         """
         first, done = divmod(step, self.steps_per_epoch)
         num_epochs = -(-num_steps // self.steps_per_epoch)
-        return tf.data.Dataset.range(first, num_epochs).flat_map(self._dataset_of_epoch).skip(done)
+        epochs = tf.data.Dataset.range(first, num_epochs)
+        batches = epochs.flat_map(self._dataset_of_epoch).skip(done)
+        count = num_epochs * self.steps_per_epoch - step
+        return batches.apply(tf.data.experimental.assert_cardinality(count))
+
+    def reshuffled(self) -> tf.data.Dataset:
+        """Returns a dataset of one epoch, int64 `[B]`, of another one each time it is read.
+
+        `tf.random.set_seed` determines which epochs these are.
+        """
+        epochs = tf.data.Dataset.random(rerandomize_each_iteration=True).take(1)
+        batches = epochs.flat_map(self._dataset_of_epoch)
+        return batches.apply(tf.data.experimental.assert_cardinality(self.steps_per_epoch))
 
     def _dataset_of_epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
         def order_and_splits(epoch):

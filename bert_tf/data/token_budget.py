@@ -30,11 +30,12 @@ def token_batches(
     """Divides sequences into batches of at most `token_budget` tokens (or one longer sequence).
 
     Args:
-        lengths: The number of tokens of each sequence, int `[E]`.
+        lengths: The number of tokens of each sequence, int `[E]`; or `[E, K]` for examples of K
+            parts that are padded separately, such as a source and a target.
         token_budget: The maximum number of tokens of a batch.
         max_rows: The maximum number of sequences of a batch, or None.
         sort: Whether to batch sequences of similar length, the longest first, or in their order.
-        padded: Whether to count padding: the number of rows times the longest length.
+        padded: Whether to count padding: the number of rows times the longest length, of each part.
 
     Returns:
         The `TokenBatches`.
@@ -50,19 +51,34 @@ def token_batches(
     check_limits(token_budget=token_budget, max_rows=max_rows)
     lengths = np.asarray(lengths, np.int64)
     count = len(lengths)
-    order = np.argsort(-lengths, kind="stable") if sort else np.arange(count)
+    parts = lengths[:, np.newaxis] if lengths.ndim == 1 else lengths  # [E, K]
+    order = by_length(lengths) if sort else np.arange(count)
     splits = [0]
-    rows = tokens = longest = 0
-    for place, length in enumerate(lengths[order].tolist()):
-        longest = max(longest, length)
-        cost = longest * (rows + 1) if padded else tokens + length
+    rows = tokens = 0
+    longest = [0] * parts.shape[1]
+    for place, example in enumerate(parts[order].tolist()):
+        longest = list(map(max, longest, example))
+        cost = sum(longest) * (rows + 1) if padded else tokens + sum(example)
         if rows and (cost > token_budget or rows == max_rows):
             splits.append(place)
-            rows, tokens, longest = 0, 0, length
+            rows, tokens, longest = 0, 0, example
         rows += 1
-        tokens += length
+        tokens += sum(example)
     splits = np.array(splits + [count] if count else splits, np.int64)
     return TokenBatches(order, splits, np.argsort(order))
+
+
+def by_length(lengths: np.ndarray) -> np.ndarray:
+    """Returns the order of sequences by length, the longest first, int64 `[E]`.
+
+    Sequences with the same lengths stay in their order.
+
+    Args:
+        lengths: As in `token_batches`: by their sum, and by each part among those of the same sum.
+    """
+    lengths = np.asarray(lengths, np.int64)
+    parts = (lengths,) if lengths.ndim == 1 else (*lengths.T, lengths.sum(axis=1))
+    return np.lexsort([-part for part in parts])  # stable; by its last key first
 
 
 def batch_by_tokens(

@@ -11,8 +11,10 @@ from bert_tf.errors import UserError
 from bert_tf.models.label_inputs import number_rows, row_weights
 from bert_tf.models.text_batches import (
     TokenRows,
+    TrainingRows,
     batches_of_numbers,
     numbered_batches,
+    numbered_batches_by_tokens,
     parallel_map,
     pooled_windows,
 )
@@ -35,6 +37,7 @@ class Preprocessor:
         max_length: The maximum number of tokens of a sequence, `[CLS]` and `[SEP]` included.
         has_sparse_labels: Whether the loss takes the ids of classes.
         has_static_shapes: Whether all batches are padded to `max_length`, for XLA.
+        computes_padding: Whether the model computes padding, which a token budget must count then.
 
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -57,11 +60,13 @@ class Preprocessor:
         max_length: int,
         has_sparse_labels: bool = True,
         has_static_shapes: bool = False,
+        computes_padding: bool = False,
     ):
         self.tokenizer = tokenizer
         self.max_length = max_length
         self.has_sparse_labels = has_sparse_labels
         self.static_length = max_length if has_static_shapes else None
+        self.computes_padding = computes_padding
 
     def read(self, x: Any) -> Any:
         """Returns raw text as `TextColumns` or a `tf.data.Dataset`, and all else as it is.
@@ -177,6 +182,7 @@ class Preprocessor:
         batch_size: int | None = None,
         shuffle: bool = False,
         training: bool = False,
+        token_budget: int | None = None,
     ) -> tf.data.Dataset:
         """Returns batches `(tokens, labels, weights)` of raw text.
 
@@ -187,19 +193,39 @@ class Preprocessor:
             batch_size: The number of rows of a batch; None for 32.
             shuffle: Whether each epoch has a different order.
             training: Whether the batches are for training, not for evaluation.
+            token_budget: In place of `batch_size`, the maximum number of tokens of a batch.
 
         Raises:
-            UserError: If there is no text, or not one label and weight for each.
+            UserError: If there is no text, or not one label and weight for each, or batches cannot
+                have `token_budget` tokens.
         """
         self.require_tokenizer()
         if isinstance(x, tf.data.Dataset):
             return self.batches_of_stream(x)
         rows, labels = self.training_rows(x, y, sample_weight)
-        numbers = numbered_batches(len(rows), batch_size or DEFAULT_BATCH_SIZE, shuffle)
+        if token_budget is None:
+            numbers = numbered_batches(len(rows), batch_size or DEFAULT_BATCH_SIZE, shuffle)
+        else:
+            numbers = self.numbers_by_tokens(rows, token_budget, shuffle)
         return self.batches_of_rows(rows, labels, numbers)
 
+    def numbers_by_tokens(
+        self, rows: TrainingRows, token_budget: int, shuffle: bool
+    ) -> tf.data.Dataset:
+        """Returns the rows of each batch of at most `token_budget` tokens, int64 `[B]`.
+
+        Raises:
+            UserError: If all batches must have the same size.
+        """
+        if self.static_length is not None:
+            raise UserError(
+                "`token_budget` must be None with `jit_compile=True`: XLA compiles batches of one "
+                f"size. Received: {token_budget=}"
+            )
+        return numbered_batches_by_tokens(rows, token_budget, shuffle, self.computes_padding)
+
     def batches_of_rows(
-        self, rows: TokenRows, labels: tuple[Any, ...], numbers: tf.data.Dataset
+        self, rows: TrainingRows, labels: tuple[Any, ...], numbers: tf.data.Dataset
     ) -> tf.data.Dataset:
         """Returns batches `(tokens, labels, weights)` of rows that are tokenized.
 
@@ -211,7 +237,7 @@ class Preprocessor:
 
     def training_rows(
         self, columns: TextColumns, y: Any, sample_weight: Any
-    ) -> tuple[TokenRows, tuple[Any, ...]]:
+    ) -> tuple[TrainingRows, tuple[Any, ...]]:
         """Returns the rows to train on, and arrays of their labels and weights, if any.
 
         Raises:
@@ -233,7 +259,7 @@ class Preprocessor:
             labels = (*labels, row_weights(sample_weight, num_rows))
         return self.example_rows(columns), labels
 
-    def example_rows(self, columns: TextColumns) -> TokenRows:
+    def example_rows(self, columns: TextColumns) -> TrainingRows:
         """Returns one row for every example, even if it has several sequences."""
         return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
 

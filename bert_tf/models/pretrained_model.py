@@ -60,11 +60,10 @@ class PretrainedModel(LoraModel, KerasFiles):
 
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """`keras.Model.fit`, in a `TaskModel` also on raw text and with the names of classes.
+        """`keras.Model.fit`.
 
         Raises:
-            UserError: As `evaluate`, or if the model is prepacked or quantized.
-            DataError: If a text or a label is missing, malformed or unknown.
+            UserError: If the model is prepacked or quantized.
         """
         history = super().fit(*args, **kwargs)
         self.untrained_heads = ()

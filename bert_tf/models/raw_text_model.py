@@ -20,13 +20,15 @@ class RawTextModel(TrainingModel):
     def require_labels(self, x: Any, y: Any) -> None:
         """Raises `UserError` where the loss needs labels and `fit_arguments` returned none."""
 
-    @has_signature_of(keras.Model.fit)
-    def fit(self, *args, **kwargs):
+    @has_signature_of(keras.Model.fit, token_budget=None)
+    def fit(self, *args, token_budget: int | None = None, **kwargs):
         """`keras.Model.fit` that also takes raw text, for training and for validation."""
         arguments = arguments_by_name(keras.Model.fit, self, *args, **kwargs)
         if arguments["class_weight"] is not None:
             # What is wrong with it comes before what is wrong with the labels.
             self.class_weights(arguments["class_weight"])
+        if token_budget is not None:
+            arguments["token_budget"] = token_budget
         arguments = self.fit_arguments(**arguments)
         self.require_labels(arguments["x"], arguments["y"])
         with as_data_errors():

@@ -34,9 +34,7 @@ class SourceTargetPreprocessor(Preprocessor):
         """
         raise NotImplementedError(f"{type(self).__name__} must have a method `labels`.")
 
-    def batches(
-        self, x, y=None, sample_weight=None, batch_size=None, shuffle=False, training=False
-    ):
+    def batches(self, x, y=None, *arguments, **options):
         """As `Preprocessor.batches`; the labels are the words of the targets.
 
         Raises:
@@ -49,7 +47,7 @@ class SourceTargetPreprocessor(Preprocessor):
             )
         if isinstance(x, tf.data.Dataset):
             x = x.map(_as_pair)
-        return super().batches(x, None, sample_weight, batch_size, shuffle, training)
+        return super().batches(x, None, *arguments, **options)
 
     def batches_of_rows(self, rows, labels, numbers):
         return self._with_labels(super().batches_of_rows(rows, labels, numbers))

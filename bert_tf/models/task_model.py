@@ -19,6 +19,7 @@ from bert_tf.models.raw_text_model import RawTextModel
 from bert_tf.models.text_batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
 from bert_tf.models.text_inputs import TextColumns, holds_text
 from bert_tf.models.text_streams import as_data_errors, yields_text
+from bert_tf.signatures import has_signature_of
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 
 
@@ -131,6 +132,7 @@ class TaskModel(PretrainedModel, RawTextModel):
             max_length=self.longest,
             has_sparse_labels=_takes_class_ids(self.loss),
             has_static_shapes=self.jit_compile,
+            computes_padding=not self.backbone.packs_tokens(),
         )
 
     def make_preprocessor(self, **options: Any) -> Preprocessor:
@@ -180,6 +182,31 @@ class TaskModel(PretrainedModel, RawTextModel):
         """Returns the outputs to keep for a batch of texts; a task may reduce them."""
         return outputs
 
+    @has_signature_of(keras.Model.fit, token_budget=None)
+    def fit(self, *args, **kwargs):
+        """`keras.Model.fit`, also on raw text and with the names of classes.
+
+        Args:
+            *args, **kwargs: As in Keras.
+            token_budget: For a list of texts, in place of `batch_size`: the maximum number of
+                tokens of a batch. The texts of a batch have similar lengths, and every epoch has
+                the same number of batches. Padding counts where the model computes it (see
+                `padding_free` of `BertBackbone`). A longer text is a batch of its own.
+
+        Raises:
+            UserError: As `evaluate`, or if the model is prepacked or quantized, or `token_budget`
+                is given with `batch_size`, `jit_compile` or something else than texts.
+            DataError: If a text or a label is missing, malformed or unknown.
+
+        Example:
+            >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> classifier.compile(bert_tf.training.AdamWeightDecay(5e-5))
+            >>> history = classifier.fit(texts, labels, token_budget=64, verbose=0)
+            >>> len(history.epoch)
+            1
+        """
+        return super().fit(*args, **kwargs)
+
     def fit_arguments(
         self,
         x,
@@ -192,6 +219,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         validation_batch_size=None,
         sample_weight=None,
         training=True,
+        token_budget=None,
         **unchanged,
     ):
         preprocessor = self.preprocessor
@@ -208,7 +236,7 @@ class TaskModel(PretrainedModel, RawTextModel):
             prepared = self._prepare(*held_out, rows, shuffle=False, training=False)
             labelled = (prepared["x"], prepared["y"], prepared["sample_weight"])
             validation_data = labelled[0] if prepared["y"] is None else labelled
-        data = self._prepare(x, y, sample_weight, batch_size, shuffle, training)
+        data = self._prepare(x, y, sample_weight, batch_size, shuffle, training, token_budget)
         return {
             **unchanged,
             **data,
@@ -369,10 +397,14 @@ class TaskModel(PretrainedModel, RawTextModel):
         x = self.preprocessor.read(x)
         return x, self.preprocessor.targets(y, x), sample_weight
 
-    def _prepare(self, x, y, sample_weight, batch_size, shuffle, training):
+    def _prepare(self, x, y, sample_weight, batch_size, shuffle, training, token_budget=None):
         """Returns the arguments for Keras: text becomes a dataset of token dictionaries."""
+        if token_budget is not None:
+            _check_token_budget(token_budget, x, batch_size)
         if isinstance(x, TextColumns) or yields_text(x):
-            x = self.preprocessor.batches(x, y, sample_weight, batch_size, shuffle, training)
+            x = self.preprocessor.batches(
+                x, y, sample_weight, batch_size, shuffle, training, token_budget
+            )
             return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
         if isinstance(x, tf.data.Dataset):
             x = self.preprocessor.with_graph_targets(x)
@@ -391,6 +423,19 @@ def _takes_class_ids(loss) -> bool:
     if loss is None or isinstance(loss, sparse):
         return True
     return str(getattr(loss, "__name__", loss)).startswith("sparse_")
+
+
+def _check_token_budget(token_budget, x, batch_size):
+    if not isinstance(x, TextColumns):
+        raise UserError(
+            "`token_budget` must be None for anything but a list of texts. Received: "
+            f"{token_budget=}, x={type(x).__name__}"
+        )
+    if batch_size is not None:
+        raise UserError(
+            "At most one of `batch_size` and `token_budget` must be given. Received: "
+            f"{batch_size=}, {token_budget=}"
+        )
 
 
 def _split_off(columns, y, sample_weight, share):

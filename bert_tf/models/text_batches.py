@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.epoch_batches import EpochBatches
 from bert_tf.data.token_budget import token_batches
 
 # Tokens of a batch, padding counted: enough for fast matmuls, with less than 200 MB of activations.
@@ -35,6 +36,16 @@ class TokenRows(Protocol):
         """Returns the features of the rows int64 `[B]`, padded to `length` or to the longest."""
 
 
+class TrainingRows(TokenRows, Protocol):
+    """Tokenized rows to train on, of which a batch may have a limited number of tokens."""
+
+    def sizes(self, padded: bool) -> np.ndarray:
+        """Returns what rows count in a token budget, int64 `[n]`; `[n, K]` for K padded parts.
+
+        With `padded`, padding within a row (between its sequences) is counted.
+        """
+
+
 def training_batches(
     rows: TokenRows, labels: tuple, batch_size: int, shuffle: bool, length: int | None = None
 ) -> tf.data.Dataset:
@@ -54,6 +65,21 @@ def numbered_batches(num_rows: int, batch_size: int, shuffle: bool) -> tf.data.D
     if shuffle:
         numbers = numbers.shuffle(num_rows, reshuffle_each_iteration=True)
     return numbers.batch(batch_size)
+
+
+def numbered_batches_by_tokens(
+    rows: TrainingRows, token_budget: int, shuffle: bool, padded: bool
+) -> tf.data.Dataset:
+    """Returns the same for batches of at most `token_budget` tokens, each of similar lengths.
+
+    Args:
+        rows: The rows.
+        token_budget: The maximum number of tokens of a batch; a longer row is a batch of its own.
+        shuffle: Whether each epoch has another order.
+        padded: Whether padding is counted.
+    """
+    batches = EpochBatches(rows.sizes(padded), token_budget=token_budget, padded=padded)
+    return batches.reshuffled() if shuffle else batches.from_step(0, batches.steps_per_epoch)
 
 
 def batches_of_numbers(

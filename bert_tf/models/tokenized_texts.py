@@ -52,6 +52,15 @@ class RaggedRows:
         lengths, count = self.token_ids.row_lengths().numpy(), self._rows_per_example
         return lengths if count is None else lengths.reshape(-1, count).max(axis=1)  # [n K] -> [n]
 
+    def sizes(self, padded: bool) -> np.ndarray:
+        """Returns the number of tokens of every example, in all its rows; see `TrainingRows`."""
+        if self._rows_per_example is None:
+            return self.lengths()
+        if padded:
+            return self.lengths() * self._rows_per_example
+        lengths = self._token_ids.row_lengths().numpy()
+        return lengths.reshape(-1, self._rows_per_example).sum(axis=1)  # [n K] -> [n]
+
     def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
         """Returns the examples `[B]`, by number, padded to `length` or to the longest.
 

@@ -57,6 +57,33 @@ def traced(state):
     return state.model
 
 
+def tokens_of_batches(batches):
+    """Returns the numbers of rows and of tokens of each batch."""
+    for tokens, *_ in batches:
+        masks = [values.numpy() for name, values in tokens.items() if name.endswith("mask")]
+        # The decoder of an encoder-decoder model reads one token less than a target has.
+        yield len(masks[0]), sum(mask.sum() for mask in masks) + len(masks[0]) * (len(masks) - 1)
+
+
+@tasks("training")
+def test_batches_by_tokens_hold_every_row_once(name):
+    task = TASKS[name]
+    if "text" in task.lacks:
+        return
+    model = compiled(task)
+
+    def batches(**options):
+        arguments = {"shuffle": True, "training": False, **options}
+        return list(
+            tokens_of_batches(model.fit_arguments(task.text, task.labels, **arguments)["x"])
+        )
+
+    expected, received = batches(batch_size=ROWS), batches(token_budget=12)
+    assert np.sum(expected, axis=0).tolist() == np.sum(received, axis=0).tolist()
+    assert len(received) > 1
+    assert all(rows == 1 or tokens <= 12 for rows, tokens in received)
+
+
 @tasks("training", traces=True)
 def test_one_loss_however_the_rows_come(name, traced):
     """`evaluate`: text, datasets of text, dictionaries and datasets of them."""

@@ -112,3 +112,11 @@ def test_bad_options():
         batch_by_tokens(dataset, 5, window=0)
     with pytest.raises(ConfigError, match="token_ids"):
         batch_by_tokens(tf.data.Dataset.range(3), 5)
+
+
+def test_parts_are_padded_separately():
+    parts = np.array([[1, 9], [9, 1], [5, 5], [5, 5]])
+    order, splits, _ = token_batches(parts, 30, padded=True)
+    batches = [parts[order[a:b]] for a, b in zip(splits, splits[1:])]
+    assert all(batch.max(axis=0).sum() * len(batch) <= 30 for batch in batches)
+    assert len(token_batches(parts, 30).splits) == 3  # without padding 3 of 10 tokens fit

@@ -39,6 +39,10 @@ class SourcesAndTargets:
         """Returns the number of tokens of every source with its target, int64 `[n]`."""
         return self._sources.lengths() + self._targets.lengths()
 
+    def sizes(self, padded: bool) -> np.ndarray:
+        """Returns the numbers of tokens of sources and of targets, int64 `[n, 2]`."""
+        return np.stack([self._sources.lengths(), self._targets.lengths()], axis=1)
+
     def longest_target(self) -> int:
         """Returns the number of tokens of the longest target, `[CLS]` and `[SEP]` included."""
         return int(self._targets.lengths().max(initial=2))

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.models.preprocessor import DEFAULT_BATCH_SIZE, Preprocessor
+from bert_tf.models.text_batches import numbered_batches
 from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.tasks.masked_lm.masked_text import mask_texts
@@ -79,7 +80,14 @@ class MaskedLMPreprocessor(Preprocessor):
     has_labels = False
 
     def batches(
-        self, x, y=None, sample_weight=None, batch_size=None, shuffle=False, training=False
+        self,
+        x,
+        y=None,
+        sample_weight=None,
+        batch_size=None,
+        shuffle=False,
+        training=False,
+        token_budget=None,
     ):
         """As `Preprocessor.batches`; 15 % of the tokens are masked, and they are the labels.
 
@@ -98,10 +106,16 @@ class MaskedLMPreprocessor(Preprocessor):
                 raise UserError("`x` must have at least one text. Received: none.")
             with tf.device("CPU:0"):
                 texts = tuple(tf.constant(column, tf.string) for column in x)
-                batches = tf.data.Dataset.from_tensor_slices(texts if len(texts) > 1 else texts[0])
-            if shuffle:
-                batches = batches.shuffle(x.num_rows, reshuffle_each_iteration=True)
-            x = batches.batch(batch_size or DEFAULT_BATCH_SIZE)
+            if token_budget is None:
+                numbers = numbered_batches(x.num_rows, batch_size or DEFAULT_BATCH_SIZE, shuffle)
+            else:
+                numbers = self.numbers_by_tokens(self.example_rows(x), token_budget, shuffle)
+
+            def of_rows(rows):
+                gathered = tuple(tf.gather(column, rows) for column in texts)
+                return gathered if len(texts) > 1 else gathered[0]
+
+            x = numbers.map(of_rows)
         # Training masks anew in every epoch. `keras.utils.set_random_seed` sets Python's generator
         # too.
         seed = random.randrange(2**31) if training else 0

@@ -1,0 +1,84 @@
+"""Every epoch has every row once, in another order that the seed determines."""
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf.data.epoch_batches import EpochBatches
+from bert_tf.errors import ConfigError, UserError
+
+LENGTHS = np.random.default_rng(0).integers(3, 40, 200)
+PARTS = np.random.default_rng(1).integers(3, 40, [200, 2])
+
+
+def cost(rows, lengths, padded):
+    parts = lengths[rows].reshape(len(rows), -1)  # [B] or [B, K] -> [B, K]
+    return parts.max(axis=0).sum() * len(rows) if padded else parts.sum()
+
+
+def rows_of(dataset):
+    return [rows.tolist() for rows in dataset.as_numpy_iterator()]
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, PARTS], ids=["single", "parts"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_epochs_are_permutations_within_the_budget(lengths, padded):
+    batches = EpochBatches(lengths, token_budget=150, padded=padded, seed=3)
+    epochs = [batches.of_epoch(epoch) for epoch in range(4)]
+    for epoch in epochs:
+        assert sorted(np.concatenate(epoch)) == list(range(200))
+        assert len(epoch) == batches.steps_per_epoch
+        assert all(cost(rows, lengths, padded) <= 150 for rows in epoch)
+        totals = lengths if lengths.ndim == 1 else lengths.sum(axis=1)
+        spreads = [np.ptp(totals[rows]) for rows in epoch]
+        assert np.mean(spreads) < np.ptp(totals) / 10
+    firsts = {int(epoch[0][0]) for epoch in epochs}
+    assert len(firsts) > 1  # not the same order in every epoch
+    tokens = [totals[np.concatenate(epoch)].tolist() for epoch in epochs]
+    assert tokens[0] != sorted(tokens[0], reverse=True)  # nor from the longest to the shortest
+
+
+def test_rows_of_one_length_change_places():
+    batches = EpochBatches(np.full(20, 5), token_budget=20)
+    together = {frozenset(rows.tolist()) for epoch in range(5) for rows in batches.of_epoch(epoch)}
+    assert len(together) > batches.steps_per_epoch
+
+
+def test_a_row_above_the_budget_is_a_batch_of_its_own():
+    batches = EpochBatches([2, 90, 3], token_budget=10)
+    assert sorted(rows.tolist() for rows in batches.of_epoch(0)) == [[1], [2, 0]]
+
+
+@pytest.mark.parametrize("limit", [{"batch_size": 7}, {"token_budget": 150}], ids=str)
+def test_a_run_goes_on_at_any_step(limit):
+    batches = EpochBatches(LENGTHS, **limit, seed=5)
+    num_steps = 2 * batches.steps_per_epoch + 3
+    run = rows_of(batches.from_step(0, num_steps))[:num_steps]
+    epochs = [rows.tolist() for epoch in range(3) for rows in batches.of_epoch(epoch)]
+    assert run == epochs[:num_steps]
+    for step in (1, batches.steps_per_epoch, num_steps - 1):
+        assert rows_of(batches.from_step(step, num_steps))[: num_steps - step] == run[step:]
+    other = EpochBatches(LENGTHS, **limit, seed=6)
+    assert run != rows_of(other.from_step(0, num_steps))[:num_steps]
+
+
+def test_a_dataset_has_another_epoch_each_time_it_is_read():
+    batches = EpochBatches(LENGTHS, token_budget=150)
+
+    def two_epochs():
+        keras.utils.set_random_seed(1)
+        dataset = batches.reshuffled()
+        assert len(dataset) == batches.steps_per_epoch
+        return [rows_of(dataset) for _ in range(2)]
+
+    first, second = two_epochs()
+    assert first != second and sorted(sum(second, [])) == list(range(200))
+    assert two_epochs() == [first, second]
+
+
+def test_bad_limits():
+    for limits in ({}, {"batch_size": 2, "token_budget": 9}):
+        with pytest.raises(UserError, match="Exactly one of"):
+            EpochBatches([3], **limits)
+    with pytest.raises(ConfigError, match="`token_budget` must be at least 1"):
+        EpochBatches([3], token_budget=0)
