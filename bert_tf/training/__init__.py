@@ -5,7 +5,7 @@ The names that most programs use can be imported from here, all others from the 
 
 from bert_tf.lazy_names import lazy_names
 from bert_tf.training.callbacks import EpochScores, GradualUnfreezing, ThresholdSweep
-from bert_tf.training.checkpointing import TrainingCheckpoint
+from bert_tf.training.checkpointing import TrainingCheckpoint, load_average
 from bert_tf.training.distribution import make_strategy
 from bert_tf.training.evaluation import BinaryAUC, BinaryF1, all_scores
 from bert_tf.training.fit_steps import fit_steps
@@ -43,6 +43,7 @@ __all__ = [
     "balanced_class_weights",
     "fit_steps",
     "freeze_layers",
+    "load_average",
     "make_strategy",
     "reinitialize_top_layers",
 ]

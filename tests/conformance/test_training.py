@@ -66,22 +66,16 @@ def tokens_of_batches(batches):
 
 
 @tasks("training")
-def test_batches_by_tokens_hold_every_row_once(name):
+def test_batches_by_tokens_hold_every_row(name, state, is_full):
     task = TASKS[name]
-    if "text" in task.lacks:
+    if "text" in task.lacks or (name == "masked LM" and not is_full):  # its masks take seconds
         return
-    model = compiled(task)
-
-    def batches(**options):
-        arguments = {"shuffle": True, "training": False, **options}
-        return list(
-            tokens_of_batches(model.fit_arguments(task.text, task.labels, **arguments)["x"])
-        )
-
-    expected, received = batches(batch_size=ROWS), batches(token_budget=12)
-    assert np.sum(expected, axis=0).tolist() == np.sum(received, axis=0).tolist()
-    assert len(received) > 1
-    assert all(rows == 1 or tokens <= 12 for rows, tokens in received)
+    options = {"shuffle": True, "training": False, "token_budget": 12}
+    batches = state.model.fit_arguments(task.text, task.labels, **options)["x"]
+    sizes = list(tokens_of_batches(batches))
+    features, _ = task.rows_of_text()
+    assert sum(rows for rows, _ in sizes) == len(features["token_ids"])
+    assert len(sizes) > 1 and all(rows == 1 or tokens <= 12 for rows, tokens in sizes)
 
 
 @tasks("training", traces=True)

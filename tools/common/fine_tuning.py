@@ -143,6 +143,23 @@ def define_epoch_flags(scores):
     )
 
 
+def define_checkpoints():
+    """Defines the flags for the checkpoints of a run, and for their mean."""
+    flags.DEFINE_integer(
+        "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "keep_checkpoint_max", 5, "Number of newest checkpoints to keep.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "average_checkpoints",
+        0,
+        "The weights of the trained model are the mean of this number of last checkpoints, of those "
+        "every --save_checkpoints_steps. Default: the weights of the last step.",
+        lower_bound=0,
+    )
+
+
 def define_class_weights():
     """Defines the flag for tasks whose classes mean the same in every example."""
     flags.DEFINE_list(
@@ -256,6 +273,27 @@ def steps_of(rows):
     num_rows = rows if isinstance(rows, int) else len(rows[0] if isinstance(rows, tuple) else rows)
     steps_per_epoch = -(-num_rows // FLAGS.train_batch_size)
     return steps_per_epoch, num_steps_of(steps_per_epoch)
+
+
+def average_last_checkpoints(checkpoint, model):
+    """Gives the model the mean of its weights in the last checkpoints, if the flags say so."""
+    from bert_tf.training import load_average
+
+    if FLAGS.average_checkpoints:
+        steps = load_average(checkpoint, model, FLAGS.average_checkpoints)
+        print(f"The weights are the mean of the checkpoints of the steps {steps}.")
+
+
+def require_checkpoints_to_average(num_steps):
+    """Requires that a run of this length saves as many checkpoints as are averaged."""
+    saved = num_steps // FLAGS.save_checkpoints_steps
+    if FLAGS.average_checkpoints > saved:
+        raise UserError(
+            f"--average_checkpoints must be at most {saved}, the number of checkpoints that a run "
+            f"of {num_steps} steps saves with "
+            f"--save_checkpoints_steps={FLAGS.save_checkpoints_steps}. Received: "
+            f"--average_checkpoints={FLAGS.average_checkpoints}"
+        )
 
 
 def num_steps_of(steps_per_epoch):

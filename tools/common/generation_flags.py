@@ -114,12 +114,7 @@ def define_training():
     )
     optimizer_flags.define_schedule()
     optimizer_flags.define_mixed_precision()
-    flags.DEFINE_integer(
-        "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "keep_checkpoint_max", 5, "Number of newest checkpoints to keep.", lower_bound=1
-    )
+    fine_tuning.define_checkpoints()
     flags.DEFINE_integer(
         "log_steps", 100, "Number of steps between two lines of the log.", lower_bound=1
     )

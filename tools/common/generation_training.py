@@ -73,8 +73,11 @@ def train(model, pairs, dev_pairs):
     from common.epoch_lines import EpochLines
 
     batches = TrainingBatches(model, pairs)
+    fine_tuning.require_checkpoints_to_average(batches.num_steps)
     fine_tuning.compile_model(model, batches.num_steps, loss=fine_tuning.class_loss())
-    checkpoint = fine_tuning.training_checkpoint(RECORDED, keep=FLAGS.keep_checkpoint_max)
+    checkpoint = fine_tuning.training_checkpoint(
+        RECORDED, keep=FLAGS.keep_checkpoint_max, keep_scheduled=FLAGS.average_checkpoints
+    )
     step = checkpoint.restore(model)
     print(
         f"{len(pairs[0])} pairs, {batches.tokens_per_step:.0f} tokens per step, "
@@ -97,5 +100,6 @@ def train(model, pairs, dev_pairs):
         dev = {} if dev_pairs is None else {"validation_data": (dev_pairs,)}
         dev["validation_batch_size"] = FLAGS.eval_batch_size
         fit(model, batches, step, watchers, verbose=0, **dev)
+    fine_tuning.average_last_checkpoints(checkpoint, model)
     fine_tuning.finish_model(model)
     model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))

@@ -29,15 +29,15 @@ class TrainingBatches:
         self._texts = model.preprocessor.read_columns(x)
         self._labels = () if y is None else (np.asarray(y),)
         self._rows = None
+        padded = not model.backbone.packs_tokens()
         lengths = np.ones(self._texts.num_rows, np.int64)
         if not _augments():  # else the texts change in every epoch
             preprocessor = model.preprocessor
             self._rows, self._labels = preprocessor.training_rows(self._texts, y, None)
-            lengths = self._rows.lengths()
+            lengths = self._rows.sizes(padded)
         limit = {"batch_size": FLAGS.train_batch_size}
         if value_of("train_token_budget"):
             limit = {"token_budget": FLAGS.train_token_budget}
-        padded = not model.backbone.packs_tokens()
         self._batches = EpochBatches(lengths, **limit, padded=padded, seed=FLAGS.seed)
         self.steps_per_epoch = self._batches.steps_per_epoch
         self.tokens_per_step = lengths.sum() / self.steps_per_epoch

@@ -7,6 +7,7 @@ import re
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from bert_tf import hooks
 from bert_tf.errors import CheckpointError, UserError, require_one_of
@@ -48,13 +49,16 @@ class TrainingCheckpoint(StepCallback):
         mode: "min" or "max": which value of `monitor` is the best one.
         settings: Other properties of the run (files, batch size, seed) as JSON values. If they
             differ when a checkpoint is restored, a warning is logged.
+        keep_scheduled: The number of newest checkpoints at multiples of `save_every` that are kept,
+            for `bert_tf.training.load_average`; others, of interrupted runs, do not replace them.
 
     Attributes:
         step: The step of the last batch or of the restored checkpoint.
         best_step: The step of the best checkpoint, or None.
 
     Raises:
-        UserError: If `save_every` or `keep` is less than 1, or if `mode` is unknown.
+        UserError: If `save_every` or `keep` is less than 1, `keep_scheduled` is less than 0, or
+            `mode` is unknown.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -74,12 +78,14 @@ class TrainingCheckpoint(StepCallback):
     monitor: str | None = None
     mode: str = "min"
     settings: dict | None = None
+    keep_scheduled: int = 0
 
     def __post_init__(self):
         super().__post_init__()
-        for name, value in (("save_every", self.save_every), ("keep", self.keep)):
-            if value < 1:
-                raise UserError(f"`{name}` must be at least 1. Received: {name}={value!r}")
+        for name, least in (("save_every", 1), ("keep", 1), ("keep_scheduled", 0)):
+            value = getattr(self, name)
+            if value < least:
+                raise UserError(f"`{name}` must be at least {least}. Received: {name}={value!r}")
         require_one_of("mode", self.mode, ("min", "max"))
         self.directory = os.fspath(self.directory)
         self.settings = dict(self.settings or {})
@@ -112,8 +118,8 @@ class TrainingCheckpoint(StepCallback):
                 _logger.warning("%s. Trying the checkpoint before it.", error)
                 damaged.append(path)
                 continue
-            _require_same_network(path, state["network"], network_of(model))
-            _assign(path, tensors, variables, model.distribute_strategy)
+            require_same_network(path, state["network"], network_of(model))
+            assign(path, tensors, variables, model.distribute_strategy)
             model.untrained_heads = ()
             for key, saved, mine in _differences(state["settings"], self.settings):
                 _logger.warning(
@@ -171,6 +177,11 @@ class TrainingCheckpoint(StepCallback):
         """Returns the path of the newest checkpoint, or None."""
         return newest_checkpoint(self.directory)
 
+    def scheduled_steps(self) -> list[int]:
+        """Returns the steps of the checkpoints at multiples of `save_every`, sorted."""
+        steps = checkpoint_steps(self.directory)
+        return [step for step in steps if step % self.save_every == 0]
+
     def on_train_begin(self, logs=None):
         later = [step for step in checkpoint_steps(self.directory) if step > self.step]
         if later:
@@ -224,8 +235,10 @@ class TrainingCheckpoint(StepCallback):
             self.best_step, self._best_value = best["step"], best["value"]
 
     def _remove_old(self):
-        for step in checkpoint_steps(self.directory)[: -self.keep]:
-            if step != self.best_step:
+        steps, scheduled = checkpoint_steps(self.directory), self.scheduled_steps()
+        kept = {self.best_step, *scheduled[max(0, len(scheduled) - self.keep_scheduled) :]}
+        for step in steps[: -self.keep]:
+            if step not in kept:
                 path = checkpoint_path(self.directory, step)
                 try:
                     remove_directory(path)
@@ -319,7 +332,8 @@ def _differences(saved, mine):
             yield key, saved.get(key), mine.get(key)
 
 
-def _require_same_network(path, saved, mine):
+def require_same_network(path: str, saved: dict, mine: dict) -> None:
+    """Raises `CheckpointError` if a checkpoint's `network_of` is not that of this run."""
     lines = [f"  {key}={old!r} instead of {new!r}" for key, old, new in _differences(saved, mine)]
     if lines:
         raise CheckpointError(
@@ -328,7 +342,17 @@ def _require_same_network(path, saved, mine):
         )
 
 
-def _assign(path, tensors, variables, strategy):
+def assign(
+    path: str,
+    tensors: dict[str, np.ndarray],
+    variables: dict[str, keras.Variable],
+    strategy: tf.distribute.Strategy,
+) -> None:
+    """Assigns the tensors of a checkpoint to the variables of the same names.
+
+    Raises:
+        CheckpointError: If names or shapes differ.
+    """
     problems = [f"  missing: {name}" for name in sorted(set(variables) - set(tensors))]
     problems += [f"  not in this model: {name}" for name in sorted(set(tensors) - set(variables))]
     for name in sorted(set(variables) & set(tensors)):

@@ -114,6 +114,10 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
             self.give_index(copy, index)
         self._means, self._squares = self.add_optimizer_variables(variables, self.slot_names)
 
+    def float32_copies(self) -> list[tuple[keras.Variable, keras.Variable]]:
+        """Returns the weights in bfloat16 or float16, each with its float32 copy."""
+        return [(self._trainable_variables[i], copy) for i, copy in self._copies.items()]
+
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
         if keras.backend.standardize_dtype(reference_variable.dtype) not in LOW_PRECISION:
             return super().add_variable_from_reference(reference_variable, name, initializer)
