@@ -19,6 +19,7 @@ A dog sees a cat.,It,is a bad film.,barks.,reads.,flies off.,1
 """
 SST_2 = "sentence\tlabel\n" + "a bad film\t0\na good film\t1\n" * 2
 SST_2_TEST = "index\tsentence\n0\ta bad film\n"
+PAIRS = "A good film. The bad film.\tA good film.\nThe film. It is bad.\tIt is bad.\n" * 8
 STS = "sentence1\tsentence2\tscore\na good film\tgood .\t4.5\nthe film\tbad\t1.0\n"
 SQUAD = {
     "version": "v2.0",
@@ -84,6 +85,10 @@ def write_document_files(directory: pathlib.Path, vocabulary: list[str]) -> None
     (directory / "SST-2").mkdir()
     for split, lines in (("train", SST_2), ("dev", SST_2), ("test", SST_2_TEST)):
         (directory / "SST-2" / f"{split}.tsv").write_text(lines)
+    for name in ("pairs", "descriptions"):
+        (directory / name).mkdir()
+        for split in ("train", "dev", "test"):
+            (directory / name / f"{split}.tsv").write_text(PAIRS)
     (directory / "conll2003").mkdir()
     for split in ("train", "dev", "test"):
         (directory / "conll2003" / f"{split}.txt").symlink_to(directory / "eng.train")

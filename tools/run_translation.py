@@ -1,28 +1,35 @@
-r"""Trains an encoder-decoder model of two BERTs that translates.
+r"""Trains an encoder-decoder model of two BERTs to translate, evaluates it and translates.
 
-    python tools/run_translation.py --data_dir=bible --encoder=bert-base-uncased \
-      --decoder=bert-base-uncased --do_train --output_dir=out
+    python tools/run_translation.py --data_dir=bible --encoder=bert-base-cased \
+      --decoder=bert-base-cased --do_train --do_eval --do_predict --num_beams=4 --output_dir=out
 
 or, from scratch, with one vocabulary for both languages:
 
-    cut -f1 bible/train.tsv > words.txt && cut -f2 bible/train.tsv >> words.txt
-    python tools/build_vocab.py --input_file=words.txt --vocab_size=8000 --output_file=vocab.txt
+    python tools/build_vocab.py --input_file=bible/train.tsv --vocab_size=8000 \
+      --do_lower_case=false --output_file=vocab.txt
     python tools/run_translation.py --data_dir=bible --bert_config_file=config.json \
-      --vocab_file=vocab.txt --do_train --output_dir=out
+      --vocab_file=vocab.txt --do_lower_case=false --lr_schedule=noam --learning_rate=1e-3 \
+      --train_token_budget=4096 --label_smoothing=0.1 --average_checkpoints=5 \
+      --do_train --do_eval --do_predict --num_beams=4 --output_dir=out
 
 --data_dir has train, dev and test as .tsv files with lines of source<TAB>target, or as .csv or
 .jsonl files with named columns.
 
 The tool writes to --output_dir:
 
-    model/              the trained model: a Hugging Face directory with tokenizer
-    checkpoints/        from which the same command resumes a killed run
-    log.jsonl           one JSON line every --log_steps, and the scores of the dev file
-    lora.safetensors    the LoRA weights, with --lora_rank
+    model/                  the trained model: a Hugging Face directory with tokenizer
+    checkpoints/            from which the same command resumes a killed run
+    log.jsonl               one JSON line every --log_steps, and the scores of the dev file
+    eval_results.txt        the loss on the dev file, and BLEU and chrF of the translations
+    eval_predictions.txt    the translations of the dev file, one per line; eval_predictions.jsonl
+                            has them with their sources and references
+    test_results.txt, test_predictions.txt, test_predictions.jsonl    the same of the test file,
+                            which may be without references
+    lora.safetensors        the LoRA weights, with --lora_rank
 """
 
 from absl import flags
-from common import generation_flags, generation_training
+from common import generation_flags, generation_models, generation_run
 
 from bert_tf import tool
 
@@ -31,15 +38,12 @@ FLAGS = flags.FLAGS
 generation_flags.define_data("source", "target")
 generation_flags.define_model()
 generation_flags.define_training()
+generation_flags.define_decoding()
 
 
 def main():
     generation_flags.check_flags()
-    tool.require_writable(FLAGS.output_dir, "output_dir")
-    pairs = generation_flags.read_pairs("train")
-    dev_pairs = generation_flags.read_pairs("dev") if generation_flags.has_split("dev") else None
-    model = generation_training.load_model()
-    generation_training.train(model, pairs, dev_pairs)
+    generation_run.run(generation_models.load_encoder_decoder, ("bleu", "chrf"))
 
 
 if __name__ == "__main__":

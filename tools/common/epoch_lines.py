@@ -1,4 +1,4 @@
-"""Prints a line after each epoch. Imports Keras, so tools import it where they train."""
+"""Prints scores and examples after each epoch. It imports Keras, so tools import it late."""
 
 import time
 
@@ -36,3 +36,23 @@ class EpochLines(keras.callbacks.Callback):
             rate = self._steps * self._tokens_per_step / self._seconds
             values.append(f"tokens per second = {rate:,.0f}")
         print(f"epoch {epoch + 1}:", "  ".join(values), flush=True)
+
+
+class EpochExamples(keras.callbacks.Callback):
+    """Prints what the model writes for a few sources after each epoch.
+
+    Args:
+        write: A function of the model and the sources that returns texts.
+        sources, targets: The sources and their references.
+    """
+
+    def __init__(self, write, sources, targets):
+        super().__init__()
+        self._write = write
+        self._sources = sources
+        self._targets = targets
+
+    def on_epoch_end(self, epoch, logs=None):
+        texts = self._write(self.model, self._sources)
+        for source, target, text in zip(self._sources, self._targets, texts, strict=True):
+            print(f"  source     {source}\n  reference  {target}\n  output     {text}", flush=True)

@@ -154,8 +154,8 @@ def define_checkpoints():
     flags.DEFINE_integer(
         "average_checkpoints",
         0,
-        "The weights of the trained model are the mean of this number of last checkpoints, of those "
-        "every --save_checkpoints_steps. Default: the weights of the last step.",
+        "The trained model has the mean of the weights in this number of last checkpoints, those "
+        "at multiples of --save_checkpoints_steps. Default: the weights of the last step.",
         lower_bound=0,
     )
 

@@ -4,13 +4,34 @@ import os
 
 from absl import flags
 
-from bert_tf.data.table_files import find_table, read_table
+from bert_tf.data.table_files import SUFFIXES, read_table
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import DataError, UserError
 from common import checkpoint_flags, fine_tuning, optimizer_flags
+from common.checks import options_of
 
 FLAGS = flags.FLAGS
 
+_DECODING = (
+    "max_new_tokens",
+    "min_new_tokens",
+    "num_beams",
+    "length_penalty",
+    "early_stopping",
+    "no_repeat_ngram_size",
+    "repetition_penalty",
+)
+# The flags that only models with a decoder have a use for.
+ENCODER_DECODER = (
+    "encoder",
+    "decoder",
+    "bert_config_file",
+    "decoder_config_file",
+    "tie_word_embeddings",
+    "share_encoder_decoder_weights",
+    "max_target_length",
+    *_DECODING,
+)
 # The flags that a checkpoint records, beyond those of all tools.
 RECORDED = (
     "data_dir",
@@ -40,7 +61,8 @@ def define_data(source, target):
         "data_dir",
         None,
         "The directory with train, dev and test, each a .tsv file with lines of "
-        f"{source}<TAB>{target} without a header, or a .csv or .jsonl file with named columns.",
+        f"{source}<TAB>{target} without a header, or a .csv or .jsonl file with named columns. Of "
+        "several such files, the .tsv is read.",
     )
     flags.DEFINE_string(
         "source_column", source, "In .csv and .jsonl files: the column or key of the text to read."
@@ -121,9 +143,50 @@ def define_training():
     flags.DEFINE_integer("eval_batch_size", 32, "Batch size for evaluation.", lower_bound=1)
 
 
+def define_decoding():
+    """Defines the flags for --do_eval and --do_predict, and for how texts are written."""
+    flags.DEFINE_bool("do_eval", False, "Whether to write and score the texts for the dev file.")
+    flags.DEFINE_bool("do_predict", False, "Whether to write the texts for the test file.")
+    flags.DEFINE_integer(
+        "predict_batch_size", 32, "Batch size for writing texts, in sources.", lower_bound=1
+    )
+    flags.DEFINE_integer(
+        "num_examples",
+        3,
+        "Number of examples of the dev file to print after each epoch of training.",
+        lower_bound=0,
+    )
+    flags.DEFINE_enum(
+        "tokenize",
+        "13a",
+        ["13a", "intl", "zh"],
+        "How BLEU finds words, as sacrebleu names it; zh for Chinese targets, also for ROUGE.",
+    )
+    flags.DEFINE_integer(
+        "max_new_tokens", None, "Maximum number of tokens to write. Default: the positions."
+    )
+    flags.DEFINE_integer("min_new_tokens", None, "Minimum number of tokens to write.")
+    flags.DEFINE_integer("num_beams", None, "Number of beams. Default: greedy decoding.")
+    flags.DEFINE_float(
+        "length_penalty", None, "With --num_beams: values above 0 favor long texts. Default: 1."
+    )
+    flags.DEFINE_bool(
+        "early_stopping", None, "With --num_beams: stop as soon as that many texts are finished."
+    )
+    flags.DEFINE_integer(
+        "no_repeat_ngram_size", None, "No sequence of this number of tokens is written twice."
+    )
+    flags.DEFINE_float("repetition_penalty", None, "Values above 1 make repetitions less likely.")
+
+
+def decoding_options():
+    """Returns the options of `generate` that flags set."""
+    return options_of(*_DECODING)
+
+
 def check_flags():
     """Refuses flags that do not fit together, before any work."""
-    fine_tuning.check_flags({"do_train": ()})
+    fine_tuning.check_flags(dict.fromkeys(("do_train", "do_eval", "do_predict"), ()))
     if bool(FLAGS.encoder) != bool(FLAGS.decoder):
         raise UserError(
             "--encoder and --decoder must be set together. Received: "
@@ -157,43 +220,58 @@ def check_flags():
 
 
 def has_split(split):
-    return os.path.exists(find_table(FLAGS.data_dir, split))
+    return os.path.exists(_find(split))
 
 
-def read_pairs(split):
-    """Returns the sources and the targets of a file in --data_dir.
+def read_pairs(split, needs_targets=True):
+    """Returns the sources and the targets of a file in --data_dir, or None without targets.
 
     Raises:
         DataError: If the file is missing or malformed, or a text is missing or empty.
     """
-    path = find_table(FLAGS.data_dir, split)
-    columns = (FLAGS.source_column, FLAGS.target_column)
-    pairs = []
-    for line, texts in _lines_with_header(path, columns) if _has_names(path) else read_tsv(path):
-        if len(texts) != 2:
+    path = _find(split)
+    names = (FLAGS.source_column, FLAGS.target_column)
+    is_plain = path.endswith(".tsv")
+    columns = ([], [])
+    for line, texts in _plain_lines(path) if is_plain else _named_lines(path, names):
+        for name, text, column in zip(names, texts, columns, strict=True):
+            if text is None and name == FLAGS.target_column and not needs_targets:
+                continue
+            if not isinstance(text, str) or not text.strip():
+                raise DataError(f"{path}, line {line} must have a {name}. Received: {text!r}")
+            column.append(text)
+    sources, targets = columns
+    if not sources:
+        raise DataError(f"{path} must have texts. Received: none")
+    if targets and len(targets) < len(sources):
+        raise DataError(
+            f"{path} must have a {FLAGS.target_column} in every line or in none. Received: "
+            f"{len(targets)} in {len(sources)} lines"
+        )
+    return sources, targets or None
+
+
+def _plain_lines(path):
+    """Yields the line number, the source and the target, or None without a tab."""
+    for line, texts in read_tsv(path):
+        if len(texts) > 2:
             raise DataError(
                 f"{path}, line {line} must be source<TAB>target. Received: {len(texts)} fields"
             )
-        for name, text in zip(columns, texts, strict=True):
-            if not isinstance(text, str) or not text.strip():
-                raise DataError(f"{path}, line {line} must have a {name}. Received: {text!r}")
-        pairs.append(texts)
-    if not pairs:
-        raise DataError(f"{path} must have pairs of texts. Received: none")
-    sources, targets = map(list, zip(*pairs, strict=True))
-    return sources, targets
+        yield line, [*texts, None][:2]
 
 
-def _has_names(path):
-    return not path.endswith(".tsv")
-
-
-def _lines_with_header(path, columns):
+def _named_lines(path, names):
     for line, row in read_table(path):
-        missing = [name for name in columns if name not in row]
-        if missing:
+        if names[0] not in row:
             raise DataError(
-                f"{path}, line {line} must have {' and '.join(missing)}. Received: "
-                f"{', '.join(row)}. See --source_column and --target_column."
+                f"{path}, line {line} must have the column {names[0]}. Received: "
+                f"{', '.join(row)}. See --source_column."
             )
-        yield line, [row[name] for name in columns]
+        yield line, [row.get(name) for name in names]
+
+
+def _find(split):
+    """Returns the path of a split's file: of the .tsv, .csv or .jsonl, the first that exists."""
+    paths = [os.path.join(FLAGS.data_dir, split + suffix) for suffix in SUFFIXES]
+    return next(filter(os.path.exists, paths), paths[0])

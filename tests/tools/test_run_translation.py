@@ -1,0 +1,179 @@
+"""tools/run_translation.py, run as a user runs it, on a tiny model and planted data."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from bert_tf.training.callbacks import read_json_lines
+from tests.tools.running import run
+
+SOURCES, TARGETS = "abcdefgh", "ijklmnop"
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *SOURCES, *TARGETS]
+
+
+def pairs(count, seed):
+    """Each letter of a source has one letter of the target."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        letters = rng.integers(len(SOURCES), size=rng.integers(1, 6))
+        yield tuple(" ".join(letter[i] for i in letters) for letter in (SOURCES, TARGETS))
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory, tiny_config, is_full):
+    root = tmp_path_factory.mktemp("translation")
+    config = dataclasses.replace(
+        tiny_config,
+        vocab_size=len(VOCABULARY),
+        max_position_embeddings=16,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    (root / "config.json").write_text(json.dumps(config.to_huggingface()))
+    (root / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    (root / "data").mkdir()
+    for seed, (name, count) in enumerate({"train": 400 if is_full else 40, "dev": 12}.items()):
+        lines = [f"{source}\t{target}\n" for source, target in pairs(count, seed)]
+        (root / "data" / f"{name}.tsv").write_text("".join(lines))
+    (root / "data" / "test.jsonl").write_text('{"source": "a b"}\n{"source": "h"}\n')
+    return root
+
+
+def flags_of(root, *more):
+    return (
+        f"--data_dir={root}/data",
+        f"--bert_config_file={root}/config.json",
+        f"--vocab_file={root}/vocab.txt",
+        "--do_lower_case=false",
+        "--do_train",
+        "--learning_rate=1e-2",
+        "--lr_schedule=noam",
+        "--bias_correction",
+        "--label_smoothing=0.1",
+        "--train_token_budget=100",
+        "--num_examples=1",
+        "--log_steps=2",
+        *more,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(start, is_full):
+    pytest.importorskip("sacrebleu", reason="needs sacrebleu and rouge-score")
+    pytest.importorskip("rouge_score", reason="needs sacrebleu and rouge-score")
+    flags = flags_of(
+        start,
+        f"--output_dir={start}/out",
+        f"--num_train_epochs={20 if is_full else 2}",
+        "--save_checkpoints_steps=2",
+        "--average_checkpoints=2",
+        "--do_eval",
+        "--do_predict",
+        "--num_beams=2",
+        "--max_new_tokens=8",
+    )
+    result = run("run_translation", *flags)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def scores_of(path):
+    lines = path.read_text().splitlines()
+    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+
+
+def test_trains_evaluates_and_predicts(start, trained, is_full):
+    """In the full suite it trains long enough to learn."""
+    scores = scores_of(start / "out" / "eval_results.txt")
+    assert {"eval_bleu", "eval_chrf", "eval_loss", "eval_perplexity"} <= set(scores)
+    assert scores["eval_bleu"] > 90 or not is_full
+    texts = (start / "out" / "eval_predictions.txt").read_text().splitlines()
+    rows = [json.loads(line) for line in open(start / "out" / "eval_predictions.jsonl")]
+    sources, targets = zip(*pairs(12, 1))
+    assert [row["source"] for row in rows] == list(sources)
+    assert [row["target"] for row in rows] == list(targets)
+    assert [row["prediction"] for row in rows] == texts
+    assert all(set(text.split()) <= {*SOURCES, *TARGETS, "[UNK]"} for text in texts) or not is_full
+    assert not (start / "out" / "test_results.txt").exists()  # it has no references
+    assert len((start / "out" / "test_predictions.txt").read_text().splitlines()) == 2
+    assert f"  source     {sources[0]}\n  reference  {targets[0]}\n  output " in trained.stdout
+    logged = read_json_lines(start / "out" / "log.jsonl")
+    assert any("val_perplexity" in line for line in logged)
+
+
+def test_the_model_is_the_mean_of_checkpoints(start, trained):
+    step = max(int(path.name[5:]) for path in (start / "out" / "checkpoints").glob("ckpt-*"))
+    steps = [step - step % 2 - 2, step - step % 2]
+    assert f"the mean of the checkpoints of the steps {steps}" in trained.stdout
+    name = "decoder.cls.predictions.bias"
+    saved = load_file(start / "out" / "model" / "model.safetensors")[name]
+    biases = []
+    for step in steps:
+        tensors = load_file(start / "out" / "checkpoints" / f"ckpt-{step}/variables.safetensors")
+        biases.append(tensors["model/bert_encoder_decoder/decoder/head/bias"])
+    np.testing.assert_allclose(saved, np.mean(biases, axis=0), atol=1e-7)
+
+
+@pytest.mark.full
+def test_more_checkpoints_than_a_run_saves(start, tmp_path):
+    flags = (f"--output_dir={tmp_path}", "--average_checkpoints=9")
+    result = run("run_translation", *flags_of(start, *flags))
+    assert result.returncode == 1, result.stderr
+    assert "--average_checkpoints must be at most 0, the number of checkpoints" in result.stderr
+
+
+@pytest.mark.full
+def test_a_run_that_goes_on_ends_with_the_same_weights(start):
+    """The steps of a warm-up do not depend on --max_train_steps."""
+    common = ("--save_checkpoints_steps=2", "--num_warmup_steps=4")
+    for name, ends in {"whole": (7,), "parts": (3, 5, 7)}.items():
+        for end in ends:
+            flags = (f"--output_dir={start}/{name}", f"--max_train_steps={end}", *common)
+            result = run("run_translation", *flags_of(start, *flags))
+            assert result.returncode == 0, result.stderr
+    models = [start / name / "model" / "model.safetensors" for name in ("whole", "parts")]
+    assert models[0].read_bytes() == models[1].read_bytes()
+
+
+BAD_FLAGS = {
+    "no start": (["--bert_config_file="], "Exactly one of --init_checkpoint"),
+    "two starts": (["--init_checkpoint=model"], "Received: --init_checkpoint=model, --bert_"),
+    "half a pair": (["--encoder=model"], "--encoder and --decoder must be set together"),
+    "two limits": (["--train_batch_size=8"], "At most one of --train_batch_size and"),
+    "positions": (["--max_target_length=99"], "`max_target_length` must be in [3, 16]"),
+    "beams": (["--num_beams=50"], "`num_beams` must be below the size of the vocabulary, 21"),
+}
+
+
+@pytest.mark.parametrize("flags, message", BAD_FLAGS.values(), ids=BAD_FLAGS)
+def test_bad_flags_end_with_one_line(start, tmp_path, flags, message):
+    result = run("run_translation", *flags_of(start, f"--output_dir={tmp_path}", *flags))
+    assert result.returncode == 1 and message in result.stderr, result.stderr
+    assert "Traceback" not in result.stderr and not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        (" \tj", "train.tsv, line 2 must have a source. Received: ' '"),
+        ("a", "train.tsv, line 2 must have a target. Received: None"),
+        ("a\tb\tc", "train.tsv, line 2 must be source<TAB>target. Received: 3 fields"),
+    ],
+)
+def test_bad_lines_are_found(start, tmp_path, line, message):
+    (tmp_path / "train.tsv").write_text(f"a\ti\n{line}\n")
+    flags = (f"--data_dir={tmp_path}", f"--output_dir={tmp_path}/out")
+    result = run("run_translation", *flags_of(start, *flags))
+    assert result.returncode == 1 and message in result.stderr, result.stderr
+
+
+def test_a_vocabulary_without_an_end_token(start, tmp_path):
+    words = "\n".join(word for word in VOCABULARY if word != "[SEP]")
+    (tmp_path / "vocab.txt").write_text(f"{words}\nz\n")
+    flags = (f"--vocab_file={tmp_path}/vocab.txt", f"--output_dir={tmp_path}/out")
+    result = run("run_translation", *flags_of(start, *flags))
+    assert result.returncode == 1 and "[SEP]" in result.stderr, result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,125 @@
+"""What the tools do that train models to write texts: train, evaluate and predict."""
+
+import json
+import os
+
+from absl import flags
+
+from bert_tf import tool
+from common import fine_tuning, generation_flags, result_files
+from common.generation_models import examples_of, write
+from common.training_batches import TrainingBatches, fit
+
+FLAGS = flags.FLAGS
+
+
+def run(load_model, score_names):
+    """Trains, evaluates and predicts, as the flags say.
+
+    Args:
+        load_model: A function that returns the model.
+        score_names: The scores to report, of those of `generated_text_scores`.
+    """
+    tool.require_writable(FLAGS.output_dir, "output_dir")
+    pairs = dev = test = None
+    if FLAGS.do_train:
+        pairs = generation_flags.read_pairs("train")
+    if FLAGS.do_eval or (FLAGS.do_train and generation_flags.has_split("dev")):
+        dev = generation_flags.read_pairs("dev")
+    if FLAGS.do_predict:
+        test = generation_flags.read_pairs("test", needs_targets=False)
+    if FLAGS.do_eval or (test and test[1]):
+        from bert_tf.training.evaluation.generated_text import require_text_metrics
+
+        require_text_metrics()  # before any work
+    model = load_model()
+    if FLAGS.do_train:
+        train(model, pairs, dev)
+    if FLAGS.do_eval:
+        evaluate(model, dev, score_names)
+    if FLAGS.do_predict:
+        report(model, "test", *test, score_names)
+
+
+def train(model, pairs, dev):
+    """Trains the model from its newest checkpoint on, and saves it in --output_dir."""
+    batches = TrainingBatches(model, *examples_of(model, *pairs))
+    fine_tuning.require_checkpoints_to_average(batches.num_steps)
+    fine_tuning.compile_model(model, batches.num_steps, loss=fine_tuning.class_loss())
+    checkpoint = fine_tuning.training_checkpoint(
+        generation_flags.RECORDED,
+        keep=FLAGS.keep_checkpoint_max,
+        keep_scheduled=FLAGS.average_checkpoints,
+    )
+    step = checkpoint.restore(model)
+    print(
+        f"{len(pairs[0])} pairs, {batches.tokens_per_step:.0f} tokens per step, "
+        f"{batches.steps_per_epoch} steps per epoch, {batches.num_steps} steps"
+    )
+    if step >= batches.num_steps:
+        print(f"Nothing is left to train: the newest checkpoint is of step {step}.")
+    else:
+        data = {"verbose": 0, "validation_batch_size": FLAGS.eval_batch_size}
+        if dev:
+            data["validation_data"] = examples_of(model, *dev)
+            if data["validation_data"][1] is None:
+                data["validation_data"] = (data["validation_data"][0],)
+        fit(model, batches, step, _watchers(checkpoint, batches, step, len(pairs[0]), dev), **data)
+    fine_tuning.average_last_checkpoints(checkpoint, model)
+    fine_tuning.finish_model(model)
+    model.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
+
+
+def _watchers(checkpoint, batches, step, num_pairs, dev):
+    from bert_tf.training import callbacks
+    from common.epoch_lines import EpochExamples, EpochLines
+
+    log = callbacks.JsonLines(os.path.join(FLAGS.output_dir, "log.jsonl"), step)
+    shown = ("loss", "perplexity", "accuracy")
+    watchers = [
+        callbacks.ProgressLine(batches.num_steps, FLAGS.log_steps, shown, initial_step=step),
+        callbacks.TrainingLog(
+            FLAGS.log_steps, [log], num_pairs / batches.steps_per_epoch, initial_step=step
+        ),
+        EpochLines(batches.tokens_per_step),
+    ]
+    if dev and FLAGS.num_examples:
+        watchers.append(EpochExamples(write, *(texts[: FLAGS.num_examples] for texts in dev)))
+    return [*watchers, checkpoint, callbacks.StopOnSignal(checkpoint, initial_step=step)]
+
+
+def evaluate(model, dev, score_names):
+    """Reports the loss on the dev file, with the true words before each word, and `report`."""
+    model.compile()
+    x, y = examples_of(model, *dev)
+    options = {"batch_size": FLAGS.eval_batch_size, "verbose": "auto", "return_dict": True}
+    report(model, "eval", *dev, score_names, model.evaluate(x, y, **options))
+
+
+def report(model, name, sources, targets, score_names, scores=()):
+    """Writes the texts for the sources to --output_dir, and with targets their scores.
+
+    Args:
+        model: The trained model.
+        name: How the files begin.
+        sources, targets: The texts and their references, or None.
+        score_names: The scores to report.
+        scores: Other scores, by name.
+    """
+    texts = [" ".join(text.split()) for text in write(model, sources, verbose=1)]
+    stem = os.path.join(FLAGS.output_dir, f"{name}_predictions")
+    result_files.write_lines(f"{stem}.txt", texts)
+    columns = {FLAGS.source_column: sources, "prediction": texts}
+    if targets:
+        columns[FLAGS.target_column] = targets
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+    result_files.write_lines(f"{stem}.jsonl", lines)
+    print(f"{len(texts)} texts in {stem}.txt and {stem}.jsonl")
+    if targets:
+        from bert_tf.training.evaluation.generated_text import generated_text_scores
+
+        found = generated_text_scores(texts, targets, FLAGS.tokenize)
+        scores = {**dict(scores), **{score: found[score] for score in score_names}}
+        lines = result_files.score_lines(scores, f"{name}_")
+        result_files.report(lines, f"{name}_results.txt", name.capitalize())

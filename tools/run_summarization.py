@@ -1,0 +1,91 @@
+r"""Trains a BERT to summarize, evaluates it and summarizes with it.
+
+    python tools/run_summarization.py --method=abstractive --data_dir=descriptions \
+      --encoder=bert-base-cased --decoder=bert-base-cased --do_train --do_eval --output_dir=out
+
+    python tools/run_summarization.py --method=extractive --data_dir=descriptions \
+      --init_checkpoint=bert-base-cased --num_sentences=1 --do_train --do_eval --output_dir=out
+
+With --method=abstractive, an encoder-decoder model writes the summary, as in run_translation.py.
+With --method=extractive, the summary is the best sentences of the document. --data_dir has train,
+dev and test as .tsv files with lines of document<TAB>summary, or as .csv or .jsonl files with named
+columns.
+
+The tool writes to --output_dir:
+
+    model/                  the trained model: a directory with tokenizer
+    checkpoints/            from which the same command resumes a killed run
+    log.jsonl               one JSON line every --log_steps, and the scores of the dev file
+    eval_results.txt        the loss on the dev file, and ROUGE-1, ROUGE-2 and ROUGE-L (F1, 0 to
+                            100) of the summaries
+    eval_predictions.txt    the summaries of the dev file, one per line; eval_predictions.jsonl has
+                            them with their documents and references
+    test_results.txt, test_predictions.txt, test_predictions.jsonl    the same of the test file,
+                            which may be without references
+    lora.safetensors        the LoRA weights, with --lora_rank
+"""
+
+from absl import flags
+from common import fine_tuning, generation_flags, generation_models, generation_run
+
+from bert_tf import tool
+from bert_tf.errors import UserError
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_enum(
+    "method",
+    "abstractive",
+    ["abstractive", "extractive"],
+    "Whether the model writes the summary or chooses sentences of the document.",
+)
+generation_flags.define_data("document", "summary")
+generation_flags.define_model()
+generation_flags.define_training()
+generation_flags.define_decoding()
+flags.DEFINE_integer(
+    "num_sentences",
+    None,
+    "With --method=extractive: the maximum number of sentences of a summary. Default: 3, or as the "
+    "trained model says.",
+    lower_bound=1,
+)
+flags.DEFINE_bool(
+    "trigram_blocking",
+    None,
+    "With --method=extractive: whether a sentence is left out that has three words in a row in "
+    "common with a better one. Default: true, or as the trained model says.",
+)
+
+_EXTRACTIVE = ("num_sentences", "trigram_blocking")
+
+
+def check_method():
+    """Refuses flags of the other method."""
+    is_extractive = FLAGS.method == "extractive"
+    wrong = generation_flags.ENCODER_DECODER if is_extractive else _EXTRACTIVE
+    given = [f"--{name}" for name in wrong if FLAGS[name].present]
+    if given:
+        raise UserError(
+            f"{', '.join(given)} must not be set with --method={FLAGS.method}, which has no use "
+            f"for such flags. Received: --method={FLAGS.method}"
+        )
+    if is_extractive and fine_tuning.changes_loss():
+        raise UserError(
+            "--label_smoothing and --focal_gamma must be used with --method=abstractive. "
+            "Received: --method=extractive"
+        )
+
+
+def main():
+    check_method()
+    generation_flags.check_flags()
+    is_extractive = FLAGS.method == "extractive"
+    models = generation_models
+    load_model = models.load_extractor if is_extractive else models.load_encoder_decoder
+    generation_run.run(load_model, ("rouge1", "rouge2", "rougeL"))
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["data_dir", "output_dir"])
+    tool.run(main)
