@@ -305,7 +305,7 @@ def num_steps_of(steps_per_epoch):
 def warmup_steps_of(num_steps):
     """Returns the number of warm-up steps of a run."""
     given = value_of("num_warmup_steps")
-    return int(num_steps * FLAGS.warmup_proportion) if given is None else min(given, num_steps)
+    return int(num_steps * FLAGS.warmup_proportion) if given is None else given
 
 
 def compile_model(model, num_steps, learning_rate_multipliers=None, **options):

@@ -15,9 +15,12 @@ FLAGS = flags.FLAGS
 
 def load_encoder_decoder():
     """Returns the `BertEncoderDecoder` to train, or the trained one."""
+    import keras
+
     from bert_tf import BertEncoderDecoder
 
-    _prepare()
+    set_mixed_precision()
+    keras.utils.set_random_seed(FLAGS.seed)
     lengths = options_of("max_target_length", max_length="max_source_length")
     if not FLAGS.do_train:
         path = _trained_path()
@@ -48,16 +51,9 @@ def load_extractor():
     """Returns the `BertSentenceExtractor` to train, or the trained one."""
     from bert_tf import BertSentenceExtractor
 
-    _prepare()
-    path = FLAGS.init_checkpoint
-    if not FLAGS.do_train:
-        path = path or _own_path()
+    set_mixed_precision()
     options = options_of("num_sentences", "trigram_blocking", max_length="max_source_length")
-    tokenizer = checkpoint_flags.load_tokenizer(path)
-    model = BertSentenceExtractor.from_pretrained(path, tokenizer=tokenizer, **options)
-    if not FLAGS.do_train:
-        model.require_trained_heads("evaluated")
-    return model
+    return checkpoint_flags.load_model(BertSentenceExtractor, **options)
 
 
 def write(model, sources, verbose=0):
@@ -74,13 +70,6 @@ def examples_of(model, sources, targets):
         return (sources, targets), None
     preprocessor = model.preprocessor
     return sources, preprocessor.targets(targets, preprocessor.read_columns(sources))
-
-
-def _prepare():
-    import keras
-
-    set_mixed_precision()
-    keras.utils.set_random_seed(FLAGS.seed)
 
 
 def _network_options():
@@ -105,14 +94,10 @@ def _is_encoder_decoder(path):
     return "BertEncoderDecoder" in names or "EncoderDecoderModel" in names
 
 
-def _own_path():
-    return os.path.join(FLAGS.output_dir, "model")
-
-
 def _trained_path():
     """Returns the path of the trained model: --init_checkpoint may be what it was trained from."""
     path = FLAGS.init_checkpoint
-    return path if path and _is_encoder_decoder(path) else _own_path()
+    return path if path and _is_encoder_decoder(path) else os.path.join(FLAGS.output_dir, "model")
 
 
 def _new_model(**options):

@@ -28,7 +28,7 @@ def make_schedule(name, num_steps, num_warmup_steps, hidden_size):
         peak = (hidden_size * warmup) ** -0.5
         return Noam(hidden_size, warmup, FLAGS.learning_rate / peak)
     shape = {"linear": WarmupLinearDecay, "cosine": WarmupCosineDecay}[name]
-    return shape(FLAGS.learning_rate, num_steps, num_warmup_steps)
+    return shape(FLAGS.learning_rate, num_steps, min(num_warmup_steps, num_steps))
 
 
 def define_mixed_precision():
