@@ -58,7 +58,7 @@ class RaggedRows:
             return self.lengths()
         if padded:
             return self.lengths() * self._rows_per_example
-        lengths = self._token_ids.row_lengths().numpy()
+        lengths = self.token_ids.row_lengths().numpy()
         return lengths.reshape(-1, self._rows_per_example).sum(axis=1)  # [n K] -> [n]
 
     def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
