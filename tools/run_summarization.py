@@ -6,7 +6,7 @@ r"""Trains a BERT to summarize, evaluates it and summarizes with it.
     python tools/run_summarization.py --method=extractive --data_dir=descriptions \
       --init_checkpoint=bert-base-cased --num_sentences=1 --do_train --do_eval --output_dir=out
 
-With --method=abstractive, an encoder-decoder model writes the summary, as in run_translation.py.
+With --method=abstractive, the model writes the summary, as in run_translation.py.
 With --method=extractive, the summary is the best sentences of the document. --data_dir has train,
 dev and test as .tsv files with lines of document<TAB>summary, or as .csv or .jsonl files with named
 columns.
@@ -63,7 +63,7 @@ _EXTRACTIVE = ("num_sentences", "trigram_blocking")
 def check_method():
     """Refuses flags of the other method."""
     is_extractive = FLAGS.method == "extractive"
-    wrong = generation_flags.ENCODER_DECODER if is_extractive else _EXTRACTIVE
+    wrong = generation_flags.WRITING if is_extractive else _EXTRACTIVE
     given = [f"--{name}" for name in wrong if FLAGS[name].present]
     if given:
         raise UserError(
@@ -82,7 +82,7 @@ def main():
     generation_flags.check_flags()
     is_extractive = FLAGS.method == "extractive"
     models = generation_models
-    load_model = models.load_extractor if is_extractive else models.load_encoder_decoder
+    load_model = models.load_extractor if is_extractive else models.load_writer
     generation_run.run(load_model, ("rouge1", "rouge2", "rougeL"))
 
 

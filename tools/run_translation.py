@@ -1,4 +1,4 @@
-r"""Trains an encoder-decoder model of two BERTs to translate, evaluates it and translates.
+r"""Trains a model of BERTs to translate, evaluates it and translates.
 
     python tools/run_translation.py --data_dir=bible --encoder=bert-base-cased \
       --decoder=bert-base-cased --do_train --do_eval --do_predict --num_beams=4 --output_dir=out
@@ -11,6 +11,9 @@ or, from scratch, with one vocabulary for both languages:
       --vocab_file=vocab.txt --do_lower_case=false --lr_schedule=noam --learning_rate=1e-3 \
       --train_token_budget=4096 --label_smoothing=0.1 --average_checkpoints=5 \
       --do_train --do_eval --do_predict --num_beams=4 --output_dir=out
+
+--architecture=prefix_lm trains one BERT that reads the source and writes the target, from
+--init_checkpoint or from scratch.
 
 --data_dir has train, dev and test as .tsv files with lines of source<TAB>target, or as .csv or
 .jsonl files with named columns.
@@ -43,7 +46,7 @@ generation_flags.define_decoding()
 
 def main():
     generation_flags.check_flags()
-    generation_run.run(generation_models.load_encoder_decoder, ("bleu", "chrf"))
+    generation_run.run(generation_models.load_writer, ("bleu", "chrf"))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def pairs(count, seed):
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory, tiny_config, is_full):
+def start(tmp_path_factory, tiny_config):
     root = tmp_path_factory.mktemp("translation")
     config = dataclasses.replace(
         tiny_config,
@@ -35,7 +35,7 @@ def start(tmp_path_factory, tiny_config, is_full):
     (root / "config.json").write_text(json.dumps(config.to_huggingface()))
     (root / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
     (root / "data").mkdir()
-    for seed, (name, count) in enumerate({"train": 400 if is_full else 40, "dev": 12}.items()):
+    for seed, (name, count) in enumerate({"train": 400, "dev": 12}.items()):
         lines = [f"{source}\t{target}\n" for source, target in pairs(count, seed)]
         (root / "data" / f"{name}.tsv").write_text("".join(lines))
     (root / "data" / "test.jsonl").write_text('{"source": "a b"}\n{"source": "h"}\n')
@@ -67,7 +67,7 @@ def trained(start, is_full):
     flags = flags_of(
         start,
         f"--output_dir={start}/out",
-        f"--num_train_epochs={20 if is_full else 2}",
+        f"--num_train_epochs={20 if is_full else 0.25}",
         "--save_checkpoints_steps=2",
         "--average_checkpoints=2",
         "--do_eval",
@@ -118,6 +118,19 @@ def test_the_model_is_the_mean_of_checkpoints(start, trained):
 
 
 @pytest.mark.full
+def test_one_bert_learns_to_translate(start):
+    pytest.importorskip("sacrebleu", reason="needs sacrebleu and rouge-score")
+    flags = (f"--output_dir={start}/prefix_lm", "--architecture=prefix_lm", "--max_new_tokens=6")
+    lengths = ("--max_source_length=8", "--max_target_length=8")
+    result = run("run_translation", *flags_of(start, *flags, *lengths, "--num_train_epochs=20"))
+    assert result.returncode == 0, result.stderr
+    evaluation = ("--do_train=false", "--bert_config_file=", "--vocab_file=", "--do_eval")
+    result = run("run_translation", *flags_of(start, *flags, *evaluation))
+    assert result.returncode == 0, result.stderr
+    assert scores_of(start / "prefix_lm" / "eval_results.txt")["eval_bleu"] > 90
+
+
+@pytest.mark.full
 def test_more_checkpoints_than_a_run_saves(start, tmp_path):
     flags = (f"--output_dir={tmp_path}", "--average_checkpoints=9")
     result = run("run_translation", *flags_of(start, *flags))
@@ -146,6 +159,10 @@ BAD_FLAGS = {
     "no start": (["--bert_config_file="], "Exactly one of --init_checkpoint"),
     "two starts": (["--init_checkpoint=model"], "Received: --init_checkpoint=model, --bert_"),
     "half a pair": (["--encoder=model"], "--encoder and --decoder must be set together"),
+    "one BERT": (
+        ["--architecture=prefix_lm", "--share_encoder_decoder_weights"],
+        "--share_encoder_decoder_weights=True must be used with --architecture=encoder_decoder",
+    ),
     "two limits": (["--train_batch_size=8"], "At most one of --train_batch_size and"),
     "positions": (["--max_target_length=99"], "`max_target_length` must be in [3, 16]"),
     "beams": (["--num_beams=50"], "`num_beams` must be below the size of the vocabulary, 21"),

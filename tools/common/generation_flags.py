@@ -21,22 +21,22 @@ _DECODING = (
     "no_repeat_ngram_size",
     "repetition_penalty",
 )
-# The flags that only models with a decoder have a use for.
-ENCODER_DECODER = (
+# The flags that only a model of two BERTs has a use for.
+_TWO_BERTS = (
     "encoder",
     "decoder",
-    "bert_config_file",
     "decoder_config_file",
     "tie_word_embeddings",
     "share_encoder_decoder_weights",
-    "max_target_length",
-    *_DECODING,
 )
+# The flags that only a model that writes text has a use for.
+WRITING = ("architecture", *_TWO_BERTS, "bert_config_file", "max_target_length", *_DECODING)
 # The flags that a checkpoint records, beyond those of all tools.
 RECORDED = (
     "data_dir",
     "source_column",
     "target_column",
+    "architecture",
     "init_checkpoint",
     "encoder",
     "decoder",
@@ -76,9 +76,16 @@ def define_model():
     """Defines the flags for the model to start from."""
     checkpoint_flags.define_start()
     FLAGS["init_checkpoint"].help = (
-        "The model to start from: a trained encoder-decoder model, or a BERT, which becomes the "
-        "encoder and the decoder. Without --do_train: the trained model (default: the one in "
-        "--output_dir)."
+        "The model to start from: a trained model of --architecture, or a BERT, which then becomes "
+        "both the encoder and the decoder. Without --do_train: the trained model (default: the one "
+        "in --output_dir)."
+    )
+    flags.DEFINE_enum(
+        "architecture",
+        "encoder_decoder",
+        ["encoder_decoder", "prefix_lm"],
+        "Two BERTs, of which one reads the source and the other writes the target; or one BERT "
+        "that does both (UniLM).",
     )
     flags.DEFINE_string("encoder", None, "The BERT to start the encoder from, with --decoder.")
     flags.DEFINE_string("decoder", None, "The BERT to start the decoder from, with --encoder.")
@@ -210,6 +217,12 @@ def check_flags():
         raise UserError(
             "--decoder_config_file must be used with --bert_config_file. Received: "
             f"--decoder_config_file={FLAGS.decoder_config_file}, --bert_config_file=None"
+        )
+    given = [f"--{name}={FLAGS[name].value}" for name in _TWO_BERTS if FLAGS[name].present]
+    if FLAGS.architecture == "prefix_lm" and given:
+        raise UserError(
+            f"{', '.join(given)} must be used with --architecture=encoder_decoder: a prefix_lm is "
+            "one BERT. Received: --architecture=prefix_lm"
         )
     if FLAGS.train_token_budget and FLAGS["train_batch_size"].present:
         raise UserError(

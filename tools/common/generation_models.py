@@ -13,36 +13,13 @@ from common.optimizer_flags import set_mixed_precision
 FLAGS = flags.FLAGS
 
 
-def load_encoder_decoder():
-    """Returns the `BertEncoderDecoder` to train, or the trained one."""
+def load_writer():
+    """Returns the model of --architecture to train, or the trained one."""
     import keras
-
-    from bert_tf import BertEncoderDecoder
 
     set_mixed_precision()
     keras.utils.set_random_seed(FLAGS.seed)
-    lengths = options_of("max_target_length", max_length="max_source_length")
-    if not FLAGS.do_train:
-        path = _trained_path()
-        tokenizer = checkpoint_flags.load_tokenizer(path)
-        model = BertEncoderDecoder.from_pretrained(path, tokenizer=tokenizer, **lengths)
-    elif FLAGS.bert_config_file:
-        model = _new_model(**_network_options(), **lengths)
-    elif FLAGS.encoder or not _is_encoder_decoder(FLAGS.init_checkpoint):
-        encoder = FLAGS.encoder or FLAGS.init_checkpoint
-        decoder = FLAGS.decoder or FLAGS.init_checkpoint
-        model = BertEncoderDecoder.from_encoder_decoder_pretrained(
-            encoder,
-            decoder,
-            tokenizer=checkpoint_flags.load_tokenizer(encoder),
-            **_network_options(),
-            **lengths,
-        )
-    else:
-        _refuse_network_options()
-        path = FLAGS.init_checkpoint
-        tokenizer = checkpoint_flags.load_tokenizer(path)
-        model = BertEncoderDecoder.from_pretrained(path, tokenizer=tokenizer, **lengths)
+    model = _trained_model() if not FLAGS.do_train else _model_to_train()
     model.generation_options(**decoding_options())  # refuses what the model cannot do
     return model
 
@@ -72,42 +49,72 @@ def examples_of(model, sources, targets):
     return sources, preprocessor.targets(targets, preprocessor.read_columns(sources))
 
 
-def _network_options():
-    names = ("tie_word_embeddings", "share_encoder_decoder_weights")
-    return {name: FLAGS[name].value for name in names}
-
-
-def _refuse_network_options():
-    given = [name for name in _network_options() if FLAGS[name].present]
-    if given:
-        raise UserError(
-            f"{', '.join(f'--{name}' for name in given)} must not be set with an encoder-decoder "
-            f"model, which has its own. Received: --init_checkpoint={FLAGS.init_checkpoint}"
-        )
-
-
-def _is_encoder_decoder(path):
-    from bert_tf.checkpoints.opening import open_pretrained
-
-    pretrained = open_pretrained(path)
-    names = (pretrained.class_name, *pretrained.architectures)
-    return "BertEncoderDecoder" in names or "EncoderDecoderModel" in names
-
-
-def _trained_path():
-    """Returns the path of the trained model: --init_checkpoint may be what it was trained from."""
+def _trained_model():
+    """Returns the model in --output_dir, unless --init_checkpoint is a trained one."""
     path = FLAGS.init_checkpoint
-    return path if path and _is_encoder_decoder(path) else os.path.join(FLAGS.output_dir, "model")
+    is_trained = path and _is_of_architecture(path)
+    return _opened(path if is_trained else os.path.join(FLAGS.output_dir, "model"))
 
 
-def _new_model(**options):
+def _model_to_train():
+    if FLAGS.bert_config_file:
+        return _new_model()
+    path = FLAGS.init_checkpoint
+    if FLAGS.architecture == "prefix_lm":
+        return _opened(path)
+    if path and _is_of_architecture(path):
+        given = [f"--{name}" for name in _network_options() if FLAGS[name].present]
+        if given:
+            raise UserError(
+                f"{', '.join(given)} must not be set with an encoder-decoder model, which has its "
+                f"own. Received: --init_checkpoint={path}"
+            )
+        return _opened(path)
+    encoder, decoder = FLAGS.encoder or path, FLAGS.decoder or path
+    return _model_class().from_encoder_decoder_pretrained(
+        encoder,
+        decoder,
+        tokenizer=checkpoint_flags.load_tokenizer(encoder),
+        **_network_options(),
+        **_lengths(),
+    )
+
+
+def _new_model():
     """Returns a model with random weights."""
-    from bert_tf import BertBackbone, BertConfig, BertEncoderDecoder
+    from bert_tf import BertBackbone, BertConfig
 
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     tokenizer = checkpoint_flags.new_tokenizer()
     checkpoint_flags.require_vocabulary_of(config, tokenizer)
-    decoder_config = None
-    if FLAGS.decoder_config_file:
-        decoder_config = BertConfig.from_json_file(FLAGS.decoder_config_file)
-    return BertEncoderDecoder(BertBackbone(config), decoder_config, tokenizer=tokenizer, **options)
+    options = {"tokenizer": tokenizer, **_lengths()}
+    if FLAGS.architecture == "encoder_decoder":
+        options.update(_network_options())
+        if FLAGS.decoder_config_file:
+            options["decoder_config"] = BertConfig.from_json_file(FLAGS.decoder_config_file)
+    return _model_class()(BertBackbone(config), **options)
+
+
+def _opened(path):
+    tokenizer = checkpoint_flags.load_tokenizer(path)
+    return _model_class().from_pretrained(path, tokenizer=tokenizer, **_lengths())
+
+
+def _is_of_architecture(path):
+    from bert_tf.checkpoints.opening import open_pretrained
+
+    return open_pretrained(path).class_name == _model_class().__name__
+
+
+def _model_class():
+    from bert_tf import BertEncoderDecoder, BertPrefixLM
+
+    return {"encoder_decoder": BertEncoderDecoder, "prefix_lm": BertPrefixLM}[FLAGS.architecture]
+
+
+def _lengths():
+    return options_of("max_target_length", max_length="max_source_length")
+
+
+def _network_options():
+    return options_of("tie_word_embeddings", "share_encoder_decoder_weights")
