@@ -20,7 +20,7 @@ The tool writes to --output_dir:
 import os
 
 from absl import flags
-from common import result_files
+from common import result_files, text_score_flags
 from common.text_files import read_texts
 from common.word_translation import learn_table, translate
 
@@ -32,12 +32,7 @@ BASELINES = ("copy", "lead1", "words")
 flags.DEFINE_string("data_dir", None, "The directory with train.tsv, dev.tsv and test.tsv.")
 flags.DEFINE_string("output_dir", None, "The directory to write the results to.")
 flags.DEFINE_multi_enum("baseline", list(BASELINES), BASELINES, "A baseline; can be repeated.")
-flags.DEFINE_enum(
-    "tokenize",
-    "13a",
-    ["13a", "intl", "zh"],
-    "How BLEU finds words, as sacrebleu names it; zh for Chinese targets, also for ROUGE.",
-)
+text_score_flags.define_tokenize()
 flags.DEFINE_integer(
     "iterations", 5, "Number of iterations of expectation maximization for words.", lower_bound=1
 )

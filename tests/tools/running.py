@@ -18,6 +18,11 @@ from tests.conftest import REPOSITORY
 from tests.training import processes
 
 
+def results_in(path: pathlib.Path) -> dict[str, str]:
+    """Returns the values of a results file, lines of `name = value`, as strings by name."""
+    return dict(line.split(" = ") for line in path.read_text().splitlines())
+
+
 def run(
     tool, *flags, environment=None, prepare=None, directory=REPOSITORY, timeout=120.0
 ) -> subprocess.CompletedProcess:

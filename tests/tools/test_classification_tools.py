@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_tf import BertBackbone, BertTokenizer
-from tests.tools.running import run
+from tests.tools.running import results_in, run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
 ROWS = [
@@ -75,9 +75,7 @@ def test_several_labels_with_fine_tuning_flags(start):
         "--classifier_dropout=0",
     )
     assert result.returncode == 0, result.stderr
-    results = dict(
-        line.split(" = ") for line in (output / "eval_results.txt").read_text().splitlines()
-    )
+    results = results_in(output / "eval_results.txt")
     assert float(results["eval_exact_match"]) > 0.95
     assert (output / "lora.safetensors").exists()
     config = json.loads((output / "model" / "config.json").read_text())

@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
 from bert_tf.training import AdamWeightDecay
-from tests.tools.running import run
+from tests.tools.running import results_in, run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
 ROWS = [("good film", "pos"), ("bad film", "neg"), ("the good.", "pos"), ("the bad.", "neg")] * 4
@@ -103,9 +103,7 @@ def flags_for(start, output, *more):
 def test_from_a_teacher_to_a_student(start, tmp_path, flags, layers, width):
     result = run("distill", *flags_for(start, tmp_path, *flags))
     assert result.returncode == 0, result.stderr
-    results = dict(
-        line.split(" = ") for line in (tmp_path / "eval_results.txt").read_text().splitlines()
-    )
+    results = results_in(tmp_path / "eval_results.txt")
     assert float(results["teacher_eval_accuracy"]) == 1.0
     assert float(results["student_eval_accuracy"]) > 0.9
     assert "student_at_start_eval_loss" in results

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
-from tests.tools.running import run
+from tests.tools.running import results_in, run
 
 TPU_FLAGS = (
     "--use_tpu=True",
@@ -96,9 +96,7 @@ def classifier(base, tmp_path_factory):
 def test_run_classifier(classifier):
     output, text = classifier
     assert text.count(": ignored. google-research") == 1 and "--use_tpu, --num_tpu_cores" in text
-    results = dict(
-        line.split(" = ") for line in (output / "eval_results.txt").read_text().splitlines()
-    )
+    results = results_in(output / "eval_results.txt")
     assert results["global_step"] == "6" and results["loss"] == results["eval_loss"]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
-from tests.tools.running import run
+from tests.tools.running import results_in, run
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
 ROWS = [("good film", "pos"), ("bad film", "neg"), ("the good.", "pos"), ("the bad.", "neg")] * 4
@@ -82,9 +82,7 @@ def test_results(pruned, start):
     assert sorted(rounds.values()) == ["1", "2", "2", *["kept"] * 5]
     assert {place for place, number in rounds.items() if number != "kept"} == gone
     assert all(0 < float(row[2]) <= 1 for row in rows)
-    results = dict(
-        line.split(" = ") for line in (pruned / "eval_results.txt").read_text().splitlines()
-    )
+    results = results_in(pruned / "eval_results.txt")
     assert float(results["before_accuracy"]) == 1.0
     assert {"after_accuracy", "before_loss", "after_loss", "after_auc"} <= set(results)
     missing = int(results["before_parameters"]) - int(results["after_parameters"])

@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertTokenizer
 from bert_tf.text.tensorflow_text import import_tensorflow_text
 from tests.serving.operations import operations
-from tests.tools.running import run
+from tests.tools.running import results_in, run
 
 ROWS = [("good film", "pos"), ("bad film", "neg"), ("the good.", "pos"), ("the bad.", "neg")] * 4
 
@@ -65,9 +65,7 @@ def trained(start):
 
 
 def test_writes_the_originals_files(trained):
-    results = dict(
-        line.split(" = ") for line in (trained / "eval_results.txt").read_text().splitlines()
-    )
+    results = results_in(trained / "eval_results.txt")
     assert float(results["eval_accuracy"]) > 0.95
     assert {"eval_loss", "eval_f1", "eval_auc"} <= set(results)
     predictions = np.loadtxt(trained / "test_results.tsv")

@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf import BertBackbone, BertTokenClassifier, BertTokenizer
 from bert_tf.tasks.token_classification.files import conll_lines, read_conll
-from tests.tools.running import run
+from tests.tools.running import results_in, run
 
 # IOB1 in the file; the model learns IOB2.
 SENTENCES = [
@@ -51,8 +51,7 @@ def test_trains_evaluates_and_predicts(start):
     assert result.returncode == 0, result.stderr
     out = start / "out"
     for name in ("eval", "test"):
-        lines = (out / f"{name}_results.txt").read_text().splitlines()
-        scores = dict(line.split(" = ") for line in lines)
+        scores = results_in(out / f"{name}_results.txt")
         assert float(scores[f"{name}_f1"]) > 0.95
         assert {f"{name}_accuracy", f"{name}_precision_X"} <= set(scores)
     assert "1 words have tags that the model does not know" in result.stdout
@@ -84,8 +83,7 @@ def test_fine_tuning_flags(start):
         "--layer_decay=0.9",
     )
     assert result.returncode == 0, result.stderr
-    lines = (output / "eval_results.txt").read_text().splitlines()
-    best = float(dict(line.split(" = ") for line in lines)["eval_f1"])
+    best = float(results_in(output / "eval_results.txt")["eval_f1"])
     assert best > 0.95
     epochs = [float(part.split()[0]) for part in result.stdout.split("val_f1: ")[1:]]
     assert best == pytest.approx(max(epochs), abs=1e-3)

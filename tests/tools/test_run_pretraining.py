@@ -16,7 +16,7 @@ from bert_tf import BertBackbone, BertConfig
 from bert_tf.tasks.pretraining.features import serialize_features
 from bert_tf.training.callbacks import read_json_lines
 from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
-from tests.tools.running import run, start
+from tests.tools.running import results_in, run, start
 
 LENGTH, PLACES, RECORDS = 16, 3, 64
 STEPS = 12
@@ -134,9 +134,7 @@ def test_writes_model_results_and_logs(trained, start_files):
     assert [line["step"] for line in lines if "val_loss" in line] == [4, 8, 12]
     assert LOGGED | {"val_loss"} <= set(scalars(output / "tensorboard"))
 
-    results = dict(
-        line.split(" = ") for line in (output / "eval_results.txt").read_text().splitlines()
-    )
+    results = results_in(output / "eval_results.txt")
     assert results["global_step"] == str(STEPS)
     assert {"loss", "masked_lm_accuracy", "next_sentence_loss"} <= set(results)
     best = json.loads((output / "checkpoints" / "best.json").read_text())["step"]

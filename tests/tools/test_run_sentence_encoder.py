@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
 from tests.tasks.sentence_embedding.test_training import FIRSTS, HALVES, SAME, SECONDS, spearman
-from tests.tools.running import run
+from tests.tools.running import results_in, run
 
 
 def test_trains_evaluates_and_encodes(tiny_config, tiny_vocabulary, tmp_path):
@@ -48,8 +48,7 @@ def test_trains_evaluates_and_encodes(tiny_config, tiny_vocabulary, tmp_path):
     last = result.stdout.split("epoch 8:")[1].splitlines()[0]
     # Of two groups of ties the best is 0.866; untrained these weights have 0.1 to 0.3.
     assert float(last.split("eval_spearman = ")[1]) > 0.8
-    text = (output / "eval_results.txt").read_text()
-    values = dict(line.split(" = ") for line in text.splitlines())
+    values = results_in(output / "eval_results.txt")
     assert values.keys() == {"eval_pearson", "eval_spearman"}
     vectors = np.load(output / "vectors.npy")
     encoder = BertSentenceEncoder.from_pretrained(output / "model")

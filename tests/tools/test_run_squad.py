@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf import BertBackbone, BertConfig, BertTokenizer
 from tests.tasks.question_answering.test_model import planted
-from tests.tools.running import run
+from tests.tools.running import results_in, run
 
 
 def write_squad(path, seed, count, with_answers=True):
@@ -91,9 +91,7 @@ def test_writes_the_originals_files(trained, start):
         assert any(row["text"] == "" for row in rows)
         spans = [row["text"] for row in rows if row["text"]]
         assert predictions[id] == ("" if null_odds[id] > 0.0 else spans[0])
-    results = dict(
-        line.split(" = ") for line in (output / "eval_results.txt").read_text().splitlines()
-    )
+    results = results_in(output / "eval_results.txt")
     assert float(results["exact"]) > 95.0 and int(results["total"]) == 60
     assert float(results["best_exact"]) >= float(results["exact"])
     assert {"HasAns_f1", "NoAns_f1", "best_f1_thresh"} <= set(results)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertTokenizer
-from tests.tools.running import run
+from tests.tools.running import results_in, run
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +46,6 @@ def flags_of(root, method, *more):
     )
 
 
-def scores_of(path):
-    lines = path.read_text().splitlines()
-    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(
     "method, more",
@@ -66,8 +61,8 @@ def test_trains_evaluates_and_predicts(start, tmp_path, method, more):
     result = run("run_summarization", *flags)
     assert result.returncode == 0, result.stderr
     for name in ("eval", "test"):
-        scores = scores_of(tmp_path / f"{name}_results.txt")
-        assert scores[f"{name}_rouge1"] > 90 and f"{name}_bleu" not in scores
+        scores = results_in(tmp_path / f"{name}_results.txt")
+        assert float(scores[f"{name}_rouge1"]) > 90 and f"{name}_bleu" not in scores
     row = json.loads((tmp_path / "test_predictions.jsonl").read_text().splitlines()[0])
     assert set(row) == {"text", "summary", "prediction"}
     # The trained model in --output_dir is found without --do_train.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertTokenizer
-from tests.tools.running import run
+from tests.tools.running import results_in, run
 
 HEADER = "video-id,sent1,sent2,ending0,ending1,ending2,ending3,label"
 WORDS = "abcdefgh"
@@ -62,8 +62,7 @@ def test_trains_evaluates_and_predicts(start, is_full):
         "--layer_decay=0.95",
     )
     assert result.returncode == 0, result.stderr
-    lines = (start / "out" / "eval_results.txt").read_text().splitlines()
-    accuracy = float(dict(line.split(" = ") for line in lines)["eval_accuracy"])
+    accuracy = float(results_in(start / "out" / "eval_results.txt")["eval_accuracy"])
     assert accuracy > 0.95 or not is_full
     predictions = np.loadtxt(start / "out" / "test_results.tsv")
     assert predictions.shape == (20, 5)

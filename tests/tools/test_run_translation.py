@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from bert_tf.training.callbacks import read_json_lines
-from tests.tools.running import run
+from tests.tools.running import results_in, run
 
 SOURCES, TARGETS = "abcdefgh", "ijklmnop"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *SOURCES, *TARGETS]
@@ -80,16 +80,11 @@ def trained(start, is_full):
     return result
 
 
-def scores_of(path):
-    lines = path.read_text().splitlines()
-    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
-
-
 def test_trains_evaluates_and_predicts(start, trained, is_full):
     """In the full suite it trains long enough to learn."""
-    scores = scores_of(start / "out" / "eval_results.txt")
+    scores = results_in(start / "out" / "eval_results.txt")
     assert {"eval_bleu", "eval_chrf", "eval_loss", "eval_perplexity"} <= set(scores)
-    assert scores["eval_bleu"] > 90 or not is_full
+    assert float(scores["eval_bleu"]) > 90 or not is_full
     texts = (start / "out" / "eval_predictions.txt").read_text().splitlines()
     rows = [json.loads(line) for line in open(start / "out" / "eval_predictions.jsonl")]
     sources, targets = zip(*pairs(12, 1))
@@ -127,7 +122,8 @@ def test_one_bert_learns_to_translate(start):
     evaluation = ("--do_train=false", "--bert_config_file=", "--vocab_file=", "--do_eval")
     result = run("run_translation", *flags_of(start, *flags, *evaluation))
     assert result.returncode == 0, result.stderr
-    assert scores_of(start / "prefix_lm" / "eval_results.txt")["eval_bleu"] > 90
+    scores = results_in(start / "prefix_lm" / "eval_results.txt")
+    assert float(scores["eval_bleu"]) > 90
 
 
 @pytest.mark.full

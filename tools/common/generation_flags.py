@@ -7,7 +7,7 @@ from absl import flags
 from bert_tf.data.table_files import SUFFIXES, read_table
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import DataError, UserError
-from common import checkpoint_flags, fine_tuning, optimizer_flags
+from common import checkpoint_flags, fine_tuning, optimizer_flags, text_score_flags
 from common.checks import options_of
 
 FLAGS = flags.FLAGS
@@ -163,12 +163,7 @@ def define_decoding():
         "Number of examples of the dev file to print after each epoch of training.",
         lower_bound=0,
     )
-    flags.DEFINE_enum(
-        "tokenize",
-        "13a",
-        ["13a", "intl", "zh"],
-        "How BLEU finds words, as sacrebleu names it; zh for Chinese targets, also for ROUGE.",
-    )
+    text_score_flags.define_tokenize()
     flags.DEFINE_integer(
         "max_new_tokens", None, "Maximum number of tokens to write. Default: the positions."
     )
