@@ -93,7 +93,10 @@ class BertCrossAttention(keras.layers.Layer):
 
     def _keys_and_values(self, batch):
         """`[B, S, 2 * N * D]` -> 2 of `[B, N, S, D]`."""
-        return tuple(map(self._heads, tf.split(batch, 2, axis=-1)))
+        num_heads, head_size = self.config.num_attention_heads, self.config.head_size
+        shape = [*tf.unstack(tf.shape(batch)[:2]), 2, num_heads, head_size]
+        parts = tf.transpose(tf.reshape(batch, shape), [2, 0, 3, 1, 4])  # -> [2, B, N, S, D]
+        return tuple(tf.unstack(parts))
 
     def project(self, memory) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the keys and the values of a memory `[B, S, H]` for `step`, `[B, N, S, D]`."""

@@ -10,9 +10,11 @@ import tensorflow as tf
 
 from bert_tf.config import BERT_GENERATION, BertConfig
 from bert_tf.layers.decoder_block import BertDecoderBlock
+from bert_tf.layers.dense import Dense
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.masked_lm_head import MaskedLMHead
+from bert_tf.layers.prepacked_words import prepack_words
 from bert_tf.layers.token_layout import TokenLayout
 
 
@@ -82,6 +84,7 @@ class BertDecoder(keras.layers.Layer):
         has_transform = self.config.model_type != BERT_GENERATION
         self.head = MaskedLMHead(self.config, has_transform, dtype=dtype, name="head")
         self.output_embeddings = None
+        self.prepacked_words = None
 
     def build(self, input_shape=None):
         config = self.config
@@ -133,7 +136,10 @@ class BertDecoder(keras.layers.Layer):
             float32 `[R, V]`.
         """
         words = tf.cast(words, self.compute_dtype)
-        return tf.cast(self.head(rows, word_embeddings=words), tf.float32)
+        owner = self if self.output_embeddings is not None else self.embeddings
+        prepacked = owner.prepacked_words and owner.prepacked_words.kernel_form
+        logits = self.head(rows, word_embeddings=words, prepacked_words=prepacked)
+        return tf.cast(logits, tf.float32)
 
     def start(self, memory: tf.Tensor, memory_mask: tf.Tensor, length: int):
         """Returns what `step` needs before the first token.
@@ -177,6 +183,23 @@ class BertDecoder(keras.layers.Layer):
             rows, cache = block.step(rows, position, cache, known, memory["mask"])
             caches.append(cache)
         return self.logits(rows, words), caches
+
+    def dense_layers(self) -> dict[str, Dense]:
+        """Returns the dense layers of the blocks and the head by their paths in the decoder."""
+        parts = {f"blocks.{index}": block for index, block in enumerate(self.blocks)}
+        parts["head"] = self.head
+        return {
+            f"{name}.{path}": dense
+            for name, part in parts.items()
+            for path, dense in part.dense_layers().items()
+        }
+
+    def prepack_words(self, dtype: str | None = None) -> None:
+        """Prepacks the embeddings of the output words; see `BertEmbeddings.prepack_words`."""
+        if self.output_embeddings is None:
+            self.embeddings.prepack_words(dtype)
+        else:
+            prepack_words(self, lambda: tf.convert_to_tensor(self.output_embeddings), dtype)
 
     def get_config(self):
         config = {"config": self.config.to_dict(), "tie_word_embeddings": self.tie_word_embeddings}

@@ -113,5 +113,15 @@ class BertDecoderBlock(keras.layers.Layer):
         norm = self.cross_attention_layer_norm.epilogue(rows, training=training)
         return self.cross_attention_output.apply(attended, norm)  # [R, N * D] -> [R, H]
 
+    def dense_layers(self) -> dict[str, Dense]:
+        """Returns the dense layers of the block by their paths in it."""
+        block = {f"block.{path}": dense for path, dense in self.block.dense_layers().items()}
+        return {
+            **block,
+            "cross_attention.query": self.cross_attention.query,
+            "cross_attention.key_value": self.cross_attention.key_value,
+            "cross_attention_output": self.cross_attention_output,
+        }
+
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}

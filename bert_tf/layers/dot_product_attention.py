@@ -55,19 +55,26 @@ def cached_attention(query, *known):
     # The softmax is computed in float32 for every compute dtype.
     probabilities = tf.cast(tf.nn.softmax(tf.concat(scores, axis=2)), query.dtype)
     parts = tf.split(probabilities, lengths, axis=2)
-    context = [
-        _of_heads(tf.matmul(_by_memory(part, value), value))
-        for part, (_, value, _) in zip(parts, known)
-    ]
+    context = [_context(part, value) for part, (_, value, _) in zip(parts, known)]
     return tf.reshape(tf.add_n(context), [-1, num_heads * head_size])  # [n, N, D] -> [n, N * D]
 
 
 def _scores(query, key, mask):
     """Returns the scores of keys `[m, N, S, D]`: `[n, N, D]` -> float32 `[n, N, S]`."""
-    scores = tf.matmul(_by_memory(query, key), key, transpose_b=True)  # [m, N, K, S]
+    # For a single query, this is faster than the product of the queries and the transposed keys.
+    scores = tf.matmul(key, _by_memory(query, key), transpose_b=True)  # [m, N, S, K]
     scores = tf.cast(scores, tf.float32) * query.shape[2] ** -0.5
-    mask = mask[..., tf.newaxis, tf.newaxis, :]  # [m, 1, 1, S] or [1, 1, S]
-    return _of_heads(tf.where(mask, scores, MASKED_SCORE))
+    mask = mask[..., tf.newaxis, :, tf.newaxis]  # [m, 1, S, 1] or [1, S, 1]
+    scores = tf.where(mask, scores, MASKED_SCORE)
+    scores = tf.transpose(scores, [0, 3, 1, 2])  # [m, N, S, K] -> [m, K, N, S]
+    return tf.reshape(scores, [-1, query.shape[1], tf.shape(key)[2]])  # -> [n, N, S]
+
+
+def _context(probabilities, value):
+    """Returns the weighted sums of values `[m, N, S, D]`: `[n, N, S]` -> `[n, N, D]`."""
+    context = tf.matmul(_by_memory(probabilities, value), value)  # [m, N, K, D]
+    context = tf.transpose(context, [0, 2, 1, 3])  # -> [m, K, N, D]
+    return tf.reshape(context, [-1, *value.shape[1::2]])  # -> [n, N, D]
 
 
 def _by_memory(values, memory):
@@ -75,9 +82,3 @@ def _by_memory(values, memory):
     shape = tf.shape(values)
     grouped = tf.reshape(values, [tf.shape(memory)[0], -1, values.shape[1], shape[2]])
     return tf.transpose(grouped, [0, 2, 1, 3])  # [m, K, N, X] -> [m, N, K, X]
-
-
-def _of_heads(grouped):
-    """Undoes `_by_memory`: `[m, N, K, X]` -> `[n, N, X]`."""
-    num_heads, size = grouped.shape[1], tf.shape(grouped)[3]
-    return tf.reshape(tf.transpose(grouped, [0, 2, 1, 3]), [-1, num_heads, size])

@@ -8,6 +8,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.initial_weights import truncated_normal
+from bert_tf.layers.prepacked_words import prepack_words
 from bert_tf.layers.quantization import require_int8
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
@@ -49,6 +50,7 @@ class BertEmbeddings(keras.layers.Layer):
             self.config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm"
         )
         self.is_quantized = False
+        self.prepacked_words = None
         self.dropout = Dropout(
             self.config.hidden_dropout_prob, dtype=self.dtype_policy, name="dropout"
         )
@@ -105,6 +107,15 @@ class BertEmbeddings(keras.layers.Layer):
         """Returns the quantized word embeddings as float32 `[V, H]`."""
         values = tf.cast(tf.convert_to_tensor(self.word_embeddings), tf.float32)
         return values * tf.convert_to_tensor(self.word_embeddings_scale)[:, tf.newaxis]
+
+    def prepack_words(self, dtype: str | None = None) -> None:
+        """Makes `prepacked_words`, the `PrepackedWords` for a head; see `Dense.pack`."""
+        prepack_words(self, self._words, dtype)
+
+    def _words(self):
+        if self.is_quantized:
+            return self.dequantized_words()
+        return tf.convert_to_tensor(self.word_embeddings)
 
     def call(self, token_ids, segment_ids, positions, training=False):
         table = tf.convert_to_tensor(self.word_embeddings)  # [V, H]

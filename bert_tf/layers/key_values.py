@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.layers.token_layout import needs_static_shapes
 
-BLOCK = 32  # The cache grows by this number of tokens.
+BLOCK = 8  # The cache grows by this number of tokens.
 
 
 class KeyValueCache(NamedTuple):
@@ -30,7 +30,7 @@ class KeyValueCache(NamedTuple):
         ... )
         >>> cache = cache.append(0, tf.ones([3, 4, 8]), tf.ones([3, 4, 8]))
         >>> cache.keys.shape, int(tf.reduce_sum(tf.cast(cache.mask(0), tf.int32)))
-        (TensorShape([3, 4, 32, 8]), 1)
+        (TensorShape([3, 4, 8, 8]), 1)
     """
 
     keys: tf.Tensor

@@ -6,6 +6,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.epilogue import Epilogue
+from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
 
@@ -21,6 +22,8 @@ class MaskedLMHead(keras.layers.Layer):
     Call arguments:
         rows: `[R, H]`, the vectors of the masked positions only.
         word_embeddings: `[V, H]`, the embedding table of the backbone.
+        prepacked_words: The same as a `PrepackedKernel` `[H, V]`, which is used instead, for
+            inference only.
 
     Returns:
         Logits `[R, V]`.
@@ -52,12 +55,19 @@ class MaskedLMHead(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, rows, word_embeddings):
+    def call(self, rows, word_embeddings, prepacked_words: PrepackedKernel | None = None):
         if self.has_transform:
             rows = self.transform.apply(rows, Epilogue(activation=self.config.hidden_act))
             rows = self.layer_norm(rows)
+        bias = tf.convert_to_tensor(self.output_bias)
+        if prepacked_words is not None:
+            return prepacked_words.apply(rows, Epilogue(bias=bias))  # [R, H] -> [R, V]
         logits = tf.matmul(rows, word_embeddings, transpose_b=True)  # [R, H] x [V, H] -> [R, V]
-        return tf.nn.bias_add(logits, tf.convert_to_tensor(self.output_bias))
+        return tf.nn.bias_add(logits, bias)
+
+    def dense_layers(self) -> dict[str, Dense]:
+        """Returns the dense layer, if there is one, by its path in the head."""
+        return {"transform": self.transform} if self.has_transform else {}
 
     def get_config(self):
         config = {"config": self.config.to_dict(), "has_transform": self.has_transform}

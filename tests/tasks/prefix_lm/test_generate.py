@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertBackbone, BertPrefixLM, BertTokenizer
+from bert_tf import BertBackbone, BertPrefixLM, BertTokenizer, ops
 from bert_tf.errors import UserError
 
 SOURCES = ["good film", "the bad film.", "a b c", "film", "bad. the b"]
@@ -126,6 +126,19 @@ def test_in_bfloat16(model):
     step, whole, kept = first_logits(other)
     assert {values.dtype for values in kept} == {tf.bfloat16}
     np.testing.assert_allclose(step, whole, atol=0.05 * np.abs(whole).max())
+
+
+@pytest.mark.skipif(ops.active_backend() != "native", reason="needs the native ops")
+def test_prepacked(model, ids):
+    other = BertPrefixLM.from_config(model.get_config())
+    other.set_weights(model.get_weights())
+    other.prepack_for_inference()
+    words = other.backbone.embeddings.prepacked_words
+    assert words.packed_dtype == "float32" and other.masked_lm_head.transform.kernel is None
+    np.testing.assert_array_equal(other.generate(dict(model.tokenize(SOURCES)), NEW), ids)
+    before, _, _ = first_logits(other)
+    words.packed_words.assign(2.0 * words.packed_words)
+    assert np.abs(first_logits(other)[0] - before).max() > 0.1  # the steps read it
 
 
 def test_in_8_bit_integers(model):

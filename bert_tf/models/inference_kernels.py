@@ -1,0 +1,225 @@
+"""The forms that the kernels of a backbone take for inference, and what they then rule out."""
+
+from collections.abc import Collection, Iterable
+
+import tensorflow as tf
+
+from bert_tf import hooks
+from bert_tf.deprecation import renamed_method
+from bert_tf.errors import UserError
+from bert_tf.layers.attention import BertSelfAttention
+from bert_tf.layers.dense import Dense
+from bert_tf.layers.kernels.float_kernel import FloatKernel
+from bert_tf.layers.kernels.lora_kernel import LoraKernel
+from bert_tf.layers.quantization import DYNAMIC, FLOAT, STATIC, Quantization, require_int8
+from bert_tf.models.inference_precision import AUTO, BFLOAT16, optimize_for_inference
+from bert_tf.ops import native
+
+
+class InferenceKernels:
+    """A part of `BertBackbone`: prepacked and 8-bit kernels.
+
+    Attributes:
+        is_prepacked: Whether kernels of the model are prepacked: those of the encoder, or of what a
+            task has besides, such as a decoder.
+        quantization: The arguments of a `bert_tf.layers.Quantization`, or None.
+    """
+
+    is_prepacked = False
+    quantization = None
+
+    freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
+
+    def optimize_for_inference(self, precision: str = AUTO, **quantization) -> str:
+        """Makes the model faster, for good and for inference only.
+
+        The encoder's matmuls compute in the precision, and with "bfloat16" also those of the
+        attention of packed tokens. The residual connections, LayerNorm, the softmax and all that is
+        outside of the encoder stay in the model's compute dtype. What is done is
+        `prepack_for_inference` or `quantize`, which have more options.
+
+        Args:
+            precision: "float32" changes nothing but rounding errors. "bfloat16" needs half the
+                memory, and little more than half the time where the processor has AVX512-BF16;
+                elsewhere it is about as fast as float32. "int8" needs a quarter of the memory and
+                less time; it loses some accuracy. "auto" is "bfloat16" where the processor has it,
+                else "float32", and logs which it is.
+            **quantization: Further arguments of `quantize`, for "int8" only.
+
+        Returns:
+            The precision: "float32", "bfloat16" or "int8".
+
+        Raises:
+            UserError: If the precision is unknown or does not take the arguments, as `quantize`, or
+                as `prepack_for_inference`.
+
+        Example:
+            >>> backbone = bert_tf.BertBackbone.from_pretrained("bert-base/")
+            >>> backbone.optimize_for_inference("bfloat16")
+            'bfloat16'
+        """
+        return optimize_for_inference(self, precision, quantization)
+
+    def prepack_for_inference(self, dtype: str | None = None) -> None:
+        """Prepacks the encoder's kernels for `bert_tf.ops.fused_dense`: faster, for inference only.
+
+        The kernels are kept in their prepacked form only. What trains the model or saves it as a
+        checkpoint then raises an error: load the model again. `save_weights` and `load_weights`
+        work as before, with kernels that are rounded to the dtype. Quantized kernels are prepacked
+        already; the layers that `quantize(skip=…)` left are prepacked here.
+
+        Args:
+            dtype: The dtype of the prepacked kernels, and of the matrix products in the attention
+                of packed tokens: "bfloat16", or None for the compute dtype.
+
+        Raises:
+            UserError: If `dtype` is something else, the native `fused_dense` is not available, or a
+                GPU is visible, where it does not run.
+        """
+        dense, attention = self.encoder.dense_layers(), self.encoder.attention_layers()
+        self.prepack_layers(dense.values(), attention.values(), dtype)
+
+    def prepack_layers(
+        self, dense: Collection[Dense], attention: Collection[BertSelfAttention], dtype: str | None
+    ) -> None:
+        """Does what `prepack_for_inference` does with some layers of the model.
+
+        Args:
+            dense: Dense layers of the backbone, or of a task around it.
+            attention: The attention that computes its matrix products in `dtype`.
+            dtype: As in `prepack_for_inference`.
+
+        Raises:
+            UserError: As `prepack_for_inference`.
+        """
+        if dtype not in (None, BFLOAT16):
+            raise UserError(f"`dtype` must be None or 'bfloat16'. Received: dtype={dtype!r}")
+        if not any(isinstance(layer.kernel_form, FloatKernel | LoraKernel) for layer in dense):
+            return
+        self.require_native_ops("prepacked")
+        self.require_merged("prepacked")
+        for layer in dense:
+            if isinstance(layer.kernel_form, FloatKernel):
+                layer.pack(dtype)
+        if dtype == BFLOAT16:
+            for layer in attention:
+                layer.precision = BFLOAT16
+        self.is_prepacked = True
+
+    def require_native_ops(self, purpose: str) -> None:
+        """Raises `UserError` unless the native ops of a CPU are active."""
+        if not native.use_native(runs_on_gpu=False):
+            raise UserError(
+                f"A model must have the native ops and a CPU to be {purpose}. Received: the "
+                "TensorFlow ops are active, or a GPU is visible. Build the native ones (`make "
+                "ops`) and hide the GPU (CUDA_VISIBLE_DEVICES=), or leave the model as it is."
+            )
+
+    def quantize(
+        self,
+        mode: str = "int8",
+        config=None,
+        calibration: Iterable[dict[str, tf.Tensor]] | None = None,
+        attention: str = FLOAT,
+        skip: Iterable[str] = (),
+        activations: str = DYNAMIC,
+        **kwargs,
+    ) -> None:
+        """Turns kernels and word embeddings into 8-bit integers: smaller, faster, only forward.
+
+        The four dense layers of every block compute with `bert_tf.ops.quantized_dense`: kernels
+        with one scale per column, activations with one scale and zero point per row, found at run
+        time, or one per layer, found by calibration. The word embeddings have one scale per word.
+        All else stays in floating point. There is no way back: load the model again.
+
+        Args:
+            mode: "int8".
+            config: None or the configuration that Keras makes for `mode`.
+            calibration: Token dictionaries, from text like that of the application. Where that is
+                more accurate, large values in single columns of a layer's input are moved into its
+                kernel. See `bert_tf.compression.calibration`.
+            attention: "int8" also computes the attention of packed tokens in 8-bit integers:
+                faster from about 50 tokens on, with an error of its own. "bfloat16" multiplies
+                there in bfloat16: with AVX512-BF16 1.5 times as fast, with a smaller error. "float"
+                does neither.
+            skip: The layers that stay in floating point, as in `bert_tf.layers.Quantization`.
+                `bert_tf.compression.quantization_errors` says which of them would lose most.
+            activations: "static" uses one scale and zero point per layer, which needs
+                `calibration`: faster and less accurate than "dynamic".
+            **kwargs: Of Keras's, `type_check` has no effect.
+
+        Raises:
+            UserError: For another mode or argument, a name in `skip` that no layer has, a model
+                with LoRA, or one that is quantized or prepacked already.
+
+        Example:
+            >>> backbone = bert_tf.BertBackbone.from_pretrained("bert-base/")
+            >>> backbone.quantize("int8")
+            >>> backbone.save_pretrained("bert-base-int8/", format="bert_tf")  # a quarter in size
+
+        Reference: `keras.Model.quantize`.
+        """
+        require_int8(mode, config)
+        quantization = Quantization(mode, attention, skip, activations)
+        if activations == STATIC and calibration is None:
+            raise UserError(
+                "`calibration` must be texts or token dictionaries if `activations` is 'static': "
+                "the scales come from them. Received: calibration=None"
+            )
+        if set(kwargs) - {"type_check"}:
+            raise UserError(
+                "The arguments must be `mode`, `calibration`, `attention`, `skip` and "
+                f"`activations`. Received: also {', '.join(sorted(kwargs))}"
+            )
+        self.require_kernels("quantized")
+        self.require_merged("quantized")
+        quantization.quantized(self._quantizable())  # mistakes are found before any work
+        scalings = {}
+        if calibration is not None:
+            scalings = hooks.calibrate(self, calibration, activations)
+        self._quantize(quantization, scalings)
+
+    def _quantizable(self):
+        """Returns the layers that compute in 8-bit integers after `quantize`, by their paths."""
+        return {**self.encoder.dense_layers(), **self.encoder.attention_layers()}
+
+    def _quantize(self, quantization, scalings):
+        """Quantizes; layers without a scaling get one that a file's values will replace."""
+        layers = self._quantizable()
+        is_static = quantization.activations == STATIC
+        to_be_loaded = None, [1.0, 0.0] if is_static else None
+        self.embeddings.quantize(quantization.mode)
+        for path in quantization.quantized(layers):
+            layer = layers[path]
+            if isinstance(layer, Dense):
+                smoothing, static_scale = scalings.get(layer, to_be_loaded)
+                layer.quantize(quantization.mode, smoothing=smoothing, static_scale=static_scale)
+            else:
+                layer.precision = quantization.attention
+        self.quantization = quantization.to_json()
+
+    def require_merged(self, purpose: str) -> None:
+        """Raises `UserError` if the model has LoRA."""
+        forms = [dense.kernel_form for dense in self.encoder.dense_layers().values()]
+        if any(isinstance(form, LoraKernel) for form in forms):
+            raise UserError(
+                f"The model must have no LoRA to be {purpose}. Received: a model with LoRA. Call "
+                "its `merge_lora()` first."
+            )
+
+    def require_not_prepacked(self, purpose: str) -> None:
+        """Raises `UserError` if the model was prepacked."""
+        if self.is_prepacked:
+            raise UserError(
+                f"The model must not be prepacked to be {purpose}. Received: a model with "
+                "prepacked kernels. Do that first, or load the model again."
+            )
+
+    def require_kernels(self, purpose: str) -> None:
+        """Raises `UserError` if the model was prepacked or quantized: `purpose` needs kernels."""
+        self.require_not_prepacked(purpose)
+        if self.quantization is not None:
+            raise UserError(
+                f"The model must not be quantized to be {purpose}. Received: a model with "
+                f"{self.quantization} kernels. Do that first, or load the model again."
+            )
