@@ -28,7 +28,7 @@ def optimize_for_inference(model: Any, precision: str, quantization: dict[str, A
     if precision == AUTO:
         precision = BFLOAT16 if multiplies_bfloat16() else FLOAT32
         has = "has" if precision == BFLOAT16 else "does not have"
-        _logger.info("The encoder computes in %s: the processor %s AVX512-BF16.", precision, has)
+        _logger.info("The model computes in %s: the processor %s AVX512-BF16.", precision, has)
     if precision == INT8:
         model.quantize(INT8, **quantization)
     model.prepack_for_inference(BFLOAT16 if precision == BFLOAT16 else None)
