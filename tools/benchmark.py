@@ -4,6 +4,7 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
     python tools/benchmark.py inference --dtype=bfloat16
     python tools/benchmark.py inference --dtype=int8
     python tools/benchmark.py latency --dtype=int8
+    python tools/benchmark.py generation
     python tools/benchmark.py training --peers=keras_hub,pytorch --rounds=5
     python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
     python tools/benchmark.py training --device=gpu
@@ -26,6 +27,7 @@ import sys
 from absl import flags
 from benchmarks import (
     contest,
+    generation,
     gpu_training,
     latency,
     matmul,
@@ -50,10 +52,20 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-_JOBS = ("inference", "training", "ops", "matmul", "tokenizer", "latency", "memory", "xla")
+_JOBS = (
+    "inference",
+    "training",
+    "generation",
+    "ops",
+    "matmul",
+    "tokenizer",
+    "latency",
+    "memory",
+    "xla",
+)
 _JOBS_OF_DTYPE = {
     "float32": _JOBS,
-    "bfloat16": ("inference", "training", "matmul"),
+    "bfloat16": ("inference", "training", "generation", "matmul"),
     "int8": ("inference", "latency", "matmul"),
 }
 
@@ -85,9 +97,9 @@ flags.DEFINE_enum(
     "dtype",
     "float32",
     list(_JOBS_OF_DTYPE),
-    "The dtype that all peers compute in: bfloat16 for inference, training and matmul; int8 for "
-    "inference, latency and matmul. Errors against float32 are printed. With bfloat16, every way "
-    "of a peer to use it is tried, also its own choice of precision.",
+    "The dtype that all peers compute in: bfloat16 for inference, training, generation and "
+    "matmul; int8 for inference, latency and matmul. Errors against float32 are printed. With "
+    "bfloat16, every way of a peer to use it is tried, also its own choice of precision.",
 )
 flags.DEFINE_list(
     "config",
@@ -99,10 +111,11 @@ flags.DEFINE_list(
 flags.DEFINE_list(
     "workloads",
     None,
-    "For inference, training and xla: the batches. BATCHxLENGTH has equal "
+    "For inference, training, generation and xla: the batches. BATCHxLENGTH has equal "
     "lengths; ragged or raggedCOUNT has the lengths of real text. Default for inference: "
     f"{','.join(contest.WORKLOADS['inference'])}; for training: "
-    f"{','.join(contest.WORKLOADS['training'])}; on a GPU: {','.join(gpu_training.WORKLOADS)}.",
+    f"{','.join(contest.WORKLOADS['training'])}; for generation: "
+    f"{','.join(generation.WORKLOADS)}; on a GPU: {','.join(gpu_training.WORKLOADS)}.",
 )
 flags.DEFINE_float(
     "peak_tflops",
@@ -149,6 +162,9 @@ flags.DEFINE_list(
     "matmul_rows",
     [str(rows) for rows in matmul.ROWS],
     "For matmul: the numbers of rows of the left matrix, M, separated by commas.",
+)
+flags.DEFINE_integer(
+    "new_tokens", 32, "For generation: number of tokens to write per source.", lower_bound=1
 )
 flags.DEFINE_integer(
     "tokenizer_texts", 10000, "For tokenizer: maximum number of texts per language.", lower_bound=1
@@ -215,7 +231,8 @@ def measure(start, job, peer_job, peers, config, workload_list, results) -> None
         memory.run([OURS, *peers], start, config, workload_list[0], results, lengths)
         return
     materials_dir = os.path.abspath(FLAGS.materials_dir)  # workers have other working directories
-    helpers = {"tokenizer": (), "latency": (), "xla": (OURS_XLA,)}.get(job, ("machine",))
+    helpers = {"tokenizer": (), "latency": (), "generation": (), "xla": (OURS_XLA,)}
+    helpers = helpers.get(job, ("machine",))
     names = [OURS, *peers, *helpers]
     with workers.scratch_folder() as scratch:
         directory = os.path.join(scratch, "model")
@@ -235,6 +252,10 @@ def measure(start, job, peer_job, peers, config, workload_list, results) -> None
                 if not real_weights:
                     latency.make_model(staff[OURS], directory, config, materials_dir)
                 latency.run(staff, peer_job, materials_dir, results)
+            elif job == "generation":
+                models.make_generator(staff[OURS], directory, config)
+                for workload in workload_list:
+                    generation.run(staff, peer_job, config, workload, FLAGS.new_tokens, results)
             elif job == "matmul":
                 rows = positive_integers("matmul_rows")
                 matmul.run(staff, peer_job, FLAGS.matmul_models, rows, results, FLAGS.dtype)
@@ -309,10 +330,20 @@ def main():
         )
     configs = {name: model_config(name) for name in config_names}
     config = configs[config_names[0]]
-    usual = {**contest.WORKLOADS, "memory": ("8x128",), "xla": xla.WORKLOADS}.get(job, ())
+    usual = {
+        **contest.WORKLOADS,
+        "generation": generation.WORKLOADS,
+        "memory": ("8x128",),
+        "xla": xla.WORKLOADS,
+    }.get(job, ())
     texts = FLAGS.workloads or (gpu_training.WORKLOADS if on_gpu else usual)
     longest = min(config["max_position_embeddings"] for config in configs.values())
     workload_list = [parse_workload(text, longest) for text in texts]
+    if job == "generation" and FLAGS.new_tokens > longest - 2:
+        raise UserError(
+            f"--new_tokens must be at most {longest - 2} for this model, which has {longest} "
+            f"positions. Received: --new_tokens={FLAGS.new_tokens}"
+        )
     for flag in ("lengths", "matmul_rows"):
         positive_integers(flag)
     for flag, known in (("ops", ops.NAMES), ("matmul_models", matmul.MODELS)):

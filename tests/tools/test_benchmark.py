@@ -16,6 +16,7 @@ sys.path.insert(0, str(REPOSITORY / "tools"))
 
 from benchmarks import (
     contest,
+    generation,
     gpu_training,
     latency,
     models,
@@ -321,6 +322,35 @@ def test_a_tiny_run_of_one_sentence_in_int8_tells_the_error(tmp_path):
         assert all(0.0001 < row["relative error"] < 0.1 for row in table["rows"])
 
 
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.full)])
+def test_a_tiny_run_of_generation_compares_the_ids(dtype, tmp_path, is_full):
+    peers = "pytorch" if is_full else ""
+    result = run(
+        "benchmark",
+        "generation",
+        f"--dtype={dtype}",
+        f"--peers={peers}",
+        "--config=tiny",
+        "--workloads=2x9",
+        "--new_tokens=5",
+        "--rounds=1",
+        "--turn_seconds=0",
+        f"--json={tmp_path}/out.json",
+        prepare=fork_workers,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    tables = json.loads((tmp_path / "out.json").read_text())["tables"]
+    decodings, per_token = tables[: len(generation.BEAMS)], tables[len(generation.BEAMS) :]
+    for table in decodings:
+        named = {row["peer"].partition(",")[0] for row in table["rows"]}
+        assert named == {"bert_tf", peers} - {""}
+        assert all(row["different ids"] <= (dtype != "float32") * 0.9 for row in table["rows"])
+    lengths = [
+        (row["longest target"], row["new tokens"]) for table in per_token for row in table["rows"]
+    ]
+    assert lengths == ([(10, 5), (127, 5), (127, 20)] if dtype == "float32" else [])
+
+
 @pytest.mark.full
 def test_a_tiny_run_under_xla(tmp_path):
     result = run(
@@ -352,10 +382,11 @@ def test_a_tiny_run_under_xla(tmp_path):
         (["xla", "--peers=pytorch"], "--peers must not be set with --job=xla"),
         (["latency", "--peers=", "--config=tiny"], "vocabulary of at least 30522"),
         (["ops", "--peers=", "--plot=out.jpg"], "must be a .png, .svg or .pdf"),
+        (["generation", "--config=tiny", "--peers=", "--new_tokens=127"], "must be at most 126"),
         (["training", "--dtype=int8"], "one of inference, latency, matmul with --dtype=int8"),
         (
             ["latency", "--dtype=bfloat16"],
-            "one of inference, training, matmul with --dtype=bfloat16",
+            "one of inference, training, generation, matmul with --dtype=bfloat16",
         ),
         (["inference", "--dtype=bfloat16", "--peers=onnxruntime"], "openvino, zentf, zentorch for"),
         (["latency", "--dtype=int8", "--peers=pytorch"], "some of onnxruntime, openvino"),

@@ -34,21 +34,11 @@ def make(worker, directory: str, config: dict) -> dict:
 
     Returns the content of `config.json`.
     """
-    from safetensors.numpy import load_file, save_file
+    from safetensors.numpy import save_file
 
     worker.make("weights", config=config, directory=directory)
-    generator = np.random.default_rng(1)
-
-    def noise(shape):
-        return (_NOISE * generator.standard_normal(shape)).astype(np.float32)
-
-    path = os.path.join(directory, "model.safetensors")
-    tensors = load_file(path)
-    for name in sorted(tensors):
-        if tensors[name].ndim == 1:
-            tensors[name] = tensors[name] + noise(tensors[name].shape)
-    save_file(tensors, path, metadata={"format": "pt"})
-
+    noise = _noise()
+    _add_noise(directory, noise)
     written = read_config(directory)
     hidden, vocabulary = written["hidden_size"], written["vocab_size"]
     shapes = ([hidden, hidden], [hidden], [hidden], [hidden], [vocabulary], [2, hidden], [2])
@@ -63,6 +53,30 @@ def make(worker, directory: str, config: dict) -> dict:
     with open(os.path.join(directory, "tokenizer_config.json"), "w", encoding="utf-8") as file:
         json.dump({"tokenizer_class": "BertTokenizer"}, file)
     return written
+
+
+def make_generator(worker, directory: str, config: dict) -> None:
+    """Writes a Hugging Face directory of an encoder and a decoder, by bert_tf's worker."""
+    worker.make("generator_weights", config=config, directory=directory)
+    _add_noise(directory, _noise())
+
+
+def _noise():
+    """Returns a function of a shape to float32 noise, the same in every run."""
+    generator = np.random.default_rng(1)
+    return lambda shape: (_NOISE * generator.standard_normal(shape)).astype(np.float32)
+
+
+def _add_noise(directory, noise):
+    """Adds noise to all biases and scales of a checkpoint."""
+    from safetensors.numpy import load_file, save_file
+
+    path = os.path.join(directory, "model.safetensors")
+    tensors = load_file(path)
+    for name in sorted(tensors):
+        if tensors[name].ndim == 1:
+            tensors[name] = tensors[name] + noise(tensors[name].shape)
+    save_file(tensors, path, metadata={"format": "pt"})
 
 
 def parameters(directory: str) -> int:

@@ -66,6 +66,7 @@ _TORCH = ("torch", "transformers")
 _FLOAT = ("inference", "inference_bfloat16")
 _INFERENCE = (*_FLOAT, "inference_int8")
 _LATENCY = ("latency", "latency_int8")
+_GENERATION = ("generation", "generation_bfloat16")
 _MATMUL = ("matmul", "matmul_bfloat16")
 _TRAINING = ("training", "training_bfloat16")
 _BASELINE_JOBS = (*_INFERENCE, *_LATENCY, *_TRAINING, *_MATMUL, "matmul_int8", "tokenizer")
@@ -90,7 +91,9 @@ PEERS = {
     "machine": Entry("machine:Machine"),  # the limits of the machine, in the same rounds
     "keras_hub": Entry("keras_hub:KerasHub", (*_FLOAT, *_TRAINING, "memory"), ("keras_hub",)),
     "tensorflow": Entry("tensorflow_2d:TensorFlow2D", (*_FLOAT, *_MATMUL)),
-    "pytorch": Entry("pytorch:PyTorch", (*_FLOAT, *_TRAINING, *_MATMUL, "latency"), _TORCH),
+    "pytorch": Entry(
+        "pytorch:PyTorch", (*_FLOAT, *_TRAINING, *_MATMUL, *_GENERATION, "latency"), _TORCH
+    ),
     "torch_compile": Entry("torch_compile:TorchCompile", (*_FLOAT, *_TRAINING, "ops"), _TORCH),
     "onnxruntime": Entry(
         "onnxruntime:OnnxRuntime",

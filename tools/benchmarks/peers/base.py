@@ -124,6 +124,11 @@ def calibration_examples(config: dict) -> list[dict[str, np.ndarray]]:
     return examples
 
 
+def generation_task(generate: Callable[[], np.ndarray]) -> Task:
+    """Writes targets, int ids `[B, n]` without the start token."""
+    return Task(generate, lambda: {"ids": generate()})
+
+
 def sentence_task(encode, text: str) -> Task:
     """Encodes one sentence to a vector, `[1, H]`; the time includes the tokenization."""
     return Task(lambda: encode(text), lambda: {"vector": np.asarray(encode(text))})
@@ -139,7 +144,8 @@ class Peer:
     - `training(batches, variant)`,
     - `ops(case, variant)`, `matmul(shape, variant)`, `matmul_int8(shape, variant)`,
     - `tokenizer(texts, vocabulary, variant)`,
-    - `latency(text, variant)`, `latency_int8(text, calibration, variant)`.
+    - `latency(text, variant)`, `latency_int8(text, calibration, variant)`,
+    - `generation(batch, new_tokens, num_beams, variant)` and `generation_bfloat16` with the same.
     """
 
     version: str

@@ -58,6 +58,8 @@ class Ours(keras_common.TensorFlowPeer):
         ),
         "training_bfloat16": ("mixed_bfloat16",),
         "inference_int8": ("graph", "constants", "graph, attention", "graph, attention, static"),
+        "generation": ("graph", "packed"),
+        "generation_bfloat16": ("optimized bfloat16", "mixed_bfloat16"),
         "latency": ("graph", "packed", "constants", "SavedModel"),
         "latency_int8": ("constants", "constants, static", "SavedModel"),
         "ops": ("native, in place", "native, fresh", "reference, fresh"),
@@ -72,7 +74,7 @@ class Ours(keras_common.TensorFlowPeer):
     def _backbone(self, kind):
         return self._prepared(bert_tf.BertBackbone, kind)
 
-    def _prepared(self, model_class, kind, texts=None):
+    def _prepared(self, model_class, kind, texts=None, **options):
         """Returns a model of a kind.
 
         Args:
@@ -80,9 +82,11 @@ class Ours(keras_common.TensorFlowPeer):
             kind: "float", "packed", "optimized bfloat16", the policy "mixed_bfloat16", or for a
                 quantized model "int8" and what differs.
             texts: For the static scales of a task's model; None: random tokens.
+            **options: Further arguments of `from_pretrained`.
         """
-        policy = {"dtype": kind} if kind == "mixed_bfloat16" else {}
-        model = model_class.from_pretrained(self.setup.model_directory, **policy)
+        if kind == "mixed_bfloat16":
+            options["dtype"] = kind
+        model = model_class.from_pretrained(self.setup.model_directory, **options)
         if kind == "packed":
             model.prepack_for_inference()
         elif kind == "optimized bfloat16":
@@ -251,6 +255,28 @@ class Ours(keras_common.TensorFlowPeer):
         variant, *parts = variant.split(", ")
         encode = self._sentence_encoder(variant, ", ".join(["int8", *parts]), calibration)
         return base.sentence_task(encode, text)
+
+    @functools.cache
+    def _generator(self, kind, **options):
+        return self._prepared(bert_tf.BertEncoderDecoder, kind, **options)
+
+    def generation(self, batch, new_tokens, num_beams, variant, **options):
+        """Creates a task; the options are arguments of `BertEncoderDecoder`."""
+        model = self._generator("float" if variant == "graph" else variant, **options)
+        inputs = {name: tf.constant(batch[name]) for name in keras_common.ENCODER_INPUTS}
+        lengths = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens}
+        return base.generation_task(
+            lambda: np.asarray(model.generate(inputs, num_beams=num_beams, **lengths))
+        )
+
+    generation_bfloat16 = generation
+
+    def generator_weights(self, config, directory):
+        """Writes the random encoder and decoder that all peers use."""
+        tf.keras.utils.set_random_seed(0)
+        backbone = bert_tf.BertBackbone(bert_tf.BertConfig(**config))
+        ids = dict(decoder_start_token_id=1, eos_token_id=2)
+        bert_tf.BertEncoderDecoder(backbone, **ids).save_pretrained(directory)
 
     def tokenizer(self, texts, vocabulary, variant):
         return keras_common.tokenizer_task(bert_tf.BertTokenizer(vocabulary).tokenize, texts)

@@ -39,6 +39,7 @@ class PyTorch(Peer):
         "inference_bfloat16": ("autocast", "bfloat16"),
         "training_bfloat16": ("autocast",),
         "matmul": ("linear", "mkl packed"),
+        "generation_bfloat16": ("autocast", "bfloat16"),
     }
 
     def __init__(self, setup):
@@ -88,6 +89,26 @@ class PyTorch(Peer):
         weight, bias = kernel.T.contiguous(), torch.zeros(shape[2], dtype=torch.bfloat16)
         multiply = functools.partial(torch.nn.functional.linear, x, weight, bias)
         return base.matmul_task(lambda: torch.inference_mode()(multiply)().float())
+
+    @functools.cache
+    def _generator(self, dtype):
+        return transformers.EncoderDecoderModel.from_pretrained(
+            self.setup.model_directory, dtype=dtype
+        ).eval()
+
+    def generation(self, batch, new_tokens, num_beams, variant):
+        dtype = torch.bfloat16 if variant == "bfloat16" else torch.float32
+        model, feed = self._generator(dtype), inputs(batch)
+        options = dict(max_new_tokens=new_tokens, min_new_tokens=new_tokens, num_beams=num_beams)
+
+        def generate():
+            with torch.autocast("cpu", torch.bfloat16, enabled=variant == "autocast"):
+                ids = model.generate(**feed, **options, do_sample=False)
+            return ids[:, 1:].numpy()  # without the start token
+
+        return base.generation_task(generate)
+
+    generation_bfloat16 = generation
 
     def latency(self, text, variant):
         def model(feed):
