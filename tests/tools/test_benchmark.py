@@ -238,6 +238,15 @@ def test_jobs_and_peers():
         ).is_file()
 
 
+def tiny_run(tmp_path, job, *flags):
+    """Runs a job once on a tiny model; returns the content of its JSON file."""
+    usual = ("--config=tiny", "--rounds=1", "--search_calls=1", "--turn_seconds=0")
+    output = f"--json={tmp_path}/out.json"
+    result = run("benchmark", job, *usual, output, *flags, prepare=fork_workers)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return json.loads((tmp_path / "out.json").read_text())
+
+
 @pytest.mark.parametrize(
     "job, workload_names",
     [
@@ -247,22 +256,15 @@ def test_jobs_and_peers():
     ],
 )
 def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
-    result = run(
-        "benchmark",
+    content = tiny_run(
+        tmp_path,
         job,
         "--peers=keras_hub",
         f"--baseline_dir={REPOSITORY}",
-        "--config=tiny",
         f"--workloads={workload_names}",
         "--rounds=2",
         "--buckets=2,all",
-        "--search_calls=1",
-        "--turn_seconds=0",
-        f"--json={tmp_path}/out.json",
-        prepare=fork_workers,
     )
-    assert result.returncode == 0, result.stdout + result.stderr
-    content = json.loads((tmp_path / "out.json").read_text())
     assert content["problems"] == []
     assert len(content["tables"]) == len(workload_names.split(","))
     for table in content["tables"]:
@@ -274,22 +276,14 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
 @pytest.mark.parametrize("dtype, peers", [("bfloat16", "tensorflow"), ("int8", "")])
 def test_a_tiny_run_in_another_dtype_tells_the_errors(dtype, peers, tmp_path, is_full):
     workload_names = "2x16,ragged5" if is_full else "2x16"
-    result = run(
-        "benchmark",
+    tables = tiny_run(
+        tmp_path,
         "inference",
         f"--dtype={dtype}",
         f"--peers={peers}",
-        "--config=tiny",
         f"--workloads={workload_names}",
-        "--rounds=1",
         "--buckets=2,all",
-        "--search_calls=1",
-        "--turn_seconds=0",
-        f"--json={tmp_path}/out.json",
-        prepare=fork_workers,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    tables = json.loads((tmp_path / "out.json").read_text())["tables"]
+    )["tables"]
     assert len(tables) == len(workload_names.split(","))
     for table in tables:
         assert f"Inference in {dtype}" in table["title"]
@@ -302,19 +296,9 @@ def test_a_tiny_run_in_another_dtype_tells_the_errors(dtype, peers, tmp_path, is
 def test_a_tiny_run_of_one_sentence_in_int8_tells_the_error(tmp_path):
     config = {**models.CONFIGS["tiny"], "vocab_size": 30522}  # the tokenizer's
     (tmp_path / "config.json").write_text(json.dumps(config))
-    result = run(
-        "benchmark",
-        "latency",
-        "--dtype=int8",
-        "--peers=",
-        f"--config={tmp_path}/config.json",
-        "--rounds=1",
-        "--turn_seconds=0",
-        f"--json={tmp_path}/out.json",
-        prepare=fork_workers,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    tables = json.loads((tmp_path / "out.json").read_text())["tables"]
+    tables = tiny_run(
+        tmp_path, "latency", "--dtype=int8", "--peers=", f"--config={tmp_path}/config.json"
+    )["tables"]
     assert len(tables) == len(latency.SENTENCES)
     for table in tables:
         peers = {row["peer"] for row in table["rows"]}
@@ -325,21 +309,14 @@ def test_a_tiny_run_of_one_sentence_in_int8_tells_the_error(tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.full)])
 def test_a_tiny_run_of_generation_compares_the_ids(dtype, tmp_path, is_full):
     peers = "pytorch" if is_full else ""
-    result = run(
-        "benchmark",
+    tables = tiny_run(
+        tmp_path,
         "generation",
         f"--dtype={dtype}",
         f"--peers={peers}",
-        "--config=tiny",
         "--workloads=2x9",
         "--new_tokens=5",
-        "--rounds=1",
-        "--turn_seconds=0",
-        f"--json={tmp_path}/out.json",
-        prepare=fork_workers,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    tables = json.loads((tmp_path / "out.json").read_text())["tables"]
+    )["tables"]
     decodings, per_token = tables[: len(generation.BEAMS)], tables[len(generation.BEAMS) :]
     for table in decodings:
         named = {row["peer"].partition(",")[0] for row in table["rows"]}
@@ -353,19 +330,7 @@ def test_a_tiny_run_of_generation_compares_the_ids(dtype, tmp_path, is_full):
 
 @pytest.mark.full
 def test_a_tiny_run_under_xla(tmp_path):
-    result = run(
-        "benchmark",
-        "xla",
-        "--config=tiny",
-        "--workloads=2x16",
-        "--rounds=2",
-        "--search_calls=1",
-        "--turn_seconds=0",
-        f"--json={tmp_path}/out.json",
-        prepare=fork_workers,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
-    content = json.loads((tmp_path / "out.json").read_text())
+    content = tiny_run(tmp_path, "xla", "--workloads=2x16", "--rounds=2")
     assert [table["title"].split(",")[1] for table in content["tables"]] == [
         " inference",
         " training",

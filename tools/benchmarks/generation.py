@@ -2,7 +2,7 @@
 
 All peers write the same number of tokens after the sources of one batch, with their caches of keys
 and values. In float32 their ids must be equal. In bfloat16 near ties are decided differently, so
-the share of ids that differ from those of bert_tf in float32 is told.
+the table has the share of ids that differ from those of bert_tf in float32.
 """
 
 import statistics
