@@ -165,8 +165,8 @@ def run():
     import tensorflow as tf
 
     from bert_tf import training
-    from bert_tf.training.callbacks.stop_on_signal import largest_of_workers
     from bert_tf.training.distribution.strategies import is_chief, worker_addresses
+    from bert_tf.training.distribution.worker_exchange import end_together, largest_of_workers
 
     strategy = training.make_strategy(FLAGS.distribution_strategy, FLAGS.tpu_name)
     keras.utils.set_random_seed(FLAGS.seed)
@@ -235,8 +235,7 @@ def run():
                 f"--output_dir={FLAGS.output_dir} ({error.strerror}). The checkpoints are "
                 "complete: free disk space and run the same command again."
             ) from None
-    if worker_addresses(strategy):
-        largest_of_workers(strategy, 0)  # no worker exits while another still needs it
+    end_together(strategy)
 
 
 def main():

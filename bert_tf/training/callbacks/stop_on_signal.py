@@ -5,11 +5,10 @@ import signal
 import sys
 import threading
 
-import tensorflow as tf
-
 from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoint
 from bert_tf.training.distribution.strategies import worker_addresses
+from bert_tf.training.distribution.worker_exchange import end_together, largest_of_workers
 
 # All workers must stop at the same step. They exchange the received signals in a collective, which
 # takes time, so they do so only every few steps.
@@ -61,6 +60,7 @@ class StopOnSignal(StepCallback):
         if not received:
             return
         path = self.checkpoint.save()
+        end_together(self.model.distribute_strategy)
         self._restore_handlers()
         print(
             f"\n{signal.Signals(received).name}: saved {path} after step {self.step}. "
@@ -81,12 +81,3 @@ class StopOnSignal(StepCallback):
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous = {}
-
-
-def largest_of_workers(strategy: tf.distribute.Strategy, number: int) -> int:
-    """Returns the largest `number` of all workers. All workers must call it."""
-    values = strategy.experimental_distribute_values_from_function(
-        lambda context: tf.constant([number], tf.int32)
-    )
-    gathered = tf.function(lambda value: strategy.gather(value, axis=0))(values)
-    return int(tf.reduce_max(gathered))
