@@ -184,6 +184,7 @@ setup(
     extras_require={
         "test": [
             "aiohttp",
+            "apache-beam>=2.77,<3",
             "clang-format~=23.1",
             "datasets",
             "matplotlib",
@@ -213,6 +214,7 @@ setup(
             "torch",
             "transformers",
         ],
+        "beam": ["apache-beam>=2.77,<3"],
         "serve": ["aiohttp", "prometheus-client"],
         "evaluate": ["matplotlib", "scikit-learn"],
         "generation": ["rouge-score", "sacrebleu>=2.6,<3"],

@@ -25,6 +25,7 @@ PACKAGES = (
     "compression",
     "checkpoints",
     "serving",
+    "beam",
 )
 
 

@@ -1,0 +1,50 @@
+"""Dead letters: the elements that a pipeline could not process, with the reason.
+
+They are JSON lines, one for each element:
+
+    {"source": "text/a.txt", "position": 17, "element": "what it was", "error": "why"}
+
+`source` is the path of the file; `position` is where the element begins in it, as each pipeline
+documents (null if it is the whole file); `element` is cut to `ELEMENT_CHARACTERS`.
+"""
+
+import json
+from typing import NamedTuple
+
+ELEMENT_CHARACTERS = 1000
+
+
+class DeadLetter(NamedTuple):
+    """An element that could not be processed.
+
+    Args:
+        source: The path of the file that it is from.
+        position: Where it begins in the file, or None for the whole file.
+        element: What it was, or as much of it as can be shown as text.
+        error: Why it could not be processed.
+
+    Example:
+        >>> from bert_tf.beam.dead_letters import DeadLetter
+        >>> DeadLetter("a.txt", 17, "x" * 2000, "it is too long").to_json()[:60]
+        '{"source": "a.txt", "position": 17, "element": "xxxxxxxxxxxxx'
+    """
+
+    source: str
+    position: int | None
+    element: str
+    error: str
+
+    @classmethod
+    def of(
+        cls, source: str, position: int | None, element: str | bytes, error: object
+    ) -> "DeadLetter":
+        """Returns a dead letter of text or bytes; bytes that are not UTF-8 are shown as `\\xff`."""
+        shown = element[: 4 * ELEMENT_CHARACTERS]  # a character has at most 4 bytes
+        if isinstance(shown, bytes):
+            shown = shown.decode("utf-8", "backslashreplace")
+        return cls(source, position, shown[:ELEMENT_CHARACTERS], str(error))
+
+    def to_json(self) -> str:
+        """Returns the dead letter as a line of JSON, without its line end."""
+        shown = self._replace(element=self.element[:ELEMENT_CHARACTERS])
+        return json.dumps(shown._asdict(), ensure_ascii=False)

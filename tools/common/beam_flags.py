@@ -1,0 +1,120 @@
+"""The flags of the programs that run an Apache Beam pipeline."""
+
+import contextlib
+import io
+import os
+import shlex
+
+from absl import flags
+
+from bert_tf.errors import UserError
+from common.checks import require
+
+FLAGS = flags.FLAGS
+INSTALL = "Install it with: pip install 'bert-tf[beam]'"
+LOCAL_RUNNER = "DirectRunner"
+
+flags.DEFINE_string(
+    "runner",
+    LOCAL_RUNNER,
+    "The Beam runner: DirectRunner (processes of this machine), DataflowRunner, FlinkRunner, "
+    "SparkRunner, PortableRunner, or the full name of a Python class.",
+)
+flags.DEFINE_integer(
+    "direct_num_workers",
+    None,
+    "Number of processes of the DirectRunner; 1 works in this process. Default: one per CPU.",
+    lower_bound=1,
+)
+flags.DEFINE_string(
+    "setup_file",
+    None,
+    "The setup.py with which another runner installs bert_tf on its workers. Default: they have it "
+    "already, as in a container.",
+)
+flags.DEFINE_string(
+    "beam_options",
+    "",
+    "Further options of Beam or of the runner in one string, for example "
+    '--beam_options="--project=p --region=europe-west4 --temp_location=gs://bucket/temp".',
+)
+
+
+def pipeline_options():
+    """Checks the flags and returns Beam's `PipelineOptions`, without importing TensorFlow.
+
+    Raises:
+        UserError: If Beam is not installed or an option is unknown or wrong.
+    """
+    if FLAGS.setup_file and not os.path.isfile(FLAGS.setup_file):
+        raise UserError(f"--setup_file must be a file. Received: {FLAGS.setup_file}")
+    given = _further_options()
+    options = require("apache_beam.options.pipeline_options", INSTALL)
+    arguments = [f"--runner={FLAGS.runner}", "--no_save_main_session", *_local_options()]
+    if FLAGS.setup_file:
+        arguments.append(f"--setup_file={FLAGS.setup_file}")
+    message = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(message):  # argparse prints its usage, which is long
+            result = options.PipelineOptions([*arguments, *given])
+            known = result.get_all_options()
+    except SystemExit:
+        error = message.getvalue().strip().rpartition("error: ")[2]
+        raise UserError(
+            f"--beam_options must be options of Beam. Received: {FLAGS.beam_options!r}, {error}"
+        ) from None
+    unknown = result.get_all_options(retain_unknown_options=True).keys() - known.keys()
+    if unknown:
+        raise UserError(
+            "--beam_options must be options of Beam. Received: unknown options "
+            + ", ".join(f"--{name}" for name in sorted(unknown))
+        )
+    return result
+
+
+def is_local() -> bool:
+    """Whether the pipeline runs in processes of this machine."""
+    return FLAGS.runner == LOCAL_RUNNER
+
+
+def num_workers() -> int:
+    """The number of processes of the local runner."""
+    return FLAGS.direct_num_workers or os.cpu_count()
+
+
+def _local_options():
+    if not is_local():
+        if FLAGS.direct_num_workers:
+            raise UserError(
+                f"--direct_num_workers must be used with --runner={LOCAL_RUNNER}. Received: "
+                f"--runner={FLAGS.runner}"
+            )
+        return []
+    mode = "in_memory" if num_workers() == 1 else "multi_processing"
+    return [
+        f"--direct_num_workers={num_workers()}",
+        f"--direct_running_mode={mode}",
+        # The DirectRunner then does not try the Prism runner, which is a program that it downloads.
+        # The pipelines have no triggers.
+        "--allow_unsafe_triggers",
+    ]
+
+
+def _further_options() -> list[str]:
+    """Returns the options of --beam_options, each as `--name` or `--name=value`."""
+    try:
+        given = shlex.split(FLAGS.beam_options)
+    except ValueError as error:  # a quotation mark without its pair
+        raise UserError(
+            f"--beam_options must be options of Beam. Received: {FLAGS.beam_options!r} ({error})"
+        ) from None
+    own = ("runner", "direct_num_workers", "setup_file")
+    for option in given:
+        name = option.removeprefix("--").partition("=")[0]
+        if not option.startswith("--") or not name:
+            raise UserError(
+                f"--beam_options must be of the form --name=value. Received: {option!r}"
+            )
+        if name in own:
+            raise UserError(f"--{name} must be a flag of its own, outside of --beam_options")
+    return given
