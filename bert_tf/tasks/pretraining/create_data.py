@@ -16,7 +16,6 @@ import contextlib
 import itertools
 import multiprocessing
 import os
-import random
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -28,14 +27,16 @@ from bert_tf.array_files import save_array
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import scratch_directory, staged_files
 from bert_tf.tasks.pretraining.checks import require
-from bert_tf.tasks.pretraining.document_chunks import ChunkedCorpus, read_documents, token_splits
+from bert_tf.tasks.pretraining.chunk_examples import (
+    TokenizedChunk,
+    make_records,
+    tokenize_documents,
+)
+from bert_tf.tasks.pretraining.document_chunks import ChunkedCorpus, read_documents
 from bert_tf.tasks.pretraining.example_runs import merge_runs, write_run
-from bert_tf.tasks.pretraining.examples import ExampleOptions, MaskingVocabulary, create_examples
-from bert_tf.tasks.pretraining.features import example_features, serialize_features
+from bert_tf.tasks.pretraining.examples import ExampleOptions, MaskingVocabulary
 from bert_tf.tasks.pretraining.summary import PretrainingSummary
 
-TEXTS_AT_A_TIME = 4096
-TOKEN_ARRAYS = ("ids", "sentences", "documents")  # of a chunk, one file for each
 TASKS_PER_PROCESS = 2  # that are tokenized and submitted, so that no worker waits
 
 
@@ -99,7 +100,7 @@ def create_pretraining_data(
         with scratch_directory(directory) as scratch:
             chunks = _tokenized(corpus, tokenizer, encoding_errors, num_processes, scratch)
             tasks = (
-                _Task(path, f"{path}-{dupe:08}.run", f"{random_seed}/{number}/{dupe}")
+                _Task(path, f"{path}-{dupe:08}.run", (random_seed, number, dupe))
                 for number, path in enumerate(chunks)
                 for dupe in range(dupe_factor)
             )
@@ -110,7 +111,7 @@ def create_pretraining_data(
                     bar.update(part.documents)
                     passes[task.tokens_path] += 1
                     if passes[task.tokens_path] == dupe_factor:
-                        for name in TOKEN_ARRAYS:
+                        for name in TokenizedChunk._fields:
                             os.remove(f"{task.tokens_path}.{name}.npy")
             if not summary.examples:
                 raise DataError(
@@ -139,59 +140,28 @@ class _Task(NamedTuple):
 
     tokens_path: str
     run_path: str
-    seed: str
-
-
-class _Document:
-    """A document as a sequence of sentences, which are read from the chunk's ids when needed."""
-
-    def __init__(self, ids: np.ndarray, splits: np.ndarray):
-        self._ids, self._splits = ids, splits
-
-    def __len__(self) -> int:
-        return len(self._splits) - 1
-
-    def __getitem__(self, index: int) -> list[int]:
-        return self._ids[self._splits[index] : self._splits[index + 1]].tolist()
+    seed: tuple[int, int, int]
 
 
 def _make_run(
     task: _Task, vocabulary: MaskingVocabulary, options: ExampleOptions
 ) -> PretrainingSummary:
-    ids, sentences, borders = (np.load(f"{task.tokens_path}.{name}.npy") for name in TOKEN_ARRAYS)
-    borders = borders.tolist()
-    documents = [_Document(ids, sentences[a : b + 1]) for a, b in zip(borders, borders[1:])]
-    rng = random.Random(task.seed)
-    summary = PretrainingSummary(options.max_seq_length, documents=len(documents))
-    records = []
-    sizes = (options.max_seq_length, options.max_predictions_per_seq)
-    for example in create_examples(documents, vocabulary, options, rng):
-        summary.count(example)
-        records.append(serialize_features(example_features(example, *sizes)))
-    write_run(task.run_path, [rng.getrandbits(64) for _ in records], records)
+    arrays = (np.load(f"{task.tokens_path}.{name}.npy") for name in TokenizedChunk._fields)
+    keys, records, summary = make_records(TokenizedChunk(*arrays), vocabulary, options, task.seed)
+    write_run(task.run_path, keys, records)
     return summary
 
 
 def _tokenized(
     corpus: ChunkedCorpus, tokenizer, encoding_errors: str, num_threads: int, scratch: str
 ) -> Iterator[str]:
-    """Writes the ids of each chunk and its `token_splits`, and yields the path of the files."""
-
-    def tokenize(batch: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        ids = tokenizer.tokenize(batch)
-        return ids.flat_values.numpy(), ids.row_lengths().numpy()
-
+    """Writes the ids of each chunk and its splits, and yields the path of the files."""
     with concurrent.futures.ThreadPoolExecutor(num_threads) as threads:
         for number, chunk in enumerate(corpus.chunks):
             documents = list(read_documents(chunk, encoding_errors))
-            texts = list(itertools.chain.from_iterable(documents))
-            # One batch even if there is no text, because the file has changed since the scan.
-            starts = range(0, max(len(texts), 1), TEXTS_AT_A_TIME)
-            batches = [texts[start : start + TEXTS_AT_A_TIME] for start in starts]
-            ids, lengths = map(np.concatenate, zip(*threads.map(tokenize, batches)))
-            splits = token_splits([len(document) for document in documents], lengths)
+            tokenized = tokenize_documents(documents, tokenizer, threads.map)
             path = os.path.join(scratch, f"{number:08}")
-            for name, array in zip(TOKEN_ARRAYS, (ids, *splits)):
+            for name, array in tokenized._asdict().items():
                 save_array(f"{path}.{name}.npy", array)
             yield path
 

@@ -8,7 +8,7 @@ about `chunk_bytes` of text. Only documents of more than twice that size are spl
 import dataclasses
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tqdm
@@ -91,13 +91,13 @@ def scan_documents(
     require(errors in ENCODING_ERRORS, f"must be one of {ENCODING_ERRORS}", errors=errors)
     paths = [os.fspath(path) for path in paths]
     total = sum(map(_size, paths))
-    cutter = _Cutter(chunk_bytes)
+    cutter = DocumentCutter(chunk_bytes)
     shown = {"unit": "B", "unit_scale": True, "disable": not progress}
     with tqdm.tqdm(None, "checking the text", total, **shown) as bar:
         for path in paths:
             cutter.open(path)
-            for number, line in enumerate(_lines(path), start=1):
-                is_blank = not _decoded(line, path, number, errors).strip()
+            for number, line in enumerate(read_lines(path), start=1):
+                is_blank = not decode_line(line, path, number, errors).strip()
                 cutter.line(len(line), is_blank)
                 bar.update(len(line))
             cutter.close()
@@ -114,11 +114,59 @@ def read_documents(chunk: Chunk, errors: str = "strict") -> Iterator[list[str]]:
     """Yields the documents of a chunk as lists of sentences; `errors` as in `scan_documents`."""
     for span in chunk.spans:
         # The line numbers are not those of the file, but the scan has already found all errors.
-        lines = enumerate(_lines(span.path, span.start, span.end), start=1)
-        texts = (_decoded(line, span.path, number, errors).strip() for number, line in lines)
+        lines = enumerate(read_lines(span.path, span.start, span.end), start=1)
+        texts = (decode_line(line, span.path, number, errors).strip() for number, line in lines)
         for is_document, document in itertools.groupby(texts, bool):
             if is_document:
                 yield list(document)
+
+
+def read_lines(
+    path: str, start: int = 0, end: int | None = None, open_file: Callable = open
+) -> Iterator[bytes]:
+    """Yields the lines in the bytes from `start` to `end` of a file, with their line ends.
+
+    Args:
+        path: The file.
+        start: Where a line begins.
+        end: The line that reaches this byte is the last one. Default: the end of the file.
+        open_file: `open`, or a function that opens remote files too.
+    """
+    with open_file(path, "rb") as file:
+        file.seek(start)
+        for line in file:
+            yield line
+            start += len(line)
+            if end is not None and start >= end:
+                return
+
+
+def decode_line(line: bytes, path: str, number: int | str, errors: str) -> str:
+    """Decodes a line of a text file; `errors` as in `scan_documents`.
+
+    Args:
+        line: The line.
+        path, number: The file, and the line's number or place in it, for the error.
+        errors: "strict" or "replace".
+
+    Raises:
+        DataError: If `errors` is "strict" and the line is binary or not UTF-8.
+    """
+    if errors == "replace":
+        return line.decode("utf-8", "ignore")
+    if b"\0" in line:
+        raise DataError(
+            f"{path}, line {number} must be text. Received: a zero byte, as in binary files or "
+            "UTF-16. Remove the file or convert it, or pass --encoding_errors=replace."
+        )
+    try:
+        return line.removeprefix(UTF8_BOM).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number} must be UTF-8. Received: byte 0x{line[error.start]:02x} at "
+            f"position {error.start}. Convert the file, for example with iconv, or pass "
+            "--encoding_errors=replace, which drops such bytes."
+        ) from None
 
 
 def token_splits(sizes: list[int], lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -136,8 +184,14 @@ def token_splits(sizes: list[int], lengths: np.ndarray) -> tuple[np.ndarray, np.
     return splits, np.concatenate([starts, [len(document_of)]])
 
 
-class _Cutter:
-    """Divides lines into documents and documents into chunks."""
+class DocumentCutter:
+    """Divides lines into documents and documents into chunks.
+
+    Call `open` for each file, `line` for each of its lines, `close` at its end, and `finish` once.
+
+    Args:
+        chunk_bytes: As in `scan_documents`.
+    """
 
     def __init__(self, chunk_bytes: int):
         self.chunk_bytes = chunk_bytes
@@ -147,11 +201,11 @@ class _Cutter:
         self._in_document = self._was_cut = False
 
     def open(self, path: str):
-        self._path, self._start, self._position = path, 0, 0
+        self._path, self._start, self.position = path, 0, 0
 
-    def line(self, length: int, is_blank: bool):
-        self._position += length
-        self._bytes += length
+    def line(self, length: int, is_blank: bool, text_bytes: int | None = None):
+        """Adds a line of `length` bytes, of which `text_bytes` count for the size of a chunk."""
+        self.skip(length, length if text_bytes is None else text_bytes)
         if is_blank:
             self._end_document()
             return
@@ -164,6 +218,15 @@ class _Cutter:
             self._end_chunk()
             # The rest of the document, if any, begins the next chunk.
             self._in_document, self._was_cut = False, True
+
+    def skip(self, length: int, text_bytes: int):
+        """Adds a line that is neither text nor the end of a document."""
+        self.position += length
+        self._bytes += text_bytes
+
+    def is_cut_by(self, text_bytes: int) -> bool:
+        """Whether lines of text of so many bytes would be divided, as parts of one document."""
+        return self._bytes + text_bytes >= 2 * self.chunk_bytes
 
     def close(self):
         self._end_document()
@@ -190,9 +253,9 @@ class _Cutter:
         self._in_document = self._was_cut = False
 
     def _end_span(self):
-        if self._position > self._start:
-            self._chunk.spans.append(Span(self._path, self._start, self._position))
-        self._start = self._position
+        if self.position > self._start:
+            self._chunk.spans.append(Span(self._path, self._start, self.position))
+        self._start = self.position
 
     def _end_chunk(self):
         self._end_span()
@@ -207,31 +270,3 @@ def _size(path: str) -> int:
     except OSError as error:
         received = error.strerror
         raise DataError(f"{path} must be a readable text file. Received: {received}") from None
-
-
-def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    with open(path, "rb") as file:
-        file.seek(start)
-        for line in file:
-            yield line
-            start += len(line)
-            if end is not None and start >= end:
-                return
-
-
-def _decoded(line: bytes, path: str, number: int, errors: str) -> str:
-    if errors == "replace":
-        return line.decode("utf-8", "ignore")
-    if b"\0" in line:
-        raise DataError(
-            f"{path}, line {number} must be text. Received: a zero byte, as in binary files or "
-            "UTF-16. Remove the file or convert it, or pass --encoding_errors=replace."
-        )
-    try:
-        return line.removeprefix(UTF8_BOM).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}, line {number} must be UTF-8. Received: byte 0x{line[error.start]:02x} at "
-            f"position {error.start}. Convert the file, for example with iconv, or pass "
-            "--encoding_errors=replace, which drops such bytes."
-        ) from None
