@@ -23,121 +23,40 @@ import signal
 import sys
 
 from absl import flags
+from common import pretraining_data_flags
 from common.checkpoint_flags import new_tokenizer
 from common.checks import options_of
 from common.text_files import find_files
 
 from bert_tf import tool
-from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_list("input_file", None, "The text files, as paths or glob patterns.")
-flags.DEFINE_list("output_file", None, "The TFRecord files to write in turn.")
-flags.DEFINE_string("vocab_file", None, "The vocabulary file of the model to pre-train.")
-flags.DEFINE_bool(
-    "do_lower_case",
-    True,
-    "Whether to convert the text to lower case; false for a cased vocabulary.",
-)
-flags.DEFINE_bool(
-    "do_whole_word_mask", False, "Whether to mask either all pieces of a word or none."
-)
-flags.DEFINE_integer(
-    "max_seq_length", 128, "Maximum length of an example in tokens.", lower_bound=5
-)
-flags.DEFINE_integer(
-    "max_predictions_per_seq", 20, "Maximum number of masked tokens per example.", lower_bound=1
-)
-flags.DEFINE_integer("random_seed", 12345, "Seed of the pairs, the masks and the shuffling.")
-flags.DEFINE_integer(
-    "dupe_factor",
-    10,
-    "Number of times that the text is used, each time with other pairs and masks.",
-    lower_bound=1,
-)
-flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to mask.", 0.0, 1.0)
-flags.DEFINE_float(
-    "short_seq_prob",
-    0.1,
-    "Probability of making an example shorter than --max_seq_length on purpose.",
-    0.0,
-    1.0,
-)
 flags.DEFINE_integer(
     "num_processes",
     None,
     "Number of processes that create examples. Default: one per CPU.",
     lower_bound=1,
 )
-flags.DEFINE_integer(
-    "chunk_megabytes",
-    32,
-    "Size of the text that is processed at a time, in megabytes. A process needs about 5 times as "
-    "much memory. Another value gives other examples.",
-    lower_bound=1,
-)
-flags.DEFINE_enum(
-    "encoding_errors",
-    "strict",
-    ["strict", "replace"],
-    "What to do with bytes that are not UTF-8. strict: refuse the file before any work; replace: "
-    "leave them out, as the original does.",
-)
-
-
-def check_outputs(inputs):
-    """Checks before any work that the outputs can be written."""
-    outputs = FLAGS.output_file
-    for path in outputs:
-        real = os.path.realpath(path)
-        if [os.path.realpath(other) for other in outputs].count(real) > 1:
-            raise UserError(f"--output_file must name every file once. Received: {path} twice")
-        if real in map(os.path.realpath, inputs):
-            raise UserError(f"--output_file must not be an input file. Received: {path}")
-        if os.path.isdir(path):
-            raise UserError(f"--output_file must be files. Received: the directory {path}")
-        tool.require_writable(os.path.dirname(os.path.abspath(path)), "output_file")
 
 
 def main():
     # As after Ctrl-C, unfinished files are removed when the exception of sys.exit passes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM; nothing was written"))
     inputs = find_files(FLAGS.input_file)
-    check_outputs(inputs)
+    pretraining_data_flags.check_outputs(FLAGS.output_file, inputs)
 
     from bert_tf.tasks.pretraining.create_data import create_pretraining_data
     from bert_tf.tasks.pretraining.document_chunks import scan_documents
-    from bert_tf.tasks.pretraining.examples import ExampleOptions
 
-    names = ("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "short_seq_prob")
-    options = ExampleOptions(**options_of(*names, "do_whole_word_mask"))
+    options = pretraining_data_flags.example_options()
     tokenizer = new_tokenizer(errors=FLAGS.encoding_errors)
     corpus = scan_documents(inputs, FLAGS.chunk_megabytes << 20, FLAGS.encoding_errors)
-    alone = sum(chunk.documents == 1 for chunk in corpus.chunks)
-    if alone:
-        print(
-            f"warning: {alone} of {len(corpus.chunks)} chunks have only one document, so there is "
-            "no random next segment for their pairs: all of them are IsNext. Put blank lines "
-            "between documents, or train without next sentence prediction.",
-            file=sys.stderr,
-        )
+    pretraining_data_flags.warn_of_single_documents(corpus)
     work = options_of("dupe_factor", "random_seed", "encoding_errors")
     work["num_processes"] = FLAGS.num_processes or os.cpu_count()
     summary = create_pretraining_data(corpus, FLAGS.output_file, tokenizer, options, **work)
-    if summary.tokens_cut > summary.tokens:
-        print(
-            "warning: more tokens were truncated than kept. The input must have one sentence per "
-            "line.",
-            file=sys.stderr,
-        )
-    print(
-        f"documents          {corpus.documents} in {len(corpus.chunks)} chunks, "
-        f"{corpus.cuts} of them split because they are too long for a chunk",
-        *summary.lines(),
-        sep="\n",
-    )
-    print(f"written            {', '.join(FLAGS.output_file)}")
+    pretraining_data_flags.print_summary(corpus, summary)
 
 
 if __name__ == "__main__":

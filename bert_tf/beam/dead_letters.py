@@ -9,7 +9,10 @@ documents (null if it is the whole file); `element` is cut to `ELEMENT_CHARACTER
 """
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+from bert_tf.errors import DataError
 
 ELEMENT_CHARACTERS = 1000
 
@@ -48,3 +51,27 @@ class DeadLetter(NamedTuple):
         """Returns the dead letter as a line of JSON, without its line end."""
         shown = self._replace(element=self.element[:ELEMENT_CHARACTERS])
         return json.dumps(shown._asdict(), ensure_ascii=False)
+
+
+def without_repetitions(letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
+    """Leaves out a dead letter of a whole file that follows one of the same file.
+
+    Each block of a file that cannot be read has one.
+    """
+    whole = None
+    for letter in letters:
+        if letter.position is None and letter.source == whole:
+            continue
+        whole = letter.source if letter.position is None else None
+        yield letter
+
+
+def refuse_dead_letters(letters: Sequence[DeadLetter], keep_going: bool) -> None:
+    """Raises the first error, unless the run is to leave out what cannot be read.
+
+    Raises:
+        DataError: If there is a dead letter, without `keep_going`.
+    """
+    if letters and not keep_going:
+        source, _, _, error = letters[0]
+        raise DataError(error if source in error else f"{source}: {error}")

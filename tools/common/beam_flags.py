@@ -50,6 +50,8 @@ def pipeline_options():
         raise UserError(f"--setup_file must be a file. Received: {FLAGS.setup_file}")
     given = _further_options()
     options = require("apache_beam.options.pipeline_options", INSTALL)
+    if "." in FLAGS.runner:  # its module may define options
+        require(FLAGS.runner.rpartition(".")[0], INSTALL)
     arguments = [f"--runner={FLAGS.runner}", "--no_save_main_session", *_local_options()]
     if FLAGS.setup_file:
         arguments.append(f"--setup_file={FLAGS.setup_file}")
@@ -97,6 +99,7 @@ def _local_options():
         # The DirectRunner then does not try the Prism runner, which is a program that it downloads.
         # The pipelines have no triggers.
         "--allow_unsafe_triggers",
+        "--default_sdk_harness_log_level=ERROR",
     ]
 
 

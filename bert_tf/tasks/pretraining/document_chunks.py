@@ -200,8 +200,8 @@ class DocumentCutter:
         self._bytes = 0
         self._in_document = self._was_cut = False
 
-    def open(self, path: str):
-        self._path, self._start, self.position = path, 0, 0
+    def open(self, path: str, start: int = 0):
+        self._path, self._start, self.position = path, start, start
 
     def line(self, length: int, is_blank: bool, text_bytes: int | None = None):
         """Adds a line of `length` bytes, of which `text_bytes` count for the size of a chunk."""

@@ -1,0 +1,235 @@
+"""The steps of a pipeline that makes the examples of chunks, through files in a `Workspace`.
+
+Between the steps are only names of files, never text or examples: the DirectRunner holds all
+elements between two steps in memory.
+"""
+
+import dataclasses
+import io
+from collections.abc import Iterable, Iterator, Sequence
+
+import apache_beam as beam
+import numpy as np
+
+from bert_tf.beam import example_partitions
+from bert_tf.beam.file_access import open_file, read_segment, remove, write_segments
+from bert_tf.beam.file_blocks import BLOCK_BYTES, read_spans
+from bert_tf.beam.line_formats import LineFormat
+from bert_tf.beam.workspace import Workspace
+from bert_tf.errors import require
+from bert_tf.tasks.pretraining.chunk_examples import (
+    TokenizedChunk,
+    make_records,
+    tokenize_documents,
+)
+from bert_tf.tasks.pretraining.document_chunks import DEFAULT_CHUNK_BYTES, Chunk, Span
+from bert_tf.tasks.pretraining.examples import ExampleOptions, MaskingVocabulary
+from bert_tf.tasks.pretraining.summary import PretrainingSummary
+
+CHUNKS = "chunks.jsonl"  # the spans of the chunks
+PLAN = "plan"  # the result of the step after all runs
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleSettings:
+    """What determines the records of a corpus.
+
+    Args:
+        vocabulary: The pieces of the vocabulary.
+        lowercase: Whether the tokenizer converts text to lower case.
+        options: Lengths and probabilities of the examples.
+        line_format: How the files are read.
+        dupe_factor: The number of passes over each document, with different pairs and masks.
+        random_seed: The seed.
+        chunk_bytes: The text of a chunk, as in `scan_documents`.
+        num_files: The number of output files.
+        partition_bytes: The records that a worker merges in memory.
+        block_bytes: The text that a worker scans at a time.
+
+    Raises:
+        ConfigError: If a number is less than 1.
+    """
+
+    vocabulary: Sequence[str]
+    lowercase: bool = True
+    options: ExampleOptions = dataclasses.field(default_factory=ExampleOptions)
+    line_format: LineFormat = dataclasses.field(default_factory=LineFormat)
+    dupe_factor: int = 10
+    random_seed: int = 12345
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES
+    num_files: int = 1
+    partition_bytes: int = example_partitions.PARTITION_BYTES
+    block_bytes: int = BLOCK_BYTES
+
+    def __post_init__(self):
+        names = ("dupe_factor", "chunk_bytes", "num_files", "partition_bytes", "block_bytes")
+        for name in names:
+            require(getattr(self, name) >= 1, "must be at least 1", **{name: getattr(self, name)})
+
+    def tokenizer(self):
+        """Returns the tokenizer."""
+        from bert_tf.text.tokenizer import BertTokenizer
+
+        errors = self.line_format.errors
+        return BertTokenizer(list(self.vocabulary), lowercase=self.lowercase, errors=errors)
+
+
+def add_steps(
+    workspace: Workspace, settings: ExampleSettings, partitions: int, pipeline: beam.Pipeline
+) -> None:
+    """Adds the steps to a pipeline."""
+    (
+        pipeline
+        | beam.Create([workspace.path(CHUNKS)])
+        | "chunks" >> beam.FlatMap(read_spans)
+        | "spread chunks" >> beam.Reshuffle()
+        | "tokenize" >> beam.ParDo(_Tokenize(workspace, settings))
+        | "passes" >> beam.FlatMap(_passes, settings.dupe_factor)
+        | "spread passes" >> beam.Reshuffle()
+        | "make examples" >> beam.ParDo(_MakeRun(workspace, settings, partitions))
+        | "all runs" >> beam.GroupByKey()
+        | "plan" >> beam.ParDo(_Plan(workspace, settings, partitions))
+        | "spread partitions" >> beam.Reshuffle()
+        | "merge" >> beam.ParDo(_Merge(workspace, settings.num_files))
+        | "all partitions" >> beam.GroupByKey()
+        | "files" >> beam.ParDo(_Files(workspace, settings.num_files))
+        | "spread files" >> beam.Reshuffle()
+        | "write" >> beam.ParDo(_WriteFile(workspace))
+    )
+
+
+class _Tokenize(beam.DoFn):
+    """Writes the token ids of a chunk."""
+
+    def __init__(self, workspace: Workspace, settings: ExampleSettings):
+        self.workspace, self.settings = workspace, settings
+
+    def setup(self):
+        self.tokenizer = self.settings.tokenizer()
+
+    def process(self, item: tuple[int, list[Span]]):
+        number, spans = item
+        yield number, self.workspace.once(f"tokens-{number:08}", lambda: self._write(number, spans))
+
+    def _write(self, number, spans) -> str:
+        documents = list(self.settings.line_format.documents(Chunk(spans)))
+        arrays = tokenize_documents(documents, self.tokenizer)
+        path = self.workspace.new_path(f"tokens-{number:08}")
+        write_segments(path, [[_array_bytes(array)] for array in arrays])
+        return path
+
+
+def _passes(item: tuple[int, str], dupe_factor: int) -> Iterator[tuple[int, str, int]]:
+    for dupe in range(dupe_factor):
+        yield (*item, dupe)
+
+
+class _MakeRun(beam.DoFn):
+    """Writes the run of one pass over a chunk."""
+
+    def __init__(self, workspace: Workspace, settings: ExampleSettings, partitions: int):
+        self.workspace, self.settings, self.partitions = workspace, settings, partitions
+
+    def setup(self):
+        self.vocabulary = MaskingVocabulary.of(self.settings.tokenizer())
+
+    def process(self, item: tuple[int, str, int]):
+        number, tokens, dupe = item
+        name = f"run-{number:08}-{dupe:08}"
+        yield None, self.workspace.once(name, lambda: self._write(name, number, tokens, dupe))
+
+    def _write(self, name, number, tokens, dupe) -> dict:
+        chunk = TokenizedChunk(*(np.load(io.BytesIO(read_segment(tokens, n))) for n in range(3)))
+        seed = (self.settings.random_seed, number, dupe)
+        made = make_records(chunk, self.vocabulary, self.settings.options, seed)
+        keys, records, summary = made
+        path = self.workspace.new_path(name)
+        example_partitions.write_run(path, keys, records, self.partitions)
+        return {"path": path, "tokens": tokens, "summary": dataclasses.asdict(summary)}
+
+
+class _Plan(beam.DoFn):
+    """Adds up all runs and yields, for each partition, the number of its first record."""
+
+    def __init__(self, workspace: Workspace, settings: ExampleSettings, partitions: int):
+        self.workspace, self.settings, self.partitions = workspace, settings, partitions
+
+    def process(self, item: tuple[None, Iterable[dict]]):
+        plan = self.workspace.once(PLAN, lambda: self._plan(item[1]))
+        remove(plan["tokens"])
+        yield from enumerate(plan["firsts"])
+
+    def _plan(self, runs: Iterable[dict]) -> dict:
+        summary = PretrainingSummary(self.settings.options.max_seq_length)
+        counts = np.zeros(self.partitions, np.int64)
+        runs = sorted(runs, key=lambda run: run["path"])
+        for run in runs:
+            summary.add(PretrainingSummary(**run["summary"]))
+            counts += example_partitions.count_records(run["path"], self.partitions)
+        return {
+            "runs": [run["path"] for run in runs],
+            "tokens": sorted({run["tokens"] for run in runs}),
+            "firsts": np.cumsum([0, *counts[:-1]]).tolist(),
+            "summary": dataclasses.asdict(summary),
+        }
+
+
+class _Merge(beam.DoFn):
+    """Writes each output file's share of a partition."""
+
+    def __init__(self, workspace: Workspace, num_files: int):
+        self.workspace, self.num_files = workspace, num_files
+
+    def process(self, item: tuple[int, int]):
+        partition, first = item
+        name = f"partition-{partition:08}"
+        yield None, self.workspace.once(name, lambda: self._write(name, partition, first))
+
+    def _write(self, name, partition, first) -> str:
+        records = example_partitions.merge_partition(self._runs(), partition)
+        path = self.workspace.new_path(name)
+        example_partitions.write_shares(path, records, first, self.num_files)
+        return path
+
+    def _runs(self) -> list[str]:
+        return self.workspace.result(PLAN)["runs"]
+
+
+class _Files(beam.DoFn):
+    """Removes the runs, when all partitions are merged, and yields the number of each file."""
+
+    def __init__(self, workspace: Workspace, num_files: int):
+        self.workspace, self.num_files = workspace, num_files
+
+    def process(self, item: tuple[None, Iterable[str]]):
+        partitions = sorted(item[1])
+        self.workspace.once("partitions", lambda: partitions)
+        remove(self.workspace.result(PLAN)["runs"])
+        yield from range(self.num_files)
+
+
+class _WriteFile(beam.DoFn):
+    """Writes an output file of its shares of all partitions."""
+
+    def __init__(self, workspace: Workspace):
+        self.workspace = workspace
+
+    def process(self, number: int):
+        yield self.workspace.once(file_name(number), lambda: self._write(number))
+
+    def _write(self, number) -> str:
+        path = self.workspace.new_path(file_name(number))
+        with open_file(path, "wb") as file:
+            for partition in self.workspace.result("partitions"):
+                file.write(read_segment(partition, number))
+        return path
+
+
+def file_name(number: int) -> str:
+    return f"file-{number:08}"
+
+
+def _array_bytes(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()

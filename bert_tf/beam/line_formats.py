@@ -1,0 +1,138 @@
+"""The lines of text files, of Wikipedia extracts and of JSON lines, as sentences of documents.
+
+- text: one sentence per line, a blank line between documents.
+- wiki: the same between `<doc …>` and `</doc>`, as wikiextractor writes it; blank lines are
+  ignored.
+- json: each line is an object with the text of a document, whose lines are its sentences.
+"""
+
+import dataclasses
+import enum
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bert_tf.beam.file_access import open_file
+from bert_tf.errors import DataError, require_one_of
+from bert_tf.tasks.pretraining.document_chunks import Chunk, decode_line, read_lines
+
+FORMATS = ("text", "wiki", "json")
+
+
+class Kind(enum.IntEnum):
+    """What a line is."""
+
+    SENTENCE = 0
+    END = 1  # of a document, if it is in one
+    OTHER = 2
+    DOCUMENT = 3  # a whole one
+
+
+class Line(NamedTuple):
+    """What a line means.
+
+    Args:
+        kind: What it is.
+        sentences: Its sentences.
+        text_bytes: How many bytes it would have as text with a blank line after each document.
+            They count for the size of chunks, so that all formats give the same chunks.
+    """
+
+    kind: Kind
+    sentences: list[str]
+    text_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LineFormat:
+    """A format of text files.
+
+    Args:
+        name: One of `FORMATS`.
+        errors: What to do with bytes that are not UTF-8: "strict" or "replace".
+        json_key: The key of the text in JSON lines.
+
+    Raises:
+        UserError: If the name is unknown.
+
+    Example:
+        >>> from bert_tf.beam.line_formats import LineFormat
+        >>> line = LineFormat("json").parse(b'{"text": "One.\\\\nTwo."}', "a.json", 0)
+        >>> line.sentences, line.text_bytes
+        (['One.', 'Two.'], 10)
+    """
+
+    name: str = "text"
+    errors: str = "strict"
+    json_key: str = "text"
+
+    def __post_init__(self):
+        require_one_of("name", self.name, FORMATS)
+
+    def parse(self, line: bytes, path: str, position: int) -> Line:
+        """Returns what a line means; `path` and `position` are for the error.
+
+        Raises:
+            DataError: If it is not UTF-8 or, of JSON lines, has no text.
+        """
+        place = f"at byte {position}"
+        text = decode_line(line, path, place, self.errors).strip()
+        if self.name == "json":
+            return self._parse_json(text, path, place) if text else Line(Kind.OTHER, [], 0)
+        if self.name == "wiki":
+            if text.startswith("<doc ") and text.endswith(">"):
+                return Line(Kind.END, [], 0)
+            if text == "</doc>":
+                return Line(Kind.END, [], 1)
+            if not text:
+                return Line(Kind.OTHER, [], 0)
+        if text:
+            return Line(Kind.SENTENCE, [text], len(line))
+        return Line(Kind.END, [], len(line))
+
+    def texts(self, line: bytes, path: str, position: int) -> list[str]:
+        """Returns the texts of a line, whose words make a vocabulary.
+
+        Raises:
+            DataError: If it is not UTF-8 or, of JSON lines, has no text.
+        """
+        if self.name != "text":
+            return self.parse(line, path, position).sentences
+        try:
+            return [line.decode().rstrip("\r\n")]
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}, line at byte {position} must be UTF-8. Received: {error.reason} at byte "
+                f"{error.start}."
+            ) from None
+
+    def _parse_json(self, text: str, path: str, place: str) -> Line:
+        try:
+            record = json.loads(text)
+            content = record.get(self.json_key) if isinstance(record, dict) else None
+            if not isinstance(content, str):
+                raise ValueError(f"no text under the key {self.json_key!r}")
+            sentences = [line for line in map(str.strip, content.split("\n")) if line]
+            size = sum(len(line.encode()) + 1 for line in sentences)  # a lone surrogate: ValueError
+        except (ValueError, RecursionError) as error:
+            raise DataError(
+                f"{path}, line {place} must be JSON with the text of a document, as in "
+                f'{{"{self.json_key}": "One sentence.\\nAnother."}}. Received: {error}'
+            ) from None
+        return Line(Kind.DOCUMENT if sentences else Kind.OTHER, sentences, size)
+
+    def documents(self, chunk: Chunk) -> Iterator[list[str]]:
+        """Yields the documents of a chunk as lists of sentences, without damaged lines."""
+        for span in chunk.spans:
+            document: list[str] = []
+            for line in read_lines(span.path, span.start, span.end, open_file):
+                try:
+                    parsed = self.parse(line, span.path, span.start)
+                except DataError:  # already reported by the scan
+                    continue
+                document += parsed.sentences
+                if document and parsed.kind in (Kind.END, Kind.DOCUMENT):
+                    yield document
+                    document = []
+            if document:
+                yield document

@@ -1,0 +1,141 @@
+"""Pre-training data as a Beam pipeline: the records of the local tool, byte for byte.
+
+1. A first, short pipeline checks the text and finds the documents (`document_scan`). The main
+   program divides them into chunks and refuses damaged text, or reports it as dead letters.
+2. The workers tokenize the chunks, and make the examples of each pass over each chunk as a run of
+   records sorted by random keys (`example_partitions`).
+3. They merge the runs, partition by partition of the keys, and then write the output files.
+
+Between the steps are only names of files in a `Workspace`, never text or examples: the
+DirectRunner holds all elements between two steps in memory. The random numbers of a run depend on
+the seed, the chunk and the pass alone, so the records do not depend on the workers.
+
+Reference: google-research/bert `create_pretraining_data.py`.
+"""
+
+import contextlib
+import functools
+import os
+import shutil
+from collections.abc import Sequence
+
+import apache_beam as beam
+import tqdm
+
+from bert_tf.beam import document_scan, example_partitions, example_steps
+from bert_tf.beam.dead_letters import DeadLetter, refuse_dead_letters, without_repetitions
+from bert_tf.beam.example_steps import ExampleSettings
+from bert_tf.beam.file_access import InputFile, is_remote, rename
+from bert_tf.beam.file_blocks import Block, file_blocks, read_spans, write_spans
+from bert_tf.beam.running import run_pipeline
+from bert_tf.beam.workspace import Workspace
+from bert_tf.errors import DataError
+from bert_tf.files import staged_files
+from bert_tf.tasks.pretraining.document_chunks import ChunkedCorpus
+from bert_tf.tasks.pretraining.summary import PretrainingSummary
+
+_BLOCKS = "blocks.jsonl"
+
+
+def scan_corpus(
+    workspace: Workspace,
+    files: Sequence[InputFile],
+    settings: ExampleSettings,
+    options,
+    keep_going: bool = False,
+    max_retries: int = 3,
+) -> tuple[ChunkedCorpus, list[DeadLetter]]:
+    """Checks the files and divides them into chunks of documents, in a pipeline.
+
+    Args:
+        workspace: Where the work is kept.
+        files: The input files.
+        settings: The settings.
+        options: Beam's `PipelineOptions`.
+        keep_going: Whether damaged lines and files are left out.
+        max_retries: As in `run_pipeline`.
+
+    Returns:
+        The chunks, and a dead letter for each line or file that is left out.
+
+    Raises:
+        DataError: If there is no text, or a damaged line or file without `keep_going`.
+        UserError: If the pipeline fails.
+    """
+    blocks = write_spans(workspace.path(_BLOCKS), file_blocks(files, settings.block_bytes))
+    build = functools.partial(_scan, workspace, settings.line_format, not keep_going)
+    run_pipeline(build, options, max_retries)
+    letters = list(without_repetitions(document_scan.dead_letters(workspace, blocks)))
+    refuse_dead_letters(letters, keep_going)
+    numbers = tqdm.trange(blocks, desc="dividing the text", unit=" blocks", disable=blocks < 100)
+    corpus = document_scan.cut_documents(
+        workspace, numbers, settings.line_format, settings.chunk_bytes
+    )
+    chunks = ((number, chunk.spans) for number, chunk in enumerate(corpus.chunks))
+    write_spans(workspace.path(example_steps.CHUNKS), chunks)
+    return corpus, letters
+
+
+def write_examples(
+    workspace: Workspace,
+    corpus: ChunkedCorpus,
+    settings: ExampleSettings,
+    options,
+    max_retries: int = 3,
+) -> tuple[list[str], PretrainingSummary]:
+    """Makes the examples of a scanned corpus, in a pipeline.
+
+    Args:
+        workspace: That of `scan_corpus`.
+        corpus: The result of `scan_corpus`.
+        settings: The settings.
+        options: Beam's `PipelineOptions`.
+        max_retries: As in `run_pipeline`.
+
+    Returns:
+        The TFRecord files, in the workspace, and the counts of all examples.
+
+    Raises:
+        DataError: If no example can be made of the text.
+        UserError: If the pipeline fails.
+    """
+    size = sum(chunk.size for chunk in corpus.chunks)
+    partitions = example_partitions.num_partitions(
+        size, settings.dupe_factor, settings.partition_bytes
+    )
+    build = functools.partial(example_steps.add_steps, workspace, settings, partitions)
+    run_pipeline(build, options, max_retries)
+    summary = PretrainingSummary(**workspace.result(example_steps.PLAN)["summary"])
+    if not summary.examples:
+        documents = summary.documents // settings.dupe_factor
+        raise DataError(
+            "The text must be enough for at least one pair of segments. Received: "
+            f"{documents} documents with words"
+        )
+    names = map(example_steps.file_name, range(settings.num_files))
+    return [workspace.result(name) for name in names], summary
+
+
+def move_outputs(files: Sequence[str], output_files: Sequence[str]) -> None:
+    """Moves files to their places; the local ones of one directory replace older files together."""
+    places = [os.path.split(target) for target in output_files]
+    with contextlib.ExitStack() as stack:
+        folders = {folder for folder, _ in places if not is_remote(folder)}
+        staged = {folder: stack.enter_context(staged_files(folder or ".")) for folder in folders}
+        for source, target, (folder, name) in zip(files, output_files, places):
+            if is_remote(target):
+                rename(source, target)
+            else:
+                shutil.move(source, os.path.join(staged[folder], name))
+
+
+def _scan(workspace, line_format, stops, pipeline) -> None:
+    """Adds the transforms of the first pipeline."""
+    (
+        pipeline
+        | beam.Create([workspace.path(_BLOCKS)])
+        | "blocks" >> beam.FlatMap(read_spans)
+        | beam.Reshuffle()
+        | beam.Map(lambda item: Block(*item))
+        | beam.ParDo(document_scan.ScanBlock(workspace, line_format, stops))
+    )

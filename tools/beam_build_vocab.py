@@ -1,0 +1,50 @@
+"""Learns a vocabulary with Apache Beam, from corpora larger than a machine.
+
+The vocabulary is exactly that of build_vocab.py, whose flags it has:
+
+    pip install 'bert-tf[beam]'
+    python tools/beam_build_vocab.py --input_file=wiki/ --input_format=wiki --vocab_size=30522 \\
+      --output_file=vocab.txt
+
+The workers count the words of blocks of the files; the distinct words with their counts must fit
+into the memory of this process, which learns the vocabulary. --input_file, --dead_letter_file and
+interrupted runs are as in beam_create_pretraining_data.py.
+"""
+
+import os
+
+from absl import flags
+from common import beam_flags, beam_run, vocabulary_flags
+
+from bert_tf import tool
+from bert_tf.errors import DataError, UserError
+
+FLAGS = flags.FLAGS
+
+
+def main():
+    options = beam_flags.pipeline_options()
+    files = beam_run.find_input()
+    beam_run.check_places([file.path for file in files], [FLAGS.output_file])
+    tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
+
+    from bert_tf.beam.line_formats import LineFormat
+    from bert_tf.beam.vocabulary import count_corpus
+
+    line_format = LineFormat(FLAGS.input_format, json_key=FLAGS.json_key)
+    normalization = vocabulary_flags.normalization()
+    keep_going = FLAGS.dead_letter_file is not None
+    description = [FLAGS.input_format, FLAGS.json_key, normalization, files, keep_going]
+    with beam_run.workspace([FLAGS.output_file], description) as workspace:
+        work = (options, keep_going, FLAGS.max_retries)
+        counts, letters = count_corpus(workspace, files, line_format, normalization, *work)
+        try:
+            vocabulary_flags.learn_and_write(counts)
+        except DataError as error:  # --vocab_size is too small: the counts are kept
+            raise UserError(error) from None
+        beam_run.write_dead_letters(letters)
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["input_file", "output_file"])
+    tool.run(main)

@@ -1,0 +1,112 @@
+"""What the Beam programs that read a corpus have in common: its flags, and how a run ends."""
+
+import contextlib
+import os
+import signal
+import sys
+
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.errors import DataError, UserError
+from bert_tf.files import atomic_path
+from common import beam_flags
+from common.checks import require
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_enum(
+    "input_format",
+    "text",
+    ("text", "wiki", "json"),
+    "text: one sentence per line and a blank line between documents. wiki: the output of "
+    "wikiextractor, with <doc ...> and </doc>. json: one document per line, an object with the "
+    "text under --json_key.",
+)
+flags.DEFINE_string("json_key", "text", "The key of the text, with --input_format=json.")
+flags.DEFINE_string(
+    "dead_letter_file",
+    None,
+    "The file for lines and files that cannot be read, as JSON lines; they are left out. Default: "
+    "the first of them ends the run.",
+)
+flags.DEFINE_integer(
+    "max_retries",
+    3,
+    "How many times the pipeline is started again after it lost a worker or failed; what is done "
+    "is kept.",
+    lower_bound=0,
+)
+flags.DEFINE_string(
+    "work_directory",
+    None,
+    "The directory for the work, which all workers must reach. It needs room for twice the output. "
+    "Default: the directory of the output.",
+)
+
+
+def check_places(inputs, output_files):
+    """Checks before any work that the places for the work and for dead letters can be written."""
+    if FLAGS.dead_letter_file:
+        path = FLAGS.dead_letter_file
+        others = map(os.path.realpath, [*inputs, *output_files])
+        if os.path.isdir(path) or os.path.realpath(path) in others:
+            raise UserError(
+                f"--dead_letter_file must be a file of its own. Received: --dead_letter_file={path}"
+            )
+        tool.require_writable(os.path.dirname(os.path.abspath(path)), "dead_letter_file")
+    work = _work_directory(output_files)
+    if FLAGS.work_directory and "://" not in work:
+        tool.require_writable(work, "work_directory")
+    if not beam_flags.is_local() and "://" not in work:
+        print(
+            f"note: {work} must be a directory that all workers of {FLAGS.runner} share.",
+            file=sys.stderr,
+        )
+
+
+def find_input():
+    """Returns the files of --input_file."""
+    require("apache_beam", beam_flags.INSTALL)
+    from bert_tf.beam.file_access import find_files
+
+    return find_files(FLAGS.input_file)
+
+
+def _work_directory(output_files):
+    place = FLAGS.work_directory or os.path.dirname(output_files[0]) or "."
+    return place if "://" in place else os.path.abspath(place)
+
+
+@contextlib.contextmanager
+def workspace(output_files, description):
+    """Yields the workspace of a run; it is kept if the run is interrupted, to be continued.
+
+    `description` is JSON for all that determines the result.
+    """
+    from bert_tf.beam.workspace import Workspace
+
+    found = Workspace.of(_work_directory(output_files), [description, list(output_files)])
+    again = f"The same command continues the run. Its work so far is in {found.directory}"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(f"ended by SIGTERM. {again}"))
+    with found.locked():
+        try:
+            yield found
+        except DataError:  # another attempt would end in the same way
+            found.remove()
+            raise
+        except UserError as error:
+            raise UserError(f"{error}\n{again}") from None
+        except KeyboardInterrupt:
+            print(again, file=sys.stderr)
+            raise
+        found.remove()
+
+
+def write_dead_letters(letters):
+    """Writes --dead_letter_file, if the flag is set, and prints how many there are."""
+    if not FLAGS.dead_letter_file:
+        return
+    with atomic_path(FLAGS.dead_letter_file) as path, open(path, "w", encoding="utf-8") as file:
+        file.writelines(f"{letter.to_json()}\n" for letter in letters)
+    print(f"dead letters       {len(letters)} in {FLAGS.dead_letter_file}")

@@ -1,0 +1,110 @@
+"""The flags of the programs that create pre-training examples, and their checks and messages."""
+
+import os
+import sys
+
+from absl import flags
+
+from bert_tf import tool
+from bert_tf.errors import UserError
+from common.checks import options_of
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_list("input_file", None, "The text files, as paths or glob patterns.")
+flags.DEFINE_list("output_file", None, "The TFRecord files to write in turn.")
+flags.DEFINE_string("vocab_file", None, "The vocabulary file of the model to pre-train.")
+flags.DEFINE_bool(
+    "do_lower_case",
+    True,
+    "Whether to convert the text to lower case; false for a cased vocabulary.",
+)
+flags.DEFINE_bool(
+    "do_whole_word_mask", False, "Whether to mask either all pieces of a word or none."
+)
+flags.DEFINE_integer(
+    "max_seq_length", 128, "Maximum length of an example in tokens.", lower_bound=5
+)
+flags.DEFINE_integer(
+    "max_predictions_per_seq", 20, "Maximum number of masked tokens per example.", lower_bound=1
+)
+flags.DEFINE_integer("random_seed", 12345, "Seed of the pairs, the masks and the shuffling.")
+flags.DEFINE_integer(
+    "dupe_factor",
+    10,
+    "Number of times that the text is used, each time with other pairs and masks.",
+    lower_bound=1,
+)
+flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to mask.", 0.0, 1.0)
+flags.DEFINE_float(
+    "short_seq_prob",
+    0.1,
+    "Probability of making an example shorter than --max_seq_length on purpose.",
+    0.0,
+    1.0,
+)
+flags.DEFINE_integer(
+    "chunk_megabytes",
+    32,
+    "Size of the text that is processed at a time, in megabytes. A process needs about 5 times as "
+    "much memory. Another value gives other examples.",
+    lower_bound=1,
+)
+flags.DEFINE_enum(
+    "encoding_errors",
+    "strict",
+    ["strict", "replace"],
+    "What to do with bytes that are not UTF-8. strict: refuse the file before any work; replace: "
+    "leave them out, as the original does.",
+)
+
+
+def check_outputs(outputs, inputs):
+    """Checks before any work that the outputs can be written."""
+    for path in outputs:
+        real = os.path.realpath(path)
+        if [os.path.realpath(other) for other in outputs].count(real) > 1:
+            raise UserError(f"--output_file must name every file once. Received: {path} twice")
+        if real in map(os.path.realpath, inputs):
+            raise UserError(f"--output_file must not be an input file. Received: {path}")
+        if os.path.isdir(path):
+            raise UserError(f"--output_file must be files. Received: the directory {path}")
+        if "://" not in path:  # Beam's file systems have no directories to check
+            tool.require_writable(os.path.dirname(os.path.abspath(path)), "output_file")
+
+
+def example_options():
+    """Returns the `ExampleOptions` of the flags."""
+    from bert_tf.tasks.pretraining.examples import ExampleOptions
+
+    names = ("max_seq_length", "max_predictions_per_seq", "masked_lm_prob", "short_seq_prob")
+    return ExampleOptions(**options_of(*names, "do_whole_word_mask"))
+
+
+def warn_of_single_documents(corpus):
+    """Prints a warning if chunks have one document only."""
+    alone = sum(chunk.documents == 1 for chunk in corpus.chunks)
+    if alone:
+        print(
+            f"warning: {alone} of {len(corpus.chunks)} chunks have only one document, so there is "
+            "no random next segment for their pairs: all of them are IsNext. Put blank lines "
+            "between documents, or train without next sentence prediction.",
+            file=sys.stderr,
+        )
+
+
+def print_summary(corpus, summary):
+    """Prints the counts of the documents and of the examples."""
+    if summary.tokens_cut > summary.tokens:
+        print(
+            "warning: more tokens were truncated than kept. The input must have one sentence per "
+            "line.",
+            file=sys.stderr,
+        )
+    print(
+        f"documents          {corpus.documents} in {len(corpus.chunks)} chunks, "
+        f"{corpus.cuts} of them split because they are too long for a chunk",
+        *summary.lines(),
+        sep="\n",
+    )
+    print(f"written            {', '.join(FLAGS.output_file)}")

@@ -1,0 +1,66 @@
+"""The flags of the programs that learn a vocabulary, and what they do with the counted words."""
+
+from absl import flags
+
+from common.checks import options_of
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_list("input_file", None, "The UTF-8 text files, as paths or glob patterns.")
+flags.DEFINE_string("output_file", None, "The vocab.txt to write.")
+flags.DEFINE_integer(
+    "vocab_size", 30522, "Maximum number of pieces in the vocabulary.", lower_bound=1
+)
+flags.DEFINE_enum(
+    "algorithm",
+    "wordpiece",
+    ["wordpiece", "bpe"],
+    "The learner. wordpiece: that of tensorflow-text; bpe: repeated merges of the most frequent "
+    "pair.",
+)
+flags.DEFINE_bool(
+    "do_lower_case",
+    True,
+    "Whether to convert the text to lower case; false for a cased vocabulary.",
+)
+flags.DEFINE_bool("strip_accents", None, "Whether to remove accents. Default: as --do_lower_case.")
+flags.DEFINE_bool("split_on_cjk", True, "Whether to split the text at every CJK ideograph.")
+flags.DEFINE_list(
+    "special_tokens",
+    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+    "The first pieces of the vocabulary, in this order.",
+)
+flags.DEFINE_integer(
+    "num_unused",
+    0,
+    "Number of [unusedN] pieces after the special tokens (994 in the original).",
+    lower_bound=0,
+)
+flags.DEFINE_integer(
+    "min_frequency",
+    2,
+    "Minimum number of occurrences; rarer words, characters and pairs are ignored.",
+    lower_bound=1,
+)
+flags.DEFINE_integer(
+    "max_characters", 8000, "Maximum number of different characters.", lower_bound=1
+)
+
+
+def normalization():
+    """Returns the arguments of `count_words`: lowercase, strip_accents, split_on_cjk."""
+    return (FLAGS.do_lower_case, FLAGS.strip_accents, FLAGS.split_on_cjk)
+
+
+def learn_and_write(counts):
+    """Learns the vocabulary from counted words and writes --output_file."""
+    from bert_tf.text.vocabulary import write_vocabulary
+    from bert_tf.text.vocabulary_learning import learn_from_counts
+
+    names = ("algorithm", "special_tokens", "num_unused", "min_frequency", "max_characters")
+    vocabulary = learn_from_counts(counts, FLAGS.vocab_size, **options_of(*names))
+    write_vocabulary(vocabulary, FLAGS.output_file)
+    print(
+        f"{FLAGS.output_file}: {len(vocabulary)} pieces from {sum(counts.values())} words, "
+        f"{len(counts)} distinct."
+    )
