@@ -27,6 +27,7 @@ from bert_tf.beam.dead_letters import DeadLetter, refuse_dead_letters, without_r
 from bert_tf.beam.example_steps import ExampleSettings
 from bert_tf.beam.file_access import InputFile, is_remote, rename
 from bert_tf.beam.file_blocks import Block, file_blocks, read_spans, write_spans
+from bert_tf.beam.progress import progress_bar
 from bert_tf.beam.running import run_pipeline
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
@@ -64,7 +65,8 @@ def scan_corpus(
     """
     blocks = write_spans(workspace.path(_BLOCKS), file_blocks(files, settings.block_bytes))
     build = functools.partial(_scan, workspace, settings.line_format, not keep_going)
-    run_pipeline(build, options, max_retries)
+    with progress_bar(workspace, "checking the text", blocks, "scan-"):
+        run_pipeline(build, options, max_retries)
     letters = list(without_repetitions(document_scan.dead_letters(workspace, blocks)))
     refuse_dead_letters(letters, keep_going)
     numbers = tqdm.trange(blocks, desc="dividing the text", unit=" blocks", disable=blocks < 100)
@@ -104,7 +106,11 @@ def write_examples(
         size, settings.dupe_factor, settings.partition_bytes
     )
     build = functools.partial(example_steps.add_steps, workspace, settings, partitions)
-    run_pipeline(build, options, max_retries)
+    chunks = len(corpus.chunks)
+    total = chunks * (1 + settings.dupe_factor) + partitions + settings.num_files
+    steps = ("tokens-", "run-", "partition-", "file-")
+    with progress_bar(workspace, "making examples", total, *steps):
+        run_pipeline(build, options, max_retries)
     summary = PretrainingSummary(**workspace.result(example_steps.PLAN)["summary"])
     if not summary.examples:
         documents = summary.documents // settings.dupe_factor

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
-import tqdm
 
 from bert_tf.beam.dead_letters import DeadLetter, refuse_dead_letters, without_repetitions
 from bert_tf.beam.file_access import InputFile, open_file, read_segment, write_segments
@@ -25,6 +24,7 @@ from bert_tf.beam.file_blocks import (
     write_spans,
 )
 from bert_tf.beam.line_formats import LineFormat
+from bert_tf.beam.progress import progress_bar
 from bert_tf.beam.running import run_pipeline
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
@@ -63,12 +63,14 @@ def count_corpus(
     """
     blocks = write_spans(workspace.path(_BLOCKS), file_blocks(files, block_bytes))
     count = CountBlock(workspace, line_format, normalization, not keep_going)
-    run_pipeline(functools.partial(_add_steps, workspace, count), options, max_retries)
+    build = functools.partial(_add_steps, workspace, count)
+    with progress_bar(workspace, "counting words", blocks + NUM_PARTS, "counts-", "part-"):
+        run_pipeline(build, options, max_retries)
     found = (letter for number in range(blocks) for letter in _letters(workspace, number))
     letters = list(without_repetitions(found))
     refuse_dead_letters(letters, keep_going)
     counts = {}
-    for part in tqdm.trange(NUM_PARTS, desc="reading the counts"):
+    for part in range(NUM_PARTS):
         with open_file(workspace.result(_part_name(part))) as file:
             counts.update(json.loads(file.read()))
     return counts, letters

@@ -24,6 +24,8 @@ from apache_beam.io.filesystems import FileSystems
 from bert_tf.beam.file_access import is_remote, open_file, remove, rename
 from bert_tf.errors import UserError
 
+RESULT = ".result"  # how the names of files with results end
+
 
 @dataclasses.dataclass(frozen=True)
 class Workspace:
@@ -103,4 +105,4 @@ class Workspace:
         remove([self.directory])
 
     def _result_path(self, name: str) -> str:
-        return self.path(f"{name}.result")
+        return self.path(f"{name}{RESULT}")

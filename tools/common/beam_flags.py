@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import logging
 import os
 import shlex
 
@@ -49,7 +50,11 @@ def pipeline_options():
     if FLAGS.setup_file and not os.path.isfile(FLAGS.setup_file):
         raise UserError(f"--setup_file must be a file. Received: {FLAGS.setup_file}")
     given = _further_options()
-    options = require("apache_beam.options.pipeline_options", INSTALL)
+    logging.disable(logging.WARNING)  # of services that Beam looks for
+    try:
+        options = require("apache_beam.options.pipeline_options", INSTALL)
+    finally:
+        logging.disable(logging.NOTSET)
     if "." in FLAGS.runner:  # its module may define options
         require(FLAGS.runner.rpartition(".")[0], INSTALL)
     arguments = [f"--runner={FLAGS.runner}", "--no_save_main_session", *_local_options()]
