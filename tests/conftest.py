@@ -36,6 +36,7 @@ EXPECTED_SKIPS = {
     "needs huggingface_hub": "optional: only names on the Hugging Face Hub need it",
     "needs python-crfsuite": "optional: only the baseline of tagging needs it",
     "needs sacrebleu and rouge-score": "optional: in the `full` extra",
+    "needs apache-beam": "optional: in the `test` extra",
     "needs pandas": "optional: in the `test` extra",
     "needs polars": "optional: in the `test` extra",
     "needs pyarrow": "optional: in the `test` extra",

@@ -72,6 +72,7 @@ NOT_STARTED = {
     "pip": "installs packages",
     "pytest": "tests",
     "benchmark": "measures, for minutes to hours, on a machine that is reserved for it",
+    "benchmark_beam": "measures, as `benchmark` does",
     "benchmark_serving": "needs a server",
     "check_cuda_kernels": "needs a GPU",
     "export_onnx": "needs tf2onnx; tests/serving/test_other_readers.py calls it",
@@ -81,6 +82,8 @@ NOT_STARTED = {
 }
 # Sections whose shell blocks do not run, and why.
 NOT_RUN = {
+    ("beam.md", "Killed workers and interrupted runs"): "needs Dask",
+    ("beam.md", "Other runners"): "needs clusters and remote file systems",
     ("pretraining.md", "It learns"): "an hour of training on the whole text",
     ("results.md", "Chinese text: a small BERT pre-trained here"): "hours of training on all data",
     ("results.md", "English text: MiniLM"): "hours of training on all data",
