@@ -63,13 +63,13 @@ def write(workspace, corpus, settings=SETTINGS):
 def test_the_same_bytes_as_the_local_tool(tmp_path, workspace):
     paths = [tmp_path / f"{n}.txt" for n in range(3)]
     for seed, path in enumerate(paths):
-        path.write_text(as_text(random_documents(7, seed)))
+        path.write_text(as_text(random_documents(4, seed)))
     corpus, letters = scan(workspace, paths)
     assert not letters
     assert len(corpus.chunks) > 5 and corpus.cuts
     outputs, summary = write(workspace, corpus)
     assert outputs == local_outputs(paths, tmp_path)
-    assert summary.examples > 100
+    assert summary.examples > 30
     kept = {path.name.split("-")[0] for path in (tmp_path / "work").glob("*.[0-9a-f]*")}
     assert not kept & {"tokens", "run"}, "no longer needed"
 
@@ -88,7 +88,9 @@ def test_chunks_do_not_depend_on_blocks(tmp_path, workspace, block_bytes):
     assert corpus.cuts
 
 
-@pytest.mark.parametrize(("name", "encode"), [("wiki", as_wiki), ("json", as_json)])
+@pytest.mark.parametrize(
+    ("name", "encode"), [("wiki", as_wiki), pytest.param("json", as_json, marks=pytest.mark.full)]
+)
 def test_other_formats_give_the_records_of_the_text(tmp_path, workspace, name, encode):
     documents = [document for document in random_documents(12) if len(document) < 60]
     (tmp_path / "AA").mkdir()
@@ -135,7 +137,7 @@ def test_damaged_json(line):
 
 def test_an_interrupted_run_is_continued(tmp_path, workspace, monkeypatch):
     path = tmp_path / "in.txt"
-    path.write_text(as_text(random_documents(9)))
+    path.write_text(as_text(random_documents(5)))
     corpus, _ = scan(workspace, [path])
     made = []
     make, write_shares = example_steps.make_records, example_partitions.write_shares

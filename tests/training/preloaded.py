@@ -5,6 +5,7 @@ Nothing here may start a thread: a process that is forked has only the one that 
 
 import gc
 import importlib
+import importlib.util
 import pkgutil
 
 import aiohttp.web  # noqa: F401
@@ -15,7 +16,10 @@ import tensorflow_text  # noqa: F401
 import bert_tf
 import tests.tools.running  # noqa: F401
 
+HAS_BEAM = importlib.util.find_spec("apache_beam") is not None  # optional
 for module in pkgutil.walk_packages(bert_tf.__path__, "bert_tf."):
+    if module.name.startswith("bert_tf.beam.") and not HAS_BEAM:
+        continue
     if not module.name.rpartition(".")[2].startswith("_"):  # the ops' shared objects
         importlib.import_module(module.name)
 

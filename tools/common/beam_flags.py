@@ -50,11 +50,25 @@ def pipeline_options():
     if FLAGS.setup_file and not os.path.isfile(FLAGS.setup_file):
         raise UserError(f"--setup_file must be a file. Received: {FLAGS.setup_file}")
     given = _further_options()
-    logging.disable(logging.WARNING)  # of services that Beam looks for
+    logging.disable(logging.WARNING)  # of unknown options, and of services that Beam looks for
     try:
-        options = require("apache_beam.options.pipeline_options", INSTALL)
+        return _parsed(given)
     finally:
         logging.disable(logging.NOTSET)
+
+
+def is_local() -> bool:
+    """Whether the pipeline runs in processes of this machine."""
+    return FLAGS.runner == LOCAL_RUNNER
+
+
+def num_workers() -> int:
+    """The number of processes of the local runner."""
+    return FLAGS.direct_num_workers or os.cpu_count()
+
+
+def _parsed(given: list[str]):
+    options = require("apache_beam.options.pipeline_options", INSTALL)
     if "." in FLAGS.runner:  # its module may define options
         require(FLAGS.runner.rpartition(".")[0], INSTALL)
     arguments = [f"--runner={FLAGS.runner}", "--no_save_main_session", *_local_options()]
@@ -77,16 +91,6 @@ def pipeline_options():
             + ", ".join(f"--{name}" for name in sorted(unknown))
         )
     return result
-
-
-def is_local() -> bool:
-    """Whether the pipeline runs in processes of this machine."""
-    return FLAGS.runner == LOCAL_RUNNER
-
-
-def num_workers() -> int:
-    """The number of processes of the local runner."""
-    return FLAGS.direct_num_workers or os.cpu_count()
 
 
 def _local_options():
