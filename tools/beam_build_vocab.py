@@ -26,6 +26,7 @@ def main():
     options = beam_flags.pipeline_options()
     files = beam_run.find_input()
     beam_run.check_places([file.path for file in files], [FLAGS.output_file])
+    beam_run.require_local("output_file")
     tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
 
     from bert_tf.beam.line_formats import LineFormat

@@ -9,7 +9,7 @@ documents (null if it is the whole file); `element` is cut to `ELEMENT_CHARACTER
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from bert_tf.errors import DataError
@@ -66,12 +66,11 @@ def without_repetitions(letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
         yield letter
 
 
-def refuse_dead_letters(letters: Sequence[DeadLetter], keep_going: bool) -> None:
-    """Raises the first error, unless the run is to leave out what cannot be read.
+def refuse_dead_letters(letters: Iterable[DeadLetter]) -> None:
+    """Raises the error of the first dead letter.
 
     Raises:
-        DataError: If there is a dead letter, without `keep_going`.
+        DataError: If there is a dead letter.
     """
-    if letters and not keep_going:
-        source, _, _, error = letters[0]
+    for source, _, _, error in letters:
         raise DataError(error if source in error else f"{source}: {error}")

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
@@ -98,10 +99,19 @@ def rename(source: str, target: str) -> None:
 
 
 def remove(paths: Sequence[str]) -> None:
-    """Removes files or directories; those that are already gone are no error."""
+    """Removes files; those that are already gone are no error."""
     existing = [path for path in paths if FileSystems.exists(path)]
     if existing:
         FileSystems.delete(existing)
+
+
+def remove_directory(path: str) -> None:
+    """Removes a directory with all that is in it."""
+    if is_remote(path):  # there are only files, whose names begin with that of the directory
+        (found,) = FileSystems.match([f"{path}/**"])
+        remove([file.path for file in found.metadata_list])
+    else:
+        shutil.rmtree(path)
 
 
 def write_segments(path: str, segments: Sequence[Sequence[bytes]]) -> None:

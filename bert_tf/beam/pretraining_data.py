@@ -17,7 +17,7 @@ import contextlib
 import functools
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
 import tqdm
@@ -45,7 +45,7 @@ def scan_corpus(
     options,
     keep_going: bool = False,
     max_retries: int = 3,
-) -> tuple[ChunkedCorpus, list[DeadLetter]]:
+) -> tuple[ChunkedCorpus, Iterator[DeadLetter]]:
     """Checks the files and divides them into chunks of documents, in a pipeline.
 
     Args:
@@ -57,7 +57,8 @@ def scan_corpus(
         max_retries: As in `run_pipeline`.
 
     Returns:
-        The chunks, and a dead letter for each line or file that is left out.
+        The chunks, and a dead letter for each line or file that is left out. The letters are read
+        from the workspace.
 
     Raises:
         DataError: If there is no text, or a damaged line or file without `keep_going`.
@@ -67,8 +68,9 @@ def scan_corpus(
     build = functools.partial(_scan, workspace, settings.line_format, not keep_going)
     with progress_bar(workspace, "checking the text", blocks, "scan-"):
         run_pipeline(build, options, max_retries)
-    letters = list(without_repetitions(document_scan.dead_letters(workspace, blocks)))
-    refuse_dead_letters(letters, keep_going)
+    letters = without_repetitions(document_scan.dead_letters(workspace, blocks))
+    if not keep_going:
+        refuse_dead_letters(letters)
     numbers = tqdm.trange(blocks, desc="dividing the text", unit=" blocks", disable=blocks < 100)
     corpus = document_scan.cut_documents(
         workspace, numbers, settings.line_format, settings.chunk_bytes

@@ -44,8 +44,8 @@ def count_corpus(
     keep_going: bool = False,
     max_retries: int = 3,
     block_bytes: int = BLOCK_BYTES,
-) -> tuple[dict[str, int], list[DeadLetter]]:
-    """Returns the words of a corpus with their counts, and its dead letters.
+) -> tuple[dict[str, int], Iterator[DeadLetter]]:
+    """Returns the words of a corpus with their counts, and its dead letters in the workspace.
 
     Args:
         workspace: Where the work is kept.
@@ -67,8 +67,9 @@ def count_corpus(
     with progress_bar(workspace, "counting words", blocks + NUM_PARTS, "counts-", "part-"):
         run_pipeline(build, options, max_retries)
     found = (letter for number in range(blocks) for letter in _letters(workspace, number))
-    letters = list(without_repetitions(found))
-    refuse_dead_letters(letters, keep_going)
+    letters = without_repetitions(found)
+    if not keep_going:
+        refuse_dead_letters(letters)
     counts = {}
     for part in range(NUM_PARTS):
         with open_file(workspace.result(_part_name(part))) as file:

@@ -13,10 +13,11 @@ from bert_tf.beam import example_partitions, example_steps
 from bert_tf.beam.example_steps import ExampleSettings
 from bert_tf.beam.file_access import find_files
 from bert_tf.beam.line_formats import LineFormat
-from bert_tf.beam.pretraining_data import scan_corpus, write_examples
+from bert_tf.beam.pretraining_data import move_outputs, scan_corpus, write_examples
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError, UserError
 from bert_tf.tasks.pretraining.document_chunks import scan_documents
+from tests.beam import remote_files
 from tests.beam.corpora import (
     CHUNK_BYTES,
     OPTIONS,
@@ -52,7 +53,9 @@ def workspace(tmp_path):
 
 def scan(workspace, paths, settings=SETTINGS, keep_going=False):
     files = find_files(list(map(str, paths)))
-    return scan_corpus(workspace, files, settings, in_this_process(), keep_going, max_retries=0)
+    options = in_this_process()
+    corpus, letters = scan_corpus(workspace, files, settings, options, keep_going, max_retries=0)
+    return corpus, list(letters)
 
 
 def write(workspace, corpus, settings=SETTINGS):
@@ -63,10 +66,10 @@ def write(workspace, corpus, settings=SETTINGS):
 def test_the_same_bytes_as_the_local_tool(tmp_path, workspace):
     paths = [tmp_path / f"{n}.txt" for n in range(3)]
     for seed, path in enumerate(paths):
-        path.write_text(as_text(random_documents(4, seed)))
+        path.write_text(as_text(random_documents(5, seed)))
     corpus, letters = scan(workspace, paths)
     assert not letters
-    assert len(corpus.chunks) > 5 and corpus.cuts
+    assert len(corpus.chunks) > 2 and corpus.cuts
     outputs, summary = write(workspace, corpus)
     assert outputs == local_outputs(paths, tmp_path)
     assert summary.examples > 30
@@ -101,6 +104,24 @@ def test_other_formats_give_the_records_of_the_text(tmp_path, workspace, name, e
     corpus, _ = scan(workspace, [tmp_path / "AA"], settings)
     outputs, _ = write(workspace, corpus, settings)
     assert outputs == local_outputs([tmp_path / "0.txt", tmp_path / "1.txt"], tmp_path)
+
+
+def test_remote_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(remote_files, "FOLDER", str(tmp_path / "bucket"))
+    folder = tmp_path / "bucket" / "text" / "AA"
+    folder.mkdir(parents=True)
+    for number in range(2):
+        (folder / f"{number}.txt").write_text(as_text(random_documents(3, number)))
+    expected = local_outputs([folder / "0.txt", folder / "1.txt"], tmp_path)
+    workspace = Workspace.of("test://out", "a run")
+    with workspace.locked():
+        corpus, _ = scan(workspace, ["test://text"])
+        paths, _ = write_examples(workspace, corpus, SETTINGS, in_this_process(), max_retries=0)
+        move_outputs(paths, ["test://out/0", "test://out/1"])
+    workspace.remove()
+    left = sorted(path for path in (tmp_path / "bucket" / "out").rglob("*") if path.is_file())
+    assert [path.name for path in left] == ["0", "1"]
+    assert [path.read_bytes() for path in left] == expected
 
 
 def test_damaged_lines_are_left_out_or_refused(tmp_path, workspace):
@@ -144,7 +165,7 @@ def test_an_interrupted_run_is_continued(tmp_path, workspace, monkeypatch):
 
     def record_and_make(chunk, vocabulary, options, seed):
         made.append(seed)
-        if len(made) == 5:
+        if len(made) == 2:
             raise OSError("the disk is full")
         return make(chunk, vocabulary, options, seed)
 

@@ -26,7 +26,9 @@ def count(tmp_path, paths, line_format=TEXT, keep_going=False):
     workspace = Workspace.of(str(tmp_path / "work"), [str(line_format), keep_going])
     with workspace.locked():
         work = (options, keep_going, 0)
-        return count_corpus(workspace, files, line_format, NORMALIZATION, *work, block_bytes=40)
+        options = (line_format, NORMALIZATION, *work)
+        counts, letters = count_corpus(workspace, files, *options, block_bytes=40)
+        return counts, list(letters)
 
 
 def test_the_same_counts_in_every_format(tmp_path):

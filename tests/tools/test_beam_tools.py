@@ -98,6 +98,7 @@ def test_vocabulary(corpus):
         (["--setup_file=/nowhere"], "--setup_file must be a file. Received: /nowhere"),
         (["--input_file=/nowhere"], "--input_file must match at least one file"),
         (["--input_file=gs://b/a"], "--input_file must be readable. Received: 'gs://b/a'"),
+        (["--dead_letter_file=gs://b/a"], "--dead_letter_file must be a local path"),
         (["--dead_letter_file=/"], "--dead_letter_file must be a file of its own"),
         (["--output_file=a,a"], "--output_file must name every file once"),
     ],

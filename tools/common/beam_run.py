@@ -7,7 +7,7 @@ import sys
 
 from absl import flags
 
-from bert_tf import tool
+from bert_tf import __version__, tool
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path
 from common import beam_flags
@@ -49,6 +49,7 @@ def check_places(inputs, output_files):
     """Checks before any work that the places for the work and for dead letters can be written."""
     if FLAGS.dead_letter_file:
         path = FLAGS.dead_letter_file
+        require_local("dead_letter_file")
         others = map(os.path.realpath, [*inputs, *output_files])
         if os.path.isdir(path) or os.path.realpath(path) in others:
             raise UserError(
@@ -63,6 +64,12 @@ def check_places(inputs, output_files):
             f"note: {work} must be a directory that all workers of {FLAGS.runner} share.",
             file=sys.stderr,
         )
+
+
+def require_local(name):
+    """Requires that the flag `name` is a path of this machine."""
+    if "://" in FLAGS[name].value:
+        raise UserError(f"--{name} must be a local path. Received: --{name}={FLAGS[name].value}")
 
 
 def find_input():
@@ -86,7 +93,9 @@ def workspace(output_files, description):
     """
     from bert_tf.beam.workspace import Workspace
 
-    found = Workspace.of(_work_directory(output_files), [description, list(output_files)])
+    found = Workspace.of(
+        _work_directory(output_files), [__version__, description, list(output_files)]
+    )
     again = f"The same command continues the run. Its work so far is in {found.directory}"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(f"ended by SIGTERM. {again}"))
     with found.locked():
@@ -107,6 +116,9 @@ def write_dead_letters(letters):
     """Writes --dead_letter_file, if the flag is set, and prints how many there are."""
     if not FLAGS.dead_letter_file:
         return
+    number = 0
     with atomic_path(FLAGS.dead_letter_file) as path, open(path, "w", encoding="utf-8") as file:
-        file.writelines(f"{letter.to_json()}\n" for letter in letters)
-    print(f"dead letters       {len(letters)} in {FLAGS.dead_letter_file}")
+        for letter in letters:
+            file.write(f"{letter.to_json()}\n")
+            number += 1
+    print(f"dead letters       {number} in {FLAGS.dead_letter_file}")
