@@ -1,8 +1,8 @@
 """Pipeline stages: on which device each part of an encoder is computed.
 
 A `PipelinePlacement` divides the blocks of an encoder into stages, one per device. It applies only
-within a `PipelineRun`, a step of `fit`, `evaluate` or `predict`. Elsewhere, in an exported graph for
-example, the functions of this module do nothing.
+within a `PipelineRun`, which is a step of `fit`, `evaluate` or `predict`. Elsewhere, for example in
+an exported graph, the functions of this module do nothing.
 """
 
 import contextlib

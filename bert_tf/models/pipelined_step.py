@@ -41,12 +41,16 @@ class _Part(PipelineRun):
 
     Args:
         placement: The `PipelinePlacement`.
+        number: The number of the part, for the names of operations: profiles show it.
         done: For each stage, what must be computed before the stage begins with this part.
     """
 
-    def __init__(self, placement: PipelinePlacement, done: Sequence[list[tf.Operation]]):
+    def __init__(
+        self, placement: PipelinePlacement, number: int, done: Sequence[list[tf.Operation]]
+    ):
         super().__init__(placement)
         self.loss = None  # to differentiate
+        self._number = number
         self._done = done
         self._tapes = [tf.GradientTape() for _ in placement.devices]
         self._transfers = []
@@ -58,6 +62,7 @@ class _Part(PipelineRun):
         before = self._stage
         with contextlib.ExitStack() as scopes:
             scopes.enter_context(super().computing_on(stage))
+            scopes.enter_context(tf.name_scope(f"stage_{stage}_part_{self._number}"))
             if stage != before:
                 if before is not None:
                     scopes.enter_context(self._tapes[before].stop_recording())
@@ -104,6 +109,7 @@ class _Part(PipelineRun):
         taken = [each for each in self._transfers if each.target == stage]
         sources = [*(each.input for each in taken), *variables]
         found = self._tapes[stage].gradient(targets, sources, gradients)
+        # The gradient of a table is a `tf.IndexedSlices`.
         found = [None if each is None else tf.convert_to_tensor(each) for each in found]
         for transfer, gradient in zip(taken, found):
             transfer.gradient = gradient
@@ -137,7 +143,7 @@ def pipelined_gradients(
     parts = {}
     for tick in range(num_parts + last):
         if tick < num_parts:
-            parts[tick] = part = _Part(placement, done)
+            parts[tick] = part = _Part(placement, tick, done)
             with part:
                 loss, part.loss = losses(tick)
                 total = loss if total is None else total + loss
@@ -146,7 +152,11 @@ def pipelined_gradients(
             index = tick - (last - stage)
             if not 0 <= index < num_parts:
                 continue
-            with tf.control_dependencies(done[stage]), tf.device(placement.devices[stage]):
+            with (
+                tf.control_dependencies(done[stage]),
+                tf.device(placement.devices[stage]),
+                tf.name_scope(f"stage_{stage}_part_{index}_backward"),
+            ):
                 found, sent = parts[index].backward(stage, variables)
                 for place, gradient in enumerate(found):
                     if gradient is not None:

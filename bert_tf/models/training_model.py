@@ -92,11 +92,11 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         is_pipelined = self.pipeline_placement is not None
         if arguments["jit_compile"] == "auto" and (native.use_native() or is_pipelined):
             self.jit_compile = False  # Keras takes XLA on a GPU
-        if self.jit_compile and is_pipelined:
+        if arguments["jit_compile"] is True and is_pipelined:
             raise UserError(
                 "`jit_compile` must be False for a model with pipeline stages: XLA compiles a step "
-                f"for one device. Received: jit_compile={self.jit_compile} with "
-                f"{len(self.pipeline_placement.devices)} devices. Leave `jit_compile` out."
+                f"for one device. Received: jit_compile=True with {self.pipeline_placement.last + 1} "
+                "stages. Leave `jit_compile` out."
             )
         strategy = self.distribute_strategy
         replicas = strategy.num_replicas_in_sync
@@ -316,7 +316,9 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         parts = BatchParts(data, self.gradient_accumulation_steps)
         # How many parts have rows may depend on the batch; how many are traced cannot.
         count = parts.count if parts.is_static else self.gradient_accumulation_steps
-        drawing = contextlib.nullcontext() if parts.is_static else seeds_of(parts.count, count, self)
+        drawing = (
+            contextlib.nullcontext() if parts.is_static else seeds_of(parts.count, count, self)
+        )
         with drawing:
             return pipelined_gradients(
                 self.pipeline_placement,
