@@ -169,17 +169,19 @@ def pipelined_gradients(
 
 
 @contextlib.contextmanager
-def seeds_of(num_parts: tf.Tensor, num_computed: int, model: keras.Model) -> Iterator[None]:
+def seeds_of(num_parts: int | tf.Tensor, num_computed: int, model: keras.Model) -> Iterator[None]:
     """Leaves the random states as after `num_parts`, though `num_computed` parts are computed.
 
     One device does not compute the parts that have no rows, and draws no seeds for them.
 
     Args:
-        num_parts: A scalar int32.
+        num_parts: The number of parts with rows; a scalar int32 where the batch decides.
         num_computed: The number of parts that draw seeds within the context, all equally many.
         model: The model whose layers draw them.
     """
     states = [variable for variable in model.variables if variable.name == _SEED_STATE]
+    if not tf.is_tensor(num_parts):  # all parts have rows
+        states = []
     before = [tf.cast(tf.convert_to_tensor(state), tf.int64) for state in states]
     yield
     for state, first in zip(states, before):

@@ -95,8 +95,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         if arguments["jit_compile"] is True and is_pipelined:
             raise UserError(
                 "`jit_compile` must be False for a model with pipeline stages: XLA compiles a step "
-                f"for one device. Received: jit_compile=True with {self.pipeline_placement.last + 1} "
-                "stages. Leave `jit_compile` out."
+                "for one device. Received: jit_compile=True with the devices "
+                f"{self.pipeline_placement.devices}. Leave `jit_compile` out."
             )
         strategy = self.distribute_strategy
         replicas = strategy.num_replicas_in_sync
@@ -316,10 +316,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         parts = BatchParts(data, self.gradient_accumulation_steps)
         # How many parts have rows may depend on the batch; how many are traced cannot.
         count = parts.count if parts.is_static else self.gradient_accumulation_steps
-        drawing = (
-            contextlib.nullcontext() if parts.is_static else seeds_of(parts.count, count, self)
-        )
-        with drawing:
+        with seeds_of(parts.count, count, self):
             return pipelined_gradients(
                 self.pipeline_placement,
                 count,
