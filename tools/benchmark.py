@@ -8,6 +8,7 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
     python tools/benchmark.py training --peers=keras_hub,pytorch --rounds=5
     python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
     python tools/benchmark.py training --device=gpu
+    python tools/benchmark.py pipeline --workloads=32x128
     python tools/benchmark.py inference --peers= --baseline_dir=../bert_tf_before
     python tools/benchmark.py inference --peer_python=zentf=zentf_env/bin/python
 
