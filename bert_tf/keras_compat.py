@@ -49,6 +49,16 @@ def replace_variable(layer: keras.layers.Layer, name: str, values: dict[str, tf.
             setattr(layer, new_name, variable)
 
 
+def move_variable(variable: keras.Variable, device: str) -> None:
+    """Moves the value of a variable to another device.
+
+    Public way: none; a variable stays where it was created. Functions that were traced before, and
+    optimizers that were built before, still use the old place.
+    """
+    with tf.device(device):
+        variable._initialize(tf.identity(variable._value))
+
+
 def loss_object(loss: Any) -> keras.losses.Loss:
     """Returns the loss that Keras makes of what `compile` takes as one.
 

@@ -8,6 +8,7 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
     python tools/benchmark.py training --peers=keras_hub,pytorch --rounds=5
     python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
     python tools/benchmark.py training --device=gpu
+    python tools/benchmark.py pipeline --workloads=32x128
     python tools/benchmark.py inference --peers= --baseline_dir=../bert_tf_before
     python tools/benchmark.py inference --peer_python=zentf=zentf_env/bin/python
 
@@ -34,6 +35,7 @@ from benchmarks import (
     memory,
     models,
     ops,
+    pipeline,
     report,
     tokenizer,
     workers,
@@ -62,6 +64,7 @@ _JOBS = (
     "latency",
     "memory",
     "xla",
+    "pipeline",
 )
 _JOBS_OF_DTYPE = {
     "float32": _JOBS,
@@ -111,7 +114,7 @@ flags.DEFINE_list(
 flags.DEFINE_list(
     "workloads",
     None,
-    "For inference, training, generation and xla: the batches. BATCHxLENGTH has equal "
+    "For inference, training, generation, xla and pipeline: the batches. BATCHxLENGTH has equal "
     "lengths; ragged or raggedCOUNT has the lengths of real text. Default for inference: "
     f"{','.join(contest.WORKLOADS['inference'])}; for training: "
     f"{','.join(contest.WORKLOADS['training'])}; for generation: "
@@ -172,6 +175,16 @@ flags.DEFINE_integer(
 flags.DEFINE_list(
     "lengths", [str(length) for length in memory.LENGTHS], "For memory: the sequence lengths."
 )
+flags.DEFINE_list(
+    "stages",
+    [str(count) for count in pipeline.STAGE_COUNTS],
+    "For pipeline: the numbers of devices, each with one thread; 1 is the step without stages.",
+)
+flags.DEFINE_list(
+    "parts",
+    [str(count) for count in pipeline.PART_COUNTS],
+    "For pipeline: the numbers of parts of the batch, for gradient accumulation.",
+)
 flags.DEFINE_string(
     "materials_dir",
     MATERIALS_DIRECTORY,
@@ -230,6 +243,10 @@ def measure(start, job, peer_job, peers, config, workload_list, results) -> None
         lengths = positive_integers("lengths")
         memory.run([OURS, *peers], start, config, workload_list[0], results, lengths)
         return
+    if job == "pipeline":
+        counts = positive_integers("stages"), positive_integers("parts")
+        pipeline.run(start, config, workload_list[0], results, *counts)
+        return
     materials_dir = os.path.abspath(FLAGS.materials_dir)  # workers have other working directories
     helpers = {"tokenizer": (), "latency": (), "generation": (), "xla": (OURS_XLA,)}
     helpers = helpers.get(job, ("machine",))
@@ -287,9 +304,10 @@ def main():
     on_gpu = FLAGS.device == "gpu"
     if on_gpu and job != "training":
         raise UserError(f"--job must be training with --device=gpu. Received: --job={job}")
-    if (on_gpu or job == "xla") and FLAGS.peers:
+    if (on_gpu or job in ("xla", "pipeline")) and FLAGS.peers:
         raise UserError(
-            "--peers must not be set with --job=xla or --device=gpu, which measure only bert_tf. "
+            "--peers must not be set with --job=xla, --job=pipeline or --device=gpu, which measure "
+            "only bert_tf. "
             f"Received: --peers={','.join(FLAGS.peers)}"
         )
     if not on_gpu and FLAGS.peak_tflops is not None:
@@ -335,6 +353,7 @@ def main():
         "generation": generation.WORKLOADS,
         "memory": ("8x128",),
         "xla": xla.WORKLOADS,
+        "pipeline": pipeline.WORKLOADS,
     }.get(job, ())
     texts = FLAGS.workloads or (gpu_training.WORKLOADS if on_gpu else usual)
     longest = min(config["max_position_embeddings"] for config in configs.values())
@@ -344,8 +363,18 @@ def main():
             f"--new_tokens must be at most {longest - 2} for this model, which has {longest} "
             f"positions. Received: --new_tokens={FLAGS.new_tokens}"
         )
-    for flag in ("lengths", "matmul_rows"):
+    for flag in ("lengths", "matmul_rows", "stages", "parts"):
         positive_integers(flag)
+    if job == "pipeline":
+        for flag, most, what in (
+            ("stages", config["num_hidden_layers"], "blocks"),
+            ("parts", len(workload_list[0].lengths), "sequences"),
+        ):
+            if not 1 <= max(positive_integers(flag), default=0) <= most:
+                raise UserError(
+                    f"--{flag} must be 1 to {most}, the number of {what}. Received: "
+                    f"--{flag}={','.join(FLAGS[flag].value)}"
+                )
     for flag, known in (("ops", ops.NAMES), ("matmul_models", matmul.MODELS)):
         if not set(FLAGS[flag].value) <= set(known):
             raise UserError(

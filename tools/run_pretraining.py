@@ -17,6 +17,9 @@ The tool writes to --output_dir:
     log.jsonl           one JSON line every --log_steps
     tensorboard/        the same values for TensorBoard
 
+--pipeline_stages=4 --gradient_accumulation_steps=16 divides a large model among four devices of
+this machine.
+
 To train on several machines, run the same command on each of them with
 --distribution_strategy=multi_worker_mirrored and TF_CONFIG in the environment. All machines must
 see the same --output_dir.
@@ -89,9 +92,12 @@ def make_optimizer(config):
     return {"adamw": AdamWeightDecay, "lamb": LAMB}[FLAGS.optimizer](schedule, **options)
 
 
-def make_model(config):
-    """Creates the compiled model, with random weights or those of --init_checkpoint."""
-    from bert_tf import BertBackbone, BertPretrainer
+def make_model(config, devices):
+    """Creates the compiled model, with random weights or those of --init_checkpoint.
+
+    `devices` are those of the pipeline stages; None without a pipeline.
+    """
+    from bert_tf import BertBackbone, BertPretrainer, training
 
     if FLAGS.init_checkpoint:
         options = options_of("objective", "gradient_checkpointing", config_file="bert_config_file")
@@ -99,6 +105,8 @@ def make_model(config):
     else:
         backbone = BertBackbone(config, gradient_checkpointing=FLAGS.gradient_checkpointing)
         model = BertPretrainer(backbone, objective=FLAGS.objective)
+    if devices is not None:
+        training.pipeline_stages(model, devices)
     model.compile(
         make_optimizer(config),
         gradient_accumulation_steps=FLAGS.gradient_accumulation_steps,
@@ -165,9 +173,11 @@ def run():
     import tensorflow as tf
 
     from bert_tf import training
+    from bert_tf.training.distribution.pipeline_stages import make_pipeline_devices
     from bert_tf.training.distribution.strategies import is_chief, worker_addresses
     from bert_tf.training.distribution.worker_exchange import end_together, largest_of_workers
 
+    devices = make_pipeline_devices(FLAGS.pipeline_stages) if FLAGS.pipeline_stages > 1 else None
     strategy = training.make_strategy(FLAGS.distribution_strategy, FLAGS.tpu_name)
     keras.utils.set_random_seed(FLAGS.seed)
     deterministic = FLAGS.deterministic
@@ -188,7 +198,7 @@ def run():
         eval_batches.from_step(0)
 
     with strategy.scope():
-        model = make_model(config)
+        model = make_model(config, devices)
     in_between = FLAGS.do_train and FLAGS.do_eval and FLAGS.eval_input_file is not None
     checkpoint = training.TrainingCheckpoint(
         os.path.join(FLAGS.output_dir, "checkpoints"),

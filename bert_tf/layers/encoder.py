@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.layers import pipeline
 from bert_tf.layers.attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.encoder_block import BertEncoderBlock
@@ -71,22 +72,23 @@ class BertEncoder(keras.layers.Layer):
     ):
         states, probabilities = [], []
         recomputes = self.gradient_checkpointing and training
-        if recomputes and not return_probabilities and head_mask is None:
-            for block in self.blocks:
-                rows = _recomputed(block, rows, layout)
-                states.append(rows)
-            return states, probabilities
+        recomputes = recomputes and not return_probabilities and head_mask is None
         for index, block in enumerate(self.blocks):
             block_mask = None
             if head_mask is not None:  # [B, L, N] -> [B, n]
                 block_mask = tf.gather(head_mask[:, index], self.config.kept_heads(index), axis=1)
-            rows = block(
-                rows,
-                layout=layout,
-                training=training,
-                return_probabilities=return_probabilities,
-                head_mask=block_mask,
-            )
+            with pipeline.at_block(index):
+                rows = pipeline.received(rows, index - 1)
+                if recomputes:
+                    rows = _recomputed(block, rows, layout)
+                else:
+                    rows = block(
+                        rows,
+                        layout=layout,
+                        training=training,
+                        return_probabilities=return_probabilities,
+                        head_mask=block_mask,
+                    )
             if return_probabilities:
                 rows, block_probabilities = rows
                 probabilities.append(block_probabilities)

@@ -11,6 +11,7 @@ from bert_tf import hooks, ops
 from bert_tf.config import BertConfig
 from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
+from bert_tf.layers import pipeline
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.initial_weights import zeros_if_loading
@@ -180,17 +181,11 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         causal=None,
         prefix_lm=False,
     ):
-        inputs = checked_token_inputs(inputs, self.config)
-        token_ids = inputs["token_ids"]
-        segment_ids = inputs.get("segment_ids", tf.zeros_like(token_ids))
-        columns = tf.range(tf.shape(token_ids)[1])
-        positions = inputs.get("positions", tf.broadcast_to(columns, tf.shape(token_ids)))  # [B, T]
         causal = self.causal if causal is None else causal
-        layout = self._layout(inputs, causal, prefix_lm, output_attentions)
-        ids, segments, places = map(layout.to_rows, (token_ids, segment_ids, positions))  # -> [R]
-        embedded, word_embeddings = self.embeddings(
-            ids, segment_ids=segments, positions=places, training=training
-        )
+        with pipeline.at_block(pipeline.EMBEDDINGS):
+            inputs = checked_token_inputs(inputs, self.config)
+            layout = self._layout(inputs, causal, prefix_lm, output_attentions)
+            embedded, word_embeddings = self._embedded(inputs, layout, training)
         states, attentions = self.encoder(
             embedded,
             layout=layout,
@@ -202,14 +197,27 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         pooled_output = self._pooled(sequence_output, inputs.get("sequence_starts"))
         outputs = {"sequence_output": sequence_output, "pooled_output": pooled_output}
         if output_hidden_states:
-            outputs["hidden_states"] = [layout.to_batch(rows) for rows in (embedded, *states)]
+            states = [embedded, *states]
+            outputs["hidden_states"] = [
+                layout.to_batch(pipeline.received(rows, place - 1))
+                for place, rows in enumerate(states)
+            ]
         if output_attentions:
             outputs["attentions"] = attentions
         if output_word_embeddings and word_embeddings is None:
             word_embeddings = self.embeddings.dequantized_words()
         if output_word_embeddings:
-            outputs["word_embeddings"] = word_embeddings
+            outputs["word_embeddings"] = pipeline.received(word_embeddings, pipeline.EMBEDDINGS)
         return outputs
+
+    def _embedded(self, inputs, layout, training):
+        """Returns the rows that the first block gets, `[R, H]`, and the word embeddings."""
+        token_ids = inputs["token_ids"]
+        segment_ids = inputs.get("segment_ids", tf.zeros_like(token_ids))
+        columns = tf.range(tf.shape(token_ids)[1])
+        positions = inputs.get("positions", tf.broadcast_to(columns, tf.shape(token_ids)))  # [B, T]
+        ids, segments, places = map(layout.to_rows, (token_ids, segment_ids, positions))  # -> [R]
+        return self.embeddings(ids, segment_ids=segments, positions=places, training=training)
 
     def _pooled(self, sequence_output, starts):
         """`[B, T, H]` -> `[B, H]`, or with starts `[B, S]` -> `[B, S, H]`."""

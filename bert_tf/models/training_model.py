@@ -16,7 +16,10 @@ import tensorflow as tf
 from bert_tf import keras_compat, ops
 from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
+from bert_tf.layers.pipeline import PipelineRun
 from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
+from bert_tf.models.batch_parts import BatchParts, map_values, num_rows
+from bert_tf.models.pipelined_step import pipelined_gradients, seeds_of
 from bert_tf.models.traced_weights import RetracingModel
 from bert_tf.ops import native
 from bert_tf.signatures import has_signature_of
@@ -33,6 +36,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     - `fit` works under `MultiWorkerMirroredStrategy` too, and its logs are those of all replicas.
     - `jit_compile=True` compiles the whole step with static shapes, with the native ops where their
       lowerings are built.
+    - After `bert_tf.training.pipeline_stages` the parts pass through the stages of a pipeline.
     - With an optimizer of `bert_tf.training` the logs contain `gradient_norm`, before clipping;
       under `mixed_float16` it scales the loss and skips steps that overflow.
 
@@ -51,6 +55,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.gradient_accumulation_steps = 1
+        self.pipeline_placement = None  # or a `PipelinePlacement`
         self._share_of_batch = ShareOfBatch()
         self._adds_up = True
         self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
@@ -68,8 +73,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
         Raises:
             UserError: If `gradient_accumulation_steps` is out of range, if `jit_compile` is True
-                with several replicas, or if a batch is cut up (several parts or replicas) and it
-                is unknown how the loss adds up.
+                with several replicas or pipeline stages, or if a batch is cut up (several parts or
+                replicas) and it is unknown how the loss adds up.
         """
         if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
             raise UserError(
@@ -84,8 +89,15 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         super().compile(optimizer, *args, **kwargs)
         arguments = arguments_by_name(keras.Model.compile, self, optimizer, *args, **kwargs)
         self._cut_up_loss(arguments["loss"])
-        if arguments["jit_compile"] == "auto" and native.use_native():
+        is_pipelined = self.pipeline_placement is not None
+        if arguments["jit_compile"] == "auto" and (native.use_native() or is_pipelined):
             self.jit_compile = False  # Keras takes XLA on a GPU
+        if arguments["jit_compile"] is True and is_pipelined:
+            raise UserError(
+                "`jit_compile` must be False for a model with pipeline stages: XLA compiles a step "
+                "for one device. Received: jit_compile=True with the devices "
+                f"{self.pipeline_placement.devices}. Leave `jit_compile` out."
+            )
         strategy = self.distribute_strategy
         replicas = strategy.num_replicas_in_sync
         mirrored = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
@@ -141,7 +153,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
     def loss_denominators(self, x, y, sample_weight) -> dict[str, tf.Tensor]:
         """Returns what each mean in the loss is divided by: scalars float32 for these examples."""
-        weights = {"rows": tf.cast(_num_rows(x), tf.float32)}
+        weights = {"rows": tf.cast(num_rows(x), tf.float32)}
         if sample_weight is not None and not tf.nest.is_nested(sample_weight):
             weights["weights"] = tf.reduce_sum(tf.cast(sample_weight, tf.float32))
         return weights
@@ -208,7 +220,9 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
             if not self.optimizer.built:
                 self.optimizer.build(variables)
             totals = self._totals(*data)
-            if self.gradient_accumulation_steps == 1:
+            if self.pipeline_placement is not None:
+                loss, gradients = self._pipelined(data, totals, variables)
+            elif self.gradient_accumulation_steps == 1:
                 loss, gradients = self._gradients(*data, totals, variables)
             else:
                 loss, gradients = self._accumulated(data, totals, variables)
@@ -242,8 +256,13 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
             return super().predict_step(data)
 
     def _tracing(self):
-        """What goes to XLA is traced with static shapes, and with ops that XLA can compile."""
+        """What goes to XLA is traced with static shapes, and with ops that XLA can compile.
+
+        What a model with pipeline stages computes is traced on their devices.
+        """
         scopes = contextlib.ExitStack()
+        if self.pipeline_placement is not None:
+            scopes.enter_context(PipelineRun(self.pipeline_placement))
         if self.jit_compile or needs_static_shapes():
             scopes.enter_context(static_shapes())
             if not native.compiles_under_xla():
@@ -252,34 +271,29 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
     def _gradients(self, x, y, sample_weight, totals, variables):
         with tf.GradientTape() as tape:
-            y_pred = self.forward(x, y, training=True)
-            loss = self.partial_loss(x, y, y_pred, sample_weight, True, totals)
-            scaled = self.optimizer.scale_loss(loss)
-        gradients = tape.gradient(scaled, variables)
+            loss, scaled = self._part_losses(x, y, sample_weight, totals)
+        return loss, tape.gradient(scaled, variables)
+
+    def _part_losses(self, x, y, sample_weight, totals):
+        """Returns the loss and what is differentiated; updates the metrics."""
+        y_pred = self.forward(x, y, training=True)
+        loss = self.partial_loss(x, y, y_pred, sample_weight, True, totals)
         self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-        return loss, gradients
+        return loss, self.optimizer.scale_loss(loss)
 
     def _accumulated(self, data, totals, variables):
         """Loss and gradients of the batch, from one part after the other."""
-        parts = self.gradient_accumulation_steps
-        num_rows = _num_rows(data[0])
-        static = tf.get_static_value(num_rows)
-        if static is not None and static % parts and self.jit_compile:
+        parts = BatchParts(data, self.gradient_accumulation_steps)
+        if parts.is_static and parts.num_rows % parts.count and self.jit_compile:
             raise UserError(
                 "XLA compiles parts of one size: the batch of a replica must be a multiple of "
-                f"`gradient_accumulation_steps`. Received: {static} rows, "
-                f"gradient_accumulation_steps={parts}"
+                f"`gradient_accumulation_steps`. Received: {parts.num_rows} rows, "
+                f"gradient_accumulation_steps={self.gradient_accumulation_steps}"
             )
-
-        # With fewer rows than parts, as many parts as rows.
-        parts = tf.minimum(parts, num_rows) if static is None else min(parts, static)
-        size = static // parts if static is not None and static % parts == 0 else None
         unused = set()
 
         def body(index, loss, gradients):
-            start, end = index * num_rows // parts, (index + 1) * num_rows // parts
-            part = _map(lambda v: _rows(v, start, end, size), data)
-            part_loss, part_gradients = self._gradients(*part, totals, variables)
+            part_loss, part_gradients = self._gradients(*parts[index], totals, variables)
             unused.update(i for i, gradient in enumerate(part_gradients) if gradient is None)
             gradients = [
                 total if gradient is None else total + tf.convert_to_tensor(gradient)
@@ -289,20 +303,33 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
         _, loss, gradients = tf.while_loop(
-            lambda index, *_: index < parts,
+            lambda index, *_: index < parts.count,
             body,
             (0, tf.zeros([]), zeros),
             parallel_iterations=1,
-            maximum_iterations=parts,
+            maximum_iterations=parts.count,
         )
         return loss, [None if i in unused else gradient for i, gradient in enumerate(gradients)]
+
+    def _pipelined(self, data, totals, variables):
+        """`_accumulated`, with the parts in several stages of a pipeline at the same time."""
+        parts = BatchParts(data, self.gradient_accumulation_steps)
+        # How many parts have rows may depend on the batch; how many are traced cannot.
+        count = parts.count if parts.is_static else self.gradient_accumulation_steps
+        with seeds_of(parts.count, count, self):
+            return pipelined_gradients(
+                self.pipeline_placement,
+                count,
+                lambda index: self._part_losses(*parts[index], totals),
+                variables,
+            )
 
     def _totals(self, x, y, sample_weight):
         weights = self.loss_denominators(x, y, sample_weight)
         return {name: _sum_over_replicas(weight) for name, weight in weights.items()}
 
     def _track_loss(self, loss, x):
-        rows = tf.cast(_num_rows(x), tf.float32)
+        rows = tf.cast(num_rows(x), tf.float32)
         keras_compat.loss_tracker(self).update_state(_sum_over_replicas(loss), sample_weight=rows)
 
     def _logs(self):
@@ -394,28 +421,10 @@ def arguments_by_name(method: Callable, model: keras.Model, *args, **kwargs) -> 
     return {name: value for name, value in call.arguments.items() if name != "self"}
 
 
-def _map(function, structure):
-    """`tf.nest.map_structure` that leaves None alone."""
-    return tf.nest.map_structure(lambda v: None if v is None else function(v), structure)
-
-
 def _without_marks(data):
     """Returns data or their specification with None for what Keras marks as missing."""
     marks = (tf.experimental.Optional, tf.OptionalSpec)
-    return _map(lambda v: None if isinstance(v, marks) else v, data)
-
-
-def _rows(values, start, end, size):
-    """Rows `[start, end)`; `size` is their number where that is always the same."""
-    if size is None:
-        return values[start:end]
-    rest = [-1 if length is None else length for length in values.shape[1:]]  # -1: all there are
-    return tf.slice(values, [start, *[0] * len(rest)], [size, *rest])
-
-
-def _num_rows(x):
-    first = next(v for v in tf.nest.flatten(x) if v is not None)
-    return first.shape[0] if first.shape[0] is not None else tf.shape(first)[0]
+    return map_values(lambda v: None if isinstance(v, marks) else v, data)
 
 
 def _num_replicas() -> int:

@@ -6,7 +6,7 @@ The names that most programs use can be imported from here, all others from the 
 from bert_tf.lazy_names import lazy_names
 from bert_tf.training.callbacks import EpochScores, GradualUnfreezing, ThresholdSweep
 from bert_tf.training.checkpointing import TrainingCheckpoint, load_average
-from bert_tf.training.distribution import make_strategy
+from bert_tf.training.distribution import make_strategy, pipeline_stages
 from bert_tf.training.evaluation import BinaryAUC, BinaryF1, all_scores
 from bert_tf.training.fit_steps import fit_steps
 from bert_tf.training.freezing import freeze_layers
@@ -45,6 +45,7 @@ __all__ = [
     "freeze_layers",
     "load_average",
     "make_strategy",
+    "pipeline_stages",
     "reinitialize_top_layers",
 ]
 __getattr__, _, _ = lazy_names(

@@ -21,6 +21,7 @@ from benchmarks import (
     latency,
     models,
     ops,
+    pipeline,
     report,
     timing,
     workers,
@@ -340,11 +341,62 @@ def test_a_tiny_run_under_xla(tmp_path):
         assert all(row["ms"] > 0 for row in table["rows"])
 
 
+@pytest.mark.full
+def test_a_tiny_run_of_pipeline_stages(tmp_path):
+    flags = ("--workloads=4x16", "--stages=1,2", "--parts=1,2")
+    memory, steps = tiny_run(tmp_path, "pipeline", *flags)["tables"]
+    assert [(row["stages"], row["device"]) for row in memory["rows"]] == [(1, 0), (2, 0), (2, 1)]
+    one, *two = memory["rows"]
+    for name in ("weights MiB", "gradients MiB"):
+        assert sum(row[name] for row in two) == pytest.approx(one[name]) and one[name] > 0
+    assert [row["parts kept"] for row in two] == [2, 1]
+    assert [(row["parts"], row["stages"]) for row in steps["rows"]] == [
+        (1, 1),
+        (1, 2),
+        (2, 1),
+        (2, 2),
+    ]
+    for row in steps["rows"]:
+        assert row["ms"] > 0
+        if row["stages"] == 2:
+            assert 0 < row["idle %"]["median"] < 100 and 0 < row["simulated %"]["median"] < 100
+
+
+class TestPipeline:
+    @pytest.mark.parametrize("stages", [1, 2, 4])
+    @pytest.mark.parametrize("parts", [1, 2, 8])
+    def test_equal_stages_are_idle_as_the_formula_says(self, stages, parts):
+        idle = pipeline.simulated_idle_share([1.0] * stages, [2.0] * stages, parts)
+        assert idle == pytest.approx((stages - 1) / (parts + stages - 1))
+
+    def test_a_slow_stage_keeps_the_others_waiting(self):
+        # Stage 1 works from 1 to 13: it is idle while stage 0 has the first and the last part.
+        idle = pipeline.simulated_idle_share([1.0, 2.0], [1.0, 4.0], 2)
+        assert idle == pytest.approx(1 - 16 / (2 * 14))
+
+    def test_overlapping_operations_count_once(self):
+        profile = {
+            "stage": np.array([0, 0, 0, 1, 1]),
+            "backward": np.array([False, False, True, False, True]),
+            "start": np.array([0.0, 1.0, 6.0, 3.0, 5.0]),
+            "end": np.array([2.0, 3.0, 8.0, 5.0, 6.0]),
+        }
+        assert pipeline.busy_seconds(profile, profile["stage"] == 0) == 5.0
+        shares = pipeline.idle_shares([profile], 2, 1)
+        assert shares["idle % of each device"] == "38 62"
+        assert shares["idle %"].median == pytest.approx(50.0)
+        assert shares["(k-1)/(m+k-1) %"] == 50.0
+        assert shares["simulated %"].median == pytest.approx(50.0)
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         ([], "--job, or the first argument, must be one of"),
         (["xla", "--peers=pytorch"], "--peers must not be set with --job=xla"),
+        (["pipeline", "--stages=13"], "--stages must be 1 to 12, the number of blocks"),
+        (["pipeline", "--parts=32"], "--parts must be 1 to 16, the number of sequences"),
+        (["pipeline", "--stages=two"], "--stages must be positive whole numbers"),
         (["latency", "--peers=", "--config=tiny"], "vocabulary of at least 30522"),
         (["ops", "--peers=", "--plot=out.jpg"], "must be a .png, .svg or .pdf"),
         (["generation", "--config=tiny", "--peers=", "--new_tokens=127"], "must be at most 126"),

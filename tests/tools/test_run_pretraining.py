@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -182,6 +183,7 @@ def test_killed_and_started_again_is_the_unbroken_run(trained, start_files, tmp_
         (("--do_train", "--bert_config_file=absent"), "absent must be a BERT configuration"),
         (("--do_train", "--max_seq_length=17"), "must be at most 16"),
         (("--do_train", "--gradient_accumulation_steps=3"), "must be a multiple"),
+        (("--do_train", "--pipeline_stages=2"), "must be at most 1, the number of blocks"),
         (("--do_train", "--output_dir=/dev/null/out"), "/dev/null/out must be a directory"),
         (("--do_train", "--distribution_strategy=parameter_server"), "ClusterCoordinator"),
         (("--do_train", "--distribution_strategy=multi_worker_mirrored"), "no TF_CONFIG"),
@@ -254,6 +256,39 @@ def test_every_other_way_to_train(start_files, tiny_vocabulary, tmp_path, flags)
     first, last = lines[0]["masked_lm_loss"], lines[-1]["masked_lm_loss"]
     assert np.isfinite(last) and last < first + 0.5
     assert (tmp_path / "out" / "model" / "config.json").exists()
+
+
+@pytest.mark.full
+def test_pipeline_stages_are_one_device_and_go_on_without_it(start_files, tmp_path):
+    config = json.loads((start_files / "config.json").read_text()) | {"num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    common = (
+        "--do_train",
+        f"--bert_config_file={tmp_path}/config.json",
+        "--gradient_accumulation_steps=4",
+    )
+
+    def trained(name, *flags):
+        output = tmp_path / name
+        result = run("run_pretraining", *flags_for(start_files, output, *common, *flags))
+        assert result.returncode == 0, result.stderr
+        return load_file(output / "model" / "model.safetensors"), result.stdout + result.stderr
+
+    expected, _ = trained("one")
+    received, _ = trained("two", "--pipeline_stages=2")
+    # Resumed in the middle on one device: pipeline stages are no setting of the run.
+    for step in (8, 12):
+        shutil.rmtree(tmp_path / "two" / "checkpoints" / f"ckpt-{step}")
+    resumed, text = trained("two")
+    assert "Resuming from" in text and "differs from an uninterrupted one" not in text
+    assert received.keys() == expected.keys()
+    for name in expected:
+        np.testing.assert_array_equal(received[name], expected[name])
+        np.testing.assert_array_equal(resumed[name], expected[name])
+
+    flags = ("--pipeline_stages=2", "--distribution_strategy=mirrored")
+    result = run("run_pretraining", *flags_for(start_files, tmp_path / "out", *common, *flags))
+    assert result.returncode == 1 and "neither replicated nor compiled" in result.stderr
 
 
 @pytest.mark.full

@@ -88,6 +88,14 @@ flags.DEFINE_integer(
     "accumulated before the optimizer step.",
     lower_bound=1,
 )
+flags.DEFINE_integer(
+    "pipeline_stages",
+    1,
+    "Number of devices to divide the model among, each with some of its blocks: GPUs if there are "
+    "any, otherwise logical CPUs. The parts of --gradient_accumulation_steps, a few times as many, "
+    "pass through them at the same time. The numbers do not change.",
+    lower_bound=1,
+)
 flags.DEFINE_enum(
     "objective",
     "mlm_nsp",
@@ -290,6 +298,7 @@ def check_flags():
                 f"text, with --vocab_file. Received: --input_file={FLAGS.input_file}"
             )
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    _check_pipeline(config)
     if FLAGS.max_seq_length > config.max_position_embeddings:
         raise UserError(
             f"--max_seq_length must be at most {config.max_position_embeddings}, the "
@@ -297,6 +306,22 @@ def check_flags():
             f"--max_seq_length={FLAGS.max_seq_length}"
         )
     return config
+
+
+def _check_pipeline(config):
+    stages = FLAGS.pipeline_stages
+    if stages > config.num_hidden_layers:
+        raise UserError(
+            f"--pipeline_stages must be at most {config.num_hidden_layers}, the number of blocks "
+            f"in {FLAGS.bert_config_file}. Received: --pipeline_stages={stages}"
+        )
+    if stages > 1 and (FLAGS.distribution_strategy != "one_device" or FLAGS.jit_compile):
+        raise UserError(
+            "--pipeline_stages must be 1 with a --distribution_strategy or --jit_compile: a "
+            f"pipeline is neither replicated nor compiled. Received: --pipeline_stages={stages}, "
+            f"--distribution_strategy={FLAGS.distribution_strategy}, "
+            f"--jit_compile={FLAGS.jit_compile}"
+        )
 
 
 def settings():

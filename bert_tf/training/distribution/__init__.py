@@ -1,7 +1,16 @@
-"""Training on several GPUs, on several machines or on a TPU."""
+"""Training on several devices, on several machines or on a TPU."""
 
 from bert_tf.training.distribution.distributed_batches import DistributedBatches
+from bert_tf.training.distribution.pipeline_stages import make_pipeline_devices, pipeline_stages
 from bert_tf.training.distribution.strategies import STRATEGIES, is_chief, make_strategy
 from bert_tf.training.distribution.worker_health_monitor import WorkerHealthMonitor
 
-__all__ = ["STRATEGIES", "DistributedBatches", "WorkerHealthMonitor", "is_chief", "make_strategy"]
+__all__ = [
+    "STRATEGIES",
+    "DistributedBatches",
+    "WorkerHealthMonitor",
+    "is_chief",
+    "make_pipeline_devices",
+    "make_strategy",
+    "pipeline_stages",
+]

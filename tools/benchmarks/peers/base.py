@@ -15,6 +15,9 @@ Batch = dict[str, np.ndarray]
 # compared and timed with the same weights.
 LEARNING_RATE = 0.0
 
+# The environment variable with the number of devices of the peer for pipeline stages.
+STAGES = "BENCHMARK_STAGES"
+
 # The weights of the pre-training heads, named as in transformers' BertForPreTraining.
 HEADS = (
     "cls.predictions.transform.dense.weight",

@@ -17,8 +17,8 @@ from .base import LEARNING_RATE, Task, matmul_inputs
 PACKED_EACH_TIME = "packed each time"
 
 _LAYER_NORM_INPUTS = ("x", "residual", "bias", "gamma", "beta")
-_FEATURES = (*keras_common.ENCODER_INPUTS, "masked_positions")
-_LABELS = ("masked_ids", "masked_weights", "next_sentence_labels")
+FEATURES = (*keras_common.ENCODER_INPUTS, "masked_positions")
+LABELS = ("masked_ids", "masked_weights", "next_sentence_labels")
 
 
 def training_task(model, batch, steps: int = 1) -> Task:
@@ -27,7 +27,7 @@ def training_task(model, batch, steps: int = 1) -> Task:
     One run waits only for the last of its steps, as `fit` does.
     """
     features, labels = (
-        {name: tf.constant(batch[name]) for name in names} for names in (_FEATURES, _LABELS)
+        {name: tf.constant(batch[name]) for name in names} for names in (FEATURES, LABELS)
     )
     iterator = iter(tf.data.Dataset.from_tensors((features, labels)).repeat())
     model.make_train_function()

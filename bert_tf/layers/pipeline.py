@@ -1,0 +1,99 @@
+"""Pipeline stages: on which device each part of an encoder is computed.
+
+A `PipelinePlacement` divides the blocks of an encoder into stages, one per device. It applies only
+within a `PipelineRun`, which is a step of `fit`, `evaluate` or `predict`. Elsewhere, for example in
+an exported graph, the functions of this module do nothing.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+EMBEDDINGS = -1  # takes the place of a block number: what comes before the first block
+
+_run = contextvars.ContextVar("pipeline_run", default=None)
+
+
+@dataclasses.dataclass(frozen=True)
+class PipelinePlacement:
+    """Which device computes each block of an encoder.
+
+    Attributes:
+        devices: The names of the devices, one per stage. The first one also has the embeddings, the
+            last one all that comes after the encoder: pooler, heads, loss and metrics.
+        stages: The stage of each block, counted from 0; never below that of the block before.
+    """
+
+    devices: tuple[str, ...]
+    stages: tuple[int, ...]
+
+    @property
+    def last(self) -> int:
+        """The last stage."""
+        return len(self.devices) - 1
+
+    def stage_of(self, block: int) -> int:
+        """Returns the stage of a block, or of `EMBEDDINGS`."""
+        return 0 if block == EMBEDDINGS else self.stages[block]
+
+
+class PipelineRun:
+    """A context in which models compute on the devices of their stages.
+
+    Args:
+        placement: The `PipelinePlacement`.
+    """
+
+    def __init__(self, placement: PipelinePlacement):
+        self.placement = placement
+        self._scopes = None
+
+    def __enter__(self):
+        with contextlib.ExitStack() as scopes:
+            token = _run.set(self)
+            scopes.callback(_run.reset, token)
+            scopes.enter_context(self.computing_on(self.placement.last))
+            self._scopes = scopes.pop_all()
+        return self
+
+    def __exit__(self, *error):
+        return self._scopes.__exit__(*error)
+
+    @contextlib.contextmanager
+    def computing_on(self, stage: int) -> Iterator[None]:
+        """Computes on the device of a stage."""
+        with tf.device(self.placement.devices[stage]):
+            yield
+
+    @contextlib.contextmanager
+    def blocks_of(self, stage: int) -> Iterator[None]:
+        """Computes blocks of a stage, or the embeddings."""
+        with self.computing_on(stage):
+            yield
+
+    def received(self, tensor: tf.Tensor, source: int) -> tf.Tensor:
+        """Returns what the stage `source` has computed, for the stage that computes now."""
+        del source
+        return tensor
+
+
+@contextlib.contextmanager
+def at_block(block: int) -> Iterator[None]:
+    """Computes on the device of a block, or of `EMBEDDINGS`."""
+    run = _run.get()
+    with contextlib.nullcontext() if run is None else run.blocks_of(run.placement.stage_of(block)):
+        yield
+
+
+def received(tensor: tf.Tensor | None, block: int) -> tf.Tensor | None:
+    """Returns a differentiable tensor that a block or the embeddings made, for use after them.
+
+    Every such tensor that leaves its stage must pass through here, or it gets no gradient.
+    """
+    run = _run.get()
+    if run is None or tensor is None:
+        return tensor
+    return run.received(tensor, run.placement.stage_of(block))
