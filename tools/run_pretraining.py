@@ -18,8 +18,9 @@ The tool writes to --output_dir:
     tensorboard/        the same values for TensorBoard
 
 To train on several machines, run the same command on each of them with
---distribution_strategy=multi_worker_mirrored and TF_CONFIG in the environment. All machines must
-see the same --output_dir.
+--distribution_strategy=multi_worker_mirrored and TF_CONFIG in the environment, or by
+tools/launch_workers.py, which sets TF_CONFIG and starts all workers again when one dies. All
+machines must see the same --output_dir.
 """
 
 import functools
@@ -32,7 +33,7 @@ from common.checks import options_of, require
 from common.optimizer_flags import make_schedule, set_mixed_precision
 from common.pretraining_flags import NEXT_SENTENCE, check_flags, input_files, reads_text, settings
 
-from bert_tf import tool
+from bert_tf import supervision, tool
 from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -126,6 +127,7 @@ def train(model, checkpoint, step, strategy, training, held_out):
         ),
         checkpoint,
         callbacks.StopOnSignal(checkpoint, initial_step=step),
+        callbacks.Heartbeat(),
     ]
     several = held_out is not None and held_out.devices > 1
     fit_steps(
@@ -143,10 +145,12 @@ def train(model, checkpoint, step, strategy, training, held_out):
 def evaluate(model, step, held_out):
     """Returns the metrics on the held-out batches, and statistics of the labels to compare with."""
     from bert_tf.tasks.pretraining.metrics import label_statistics
+    from bert_tf.training.callbacks import Heartbeat
 
     results = model.evaluate(
         held_out.from_step(0),
         steps=FLAGS.max_eval_steps if held_out.devices > 1 else None,
+        callbacks=[Heartbeat()],
         return_dict=True,
         verbose=0,
     )
@@ -239,6 +243,7 @@ def run():
 
 
 def main():
+    supervision.beat()  # from here on, a worker that hangs before its first step is noticed too
     try:
         run()
     except Exception as error:

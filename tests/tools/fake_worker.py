@@ -3,7 +3,8 @@
     fake_worker.py FOLDER wait,kill ok,ok
 
 In the first start, worker 0 waits and worker 1 is killed; in all later ones both end well. FOLDER
-gets the process id of each start in `pids-<index>`, one per line. A worker acts when both are there.
+gets the process id of each start in `pids-<index>`, one per line. A worker acts after the other one
+has written its own.
 """
 
 import json

@@ -28,7 +28,9 @@ def supervision():
 
 
 def launch(folder, *starts, flags=()):
-    result = run("launch_workers", *FAST, *flags, "--", FAKE, folder, *starts)
+    environment = {"PYTHONPATH": str(REPOSITORY)}
+    flags = [*FAST, *flags, "--", FAKE, folder, *starts]
+    result = run("launch_workers", *flags, environment=environment)
     assert "Traceback" not in result.stderr, result.stderr
     return result
 
@@ -110,7 +112,9 @@ def test_a_signal_lets_all_save(tmp_path, number):
 
 
 def test_a_second_signal_kills(tmp_path):
-    process = start("launch_workers", *FAST, "--", FAKE, tmp_path, "stop,ignore", output=tmp_path / "t")
+    process = start(
+        "launch_workers", *FAST, "--", FAKE, tmp_path, "stop,ignore", output=tmp_path / "t"
+    )
     wait_for(lambda: len(started(tmp_path)) == 2, process)
     process.terminate()
     wait_for(lambda: "saved" in process.text(), process)
@@ -122,7 +126,9 @@ def test_a_second_signal_kills(tmp_path):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux, for prctl")
 def test_no_worker_outlives_a_killed_launcher(tmp_path):
-    process = start("launch_workers", *FAST, "--", FAKE, tmp_path, "ignore,wait", output=tmp_path / "t")
+    process = start(
+        "launch_workers", *FAST, "--", FAKE, tmp_path, "ignore,wait", output=tmp_path / "t"
+    )
     wait_for(lambda: len(started(tmp_path)) == 2, process)
     process.kill()
     process.wait()

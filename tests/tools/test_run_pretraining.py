@@ -3,7 +3,6 @@
 import json
 import random
 import signal
-import socket
 import subprocess
 import time
 
@@ -16,7 +15,7 @@ from bert_tf import BertBackbone, BertConfig
 from bert_tf.tasks.pretraining.features import serialize_features
 from bert_tf.training.callbacks import read_json_lines
 from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
-from tests.tools.running import results_in, run, start
+from tests.tools.running import free_ports, results_in, run, start
 
 LENGTH, PLACES, RECORDS = 16, 3, 64
 STEPS = 12
@@ -284,16 +283,6 @@ def test_full_disk_keeps_the_checkpoint_before_and_goes_on_after(trained, start_
         subprocess.run(["umount", str(small)], check=True)
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("localhost", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 def start_workers(root, output, texts, *more):
     """Two workers on the loopback."""
     addresses = [f"localhost:{port}" for port in free_ports(2)]
@@ -327,7 +316,7 @@ def test_two_workers_are_one_process_and_leave_when_one_dies(start_files, tmp_pa
     workers[1].kill()
     killed = time.monotonic()
     print(f"worker 1 killed after step {len(read_json_lines(log))}")
-    assert workers[0].wait(timeout=60) == 1
+    assert workers[0].wait(timeout=60) == 75
     print(f"the other worker left after {time.monotonic() - killed:.1f} s")
     assert "this worker ends too" in workers[0].text() and "ckpt-" in workers[0].text()
 

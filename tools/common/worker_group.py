@@ -205,7 +205,9 @@ class WorkerGroup:
         cluster = {"worker": self._addresses}
         environment = {
             **os.environ,
-            "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}),
+            "TF_CONFIG": json.dumps(
+                {"cluster": cluster, "task": {"type": "worker", "index": index}}
+            ),
             HEARTBEAT_VARIABLE: str(heartbeat),
             "PYTHONUNBUFFERED": "1",  # the last lines before a crash are the ones that matter
         }
@@ -218,7 +220,7 @@ class WorkerGroup:
             stderr=subprocess.STDOUT,
             env=environment,
             start_new_session=True,  # Ctrl-C reaches the launcher alone, which asks them to stop
-            preexec_fn=_die_with_launcher,
+            preexec_fn=_die_with_launcher,  # noqa: PLW1509  the launcher has one thread
         )
         os.set_blocking(process.stdout.fileno(), False)
         worker = Worker(index, process, output, heartbeat, 0, self._clock())

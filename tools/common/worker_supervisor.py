@@ -6,9 +6,8 @@ import signal
 import time
 from collections.abc import Callable
 
-from common.worker_group import POLL_SECONDS, WorkerGroup, report
-
 from bert_tf.supervision import PEER_GONE
+from common.worker_group import POLL_SECONDS, WorkerGroup, report
 
 # How long a worker that says that another one is gone waits for that one to end and show why.
 CAUSE_SECONDS = 5.0
@@ -108,7 +107,7 @@ class Supervisor:
                     return 128 + self._signals[0]
 
     def _run_once(self) -> Fault | None:
-        """Runs the workers until all have ended, or kills them. Returns the first fault, or None."""
+        """Runs the workers until all have ended or one fails. Returns the first fault, or None."""
         fault, sent, deadline = None, 0, None
         with self._make_group() as group:
             while group.is_running():
