@@ -2,7 +2,7 @@
 
     python -m tests.tools.worker_faults --fault=kill --kills=20 --seed=0
 
-tools/launch_workers.py starts two workers of tools/run_pretraining.py: a tiny BERT on real text. The
+tools/launch_workers.py starts two workers of tools/run_pretraining.py: a tiny BERT, real text. The
 faults (default: all of them, one after the other):
 
     kill         SIGKILL to a random worker at random steps, every fourth time while it starts
@@ -28,6 +28,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from safetensors.numpy import load_file
 
 from bert_tf.training.callbacks import read_json_lines
 from bert_tf.training.checkpointing.checkpoint_files import checkpoint_path, checkpoint_steps
@@ -222,8 +224,11 @@ def differences(expected, received):
     found = []
     state = os.path.relpath(checkpoint_path(expected / "checkpoints", STEPS), expected)
     for name in ("model/model.safetensors", f"{state}/variables.safetensors"):
-        if (expected / name).read_bytes() != (received / name).read_bytes():
-            found.append(f"{name} differs")
+        tensors = [load_file(path / name) for path in (expected, received)]
+        bits = [{n: t.tobytes() for n, t in values.items()} for values in tensors]
+        others = {n for n in bits[0].keys() | bits[1].keys() if bits[0].get(n) != bits[1].get(n)}
+        if others:
+            found.append(f"{name} differs in {sorted(others)[:3]}")
     losses = [
         [(line["step"], line["loss"]) for line in read_json_lines(path / "log.jsonl")]
         for path in (expected, received)
