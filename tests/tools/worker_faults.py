@@ -9,6 +9,7 @@ faults (default: all of them, one after the other):
     coordinator  the same to worker 0, which coordinates the workers and writes the checkpoints
     machines     the same with one launcher for each worker and fixed ports, as on two machines
     hang         SIGSTOP to a random worker at random steps; its port still accepts connections
+    stop         SIGTERM to the launcher at a random step; then the same command is run again
     full_disk    no room for one of the first checkpoints, later there is (needs root: it mounts)
     slow         worker 1 runs for a fifth of the time, as on a machine that is slower
 
@@ -39,7 +40,15 @@ from tests.tools.running import free_ports
 STEPS, SAVE_EVERY, LENGTH = 200, 10, 32
 PATIENCE = 1800.0  # seconds before this program gives up on a run
 START_SECONDS = 8.0  # within which a worker is killed while it starts
-FAULTS = {"kill": 20, "coordinator": 5, "machines": 3, "hang": 2, "full_disk": 1, "slow": 1}
+FAULTS = {
+    "kill": 20,
+    "coordinator": 5,
+    "machines": 3,
+    "hang": 2,
+    "stop": 1,
+    "full_disk": 1,
+    "slow": 1,
+}
 FLAGS = (
     "--distribution_strategy=multi_worker_mirrored",
     "--do_train",
@@ -62,8 +71,12 @@ class Outcome:
     moments: list[str]
     restarts: int
     resumed: list[str]
-    status: int
+    status: int | str
     problems: list[str]
+
+    def is_wrong(self):
+        """Whether the weights are not those of the undisturbed run."""
+        return bool(self.problems) or not str(self.status).endswith("0")
 
     def __str__(self):
         cells = [
@@ -194,6 +207,12 @@ class Run:
                 raise SystemExit(f"the run ended too early ({statuses}):\n{self.text('')[-3000:]}")
             time.sleep(0.005)
 
+    def terminate(self):
+        """Asks the workers to stop. Returns the exit status."""
+        for launcher in self._launchers:
+            launcher.terminate()
+        return self.wait()
+
     def wait(self):
         """The exit status of the launchers, the largest one."""
         return max(launcher.wait(PATIENCE) for launcher in self._launchers)
@@ -255,6 +274,22 @@ def end_by_signals(folder, undisturbed, fault, count, seed):
         return run.outcome(fault, moments, undisturbed)
 
 
+def stop_and_go_on(folder, undisturbed, seed):
+    """The launcher is asked to stop, and the command run again."""
+    output, logs = folder / "stop", folder / "stop-logs"
+    step = random.Random(seed).uniform(1, STEPS * 0.8)
+    with Run(folder, output, logs) as run:
+        run.wait_for(lambda: run.step() >= step)
+        status = run.terminate()
+        step = run.step()
+    saved = checkpoint_steps(output / "checkpoints")[-1:]
+    with Run(folder, output, logs) as run:
+        outcome = run.outcome("stop", [str(step)], undisturbed)
+    if status != 143 or saved != [step]:
+        outcome.problems.append(f"it ended with status {status}, saved {saved}, after step {step}")
+    return dataclasses.replace(outcome, status=f"{status}, then {outcome.status}")
+
+
 def slow_down(folder, undisturbed):
     """Worker 1 runs for 50 ms of each 250 ms, from its first step on."""
     with Run(folder, folder / "slow", folder / "slow-logs") as run:
@@ -265,6 +300,16 @@ def slow_down(folder, undisturbed):
                 os.kill(pid, number)
                 time.sleep(seconds)
         return run.outcome("slow", [f"steps 1 to {STEPS - SAVE_EVERY}"], undisturbed)
+
+
+def can_mount(folder):
+    """Whether this process may mount a disk."""
+    place = folder / "mount"
+    place.mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place]
+    if subprocess.run(mount, capture_output=True).returncode:
+        return False
+    return subprocess.run(["umount", place]).returncode == 0
 
 
 def fill_disk(folder, undisturbed):
@@ -294,6 +339,8 @@ def fill_disk(folder, undisturbed):
 def outcome_of(folder, undisturbed, fault, count, seed):
     if fault == "full_disk":
         return fill_disk(folder, undisturbed)
+    if fault == "stop":
+        return stop_and_go_on(folder, undisturbed, seed)
     if fault == "slow":
         return slow_down(folder, undisturbed)
     return end_by_signals(folder, undisturbed, fault, count, seed)
@@ -316,16 +363,19 @@ def main():
     )
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    print(HEADER, flush=True)
+    faults = arguments.fault or list(FAULTS)
     failed = False
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
+        if "full_disk" in faults and not can_mount(folder):
+            parser.error("the fault full_disk needs root, to mount a small disk")
+        print(HEADER, flush=True)
         undisturbed = run_undisturbed(folder)
-        for fault in arguments.fault or FAULTS:
+        for fault in faults:
             count = arguments.kills or FAULTS[fault]
             outcome = outcome_of(folder, undisturbed, fault, count, arguments.seed)
             print(outcome, flush=True)
-            failed = failed or bool(outcome.problems) or outcome.status not in (0, "1, then 0")
+            failed = failed or outcome.is_wrong()
     sys.exit(failed)
 
 

@@ -131,7 +131,11 @@ class Supervisor:
         worker, seconds = group.longest_silence()
         if not self._policy.hang_timeout or seconds <= self._policy.hang_timeout:
             return None
-        return Fault(worker, PEER_GONE, f"worker {worker} hangs: no heartbeat for {seconds:.0f} s")
+        return Fault(
+            worker,
+            PEER_GONE,
+            f"worker {worker} hangs: no heartbeat for more than {self._policy.hang_timeout:g} s",
+        )
 
     def _pause(self, seconds):
         """Waits. Returns whether no signal came."""
