@@ -248,12 +248,15 @@ def main():
         run()
     except Exception as error:
         several = FLAGS.distribution_strategy == "multi_worker_mirrored"
-        if not several or type(error).__name__.removesuffix("Error") not in _PEER_ERRORS:
+        kind = type(error).__name__.removesuffix("Error")
+        if not several or kind not in (*_PEER_ERRORS, "AddressInUse"):
             raise
         from bert_tf.training import TrainingCheckpoint
         from bert_tf.training.distribution.worker_health_monitor import leave
 
         newest = TrainingCheckpoint(os.path.join(FLAGS.output_dir, "checkpoints")).newest()
+        if kind == "AddressInUse":  # the launcher chooses other ports, or the port becomes free
+            leave(str(error), newest)
         reason = error.message.splitlines()[0][:300]
         leave(f"an operation with the other workers failed ({reason})", newest)
 

@@ -42,11 +42,9 @@ def wait_for(condition, process):
         time.sleep(0.005)
 
 
-def started(folder):
-    """The process ids of both workers' first start, or fewer."""
-    paths = [folder / f"pids-{index}" for index in range(2)]
-    texts = [path.read_text() for path in paths if path.exists()]
-    return [int(text.splitlines()[0]) for text in texts if text.endswith("\n")]
+def pids(folder, worker):
+    """The process ids of all starts of a worker."""
+    return [int(line) for line in (folder / f"pids-{worker}").read_text().splitlines()]
 
 
 def is_running(pid):
@@ -61,14 +59,14 @@ def is_running(pid):
 def test_a_killed_worker_starts_all_again(tmp_path):
     result = launch(tmp_path, "wait,kill", "kill,wait", "ok,ok")
     assert result.returncode == 0, result.stderr
-    lines = sorted(line for line in result.stdout.splitlines())
+    lines = sorted(result.stdout.splitlines())
     assert [line[:11] for line in lines] == ["[worker 0] "] * 3 + ["[worker 1] "] * 3
     clusters = [set(re.findall("localhost:[0-9]+", line)) for line in lines]
     assert clusters[:3] == clusters[3:] and all(len(cluster) == 2 for cluster in clusters)
     assert "worker 1 was ended by SIGKILL: starting all workers again in 0 s" in result.stderr
     assert "worker 0 was ended by SIGKILL" in result.stderr
-    pids = [int(pid) for i in range(2) for pid in (tmp_path / f"pids-{i}").read_text().split()]
-    assert len(pids) == 6 and not any(map(is_running, pids))
+    all_pids = [*pids(tmp_path, 0), *pids(tmp_path, 1)]
+    assert len(all_pids) == 6 and not any(map(is_running, all_pids))
 
 
 def test_output_in_files_and_a_full_disk(tmp_path):
@@ -104,7 +102,7 @@ def test_a_hanging_worker_is_noticed(tmp_path):
 def test_a_signal_lets_all_save(tmp_path, number):
     flags = [*FAST, "--", FAKE, tmp_path, "stop,stop"]
     process = start("launch_workers", *flags, output=tmp_path / "text")
-    wait_for(lambda: len(started(tmp_path)) == 2, process)
+    wait_for(lambda: process.text().count("] start 0 of ") == 2, process)
     os.kill(process.pid, number)
     assert process.wait() == 128 + number
     text = process.text()
@@ -115,13 +113,13 @@ def test_a_second_signal_kills(tmp_path):
     process = start(
         "launch_workers", *FAST, "--", FAKE, tmp_path, "stop,ignore", output=tmp_path / "t"
     )
-    wait_for(lambda: len(started(tmp_path)) == 2, process)
+    wait_for(lambda: process.text().count("] start 0 of ") == 2, process)
     process.terminate()
     wait_for(lambda: "saved" in process.text(), process)
-    assert is_running(started(tmp_path)[1])
+    assert is_running(*pids(tmp_path, 1))
     process.terminate()
     assert process.wait() == 143
-    assert not is_running(started(tmp_path)[1])
+    assert not is_running(*pids(tmp_path, 1))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux, for prctl")
@@ -129,11 +127,11 @@ def test_no_worker_outlives_a_killed_launcher(tmp_path):
     process = start(
         "launch_workers", *FAST, "--", FAKE, tmp_path, "ignore,wait", output=tmp_path / "t"
     )
-    wait_for(lambda: len(started(tmp_path)) == 2, process)
+    wait_for(lambda: process.text().count("] start 0 of ") == 2, process)
     process.kill()
     process.wait()
     end = time.monotonic() + 60
-    while any(map(is_running, started(tmp_path))):
+    while any(map(is_running, [*pids(tmp_path, 0), *pids(tmp_path, 1)])):
         assert time.monotonic() < end
         time.sleep(0.005)
 
@@ -161,6 +159,14 @@ def test_wrong_flags_are_reported_before_any_work(tmp_path, flags, words):
         result = run("launch_workers", "--num_workers=2", *flags)
     assert result.returncode == 1 and words in result.stderr, result.stderr
     assert "Traceback" not in result.stderr and not list(tmp_path.iterdir())
+
+
+def test_a_program_that_cannot_run(tmp_path):
+    (tmp_path / "program").write_text("neither a script nor a binary")
+    (tmp_path / "program").chmod(0o755)
+    result = run("launch_workers", "--num_workers=2", "--", tmp_path / "program")
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: The program after `--` must be one that can run.")
 
 
 class Group:

@@ -212,16 +212,22 @@ class WorkerGroup:
             "PYTHONUNBUFFERED": "1",  # the last lines before a crash are the ones that matter
         }
         output = Output(index, self._log_dir)
-        process = subprocess.Popen(
-            self._command,
-            bufsize=0,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,  # Ctrl-C reaches the launcher alone, which asks them to stop
-            preexec_fn=_die_with_launcher,  # noqa: PLW1509  the launcher has one thread
-        )
+        try:
+            process = subprocess.Popen(
+                self._command,
+                bufsize=0,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # Ctrl-C reaches the launcher, which asks them to stop
+                preexec_fn=_die_with_launcher,  # noqa: PLW1509  the launcher has one thread
+            )
+        except OSError as error:
+            raise UserError(
+                f"The program after `--` must be one that can run. Received: {self._command[0]} "
+                f"({error.strerror})."
+            ) from None
         os.set_blocking(process.stdout.fileno(), False)
         worker = Worker(index, process, output, heartbeat, 0, self._clock())
         self._selector.register(process.stdout, selectors.EVENT_READ, worker)
