@@ -170,11 +170,13 @@ def test_a_program_that_cannot_run(tmp_path):
 
 
 class Group:
-    """In place of a `WorkerGroup`: one worker that ends with `status` after `seconds`."""
+    """In place of a `WorkerGroup`: one worker that ends with `status` after `seconds`.
+
+    With the status None it hangs from the start.
+    """
 
     def __init__(self, status, seconds, clock):
-        self.end, self.clock = (0, status), clock
-        self.seconds = seconds
+        self.end, self.begin, self.seconds, self.clock = (0, status), clock.now, seconds, clock
 
     def __enter__(self):
         return self
@@ -188,10 +190,10 @@ class Group:
     def ended(self):
         self.clock.now += self.seconds
         end, self.end = self.end, None
-        return [end]
+        return [] if end[1] is None else [end]
 
     def longest_silence(self):
-        return -1, 0.0
+        return 0, self.clock.now - self.begin
 
 
 class Clock:
@@ -236,3 +238,9 @@ def test_progress_begins_the_count_again(supervision):
     assert status == 137 and waits == [1, 2, 1, 2]
     assert supervise(supervision, [(-9, 700)] * 20 + [(0, 1)], max_restarts=1)[0] == 0
     assert supervise(supervision, [(-9, 700)], max_restarts=0)[0] == 137
+
+
+def test_a_hang_is_no_progress(supervision):
+    ends = [(None, 700)] * 3
+    status, waits = supervise(supervision, ends, max_restarts=2, hang_timeout=650)
+    assert status == supervision[1].PEER_GONE and waits == [1, 2]

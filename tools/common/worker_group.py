@@ -153,10 +153,10 @@ class WorkerGroup:
         """Returns whether a worker is left."""
         return bool(self._running)
 
-    def send(self, number: int) -> None:
-        """Sends a signal to all workers."""
+    def terminate(self) -> None:
+        """Asks all workers to stop, by SIGTERM."""
         for worker in self._running:
-            worker.process.send_signal(number)
+            worker.process.terminate()
 
     def kill(self) -> None:
         """Kills all workers and the processes that they have started."""
@@ -190,7 +190,10 @@ class WorkerGroup:
         """
         now = self._clock()
         for worker in self._running:
-            beat = os.stat(worker.heartbeat).st_mtime_ns
+            try:
+                beat = os.stat(worker.heartbeat).st_mtime_ns
+            except FileNotFoundError:  # removed as an old file: the program has no heartbeat
+                continue
             if beat != worker.seen_beat:
                 worker.seen_beat, worker.beat_at, worker.has_beaten = beat, now, True
         if not any(worker.has_beaten for worker in self._running):

@@ -47,11 +47,13 @@ class Fault:
         worker: The index of the worker.
         status: Its exit status; 128 + the signal for a killed one, as shells show it.
         reason: What happened, for the user.
+        silence: How many seconds it has shown no heartbeat, if it hangs.
     """
 
     worker: int
     status: int
     reason: str
+    silence: float = 0.0
 
 
 class Supervisor:
@@ -93,7 +95,7 @@ class Supervisor:
                 if fault.status in self._policy.final_statuses:
                     report(f"{fault.reason}: a restart would not help")
                     return fault.status
-                seconds = self._clock() - start
+                seconds = self._clock() - start - fault.silence  # a hang is no progress
                 restarts = 1 if seconds >= self._policy.progress_seconds else restarts + 1
                 if restarts > self._policy.max_restarts:
                     report(f"{fault.reason}: no progress after {restarts - 1} restarts, giving up")
@@ -113,7 +115,10 @@ class Supervisor:
             while group.is_running():
                 if len(self._signals) > sent:
                     sent += 1
-                    group.send(signal.SIGTERM if sent == 1 else signal.SIGKILL)
+                    if sent == 1:
+                        group.terminate()
+                    else:
+                        group.kill()
                 for worker, status in group.ended():
                     if status and (fault is None or fault.status == PEER_GONE):
                         fault = _fault_of(worker, status)
@@ -135,6 +140,7 @@ class Supervisor:
             worker,
             PEER_GONE,
             f"worker {worker} hangs: no heartbeat for more than {self._policy.hang_timeout:g} s",
+            seconds,
         )
 
     def _pause(self, seconds):
