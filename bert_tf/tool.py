@@ -15,10 +15,15 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 INTERRUPTED = 128 + signal.SIGINT  # the exit status that shells give a program after Ctrl-C
 
 
-def run(main) -> None:
+def run(main, takes_command: bool = False) -> None:
     """Runs `main()` with absl. A `UserError` or Ctrl-C prints one line instead of a traceback.
 
-    A flag without dashes is refused. `--help` also shows flags of modules that tools share.
+    `--help` also shows flags of modules that tools share.
+
+    Args:
+        main: The function of the program.
+        takes_command: Whether `main` gets the list of the arguments after `--`, the command line of
+            another program. Otherwise arguments without dashes are refused.
     """
     for module, defined in flags.FLAGS.flags_by_module_dict().items():
         if not module.startswith("absl."):
@@ -27,9 +32,12 @@ def run(main) -> None:
 
     def checked(argv):
         try:
-            _refuse_positional(argv[1:])
             logging.getLogger("bert_tf").setLevel(logging.INFO)
-            main()
+            if takes_command:
+                main(argv[1:])
+            else:
+                _refuse_positional(argv[1:])
+                main()
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(1)

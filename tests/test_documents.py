@@ -7,6 +7,7 @@ run is listed here with its reason, and its flags are checked all the same.
 
 import doctest
 import io
+import itertools
 import pathlib
 import re
 import runpy
@@ -77,6 +78,7 @@ NOT_STARTED = {
     "check_cuda_kernels": "needs a GPU",
     "export_onnx": "needs tf2onnx; tests/serving/test_other_readers.py calls it",
     "fetch_materials": "needs the network",
+    "launch_workers": "waits for other machines; tests/tools/test_launch_workers.py starts it",
     "serve": "runs until it is stopped; tests/serving/server starts it",
     "serving_client": "needs a server; tests/tools/test_serving_client.py has one",
 }
@@ -212,10 +214,18 @@ def parse_flags(tool: str, lines: list[list[str]]) -> None:
     assert read, f"{tool} reads its flags in another way"
 
 
+def with_launched(command: list[str]) -> list[list[str]]:
+    """The command and, as a command of its own, the program that it starts."""
+    if program_of(command) != "launch_workers":
+        return [command]
+    place = command.index("--")
+    return [command[:place], ["python", *command[place + 1 :]]]
+
+
 def test_flags_are_those_of_the_programs(commands_of_blocks, tmp_path):
     lines = {}
     for block_commands in commands_of_blocks.values():
-        for command in block_commands:
+        for command in itertools.chain.from_iterable(map(with_launched, block_commands)):
             if command[0] != "python":
                 continue
             assert (REPOSITORY / command[1]).is_file(), command

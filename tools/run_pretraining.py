@@ -21,8 +21,9 @@ The tool writes to --output_dir:
 this machine.
 
 To train on several machines, run the same command on each of them with
---distribution_strategy=multi_worker_mirrored and TF_CONFIG in the environment. All machines must
-see the same --output_dir.
+--distribution_strategy=multi_worker_mirrored and TF_CONFIG in the environment, or by
+tools/launch_workers.py, which sets TF_CONFIG and starts all workers again when one dies. All
+machines must see the same --output_dir.
 """
 
 import functools
@@ -35,7 +36,7 @@ from common.checks import options_of, require
 from common.optimizer_flags import make_schedule, set_mixed_precision
 from common.pretraining_flags import NEXT_SENTENCE, check_flags, input_files, reads_text, settings
 
-from bert_tf import tool
+from bert_tf import supervision, tool
 from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -134,6 +135,7 @@ def train(model, checkpoint, step, strategy, training, held_out):
         ),
         checkpoint,
         callbacks.StopOnSignal(checkpoint, initial_step=step),
+        callbacks.Heartbeat(),
     ]
     several = held_out is not None and held_out.devices > 1
     fit_steps(
@@ -151,10 +153,12 @@ def train(model, checkpoint, step, strategy, training, held_out):
 def evaluate(model, step, held_out):
     """Returns the metrics on the held-out batches, and statistics of the labels to compare with."""
     from bert_tf.tasks.pretraining.metrics import label_statistics
+    from bert_tf.training.callbacks import Heartbeat
 
     results = model.evaluate(
         held_out.from_step(0),
         steps=FLAGS.max_eval_steps if held_out.devices > 1 else None,
+        callbacks=[Heartbeat()],
         return_dict=True,
         verbose=0,
     )
@@ -249,16 +253,20 @@ def run():
 
 
 def main():
+    supervision.beat()  # from here on, a worker that hangs before its first step is noticed too
     try:
         run()
     except Exception as error:
         several = FLAGS.distribution_strategy == "multi_worker_mirrored"
-        if not several or type(error).__name__.removesuffix("Error") not in _PEER_ERRORS:
+        kind = type(error).__name__.removesuffix("Error")
+        if not several or kind not in (*_PEER_ERRORS, "AddressInUse"):
             raise
         from bert_tf.training import TrainingCheckpoint
         from bert_tf.training.distribution.worker_health_monitor import leave
 
         newest = TrainingCheckpoint(os.path.join(FLAGS.output_dir, "checkpoints")).newest()
+        if kind == "AddressInUse":  # the launcher chooses other ports, or the port becomes free
+            leave(str(error), newest)
         reason = error.message.splitlines()[0][:300]
         leave(f"an operation with the other workers failed ({reason})", newest)
 

@@ -8,6 +8,7 @@ import os
 import pathlib
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,17 @@ from tests.training import processes
 def results_in(path: pathlib.Path) -> dict[str, str]:
     """Returns the values of a results file, lines of `name = value`, as strings by name."""
     return dict(line.split(" = ") for line in path.read_text().splitlines())
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("localhost", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
 
 
 def run(

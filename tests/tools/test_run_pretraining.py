@@ -14,10 +14,11 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 from bert_tf import BertBackbone, BertConfig
+from bert_tf.supervision import PEER_GONE
 from bert_tf.tasks.pretraining.features import serialize_features
 from bert_tf.training.callbacks import read_json_lines
 from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
-from tests.tools.running import results_in, run, start
+from tests.tools.running import free_ports, results_in, run, start
 
 LENGTH, PLACES, RECORDS = 16, 3, 64
 STEPS = 12
@@ -319,14 +320,19 @@ def test_full_disk_keeps_the_checkpoint_before_and_goes_on_after(trained, start_
         subprocess.run(["umount", str(small)], check=True)
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("localhost", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+def test_a_port_in_use_is_worth_another_start(start_files, tmp_path):
+    flags = ("--do_train", "--distribution_strategy=multi_worker_mirrored")
+    with socket.create_server(("", 0)) as busy:
+        address = f"localhost:{busy.getsockname()[1]}"
+        cluster = {"worker": [address, "localhost:1"]}
+        task = {"cluster": cluster, "task": {"type": "worker", "index": 0}}
+        result = run(
+            "run_pretraining",
+            *flags_for(start_files, tmp_path / "out", *flags),
+            environment={"TF_CONFIG": json.dumps(task)},
+        )
+    assert result.returncode == PEER_GONE and "Traceback" not in result.stderr, result.stderr
+    assert f"in `TF_CONFIG` must be free. Received: {address}" in result.stderr
 
 
 def start_workers(root, output, texts, *more):
@@ -362,7 +368,7 @@ def test_two_workers_are_one_process_and_leave_when_one_dies(start_files, tmp_pa
     workers[1].kill()
     killed = time.monotonic()
     print(f"worker 1 killed after step {len(read_json_lines(log))}")
-    assert workers[0].wait(timeout=60) == 1
+    assert workers[0].wait(timeout=60) == PEER_GONE
     print(f"the other worker left after {time.monotonic() - killed:.1f} s")
     assert "this worker ends too" in workers[0].text() and "ckpt-" in workers[0].text()
 

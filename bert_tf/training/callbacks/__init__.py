@@ -2,6 +2,7 @@
 
 from bert_tf.training.callbacks.epoch_scores import EpochScores
 from bert_tf.training.callbacks.gradual_unfreezing import GradualUnfreezing
+from bert_tf.training.callbacks.heartbeat import Heartbeat
 from bert_tf.training.callbacks.json_lines import JsonLines, read_json_lines
 from bert_tf.training.callbacks.progress_line import ProgressLine
 from bert_tf.training.callbacks.stop_on_signal import StopOnSignal
@@ -13,6 +14,7 @@ from bert_tf.training.callbacks.training_log import TrainingLog
 __all__ = [
     "EpochScores",
     "GradualUnfreezing",
+    "Heartbeat",
     "JsonLines",
     "ProgressLine",
     "StopOnSignal",

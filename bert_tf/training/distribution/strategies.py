@@ -10,6 +10,15 @@ from bert_tf.errors import UserError
 STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server")
 
 
+class AddressInUse(UserError):
+    """The server of this worker cannot start: another process listens on its port.
+
+    Example:
+        >>> issubclass(AddressInUse, bert_tf.errors.UserError)
+        True
+    """
+
+
 def make_strategy(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
     """Creates a strategy. Call it before any other TensorFlow function.
 
@@ -20,6 +29,7 @@ def make_strategy(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
         tpu: The name or address of the TPU. None uses the environment.
 
     Raises:
+        AddressInUse: If the port of this worker in TF_CONFIG is in use.
         UserError: If the strategy is unknown or not available here.
 
     Example:
@@ -34,8 +44,14 @@ def make_strategy(name: str, tpu: str | None = None) -> tf.distribute.Strategy:
         devices = [device.name for device in tf.config.list_logical_devices(kind)]
         return tf.distribute.MirroredStrategy(devices)
     if name == "multi_worker_mirrored":
-        _require_cluster()
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        address = _require_cluster()
+        try:
+            return tf.distribute.MultiWorkerMirroredStrategy()
+        except tf.errors.UnknownError as error:
+            raise AddressInUse(
+                f"The address of this worker in `TF_CONFIG` must be free. Received: {address} "
+                f"({error.message})"
+            ) from None
     if name == "tpu":
         return _tpu_strategy(tpu)
     if name == "parameter_server":
@@ -75,6 +91,7 @@ def worker_addresses(strategy: tf.distribute.Strategy | None = None) -> dict[str
 
 
 def _require_cluster():
+    """Checks TF_CONFIG. Returns the address of this worker."""
     expected = (
         "`TF_CONFIG` must describe the cluster, such as "
         '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
@@ -99,6 +116,7 @@ def _require_cluster():
         raise UserError(
             f"The cluster in `TF_CONFIG` must have only 'worker' and 'chief'. Received: {others}"
         )
+    return addresses[int(task["index"])]
 
 
 def _tpu_strategy(tpu):

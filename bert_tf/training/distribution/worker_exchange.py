@@ -1,6 +1,7 @@
 """What the workers of a run tell each other outside of the training steps."""
 
 import contextlib
+import functools
 
 import tensorflow as tf
 
@@ -12,8 +13,13 @@ def largest_of_workers(strategy: tf.distribute.Strategy, number: int) -> int:
     values = strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant([number], tf.int32)
     )
-    gathered = tf.function(lambda value: strategy.gather(value, axis=0))(values)
-    return int(tf.reduce_max(gathered))
+    return int(_largest_function(strategy)(values))
+
+
+@functools.lru_cache(maxsize=1)
+def _largest_function(strategy):
+    """Returns the function of a strategy, which is traced once and not at every exchange."""
+    return tf.function(lambda value: tf.reduce_max(strategy.gather(value, axis=0)))
 
 
 def end_together(strategy: tf.distribute.Strategy) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import keras
 
+from bert_tf.supervision import PEER_GONE
 from bert_tf.training.distribution.strategies import worker_addresses
 
 REFUSED_CONNECTIONS = 3  # in a row
@@ -23,7 +24,9 @@ class WorkerHealthMonitor(keras.callbacks.Callback):
     Python exception can interrupt it. Therefore, a thread connects to the ports of the other
     workers' TensorFlow servers. A worker is gone if its port is closed three times in a row (its
     process has ended), or if it has not answered for `patience` seconds (its machine or the network
-    is down). The exit status is then 1.
+    is down). The exit status is then 75, after which tools/launch_workers.py starts all again.
+
+    A worker that hangs still accepts connections. Only the launcher notices it, by `Heartbeat`.
 
     Args:
         newest_checkpoint: A function that returns the path that the message names, or None.
@@ -78,7 +81,7 @@ class WorkerHealthMonitor(keras.callbacks.Callback):
 
 
 def leave(reason: str, checkpoint: str | None) -> None:
-    """Ends this process with status 1 and a message, even if other threads are waiting."""
+    """Ends this process with status 75 and a message, even if other threads are waiting."""
     print(
         f"\nerror: {reason}: this worker ends too. The newest checkpoint is "
         f"{checkpoint or 'none'}; start all workers again to resume from it.",
@@ -86,4 +89,4 @@ def leave(reason: str, checkpoint: str | None) -> None:
         flush=True,
     )
     # Not sys.exit: TensorFlow would wait for the dead worker while it shuts down.
-    os._exit(1)
+    os._exit(PEER_GONE)

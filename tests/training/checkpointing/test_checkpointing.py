@@ -14,6 +14,7 @@ import pytest
 
 from bert_tf import BertBackbone, BertPretrainer
 from bert_tf.errors import CheckpointError, UserError
+from bert_tf.supervision import PEER_GONE
 from bert_tf.training import AdamWeightDecay, TrainingCheckpoint, fit_steps
 from bert_tf.training.callbacks import JsonLines, TerminateOnBadLoss, TrainingLog, read_json_lines
 from bert_tf.training.checkpointing.checkpoint_files import (
@@ -318,6 +319,6 @@ def knock_at_a_closed_port():
 
 def test_leaves_when_a_worker_does_not_answer(tmp_path):
     process = processes.start(knock_at_a_closed_port, tmp_path / "text")
-    assert process.wait() == 1
+    assert process.wait() == PEER_GONE
     assert "worker 1 (localhost:9) is gone" in process.text()
     assert "newest checkpoint is out/ckpt-5" in process.text()
