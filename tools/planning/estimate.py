@@ -124,7 +124,8 @@ def estimate(run: TrainingRun, cut: Cut, cluster: Cluster) -> Estimate:
     slowest = max(range(cut.stages), key=lambda i: compute[i] + sends[i] + adds[i])
     stages = [sum(parts) for parts in zip(compute, sends, adds)]
     bubble = pipeline.bubble_share(cut.stages, cut.parts)
-    updates = [rates.pass_seconds(work.OPTIMIZER, work.optimizer_bytes(run, n)) for n in counts]
+    kind = work.optimizer_pass(run)
+    updates = [rates.pass_seconds(kind, work.optimizer_bytes(run, n)) for n in counts]
     seconds = {
         "compute": cut.parts * compute[slowest],
         "accumulation": cut.parts * adds[slowest],

@@ -1,7 +1,7 @@
 """Measures a `Calibration` of this machine: the parts of a step, then whole small steps.
 
-The rates of the parts come from ops with their gradients at several sizes. The overheads come from
-steps that compute next to nothing, the efficiency from two small steps.
+The rates of the parts come from ops with their gradients at several sizes. The efficiency and the
+overheads are those that explain the times of a few small steps best.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from benchmarks.report import machine
 from benchmarks.workloads import masked_count
 
 from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
 
 from . import work
 from .calibration import NO_LINK, Calibration, Setup
@@ -64,8 +65,15 @@ def _config(hidden, layers, vocabulary=30522):
 
 
 # Model, sequences per worker, length.
-OVERHEAD_STEPS = ((_config(64, 2, 1000), 2, 16), (_config(64, 8, 1000), 2, 16))
-EFFICIENCY_STEPS = ((_config(256, 4), 8, 128), (_config(512, 2), 8, 64))
+# Next to no work, and small models.
+STEPS = (
+    (_config(64, 2, 1000), 2, 16),
+    (_config(64, 8, 1000), 2, 16),
+    (_config(128, 2), 8, 64),
+    (_config(256, 8, 1000), 4, 32),
+    (_config(256, 4), 8, 128),
+    (_config(512, 2), 8, 64),
+)
 
 
 def calibrate(setups: Sequence[tuple[int, int]], progress: Callable = iter) -> Calibration:
@@ -77,6 +85,7 @@ def calibrate(setups: Sequence[tuple[int, int]], progress: Callable = iter) -> C
 
     Raises:
         PeerFailed: If a worker fails.
+        UserError: If the machine is too busy to be measured.
     """
     facts = machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -134,34 +143,24 @@ def _link(staff, workers):
 
 def _whole(staff, workers, rates, link):
     """Returns the rates with overheads and efficiency, from whole steps."""
-    few, many = (
-        _measured_step(staff, workers, *step) - _estimated_step(workers, rates, link, *step)[0]
-        for step in OVERHEAD_STEPS
-    )
-    num_few, num_many = (step[0]["num_hidden_layers"] for step in OVERHEAD_STEPS)
-    of_block = max(0.0, (many - few) / (num_many - num_few))
-    of_step = max(0.0, few - num_few * of_block)
-    shares = []
-    for step in EFFICIENCY_STEPS:
-        total, ideal = _estimated_step(workers, rates, link, *step)
-        overhead = of_step + step[0]["num_hidden_layers"] * of_block
-        shares.append(ideal / (_measured_step(staff, workers, *step) - overhead - (total - ideal)))
+    features, times = [], []
+    for config, batch, length in STEPS:
+        found = step_estimate(config, batch, length, workers, rates, link)
+        divided = found.seconds["compute"] + found.seconds["optimizer"]  # by the efficiency
+        fixed = found.seconds_per_step - divided
+        arguments = {"config": config, "batch": batch, "length": length}
+        features.append((divided, config["num_hidden_layers"], 1))
+        times.append(staff.measure("step", TURN_SECONDS, **arguments) - fixed)
+    # An all-reduce that took longer alone than a step with it says nothing of the rest.
+    kept = [index for index, time in enumerate(times) if time > 0]
+    if not kept:
+        raise UserError("A step must take longer than its all-reduce. Received: a busy machine")
+    inverse, of_block, of_step = fit([features[i] for i in kept], [times[i] for i in kept])
+    if not inverse:
+        raise UserError("A step must take longer with more work. Received: a busy machine")
     return dataclasses.replace(
-        rates,
-        seconds_per_block=of_block,
-        seconds_per_step=of_step,
-        efficiency=sum(shares) / len(shares),
+        rates, efficiency=1 / inverse, seconds_per_block=of_block, seconds_per_step=of_step
     )
-
-
-def _measured_step(staff, workers, config, batch, length):
-    return staff.measure("step", TURN_SECONDS, config=config, batch=batch, length=length)
-
-
-def _estimated_step(workers, rates, link, config, batch, length):
-    """The seconds of a step, and of them those that the efficiency divides."""
-    found = step_estimate(config, batch, length, workers, rates, link)
-    return found.seconds_per_step, found.seconds["compute"] + found.seconds["optimizer"]
 
 
 def step_estimate(

@@ -163,6 +163,11 @@ def optimizer_bytes(run: TrainingRun, parameters: float) -> float:
     return OPTIMIZER_PASSES[run.optimizer] * 4 * parameters
 
 
+def optimizer_pass(run: TrainingRun) -> str:
+    """Returns the kind of pass that an update is: one op for AdamW, plain ops for LAMB."""
+    return OPTIMIZER if run.optimizer == "adamw" else COPY
+
+
 def accumulation_bytes(run: TrainingRun, parameters: float) -> float:
     """Returns the bytes that adding the gradients of one part reads and writes."""
     return ACCUMULATION_PASSES * run.sizes.weight_bytes * parameters
