@@ -76,6 +76,7 @@ NOT_STARTED = {
     "check_cuda_kernels": "needs a GPU",
     "export_onnx": "needs tf2onnx; tests/serving/test_other_readers.py calls it",
     "fetch_materials": "needs the network",
+    "plan_training": "measures for minutes; tests/tools/test_plan_training.py starts it",
     "serve": "runs until it is stopped; tests/serving/server starts it",
     "serving_client": "needs a server; tests/tools/test_serving_client.py has one",
 }

@@ -99,7 +99,7 @@ def small_measurements():
     measuring.TURN_SECONDS = validation.TURN_SECONDS = 0.0
     measuring.MATMULS = ((8, 16, 32), (16, 32, 16), (32, 8, 64))
     measuring.ATTENTIONS = ((2, 8, 1, 64), (4, 16, 2, 64))
-    measuring.SHAPES = {kind: ((16, 64),) for kind in measuring.SHAPES}
+    measuring.SHAPES = dict.fromkeys(measuring.SHAPES, ((16, 64),))
     measuring.REDUCED = (64, 4096)
     measuring.STEPS = tuple((measuring._config(64, n, 100), 2, 16) for n in (1, 2, 3))
     validation.MODELS, validation.LENGTHS, validation.BATCHES = ((1, 64),), (16,), (2,)

@@ -8,10 +8,11 @@ import dataclasses
 import os
 from typing import Any
 
+from common import result_files
+
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import integer, list_of, number, object_of, text
-from common import result_files
 
 from .communication import Link
 from .estimate import Cluster
@@ -37,7 +38,12 @@ _SETUP = object_of(
     only=True,
 )
 _FILE = object_of(
-    {"processor": text(), "cores": integer(1), "memory": integer(1, 2**60), "setups": list_of(_SETUP, 1)},
+    {
+        "processor": text(),
+        "cores": integer(1),
+        "memory": integer(1, 2**60),
+        "setups": list_of(_SETUP, 1),
+    },
     only=True,
 )
 # Of one worker, which has nothing to exchange.

@@ -82,7 +82,9 @@ _LONG = ((512, 1.0),)
 _BOTH = ((128, 0.9), (512, 0.1))  # LAMB, section 4: the last tenth of the epochs is at length 512
 
 
-def _tf2(device, num_devices, batch, parts, speed, lengths=((128, 1.0),), precision=None, fit=False):
+def _tf2(
+    device, num_devices, batch, parts, speed, lengths=((128, 1.0),), precision=None, fit=False
+):
     precision = precision or "mixed_float16"
     row = (device, num_devices, precision, batch, parts, speed, lengths)
     return Published("TF2", *row, is_fitted=fit)
@@ -122,6 +124,7 @@ PUBLISHED = (
     _tf2("a100-80", 256, 312, 1, 110280.73),
     _tf2("a100-80", 1, 40, 768, 96.52, _LONG),
     _tf2("a100-80", 8, 40, 96, 649.69, _LONG),
+    _tf2("a100-80", 8, 40, 96, 749.73, _LONG),  # the same in the table of several machines
     _tf2("a100-80", 64, 40, 12, 5870.83, _LONG),
     _tf2("a100-80", 256, 40, 3, 22506.23, _LONG),
     _tf2("a100-80", 1, 176, 512, 282.98, precision="float32", fit=True),

@@ -1,7 +1,7 @@
 """The work of a training step, counted by kind.
 
-Glossary: R real tokens, B sequences, T sequence length, H hidden size, F feed-forward size, N heads,
-n·D heads of a block times their size, M predicted words, V vocabulary.
+Glossary: R real tokens, B sequences, T sequence length, H hidden size, F feed-forward size,
+N heads, n·D heads of a block times their size, M predicted words, V vocabulary.
 """
 
 import dataclasses

@@ -68,6 +68,7 @@ def test_gradients_are_held_twice_with_accumulation_or_replicas(tiny_config):
 
 def test_the_word_embeddings_are_in_the_first_and_the_last_stage(tiny_config):
     run = TrainingRun(tiny_config, 8, 16)
-    whole = memory.stage_parameters(run, 2, True, True)
-    first, last = (memory.stage_parameters(run, 1, *ends) for ends in ((True, False), (False, True)))
+    first = memory.stage_parameters(run, 1, is_first=True, is_last=False)
+    last = memory.stage_parameters(run, 1, is_first=False, is_last=True)
+    whole = memory.stage_parameters(run, 2, is_first=True, is_last=True)
     assert first + last == whole + tiny_config.vocab_size * tiny_config.hidden_size
