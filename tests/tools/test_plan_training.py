@@ -54,39 +54,45 @@ def test_workers_of_a_calibrated_machine(machine):
     assert result.returncode == 0 and "all_reduce" in result.stdout, result.stderr
 
 
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (("--model=huge",), "--model must be base, large, or a JSON file"),
-        (("--max_seq_length=513",), "--max_seq_length must be at most 512"),
-        (("--max_predictions_per_seq=129",), "must be at most 128, the length of the rows"),
-        (("--device=cpu",), "--calibration_file must be set with --device=cpu"),
-        (("--threads=2",), "--threads must be set only with --device=cpu"),
-        (("--device=v100-32", "--precision=bfloat16"), "--precision must be one of float32,"),
-        (("--num_devices=13",), "--num_devices must be replicas × stages"),
-        (("--tables", "--validate"), "--tables must be set alone"),
-        (("--validate",), "--calibration_file must be set with --validate"),
-        (("--calibrate", "--calibration_file=a", "--setups=2"), "--setups must be WORKERSxTHREADS"),
-        (("--setups=2x1",), "--setups must be set only with --calibrate"),
-        (("--validate", "--calibration_file=missing"), "that --calibrate has written"),
-        (("--model=large", "--usable_memory=0.01"), "A device must have room for the run"),
-    ],
+WRONG = (
+    (("--model=huge",), "--model must be base, large, or a JSON file"),
+    (("--max_seq_length=513",), "--max_seq_length must be at most 512"),
+    (("--device=cpu",), "--calibration_file must be set with --device=cpu"),
+    (("--device=v100-32", "--precision=bfloat16"), "--precision must be one of float32,"),
+    (("--calibrate", "--calibration_file=a", "--setups=2"), "--setups must be WORKERSxTHREADS"),
+    (("--validate", "--calibration_file=missing"), "that --calibrate has written"),
+    (("--model=large", "--usable_memory=0.01"), "A device must have room for the run"),
 )
+ALSO_WRONG = (
+    (("--max_predictions_per_seq=129",), "must be at most 128, the length of the rows"),
+    (("--threads=2",), "--threads must be set only with --device=cpu"),
+    (("--num_devices=13",), "--num_devices must be replicas × stages"),
+    (("--tables", "--validate"), "--tables must be set alone"),
+    (("--validate",), "--calibration_file must be set with --validate"),
+    (("--setups=2x1",), "--setups must be set only with --calibrate"),
+)
+WRONG_FOR_CPU = (
+    (("--num_devices=4", "--devices_per_machine=2"), "--link_gbps must be set for several"),
+    (("--num_devices=4",), "must be one of the setups in --calibration_file: 1 × 2, 2 × 1"),
+)
+ALSO_WRONG_FOR_CPU = (
+    (("--precision=mixed_bfloat16",), "--precision must be float32 with --device=cpu"),
+    (("--ops=reference",), "--ops must be native with --device=cpu"),
+)
+
+
+def full(cases):
+    return [pytest.param(*case, marks=pytest.mark.full) for case in cases]
+
+
+@pytest.mark.parametrize("flags, message", [*WRONG, *full(ALSO_WRONG)])
 def test_wrong_flags_are_found_at_once(flags, message):
     result = run("plan_training", *flags)
     assert result.returncode == 1 and result.stdout == "", result.stdout
     assert message in result.stderr and len(result.stderr.splitlines()) == 1, result.stderr
 
 
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (("--num_devices=4", "--devices_per_machine=2"), "--link_gbps must be set for several"),
-        (("--precision=mixed_bfloat16",), "--precision must be float32 with --device=cpu"),
-        (("--ops=reference",), "--ops must be native with --device=cpu"),
-        (("--num_devices=4",), "must be one of the setups in --calibration_file: 1 × 2, 2 × 1"),
-    ],
-)
+@pytest.mark.parametrize("flags, message", [*WRONG_FOR_CPU, *full(ALSO_WRONG_FOR_CPU)])
 def test_wrong_flags_of_a_calibrated_machine(machine, flags, message):
     result = run("plan_training", "--device=cpu", f"--calibration_file={machine}", *flags)
     assert result.returncode == 1 and message in result.stderr, result.stderr
@@ -96,12 +102,13 @@ def small_measurements():
     """Called in the process of the program: sizes that take seconds."""
     from planning import measuring, validation
 
-    measuring.TURN_SECONDS = validation.TURN_SECONDS = 0.0
+    measuring.TURN_SECONDS, validation.TURN_SECONDS = 0.02, 0.0
     measuring.MATMULS = ((8, 16, 32), (16, 32, 16), (32, 8, 64))
     measuring.ATTENTIONS = ((2, 8, 1, 64), (4, 16, 2, 64))
     measuring.SHAPES = dict.fromkeys(measuring.SHAPES, ((16, 64),))
     measuring.REDUCED = (64, 4096)
-    measuring.STEPS = tuple((measuring._config(64, n, 100), 2, 16) for n in (1, 2, 3))
+    tiny, small = (measuring._config(64, layers, 100) for layers in (1, 4))
+    measuring.STEPS = ((tiny, 2, 8), (small, 2, 8), (tiny, 16, 64))
     validation.MODELS, validation.LENGTHS, validation.BATCHES = ((1, 64),), (16,), (2,)
 
 
