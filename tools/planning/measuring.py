@@ -1,7 +1,8 @@
 """Measures a `Calibration` of this machine: the parts of a step, then whole small steps.
 
-The rates of the parts come from ops with their gradients at several sizes. The efficiency and the
-overheads are those that explain the times of a few small steps best.
+The rates of the parts come from ops with their gradients at several sizes, large enough that the
+start of an op hardly counts. The efficiency and the overheads, which contain the starts of all ops,
+are those that explain the times of a few small steps best.
 """
 
 import dataclasses
@@ -111,7 +112,7 @@ def _parts(staff: LocalWorkers) -> Rates:
         return [max(time - call, time / 2) for time in times]
 
     # As `Rates.matmul_seconds`, for a product and its two gradients.
-    features = [(6 * m * k * n, 3 * _FLOAT * (m * k + k * n + m * n), 3) for m, k, n in MATMULS]
+    features = [(6 * m * k * n, 3 * _FLOAT * (m * k + k * n + m * n)) for m, k, n in MATMULS]
     matmul = fit(features, seconds("matmul", MATMULS))
     features = []
     for sequences, length, heads, size in ATTENTIONS:
@@ -125,7 +126,6 @@ def _parts(staff: LocalWorkers) -> Rates:
     return Rates(
         seconds_per_flop=matmul[0],
         seconds_per_matmul_byte=matmul[1],
-        seconds_per_matmul=matmul[2],
         attention_seconds_per_flop=attention[0],
         attention_seconds_per_score=attention[1],
         bytes_per_second=passes,

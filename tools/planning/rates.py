@@ -19,7 +19,6 @@ class Rates:
     Args:
         seconds_per_flop: Of matmuls, in the precision of the run.
         seconds_per_matmul_byte: Of reading and writing the matrices. 0 hides it in the arithmetic.
-        seconds_per_matmul: Of starting a matmul.
         attention_seconds_per_flop: As `seconds_per_flop`.
         attention_seconds_per_score: Of the softmax and its dropout, forward and backward.
         bytes_per_second: By kind of pass over memory, one of `PASSES`.
@@ -32,7 +31,6 @@ class Rates:
     attention_seconds_per_flop: float
     bytes_per_second: Mapping[str, float]
     seconds_per_matmul_byte: float = 0.0
-    seconds_per_matmul: float = 0.0
     attention_seconds_per_score: float = 0.0
     seconds_per_block: float = 0.0
     seconds_per_step: float = 0.0
@@ -67,11 +65,7 @@ class Rates:
     def matmul_seconds(self, rows: float, depth: float, units: float, number_bytes: int) -> float:
         flops = 2 * rows * depth * units
         matrices = number_bytes * (rows * depth + depth * units + rows * units)
-        return (
-            flops * self.seconds_per_flop
-            + matrices * self.seconds_per_matmul_byte
-            + self.seconds_per_matmul
-        )
+        return flops * self.seconds_per_flop + matrices * self.seconds_per_matmul_byte
 
     def pass_seconds(self, kind: str, num_bytes: float) -> float:
         """Returns the time of passes over memory of a kind, at the full rate."""

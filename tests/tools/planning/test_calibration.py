@@ -19,7 +19,6 @@ RATES = Rates(
     attention_seconds_per_flop=2e-11,
     bytes_per_second=dict(zip(work.PASSES, (1e9, 2e9, 3e9, 4e9, 5e9))),
     seconds_per_matmul_byte=1e-10,
-    seconds_per_matmul=1e-5,
     attention_seconds_per_score=3e-9,
     seconds_per_block=1e-3,
     seconds_per_step=2e-3,

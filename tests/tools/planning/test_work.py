@@ -116,14 +116,10 @@ def test_time_is_work_by_rate():
     assert some.flops == 3 * 2 * 10 * 20 * 30 + 4e4
     assert rates.seconds(some) == pytest.approx((some.flops / 1e9 + 500 / 1e6) / 0.5)
     slow = dataclasses.replace(
-        rates,
-        seconds_per_matmul=0.1,
-        seconds_per_matmul_byte=1e-3,
-        attention_seconds_per_score=1.0,
-        seconds_per_block=5.0,
+        rates, seconds_per_matmul_byte=1e-3, attention_seconds_per_score=1.0, seconds_per_block=5.0
     )
     matrices = 3 * 4 * (10 * 20 + 20 * 30 + 10 * 30) * 1e-3
-    more = (3 * 0.1 + matrices + 7) / 0.5 + 2 * 5
+    more = (matrices + 7) / 0.5 + 2 * 5
     assert slow.seconds(some) - rates.seconds(some) == pytest.approx(more)
 
 

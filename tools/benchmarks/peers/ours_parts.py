@@ -119,12 +119,12 @@ class OursParts(Peer):
         part = max(1, shape[0] // _TENSORS)
         tensors = [_random([part]) for _ in range(_TENSORS)]
 
-        @tf.function
-        def reduce(*tensors):
-            context = tf.distribute.get_replica_context()
-            return context.all_reduce("SUM", list(tensors))
+        def reduce():
+            # The identities have a device, as gradients do.
+            gradients = [tf.identity(tensor) for tensor in tensors]
+            return tf.distribute.get_replica_context().all_reduce("SUM", gradients)
 
-        return _task(self._strategy.run, reduce, tensors)
+        return _task(tf.function(lambda: self._strategy.run(reduce)))
 
     def step(self, config, batch, length):
         """A training step on dense sequences, `batch` of them on this worker."""
