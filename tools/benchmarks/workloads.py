@@ -137,12 +137,13 @@ def encoder_flops(workload: Workload, config) -> float:
 def training_flops(workload: Workload, config) -> float:
     """Returns the FLOPs of a step: three times those of the forward pass with the heads."""
     hidden = config["hidden_size"]
-    masked = sum(_masked_count(length) for length in workload.lengths)
+    masked = sum(masked_count(length) for length in workload.lengths)
     head = 2 * masked * hidden * (hidden + config["vocab_size"])
     return 3 * (encoder_flops(workload, config) + head)
 
 
-def _masked_count(length: int) -> int:
+def masked_count(length: int) -> int:
+    """Returns the number of masked positions of a sequence."""
     # 15 % as in google-research/bert, but rounded up, so that a length of 128 has all 20 positions.
     return min(MAX_PREDICTIONS, max(1, -(-length * 3 // 20)))
 
@@ -151,7 +152,7 @@ def _sequence(index: int, length: int, vocab_size: int) -> dict[str, np.ndarray]
     generator = np.random.default_rng([_SEED, index])
     first = min(_FIRST_ORDINARY_ID, vocab_size - 1)
     token_ids = generator.integers(first, vocab_size, length)
-    positions = np.sort(generator.choice(length, _masked_count(length), replace=False))
+    positions = np.sort(generator.choice(length, masked_count(length), replace=False))
     return {
         "token_ids": token_ids.astype(np.int32),
         "segment_ids": (np.arange(length) >= length // 2).astype(np.int32),

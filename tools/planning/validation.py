@@ -1,0 +1,100 @@
+"""Compares the estimates of a calibrated machine with training steps on it."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .calibration import Calibration
+from .local_workers import local_workers
+from .measuring import step_estimate
+
+_MIB = 2**20
+TURN_SECONDS = 1.0
+
+# Layers, hidden size.
+MODELS = ((2, 128), (6, 384), (12, 256))
+LENGTHS = (64, 128)
+BATCHES = (8, 32)  # over all workers
+SETUPS = ((1, 1), (1, 2), (2, 1))  # workers, threads of each
+
+
+def small_config(layers: int, hidden: int) -> dict[str, int]:
+    """Returns the arguments of `BertConfig`: BERT's vocabulary, heads of 64."""
+    return dict(
+        vocab_size=30522,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=hidden // 64,
+        intermediate_size=4 * hidden,
+    )
+
+
+def validate(
+    calibration: Calibration,
+    setups: Sequence[tuple[int, int]] = SETUPS,
+    models: Sequence[tuple[int, int]] = MODELS,
+    lengths: Sequence[int] = LENGTHS,
+    batches: Sequence[int] = BATCHES,
+    progress: Callable = iter,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Measures steps and returns the rows of two tables: of times, and of memory.
+
+    Args:
+        calibration: Of this machine; it must have the setups.
+        setups: Numbers of workers and of threads of each.
+        models: Numbers of layers and hidden sizes.
+        lengths: Lengths of the sequences.
+        batches: Sequences per step.
+        progress: Wraps the sequence of setups and models, such as `tqdm.tqdm`.
+
+    Raises:
+        UserError: If the calibration lacks a setup.
+        PeerFailed: If a worker fails.
+    """
+    for setup in setups:
+        calibration.setup(*setup)
+    times, peaks = [], []
+    for (workers, threads), (layers, hidden) in progress(list(itertools.product(setups, models))):
+        config = small_config(layers, hidden)
+        setup = calibration.setup(workers, threads)
+        where = {"workers": workers, "threads": threads, "model": f"L{layers} H{hidden}"}
+        with local_workers(workers, threads) as staff:
+            # The largest first: memory that a process has had hides what a smaller step needs.
+            sizes = itertools.product(sorted(batches)[::-1], sorted(lengths)[::-1])
+            for index, (batch, length) in enumerate(sizes):
+                step = {**where, "batch": batch, "length": length}
+                part = batch // workers
+                found = step_estimate(config, part, length, workers, setup.rates, setup.link)
+                key = staff.make("step", config=config, batch=part, length=length)
+                # The first call creates the slots and compiles.
+                staff.first_call(key)
+                staff.ask("reset_peak")
+                times.append({**step, **_time(found, staff.seconds(key, TURN_SECONDS))})
+                if index == 0 and workers == 1:
+                    peak = staff.ask("peak_mib")[0] - staff.imported_mib
+                    peaks.append({**step, **_peak(found, peak)})
+                staff.drop(key)
+    return times, peaks
+
+
+def _time(found, measured):
+    """Columns of the table of times; `measured` is in seconds."""
+    estimated = found.seconds_per_step
+    return {
+        "estimated ms": 1e3 * estimated,
+        "measured ms": 1e3 * measured,
+        "ratio": estimated / measured,
+    }
+
+
+def _peak(found, peak):
+    """Columns of the table of memory; `peak` is in MiB, without the imports."""
+    (state,) = found.memory
+    fixed = (state.total - state.activations) / _MIB
+    estimated = state.activations / _MIB
+    return {
+        "weights, gradients, slots MiB": fixed,
+        "estimated activations MiB": estimated,
+        "measured beyond MiB": peak - fixed,
+        "ratio": estimated / (peak - fixed),
+    }
