@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.models.task_model import TaskModel
 from bert_tf.training import (
     AdamWeightDecay,
     GradualUnfreezing,
@@ -299,3 +300,29 @@ def test_what_a_task_lacks_is_an_error(name, lack):
     model.compile("sgd", **task.compiled)
     with pytest.raises((UserError, ValueError), match=task.lacks[lack].error):
         OPERATIONS[lack](model, task)
+
+
+@tasks("training")
+def test_fits_without_compile(name, monkeypatch):
+    """With the optimizer, the loss and the metrics of the task, over the steps of the run."""
+    task = TASKS[name]
+    if not issubclass(task.kind, TaskModel):
+        return
+    model = make(task)
+    compile_model = model.compile
+    monkeypatch.setattr(
+        model, "compile", lambda **options: compile_model(run_eagerly=True, **options)
+    )
+    has_labels = task.compiled.get("objective") is None  # else they may be classes or scores
+    text, labels = (task.text, task.labels) if has_labels else (task.text, None)
+    if "text" in task.lacks:
+        text, labels = task.features, task.targets
+    if not has_labels:
+        with pytest.raises(UserError, match="objective"):
+            model.fit(text, task.labels)
+    before = weights_of(model)
+    history = model.fit(text, labels, batch_size=3, epochs=2, verbose=0).history
+    assert model.optimizer.learning_rate == 0.0  # at the end of the run
+    assert max(np.abs(a - b).max() for a, b in zip(weights_of(model), before)) > 0
+    measures = set(history) - {"loss", "gradient_norm"}
+    assert np.isfinite(history["loss"]).all() and measures

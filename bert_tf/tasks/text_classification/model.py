@@ -114,6 +114,11 @@ class BertTextClassifier(DenseHeadModel):
             return keras.losses.MeanSquaredError()
         return super().default_loss()
 
+    def default_metrics(self):
+        if self.problem_type == MULTI_LABEL:
+            return [keras.metrics.AUC(multi_label=True, from_logits=True, name="auc")]
+        return ["mae"] if self.problem_type == REGRESSION else ["accuracy"]
+
     def head(self, outputs, tokens, training=False):
         return self.logits_of(self._pool(outputs, tokens), training=training)
 
