@@ -75,6 +75,7 @@ def test_batches_by_tokens_hold_every_row(name, state, is_full):
     options = {"shuffle": True, "training": False, "token_budget": 12}
     batches = state.model.fit_arguments(task.text, task.labels, **options)["x"]
     sizes = list(tokens_of_batches(batches))
+    assert batches.cardinality() == len(sizes)  # from which a schedule knows its steps
     features, _ = task.rows_of_text()
     assert sum(rows for rows, _ in sizes) == len(features["token_ids"])
     assert len(sizes) > 1 and all(rows == 1 or tokens <= 12 for rows, tokens in sizes)

@@ -27,6 +27,7 @@ def answer_columns(
         one of several numbers.
 
     Example:
+        >>> from bert_tf.tasks.text_classification import Classification
         >>> answers = [Classification(("good",), {"bad": 0.25, "good": 0.75})]
         >>> answer_columns(answers, ["bad", "good"], "single_label_classification")
         {'predicted_label': ['good'], 'probability_bad': [0.25], 'probability_good': [0.75]}
