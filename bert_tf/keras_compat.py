@@ -75,6 +75,15 @@ def replace_losses(model: keras.Model, losses: Any) -> None:
     model._compile_loss._user_loss = losses
 
 
+def learning_rate_schedule(optimizer: Any) -> Any:
+    """Returns the schedule, or what else an optimizer was given as its learning rate.
+
+    Public way: `optimizer.get_config`, which returns a copy.
+    """
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a `LossScaleOptimizer`
+    return getattr(optimizer, "_learning_rate", None)
+
+
 def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
     """Returns the metric `loss` of a compiled model. Public way: none."""
     return model._loss_tracker

@@ -69,6 +69,7 @@ MAY_TAKE_LONGER = {
     "tests/fuzz/test_fuzz.py": "the first one opens the mutants of all formats, two at a time",
     "tests/ops/test_cuda_compiles.py": "nvcc takes so long for a file",
     "tests/serving/test_c_program.py": "MiniLM is exported twice and a C program compiled",
+    "tests/test_documents.py::test_the_first_example_learns": "MiniLM is fine-tuned",
     "tests/tasks/test_new_task.py": "a program of its own: the registry is read once",
     "tests/tools/test_run_pretraining.py::test_raw_text": "a whole run; 6 s where a core is idle",
     "tests/tools/test_run_pretraining.py::test_two_workers": "two programs that wait",

@@ -5,10 +5,12 @@ import os
 import pathlib
 
 import bert_tf
+from bert_tf.data.table_writer import open_table
 from bert_tf.tasks.pretraining.create_data import create_pretraining_data
 from bert_tf.tasks.pretraining.document_chunks import scan_documents
 from bert_tf.tasks.pretraining.examples import ExampleOptions
 from tests.conftest import MATERIALS
+from tools.corpora.film_reviews import read_film_reviews, split_by_film
 
 TEXTS = ["a good film", "a bad film", "the good .", "the bad ."]
 LABELS = ["good", "bad", "good", "bad"]
@@ -99,9 +101,20 @@ def write_document_files(directory: pathlib.Path, vocabulary: list[str]) -> None
         (directory / f"sts-{split}.tsv").write_text(STS)
     for name in ("input.txt", "reviews.txt", "corpus-1.txt", "heldout.txt"):
         (directory / name).write_text(DOCUMENTS)
+    _write_film_reviews(directory)
     (directory / "out" / "dev_results.tsv").write_text("0.8\t0.2\n0.1\t0.9\n" * 2)
     (directory / "out" / "test_predictions.txt").write_text("Ada B-PER B-PER\nwrote O O\n")
     (directory / "out" / "predictions.json").write_text('{"q1": "Paris"}')
+
+
+def _write_film_reviews(directory):
+    """Writes tables of real reviews: 320 to train on, 80 to predict, of other films."""
+    archive = MATERIALS / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2"
+    splits = split_by_film(read_film_reviews(archive))
+    for split, count in (("train", 320), ("test", 80)):
+        with open_table(directory / f"{split}.csv") as table:
+            rows = enumerate(splits[split][:count])
+            table.write([{"id": n, "text": text, "label": label} for n, (text, label) in rows])
 
 
 def _write_records(directory, vocabulary):

@@ -13,13 +13,14 @@ import re
 import runpy
 import sys
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import bert_tf
 import bert_tf.tool
-from tests.conftest import REPOSITORY
+from tests.conftest import MATERIALS, REPOSITORY
 from tests.document_blocks import DOCUMENTS, OTHER_PROGRAMS, commands, read_blocks
 from tests.example_files import LABELS, TEXTS, write_document_files
 from tests.test_docstrings import FLAGS, ShownOutput, values_alone  # noqa: F401
@@ -192,6 +193,22 @@ def test_python_runs(blocks, folder):
         runner.run(test, out=printed.write, clear_globs=False)
         assert runner.failures == 0, f"{block.place}\n{printed.getvalue()}"
         names = test.globs
+
+
+@pytest.mark.full
+def test_the_first_example_learns(folder):
+    """With MiniLM's own weights, on real reviews."""
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    (folder / "minilm").unlink()
+    (folder / "minilm").symlink_to(MATERIALS / "minilm")
+    first = next(block for block in BLOCKS if block.language == "python")
+    assert first.document == "README.md" and len(first.text.splitlines()) <= 12
+    keras.utils.set_random_seed(1)
+    exec(first.text, {})
+    found, gold = (pandas.read_csv(folder / name) for name in ("submission.csv", "test.csv"))
+    assert list(found) == ["id", "predicted_label", "probability_rotten", "probability_fresh"]
+    assert found["id"].tolist() == gold["id"].tolist()
+    assert (found["predicted_label"] == gold["label"]).mean() > 0.6
 
 
 def parse_flags(tool: str, lines: list[list[str]]) -> None:

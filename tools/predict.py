@@ -1,29 +1,31 @@
 """Answers texts with a trained model of any task.
 
     python tools/predict.py --model_dir=out/model --text="a waste of time"
-    python tools/predict.py --model_dir=out/model --input_file=reviews.txt --output_file=labels.tsv
-    python tools/predict.py --model_dir=out/model --input_file=reviews.csv --text_column=review
+    python tools/predict.py --model_dir=out/model --input_file=reviews.csv --text_column=review \
+      --output_file=labels.csv
 
 Prints one line per example: the answer and the texts, separated by tabs. A text classifier prints
 the label and its probability, or all labels with a probability of at least 0.5 where a text may
 have several, or the numbers of a regression. The answer of every other task is JSON: what its
 method (`tag`, `answer`, `choose`, `fill_mask`, `encode`, ...) returns.
+
+If --output_file is a .csv, .tsv, .jsonl or .parquet file, it has all columns of the input and those
+of the answers: of a text classifier `predicted_label` and `probability_<label>` for every label.
+Files are read and written in blocks, so that memory does not grow with them.
 """
 
-import json
+import os
 import sys
 
 from absl import flags
 from common.checks import require_one
 from common.model_flags import kind_of_model
-from common.result_files import write_text
+from common.prediction_output import open_output
+from common.prediction_rows import about_how_many_rows, blocks_of_rows, source_name
 
 from bert_tf import tool
-from bert_tf.config import MULTI_LABEL, REGRESSION
-from bert_tf.data.table_files import read_table
-from bert_tf.data.tsv import read_tsv
+from bert_tf.data.table_files import import_parquet
 from bert_tf.errors import UserError
-from bert_tf.json_values import as_json
 
 FLAGS = flags.FLAGS
 
@@ -34,8 +36,9 @@ flags.DEFINE_string(
     "input_file",
     None,
     "A UTF-8 file with one example per line, without a header; tabs separate its texts: of a pair, "
-    "of a question and its context, of a prompt and its choices. A .csv or .jsonl file, or a .tsv "
-    "file with --text_column, is read as a table with named columns.",
+    "of a question and its context, of a prompt and its choices. A .csv, .jsonl or .parquet file, "
+    "or a .tsv file with --text_column, is read as a table with named columns. - is standard "
+    "input, as lines.",
 )
 flags.DEFINE_string("text_column", "text", "With a table: the column, or JSON key, of the text.")
 flags.DEFINE_string(
@@ -44,70 +47,49 @@ flags.DEFINE_string(
     "With a table: the column of the second text of a pair. Default: single texts.",
 )
 flags.DEFINE_string(
-    "output_file", None, "The file to write the predictions to. Default: standard output."
+    "output_file",
+    None,
+    "The file to write the predictions to: a .csv, .tsv, .jsonl or .parquet file becomes a table, "
+    "other files have the lines of standard output. Default: standard output.",
 )
 flags.DEFINE_integer("batch_size", 32, "Batch size for prediction.", lower_bound=1)
 
-
-def read_input() -> list[tuple[str, ...]]:
-    require_one("text", "input_file")
-    by_name = FLAGS["text_column"].present or FLAGS["pair_column"].present
-    if FLAGS.text:
-        source, rows = "--text", enumerate((text.split("\t") for text in FLAGS.text), start=1)
-    elif by_name or FLAGS.input_file.lower().endswith((".csv", ".jsonl")):
-        source, rows = FLAGS.input_file, named_columns()
-    else:
-        source, rows = FLAGS.input_file, read_tsv(FLAGS.input_file)
-    examples = []
-    for line, fields in rows:
-        examples.append(tuple(fields))
-        if len(fields) != len(examples[0]):
-            raise UserError(
-                f"{source}, line {line} must be {len(examples[0])} tab-separated texts, as the "
-                f"first. Received: {len(fields)}"
-            )
-    if not examples:
-        raise UserError(f"{source} must be a file with texts. Received: no text")
-    return examples
+BLOCK_OF_ROWS = 4096  # rows in memory at a time
 
 
-def named_columns():
-    names = [FLAGS.text_column] + ([FLAGS.pair_column] if FLAGS.pair_column else [])
-    for line, row in read_table(FLAGS.input_file):
-        for name in names:
-            if not isinstance(row.get(name), str):
-                raise UserError(
-                    f"{FLAGS.input_file}, line {line} must have a text in the column {name!r}. "
-                    f"Received: {row.get(name)!r}. The columns are {', '.join(row)}; set "
-                    "--text_column and --pair_column."
-                )
-        yield line, [row[name] for name in names]
-
-
-def shown(model, answer) -> str:
-    if not hasattr(model, "classify"):
-        return json.dumps(as_json(answer), ensure_ascii=False)
-    if model.problem_type == REGRESSION:
-        return " ".join(f"{value:.4f}" for value in answer.scores.values())
-    if model.problem_type == MULTI_LABEL:
-        return " ".join(f"{label}:{answer.scores[label]:.4f}" for label in answer.labels)
-    return f"{answer.label}\t{answer.scores[answer.label]:.4f}"
+def answers_of(model, rows):
+    texts = [row.texts if len(row.texts) > 1 else row.texts[0] for row in rows]
+    try:
+        return model.predict_decoded(texts, batch_size=FLAGS.batch_size)
+    except UserError as error:  # counts the rows of this block
+        raise UserError(
+            f"{source_name()}, lines {rows[0].line} to {rows[-1].line}: {error}"
+        ) from None
 
 
 def main():
-    examples = read_input()
+    from tqdm import tqdm
+
+    require_one("text", "input_file")
+    if FLAGS.output_file:
+        directory = os.path.dirname(os.path.abspath(FLAGS.output_file))
+        tool.require_writable(directory, "output_file")
+        if FLAGS.output_file.lower().endswith(".parquet"):
+            import_parquet()
+    blocks = blocks_of_rows(BLOCK_OF_ROWS)
+    rows = next(blocks)  # what is wrong with them is found before the model is loaded
     model = kind_of_model().from_pretrained(FLAGS.model_dir)
     model.require_trained_heads("asked")
-    texts = examples if len(examples[0]) > 1 else [text for (text,) in examples]
-    answers = model.predict_decoded(texts, batch_size=FLAGS.batch_size)
-    lines = [
-        f"{shown(model, answer)}\t{' ||| '.join(texts)}\n"
-        for answer, texts in zip(answers, examples)
-    ]
-    if FLAGS.output_file:
-        write_text(FLAGS.output_file, lines)
-    else:
-        sys.stdout.writelines(lines)
+    is_shown = bool(FLAGS.output_file) and sys.stderr.isatty()
+    total = about_how_many_rows() if is_shown else None
+    with (
+        open_output(FLAGS.output_file, model) as write,
+        tqdm(total=total, desc="predicting", unit=" examples", disable=not is_shown) as bar,
+    ):
+        while rows:
+            write(rows, answers_of(model, rows))
+            bar.update(len(rows))
+            rows = next(blocks, [])
 
 
 if __name__ == "__main__":

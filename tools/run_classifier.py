@@ -17,6 +17,8 @@ The tool writes to --output_dir:
     eval_results.txt    the scores of the dev file
     test_results.tsv    one line per example, for tools/evaluate.py: the probabilities of the
                         classes, separated by tabs, or the number
+    test_predictions.*  with --task_name=table, in the format of the test file: ids, texts, labels,
+                        the predicted label and the probability of every label
     lora.safetensors    the LoRA weights, with --lora_rank
 """
 
@@ -25,13 +27,15 @@ import os
 from absl import flags
 from common import checkpoint_flags, fine_tuning, original_flags, result_files
 from common.checks import options_of
-from common.model_comparison import scores_of
+from common.prediction_output import write_predictions
 from common.task_flags import (
+    TABLE,
     given_labels,
     inputs_and_targets,
     inputs_of,
     read_examples,
     require_model_of,
+    table_columns,
     task_from_flags,
 )
 from common.training_batches import TrainingBatches, fit
@@ -162,10 +166,13 @@ def train(model, task, train_examples, dev_examples):
 
 
 def evaluate(model, task, examples):
+    from bert_tf.training import all_scores
     from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
+    from bert_tf.training.evaluation.confusion_matrix import confusion_matrix, confusion_text
 
-    options = {"batch_size": FLAGS.eval_batch_size, "verbose": "auto"}
-    results = scores_of(model, *inputs_and_targets(model, examples), **options)
+    inputs, targets = inputs_and_targets(model, examples)
+    logits = model.predict(inputs, batch_size=FLAGS.eval_batch_size)
+    results = all_scores(targets, model.probabilities(logits), model.problem_type)
     steps = checkpoint_steps(os.path.join(FLAGS.output_dir, "checkpoints"))
     # Matches google-research/bert: tf.estimator adds two lines to the metrics.
     added = [f"global_step = {max(steps, default=0)}", f"loss = {results['loss']:.6f}"]
@@ -173,14 +180,23 @@ def evaluate(model, task, examples):
     official = ", ".join(f"eval_{name}" for name in task.metrics if name in results)
     if official:
         print(f"The official scores of this task: {official}")
+    if FLAGS.task_name == TABLE and task.problem_type == SINGLE_LABEL:
+        matrix = confusion_matrix(targets, logits.argmax(axis=-1), model.num_classes)
+        print(confusion_text(matrix, model.labels))
 
 
-def predict(model, examples):
+def predict(model, task, examples):
     logits = model.predict(inputs_of(examples), batch_size=FLAGS.predict_batch_size)
     path = os.path.join(FLAGS.output_dir, f"{FLAGS.predict_split}_results.tsv")
     result_files.write_table(path, model.probabilities(logits))
     columns = "the number" if model.problem_type == REGRESSION else " ".join(model.labels)
     print(f"{len(examples)} predictions in {path}; columns: {columns}")
+    if FLAGS.task_name == TABLE:
+        suffix = os.path.splitext(task.path(FLAGS.data_dir, FLAGS.predict_split))[1].lower()
+        path = os.path.join(FLAGS.output_dir, f"{FLAGS.predict_split}_predictions{suffix}")
+        answers = model.preprocessor.answers(logits)
+        write_predictions(path, examples, answers, table_columns(), model)
+        print(f"The same with the texts in {path}")
 
 
 def main():
@@ -209,7 +225,7 @@ def main():
     if FLAGS.do_eval:
         evaluate(model, task, dev_examples)
     if FLAGS.do_predict:
-        predict(model, test_examples)
+        predict(model, task, test_examples)
 
 
 if __name__ == "__main__":

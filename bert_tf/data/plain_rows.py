@@ -106,7 +106,8 @@ def refuse_missing(values, name: str) -> None:
     if rows:
         raise DataError(
             f"`{name}` must have a value in every row. Received: missing values (None or NaN) in "
-            f"{named_rows(rows)} of {len(values)}. Remove these rows, or fill the values in."
+            f"{named_rows(rows)} of {len(values)}, counted from 0. Remove these rows, in pandas "
+            "with `frame.dropna()`, or fill the values in, for texts with `frame.fillna('')`."
         )
 
 

@@ -1,4 +1,7 @@
-"""Reads tables of texts (tab-separated, CSV, JSON lines); errors name the file and the line."""
+"""Reads tables of texts (tab-separated, CSV, JSON lines, Parquet), line by line.
+
+Errors name the file and the line.
+"""
 
 import csv
 import json
@@ -6,9 +9,10 @@ import os
 from collections.abc import Iterator
 
 from bert_tf.data.tsv import read_lines, read_tsv
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, UserError
 
-SUFFIXES = (".tsv", ".csv", ".jsonl")
+SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
+PARQUET_ROWS = 1024  # that are in memory at a time, in addition to what pyarrow reads at once
 
 
 def read_table(path: str | os.PathLike, suffix: str | None = None) -> Iterator[tuple[int, dict]]:
@@ -16,18 +20,20 @@ def read_table(path: str | os.PathLike, suffix: str | None = None) -> Iterator[t
 
     Args:
         path: A `.csv` (RFC 4180) or `.tsv` file (no quoting) with the names of the columns in its
-            first line, or a `.jsonl` file with one object per line, which may have any values.
+            first line, or a `.jsonl` file with one object per line, which may have any values, as
+            may a `.parquet` file, whose rows count as lines.
         suffix: The format, if the ending of `path` does not say it.
 
     Raises:
         DataError: If the file has another ending, is missing, not UTF-8 or damaged, repeats a
             column, or a line has more or fewer fields than the header.
+        UserError: If the file is Parquet and pyarrow is not installed.
     """
     suffix = suffix or os.path.splitext(os.fspath(path))[1].lower()
     if suffix not in SUFFIXES:
         raise DataError(f"`path` must end in one of {SUFFIXES}. Received: path={str(path)!r}.")
-    if suffix == ".jsonl":
-        yield from _read_json_lines(path)
+    if suffix in (".jsonl", ".parquet"):
+        yield from (_read_json_lines if suffix == ".jsonl" else _read_parquet)(path)
         return
     rows = read_tsv(path) if suffix == ".tsv" else _read_csv(path)
     _, header = next(rows, (0, []))
@@ -43,7 +49,7 @@ def read_table(path: str | os.PathLike, suffix: str | None = None) -> Iterator[t
 
 
 def find_table(directory: str, name: str) -> str:
-    """Returns the path of `name`.tsv, .csv or .jsonl in a directory; of the .tsv if none exists.
+    """Returns the path of the table `name` in a directory; of the .tsv if none exists.
 
     Raises:
         DataError: If there are several.
@@ -53,6 +59,40 @@ def find_table(directory: str, name: str) -> str:
     if len(found) > 1:
         raise DataError(f"{directory} must have only one file for {name!r}. Received: {found}.")
     return found[0] if found else paths[0]
+
+
+def import_parquet():
+    """Returns the module `pyarrow.parquet`.
+
+    Raises:
+        UserError: If pyarrow is not installed.
+    """
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise UserError(
+            f"pyarrow must be installed for .parquet files. Received: {error}. "
+            "Run `pip install pyarrow`."
+        ) from None
+    return pyarrow.parquet
+
+
+def _read_parquet(path):
+    parquet = import_parquet()
+    line = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if len(set(names)) != len(names):
+                raise DataError(f"{path} must have columns of different names. Received: {names}.")
+            for batch in file.iter_batches(PARQUET_ROWS):
+                for row in batch.to_pylist():
+                    line += 1
+                    yield line, row
+    except (OSError, ValueError) as error:  # pyarrow's errors are subclasses
+        raise DataError(
+            f"{path} must be a Parquet file. Received after row {line}: {error}."
+        ) from None
 
 
 def _read_csv(path):

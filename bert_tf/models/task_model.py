@@ -182,9 +182,21 @@ class TaskModel(PretrainedModel, RawTextModel):
         """Returns the outputs to keep for a batch of texts; a task may reduce them."""
         return outputs
 
+    def default_metrics(self) -> list[Any] | None:
+        """Returns the metrics of a model that is trained without `compile`; None for no others."""
+        return None
+
+    def default_compile(self, y):
+        metrics = self.default_metrics()
+        return super().default_compile(y) | ({} if metrics is None else {"metrics": metrics})
+
     @has_signature_of(keras.Model.fit, token_budget=None)
     def fit(self, *args, **kwargs):
-        """`keras.Model.fit`, also on raw text and with the names of classes.
+        """`keras.Model.fit`, also on raw text, with the names of classes and without `compile`.
+
+        Without `compile`, the model is compiled with `AdamWeightDecay`, the task's loss and its
+        metrics. The learning rate rises to 5e-5 in the first tenth of the steps and then falls to
+        0; a second `fit` is a run of its own.
 
         Args:
             *args, **kwargs: As in Keras.
@@ -200,7 +212,6 @@ class TaskModel(PretrainedModel, RawTextModel):
 
         Example:
             >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
-            >>> classifier.compile(bert_tf.training.AdamWeightDecay(5e-5))
             >>> history = classifier.fit(texts, labels, token_budget=64, verbose=0)
             >>> len(history.epoch)
             1

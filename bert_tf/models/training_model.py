@@ -24,6 +24,7 @@ from bert_tf.models.traced_weights import RetracingModel
 from bert_tf.ops import native
 from bert_tf.signatures import has_signature_of
 from bert_tf.training.losses.partial_loss import ShareOfBatch, partial_losses
+from bert_tf.training.run_length import spread_schedule
 
 
 class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
@@ -59,6 +60,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         self._share_of_batch = ShareOfBatch()
         self._adds_up = True
         self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
+        self._traced_run = None
 
     def compile(self, optimizer="rmsprop", *args, gradient_accumulation_steps: int = 1, **kwargs):
         """`keras.Model.compile` with one more argument.
@@ -194,8 +196,12 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """`keras.Model.fit`."""
-        return super().fit(**self._arguments(keras.Model.fit, *args, **kwargs))
+        """`keras.Model.fit`, over whose steps a schedule without a number of steps is spread."""
+        arguments = self._arguments(keras.Model.fit, *args, **kwargs)
+        run = spread_schedule(getattr(self, "optimizer", None), arguments)
+        if run != self._traced_run:  # the graph of a step holds the numbers of the schedule
+            self.train_function, self._traced_run = None, run
+        return super().fit(**arguments)
 
     @has_signature_of(keras.Model.train_on_batch)
     def train_on_batch(self, *args, **kwargs):

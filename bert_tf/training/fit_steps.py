@@ -5,6 +5,7 @@ from collections.abc import Callable
 import keras
 
 from bert_tf.errors import UserError
+from bert_tf.training.run_length import one_run
 
 
 def fit_steps(
@@ -18,7 +19,7 @@ def fit_steps(
     """Trains `model` with `model.fit` from step `initial_step` to step `num_train_steps`.
 
     Epochs end at multiples of `steps_per_epoch`, so a resumed run evaluates at the same steps as an
-    uninterrupted run.
+    uninterrupted run. A schedule without a number of steps is spread over `num_train_steps`.
 
     Args:
         model: A compiled model.
@@ -47,16 +48,17 @@ def fit_steps(
             f"Received: num_train_steps={num_train_steps}, initial_step={initial_step}"
         )
     step = initial_step
-    while step < num_train_steps:
-        epoch, done = divmod(step, steps_per_epoch)
-        left = num_train_steps - step
-        steps = min(steps_per_epoch - done, left)
-        epochs = 1 if done else max(1, left // steps_per_epoch)  # all whole epochs in one call
-        model.fit(
-            dataset_from(step),
-            initial_epoch=epoch,
-            epochs=epoch + epochs,
-            steps_per_epoch=steps,
-            **{"verbose": 0, "shuffle": False, **options},
-        )
-        step += epochs * steps
+    with one_run(model, initial_step, num_train_steps):
+        while step < num_train_steps:
+            epoch, done = divmod(step, steps_per_epoch)
+            left = num_train_steps - step
+            steps = min(steps_per_epoch - done, left)
+            epochs = 1 if done else max(1, left // steps_per_epoch)  # all whole epochs in one call
+            model.fit(
+                dataset_from(step),
+                initial_epoch=epoch,
+                epochs=epoch + epochs,
+                steps_per_epoch=steps,
+                **{"verbose": 0, "shuffle": False, **options},
+            )
+            step += epochs * steps

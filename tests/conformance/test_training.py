@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.models.task_model import TaskModel
 from bert_tf.training import (
     AdamWeightDecay,
     GradualUnfreezing,
@@ -74,6 +75,7 @@ def test_batches_by_tokens_hold_every_row(name, state, is_full):
     options = {"shuffle": True, "training": False, "token_budget": 12}
     batches = state.model.fit_arguments(task.text, task.labels, **options)["x"]
     sizes = list(tokens_of_batches(batches))
+    assert batches.cardinality() == len(sizes)  # from which a schedule knows its steps
     features, _ = task.rows_of_text()
     assert sum(rows for rows, _ in sizes) == len(features["token_ids"])
     assert len(sizes) > 1 and all(rows == 1 or tokens <= 12 for rows, tokens in sizes)
@@ -299,3 +301,27 @@ def test_what_a_task_lacks_is_an_error(name, lack):
     model.compile("sgd", **task.compiled)
     with pytest.raises((UserError, ValueError), match=task.lacks[lack].error):
         OPERATIONS[lack](model, task)
+
+
+@tasks("training")
+def test_fits_without_compile(name, monkeypatch):
+    """With the optimizer, the loss and the metrics of the task, over the steps of the run."""
+    task = TASKS[name]
+    if not issubclass(task.kind, TaskModel):
+        return
+    model = make(task)
+    compile_model = model.compile
+    monkeypatch.setattr(
+        model, "compile", lambda **options: compile_model(run_eagerly=True, **options)
+    )
+    labels = task.targets
+    if "objective" in task.compiled:  # else they may be classes or scores
+        with pytest.raises(UserError, match="objective"):
+            model.fit(task.features, labels)
+        labels = None
+    before = weights_of(model)
+    history = model.fit(task.features, labels, **OPTIONS).history
+    assert model.optimizer.learning_rate == 0.0  # at the end of the run
+    assert max(np.abs(a - b).max() for a, b in zip(weights_of(model), before)) > 0
+    assert np.isfinite(history["loss"]).all()
+    assert set(history) - {"loss", "gradient_norm"}  # a metric

@@ -269,6 +269,34 @@ def test_pandas_missing_values_name_their_rows(models):
             models("classifier").predict(pandas.Series(["good", pandas.NA], dtype=dtype))
     with pytest.raises(UserError, match="row 1 of 2"):
         models("classifier").fit(A[:2], pandas.Series([1, pandas.NA], dtype="Int64"))
+    frame = pandas.DataFrame({"first": A, "second": ["a", None, "b"]}, index=[5, 5, 2])
+    with pytest.raises(UserError, match=r"row 1 of 3, .*dropna.*fillna"):
+        models("classifier").classify(frame[["first", "second"]])
+    models("classifier").fit(frame.dropna()[["first", "second"]], [1, 0], verbose=0)
+    assert len(models("classifier").classify(frame[["first", "second"]].fillna(""))) == 3
+
+
+def test_a_data_frame_for_a_data_frame(models):
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    frame = pandas.DataFrame({"first": A, "second": B, "stars": [1, 0, 1]}, index=[9, 2, 2])
+    model = models("classifier")
+    expected = model.probabilities(model.predict((A, B), verbose=0))
+    for texts in (frame[["first", "second"]], (frame["first"], frame["second"])):
+        found = model.classify(texts, as_frame=True)
+        assert found.index.tolist() == [9, 2, 2]
+        assert list(found) == ["predicted_label", "probability_bad", "probability_good"]
+        np.testing.assert_allclose(found.iloc[:, 1:], expected, rtol=1e-5)
+        names = [["bad", "good"][place] for place in expected.argmax(axis=1)]
+        assert found["predicted_label"].tolist() == names
+    loss = loss_of(model, frame[["first", "second"]], frame["stars"])
+    assert loss == pytest.approx(loss_of(model, (A, B), [1, 0, 1]))
+    model.fit(frame[["first", "second"]], frame["stars"], verbose=0)
+    assert model.classify(A, as_frame=True).index.tolist() == [0, 1, 2]
+    assert len(model.classify("good film", as_frame=True)) == 1
+    assert list(model.classify([], as_frame=True)) == list(found)
+    assert list(models("regressor").classify(frame["first"], as_frame=True)) == ["predicted_value"]
+    several = models("multi_label").classify(frame["first"], as_frame=True)["predicted_labels"]
+    assert several.tolist() == [list(one.labels) for one in models("multi_label").classify(A)]
 
 
 LABELS = {

@@ -3,8 +3,11 @@
 import json
 
 import numpy as np
+import pytest
 
-from tests.conformance.task import make
+from bert_tf.data.table_files import read_table
+from bert_tf.data.table_writer import open_table
+from tests.conformance.task import TEXTS, make
 from tests.conformance.tasks import TASKS, tasks
 from tests.tools.running import run
 
@@ -55,3 +58,89 @@ def test_lines_of_different_width_are_refused(tmp_path):
     (tmp_path / "input.txt").write_text("a\tb\nc\n")
     result = run("predict", "--model_dir=absent", f"--input_file={tmp_path}/input.txt")
     assert result.returncode == 1 and "line 2 must be 2 tab-separated texts" in result.stderr
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    path = tmp_path_factory.mktemp("predict") / "model"
+    model = make(TASKS["text classification"], labels=["bad", "good"])
+    model.save_pretrained(path)
+    return model, path
+
+
+def predict_table(path, tmp_path, rows, suffix, to, *flags):
+    """The rows of the output of one run on a table of these rows."""
+    with open_table(tmp_path / f"in{suffix}") as table:
+        table.write(rows)
+    flags = (*flags, f"--input_file={tmp_path}/in{suffix}", f"--output_file={tmp_path}/out{to}")
+    result = run("predict", f"--model_dir={path}", "--text_column=review", *flags)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ""
+    return [row for _, row in read_table(tmp_path / f"out{to}")]
+
+
+@pytest.mark.parametrize(
+    "suffix, to",
+    [
+        (".csv", ".parquet"),
+        pytest.param(".parquet", ".csv", marks=pytest.mark.full),
+        pytest.param(".tsv", ".jsonl", marks=pytest.mark.full),
+        pytest.param(".jsonl", ".tsv", marks=pytest.mark.full),
+    ],
+)
+def test_tables_keep_their_columns(classifier, tmp_path, suffix, to):
+    pytest.importorskip("pyarrow", reason="needs pyarrow")
+    model, path = classifier
+    rows = [{"id": str(n), "review": text, "label": "good"} for n, text in enumerate(TEXTS)]
+    found = predict_table(path, tmp_path, rows, suffix, to)
+    assert [{name: row[name] for name in rows[0]} for row in found] == rows
+    for row, answer in zip(found, model.classify(TEXTS), strict=True):
+        assert list(row)[3:] == ["predicted_label", "probability_bad", "probability_good"]
+        assert row["predicted_label"] == answer.label
+        for name, score in answer.scores.items():
+            assert abs(float(row[f"probability_{name}"]) - score) < 1e-5
+
+
+@pytest.mark.full
+def test_blocks_are_joined(classifier, tmp_path):
+    model, path = classifier
+    rows = [{"review": TEXTS[n % len(TEXTS)], "n": str(n)} for n in range(9000)]
+    found = predict_table(path, tmp_path, rows, ".csv", ".csv")
+    assert [row["n"] for row in found] == [row["n"] for row in rows]
+    labels = [answer.label for answer in model.classify(TEXTS)]
+    assert [row["predicted_label"] for row in found[:6]] == labels
+    assert [row["predicted_label"] for row in found[6:]] == [
+        row["predicted_label"] for row in found[:-6]
+    ]
+
+
+def test_parts_of_an_answer_are_columns(tmp_path):
+    task = TASKS["question answering"]
+    model = make(task)
+    model.save_pretrained(tmp_path / "model")
+    rows = [{"review": first, "context": second} for first, second in zip(*task.question)]
+    found = predict_table(
+        tmp_path / "model", tmp_path, rows, ".jsonl", ".jsonl", "--pair_column=context"
+    )
+    for row, answer in zip(found, model.predict_decoded(task.question), strict=True):
+        assert row["predicted_text"] == answer.text
+        assert row["review"] in task.question[0]
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("review,n\ngood,1\nbad\n", "in.csv, line 3 must have 2 fields"),
+        ("text\ngood\n", "line 2 must have a text in the column 'review'"),
+        ("review\n", "in.csv must be a file with texts"),
+        ('review\n"good\n', "in.csv must be CSV"),
+        ("review,predicted_label\ngood,1\n", "no column with the name of a prediction"),
+    ],
+)
+def test_damaged_rows_leave_no_output(classifier, tmp_path, content, words):
+    (tmp_path / "in.csv").write_text(content)
+    flags = (f"--input_file={tmp_path}/in.csv", f"--output_file={tmp_path}/out.csv")
+    result = run("predict", f"--model_dir={classifier[1]}", "--text_column=review", *flags)
+    assert result.returncode == 1 and words in result.stderr, result.stderr
+    assert "Traceback" not in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]

@@ -5,6 +5,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertTokenizer
+from bert_tf.data.table_files import read_table
+from bert_tf.data.table_writer import open_table
 from bert_tf.text.tensorflow_text import import_tensorflow_text
 from tests.serving.operations import operations
 from tests.tools.running import results_in, run
@@ -121,6 +123,35 @@ def test_predict_and_saved_model_agree(trained, start):
     assert [label.decode() for label in outputs["label"].numpy()] == [row[0] for row in printed]
     probabilities = outputs["probabilities"].numpy().max(axis=1)
     np.testing.assert_allclose(probabilities, [float(row[1]) for row in printed], atol=1e-4)
+
+
+def test_a_table_comes_back_with_predictions(trained, tmp_path):
+    for split in ("dev", "test"):
+        with open_table(tmp_path / f"{split}.csv") as table:
+            table.write(
+                [{"n": n, "review": text, "label": label} for n, (text, label) in enumerate(ROWS)]
+            )
+    result = run(
+        "run_classifier",
+        "--task_name=table",
+        "--text_column=review",
+        "--id_column=n",
+        "--max_seq_length=16",
+        f"--data_dir={tmp_path}",
+        f"--output_dir={tmp_path}/out",
+        f"--init_checkpoint={trained}/model",
+        "--do_eval",
+        "--do_predict",
+    )
+    assert result.returncode == 0, result.stderr
+    assert "gold \\ predicted  neg  pos\nneg                 8    0\npos " in result.stdout
+    probabilities = np.loadtxt(tmp_path / "out" / "test_results.tsv")
+    rows = [row for _, row in read_table(tmp_path / "out" / "test_predictions.csv")]
+    for number, (row, (text, label)) in enumerate(zip(rows, ROWS, strict=True)):
+        assert list(row.values())[:4] == [str(number), text, label, label]
+        found = [float(row[f"probability_{name}"]) for name in ("neg", "pos")]
+        np.testing.assert_allclose(found, probabilities[number], atol=1e-6)
+    assert list(rows[0])[:4] == ["n", "review", "label", "predicted_label"]
 
 
 @pytest.mark.parametrize(

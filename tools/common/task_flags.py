@@ -31,7 +31,7 @@ flags.DEFINE_string(
     "text_column",
     "text",
     "For --task_name=table: the column or JSON key of the text in the train, dev and test files, "
-    "each a .tsv or .csv file with a header, or a .jsonl file.",
+    "each a .tsv or .csv file with a header, or a .jsonl or .parquet file.",
 )
 flags.DEFINE_string(
     "pair_column",
@@ -66,6 +66,16 @@ def task_from_flags():
     columns = (FLAGS.text_column, FLAGS.pair_column, FLAGS.label_column, FLAGS.id_column)
     options = {name: FLAGS[name].value for name in ("problem_type", "label_separator")}
     return table_task(FLAGS.data_dir, *columns, **options)
+
+
+def table_columns():
+    """Returns the names of the columns of --task_name=table, by the attributes of an example."""
+    return {
+        "id": FLAGS.id_column,
+        "text_a": FLAGS.text_column,
+        "text_b": FLAGS.pair_column,
+        "label": FLAGS.label_column,
+    }
 
 
 def given_labels():

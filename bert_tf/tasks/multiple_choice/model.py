@@ -75,6 +75,9 @@ class BertMultipleChoice(DenseHeadModel):
     def class_weights(self, class_weight):
         refuse_class_weight(class_weight, "the place of a choice says nothing")
 
+    def default_metrics(self):
+        return ["accuracy"]
+
     def make_preprocessor(self, **options):
         return MultipleChoicePreprocessor(**options)
 

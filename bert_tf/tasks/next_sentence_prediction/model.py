@@ -46,6 +46,9 @@ class BertNextSentencePredictor(DenseHeadModel):
         self.next_sentence = self.dense_head(2)
         self.build()
 
+    def default_metrics(self):
+        return ["accuracy"]
+
     def head(self, outputs, tokens, training=False):
         return tf.cast(self.next_sentence(outputs["pooled_output"]), tf.float32)  # [B, 2]
 

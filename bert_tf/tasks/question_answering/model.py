@@ -110,6 +110,9 @@ class BertQuestionAnswerer(DenseHeadModel):
         refuse_class_weights(loss, "the tokens of a window")
         super().compile(optimizer, loss, metrics, **kwargs)
 
+    def default_metrics(self):
+        return ["accuracy"]
+
     def head(self, outputs, tokens, training=False):
         logits = self.token_logits(outputs["sequence_output"])
         logits = tf.transpose(logits, [0, 2, 1])  # [B, T, 2] -> [B, 2, T]

@@ -141,6 +141,16 @@ class BertSentenceEncoder(TaskModel):
         self.objective = objective
         super().compile(optimizer, **kwargs)
 
+    def default_compile(self, y):
+        """Raises `UserError` for labels, which may be classes or scores."""
+        if y is not None:
+            raise UserError(
+                "The encoder must be compiled for texts with labels. Received: `y` and no "
+                "`objective`. Call `compile(optimizer, objective=...)`: 'classification' for class "
+                "ids, 'cosine' for scores."
+            )
+        return {**super().default_compile(y), "objective": "ranking"}
+
     def get_compile_config(self):
         return super().get_compile_config() if self.objective is None else None
 

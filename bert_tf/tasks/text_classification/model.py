@@ -1,6 +1,6 @@
 """Classification and regression, of single texts and of pairs."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -14,11 +14,15 @@ from bert_tf.layers.pooling import SequencePooling
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_id, class_names, class_sets, outputs
 from bert_tf.tasks.dense_head_model import DenseHeadModel
+from bert_tf.tasks.text_classification.answer_columns import answer_columns, frame_of
 from bert_tf.tasks.text_classification.preprocessor import (
     Classification,
     TextClassificationPreprocessor,
 )
 from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -114,6 +118,11 @@ class BertTextClassifier(DenseHeadModel):
             return keras.losses.MeanSquaredError()
         return super().default_loss()
 
+    def default_metrics(self):
+        if self.problem_type == MULTI_LABEL:
+            return [keras.metrics.AUC(multi_label=True, from_logits=True, name="auc")]
+        return ["mae"] if self.problem_type == REGRESSION else ["accuracy"]
+
     def head(self, outputs, tokens, training=False):
         return self.logits_of(self._pool(outputs, tokens), training=training)
 
@@ -143,21 +152,41 @@ class BertTextClassifier(DenseHeadModel):
         batch_size: int | None = None,
         token_budget: int | None = None,
         verbose: int = 0,
-    ) -> Classification | list[Classification]:
+        as_frame: bool = False,
+    ) -> "Classification | list[Classification] | pandas.DataFrame":
         """Returns what texts are classified as.
 
         Args:
             texts: What `fit` takes as raw text: a list of texts or pairs, or one.
             batch_size, token_budget, verbose: As in `predict`.
+            as_frame: Whether to return a `pandas.DataFrame`.
 
         Returns:
-            A `Classification` for each text, for one text its own.
+            A `Classification` for each text, for one text its own. With `as_frame`, a data frame
+            with the index of `texts`, if they are of pandas: `predicted_label`, or
+            `predicted_labels` where a text may have several, and `probability_<label>` for every
+            label; for a regression `predicted_value`.
 
         Raises:
-            UserError: If there is no tokenizer, or an example has more than two texts.
+            UserError: If there is no tokenizer, an example has more than two texts, or pandas is
+                needed and not installed.
             DataError: If a text is missing or malformed.
+
+        Example:
+            >>> import pandas
+            >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> frame = pandas.DataFrame({"text": texts}, index=[7, 3, 5, 1])
+            >>> found = classifier.classify(frame["text"], as_frame=True)
+            >>> list(found)
+            ['predicted_label', 'probability_bad', 'probability_good']
+            >>> frame.join(found).index.tolist()
+            [7, 3, 5, 1]
         """
-        return self.predict_decoded(texts, batch_size, token_budget, verbose)
+        answers = self.predict_decoded(texts, batch_size, token_budget, verbose)
+        if not as_frame:
+            return answers
+        answers = [answers] if isinstance(answers, Classification) else answers
+        return frame_of(answer_columns(answers, self.preprocessor.names, self.problem_type), texts)
 
     def targets(self, labels) -> np.ndarray:
         """Returns labels as `fit` takes them.

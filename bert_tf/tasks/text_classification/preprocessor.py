@@ -94,8 +94,11 @@ class TextClassificationPreprocessor(Preprocessor):
         return (softmax if self.problem_type == SINGLE_LABEL else sigmoid)(logits)
 
     def decode(self, values, rows, columns):
-        """Returns a `Classification` for each example."""
-        rows = [dict(zip(self.names, row)) for row in self.probabilities(values).tolist()]
+        return self.answers(values)
+
+    def answers(self, logits) -> list[Classification]:
+        """Returns a `Classification` for each row of logits `[n, num_classes]`."""
+        rows = [dict(zip(self.names, row)) for row in self.probabilities(logits).tolist()]
         return [Classification(self._labels_of(scores), scores) for scores in rows]
 
     @property

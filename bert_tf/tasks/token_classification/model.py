@@ -22,6 +22,8 @@ from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWin
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 
+CRF_LEARNING_RATE_MULTIPLIER = 100.0  # its transitions begin at zero
+
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertTokenClassifier(TokenLoss, DenseHeadModel):
@@ -99,7 +101,8 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         """`keras.Model.compile`; the loss is over words, and accuracy is always in the logs.
 
         A CRF learns its transitions from zero: give them a larger learning rate,
-        `AdamWeightDecay(5e-5, learning_rate_multipliers={"crf": 100.0})`.
+        `AdamWeightDecay(5e-5, learning_rate_multipliers={"crf": 100.0})`, as `fit` does without
+        `compile`.
 
         Args:
             loss: A `bert_tf.training.SparseCrossentropy`, with label smoothing, focus or class
@@ -126,6 +129,12 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
                 "with use_crf=False."
             )
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
+
+    def default_compile(self, y):
+        options = super().default_compile(y)
+        if self.use_crf:
+            options["optimizer"].learning_rate_multipliers["crf"] = CRF_LEARNING_RATE_MULTIPLIER
+        return options
 
     def head(self, outputs, tokens, training=False):
         states = self.dropout_layer(outputs["sequence_output"], training=training)

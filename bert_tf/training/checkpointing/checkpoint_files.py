@@ -19,7 +19,7 @@ from bert_tf.array_files import write_safetensors
 from bert_tf.errors import CheckpointError
 from bert_tf.files import atomic_path
 from bert_tf.json_files import read_json, write_json
-from bert_tf.json_schema import OBJECT, Kind, integer, object_of, one_of
+from bert_tf.json_schema import OBJECT, Kind, integer, list_of, may_lack, object_of, one_of
 
 VARIABLES, STATE, MANIFEST = "variables.safetensors", "state.json", "manifest.json"
 FORMAT = 1
@@ -32,7 +32,11 @@ _FILE = object_of({"bytes": integer(most=2**63 - 1), "sha256": _SHA256}, only=Tr
 _MANIFEST = object_of(
     {"format": one_of(FORMAT), "files": object_of({VARIABLES: _FILE, STATE: _FILE}, only=True)}
 )
-_STATE = object_of({"step": integer(most=2**63 - 1), "network": OBJECT, "settings": OBJECT})
+# The first step and the length of the run that a schedule is spread over.
+_RUN = list_of(integer(-(2**63), 2**63 - 1), least=2, most=2)
+_STATE = object_of(
+    {"step": integer(most=2**63 - 1), "network": OBJECT, "settings": OBJECT, "run": may_lack(_RUN)}
+)
 _NAME = re.compile(r"ckpt-(\d+)")
 
 

@@ -24,6 +24,7 @@ from bert_tf.training.checkpointing.checkpoint_files import (
     write_checkpoint,
 )
 from bert_tf.training.distribution.strategies import is_chief
+from bert_tf.training.run_length import resume_run, run_of
 
 BEST = "best.json"
 _BEST = object_of({"step": integer(most=2**63 - 1), "monitor": text(), "value": number()})
@@ -36,7 +37,8 @@ class TrainingCheckpoint(StepCallback):
     """Saves the state of a run every `save_every` steps and restores the newest checkpoint.
 
     The state consists of all variables of the model (weights, random states) and of the optimizer
-    (slots, iterations, loss scale), and of the step, which is also the position in the data. With a
+    (slots, iterations, loss scale), of the run that a schedule is spread over, and of the step,
+    which is also the position in the data. With a
     dataset that can start at any step, a resumed run equals an uninterrupted one.
 
     Args:
@@ -126,6 +128,7 @@ class TrainingCheckpoint(StepCallback):
                     f"{path} was saved with {key}={saved!r}, now it is {mine!r}: the resumed run "
                     "differs from an uninterrupted one."
                 )
+            resume_run(model, state.get("run"))
             self.step = self._saved_step = step
             _logger.info("Resuming from %s.", path)
             break
@@ -168,6 +171,9 @@ class TrainingCheckpoint(StepCallback):
                 "network": network_of(self.model),
                 "settings": self.settings,
             }
+            run = run_of(self.model)
+            if run is not None:
+                state["run"] = run
             write_checkpoint(self.directory, self.step, tensors, state)
             self._remove_old()
         self._saved_step = self.step

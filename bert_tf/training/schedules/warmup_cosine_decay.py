@@ -6,20 +6,23 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.training.schedules.run_schedule import RunSchedule
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupCosineDecay(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupCosineDecay(RunSchedule):
     """Linear warm-up, then half a cosine from the peak to the final rate.
 
     Args:
         learning_rate: The largest rate.
-        num_train_steps: The number of optimizer steps of the whole run.
+        num_train_steps: The number of optimizer steps of the whole run; None as in
+            `WarmupLinearDecay`.
         num_warmup_steps: The number of warm-up steps; 0 for no warm-up.
         final_rate: The rate at the end of the run.
+        warmup: In place of `num_warmup_steps`, the share of the run that is warm-up.
 
     Raises:
-        UserError: If `num_warmup_steps` is not in [0, num_train_steps).
+        UserError: As `WarmupLinearDecay`, or if all steps are warm-up.
 
     Example:
         >>> schedule = bert_tf.training.WarmupCosineDecay(1e-4, 110, num_warmup_steps=10)
@@ -32,30 +35,34 @@ class WarmupCosineDecay(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(
         self,
         learning_rate: float,
-        num_train_steps: int,
+        num_train_steps: int | None = None,
         num_warmup_steps: int = 0,
         final_rate: float = 0.0,
+        warmup: float | None = None,
     ):
-        if not 0 <= num_warmup_steps < num_train_steps:
-            raise UserError(
-                "`num_warmup_steps` must be in [0, num_train_steps). Received: "
-                f"num_warmup_steps={num_warmup_steps}, num_train_steps={num_train_steps}"
-            )
+        super().__init__(num_train_steps, num_warmup_steps, warmup)
         self.learning_rate = learning_rate
-        self.num_train_steps = num_train_steps
-        self.num_warmup_steps = num_warmup_steps
         self.final_rate = final_rate
 
+    def _check(self, num_steps):
+        warmup = self._warmup_steps(num_steps)
+        if not 0 <= warmup < num_steps:
+            raise UserError(
+                "`num_warmup_steps` must be in [0, num_train_steps). Received: "
+                f"num_warmup_steps={warmup}, num_train_steps={num_steps}"
+            )
+
     def __call__(self, step):
-        step = tf.cast(step, tf.float32)
-        warmup = float(self.num_warmup_steps)
-        done = tf.clip_by_value((step - warmup) / (self.num_train_steps - warmup), 0.0, 1.0)
+        first_step, num_steps, num_warmup_steps = self.run()
+        step = tf.cast(step, tf.float32) - float(first_step)
+        warmup = float(num_warmup_steps)
+        done = tf.clip_by_value((step - warmup) / (num_steps - warmup), 0.0, 1.0)
         height = 0.5 * (1.0 + tf.cos(math.pi * done))
         rate = self.final_rate + (self.learning_rate - self.final_rate) * height
-        if not self.num_warmup_steps:
+        if not num_warmup_steps:
             return rate
         return tf.where(step < warmup, self.learning_rate * step / warmup, rate)
 
     def get_config(self):
-        names = ("learning_rate", "num_train_steps", "num_warmup_steps", "final_rate")
+        names = ("learning_rate", "num_train_steps", "num_warmup_steps", "final_rate", "warmup")
         return {name: getattr(self, name) for name in names}

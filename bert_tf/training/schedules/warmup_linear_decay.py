@@ -3,11 +3,11 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.training.schedules.run_schedule import RunSchedule
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupLinearDecay(RunSchedule):
     """Linear warm-up, then linear decay to zero.
 
     Matches google-research/bert: the decay counts from step 0, so the rate drops a little at the
@@ -15,39 +15,48 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     Args:
         learning_rate: The rate from which it decays.
-        num_train_steps: The number of optimizer steps of the whole run.
+        num_train_steps: The number of optimizer steps of the whole run. None: `fit` of this
+            package's models finds it, `epochs` times the batches of an epoch; each `fit` is a run
+            of its own, unless `initial_epoch` says that it continues one.
         num_warmup_steps: The number of warm-up steps; 0 for no warm-up.
+        warmup: In place of `num_warmup_steps`, the share of the run that is warm-up.
 
     Raises:
-        UserError: If `num_warmup_steps` is not in [0, num_train_steps] or `num_train_steps` is 0.
+        UserError: If `num_warmup_steps` is not in [0, num_train_steps] or `num_train_steps` is 0;
+            if `warmup` is not in [0, 1] or is given with `num_warmup_steps`; if the rate is
+            computed without `num_train_steps` and before `fit`.
 
     Example:
         >>> schedule = bert_tf.training.WarmupLinearDecay(1e-4, 100, num_warmup_steps=10)
         >>> [round(float(schedule(step)) * 1e6) for step in (0, 5, 10, 55, 100)]
         [0, 50, 90, 45, 0]
+        >>> optimizer = bert_tf.training.AdamWeightDecay(
+        ...     bert_tf.training.WarmupLinearDecay(5e-5, warmup=0.1)
+        ... )
 
     Reference: google-research/bert optimization.py, `create_optimizer`.
     """
 
-    def __init__(self, learning_rate: float, num_train_steps: int, num_warmup_steps: int = 0):
-        if not 0 <= num_warmup_steps <= num_train_steps or num_train_steps < 1:
-            raise UserError(
-                "`num_warmup_steps` must be in [0, num_train_steps]. Received: "
-                f"num_warmup_steps={num_warmup_steps}, num_train_steps={num_train_steps}"
-            )
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int | None = None,
+        num_warmup_steps: int = 0,
+        warmup: float | None = None,
+    ):
+        super().__init__(num_train_steps, num_warmup_steps, warmup)
         self.learning_rate = learning_rate
-        self.num_train_steps = num_train_steps
-        self.num_warmup_steps = num_warmup_steps
 
     def __call__(self, step):
-        step = tf.cast(step, tf.float32)
-        done = tf.minimum(step / float(self.num_train_steps), 1.0)
+        first_step, num_steps, num_warmup_steps = self.run()
+        step = tf.cast(step, tf.float32) - float(first_step)
+        done = tf.minimum(step / float(num_steps), 1.0)
         rate = self.learning_rate * (1.0 - done)
-        if not self.num_warmup_steps:
+        if not num_warmup_steps:
             return rate
-        warmup = self.learning_rate * step / float(self.num_warmup_steps)
-        return tf.where(step < float(self.num_warmup_steps), warmup, rate)
+        warmup = self.learning_rate * step / float(num_warmup_steps)
+        return tf.where(step < float(num_warmup_steps), warmup, rate)
 
     def get_config(self):
-        names = ("learning_rate", "num_train_steps", "num_warmup_steps")
+        names = ("learning_rate", "num_train_steps", "num_warmup_steps", "warmup")
         return {name: getattr(self, name) for name in names}

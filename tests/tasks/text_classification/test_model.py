@@ -247,3 +247,32 @@ def test_numbers_are_ids_where_names_are_the_ids(make_classifier):
     model = make_classifier(labels=[0, 1], run_eagerly=True)
     expected = model.evaluate(TEXTS, [str(label) for label in LABELS], verbose=0)
     assert model.evaluate(TEXTS, LABELS, verbose=0) == expected
+
+
+@pytest.mark.parametrize(
+    "options, labels, metric",
+    [
+        ({}, LABELS, "accuracy"),
+        pytest.param({"num_classes": 1}, LABELS.astype(np.float32), "mae", marks=pytest.mark.full),
+        pytest.param(
+            {"problem_type": "multi_label_classification"},
+            np.eye(2)[LABELS],
+            "auc",
+            marks=pytest.mark.full,
+        ),
+    ],
+)
+def test_evaluates_without_compile(tiny_config, tiny_vocabulary, options, labels, metric):
+    tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
+    model = BertTextClassifier(BertBackbone(tiny_config), tokenizer=tokenizer, **options)
+    scores = model.evaluate(TEXTS, labels, verbose=0, return_dict=True)
+    assert set(scores) == {"loss", metric}
+    outputs = model.predict(TEXTS, verbose=0)
+    if metric == "accuracy":
+        assert scores[metric] == pytest.approx((outputs.argmax(axis=1) == LABELS).mean())
+    if metric == "mae":
+        assert scores[metric] == pytest.approx(np.abs(outputs[:, 0] - LABELS).mean(), abs=1e-5)
+    explicit = keras.optimizers.SGD(0.0)
+    model.compile(explicit, run_eagerly=True)
+    model.fit(TEXTS, labels, verbose=0)
+    assert model.optimizer is explicit

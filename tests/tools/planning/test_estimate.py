@@ -31,8 +31,8 @@ class TestPipeline:
 
     def test_micro_batches_in_flight(self):
         in_flight = pipeline.micro_batches_in_flight
-        assert [in_flight("1f1b", i, 4, 32) for i in range(4)] == [6, 5, 4, 3]
-        assert [in_flight("1f1b", i, 4, 4) for i in range(4)] == [4, 4, 4, 3]
+        assert [in_flight("1f1b", i, 4, 32) for i in range(4)] == [4, 3, 2, 1]
+        assert [in_flight("1f1b", i, 4, 3) for i in range(4)] == [3, 3, 2, 1]
         assert [in_flight("gpipe", i, 4, 32) for i in range(4)] == [32] * 4
         assert in_flight("1f1b", 0, 1, 32) == in_flight("gpipe", 0, 1, 32) == 1
 

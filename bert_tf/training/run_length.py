@@ -1,0 +1,105 @@
+"""How many steps a call of `fit` takes, for schedules that are spread over the run."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf import keras_compat
+from bert_tf.errors import UserError
+from bert_tf.training.schedules.run_schedule import RunSchedule
+
+BATCH_SIZE = 32  # Keras's own
+
+
+def spread_schedule(optimizer: Any, arguments: dict[str, Any]) -> tuple[int, int, int] | None:
+    """Spreads the optimizer's schedule over the steps of a call of `fit`.
+
+    The run ends with the last of `epochs`. It begins `initial_epoch` epochs before the step that
+    the optimizer is at, so that a resumed run has the rates of an uninterrupted one.
+
+    Args:
+        optimizer: The optimizer of a compiled model, or None.
+        arguments: The arguments of `keras.Model.fit`, all of them.
+
+    Returns:
+        The run, as `RunSchedule.run` gives it; None if no schedule depends on it.
+
+    Raises:
+        UserError: If the number of batches is unknown, or a run is shorter than its warm-up.
+    """
+    schedule = _open_schedule(optimizer)
+    if schedule is None:
+        return None
+    if not schedule.continues(_steps_done(optimizer)):
+        steps = steps_per_epoch(arguments)
+        if steps is None:
+            raise UserError(
+                "The number of batches must be known to a schedule that is spread over the run. "
+                f"Received: num_train_steps=None, x={type(arguments['x']).__name__} of unknown "
+                "length. Pass `steps_per_epoch` to `fit`, or compile the model with "
+                f"`{type(schedule).__name__}(..., num_train_steps=...)`."
+            )
+        done = steps * arguments["initial_epoch"]
+        total = steps * max(1, arguments["epochs"])
+        schedule.set_run(_steps_done(optimizer) - done, total)
+    return schedule.run()
+
+
+@contextlib.contextmanager
+def one_run(model: keras.Model, step: int, num_steps: int) -> Iterator[None]:
+    """Makes all calls of `fit` in the block one run of `num_steps` steps, `step` of them done."""
+    schedule = _open_schedule(model.optimizer)
+    if schedule is None:
+        yield
+        return
+    with schedule.held(_steps_done(model.optimizer) - step, num_steps):
+        yield
+
+
+def run_of(model: keras.Model) -> list[int] | None:
+    """Returns the first step and the number of steps of the run of a model's schedule.
+
+    None if its schedule does not depend on the run, or the run is not known yet.
+    """
+    schedule = _open_schedule(model.optimizer)
+    return None if schedule is None or not schedule.is_set else list(schedule.run()[:2])
+
+
+def resume_run(model: keras.Model, run: list[int] | None) -> None:
+    """Lets the next `fit` go on with a run that `run_of` returned, if it is not at its end."""
+    schedule = _open_schedule(model.optimizer)
+    if schedule is not None and run is not None:
+        schedule.resume(*run)
+
+
+def steps_per_epoch(arguments: dict[str, Any]) -> int | None:
+    """Returns the number of batches of an epoch of `keras.Model.fit`; None if it is unknown."""
+    x = arguments["x"]
+    if arguments["steps_per_epoch"] is not None:
+        return arguments["steps_per_epoch"]
+    if isinstance(x, keras.utils.PyDataset):
+        return x.num_batches
+    if callable(getattr(x, "cardinality", None)):
+        count = int(x.cardinality())
+        return count if count >= 0 else None  # tf.data's infinite and unknown are negative
+    shape = getattr(next(iter(tf.nest.flatten(x)), None), "shape", ())
+    if not shape:
+        return None
+    rows = int(shape[0])
+    if arguments["validation_split"] and arguments["validation_data"] is None:
+        rows = int(rows * (1.0 - arguments["validation_split"]))
+    return -(-rows // (arguments["batch_size"] or BATCH_SIZE))
+
+
+def _open_schedule(optimizer):
+    """Returns the schedule that `fit` must spread, if there is one."""
+    schedule = keras_compat.learning_rate_schedule(optimizer)
+    return schedule if isinstance(schedule, RunSchedule) and schedule.needs_run else None
+
+
+def _steps_done(optimizer):
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    return int(optimizer.iterations) * (optimizer.gradient_accumulation_steps or 1)

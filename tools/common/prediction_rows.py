@@ -1,0 +1,109 @@
+"""What tools/predict.py reads: rows of lines or tables, a block at a time."""
+
+import itertools
+import os
+from typing import NamedTuple
+
+from absl import flags
+
+from bert_tf.data.table_files import import_parquet, read_table
+from bert_tf.data.tsv import read_tsv
+from bert_tf.errors import UserError
+
+FLAGS = flags.FLAGS
+STDIN = "-"
+_TABLES = (".csv", ".jsonl", ".parquet")  # and .tsv, if a flag names a column
+_COUNTED_BYTES = 2**20
+
+
+class Row(NamedTuple):
+    """An example.
+
+    Attributes:
+        line: The number of its line, or of its row in a Parquet file.
+        texts: Its texts.
+        columns: All columns of its row, by name.
+    """
+
+    line: int
+    texts: tuple[str, ...]
+    columns: dict
+
+
+def source_name() -> str:
+    """Returns the name of the input for errors."""
+    return "--text" if FLAGS.text else FLAGS.input_file
+
+
+def blocks_of_rows(size: int):
+    """Yields lists of at most `size` rows, which all have as many texts as the first.
+
+    Raises:
+        UserError: If there are no rows, or a row lacks a text or has more or fewer than the first.
+        DataError: If the file is damaged; the line is in the message.
+    """
+    rows = _checked(_rows())
+    block = list(itertools.islice(rows, size))
+    if not block:
+        raise UserError(f"{source_name()} must be a file with texts. Received: no text")
+    while block:
+        yield block
+        block = list(itertools.islice(rows, size))
+
+
+def about_how_many_rows() -> int | None:
+    """Returns the number of lines of --input_file, for a progress bar; None if it is no file."""
+    path = FLAGS.input_file
+    if path is None or not os.path.isfile(path):
+        return None
+    if path.lower().endswith(".parquet"):
+        return import_parquet().read_metadata(path).num_rows
+    with open(path, "rb") as file:
+        return sum(part.count(b"\n") for part in iter(lambda: file.read(_COUNTED_BYTES), b""))
+
+
+def _rows():
+    if FLAGS.text:
+        return _of_fields(enumerate((text.split("\t") for text in FLAGS.text), start=1))
+    by_name = FLAGS["text_column"].present or FLAGS["pair_column"].present
+    if FLAGS.input_file == STDIN:
+        if by_name:
+            raise UserError(
+                "--input_file must be a file with --text_column and --pair_column. Received: "
+                "--input_file=-, which is read as lines of texts"
+            )
+        return _of_fields(read_tsv("/dev/stdin"))
+    if by_name or FLAGS.input_file.lower().endswith(_TABLES):
+        return _of_table()
+    return _of_fields(read_tsv(FLAGS.input_file))
+
+
+def _of_fields(lines):
+    for line, fields in lines:
+        names = ["text"] if len(fields) == 1 else [f"text_{n}" for n in range(1, len(fields) + 1)]
+        yield Row(line, tuple(fields), dict(zip(names, fields)))
+
+
+def _of_table():
+    names = [FLAGS.text_column] + ([FLAGS.pair_column] if FLAGS.pair_column else [])
+    for line, row in read_table(FLAGS.input_file):
+        for name in names:
+            if not isinstance(row.get(name), str):
+                raise UserError(
+                    f"{FLAGS.input_file}, line {line} must have a text in the column {name!r}. "
+                    f"Received: {row.get(name)!r}. The columns are {', '.join(row)}; set "
+                    "--text_column and --pair_column."
+                )
+        yield Row(line, tuple(row[name] for name in names), row)
+
+
+def _checked(rows):
+    width = None
+    for row in rows:
+        width = width or len(row.texts)
+        if len(row.texts) != width:
+            raise UserError(
+                f"{source_name()}, line {row.line} must be {width} tab-separated texts, as the "
+                f"first. Received: {len(row.texts)}"
+            )
+        yield row
