@@ -12,6 +12,7 @@ Zeng et al. 2022, "Boosting distributed training performance of the unpadded BER
 """
 
 import numpy as np
+import tensorflow as tf
 
 # As shares of the mean: what is nearer to it than the first is not worth another exchange. While a
 # bin is further from it than the second, other first assignments are tried.
@@ -51,6 +52,16 @@ def deal_rows(lengths: np.ndarray, replicas: int, parts: int = 1) -> tuple[np.nd
             own = order[start:end]
             order[start:end] = own[balanced_order(lengths[own], np.diff(_splits(len(own), parts)))]
     return order, splits
+
+
+def deal_in_graph(lengths: tf.Tensor, replicas: int, parts: int = 1) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns what `deal_rows` does, in a `tf.data` pipeline: int64 `[B]` and `[n + 1]`."""
+
+    def deal(lengths):
+        return deal_rows(lengths, replicas, parts)
+
+    order, splits = tf.numpy_function(deal, [lengths], [tf.int64, tf.int64], stateful=False)
+    return tf.ensure_shape(order, [None]), tf.ensure_shape(splits, [replicas + 1])
 
 
 def balanced_order(lengths: np.ndarray, sizes: np.ndarray) -> np.ndarray:
