@@ -10,6 +10,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.trainers.compile_utils import get_loss
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 
@@ -97,6 +99,49 @@ def has_compiled_metrics(model: keras.Model) -> bool:
 def is_validation_in_fit(options: dict[str, Any]) -> bool:
     """Returns whether `fit`, with prepared data, calls `evaluate(**options)`. Public way: none."""
     return bool(options.get("_use_cached_eval_dataset"))
+
+
+class DistributedAdapter(DataAdapter):
+    """Gives `fit` and `evaluate` the batches of `distribute_datasets_from_function`.
+
+    Public way: the dataset itself. Keras takes its number of elements for the number of steps,
+    although a step takes one for each of a worker's replicas.
+
+    Args:
+        dataset: The `tf.distribute.DistributedDataset`.
+        batches_per_step: The number of replicas of a worker.
+    """
+
+    batch_size = has_partial_batch = partial_batch_size = None
+
+    def __init__(self, dataset: tf.distribute.DistributedDataset, batches_per_step: int):
+        self._dataset = dataset
+        self._batches_per_step = batches_per_step
+
+    @property
+    def element_spec(self) -> Any:
+        """The specification of a batch, as that of a `tf.data.Dataset`."""
+        return self._dataset.element_spec
+
+    @property
+    def num_batches(self) -> int | None:
+        """The number of steps of an epoch; None if there is no end."""
+        count = int(self._dataset.cardinality)
+        return None if count < 0 else count // self._batches_per_step
+
+    def get_tf_dataset(self) -> tf.distribute.DistributedDataset:
+        """Returns the dataset."""
+        return self._dataset
+
+
+def weighted_by_class(
+    dataset: tf.data.Dataset, class_weight: dict[int, float] | None
+) -> tf.data.Dataset:
+    """Returns a dataset with the sample weights that Keras makes of `class_weight`, if any.
+
+    Public way: `fit(class_weight=...)`, for datasets that are not distributed.
+    """
+    return TFDatasetAdapter(dataset, class_weight).get_tf_dataset()
 
 
 class BuildsUnderStrategies:

@@ -24,6 +24,8 @@ class EpochBatches:
             row is a batch of its own.
         padded: Whether `token_budget` counts padding: the number of rows times the longest length.
         seed: The seed of the orders.
+        shuffle: Whether epochs have different orders. If not, all have that of epoch 0, and with
+            `batch_size` the rows stay in their order.
 
     Attributes:
         steps_per_epoch: The number of batches of an epoch, M.
@@ -47,6 +49,7 @@ class EpochBatches:
         token_budget: int | None = None,
         padded: bool = False,
         seed: int = 0,
+        shuffle: bool = True,
     ):
         if (batch_size is None) == (token_budget is None):
             raise UserError(
@@ -61,6 +64,7 @@ class EpochBatches:
         self.token_budget = token_budget
         self.padded = padded
         self.seed = seed
+        self.shuffle = shuffle
         if token_budget is None:
             count = len(self.lengths)
             self._splits = np.append(np.arange(0, count, batch_size), count)
@@ -70,8 +74,10 @@ class EpochBatches:
 
     def of_epoch(self, epoch: int) -> list[np.ndarray]:
         """Returns the rows of each batch, int64 `[B]`."""
-        random = np.random.default_rng([self.seed, epoch])
-        order = random.permutation(len(self.lengths))
+        random = np.random.default_rng([self.seed, epoch if self.shuffle else 0])
+        order = np.arange(len(self.lengths))
+        if self.shuffle or self.token_budget is not None:
+            order = random.permutation(len(self.lengths))
         if self.token_budget is not None:
             order = order[by_length(self.lengths[order])]
         batches = np.split(order, self._splits[1:-1])
@@ -89,18 +95,17 @@ class EpochBatches:
         first, done = divmod(step, self.steps_per_epoch)
         num_epochs = -(-num_steps // self.steps_per_epoch)
         epochs = tf.data.Dataset.range(first, num_epochs)
-        batches = epochs.flat_map(self._dataset_of_epoch).skip(done)
+        batches = self.of_epochs(epochs).map(lambda rows, epoch: rows).skip(done)
         count = num_epochs * self.steps_per_epoch - step
         return batches.apply(tf.data.experimental.assert_cardinality(count))
 
-    def reshuffled(self) -> tf.data.Dataset:
-        """Returns a dataset of one epoch, int64 `[B]`, of another one each time it is read.
+    def of_epochs(self, epochs: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns a dataset of the batches of epochs, int64 `[B]`, each with its epoch, int64.
 
-        `tf.random.set_seed` determines which epochs these are.
+        Args:
+            epochs: The numbers of the epochs, int64.
         """
-        epochs = tf.data.Dataset.random(rerandomize_each_iteration=True).take(1)
-        batches = epochs.flat_map(self._dataset_of_epoch)
-        return batches.apply(tf.data.experimental.assert_cardinality(self.steps_per_epoch))
+        return epochs.flat_map(self._dataset_of_epoch)
 
     def _dataset_of_epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
         def order_and_splits(epoch):
@@ -112,6 +117,6 @@ class EpochBatches:
         order, splits = tf.ensure_shape(order, [None]), tf.ensure_shape(splits, [None])
 
         def batch(index):
-            return order[splits[index] : splits[index + 1]]
+            return order[splits[index] : splits[index + 1]], epoch
 
         return tf.data.Dataset.range(self.steps_per_epoch).map(batch)

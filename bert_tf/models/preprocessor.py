@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.epoch_batches import EpochBatches
 from bert_tf.data.plain_rows import is_container, is_missing, is_text
 from bert_tf.errors import UserError
 from bert_tf.models.label_inputs import number_rows, row_weights
@@ -13,11 +14,10 @@ from bert_tf.models.text_batches import (
     TokenRows,
     TrainingRows,
     batches_of_numbers,
-    numbered_batches,
-    numbered_batches_by_tokens,
     parallel_map,
     pooled_windows,
 )
+from bert_tf.models.text_epochs import ReplicaShare, TextEpochs, numbered_batches
 from bert_tf.models.text_inputs import PAIRS_ARE, TextColumns, as_columns, holds_text
 from bert_tf.models.text_streams import batches_of_text, collected
 from bert_tf.models.tokenized_texts import TokenizedTexts
@@ -183,6 +183,8 @@ class Preprocessor:
         shuffle: bool = False,
         training: bool = False,
         token_budget: int | None = None,
+        epochs: TextEpochs | None = None,
+        share: ReplicaShare | None = None,
     ) -> tf.data.Dataset:
         """Returns batches `(tokens, labels, weights)` of raw text.
 
@@ -194,6 +196,9 @@ class Preprocessor:
             shuffle: Whether each epoch has a different order.
             training: Whether the batches are for training, not for evaluation.
             token_budget: In place of `batch_size`, the maximum number of tokens of a batch.
+            epochs: The epochs of the texts; None for the first one of seed 0.
+            share: The part of each batch that this worker computes, in a batch for each of its
+                replicas; None for whole batches.
 
         Raises:
             UserError: If there is no text, or not one label and weight for each, or batches cannot
@@ -203,26 +208,52 @@ class Preprocessor:
         if isinstance(x, tf.data.Dataset):
             return self.batches_of_stream(x)
         rows, labels = self.training_rows(x, y, sample_weight)
-        if token_budget is None:
-            numbers = numbered_batches(len(rows), batch_size or DEFAULT_BATCH_SIZE, shuffle)
-        else:
-            numbers = self.numbers_by_tokens(rows, token_budget, shuffle)
-        return self.batches_of_rows(rows, labels, numbers)
+        limits = (batch_size, token_budget)
+        numbers = self.numbers(len(rows), lambda: rows, *limits, shuffle, epochs, share)
+        return self.batches_of_rows(rows, labels, numbers.map(lambda rows, epoch: rows))
 
-    def numbers_by_tokens(
-        self, rows: TrainingRows, token_budget: int, shuffle: bool
+    def numbers(
+        self,
+        num_rows: int,
+        make_rows: Callable[[], TrainingRows],
+        batch_size: int | None,
+        token_budget: int | None,
+        shuffle: bool,
+        epochs: TextEpochs | None,
+        share: ReplicaShare | None,
     ) -> tf.data.Dataset:
-        """Returns the rows of each batch of at most `token_budget` tokens, int64 `[B]`.
+        """Returns a dataset of the rows of each batch, int64 `[B]`, and their epoch, int64.
+
+        Args:
+            num_rows: The number of rows.
+            make_rows: Returns the rows. It is called only if the batches depend on their lengths.
+            batch_size, token_budget, shuffle, epochs, share: As in `batches`.
 
         Raises:
-            UserError: If all batches must have the same size.
+            UserError: If there is a token budget and all batches must have the same size.
         """
+        epochs, share = epochs or TextEpochs(), share or ReplicaShare()
+        options = {"seed": epochs.seed, "shuffle": shuffle}
+        lengths = None
+        if token_budget is not None or share.replicas > 1:
+            rows = make_rows()
+            lengths = rows.sizes(padded=False).reshape(num_rows, -1).sum(axis=1)  # [n, K] -> [n]
+        if token_budget is None:
+            sizes = np.ones(num_rows, np.int64)
+            batches = EpochBatches(sizes, batch_size or DEFAULT_BATCH_SIZE, **options)
+        else:
+            self._require_any_size(token_budget)
+            options["padded"] = self.computes_padding
+            sizes = rows.sizes(self.computes_padding)
+            batches = EpochBatches(sizes, token_budget=token_budget, **options)
+        return numbered_batches(batches, epochs, share, lengths)
+
+    def _require_any_size(self, token_budget):
         if self.static_length is not None:
             raise UserError(
                 "`token_budget` must be None with `jit_compile=True`: XLA compiles batches of one "
                 f"size. Received: {token_budget=}"
             )
-        return numbered_batches_by_tokens(rows, token_budget, shuffle, self.computes_padding)
 
     def batches_of_rows(
         self, rows: TrainingRows, labels: tuple[Any, ...], numbers: tf.data.Dataset

@@ -23,8 +23,16 @@ class RawTextModel(TrainingModel):
     A model that is not compiled is compiled with `default_compile`.
     """
 
-    def fit_arguments(self, x, y=None, *, training: bool = True, **options) -> dict[str, Any]:
-        """Returns all arguments of `fit`, or of `evaluate`, with token dictionaries for text."""
+    def fit_arguments(
+        self, x, y=None, *, training: bool = True, trainer: TrainingModel | None = None, **options
+    ) -> dict[str, Any]:
+        """Returns all arguments of `fit`, or of `evaluate`, with token dictionaries for text.
+
+        Args:
+            x, y, **options: The arguments of the user.
+            training: Whether they are those of `fit`.
+            trainer: The model whose `fit` it is, where that is another one.
+        """
         raise NotImplementedError(f"{type(self).__name__} must have `fit_arguments`.")
 
     def require_labels(self, x: Any, y: Any) -> None:
@@ -53,7 +61,7 @@ class RawTextModel(TrainingModel):
             self.class_weights(arguments["class_weight"])
         if token_budget is not None:
             arguments["token_budget"] = token_budget
-        arguments = self.fit_arguments(**arguments)
+        arguments = self.fit_arguments(**arguments, trainer=self)
         self.require_labels(arguments["x"], arguments["y"])
         with as_data_errors():
             return super().fit(**arguments)
@@ -72,7 +80,7 @@ class RawTextModel(TrainingModel):
         self._compile_once(arguments["y"])
         if not keras_compat.is_validation_in_fit(kwargs):  # there the data are ready
             data = {name: arguments[name] for name in ("x", "y", "batch_size", "sample_weight")}
-            prepared = self.fit_arguments(**data, shuffle=False, training=False)
+            prepared = self.fit_arguments(**data, shuffle=False, training=False, trainer=self)
             arguments.update({name: prepared[name] for name in data})
             self.require_labels(arguments["x"], arguments["y"])
         with as_data_errors():

@@ -1,5 +1,6 @@
 """What all task models share: a backbone, a tokenizer, raw strings in, checkpoints in and out."""
 
+import functools
 import warnings
 from typing import Any
 
@@ -10,17 +11,23 @@ import tensorflow as tf
 from bert_tf.data.plain_rows import is_container
 from bert_tf.deprecation import renamed_method
 from bert_tf.errors import UserError
+from bert_tf.keras_compat import DistributedAdapter
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.inference_precision import AUTO, optimize_for_inference
 from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.pretrained_model import PretrainedModel
 from bert_tf.models.raw_text_model import RawTextModel
+from bert_tf.models.replica_batches import new_seed, replica_batches
 from bert_tf.models.text_batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
+from bert_tf.models.text_epochs import TextEpochs
 from bert_tf.models.text_inputs import TextColumns, holds_text
 from bert_tf.models.text_streams import as_data_errors, yields_text
 from bert_tf.signatures import has_signature_of
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
+
+# What has an `element_spec`.
+_BATCHES = (tf.data.Dataset, DistributedAdapter)
 
 
 class TaskModel(PretrainedModel, RawTextModel):
@@ -231,9 +238,15 @@ class TaskModel(PretrainedModel, RawTextModel):
         sample_weight=None,
         training=True,
         token_budget=None,
+        trainer=None,
+        callbacks=None,
+        class_weight=None,
+        initial_epoch=0,
+        steps_per_epoch=None,
         **unchanged,
     ):
         preprocessor = self.preprocessor
+        trainer = trainer or self
         x = preprocessor.read(x)
         y = preprocessor.targets(y, x)
         held_out = None
@@ -244,14 +257,24 @@ class TaskModel(PretrainedModel, RawTextModel):
             validation_split = 0.0
         if held_out is not None:
             rows = validation_batch_size or batch_size
-            prepared = self._prepare(*held_out, rows, shuffle=False, training=False)
+            prepared = self._prepare(*held_out, rows, trainer, shuffle=False, training=False)
             labelled = (prepared["x"], prepared["y"], prepared["sample_weight"])
             validation_data = labelled[0] if prepared["y"] is None else labelled
-        data = self._prepare(x, y, sample_weight, batch_size, shuffle, training, token_budget)
+        options = {"shuffle": shuffle, "training": training, "token_budget": token_budget}
+        options["class_weight"] = class_weight
+        if training and isinstance(x, TextColumns):
+            seed = new_seed(trainer.distribute_strategy)
+            epochs = TextEpochs(seed, initial_epoch, goes_on=steps_per_epoch is not None)
+            options["epochs"] = epochs
+            callbacks = epochs.added_to(callbacks)
+        data = self._prepare(x, y, sample_weight, batch_size, trainer, **options)
         return {
             **unchanged,
             **data,
-            "shuffle": shuffle and not isinstance(data["x"], tf.data.Dataset),
+            "callbacks": callbacks,
+            "initial_epoch": initial_epoch,
+            "steps_per_epoch": steps_per_epoch,
+            "shuffle": shuffle and not isinstance(data["x"], _BATCHES),
             "validation_split": validation_split,
             "validation_data": validation_data,
             "validation_batch_size": validation_batch_size,
@@ -260,7 +283,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     def require_labels(self, x, y):
         if self.loss is None and not self.needs_labels:
             return
-        if isinstance(x, tf.data.Dataset):
+        if isinstance(x, _BATCHES):
             has_labels = isinstance(x.element_spec, tuple) and len(x.element_spec) > 1
         else:
             has_labels = y is not None or not isinstance(x, dict)
@@ -331,7 +354,7 @@ class TaskModel(PretrainedModel, RawTextModel):
             raise UserError(
                 "`x` must be a list of texts, or token dictionaries. Received: a dataset of text."
             )
-        data = self._prepare(x, None, None, batch_size, shuffle=False, training=False)
+        data = self._prepare(x, None, None, batch_size, self, shuffle=False, training=False)
         x, batch_size = data["x"], data["batch_size"]
         with as_data_errors():
             return super().predict(x, batch_size, verbose, steps, callbacks)
@@ -408,20 +431,29 @@ class TaskModel(PretrainedModel, RawTextModel):
         x = self.preprocessor.read(x)
         return x, self.preprocessor.targets(y, x), sample_weight
 
-    def _prepare(self, x, y, sample_weight, batch_size, shuffle, training, token_budget=None):
-        """Returns the arguments for Keras: text becomes a dataset of token dictionaries."""
-        if token_budget is not None:
-            _check_token_budget(token_budget, x, batch_size)
+    def _prepare(self, x, y, sample_weight, batch_size, trainer, *, class_weight=None, **options):
+        """Returns the arguments for Keras: text becomes batches of token dictionaries.
+
+        `options` are those of `Preprocessor.batches`.
+        """
+        if options.get("token_budget") is not None:
+            _check_token_budget(options["token_budget"], x, batch_size)
+        data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
         if isinstance(x, TextColumns) or yields_text(x):
-            x = self.preprocessor.batches(
-                x, y, sample_weight, batch_size, shuffle, training, token_budget
-            )
-            return {"x": x, "y": None, "sample_weight": None, "batch_size": None}
-        if isinstance(x, tf.data.Dataset):
-            x = self.preprocessor.with_graph_targets(x)
+            make_batches = functools.partial(self.preprocessor.batches, **data, **options)
+            strategy = trainer.distribute_strategy
+            data = dict.fromkeys(data)
+            if isinstance(x, TextColumns) and strategy.num_replicas_in_sync > 1:
+                parts = trainer.gradient_accumulation_steps if options["training"] else 1
+                data["x"] = replica_batches(strategy, make_batches, parts, class_weight)
+                class_weight = None  # it is in the batches
+            else:
+                data["x"] = make_batches()
+        elif isinstance(x, tf.data.Dataset):
+            data["x"] = self.preprocessor.with_graph_targets(x)
         elif is_container(sample_weight):
-            sample_weight = row_weights(sample_weight)
-        return {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+            data["sample_weight"] = row_weights(sample_weight)
+        return {**data, "class_weight": class_weight}
 
     def get_config(self):
         tokenizer = keras.saving.serialize_keras_object(self.tokenizer)

@@ -6,7 +6,6 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.epoch_batches import EpochBatches
 from bert_tf.data.token_budget import token_batches
 
 # Tokens of a batch, padding counted: enough for fast matmuls, with less than 200 MB of activations.
@@ -54,32 +53,10 @@ def training_batches(
     `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]`,
     which are padded with `IGNORED`. With `shuffle` each epoch has another order.
     """
-    return batches_of_numbers(
-        rows, labels, numbered_batches(len(rows), batch_size, shuffle), length
-    )
-
-
-def numbered_batches(num_rows: int, batch_size: int, shuffle: bool) -> tf.data.Dataset:
-    """Returns a dataset of the numbers of the rows of each batch, int64 `[B]`."""
-    numbers = tf.data.Dataset.range(num_rows)
+    numbers = tf.data.Dataset.range(len(rows))
     if shuffle:
-        numbers = numbers.shuffle(num_rows, reshuffle_each_iteration=True)
-    return numbers.batch(batch_size)
-
-
-def numbered_batches_by_tokens(
-    rows: TrainingRows, token_budget: int, shuffle: bool, padded: bool
-) -> tf.data.Dataset:
-    """Returns the same for batches of at most `token_budget` tokens, each of similar lengths.
-
-    Args:
-        rows: The rows.
-        token_budget: The maximum number of tokens of a batch; a longer row is a batch of its own.
-        shuffle: Whether each epoch has another order.
-        padded: Whether padding is counted.
-    """
-    batches = EpochBatches(rows.sizes(padded), token_budget=token_budget, padded=padded)
-    return batches.reshuffled() if shuffle else batches.from_step(0, batches.steps_per_epoch)
+        numbers = numbers.shuffle(len(rows), reshuffle_each_iteration=True)
+    return batches_of_numbers(rows, labels, numbers.batch(batch_size), length)
 
 
 def batches_of_numbers(

@@ -49,13 +49,6 @@ def mask_texts(
         >>> labels["masked_ids"].shape
         TensorShape([32, 19])
     """
-    tokenizer.require_mask_token()
-    max_predictions = int(num_to_predict(max_length, masked_lm_prob, max_length))
-    check_masking(masking, masked_lm_prob, max_predictions, SPANBERT_SPANS)
-    special = np.zeros(tokenizer.vocab_size, bool)  # [V]
-    special[[tokenizer.cls_token_id, tokenizer.sep_token_id]] = True
-    special[[tokenizer.pad_token_id, tokenizer.mask_token_id]] = True
-    starts = ~continues_word(tokenizer.vocabulary)
 
     def number(state, element):
         """The stream of a row is the epoch's random number and the row's place in the epoch."""
@@ -64,6 +57,38 @@ def mask_texts(
         epoch = tf.where(count == 0, drawn, epoch)
         end = count + tf.size(tf.nest.flatten(strings)[0], tf.int64)
         return (epoch, end), (strings, epoch + tf.range(count, end))
+
+    zero = tf.zeros([], tf.int64)
+    random = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=fresh)
+    rows = tf.data.Dataset.zip(texts, random).scan((zero, zero), number)
+    return mask_rows(rows, tokenizer, max_length, masked_lm_prob, masking, seed)
+
+
+def mask_rows(
+    rows: tf.data.Dataset,
+    tokenizer: BertTokenizer,
+    max_length: int,
+    masked_lm_prob: float = 0.15,
+    masking: str = "token",
+    seed: int = 0,
+) -> tf.data.Dataset:
+    """Returns what `mask_texts` does, of rows with numbers of their own.
+
+    Args:
+        rows: Batches of texts, as `mask_texts` takes them, and int64 `[B]`, of which the masks of a
+            row are a function, with the seed.
+        tokenizer, max_length, masked_lm_prob, masking, seed: As in `mask_texts`.
+
+    Raises:
+        ConfigError: As `mask_texts`.
+    """
+    tokenizer.require_mask_token()
+    max_predictions = int(num_to_predict(max_length, masked_lm_prob, max_length))
+    check_masking(masking, masked_lm_prob, max_predictions, SPANBERT_SPANS)
+    special = np.zeros(tokenizer.vocab_size, bool)  # [V]
+    special[[tokenizer.cls_token_id, tokenizer.sep_token_id]] = True
+    special[[tokenizer.pad_token_id, tokenizer.mask_token_id]] = True
+    starts = ~continues_word(tokenizer.vocabulary)
 
     # No branch depends on a tensor, and AutoGraph takes longer to find that out than tracing takes.
     @tf.autograph.experimental.do_not_convert
@@ -87,8 +112,5 @@ def mask_texts(
         labels = {"masked_ids": masked.masked_ids, "masked_weights": masked.masked_weights}
         return {**tokens, **inputs}, labels
 
-    zero = tf.zeros([], tf.int64)
-    random = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=fresh)
-    batches = tf.data.Dataset.zip(texts, random).scan((zero, zero), number)
-    batches = batches.map(mask, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    batches = rows.map(mask, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     return batches.prefetch(tf.data.AUTOTUNE)

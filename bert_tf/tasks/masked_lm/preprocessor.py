@@ -11,11 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.models.preprocessor import DEFAULT_BATCH_SIZE, Preprocessor
-from bert_tf.models.text_batches import numbered_batches
+from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.text_epochs import TextEpochs
 from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.tokenized_texts import TokenizedTexts
-from bert_tf.tasks.masked_lm.masked_text import mask_texts
+from bert_tf.tasks.masked_lm.masked_text import mask_rows, mask_texts
 
 # The most masks of a row. A text with more has several rows, so that it does not make the rows of
 # all other texts longer.
@@ -88,8 +88,12 @@ class MaskedLMPreprocessor(Preprocessor):
         shuffle=False,
         training=False,
         token_budget=None,
+        epochs=None,
+        share=None,
     ):
         """As `Preprocessor.batches`; 15 % of the tokens are masked, and they are the labels.
+
+        Masks of texts in memory depend on the seed, the epoch and the text's number alone.
 
         Raises:
             UserError: If there is no text or no mask token, or `y` or `sample_weight` is given.
@@ -101,25 +105,25 @@ class MaskedLMPreprocessor(Preprocessor):
                     f"`{name}` must be None with text, whose masked tokens are the labels. "
                     f"Received: {name}={type(values).__name__}"
                 )
-        if isinstance(x, TextColumns):
-            if not x.num_rows:
-                raise UserError("`x` must have at least one text. Received: none.")
-            with tf.device("CPU:0"):
-                texts = tuple(tf.constant(column, tf.string) for column in x)
-            if token_budget is None:
-                numbers = numbered_batches(x.num_rows, batch_size or DEFAULT_BATCH_SIZE, shuffle)
-            else:
-                numbers = self.numbers_by_tokens(self.example_rows(x), token_budget, shuffle)
+        if not isinstance(x, TextColumns):
+            # `keras.utils.set_random_seed` sets Python's generator too.
+            seed = random.randrange(2**31) if training else 0
+            return mask_texts(x, self.tokenizer, self.max_length, seed=seed, fresh=training)
+        count = x.num_rows
+        if not count:
+            raise UserError("`x` must have at least one text. Received: none.")
+        epochs = epochs or TextEpochs()
+        with tf.device("CPU:0"):
+            texts = tuple(tf.constant(column, tf.string) for column in x)
 
-            def of_rows(rows):
-                gathered = tuple(tf.gather(column, rows) for column in texts)
-                return gathered if len(texts) > 1 else gathered[0]
+        def of_rows(rows, epoch):  # training masks anew in every epoch
+            streams = rows + epoch * count if training else rows
+            return tuple(tf.gather(column, rows) for column in texts), streams
 
-            x = numbers.map(of_rows)
-        # Training masks anew in every epoch. `keras.utils.set_random_seed` sets Python's generator
-        # too.
-        seed = random.randrange(2**31) if training else 0
-        return mask_texts(x, self.tokenizer, self.max_length, seed=seed, fresh=training)
+        limits = (batch_size, token_budget)
+        numbers = self.numbers(count, lambda: self.example_rows(x), *limits, shuffle, epochs, share)
+        rows = numbers.map(of_rows)
+        return mask_rows(rows, self.tokenizer, self.max_length, seed=epochs.seed)
 
     def require_mask_token(self) -> None:
         """Raises `UserError` if there is no tokenizer, or it has no mask token."""
