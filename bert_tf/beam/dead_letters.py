@@ -29,7 +29,7 @@ class DeadLetter(NamedTuple):
     Example:
         >>> from bert_tf.beam.dead_letters import DeadLetter
         >>> DeadLetter("a.txt", 17, "x" * 2000, "it is too long").to_json()[:60]
-        '{"source": "a.txt", "position": 17, "element": "xxxxxxxxxxxxx'
+        '{"source": "a.txt", "position": 17, "element": "xxxxxxxxxxxx'
     """
 
     source: str

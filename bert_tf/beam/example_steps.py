@@ -25,6 +25,7 @@ from bert_tf.tasks.pretraining.chunk_examples import (
 from bert_tf.tasks.pretraining.document_chunks import DEFAULT_CHUNK_BYTES, Chunk, Span
 from bert_tf.tasks.pretraining.examples import ExampleOptions, MaskingVocabulary
 from bert_tf.tasks.pretraining.summary import PretrainingSummary
+from bert_tf.text.tokenizer import BertTokenizer
 
 CHUNKS = "chunks.jsonl"  # the spans of the chunks
 PLAN = "plan"  # the result of the step after all runs
@@ -68,8 +69,6 @@ class ExampleSettings:
 
     def tokenizer(self):
         """Returns the tokenizer."""
-        from bert_tf.text.tokenizer import BertTokenizer
-
         errors = self.line_format.errors
         return BertTokenizer(list(self.vocabulary), lowercase=self.lowercase, errors=errors)
 
