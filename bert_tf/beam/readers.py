@@ -1,0 +1,273 @@
+"""Reads the rows of a part of a corpus; what cannot be read becomes a dead letter.
+
+Files are read as streams, and each row has its position in its file: of a file of lines and of a
+TFRecord file the byte where the row begins (after decompression), of a Parquet file the number of
+the row, from 0. Damage costs the row that it is in. Where no next row can be found, as after a
+wrong length in a TFRecord file, one dead letter is for the rest of the file.
+"""
+
+import bz2
+import contextlib
+import csv
+import dataclasses
+import gzip
+import json
+import lzma
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from apache_beam.io.filesystem import BeamIOError
+
+from bert_tf.beam.container_readers import read_parquet, read_tfrecord
+from bert_tf.beam.dead_letters import DeadLetter
+from bert_tf.beam.rows import Row
+from bert_tf.beam.shards import FileRange, open_file
+
+MAX_ROW_BYTES = 16 * 1024**2  # a longer line or CSV row is a dead letter, so memory is bounded
+_DECOMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# What reading raises: of the file system, and of damaged compressed files.
+_READ_ERRORS = (OSError, EOFError, BeamIOError, zlib.error, lzma.LZMAError)
+
+
+def read_range(part: FileRange, names: tuple[str, ...] = ("text",)) -> Iterator[Row | DeadLetter]:
+    """Yields the rows of a part of a file, and dead letters for what is damaged.
+
+    Args:
+        part: The part.
+        names: The columns of a text file: its lines, or with two names the two fields of each
+            line, separated by a tab.
+
+    Example:
+        >>> from bert_tf.beam.readers import read_range
+        >>> from bert_tf.beam.shards import FileRange
+        >>> row = next(read_range(FileRange("corpus/a.txt", "text")))
+        >>> row.source, row.position, sorted(row.columns)
+        ('corpus/a.txt', 0, ['text'])
+    """
+    position = None
+    try:
+        if part.format == "parquet":
+            yield from read_parquet(part)
+            return
+        with _opened(part.path) as file:
+            if part.format == "tfrecord":
+                rows = read_tfrecord(part.path, file)
+            else:
+                rows = _READERS[part.format](part, file, names)
+            for row in rows:
+                position = row.position
+                yield row
+    except _READ_ERRORS as error:
+        message = f"{part.path} must be readable to its end. Received: {_text_of(error)}"
+        yield DeadLetter.of(part.path, position, "all after the row at this position", message)
+
+
+@contextlib.contextmanager
+def _opened(path):
+    with open_file(path) as file:
+        for suffix, decompressed in _DECOMPRESSED.items():
+            if path.lower().endswith(suffix):
+                with decompressed(file) as content:
+                    yield content
+                return
+        yield file
+
+
+def _text_of(error):
+    return str(error) or type(error).__name__
+
+
+@dataclasses.dataclass(frozen=True)
+class _Line:
+    position: int
+    content: bytes  # with its line end
+    is_whole: bool = True  # False if it was longer than `MAX_ROW_BYTES`
+
+
+class _Lines:
+    """The lines of a file that begin in a range of bytes; some may be put back."""
+
+    def __init__(self, file, start: int = 0, stop: int | None = None):
+        self._file = file
+        self._stop = stop
+        self._put_back = []
+        self._position = start
+        if start:  # a line that begins before belongs to the range before
+            file.seek(start - 1)
+            self._position = start - 1
+            self._read()
+
+    def next(self) -> _Line | None:
+        if self._put_back:
+            return self._put_back.pop()
+        if self._stop is not None and self._position >= self._stop:
+            return None
+        return self._read()
+
+    def put_back(self, lines: list[_Line]) -> None:
+        self._put_back += reversed(lines)
+
+    def __iter__(self):
+        return iter(self.next, None)
+
+    def _read(self):
+        position, content = self._position, self._file.readline(MAX_ROW_BYTES)
+        self._position += len(content)
+        if not content:
+            return None
+        is_whole = len(content) < MAX_ROW_BYTES or content.endswith(b"\n")
+        end = content
+        while end and not end.endswith(b"\n"):
+            end = self._file.readline(MAX_ROW_BYTES)
+            self._position += len(end)
+        if position == 0:
+            content = content.removeprefix(_BYTE_ORDER_MARK)
+        return _Line(position, content, is_whole)
+
+
+def _too_long(path, line):
+    message = f"A line must have at most {MAX_ROW_BYTES} bytes. Received: a longer one"
+    return DeadLetter.of(path, line.position, line.content, message)
+
+
+def _texts(path, lines) -> Iterator[tuple[_Line, str | DeadLetter]]:
+    """Yields each line that is not blank with its text without the line end, or a dead letter."""
+    for line in lines:
+        if not line.is_whole:
+            yield line, _too_long(path, line)
+            continue
+        try:
+            text = line.content.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            message = (
+                "A line must be UTF-8. Received: byte "
+                f"0x{line.content[error.start]:02x} at position {error.start} of the line"
+            )
+            yield line, DeadLetter.of(path, line.position, line.content, message)
+            continue
+        if text.strip():
+            yield line, text
+
+
+def _read_text(part, file, names):
+    for line, text in _texts(part.path, _Lines(file, part.start, part.stop)):
+        if isinstance(text, DeadLetter):
+            yield text
+            continue
+        fields = text.split("\t") if len(names) > 1 else [text]
+        if len(fields) != len(names):
+            message = f"A line must be {len(names)} tab-separated texts. Received: {len(fields)}"
+            yield DeadLetter.of(part.path, line.position, line.content, message)
+        else:
+            yield Row(part.path, line.position, dict(zip(names, fields)))
+
+
+def _read_json_lines(part, file, names):
+    for line, text in _texts(part.path, _Lines(file, part.start, part.stop)):
+        if isinstance(text, DeadLetter):
+            yield text
+            continue
+        try:
+            columns: Any = json.loads(text)
+            received = type(columns).__name__
+        except (ValueError, RecursionError) as error:
+            columns, received = None, error
+        if isinstance(columns, dict):
+            yield Row(part.path, line.position, columns)
+        else:
+            message = f"A line must be a JSON object. Received: {received}"
+            yield DeadLetter.of(part.path, line.position, line.content, message)
+
+
+def _read_tsv(part, file, names):
+    with _opened(part.path) as other:  # the range may begin after the header
+        rows = _texts(part.path, _Lines(other))
+        header_line, first = next(rows, (None, None))
+    if header_line is None:
+        return
+    header = first if isinstance(first, DeadLetter) else first.split("\t")
+    problem = _header_problem(part.path, header)
+    if problem is not None:
+        if part.start == 0:  # one dead letter for the file
+            yield problem
+        return
+    for line, text in _texts(part.path, _Lines(file, part.start, part.stop)):
+        if isinstance(text, DeadLetter):
+            yield text
+        elif line.position > header_line.position:
+            yield _row(part.path, line.position, header, text.split("\t"), line.content)
+
+
+def _read_csv(part, file, names):
+    rows = _csv_rows(part.path, _Lines(file))
+    header = next(rows, None)
+    if header is None:
+        return
+    header = header if isinstance(header, DeadLetter) else header[1]
+    problem = _header_problem(part.path, header)
+    if problem is not None:
+        yield problem
+        return
+    for row in rows:
+        yield row if isinstance(row, DeadLetter) else _row(part.path, row[0], header, *row[1:])
+
+
+def _header_problem(path, header):
+    """Returns the dead letter of a file whose header is damaged or repeats a column, or None."""
+    if isinstance(header, DeadLetter):
+        return header._replace(position=None, error=f"The header is damaged. {header.error}")
+    if len(set(header)) == len(header):
+        return None
+    message = f"{path} must have columns of different names. Received: {header}"
+    return DeadLetter.of(path, None, ",".join(header), message)
+
+
+def _row(path, position, header, fields, content):
+    if len(fields) == len(header):
+        return Row(path, position, dict(zip(header, fields)))
+    message = f"A row must have {len(header)} fields, as the header. Received: {len(fields)}"
+    return DeadLetter.of(path, position, content, message)
+
+
+def _csv_rows(path, lines) -> Iterator[DeadLetter | tuple[int, list[str], bytes]]:
+    """Yields the position, fields and bytes of each row, which may have several lines.
+
+    After an error in a row of several lines only its first line is given up: its quotation mark
+    may be the error, and the other lines rows of their own.
+    """
+    csv.field_size_limit(MAX_ROW_BYTES)
+    while True:
+        taken = []
+        try:
+            # A reader for each row, which has no state of its own after an error.
+            fields = next(csv.reader(_decoded(lines, taken), strict=True), None)
+            content = b"".join(line.content for line in taken)
+            if fields is None:
+                return
+            if fields:
+                "".join(fields).encode("utf-8")
+                yield taken[0].position, fields, content
+        except UnicodeEncodeError:  # of what `surrogateescape` decoded
+            message = "A row must be UTF-8. Received: other bytes"
+            yield DeadLetter.of(path, taken[0].position, content, message)
+        except csv.Error as error:
+            first, *others = taken
+            lines.put_back(others)
+            message = f"A row must be CSV (RFC 4180). Received: {error}"
+            yield DeadLetter.of(path, first.position, first.content, message)
+
+
+def _decoded(lines, taken):
+    """Yields lines as text, and puts each into the list `taken`."""
+    size = 0
+    for line in lines:
+        taken.append(line)
+        size += len(line.content)
+        if size > MAX_ROW_BYTES or not line.is_whole:
+            raise csv.Error(f"more than {MAX_ROW_BYTES} bytes")
+        yield line.content.decode("utf-8", "surrogateescape")
+
+
+_READERS = {"text": _read_text, "jsonl": _read_json_lines, "tsv": _read_tsv, "csv": _read_csv}

@@ -1,0 +1,172 @@
+"""A corpus of files divided into shards: ranges of bytes, of row groups, or whole files.
+
+A shard is what one worker processes at a time and the rows of one output file, in the order of the
+input. Files of lines are cut at any byte (`readers` moves the cut to the next line), Parquet
+files between row groups. CSV files, whose lines may be parts of a quoted field, TFRecord files and
+compressed files cannot be cut.
+"""
+
+import bisect
+import dataclasses
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from apache_beam.io.filesystem import BeamIOError, CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+
+from bert_tf.errors import UserError, check_limits
+
+FORMATS = ("text", "jsonl", "csv", "tsv", "parquet", "tfrecord")
+COMPRESSED = (".gz", ".bz2", ".xz")
+_FORMAT_OF_SUFFIX = {
+    ".txt": "text",
+    ".text": "text",
+    ".tfrecords": "tfrecord",
+    ".tfrec": "tfrecord",
+    **{f".{name}": name for name in FORMATS[1:]},
+}
+_CUT_ANYWHERE = ("text", "jsonl", "tsv")
+# What one worker loses if it fails, some minutes of work of a small model on one core.
+_SHARD_BYTES = 32 * 1024**2
+
+
+@dataclasses.dataclass(frozen=True)
+class FileRange:
+    """A part of a file.
+
+    Attributes:
+        path: The file.
+        format: One of `FORMATS`.
+        start: The first byte of a file of lines, the first row group of a Parquet file.
+        stop: The end, not included; None for the end of the file.
+    """
+
+    path: str
+    format: str
+    start: int = 0
+    stop: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """The ranges that become one output file.
+
+    Attributes:
+        number: From 0.
+        ranges: Its parts of files, in the order of the input.
+    """
+
+    number: int
+    ranges: tuple[FileRange, ...]
+
+
+def open_file(path: str):
+    """Opens a file of any of Beam's file systems as it is, compressed or not."""
+    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
+
+
+def plan_shards(
+    patterns: Sequence[str],
+    format: str | None = None,
+    num_shards: int | None = None,
+    least: int = 1,
+) -> list[Shard]:
+    """Divides the files of a corpus into shards of similar size.
+
+    Args:
+        patterns: Paths, or patterns such as `texts/*.jsonl`, of any file system of Beam.
+        format: One of `FORMATS`; None for what the ending of each file says.
+        num_shards: The number of shards. None for one per 32 MiB.
+        least: The minimum number of shards without `num_shards`, such as the number of workers.
+
+    Returns:
+        The shards. Some have no ranges if there is less to divide than shards.
+
+    Raises:
+        UserError: If a pattern has no file, or a file's ending says no format.
+
+    Example:
+        >>> from bert_tf.beam.shards import plan_shards
+        >>> [shard] = plan_shards(["corpus/*.txt"])
+        >>> [(part.path, part.format, part.start) for part in shard.ranges]
+        [('corpus/a.txt', 'text', 0), ('corpus/b.txt', 'text', 0)]
+    """
+    check_limits(num_shards=num_shards, least=least)
+    files = _files(patterns)
+    formats = {path: format or _format_of(path) for path in files}
+    total = sum(files.values())
+    count = num_shards or max(least, -(-total // _SHARD_BYTES))
+    cuts = [number * total // count for number in range(count + 1)]
+    ranges = [[] for _ in range(count)]
+    before = 0  # bytes of the files before
+    for path, size in files.items():
+        for start, part in _parts(path, formats[path], size, [cut - before for cut in cuts]):
+            number = bisect.bisect_right(cuts, before + start) - 1
+            ranges[min(number, count - 1)].append(part)
+        before += size
+    return [Shard(number, tuple(parts)) for number, parts in enumerate(ranges)]
+
+
+def _files(patterns):
+    """Returns the size of each file by its path, sorted within each pattern."""
+    files = {}
+    for pattern in patterns:
+        try:
+            (found,) = FileSystems.match([pattern])
+        except (BeamIOError, ValueError) as error:
+            raise UserError(f"{pattern} must be files. Received: {error}") from None
+        sizes = {one.path: one.size_in_bytes for one in found.metadata_list}
+        sizes = {path: size for path, size in sizes.items() if not os.path.isdir(path)}
+        if not sizes:
+            raise UserError(f"{pattern} must be the files of a corpus. Received: no such file")
+        files.update(sorted(sizes.items()))
+    return files
+
+
+def _format_of(path):
+    name = path.lower()
+    name = re.sub(rf"({'|'.join(map(re.escape, COMPRESSED))})$", "", name)
+    suffix = os.path.splitext(name)[1]
+    if suffix not in _FORMAT_OF_SUFFIX:
+        raise UserError(
+            f"The ending of an input file must be one of {', '.join(_FORMAT_OF_SUFFIX)}, or the "
+            f"format must be given, one of {', '.join(FORMATS)}. Received: {path}"
+        )
+    return _FORMAT_OF_SUFFIX[suffix]
+
+
+def _parts(path, format, size, cuts) -> Iterator[tuple[int, FileRange]]:
+    """Yields the parts of a file with the byte at which each begins, roughly for Parquet."""
+    is_compressed = path.lower().endswith(COMPRESSED)
+    if format in _CUT_ANYWHERE and not is_compressed:
+        places = [0, *(cut for cut in cuts if 0 < cut < size), size]
+        for start, stop in zip(places, places[1:]):
+            if start < stop:
+                yield start, FileRange(path, format, start, stop)
+    elif format == "parquet":
+        yield from _row_groups(path, size, cuts)
+    else:
+        yield 0, FileRange(path, format)
+
+
+def _row_groups(path, size, cuts):
+    try:
+        with open_file(path) as file:
+            metadata = pq.ParquetFile(file).metadata
+            sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
+    except (pa.ArrowException, OSError, BeamIOError):  # its reader says what is wrong
+        sizes = []
+    if not sum(sizes):
+        yield 0, FileRange(path, "parquet")
+        return
+    # The sizes are of uncompressed data: they say how the bytes of the file are divided.
+    starts = [size * sum(sizes[:group]) // sum(sizes) for group in range(len(sizes))]
+    first = 0
+    for group in range(1, len(sizes) + 1):
+        is_last = group == len(sizes)
+        if is_last or any(starts[first] < cut <= starts[group] for cut in cuts):
+            yield starts[first], FileRange(path, "parquet", first, None if is_last else group)
+            first = group

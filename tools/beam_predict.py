@@ -1,0 +1,248 @@
+r"""Answers a corpus of any size with a trained model, with Apache Beam.
+
+    python tools/beam_predict.py --model_dir=minilm --input_file="corpus/*.jsonl" \
+        --output_file=out/vectors --output_format=parquet --dead_letter_file=out/dead.jsonl
+    python tools/beam_predict.py --model_dir=out/squad --input_file=questions.csv \
+        --text_column=question --pair_column=context --output_file=out/answers
+    python tools/beam_predict.py --model_dir=out/ranker --method=rerank --relevant_label=relevant \
+        --input_file=pairs.parquet --text_column=query --pair_column=passage --output_file=out/ranks
+
+Reads text (one example per line), JSON lines, CSV, TSV, Parquet and TFRecord files, and writes
+OUTPUT-00000-of-00005.jsonl and so on: the input's columns and the answer, in the order of the
+input. Rows that cannot be read or answered go to --dead_letter_file with their file and position.
+Needs `pip install 'bert-tf[beam]'`. docs/beam.md explains the rest.
+"""
+
+import itertools
+import logging
+import os
+
+from absl import flags
+from common.beam_flags import INSTALL, is_local, num_workers, pipeline_options
+from common.checks import require
+from common.model_flags import kind_of_model
+
+from bert_tf import tool
+from bert_tf.errors import UserError
+
+FLAGS = flags.FLAGS
+
+_METHODS = {  # and the model class of each
+    "encode": "BertSentenceEncoder",
+    "classify": "BertTextClassifier",
+    "tag": "BertTokenClassifier",
+    "answer": "BertQuestionAnswerer",
+    "rerank": "BertTextClassifier",
+}
+_INPUT_FORMATS = ("text", "jsonl", "csv", "tsv", "parquet", "tfrecord")
+_OUTPUT_FORMATS = ("jsonl", "csv", "text", "parquet", "tfrecord")
+
+flags.DEFINE_list(
+    "input_file",
+    None,
+    "The files of the corpus: paths or patterns such as texts/*.jsonl, of any file system of Beam. "
+    "Files that end in .gz, .bz2 or .xz are decompressed.",
+)
+flags.DEFINE_enum(
+    "input_format",
+    "auto",
+    ["auto", *_INPUT_FORMATS],
+    "The format of all files; auto: what the ending of each says. In text, a line is an example; "
+    "for answer, rerank and with --pair_column, a tab separates its two texts. csv (RFC 4180) and "
+    "tsv (no quoting) have a header; tfrecord has tf.train.Examples.",
+)
+flags.DEFINE_string("text_column", "text", "The column, JSON key or feature of the text.")
+flags.DEFINE_string(
+    "pair_column",
+    None,
+    "The column of the second text of a pair: of the context for answer, of the document for "
+    "rerank, which need one (in text files it is called pair).",
+)
+flags.DEFINE_string(
+    "output_file",
+    None,
+    "The output's path without number and ending. Files of an earlier run there are replaced when "
+    "everything is written.",
+)
+flags.DEFINE_enum(
+    "output_format",
+    "jsonl",
+    _OUTPUT_FORMATS,
+    "The format. Vectors are lists in jsonl, lists of a fixed size in parquet and floats in "
+    "tfrecord; other answers are JSON. text is the answer and the texts, separated by tabs.",
+)
+flags.DEFINE_string("answer_column", "answer", "The name of the answer's column.")
+flags.DEFINE_integer(
+    "num_shards",
+    None,
+    "Number of output files, which are also what the work is divided into. Default: one per 32 MiB "
+    "of input, at least one per process.",
+    lower_bound=1,
+)
+flags.DEFINE_enum(
+    "method",
+    "auto",
+    ["auto", *_METHODS],
+    "What to ask the model. auto: what its task does. rerank: the score of pairs of a query and a "
+    "document by a text classifier.",
+)
+flags.DEFINE_string(
+    "relevant_label",
+    None,
+    "For rerank with a classifier of labels: the label whose probability is the score.",
+)
+flags.DEFINE_integer(
+    "token_budget",
+    4096,
+    "Maximum number of tokens that a process computes at a time, padding counted.",
+    lower_bound=1,
+)
+flags.DEFINE_integer(
+    "threads",
+    None,
+    "Number of TensorFlow's threads per process. Default: the CPUs divided by the processes of the "
+    "DirectRunner; with another runner TensorFlow's own choice.",
+    lower_bound=1,
+)
+flags.DEFINE_string(
+    "dead_letter_file",
+    None,
+    "A file of JSON lines for what cannot be read or answered: source, position, element and "
+    "error. Default: the first such row ends the run with an error.",
+)
+
+
+def method() -> str:
+    """Returns the method, from --method or from the files of the model."""
+    if FLAGS.method != "auto" and FLAGS.model == "auto":
+        from bert_tf.checkpoints.opening import open_pretrained
+
+        open_pretrained(FLAGS.model_dir)  # its files need not name a class: any encoder can encode
+        return FLAGS.method
+    name = kind_of_model().__name__
+    fitting = [one for one, model in _METHODS.items() if model == name]
+    if not fitting or FLAGS.method not in ("auto", *fitting):
+        raise UserError(
+            f"--method must be one that the model has: {', '.join(fitting) or 'none'} for {name}. "
+            f"Received: --method={FLAGS.method}"
+        )
+    return fitting[0] if FLAGS.method == "auto" else FLAGS.method
+
+
+def text_names(chosen: str, formats: set[str]) -> tuple[str, ...]:
+    """Returns the names of the columns of texts.
+
+    Raises:
+        UserError: If the method needs another number of texts.
+    """
+    pair = FLAGS.pair_column
+    if chosen in ("answer", "rerank") and pair is None:
+        if formats != {"text"}:
+            raise UserError(
+                f"--pair_column must be given with --method={chosen}, which takes pairs. "
+                "Received: --pair_column=None"
+            )
+        pair = "pair"
+    if chosen in ("encode", "tag") and pair is not None:
+        raise UserError(
+            f"--pair_column must not be set with --method={chosen}, which takes single texts. "
+            f"Received: --pair_column={pair}"
+        )
+    names = (FLAGS.text_column,) if pair is None else (FLAGS.text_column, pair)
+    if len({*names, FLAGS.answer_column}) <= len(names):
+        raise UserError(
+            "--text_column, --pair_column and --answer_column must be different. Received: "
+            f"{', '.join([*names, FLAGS.answer_column])}"
+        )
+    return names
+
+
+def check_files():
+    if not os.path.basename(FLAGS.output_file):
+        raise UserError(
+            "--output_file must be a path with a name, to which numbers are added. Received: "
+            f"--output_file={FLAGS.output_file}"
+        )
+    for flag in ("output_file", "dead_letter_file"):
+        path = FLAGS[flag].value
+        if path and "://" not in path:
+            tool.require_writable(os.path.dirname(path) or ".", flag)
+
+
+def first_columns(shards, names):
+    """Returns the columns of the first rows of the corpus that can be read."""
+    from bert_tf.beam.readers import read_range
+    from bert_tf.beam.rows import Row
+    from bert_tf.beam.writers import schema_of
+
+    parts = (part for shard in shards for part in shard.ranges)
+    rows = (row for part in parts for row in read_range(part, names) if isinstance(row, Row))
+    return schema_of(itertools.islice(rows, 1000))
+
+
+def main():
+    logging.getLogger("apache_beam").setLevel(logging.WARNING)
+    options = pipeline_options()
+    beam = require("apache_beam", INSTALL)
+    check_files()
+    if FLAGS.relevant_label is not None and FLAGS.method not in ("auto", "rerank"):
+        raise UserError(
+            f"--relevant_label must be used with --method=rerank. Received: --method={FLAGS.method}"
+        )
+    chosen = method()
+    if chosen == "classify" and FLAGS.relevant_label is not None:
+        raise UserError("--method must be rerank with --relevant_label. Received: --method=auto")
+
+    from apache_beam.io.filesystems import FileSystems
+
+    from bert_tf.beam import prediction, shards, writers
+    from bert_tf.beam.model_handler import BertModelHandler
+
+    least = num_workers() if is_local() else 1
+    given = None if FLAGS.input_format == "auto" else FLAGS.input_format
+    parts = shards.plan_shards(FLAGS.input_file, given, FLAGS.num_shards, least)
+    ranges = [one for part in parts for one in part.ranges]
+    names = text_names(chosen, {one.format for one in ranges})
+    old = prediction.old_outputs(FLAGS.output_file, FLAGS.output_format)
+    overwritten = sorted({one.path for one in ranges}.intersection(old))
+    if overwritten:
+        raise UserError(
+            "--output_file must not be the path of input files, which would be replaced. "
+            f"Received: {', '.join(overwritten)}"
+        )
+    schema = first_columns(parts, names) if FLAGS.output_format in writers.NEED_SCHEMA else None
+    threads = FLAGS.threads or (max(1, os.cpu_count() // num_workers()) if is_local() else None)
+    handler = BertModelHandler(
+        FLAGS.model_dir,
+        chosen,
+        token_budget=FLAGS.token_budget,
+        relevant_label=FLAGS.relevant_label,
+        num_threads=threads,
+    )
+    layout = writers.Layout(FLAGS.output_format, FLAGS.answer_column, schema)
+    staging = prediction.staging_folder(FLAGS.output_file)
+    FileSystems.mkdirs(staging)
+    try:
+        pipeline = beam.Pipeline(options=options)
+        _ = pipeline | prediction.PredictCorpus(
+            handler, parts, names, layout, FLAGS.output_file, staging, FLAGS.dead_letter_file
+        )
+        result = pipeline.run()
+        result.wait_until_finish()
+    except Exception as error:
+        known = prediction.error_of(error)
+        if known is None:
+            raise
+        raise known from None
+    finally:
+        prediction.remove(staging)
+    predicted = prediction.counted(result, prediction.PREDICTED)
+    dead = prediction.counted(result, prediction.DEAD_LETTERS)
+    print(f"read {predicted + dead:,}, predicted {predicted:,}, dead letters {dead:,}")
+    written = prediction.old_outputs(FLAGS.output_file, FLAGS.output_format)
+    print(f"wrote {len(written)} files, {FLAGS.output_file}-*{writers.SUFFIXES[layout.format]}")
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["model_dir", "input_file", "output_file"])
+    tool.run(main)
