@@ -195,7 +195,7 @@ def main():
 
     from apache_beam.io.filesystems import FileSystems
 
-    from bert_tf.beam import prediction, shards, writers
+    from bert_tf.beam import output_files, prediction, shards, writers
     from bert_tf.beam.model_handler import BertModelHandler
 
     least = num_workers() if is_local() else 1
@@ -203,7 +203,7 @@ def main():
     parts = shards.plan_shards(FLAGS.input_file, given, FLAGS.num_shards, least)
     ranges = [one for part in parts for one in part.ranges]
     names = text_names(chosen, {one.format for one in ranges})
-    old = prediction.old_outputs(FLAGS.output_file, FLAGS.output_format)
+    old = output_files.old_outputs(FLAGS.output_file, FLAGS.output_format)
     overwritten = sorted({one.path for one in ranges}.intersection(old))
     if overwritten:
         raise UserError(
@@ -220,7 +220,7 @@ def main():
         num_threads=threads,
     )
     layout = writers.Layout(FLAGS.output_format, FLAGS.answer_column, schema)
-    staging = prediction.staging_folder(FLAGS.output_file)
+    staging = output_files.staging_folder(FLAGS.output_file)
     FileSystems.mkdirs(staging)
     try:
         pipeline = beam.Pipeline(options=options)
@@ -235,11 +235,11 @@ def main():
             raise
         raise known from None
     finally:
-        prediction.remove(staging)
-    predicted = prediction.counted(result, prediction.PREDICTED)
-    dead = prediction.counted(result, prediction.DEAD_LETTERS)
+        output_files.remove(staging)
+    predicted = prediction.counted(result, output_files.PREDICTED)
+    dead = prediction.counted(result, output_files.DEAD_LETTERS)
     print(f"read {predicted + dead:,}, predicted {predicted:,}, dead letters {dead:,}")
-    written = prediction.old_outputs(FLAGS.output_file, FLAGS.output_format)
+    written = output_files.old_outputs(FLAGS.output_file, FLAGS.output_format)
     print(f"wrote {len(written)} files, {FLAGS.output_file}-*{writers.SUFFIXES[layout.format]}")
 
 

@@ -13,7 +13,6 @@ method (`tag`, `answer`, `choose`, `fill_mask`, `encode`, ...) returns.
 import json
 import sys
 
-import numpy as np
 from absl import flags
 from common.checks import require_one
 from common.model_flags import kind_of_model
@@ -24,6 +23,7 @@ from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.data.table_files import read_table
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import UserError
+from bert_tf.json_values import as_json
 
 FLAGS = flags.FLAGS
 
@@ -92,15 +92,6 @@ def shown(model, answer) -> str:
     if model.problem_type == MULTI_LABEL:
         return " ".join(f"{label}:{answer.scores[label]:.4f}" for label in answer.labels)
     return f"{answer.label}\t{answer.scores[answer.label]:.4f}"
-
-
-def as_json(value):
-    """Returns named tuples as dictionaries, arrays as lists and NumPy's numbers as Python's."""
-    if hasattr(value, "_asdict"):
-        return {name: as_json(part) for name, part in value._asdict().items()}
-    if isinstance(value, (list, tuple)):
-        return [as_json(part) for part in value]
-    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
 
 
 def main():

@@ -114,7 +114,7 @@ class BertModelHandler(ModelHandler):
         >>> model = handler.load_model()
         >>> results = handler.run_inference(["a good film", 7], model)
         >>> [result.inference for result in results][1]
-        Refused(error="An example of encode must be 1 text. Received: 7")
+        Refused(error='An example of encode must be 1 text. Received: 7')
     """
 
     def __init__(
@@ -207,10 +207,13 @@ class _LoadedModel:
     """A model in memory, which the threads of a worker ask in turn.
 
     With `large_model=True` it is in another process, and what it takes and returns is pickled.
+
+    Attributes:
+        model: The model.
     """
 
     def __init__(self, model, method, token_budget, score):
-        self._model = model
+        self.model = model
         self._name = method
         self._method = METHODS[method]
         self._token_budget = token_budget
@@ -239,7 +242,7 @@ class _LoadedModel:
             return []
         try:
             with self._lock:
-                answers = self._method.ask(self._model, examples, self._token_budget)
+                answers = self._method.ask(self.model, examples, self._token_budget)
         except UserError as error:
             if len(examples) == 1:
                 return [Refused(str(error))]

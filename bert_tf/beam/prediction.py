@@ -2,60 +2,34 @@
 
     shards -> Reshuffle -> read, predict, write (one fused stage) -> finish
 
-A shard is read, answered and written in one stage, so no runner holds the rows of a corpus. Each
-attempt at a bundle writes files of its own into a staging folder, and reports them at its end. The
-last step takes only the files of the bundles that succeeded, so a bundle that is retried writes
-no row twice, and moves them to their places when everything is written.
+A shard is read, answered and written in one stage, so that no runner holds the rows of a corpus;
+`output_files` says how the files get to their places.
 """
 
 import re
 import uuid
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
 from apache_beam.transforms.window import GlobalWindows
 
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.model_handler import BertModelHandler, Refused
+from bert_tf.beam.output_files import NAMESPACE, FinishOutput, Part, PartFile, create_file
 from bert_tf.beam.readers import read_range
 from bert_tf.beam.rows import Row
 from bert_tf.beam.shards import Shard
-from bert_tf.beam.writers import SUFFIXES, WRITERS, Layout, write_without_rows
+from bert_tf.beam.writers import Layout
 from bert_tf.errors import DataError, UserError
 
 _DEAD = "dead"
-_ROWS_TOGETHER = 512  # written at a time, for Parquet
-_NAMESPACE = "bert_tf"
-PREDICTED, DEAD_LETTERS = "predicted", "dead_letters"  # counters
 
 
 class _Key(NamedTuple):
     shard: int
     row: Row
-
-
-class _Part(NamedTuple):
-    """A file in the staging folder; `shard` is None for dead letters."""
-
-    shard: int | None
-    path: str
-    rows: int
-
-
-def output_path(prefix: str, format: str, number: int, count: int) -> str:
-    """Returns the path of an output file, such as `out-00000-of-00005.jsonl`."""
-    return f"{prefix}-{number:05d}-of-{count:05d}{SUFFIXES[format]}"
-
-
-def staging_folder(prefix: str) -> str:
-    """Returns the path of a new hidden folder next to the output, for one run."""
-    folder, name = FileSystems.split(prefix)
-    return FileSystems.join(folder, f".{name}-{uuid.uuid4().hex}")
 
 
 class PredictCorpus(beam.PTransform):
@@ -66,7 +40,7 @@ class PredictCorpus(beam.PTransform):
         shards: What `plan_shards` returned.
         names: The columns of the texts: one, or two for pairs.
         layout: The output's format, the column of the answers, and the input's columns.
-        prefix: The output's path without number and ending; see `output_path`.
+        prefix: The output's path without number and ending; see `output_files`.
         staging: An empty folder on the same file system, which all workers reach and the caller
             removes after the run.
         dead_letter_file: The path of the dead letters. None: the first one ends the run.
@@ -76,11 +50,14 @@ class PredictCorpus(beam.PTransform):
 
     Example:
         >>> import apache_beam as beam, glob, os
-        >>> from bert_tf.beam import prediction, shards, writers
+        >>> from bert_tf.beam import output_files, prediction, shards, writers
         >>> from bert_tf.beam.model_handler import BertModelHandler
         >>> handler = BertModelHandler("reviews/", "classify")
-        >>> parts, layout = shards.plan_shards(["corpus/a.txt"]), writers.Layout("jsonl", "label")
-        >>> staging = prediction.staging_folder("labels")
+        >>> parts, layout = (
+        ...     shards.plan_shards(["corpus/films.txt"]),
+        ...     writers.Layout("jsonl", "label"),
+        ... )
+        >>> staging = output_files.staging_folder("labels")
         >>> os.makedirs(staging)
         >>> options = beam.options.pipeline_options.PipelineOptions(["--allow_unsafe_triggers"])
         >>> with beam.Pipeline(options=options) as pipeline:
@@ -129,7 +106,7 @@ class PredictCorpus(beam.PTransform):
         dead_parts = [
             letters | name >> beam.ParDo(self._dead_letters()) for name, letters in steps.items()
         ]
-        finish = _Finish(len(self.shards), self.layout, self.prefix, self.dead_letter_file)
+        finish = FinishOutput(len(self.shards), self.layout, self.prefix, self.dead_letter_file)
         files = (parts, *dead_parts) | "Files" >> beam.Flatten()
         return (
             pipeline
@@ -196,32 +173,6 @@ class _Refuse(beam.DoFn):
             yield key, result.inference
 
 
-class _OpenPart:
-    """A file in the staging folder that a bundle is writing."""
-
-    def __init__(self, staging, layout):
-        self.path = FileSystems.join(staging, uuid.uuid4().hex)
-        self._writer = WRITERS[layout.format](_created(self.path), layout)
-        self._waiting = []
-        self.rows = 0
-
-    def add(self, row: Row, answer: Any) -> Iterator[DeadLetter]:
-        self._waiting.append((row, answer))
-        if len(self._waiting) == _ROWS_TOGETHER:
-            yield from self._write()
-
-    def close(self) -> Iterator[DeadLetter]:
-        yield from self._write()
-        self._writer.close()
-
-    def _write(self):
-        failures = self._writer.write(self._waiting)
-        self.rows += len(self._waiting) - len(failures)
-        self._waiting = []
-        for row, error in failures:
-            yield _letter(row, error)
-
-
 class _Write(beam.DoFn):
     """Answers to one file per shard and bundle."""
 
@@ -236,22 +187,24 @@ class _Write(beam.DoFn):
     def process(self, element):
         key, answer = element
         if key.shard != self._shard:  # in one fused stage, all rows of a shard come together
-            for letter in self._close():
-                yield _dead(letter)
-            self._shard, self._open = key.shard, _OpenPart(self._staging, self._layout)
-        for letter in self._open.add(key.row, answer):
-            yield _dead(letter)
+            for failure in self._close():
+                yield _dead(_letter(*failure))
+            self._shard, self._open = key.shard, PartFile(self._staging, self._layout)
+        for failure in self._open.add(key.row, answer):
+            yield _dead(_letter(*failure))
 
     def finish_bundle(self):
-        for letter in self._close():
-            yield _dead(GlobalWindows.windowed_value(letter))
+        for failure in self._close():
+            yield _dead(GlobalWindows.windowed_value(_letter(*failure)))
         yield from map(GlobalWindows.windowed_value, self._parts)
 
     def _close(self):
-        if self._open is not None:
-            yield from self._open.close()
-            if self._open.rows:
-                self._parts.append(_Part(self._shard, self._open.path, self._open.rows))
+        if self._open is None:
+            return []
+        failures = self._open.close()
+        if self._open.rows:
+            self._parts.append(Part(self._shard, self._open.path, self._open.rows))
+        return failures
 
 
 class _WriteDeadLetters(beam.DoFn):
@@ -267,14 +220,14 @@ class _WriteDeadLetters(beam.DoFn):
 
     def process(self, letter):
         if self._file is None:
-            self._file = _created(self._path)
+            self._file = create_file(self._path)
         self._file.write((letter.to_json() + "\n").encode("utf-8", "backslashreplace"))
         self._count += 1
 
     def finish_bundle(self):
         if self._file is not None:
             self._file.close()
-            yield GlobalWindows.windowed_value(_Part(None, self._path, self._count))
+            yield GlobalWindows.windowed_value(Part(None, self._path, self._count))
 
 
 class _EndRun(beam.DoFn):
@@ -288,94 +241,10 @@ class _EndRun(beam.DoFn):
         )
 
 
-class _Finish(beam.DoFn):
-    """Moves the files of the bundles that succeeded to their places, and counts their rows."""
-
-    def __init__(self, count, layout, prefix, dead_letter_file):
-        self._count = count
-        self._layout = layout
-        self._prefix = prefix
-        self._dead_letter_file = dead_letter_file
-
-    def process(self, staging, parts):
-        shards = sorted(part for part in parts if part.shard is not None)
-        dead = sorted(part for part in parts if part.shard is None)
-        like = shards[0].path if shards else None
-        filled = {part.shard for part in shards}
-        for number in set(range(self._count)) - filled:
-            empty = _Part(number, FileSystems.join(staging, f"empty-{number}"), 0)
-            self._write_empty(empty.path, like)
-            shards.append(empty)
-        shards.sort()  # by their shards; a runner that does not fuse makes several of one
-        sources = [part.path for part in shards]
-        places = [
-            output_path(self._prefix, self._layout.format, number, len(shards))
-            for number in range(len(shards))
-        ]
-        if self._dead_letter_file is not None:
-            # Next to its place: a file can only be moved within a file system.
-            sources.append(staging_folder(self._dead_letter_file))
-            places.append(self._dead_letter_file)
-            with _created(sources[-1]) as file:
-                for part in dead:
-                    _append(part.path, file)
-        _move(sources, places)
-        old = set(old_outputs(self._prefix, self._layout.format)) - set(places)
-        if old:
-            FileSystems.delete(sorted(old))
-        for name, counted_parts in ((PREDICTED, shards), (DEAD_LETTERS, dead)):
-            Metrics.counter(_NAMESPACE, name).inc(sum(part.rows for part in counted_parts))
-        return places
-
-    def _write_empty(self, path, like):
-        if like is None:
-            write_without_rows(_created(path), self._layout)
-            return
-        with _opened(like) as other:
-            write_without_rows(_created(path), self._layout, other)
-
-
-def old_outputs(prefix: str, format: str) -> list[str]:
-    """Returns the output files that are in the places of a run, with any number of shards."""
-    (found,) = FileSystems.match([f"{prefix}-*-of-*{SUFFIXES[format]}"])
-    ending = re.compile(rf"-\d{{5,}}-of-\d{{5,}}{re.escape(SUFFIXES[format])}")
-    # The prefix as it is, whatever the file system makes of it.
-    name = FileSystems.split(prefix)[1]
-    paths = [one.path for one in found.metadata_list]
-    return [p for p in paths if ending.fullmatch(FileSystems.split(p)[1].removeprefix(name))]
-
-
-def _move(sources, places):
-    """Moves files to their places, which may have files of an earlier run."""
-    try:
-        FileSystems.rename(sources, places)
-    except BeamIOError:  # some file systems do not replace a file
-        left = [(s, p) for s, p in zip(sources, places) if FileSystems.exists(s)]
-        there = [place for _, place in left if FileSystems.exists(place)]
-        if not there:
-            raise
-        FileSystems.delete(there)
-        FileSystems.rename(*map(list, zip(*left)))
-
-
-def _created(path):
-    return FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED)
-
-
-def _opened(path):
-    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
-
-
-def _append(path, file):
-    with _opened(path) as part:
-        while content := part.read(1 << 20):
-            file.write(content)
-
-
 def counted(result, name: str) -> int:
     """Returns the value of a counter, `PREDICTED` or `DEAD_LETTERS`, of a finished run."""
     found = result.metrics().query(beam.metrics.MetricsFilter().with_name(name))["counters"]
-    return sum(counter.result for counter in found if counter.key.metric.namespace == _NAMESPACE)
+    return sum(counter.result for counter in found if counter.key.metric.namespace == NAMESPACE)
 
 
 def error_of(error: BaseException) -> UserError | None:
@@ -392,12 +261,3 @@ def error_of(error: BaseException) -> UserError | None:
             return None
         message = found[-1]
     return UserError(message.partition(" [while running ")[0])
-
-
-def remove(folder: str) -> None:
-    """Removes the staging folder of a run, if it exists."""
-    try:
-        if FileSystems.exists(folder):
-            FileSystems.delete([folder])
-    except BeamIOError:  # only what is left over; another process may have removed it
-        return

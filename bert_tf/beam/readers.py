@@ -42,9 +42,9 @@ def read_range(part: FileRange, names: tuple[str, ...] = ("text",)) -> Iterator[
     Example:
         >>> from bert_tf.beam.readers import read_range
         >>> from bert_tf.beam.shards import FileRange
-        >>> row = next(read_range(FileRange("corpus/a.txt", "text")))
+        >>> row = next(read_range(FileRange("corpus/films.txt", "text")))
         >>> row.source, row.position, sorted(row.columns)
-        ('corpus/a.txt', 0, ['text'])
+        ('corpus/films.txt', 0, ['text'])
     """
     position = None
     try:

@@ -90,9 +90,9 @@ def plan_shards(
 
     Example:
         >>> from bert_tf.beam.shards import plan_shards
-        >>> [shard] = plan_shards(["corpus/*.txt"])
+        >>> [shard] = plan_shards(["corpus/films.txt"])
         >>> [(part.path, part.format, part.start) for part in shard.ranges]
-        [('corpus/a.txt', 'text', 0), ('corpus/b.txt', 'text', 0)]
+        [('corpus/films.txt', 'text', 0)]
     """
     check_limits(num_shards=num_shards, least=least)
     files = _files(patterns)

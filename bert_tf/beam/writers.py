@@ -22,6 +22,7 @@ from tensorflow.core.example import example_pb2
 from bert_tf.beam.rows import Row
 from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 from bert_tf.errors import DataError
+from bert_tf.json_values import as_json
 
 Failures = list[tuple[Row, str]]
 
@@ -40,15 +41,6 @@ class Layout:
     format: str
     answer: str
     schema: pa.Schema | None = None
-
-
-def as_json(value: Any) -> Any:
-    """Returns named tuples as dictionaries, arrays as lists and NumPy's numbers as Python's."""
-    if hasattr(value, "_asdict"):
-        return {name: as_json(part) for name, part in value._asdict().items()}
-    if isinstance(value, (list, tuple)):
-        return [as_json(part) for part in value]
-    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
 
 
 def _json(value) -> str:
@@ -114,7 +106,8 @@ class JsonLinesWriter(_RowWriter):
     """One JSON object per line."""
 
     def content(self, columns, answer):
-        return (_json({**columns, self.layout.answer: answer}) + "\n").encode("utf-8")
+        values = {**columns, self.layout.answer: as_json(answer)}
+        return (_json(values) + "\n").encode("utf-8")
 
 
 class TextWriter(_RowWriter):

@@ -1,0 +1,201 @@
+"""A corpus in parts: no row is lost or read twice, and damage costs the row that it is in."""
+
+import gzip
+import json
+import pathlib
+import struct
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+
+from bert_tf.beam import readers
+from bert_tf.beam.dead_letters import DeadLetter
+from bert_tf.beam.readers import read_range
+from bert_tf.beam.shards import plan_shards
+from bert_tf.errors import UserError
+
+TEXTS = ["one", "a longer text", "é", "x" * 40, "last"]
+
+
+def read(path, num_shards=1, names=("text",)):
+    """The values of the rows in order, and the dead letters."""
+    shards = plan_shards([str(path)], num_shards=num_shards)
+    assert len(shards) == num_shards
+    parts = [part for shard in shards for part in shard.ranges]
+    found = [row for part in parts for row in read_range(part, names)]
+    assert all(row.source == str(path) for row in found)
+    letters = [row for row in found if isinstance(row, DeadLetter)]
+    return [row for row in found if not isinstance(row, DeadLetter)], letters
+
+
+def texts(rows):
+    return [row.columns["text"] for row in rows]
+
+
+def write_records(path, values):
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for value in values:
+            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+            features = tf.train.Features(feature={"text": feature})
+            writer.write(tf.train.Example(features=features).SerializeToString())
+
+
+def write(path):
+    """A file of `TEXTS` in the format of its ending."""
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"text": TEXTS}), path, row_group_size=1)
+    elif path.suffix == ".tfrecord":
+        write_records(path, [text.encode() for text in TEXTS])
+    elif path.suffix == ".jsonl":
+        path.write_text(
+            "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in TEXTS)
+        )
+    elif path.suffix == ".txt":
+        path.write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join(TEXTS).encode())
+    else:
+        separator = {".csv": ",", ".tsv": "\t"}[path.suffix]
+        rows = [f"{number}{separator}{text}\n" for number, text in enumerate(TEXTS)]
+        path.write_text("".join([f"id{separator}text\n", *rows]), encoding="utf-8")
+
+
+@pytest.mark.parametrize("suffix", ["txt", "jsonl", "csv", "tsv", "parquet", "tfrecord"])
+def test_any_number_of_shards_has_every_row_once_in_order(suffix, tmp_path):
+    path = tmp_path / f"corpus.{suffix}"
+    write(path)
+    places = [row.position for row in read(path)[0]]
+    for num_shards in range(1, 24):
+        rows, letters = read(path, num_shards)
+        assert texts(rows) == TEXTS and not letters, num_shards
+        assert [row.position for row in rows] == places, num_shards
+    if suffix not in ("parquet", "csv"):
+        content = path.read_bytes()
+        for row in rows:
+            assert row.columns["text"].encode() in content[row.position :][:120]
+
+
+def test_shards_are_of_similar_size_in_the_order_of_the_files(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.txt").write_text("a line\n" * 100)
+    shards = plan_shards([str(tmp_path / "*.txt")], num_shards=4)
+    sizes = [sum(part.stop - part.start for part in shard.ranges) for shard in shards]
+    assert sizes == [350] * 4
+    assert [pathlib.Path(shard.ranges[0].path).stem for shard in shards] == [*"aabb"]
+    pq.write_table(pa.table({"text": ["a"] * 40}), tmp_path / "groups.parquet", row_group_size=10)
+    groups = plan_shards([str(tmp_path / "groups.parquet")], num_shards=2)
+    assert [(shard.ranges[0].start, shard.ranges[0].stop) for shard in groups] == [
+        (0, 2),
+        (2, None),
+    ]
+
+
+def test_files_that_are_missing_or_of_no_format_are_refused(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        plan_shards([str(tmp_path / "*.txt")])
+    (tmp_path / "a.docx").write_text("a")
+    with pytest.raises(UserError, match="The ending of an input file must be one of"):
+        plan_shards([str(tmp_path / "a.docx")])
+    assert plan_shards([str(tmp_path / "a.docx")], "text")[0].ranges[0].format == "text"
+
+
+def test_quoted_newlines(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('id,text\n1,"a\nb ""c"""\n2,end\n')
+    rows, letters = read(path)
+    assert texts(rows) == ['a\nb "c"', "end"] and not letters
+
+
+@pytest.mark.parametrize(
+    "name, content, expected, damaged",
+    [
+        ("a.txt", b"one\ntwo \xff\nlast", ["one", "last"], [(4, "must be UTF-8")]),
+        ("a.jsonl", b'{"text":"one"}\n{"te\n[1]\n{"text":"last"}', ["one", "last"],
+         [(15, "must be a JSON object"), (20, "Received: list")]),
+        ("a.csv", b'id,text\n1,"un\n2,"fine"\n3,x,y\n4,\xe9\n5,last', ["fine", "last"],
+         [(8, "must be CSV"), (23, "must have 2 fields"), (29, "must be UTF-8")]),
+        ("b.csv", b'id,text\n1,fine\n2,"un\n3,last\n', ["fine", "last"], [(15, "must be CSV")]),
+        ("c.csv", b"id,id\n1,2\n", [], [(None, "columns of different names")]),
+        ("d.csv", b"id,\xff\n1,2\n", [], [(None, "The header is damaged")]),
+        ("a.tsv", b"id\ttext\n1\tone\n2\n3\tlast", ["one", "last"], [(14, "must have 2 fields")]),
+        ("b.tsv", b"id\tid\n1\tone\n", [], [(None, "columns of different names")]),
+        ("a.parquet", b"text", [], [(None, "must be a Parquet file")]),
+        ("a.tfrecord", b"short", [], [(0, "a cut file")]),
+        ("a.txt.gz", gzip.compress(b"one\n" * 9)[:-8], ["one"] * 9, [(32, "readable to its end")]),
+        ("b.txt.gz", b"not gzip", [], [(None, "readable to its end")]),
+    ],
+)  # fmt: skip
+def test_damaged_rows_become_dead_letters(name, content, expected, damaged, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(content)
+    for num_shards in (1, 3):
+        rows, letters = read(path, num_shards)
+        assert texts(rows) == expected
+        assert [letter.position for letter in letters] == [position for position, _ in damaged]
+        for letter, (_, error) in zip(letters, damaged):
+            assert error in letter.error
+
+
+def test_damaged_records(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    write_records(path, [b"one", b"two", b"\xff", b"last"])
+    content = path.read_bytes()
+    second = struct.unpack("<Q", content[:8])[0] + 16
+
+    def changed(place):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        rows, letters = read(path)
+        return texts(rows), [(letter.position, letter.error) for letter in letters]
+
+    found, (wrong, binary) = changed(second + 14)  # in the record itself
+    assert found == ["one", "last"] and wrong[0] == second and binary[0] > second
+    assert "must have the checksum" in wrong[1] and "numbers or UTF-8" in binary[1]
+    found, (wrong,) = changed(second + 1)  # in its length
+    assert found == ["one"] and wrong[0] == second and "begin with its length" in wrong[1]
+    path.write_bytes(content[:-1])
+    rows, letters = read(path)
+    assert texts(rows) == ["one", "two"] and "ends before" in letters[-1].error
+
+
+def test_a_damaged_row_group_costs_its_rows_alone(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"text": [f"text {number}" for number in range(40)]})
+    options = {"use_dictionary": False, "write_page_checksum": True}
+    pq.write_table(table, path, row_group_size=10, **options)
+    content = bytearray(path.read_bytes())
+    column = pq.ParquetFile(path).metadata.row_group(1).column(0)
+    content[column.data_page_offset + column.total_compressed_size - 2] ^= 1
+    path.write_bytes(content)
+    for num_shards in (1, 4):
+        rows, (letter,) = read(path, num_shards)
+        assert [row.position for row in rows] == [*range(10), *range(20, 40)]
+        assert letter.position == 10 and letter.element == "rows 10 to 19"
+    path.write_bytes(content[:-4])  # as of a copy that was interrupted
+    rows, (letter,) = read(path, 2)
+    assert not rows and letter.position is None
+
+
+def test_parquet_texts_that_are_not_utf8(tmp_path):
+    path = tmp_path / "a.parquet"
+    values = pa.array([b"one", b"\xff", b"last"]).cast(pa.string(), safe=False)
+    pq.write_table(pa.table({"text": values}), path)
+    rows, (letter,) = read(path)
+    assert texts(rows) == ["one", "last"] and letter.position == 1 and "UTF-8" in letter.error
+
+
+def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "MAX_ROW_BYTES", 20)
+    for name, head in (("a.txt", ""), ("a.csv", "text\n")):
+        path = tmp_path / name
+        path.write_text(head + "one\n" + "x" * 50 + "\nlast\n")
+        rows, (letter,) = read(path, 1)
+        assert texts(rows) == ["one", "last"] and letter.position == len(head) + 4
+        assert len(letter.element) == 20 and "20 bytes" in letter.error
+
+
+def test_two_texts_per_line(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("q\tc\nq\nq\tc\td\n")
+    (row,), letters = read(path, names=("question", "context"))
+    assert row.columns == {"question": "q", "context": "c"}
+    assert [letter.position for letter in letters] == [4, 6]
