@@ -13,9 +13,9 @@ import dataclasses
 import gzip
 import json
 import lzma
+import re
 import zlib
 from collections.abc import Iterator
-from typing import Any
 
 from apache_beam.io.filesystem import BeamIOError
 
@@ -27,6 +27,8 @@ from bert_tf.beam.shards import FileRange, open_file
 MAX_ROW_BYTES = 16 * 1024**2  # a longer line or CSV row is a dead letter, so memory is bounded
 _DECOMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MOST_NESTED = 64  # lists and objects of a JSON value
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # as JSON escapes it
 # What reading raises: of the file system, and of damaged compressed files.
 _READ_ERRORS = (OSError, EOFError, BeamIOError, zlib.error, lzma.LZMAError)
 
@@ -170,15 +172,33 @@ def _read_json_lines(part, file, names):
             yield text
             continue
         try:
-            columns: Any = json.loads(text)
-            received = type(columns).__name__
+            columns = json.loads(text)
+            if not isinstance(columns, dict):
+                raise ValueError(type(columns).__name__)
+            _require_encodable(text, columns)
         except (ValueError, RecursionError) as error:
-            columns, received = None, error
-        if isinstance(columns, dict):
-            yield Row(part.path, line.position, columns)
-        else:
-            message = f"A line must be a JSON object. Received: {received}"
+            message = f"A line must be a JSON object. Received: {error}"
             yield DeadLetter.of(part.path, line.position, line.content, message)
+        else:
+            yield Row(part.path, line.position, columns)
+
+
+def _require_encodable(text, columns):
+    """Raises `ValueError` for a value at which Beam, which encodes elements, would fail."""
+    if _SURROGATE.search(text):
+        json.dumps(columns, ensure_ascii=False).encode("utf-8")
+    if text.count("[") + text.count("{") > _MOST_NESTED:
+        depth, level = 0, [columns]
+        while level := [part for value in level for part in _parts(value)]:
+            depth += 1
+            if depth > _MOST_NESTED:
+                raise ValueError(f"more than {_MOST_NESTED} levels of lists and objects")
+
+
+def _parts(value):
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _read_tsv(part, file, names):

@@ -8,8 +8,11 @@ import pytest
 from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
 from apache_beam.options.pipeline_options import PipelineOptions
 
+import bert_tf
 from bert_tf.beam.model_handler import METHODS, BertModelHandler, Refused
 from bert_tf.errors import UserError
+from bert_tf.models import task_model
+from bert_tf.models.text_batches import sorted_batches
 from tests.conformance.task import PAIRS, TEXTS, assert_same, make
 from tests.conformance.tasks import TASKS
 
@@ -23,13 +26,31 @@ TASK_OF_METHOD = {
 OPTIONS = ["--direct_num_workers=1", "--direct_running_mode=in_memory", "--allow_unsafe_triggers"]
 
 
+class Models:
+    """A handler and its loaded model for each method, made when a test asks for them."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self._loaded = {}
+
+    def path(self, method) -> str:
+        path = self.directory / method
+        if not path.exists():
+            make(TASKS[TASK_OF_METHOD[method]]).save_pretrained(path)
+        return str(path)
+
+    def loaded(self, method):
+        if method not in self._loaded:
+            label = "LABEL_1" if method == "rerank" else None
+            options = {"token_budget": 30, "relevant_label": label}
+            handler = BertModelHandler(self.path(method), method, **options)
+            self._loaded[method] = handler, pickle.loads(pickle.dumps(handler)).load_model()
+        return self._loaded[method]
+
+
 @pytest.fixture(scope="module")
-def model_dirs(tmp_path_factory):
-    """A directory with a model for each method."""
-    directory = tmp_path_factory.mktemp("models")
-    for method, name in TASK_OF_METHOD.items():
-        make(TASKS[name]).save_pretrained(directory / method)
-    return directory
+def models(tmp_path_factory):
+    return Models(tmp_path_factory.mktemp("models"))
 
 
 def run(handler, elements):
@@ -48,19 +69,15 @@ def _keep(result):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_answers_are_those_of_the_local_method(method, model_dirs):
-    label = "LABEL_1" if method == "rerank" else None
-    handler = BertModelHandler(
-        str(model_dirs / method), method, token_budget=30, relevant_label=label
-    )
-    loaded = pickle.loads(pickle.dumps(handler)).load_model()
+def test_answers_are_those_of_the_local_method(method, models):
+    handler, loaded = models.loaded(method)
     model = loaded.model
     has_pairs = METHODS[method].texts == (2,)
     examples = list(zip(TEXTS, PAIRS)) if has_pairs else TEXTS
     if method == "answer":
         expected = model.answer(TEXTS, PAIRS)
     elif method == "rerank":
-        expected = [one.scores[label] for one in model.classify((TEXTS, PAIRS))]
+        expected = [one.scores["LABEL_1"] for one in model.classify((TEXTS, PAIRS))]
     else:
         expected = list(getattr(model, method)(TEXTS))
     received = handler.run_inference(examples, loaded)
@@ -69,59 +86,53 @@ def test_answers_are_those_of_the_local_method(method, model_dirs):
 
 
 class Recorder(BertModelHandler):
-    """Records the batches of Beam, and the rows and lengths of those that the model computes."""
+    """Records the batches of Beam."""
 
-    batches, computed = [], []
-
-    def load_model(self):
-        model = super().load_model()
-        predict_step = model.model.predict_step
-
-        def recorded(data):
-            self.computed.append(tuple(data["token_ids"].shape))
-            return predict_step(data)
-
-        model.model.predict_step = recorded
-        model.model.run_eagerly = True
-        return model
+    batches = []
 
     def run_inference(self, batch, model, inference_args=None):
         self.batches.append(list(batch))
         return super().run_inference(batch, model, inference_args)
 
 
-def test_batches_have_at_most_the_budget(model_dirs):
+def test_batches_have_at_most_the_budget(models, monkeypatch):
+    model, computed = models.loaded("encode")[1].model, []
+
+    def recorded(*arguments):
+        batches = sorted_batches(*arguments)
+        computed.extend(tuple(batch["token_ids"].shape) for batch in batches)
+        return batches
+
+    monkeypatch.setattr(bert_tf.BertSentenceEncoder, "from_pretrained", lambda path: model)
+    monkeypatch.setattr(task_model, "sorted_batches", recorded)
     Recorder.batches.clear()
-    Recorder.computed.clear()
     texts = [" ".join(["good"] * (1 + number % 9)) for number in range(60)] + ["film " * 90]
-    handler = Recorder(str(model_dirs / "encode"), "encode", token_budget=50, batch_bytes=300)
+    handler = Recorder("model", "encode", token_budget=50, batch_bytes=300)
     keyed = [((number, "key"), text) for number, text in enumerate(texts)]
     results = run(KeyedModelHandler(handler), keyed)
     assert sorted(key for key, _ in results) == [key for key, _ in keyed]
     assert all(result.example == texts[number] for (number, _), result in results)
-    sizes = [sum(len(text) for text in batch) for batch in Recorder.batches]
+    sizes = [sum(map(len, batch)) for batch in Recorder.batches]
     assert all(size <= 300 for size in sizes[:-1]) and sizes[-1] == 450  # alone, longer than all
     assert len(sizes) < 10 and all(Recorder.batches)
-    assert all(rows * length <= 50 for rows, length in Recorder.computed)
-    assert sum(rows for rows, _ in Recorder.computed) == len(texts)
-    assert len(Recorder.computed) > len(sizes)
+    assert all(rows * length <= 50 for rows, length in computed)
+    assert sum(rows for rows, _ in computed) == len(texts) and len(computed) > len(sizes)
 
 
-def test_a_refused_example_does_not_fail_its_batch(model_dirs):
-    handler = BertModelHandler(str(model_dirs / "encode"), "encode")
+def test_a_refused_example_does_not_fail_its_batch(models):
+    handler, loaded = models.loaded("encode")
     examples = ["good film", 7, None, ("two", "texts"), "a\ud800", "", b"bytes", "the film"]
-    loaded = handler.load_model()
     results = handler.run_inference(examples, loaded)
     refused = [isinstance(result.inference, Refused) for result in results]
     assert refused == [False, True, True, True, True, False, True, False]
     assert "must be 1 text. Received: 7" in results[1].inference.error
     given = [results[number].inference for number in (0, 5, 7)]
-    np.testing.assert_allclose(given, loaded.model.encode(["good film", "", "the film"]), atol=1e-5)
+    expected = loaded.model.encode(["good film", "", "the film"])
+    np.testing.assert_allclose(given, expected, atol=1e-5)
 
 
-def test_an_error_of_the_model_is_that_of_one_example(model_dirs):
-    handler = BertModelHandler(str(model_dirs / "encode"), "encode")
-    loaded = handler.load_model()
+def test_an_error_of_the_model_is_that_of_one_example(models, monkeypatch):
+    handler, loaded = models.loaded("encode")
     encode = loaded.model.encode
 
     def strict(texts, **options):
@@ -129,41 +140,41 @@ def test_an_error_of_the_model_is_that_of_one_example(model_dirs):
             raise UserError("no bad texts")
         return encode(texts, **options)
 
-    loaded.model.encode = strict
-    results = handler.run_inference(["good", "film", "bad", "the", "a"], loaded)
-    assert results[2].inference == Refused("no bad texts")
+    monkeypatch.setattr(loaded.model, "encode", strict)
+    results = handler.run_inference(["good", "bad", "the"], loaded)
+    assert results[1].inference == Refused("no bad texts")
     assert sum(isinstance(result.inference, Refused) for result in results) == 1
-    loaded.model.encode = lambda texts, **options: 1 / 0  # no error of an example
-    with pytest.raises(ZeroDivisionError):
+    monkeypatch.setattr(loaded.model, "encode", lambda texts, **options: 1 / 0)
+    with pytest.raises(ZeroDivisionError):  # which is not about an example
         handler.run_inference(["good"], loaded)
 
 
-def test_single_texts_and_pairs_in_one_batch(model_dirs):
-    handler = BertModelHandler(str(model_dirs / "classify"), "classify")
+def test_single_texts_and_pairs_in_one_batch(models):
+    handler, loaded = models.loaded("classify")
     examples = ["good", ("good", "film"), "bad", ("a", "b", "c")]
-    loaded = handler.load_model()
     results = handler.run_inference(examples, loaded)
-    expected = [loaded.model.classify(example) for example in examples[:3]]
+    single, pair = loaded.model.classify(["good", "bad"]), loaded.model.classify(examples[1])
+    expected = [single[0], pair, single[1]]
     assert_same([result.inference for result in results[:3]], expected)
     assert "must be 1 or 2 texts" in results[3].inference.error
 
 
-def test_what_cannot_rerank_is_refused(model_dirs, tmp_path):
-    directory = str(model_dirs / "rerank")
+def test_what_cannot_rerank_is_refused(models, tmp_path, monkeypatch):
     for label in (None, "relevant"):
-        handler = BertModelHandler(directory, "rerank", relevant_label=label)
+        handler = BertModelHandler(models.path("rerank"), "rerank", relevant_label=label)
         with pytest.raises(UserError, match="`relevant_label` must be one of the classifier's"):
             handler.load_model()
-    task = TASKS["text classification"]
-    options = {"labels": None, "num_classes": 1, "problem_type": "regression"}
-    make(task, **options).save_pretrained(tmp_path)
+    regression = make(TASKS["pair classification"], num_classes=1, problem_type="regression")
+    monkeypatch.setattr(bert_tf.BertTextClassifier, "from_pretrained", lambda path: regression)
     handler = BertModelHandler(str(tmp_path), "rerank")
-    loaded = handler.load_model()
-    (result,) = handler.run_inference([("good", "film")], loaded)
-    assert result.inference == pytest.approx(loaded.model.predict((["good"], ["film"]))[0, 0])
-    handler = BertModelHandler(str(model_dirs / "encode"), "classify")
+    (result,) = handler.run_inference([("good", "film")], handler.load_model())
+    expected = regression.predict((["good"], ["film"]))[0, 0]
+    assert result.inference == pytest.approx(expected)
+
+
+def test_a_model_without_the_head_is_refused(models):
     with pytest.raises(UserError, match="must be trained before it is asked"):
-        handler.load_model()
+        BertModelHandler(models.path("encode"), "classify").load_model()
 
 
 @pytest.mark.parametrize(
