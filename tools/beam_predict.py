@@ -14,7 +14,6 @@ Needs `pip install 'bert-tf[beam]'`. docs/beam.md explains the rest.
 """
 
 import itertools
-import logging
 import os
 
 from absl import flags
@@ -40,7 +39,8 @@ _OUTPUT_FORMATS = ("jsonl", "csv", "text", "parquet", "tfrecord")
 flags.DEFINE_list(
     "input_file",
     None,
-    "The files of the corpus: paths or patterns such as texts/*.jsonl, of any file system of Beam. "
+    "The files of the corpus: paths, directories or patterns such as texts/*.jsonl, of any file "
+    "system of Beam. "
     "Files that end in .gz, .bz2 or .xz are decompressed.",
 )
 flags.DEFINE_enum(
@@ -181,9 +181,8 @@ def first_columns(shards, names):
 
 
 def main():
-    logging.getLogger("apache_beam").setLevel(logging.WARNING)
     options = pipeline_options()
-    beam = require("apache_beam", INSTALL)
+    require("apache_beam", INSTALL)
     check_files()
     if FLAGS.relevant_label is not None and FLAGS.method not in ("auto", "rerank"):
         raise UserError(
@@ -192,8 +191,6 @@ def main():
     chosen = method()
     if chosen == "classify" and FLAGS.relevant_label is not None:
         raise UserError("--method must be rerank with --relevant_label. Received: --method=auto")
-
-    from apache_beam.io.filesystems import FileSystems
 
     from bert_tf.beam import output_files, prediction, shards, writers
     from bert_tf.beam.model_handler import BertModelHandler
@@ -221,23 +218,10 @@ def main():
     )
     layout = writers.Layout(FLAGS.output_format, FLAGS.answer_column, schema)
     staging = output_files.staging_folder(FLAGS.output_file)
-    FileSystems.mkdirs(staging)
-    try:
-        pipeline = beam.Pipeline(options=options)
-        _ = pipeline | prediction.PredictCorpus(
-            handler, parts, names, layout, FLAGS.output_file, staging, FLAGS.dead_letter_file
-        )
-        result = pipeline.run()
-        result.wait_until_finish()
-    except Exception as error:
-        known = prediction.error_of(error)
-        if known is None:
-            raise
-        raise known from None
-    finally:
-        output_files.remove(staging)
-    predicted = prediction.counted(result, output_files.PREDICTED)
-    dead = prediction.counted(result, output_files.DEAD_LETTERS)
+    transform = prediction.PredictCorpus(
+        handler, parts, names, layout, FLAGS.output_file, staging, FLAGS.dead_letter_file
+    )
+    predicted, dead = prediction.predict_corpus(transform, options)
     print(f"read {predicted + dead:,}, predicted {predicted:,}, dead letters {dead:,}")
     written = output_files.old_outputs(FLAGS.output_file, FLAGS.output_format)
     print(f"wrote {len(written)} files, {FLAGS.output_file}-*{writers.SUFFIXES[layout.format]}")

@@ -12,8 +12,9 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.example import example_pb2
 
 from bert_tf.beam.dead_letters import DeadLetter
+from bert_tf.beam.file_access import open_file
 from bert_tf.beam.rows import Row
-from bert_tf.beam.shards import FileRange, open_file
+from bert_tf.beam.shards import FileRange
 from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 
 _ROWS_TOGETHER = 1024  # of a Parquet file

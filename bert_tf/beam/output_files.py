@@ -4,22 +4,20 @@ Each attempt at a bundle writes files of its own. `FinishOutput` gets only those
 succeeded, so that a bundle that is retried writes no row twice.
 """
 
+import json
 import re
 import uuid
 from typing import Any, NamedTuple
 
 import apache_beam as beam
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
-from apache_beam.metrics import Metrics
 
+from bert_tf.beam.file_access import open_file, remove, rename
 from bert_tf.beam.rows import Row
-from bert_tf.beam.shards import open_file
 from bert_tf.beam.writers import SUFFIXES, WRITERS, Failures, Layout, write_without_rows
 
 _ROWS_TOGETHER = 512  # written at a time, for Parquet
-NAMESPACE = "bert_tf"
-PREDICTED, DEAD_LETTERS = "predicted", "dead_letters"  # counters
+_COUNTS = "counts.json"  # in the staging folder, when the output is complete
 
 
 class Part(NamedTuple):
@@ -28,6 +26,19 @@ class Part(NamedTuple):
     shard: int | None
     path: str
     rows: int
+
+
+class Counts(NamedTuple):
+    """The rows of a run that are in its output, and its dead letters."""
+
+    predicted: int
+    dead_letters: int
+
+
+def counts_of(staging: str) -> Counts:
+    """Returns the counts of a finished run."""
+    with open_file(FileSystems.join(staging, _COUNTS)) as file:
+        return Counts(*json.loads(file.read()))
 
 
 def output_path(prefix: str, format: str, number: int, count: int) -> str:
@@ -55,7 +66,7 @@ class PartFile:
 
     def __init__(self, staging: str, layout: Layout):
         self.path = FileSystems.join(staging, uuid.uuid4().hex)
-        self._writer = WRITERS[layout.format](create_file(self.path), layout)
+        self._writer = WRITERS[layout.format](open_file(self.path, "wb"), layout)
         self._waiting = []
         self.rows = 0
 
@@ -116,23 +127,24 @@ class FinishOutput(beam.DoFn):
             # Next to its place: a file can only be moved within a file system.
             sources.append(staging_folder(self._dead_letter_file))
             places.append(self._dead_letter_file)
-            with create_file(sources[-1]) as file:
+            with open_file(sources[-1], "wb") as file:
                 for part in dead:
                     _append(part.path, file)
-        _move(sources, places)
+        for source, place in zip(sources, places, strict=True):
+            rename(source, place)
         old = set(old_outputs(self._prefix, self._layout.format)) - set(places)
-        if old:
-            FileSystems.delete(sorted(old))
-        for name, counted_parts in ((PREDICTED, shards), (DEAD_LETTERS, dead)):
-            Metrics.counter(NAMESPACE, name).inc(sum(part.rows for part in counted_parts))
+        remove(sorted(old))
+        counts = Counts(*(sum(part.rows for part in parts) for parts in (shards, dead)))
+        with open_file(FileSystems.join(staging, _COUNTS), "wb") as file:
+            file.write(json.dumps(counts).encode())
         return places
 
     def _write_empty(self, path, like):
         if like is None:
-            write_without_rows(create_file(path), self._layout)
+            write_without_rows(open_file(path, "wb"), self._layout)
             return
         with open_file(like) as other:
-            write_without_rows(create_file(path), self._layout, other)
+            write_without_rows(open_file(path, "wb"), self._layout, other)
 
 
 def old_outputs(prefix: str, format: str) -> list[str]:
@@ -145,34 +157,7 @@ def old_outputs(prefix: str, format: str) -> list[str]:
     return [p for p in paths if ending.fullmatch(FileSystems.split(p)[1].removeprefix(name))]
 
 
-def _move(sources, places):
-    """Moves files to their places, which may have files of an earlier run."""
-    try:
-        FileSystems.rename(sources, places)
-    except BeamIOError:  # some file systems do not replace a file
-        left = [(s, p) for s, p in zip(sources, places) if FileSystems.exists(s)]
-        there = [place for _, place in left if FileSystems.exists(place)]
-        if not there:
-            raise
-        FileSystems.delete(there)
-        FileSystems.rename(*map(list, zip(*left)))
-
-
-def create_file(path: str):
-    """Creates a file of any of Beam's file systems, never compressed."""
-    return FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED)
-
-
 def _append(path, file):
     with open_file(path) as part:
         while content := part.read(1 << 20):
             file.write(content)
-
-
-def remove(folder: str) -> None:
-    """Removes the staging folder of a run, if it exists."""
-    try:
-        if FileSystems.exists(folder):
-            FileSystems.delete([folder])
-    except BeamIOError:  # only what is left over; another process may have removed it
-        return

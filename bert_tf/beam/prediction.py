@@ -6,6 +6,7 @@ A shard is read, answered and written in one stage, so that no runner holds the 
 `output_files` says how the files get to their places.
 """
 
+import functools
 import re
 import uuid
 from typing import NamedTuple
@@ -16,10 +17,12 @@ from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
 from apache_beam.transforms.window import GlobalWindows
 
 from bert_tf.beam.dead_letters import DeadLetter
+from bert_tf.beam.file_access import open_file, remove
 from bert_tf.beam.model_handler import BertModelHandler, Refused
-from bert_tf.beam.output_files import NAMESPACE, FinishOutput, Part, PartFile, create_file
+from bert_tf.beam.output_files import Counts, FinishOutput, Part, PartFile, counts_of
 from bert_tf.beam.readers import read_range
 from bert_tf.beam.rows import Row
+from bert_tf.beam.running import run_pipeline
 from bert_tf.beam.shards import Shard
 from bert_tf.beam.writers import Layout
 from bert_tf.errors import DataError, UserError
@@ -41,32 +44,26 @@ class PredictCorpus(beam.PTransform):
         names: The columns of the texts: one, or two for pairs.
         layout: The output's format, the column of the answers, and the input's columns.
         prefix: The output's path without number and ending; see `output_files`.
-        staging: An empty folder on the same file system, which all workers reach and the caller
-            removes after the run.
+        staging: A folder on the same file system, which all workers reach; see `predict_corpus`.
         dead_letter_file: The path of the dead letters. None: the first one ends the run.
 
     Raises:
         DataError: In the pipeline: at the first dead letter without `dead_letter_file`.
 
     Example:
-        >>> import apache_beam as beam, glob, os
+        >>> import glob
+        >>> from apache_beam.options.pipeline_options import PipelineOptions
         >>> from bert_tf.beam import output_files, prediction, shards, writers
         >>> from bert_tf.beam.model_handler import BertModelHandler
         >>> handler = BertModelHandler("reviews/", "classify")
-        >>> parts, layout = (
-        ...     shards.plan_shards(["corpus/films.txt"]),
-        ...     writers.Layout("jsonl", "label"),
-        ... )
+        >>> parts = shards.plan_shards(["corpus/films.txt"])
+        >>> layout = writers.Layout("jsonl", "label")
         >>> staging = output_files.staging_folder("labels")
-        >>> os.makedirs(staging)
-        >>> options = beam.options.pipeline_options.PipelineOptions(["--allow_unsafe_triggers"])
-        >>> with beam.Pipeline(options=options) as pipeline:
-        ...     predict = prediction.PredictCorpus(
-        ...         handler, parts, ("text",), layout, "labels", staging
-        ...     )
-        ...     _ = pipeline | predict
-        >>> glob.glob("labels-*")
-        ['labels-00000-of-00001.jsonl']
+        >>> predict = prediction.PredictCorpus(handler, parts, ("text",), layout, "labels", staging)
+        >>> options = PipelineOptions(["--allow_unsafe_triggers"])  # the runner without Prism
+        >>> counts = prediction.predict_corpus(predict, options)
+        >>> counts.dead_letters, glob.glob("labels-*")
+        (0, ['labels-00000-of-00001.jsonl'])
     """
 
     def __init__(
@@ -220,7 +217,7 @@ class _WriteDeadLetters(beam.DoFn):
 
     def process(self, letter):
         if self._file is None:
-            self._file = create_file(self._path)
+            self._file = open_file(self._path, "wb")
         self._file.write((letter.to_json() + "\n").encode("utf-8", "backslashreplace"))
         self._count += 1
 
@@ -241,23 +238,43 @@ class _EndRun(beam.DoFn):
         )
 
 
-def counted(result, name: str) -> int:
-    """Returns the value of a counter, `PREDICTED` or `DEAD_LETTERS`, of a finished run."""
-    found = result.metrics().query(beam.metrics.MetricsFilter().with_name(name))["counters"]
-    return sum(counter.result for counter in found if counter.key.metric.namespace == NAMESPACE)
+def predict_corpus(
+    transform: PredictCorpus, options: beam.options.pipeline_options.PipelineOptions
+) -> Counts:
+    """Runs a pipeline of `PredictCorpus` to its end.
 
+    Its staging folder is created, and removed at the end.
 
-def error_of(error: BaseException) -> UserError | None:
-    """Returns the `UserError` that ended a pipeline in any of its processes, or None.
+    Args:
+        transform: The prediction.
+        options: Beam's options.
 
-    Beam adds the step to the message of an exception, and in other processes makes it a
-    `RuntimeError` with the traceback as its message.
+    Returns:
+        The `Counts`.
+
+    Raises:
+        UserError: At the first dead letter if there is no file for them, if the model cannot be
+            loaded, or if a process of the DirectRunner is lost.
     """
-    if isinstance(error, UserError):
-        message = str(error)
-    else:
-        found = re.findall(r"^bert_tf\.errors\.\w+: (.*)", str(error), re.MULTILINE)
-        if not found:
-            return None
-        message = found[-1]
-    return UserError(message.partition(" [while running ")[0])
+    FileSystems.mkdirs(transform.staging)
+    try:
+        # Another attempt would do all of it again.
+        run_pipeline(functools.partial(_apply, transform), options, max_retries=0)
+        return counts_of(transform.staging)
+    except UserError as error:
+        raise error_of(error) from None
+    finally:
+        remove([transform.staging])
+
+
+def _apply(transform, pipeline):
+    return pipeline | transform
+
+
+def error_of(error: UserError) -> UserError:
+    """Returns the `UserError` in the traceback that a failed run has as its message, if any.
+
+    Beam adds the step to the message of an exception.
+    """
+    found = re.findall(r"^bert_tf\.errors\.\w+: (.*)", str(error), re.MULTILINE)
+    return UserError(found[-1].partition(" [while running ")[0]) if found else error

@@ -21,8 +21,9 @@ from apache_beam.io.filesystem import BeamIOError
 
 from bert_tf.beam.container_readers import read_parquet, read_tfrecord
 from bert_tf.beam.dead_letters import DeadLetter
+from bert_tf.beam.file_access import open_file
 from bert_tf.beam.rows import Row
-from bert_tf.beam.shards import FileRange, open_file
+from bert_tf.beam.shards import FileRange
 
 MAX_ROW_BYTES = 16 * 1024**2  # a longer line or CSV row is a dead letter, so memory is bounded
 _DECOMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import BeamIOError, CompressionTypes
-from apache_beam.io.filesystems import FileSystems
+from apache_beam.io.filesystem import BeamIOError
 
+from bert_tf.beam.file_access import find_files, open_file
 from bert_tf.errors import UserError, check_limits
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "parquet", "tfrecord")
@@ -63,11 +63,6 @@ class Shard:
     ranges: tuple[FileRange, ...]
 
 
-def open_file(path: str):
-    """Opens a file of any of Beam's file systems as it is, compressed or not."""
-    return FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED)
-
-
 def plan_shards(
     patterns: Sequence[str],
     format: str | None = None,
@@ -77,7 +72,8 @@ def plan_shards(
     """Divides the files of a corpus into shards of similar size.
 
     Args:
-        patterns: Paths, or patterns such as `texts/*.jsonl`, of any file system of Beam.
+        patterns: Paths, directories, or patterns such as `texts/*.jsonl`, of any file system of
+            Beam.
         format: One of `FORMATS`; None for what the ending of each file says.
         num_shards: The number of shards. None for one per 32 MiB.
         least: The minimum number of shards without `num_shards`, such as the number of workers.
@@ -95,7 +91,7 @@ def plan_shards(
         [('corpus/films.txt', 'text', 0)]
     """
     check_limits(num_shards=num_shards, least=least)
-    files = _files(patterns)
+    files = {file.path: file.size for file in find_files(patterns)}
     formats = {path: format or _format_of(path) for path in files}
     total = sum(files.values())
     count = num_shards or max(least, -(-total // _SHARD_BYTES))
@@ -108,22 +104,6 @@ def plan_shards(
             ranges[min(number, count - 1)].append(part)
         before += size
     return [Shard(number, tuple(parts)) for number, parts in enumerate(ranges)]
-
-
-def _files(patterns):
-    """Returns the size of each file by its path, sorted within each pattern."""
-    files = {}
-    for pattern in patterns:
-        try:
-            (found,) = FileSystems.match([pattern])
-        except (BeamIOError, ValueError) as error:
-            raise UserError(f"{pattern} must be files. Received: {error}") from None
-        sizes = {one.path: one.size_in_bytes for one in found.metadata_list}
-        sizes = {path: size for path, size in sizes.items() if not os.path.isdir(path)}
-        if not sizes:
-            raise UserError(f"{pattern} must be the files of a corpus. Received: no such file")
-        files.update(sorted(sizes.items()))
-    return files
 
 
 def _format_of(path):

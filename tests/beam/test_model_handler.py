@@ -23,6 +23,7 @@ TASK_OF_METHOD = {
     "answer": "question answering",
     "rerank": "pair classification",
 }
+FULL = pytest.mark.full
 OPTIONS = ["--direct_num_workers=1", "--direct_running_mode=in_memory", "--allow_unsafe_triggers"]
 
 
@@ -68,7 +69,10 @@ def _keep(result):
     _kept.append(result)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    ["encode", "classify", "answer", *(pytest.param(m, marks=FULL) for m in ("tag", "rerank"))],
+)
 def test_answers_are_those_of_the_local_method(method, models):
     handler, loaded = models.loaded(method)
     model = loaded.model
@@ -188,3 +192,11 @@ def test_a_model_without_the_head_is_refused(models):
 def test_wrong_arguments(options):
     with pytest.raises(UserError, match="must be"):
         BertModelHandler("model", **options)
+
+
+def test_a_real_model(minilm):
+    handler = BertModelHandler(str(minilm), "encode", token_budget=24)
+    texts = ["A quiet film.", "No.", "The acting is better than the script deserves."]
+    loaded = handler.load_model()
+    found = [result.inference for result in handler.run_inference(texts, loaded)]
+    np.testing.assert_allclose(found, loaded.model.encode(texts), atol=1e-5)

@@ -3,7 +3,6 @@
 import json
 import pathlib
 
-import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +18,7 @@ from bert_tf.beam.readers import read_range
 from bert_tf.beam.rows import Row
 from bert_tf.beam.shards import FORMATS, plan_shards
 from bert_tf.beam.writers import Layout
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import UserError
 from tests.beam.test_model_handler import OPTIONS
 from tests.beam.test_readers import TEXTS, write
 from tests.conformance.task import make
@@ -38,25 +37,21 @@ def encoder():
 def predict(encoder, tmp_path, monkeypatch):
     """Runs the pipeline in this process, with the tiny encoder, and returns its counts."""
     monkeypatch.setattr(bert_tf.BertSentenceEncoder, "from_pretrained", lambda path: encoder)
-    staging = tmp_path / "staging"
-    staging.mkdir()
 
     def run(patterns, name="jsonl", num_shards=2, dead="dead.jsonl"):
-        pipeline = beam.Pipeline(options=PipelineOptions(OPTIONS))
-        _ = pipeline | prediction.PredictCorpus(
+        transform = prediction.PredictCorpus(
             BertModelHandler("model", "encode"),
             plan_shards(list(map(str, patterns)), num_shards=num_shards),
             ("text",),
             Layout(name, "vector", SCHEMA),
             str(tmp_path / "out"),
-            str(staging),
+            output_files.staging_folder(str(tmp_path / "out")),
             dead and str(tmp_path / dead),
         )
-        result = pipeline.run()
-        result.wait_until_finish()
-        assert not list(tmp_path.glob(".*")), "files that were not moved"
-        names = (output_files.PREDICTED, output_files.DEAD_LETTERS)
-        return [prediction.counted(result, name) for name in names]
+        try:
+            return prediction.predict_corpus(transform, PipelineOptions(OPTIONS))
+        finally:
+            assert not list(tmp_path.glob(".*")), "files that were not moved or removed"
 
     return run
 
@@ -81,7 +76,7 @@ def dead_letters(directory):
 def test_a_round_trip(source, predict, encoder, tmp_path):
     target = {"text": "jsonl", "tsv": "text"}.get(source, source)
     write(tmp_path / f"corpus.{ENDINGS[source]}")
-    assert predict([tmp_path / f"corpus.{ENDINGS[source]}"], target, 3) == [len(TEXTS), 0]
+    assert predict([tmp_path / f"corpus.{ENDINGS[source]}"], target, 3) == (len(TEXTS), 0)
     assert dead_letters(tmp_path) == []
     if target == "text":
         lines = [path.read_text("utf-8") for path in sorted(tmp_path.glob("out-*.txt"))]
@@ -107,7 +102,7 @@ def test_damage_of_every_kind_goes_to_the_dead_letters(predict, tmp_path):
     (tmp_path / "a.tfrecord").write_bytes(b"not a record")
     names = ("good.jsonl", "rows.jsonl", "latin.txt", "a.csv", "a.parquet", "a.tfrecord")
     counts = predict([tmp_path / name for name in names], num_shards=3)
-    assert counts == [len(TEXTS) + 2 + 1 + 1, 5 + 1 + 1 + 1 + 1]
+    assert counts == (len(TEXTS) + 2 + 1 + 1, 5 + 1 + 1 + 1 + 1)
     texts = [row["text"] for row in outputs(tmp_path)]
     assert texts == [*TEXTS, "one", "last", "fine", "fine"]
     found = {}
@@ -131,7 +126,7 @@ def test_damage_of_every_kind_goes_to_the_dead_letters(predict, tmp_path):
 
 def test_a_row_that_the_output_cannot_hold_is_a_dead_letter(predict, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": "two", "n": 1}\n{"text": "x"}\n')
-    assert predict([tmp_path / "a.jsonl"], "parquet") == [2, 1]
+    assert predict([tmp_path / "a.jsonl"], "parquet") == (2, 1)
     assert [row["text"] for row in outputs(tmp_path, "parquet")] == ["one", "x"]
     (letter,) = dead_letters(tmp_path)
     assert letter["position"] == 16 and "Received also: n" in letter["error"]
@@ -139,19 +134,20 @@ def test_a_row_that_the_output_cannot_hold_is_a_dead_letter(predict, tmp_path):
 
 def test_without_a_file_for_them_the_first_dead_letter_ends_the_run(predict, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n{"text": 7}\n')
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(UserError) as caught:
         predict([tmp_path / "a.jsonl"], dead=None)
-    message = str(prediction.error_of(caught.value))
-    assert "a.jsonl, position 16 must be a row" in message and "running" not in message
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path}/a.jsonl, position 16 must be a row")
+    assert message.endswith("Set dead_letter_file to go on without such rows.")
     assert not list(tmp_path.glob("out-*"))
 
 
 def test_no_rows_and_empty_shards(predict, tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
-    assert predict([tmp_path / "empty.jsonl"]) == [0, 0]
+    assert predict([tmp_path / "empty.jsonl"]) == (0, 0)
     assert [path.read_text() for path in sorted(tmp_path.glob("out-*"))] == ["", ""]
     (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
-    assert predict([tmp_path / "a.jsonl"], "parquet", 3) == [1, 0]
+    assert predict([tmp_path / "a.jsonl"], "parquet", 3) == (1, 0)
     schemas = {str(pq.read_schema(path)) for path in tmp_path.glob("out-*.parquet")}
     assert len(schemas) == 1 and len(outputs(tmp_path, "parquet")) == 1
 
@@ -198,15 +194,3 @@ def test_parts_of_one_shard_are_files_of_their_own(tmp_path):
     finish(tmp_path, parts, 2)
     rows = [row["text"] for row in outputs(tmp_path)]
     assert sorted(rows) == ["a", "b", "c"] and rows[2] == "c"
-
-
-def test_the_error_of_another_process():
-    traceback = (
-        "Traceback (most recent call last):\n  File ...\nbert_tf.errors.DataError: a.jsonl must be "
-        "good. Received: bad [while running 'PredictCorpus/Unread-ptransform-9']\n"
-    )
-    assert (
-        str(prediction.error_of(RuntimeError(traceback))) == "a.jsonl must be good. Received: bad"
-    )
-    assert prediction.error_of(RuntimeError("of Beam")) is None
-    assert type(prediction.error_of(DataError("a"))) is UserError
