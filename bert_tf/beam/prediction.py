@@ -7,6 +7,7 @@ A shard is read, answered and written in one stage, so that no runner holds the 
 """
 
 import functools
+import logging
 import re
 import uuid
 from typing import NamedTuple
@@ -268,6 +269,8 @@ def predict_corpus(
 
 
 def _apply(transform, pipeline):
+    # Beam would print the traceback of a dead letter several times; it is in the error anyway.
+    logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
     return pipeline | transform
 
 
