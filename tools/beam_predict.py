@@ -34,6 +34,7 @@ _METHODS = {  # and the model class of each
     "rerank": "BertTextClassifier",
 }
 _INPUT_FORMATS = ("text", "jsonl", "csv", "tsv", "parquet", "tfrecord")
+_FIRST_ROWS = 1000  # that are looked at before any work
 _OUTPUT_FORMATS = ("jsonl", "csv", "text", "parquet", "tfrecord")
 
 flags.DEFINE_list(
@@ -169,15 +170,24 @@ def check_files():
             tool.require_writable(os.path.dirname(path) or ".", flag)
 
 
-def first_columns(shards, names):
-    """Returns the columns of the first rows of the corpus that can be read."""
+def first_rows(shards, names) -> list:
+    """Returns the first rows of the corpus that can be read.
+
+    Raises:
+        UserError: If none of them has the columns of the texts.
+    """
     from bert_tf.beam.readers import read_range
     from bert_tf.beam.rows import Row
-    from bert_tf.beam.writers import schema_of
 
     parts = (part for shard in shards for part in shard.ranges)
     rows = (row for part in parts for row in read_range(part, names) if isinstance(row, Row))
-    return schema_of(itertools.islice(rows, 1000))
+    rows = list(itertools.islice(rows, _FIRST_ROWS))
+    if rows and not any(row.columns.keys() >= set(names) for row in rows):
+        raise UserError(
+            f"--text_column and --pair_column must be columns of the input. Received: "
+            f"{', '.join(names)}; {rows[0].source} has {', '.join(rows[0].columns)}"
+        )
+    return rows
 
 
 def main():
@@ -207,7 +217,8 @@ def main():
             "--output_file must not be the path of input files, which would be replaced. "
             f"Received: {', '.join(overwritten)}"
         )
-    schema = first_columns(parts, names) if FLAGS.output_format in writers.NEED_SCHEMA else None
+    rows = first_rows(parts, names)
+    schema = writers.schema_of(rows) if FLAGS.output_format in writers.NEED_SCHEMA else None
     threads = FLAGS.threads or (max(1, os.cpu_count() // num_workers()) if is_local() else None)
     handler = BertModelHandler(
         FLAGS.model_dir,

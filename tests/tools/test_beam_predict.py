@@ -76,6 +76,7 @@ def test_the_first_damaged_row_ends_the_run(corpus, tmp_path):
     [
         (("--method=encode",), "--pair_column must not be set with --method=encode"),
         (("--method=classify", "--model=question_answering"), "--method must be one that"),
+        (("--text_column=question",), "must be columns of the input. Received: question, c;"),
         (("--answer_column=q",), "must be different"),
         (("--relevant_label=good", "--method=tag"), "--relevant_label must be used with"),
         (("--input_file=absent.jsonl",), "--input_file must match at least one file"),
