@@ -36,7 +36,7 @@ import sys
 import bert_tf, pyarrow as pa, pyarrow.parquet as pq
 model_dir, source, target = sys.argv[1:]
 with open(source, encoding="utf-8") as file:
-    texts = file.read().splitlines()
+    texts = file.read().split("\\n")[:-1]
 vectors = bert_tf.BertSentenceEncoder.from_pretrained(model_dir).encode(texts)
 vectors = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
 pq.write_table(pa.table({"text": texts, "answer": vectors}), target)
