@@ -75,6 +75,7 @@ NOT_STARTED = {
     "pytest": "tests",
     "benchmark": "measures, for minutes to hours, on a machine that is reserved for it",
     "benchmark_beam": "measures, as `benchmark` does",
+    "benchmark_beam_predict": "measures, as `benchmark` does",
     "benchmark_serving": "needs a server",
     "check_cuda_kernels": "needs a GPU",
     "export_onnx": "needs tf2onnx; tests/serving/test_other_readers.py calls it",

@@ -200,3 +200,12 @@ def test_a_real_model(minilm):
     loaded = handler.load_model()
     found = [result.inference for result in handler.run_inference(texts, loaded)]
     np.testing.assert_allclose(found, loaded.model.encode(texts), atol=1e-5)
+
+
+@pytest.mark.full
+def test_a_model_that_processes_share(models):
+    handler = BertModelHandler(models.path("encode"), "encode", large_model=True)
+    results = dict(run(KeyedModelHandler(handler), [(1, "good film"), (2, 7)]))
+    expected = models.loaded("encode")[1].model.encode("good film")
+    np.testing.assert_allclose(results[1].inference, expected, atol=1e-5)
+    assert isinstance(results[2].inference, Refused)
