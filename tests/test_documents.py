@@ -55,7 +55,8 @@ GIVEN = {
 }
 
 # Sections whose Python blocks run in the full suite alone.
-LONG = {  # `fit` makes pipelines anew
+LONG = {  # `fit` makes pipelines anew, and not in a graph
+    ("distributed.md", "Pipeline parallelism"),
     ("tasks.md", "Masked words, and how likely a sentence is"),
     ("tasks.md", "Translation and summarization"),
 }

@@ -28,7 +28,7 @@ class BatchParts:
     def __getitem__(self, index):
         """Returns the data of a part; an index of at least `count` gives no rows."""
         if self.is_static:
-            count, last = self.count, index + 1
+            count, last = max(self.count, 1), index + 1
         else:
             count = tf.maximum(self.count, 1)
             index, last = tf.minimum(index, count), tf.minimum(index + 1, count)

@@ -293,7 +293,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
     def _accumulated(self, data, totals, variables):
         """Loss and gradients of the batch, from one part after the other."""
         parts = BatchParts(data, self.gradient_accumulation_steps)
-        if parts.is_static and parts.num_rows % parts.count and self.jit_compile:
+        is_uneven = parts.is_static and parts.num_rows % self.gradient_accumulation_steps
+        if is_uneven and self.jit_compile:
             raise UserError(
                 "XLA compiles parts of one size: the batch of a replica must be a multiple of "
                 f"`gradient_accumulation_steps`. Received: {parts.num_rows} rows, "
@@ -324,7 +325,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         """`_accumulated`, with the parts in several stages of a pipeline at the same time."""
         parts = BatchParts(data, self.gradient_accumulation_steps)
         # How many parts have rows may depend on the batch; how many are traced cannot.
-        count = parts.count if parts.is_static else self.gradient_accumulation_steps
+        count = max(parts.count, 1) if parts.is_static else self.gradient_accumulation_steps
         with seeds_of(parts.count, count, self):
             return pipelined_gradients(
                 self.pipeline_placement,

@@ -40,8 +40,8 @@ def pipeline_stages(
 
     Raises:
         UserError: If the model has no backbone, more than one encoder, weights for inference, or an
-            optimizer already; if `devices` are too many, repeated or not available;
-            if `blocks_per_stage` does not fit; or under a `tf.distribute` strategy or on a TPU.
+            optimizer already; if `devices` are too many, repeated or not available; if
+            `blocks_per_stage` does not fit; or under a `tf.distribute` strategy or on a TPU.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -60,7 +60,7 @@ def pipeline_stages(
             "`model` must be the model of a task, such as a BertPretrainer. Received: "
             f"{type(model).__name__}"
         )
-    encoders = [layer for layer in _layers_in(model) if isinstance(layer, BertEncoder)]
+    encoders = _encoders_in(model)
     if len(encoders) != 1:
         raise UserError(f"`model` must have one encoder. Received: {len(encoders)} encoders")
     backbone.require_kernels("divided into pipeline stages")
@@ -118,15 +118,11 @@ def make_pipeline_devices(count: int) -> list[str]:
     return [f"/device:CPU:{index}" for index in range(count)]
 
 
-def _layers_in(model):
-    """Returns the model and all layers in it, each once."""
-    found, waiting = {}, [model]
-    while waiting:
-        layer = waiting.pop()
-        if id(layer) not in found:
-            found[id(layer)] = layer
-            waiting += layer._layers
-    return list(found.values())
+def _encoders_in(model):
+    """Returns the encoders of the model and of the models in it."""
+    inner = [_encoders_in(layer) for layer in model.layers if isinstance(layer, keras.Model)]
+    own = [layer for layer in model.layers if isinstance(layer, BertEncoder)]
+    return own + [encoder for encoders in inner for encoder in encoders]
 
 
 def _require_one_replica(model):

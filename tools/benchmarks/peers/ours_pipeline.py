@@ -37,6 +37,7 @@ class OursPipeline(Peer):
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(stages)
         self._devices = make_pipeline_devices(stages)
+        self._steps = {}  # by their number of parts
 
     def _model(self, config, parts, is_placed=True):
         keras.utils.set_random_seed(0)
@@ -67,8 +68,11 @@ class OursPipeline(Peer):
         return Task(task.run, outputs)
 
     def _step(self, batches, config, parts):
-        # One device takes the step that has no stages.
-        return training_task(self._model(config, parts, len(self._devices) > 1), batches[0])
+        if parts not in self._steps:  # tracing takes long
+            # One device takes the step that has no stages.
+            model = self._model(config, parts, is_placed=len(self._devices) > 1)
+            self._steps[parts] = training_task(model, batches[0])
+        return self._steps[parts]
 
     def pipeline_memory(self, batches, config):
         """Creates a task whose outputs are the MiB of each stage: weights, slots of the optimizer,
