@@ -77,10 +77,20 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
         read,
         batch_size,
         strategy,
-        # A shard of text already is the rows of one process's batches; one of records is not.
-        by_rows=tokenizer is None and FLAGS.input_sharding == "rows",
+        # All readers of text know the lengths of all rows, and make only their own.
+        deals=tokenizer is not None,
+        by_rows=FLAGS.input_sharding == "rows",
+        lengths=_lengths,
+        parts=FLAGS.gradient_accumulation_steps if training else 1,
         num_batches=None if training else FLAGS.max_eval_steps,
     )
+
+
+def _lengths(features, labels):
+    """Returns the number of tokens of each row, int64 `[B]`."""
+    import tensorflow as tf
+
+    return tf.math.count_nonzero(features["padding_mask"], axis=1)
 
 
 def make_optimizer(config):

@@ -1,7 +1,7 @@
 """Batches of `B` of `n` rows, `T` tokens long: in any order for training, sorted for prediction."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -76,7 +76,30 @@ def batches_of_numbers(
         features = rows.batch(numbers, length)
         return (features, *(of_rows(values, numbers) for values in labels))
 
-    return parallel_map(numbers, batch).prefetch(tf.data.AUTOTUNE)
+    batches = parallel_map(numbers, also_for_no_rows(batch, numbers.element_spec))
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def also_for_no_rows(function: Callable, spec: Any) -> Callable:
+    """Returns a function of tensors `[B]` that also takes B = 0, as a replica may have no rows.
+
+    It lets `function` compute a row of zeros, without which there is no length to pad to.
+
+    Args:
+        function: A function of any nest of tensors `[B]`, which returns tensors `[B, ...]`.
+        spec: The specification of its arguments; with a known B, the function is returned as it is.
+    """
+    if tf.nest.flatten(spec)[0].shape[0] is not None:
+        return function
+
+    @tf.autograph.experimental.do_not_convert
+    def call(*tensors):
+        count = tf.size(tf.nest.flatten(tensors)[0])
+        paddings = [[0, tf.cast(count == 0, tf.int32)]]
+        values = function(*tf.nest.map_structure(lambda v: tf.pad(v, paddings), tensors))
+        return tf.nest.map_structure(lambda v: v[:count], values)
+
+    return call
 
 
 def sorted_batches(

@@ -232,9 +232,6 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
                 loss, gradients = self._gradients(*data, totals, variables)
             else:
                 loss, gradients = self._accumulated(data, totals, variables)
-            if _num_replicas() > 1:
-                # Replicas with other numbers of tokens cannot gather rows of a table's gradient.
-                gradients = map_values(tf.convert_to_tensor, gradients)
             self.optimizer.apply_gradients(zip(gradients, variables))
             self._track_loss(loss, data[0])
             return {**self._logs(), **self._norm_logs()}

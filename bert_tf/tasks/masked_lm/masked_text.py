@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
+from bert_tf.models.text_batches import also_for_no_rows, parallel_map
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocabulary import continues_word
 
@@ -112,5 +113,5 @@ def mask_rows(
         labels = {"masked_ids": masked.masked_ids, "masked_weights": masked.masked_weights}
         return {**tokens, **inputs}, labels
 
-    batches = rows.map(mask, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    batches = parallel_map(rows, also_for_no_rows(mask, rows.element_spec))
     return batches.prefetch(tf.data.AUTOTUNE)

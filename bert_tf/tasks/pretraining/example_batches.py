@@ -6,12 +6,13 @@ Glossary: `E` examples of a chunk, `n` examples of a batch, `B` rows, `T` sequen
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.balanced_rows import deal_rows
 from bert_tf.data.row_packing import Places
 from bert_tf.errors import DataError
 from bert_tf.tasks.pretraining.segment_pairs import SegmentPairs, make_pairs, special_tokens
@@ -48,13 +49,25 @@ class _Part(NamedTuple):
     """Some rows of a chunk."""
 
     examples: ShuffledExamples
-    begin: int
-    end: int
+    rows: np.ndarray  # [r]
 
     @property
-    def taken(self) -> slice:
+    def sizes(self) -> np.ndarray:
+        """The number of examples in each row, `[r]`."""
+        return np.diff(self.examples.row_splits)[self.rows]
+
+    @property
+    def taken(self) -> np.ndarray:
         """The examples in these rows."""
-        return slice(*self.examples.row_splits[[self.begin, self.end]].tolist())
+        sizes = self.sizes
+        first = self.examples.row_splits[self.rows] - (np.cumsum(sizes) - sizes)
+        return np.repeat(first, sizes) + np.arange(sizes.sum())
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """The number of tokens of each row, `[r]`."""
+        ends = np.append(0, np.cumsum(self.examples.lengths))[self.examples.row_splits]
+        return np.diff(ends)[self.rows]
 
 
 @dataclasses.dataclass
@@ -114,17 +127,24 @@ class ExampleEpochs:
 
 @dataclasses.dataclass
 class ExampleBatches:
-    """Divides the rows of all epochs into batches and assembles those of one shard."""
+    """Divides the rows of all epochs into batches and assembles those of some shards.
+
+    Batches of a fixed number of rows are dealt so that all shards have equal tokens in every step.
+    All shards know all lengths, but assemble only their own rows.
+    """
 
     examples: ExampleEpochs
     tokenizer: BertTokenizer
     batch_size: int | None  # B; with a token budget the largest number of rows, or None
     token_budget: int | None  # the largest number of tokens of a batch, or None
     num_shards: int
-    shard_index: int
+    own_shards: Sequence[int]
 
     def from_step(self, start_step: int, repeat: bool) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches after a step, of all epochs or of the first; see `BATCH_SIGNATURE`."""
+        """Yields the batches after a step, of all epochs or of the first; see `BATCH_SIGNATURE`.
+
+        Those of several shards come in turn.
+        """
         epochs = itertools.count() if repeat else range(1)
         batches = self._batches(itertools.chain.from_iterable(map(self.examples.epoch, epochs)))
         for step in itertools.count():
@@ -132,7 +152,23 @@ class ExampleBatches:
             if len(group) < self.num_shards or (self.num_shards > 1 and self._is_short(group[-1])):
                 return
             if step >= start_step:
-                yield self._assemble(group[self.shard_index])
+                for parts in self._dealt(group):
+                    yield self._assemble(parts)
+
+    def _dealt(self, group: list[list[_Part]]) -> list[list[_Part]]:
+        """Returns the batches of the own shards."""
+        if self.num_shards == 1 or self.token_budget is not None:
+            return [group[shard] for shard in self.own_shards]
+        parts = list(itertools.chain.from_iterable(group))
+        number = np.repeat(np.arange(len(parts)), [len(part.rows) for part in parts])  # [rows]
+        rows = np.concatenate([part.rows for part in parts])
+        order, splits = deal_rows(np.concatenate([p.tokens for p in parts]), self.num_shards)
+        dealt = []
+        for shard in self.own_shards:
+            own = np.sort(order[splits[shard] : splits[shard + 1]])
+            kept = [own[number[own] == place] for place in np.unique(number[own])]
+            dealt.append([_Part(parts[number[each[0]]].examples, rows[each]) for each in kept])
+        return dealt
 
     def _batches(self, chunks: Iterator[ShuffledExamples]) -> Iterator[list[_Part]]:
         """Divides rows into batches of at most `batch_size` rows and `token_budget` tokens."""
@@ -147,7 +183,7 @@ class ExampleBatches:
                 fitting = int(np.searchsorted(ends, before + tokens, side="right"))
                 end = min(fitting, begin + rows)
                 if end > begin:
-                    parts.append(_Part(examples, begin, end))
+                    parts.append(_Part(examples, np.arange(begin, end)))
                     rows -= end - begin
                     tokens -= int(ends[end - 1] - before)
                 begin = end
@@ -159,7 +195,7 @@ class ExampleBatches:
 
     def _is_short(self, parts: list[_Part]) -> bool:
         """Returns whether it is the last batch of an epoch, with fewer rows than the others."""
-        rows = sum(part.end - part.begin for part in parts)
+        rows = sum(len(part.rows) for part in parts)
         return self.token_budget is None and rows < self.batch_size
 
     def _assemble(self, parts: list[_Part]) -> dict[str, np.ndarray]:
@@ -171,7 +207,7 @@ class ExampleBatches:
         num_rows = 0
         for part in parts:
             pieces.append(self._piece(part, width, num_rows))
-            num_rows += part.end - part.begin
+            num_rows += len(part.rows)
         batch = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
         return {**batch, "num_rows": np.int32(num_rows)}
 
@@ -203,7 +239,7 @@ class ExampleBatches:
             "first_lengths": first_ends[:, 0].astype(np.int32) + 1,
             "streams": examples.streams[taken],
             "next_sentence_labels": pairs.labels,
-            "rows": examples.places.rows[taken] - part.begin + first_row,
+            "rows": np.repeat(first_row + np.arange(len(part.rows)), part.sizes).astype(np.int32),
             "columns": examples.places.columns[taken],
             "slots": examples.places.slots[taken],
         }

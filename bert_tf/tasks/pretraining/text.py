@@ -51,7 +51,7 @@ def pretraining_text(
     seed: int = 0,
     start_step: int = 0,
     num_shards: int = 1,
-    shard_index: int = 0,
+    shard_index: int | Sequence[int] = 0,
     packing: str | None = None,
     max_sequences_per_row: int | None = None,
     token_budget: int | None = None,
@@ -66,8 +66,9 @@ def pretraining_text(
 
     Epoch e depends on (seed, e), and the masks of an example on (seed, epoch, example). The batches
     after step k are the same with `start_step=k` and from step 0. The k-th batches of all shards
-    together are the k-th batch of one reader of `num_shards` times `B` rows. Every shard tokenizes
-    all the text, so `pretraining_records` is faster with many shards.
+    together have the rows of the k-th batch of one reader of `num_shards` times `B` rows, dealt so
+    that all shards have equal tokens (see `deal_rows`; with a `token_budget`, in their order).
+    Every shard tokenizes all the text, so `pretraining_records` is faster with many shards.
 
     Chunks are shuffled, and the examples of each. Random next segments come from the same chunk.
 
@@ -83,7 +84,8 @@ def pretraining_text(
         short_seq_prob: The probability that a document is divided into shorter examples.
         seed: The seed.
         start_step: The number of batches that are skipped.
-        num_shards, shard_index: The number of readers that share the text, and this one's index.
+        num_shards, shard_index: The number of readers that share the text, and this one's index. A
+            reader in the place of several has a list of their indices and their batches in turn.
         packing: "rows" puts several short examples into each row.
         max_sequences_per_row: `S`. None means `T / 16`.
         token_budget: The largest number of tokens of a batch, which is padded to its longest
@@ -140,7 +142,9 @@ def pretraining_text(
         "must be at least 1, or None with a `token_budget`",
         batch_size=batch_size,
     )
-    check_position(start_step, num_shards, shard_index)
+    own_shards = [shard_index] if isinstance(shard_index, int) else list(shard_index)
+    for shard in own_shards:
+        check_position(start_step, num_shards, shard)
     tokenizer.require_mask_token()
     if replace_numbers and tokenizer.number_token is None:
         tokenizer = BertTokenizer.from_config(
@@ -175,7 +179,7 @@ def pretraining_text(
         pack,
     )
     examples.require_some()
-    batches = ExampleBatches(examples, tokenizer, batch_size, token_budget, num_shards, shard_index)
+    batches = ExampleBatches(examples, tokenizer, batch_size, token_budget, num_shards, own_shards)
     static_rows = batch_size if is_static and (repeat or num_shards > 1) else None
     static_length = max_seq_length if is_static else None
 

@@ -2,9 +2,11 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.data.balanced_rows import deal_in_graph
 from bert_tf.errors import UserError
 
 
@@ -20,6 +22,12 @@ class DistributedBatches:
         by_rows: Whether each worker reads every batch and uses its own rows, so that the batches do
             not depend on the number of workers. If False, each worker reads a shard.
         num_batches: The number of steps. None means as many as `read` returns.
+        lengths: A function from a batch to the number of tokens of each row, int64 `[B]`. The rows
+            that a worker reads (with `by_rows` all rows of a step) are then dealt so that all
+            devices have equal tokens. See `deal_rows`. None leaves the rows in their order.
+        deals: Whether `read` deals the rows itself: `num_shards` is then the number of devices, and
+            `shard_index` lists those of the worker, whose batches come in turn.
+        parts: The number of parts that a device's batch is computed in, with `lengths`.
 
     Raises:
         UserError: If `batch_size` is not a multiple of the number of devices.
@@ -38,6 +46,9 @@ class DistributedBatches:
     strategy: tf.distribute.Strategy
     by_rows: bool = True
     num_batches: int | None = None
+    lengths: Callable[[Any], tf.Tensor] | None = None
+    deals: bool = False
+    parts: int = 1
 
     def __post_init__(self):
         self.devices = self.strategy.num_replicas_in_sync
@@ -59,22 +70,41 @@ class DistributedBatches:
         """Returns a worker's part of the batches after `step`: one batch per step and device."""
         per_device = self.batch_size // self.devices
         local_devices = self.devices // workers
-        if workers == 1 or not self.by_rows:
-            batches = self.read(per_device, step * local_devices, workers, worker)
-        else:
-            rows = per_device * local_devices
-            first = worker * rows
-
-            def own(*batch):
-                def cut(values):  # [batch_size, ...] -> [local_devices, per_device, ...]
-                    shape = [local_devices, per_device, *values.shape[1:]]
-                    return tf.reshape(values[first : first + rows], shape)
-
-                return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(cut, batch))
-
+        first = worker * local_devices
+        if self.deals and self.devices > 1:
+            own_devices = range(first, first + local_devices)
+            batches = self.read(per_device, step, self.devices, own_devices)
+        elif self.by_rows and (workers > 1 or self._balances()):
             batches = self.read(self.batch_size, step, 1, 0)
-            batches = batches.flat_map(own).prefetch(tf.data.AUTOTUNE)
+            batches = self._dealt(batches, self.devices, first, local_devices)
+        elif self._balances() and local_devices > 1:
+            batches = self.read(per_device * local_devices, step, workers, worker)
+            batches = self._dealt(batches, local_devices, 0, local_devices)
+        else:
+            batches = self.read(per_device, step * local_devices, workers, worker)
         return batches.take(-1 if self.num_batches is None else self.num_batches * local_devices)
+
+    def _balances(self):
+        return self.lengths is not None and self.devices > 1
+
+    def _dealt(self, batches, devices, first, count):
+        """Returns the batches of `count` of the devices that share each batch, in turn."""
+
+        per_device = self.batch_size // self.devices
+
+        def own(*batch):
+            order = None
+            if self._balances():
+                order, _ = deal_in_graph(self.lengths(*batch), devices, self.parts)
+
+            def cut(values):  # [devices * per_device, ...] -> [count, per_device, ...]
+                rows = slice(first * per_device, (first + count) * per_device)
+                own = values[rows] if order is None else tf.gather(values, order[rows])
+                return tf.reshape(own, [count, per_device, *values.shape[1:]])
+
+            return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(cut, batch))
+
+        return batches.flat_map(own).prefetch(tf.data.AUTOTUNE)
 
     def batch_at(self, step: int):
         """Returns the whole batch of the step after `step`."""
