@@ -51,7 +51,7 @@ def spread_schedule(optimizer: Any, arguments: dict[str, Any]) -> tuple[int, int
 @contextlib.contextmanager
 def one_run(model: keras.Model, step: int, num_steps: int) -> Iterator[None]:
     """Makes all calls of `fit` in the block one run of `num_steps` steps, `step` of them done."""
-    schedule = _open_schedule(model.optimizer)
+    schedule = _open_schedule(getattr(model, "optimizer", None))
     if schedule is None:
         yield
         return

@@ -38,8 +38,8 @@ class TrainingCheckpoint(StepCallback):
 
     The state consists of all variables of the model (weights, random states) and of the optimizer
     (slots, iterations, loss scale), of the run that a schedule is spread over, and of the step,
-    which is also the position in the data. With a
-    dataset that can start at any step, a resumed run equals an uninterrupted one.
+    which is also the position in the data. With a dataset that can start at any step, a resumed run
+    equals an uninterrupted one.
 
     Args:
         directory: The directory of the checkpoints `ckpt-<step>`, which all machines must see: the
