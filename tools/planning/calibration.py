@@ -46,7 +46,7 @@ _FILE = object_of(
     },
     only=True,
 )
-# Of one worker, which has nothing to exchange.
+# Of one worker, which has nobody to exchange data with: no formula uses these numbers.
 NO_LINK = Link(1.0, 0.0)
 
 
