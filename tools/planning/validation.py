@@ -6,7 +6,7 @@ from typing import Any
 
 from .calibration import Calibration
 from .local_workers import local_workers
-from .measuring import step_estimate
+from .measuring import small_config, step_estimate
 
 _MIB = 2**20
 TURN_SECONDS = 1.0
@@ -16,17 +16,6 @@ MODELS = ((2, 128), (6, 384), (12, 256))
 LENGTHS = (64, 128)
 BATCHES = (8, 32)  # over all workers
 SETUPS = ((1, 1), (1, 2), (2, 1))  # workers, threads of each
-
-
-def small_config(layers: int, hidden: int) -> dict[str, int]:
-    """Returns the arguments of `BertConfig`: BERT's vocabulary, heads of 64."""
-    return dict(
-        vocab_size=30522,
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=hidden // 64,
-        intermediate_size=4 * hidden,
-    )
 
 
 def validate(
