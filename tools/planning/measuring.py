@@ -41,7 +41,7 @@ SHAPES = {
     work.GELU: ((512, 1024), (2048, 1536)),
     work.LAYER_NORM: ((1024, 256), (4096, 384)),
     work.COPY: ((1024, 768), (2048, 1152)),
-    work.LOGITS: ((160, 30522),),
+    work.LOGITS: ((160, 30522), (640, 30522)),
     work.OPTIMIZER: ((8192, 1024),),
 }
 # Tensors of the shape that are read or written, as in `work`.
@@ -71,9 +71,9 @@ STEPS = (
     (small_config(2, 64, 1000), 2, 16),
     (small_config(8, 64, 1000), 2, 16),
     (small_config(2, 128), 8, 64),
-    (small_config(8, 256, 1000), 4, 32),
-    (small_config(4, 256), 8, 128),
     (small_config(2, 512), 8, 64),
+    (small_config(4, 256), 8, 128),
+    (small_config(6, 256), 16, 128),
 )
 
 
