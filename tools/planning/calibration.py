@@ -24,7 +24,6 @@ _POSITIVE = number("a positive number", lambda value: value > 0)
 _LINK = {"bandwidth": _POSITIVE, "latency": _AT_LEAST_0}
 _RATES = {
     **{field.name: _AT_LEAST_0 for field in dataclasses.fields(Rates)},
-    "seconds_per_flop": _POSITIVE,
     "efficiency": _POSITIVE,
     "bytes_per_second": object_of(dict.fromkeys(PASSES, _POSITIVE), only=True),
 }

@@ -138,6 +138,8 @@ def _link(staff, workers):
     messages = 2 * (workers - 1)
     features = [(messages, messages * _FLOAT * size / workers) for size in REDUCED]
     latency, seconds_per_byte = fit(features, times)
+    if not seconds_per_byte:
+        raise UserError("An all-reduce must take longer with more data. Received: a busy machine")
     return Link(1 / seconds_per_byte, latency)
 
 
