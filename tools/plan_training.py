@@ -113,9 +113,8 @@ def measure() -> dict:
         found = calibration.read(FLAGS.calibration_file)
         results = {"calibration": calibration.as_json(found)}
         if FLAGS.validate:
-            measured = [(setup.workers, setup.threads) for setup in found.setups]
             progress = functools.partial(progress, desc="measuring")
-            times, peaks = validation.validate(found, measured, progress=progress)
+            times, peaks = validation.validate(found, progress)
             show(f"Training steps on {found.processor}", times)
             show("Memory of a step", peaks)
             results |= {"times": times, "memory": peaks}

@@ -106,8 +106,8 @@ def small_measurements():
     measuring.MATMULS = ((8, 16, 32), (16, 32, 16), (32, 8, 64))
     measuring.ATTENTIONS = ((2, 8, 1, 64), (4, 16, 2, 64))
     measuring.SHAPES = dict.fromkeys(measuring.SHAPES, ((16, 64),))
-    measuring.REDUCED = (64, 4096)
-    tiny, small = (measuring._config(64, layers, 100) for layers in (1, 4))
+    measuring.REDUCED = (64, 2**20)
+    tiny, small = (measuring.small_config(layers, 64, 100) for layers in (1, 4))
     measuring.STEPS = ((tiny, 2, 8), (small, 2, 8), (tiny, 16, 64))
     validation.MODELS, validation.LENGTHS, validation.BATCHES = ((1, 64),), (16,), (2,)
 

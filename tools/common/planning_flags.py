@@ -4,7 +4,7 @@ import dataclasses
 import os
 
 from absl import flags
-from planning import calibration, devices, pipeline, published
+from planning import calibration, devices, pipeline, published, tables
 from planning.communication import Link
 from planning.estimate import Cluster
 from planning.training_run import OBJECTIVES, OPTIMIZERS, PRECISIONS, TrainingRun
@@ -13,8 +13,6 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
-
-_MODELS = {"base": BertConfig.base, "large": BertConfig.large}
 
 flags.DEFINE_string("model", "base", "base, large, or the JSON file of a configuration.")
 flags.DEFINE_integer("train_batch_size", 32, "Sequences per step, over all devices.", lower_bound=1)
@@ -102,7 +100,7 @@ def make_run() -> TrainingRun:
     Raises:
         UserError: If they contradict each other.
     """
-    config = _MODELS[FLAGS.model]() if FLAGS.model in _MODELS else _config_of_file()
+    config = tables.MODELS.get(FLAGS.model) or _config_of_file()
     for small, large in (
         ("max_seq_length", config.max_position_embeddings),
         ("max_predictions_per_seq", FLAGS.max_seq_length),
@@ -130,7 +128,8 @@ def make_run() -> TrainingRun:
 def _config_of_file():
     if not os.path.isfile(FLAGS.model):
         raise UserError(
-            f"--model must be {', '.join(_MODELS)}, or a JSON file. Received: --model={FLAGS.model}"
+            f"--model must be {', '.join(tables.MODELS)}, or a JSON file. Received: "
+            f"--model={FLAGS.model}"
         )
     return BertConfig.from_json_file(FLAGS.model)
 

@@ -24,7 +24,6 @@ _POSITIVE = number("a positive number", lambda value: value > 0)
 _LINK = {"bandwidth": _POSITIVE, "latency": _AT_LEAST_0}
 _RATES = {
     **{field.name: _AT_LEAST_0 for field in dataclasses.fields(Rates)},
-    "seconds_per_flop": _POSITIVE,
     "efficiency": _POSITIVE,
     "bytes_per_second": object_of(dict.fromkeys(PASSES, _POSITIVE), only=True),
 }
@@ -46,7 +45,7 @@ _FILE = object_of(
     },
     only=True,
 )
-# Of one worker, which has nothing to exchange.
+# Of one worker, which has nobody to exchange data with: no formula uses these numbers.
 NO_LINK = Link(1.0, 0.0)
 
 

@@ -1,6 +1,7 @@
 """Finds the best cut of a run: replicas × stages, parts, gradient checkpointing."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from bert_tf.errors import UserError
@@ -22,7 +23,9 @@ class Choices:
 
 
 def divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
+    """Returns the divisors of a number, in ascending order."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
 
 
 def all_cuts(run: TrainingRun, num_devices: int, choices: Choices = Choices()) -> list[Cut]:

@@ -1,66 +1,41 @@
 """Compares the estimates of a calibrated machine with training steps on it."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from .calibration import Calibration
 from .local_workers import local_workers
-from .measuring import step_estimate
+from .measuring import small_config, step_estimate
 
 _MIB = 2**20
 TURN_SECONDS = 1.0
 
-# Layers, hidden size.
-MODELS = ((2, 128), (6, 384), (12, 256))
+MODELS = ((2, 128), (6, 384), (12, 256))  # layers, hidden size
 LENGTHS = (64, 128)
 BATCHES = (8, 32)  # over all workers
-SETUPS = ((1, 1), (1, 2), (2, 1))  # workers, threads of each
-
-
-def small_config(layers: int, hidden: int) -> dict[str, int]:
-    """Returns the arguments of `BertConfig`: BERT's vocabulary, heads of 64."""
-    return dict(
-        vocab_size=30522,
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=hidden // 64,
-        intermediate_size=4 * hidden,
-    )
 
 
 def validate(
-    calibration: Calibration,
-    setups: Sequence[tuple[int, int]] = SETUPS,
-    models: Sequence[tuple[int, int]] = MODELS,
-    lengths: Sequence[int] = LENGTHS,
-    batches: Sequence[int] = BATCHES,
-    progress: Callable = iter,
+    calibration: Calibration, progress: Callable = iter
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Measures steps and returns the rows of two tables: of times, and of memory.
 
     Args:
-        calibration: Of this machine; it must have the setups.
-        setups: Numbers of workers and of threads of each.
-        models: Numbers of layers and hidden sizes.
-        lengths: Lengths of the sequences.
-        batches: Sequences per step.
+        calibration: Of this machine; its setups are measured.
         progress: Wraps the sequence of setups and models, such as `tqdm.tqdm`.
 
     Raises:
-        UserError: If the calibration lacks a setup.
         PeerFailed: If a worker fails.
     """
-    for setup in setups:
-        calibration.setup(*setup)
     times, peaks = [], []
-    for (workers, threads), (layers, hidden) in progress(list(itertools.product(setups, models))):
+    for setup, (layers, hidden) in progress(list(itertools.product(calibration.setups, MODELS))):
+        workers, threads = setup.workers, setup.threads
         config = small_config(layers, hidden)
-        setup = calibration.setup(workers, threads)
         where = {"workers": workers, "threads": threads, "model": f"L{layers} H{hidden}"}
         with local_workers(workers, threads) as staff:
             # The largest first: memory that a process has had hides what a smaller step needs.
-            sizes = itertools.product(sorted(batches)[::-1], sorted(lengths)[::-1])
+            sizes = itertools.product(sorted(BATCHES)[::-1], sorted(LENGTHS)[::-1])
             for index, (batch, length) in enumerate(sizes):
                 step = {**where, "batch": batch, "length": length}
                 part = batch // workers

@@ -74,16 +74,6 @@ class Work:
     def flops(self) -> float:
         return sum(matmul.flops for matmul in self.matmuls) + self.attention_flops
 
-    def __add__(self, other: "Work") -> "Work":
-        kinds = dict.fromkeys([*self.bytes, *other.bytes])
-        return Work(
-            (*self.matmuls, *other.matmuls),
-            self.attention_flops + other.attention_flops,
-            self.attention_scores + other.attention_scores,
-            {kind: self.bytes.get(kind, 0.0) + other.bytes.get(kind, 0.0) for kind in kinds},
-            self.blocks + other.blocks,
-        )
-
 
 def block_work(
     run: TrainingRun,

@@ -94,6 +94,9 @@ def test_a_busy_machine_is_refused():
     staff._step = lambda job, **arguments: 1e-6
     with pytest.raises(UserError, match="longer than its all-reduce"):
         measuring._whole(staff, 2, RATES, LINK)
+    staff._all_reduce = lambda job, shape: 1.0 / shape[0]
+    with pytest.raises(UserError, match="longer with more data"):
+        measuring._link(staff, 2)
 
 
 def test_file(tmp_path):

@@ -100,6 +100,11 @@ class TestEstimate:
 
 
 class TestCuts:
+    def test_divisors(self):
+        for number in (1, 2, 12, 16, 97):
+            expected = [n for n in range(1, number + 1) if number % n == 0]
+            assert cuts.divisors(number) == expected
+
     def test_all_cuts(self):
         run = dataclasses.replace(RUN, train_batch_size=6)
         found = cuts.all_cuts(run, 4, cuts.Choices(checkpointing=(False,)))

@@ -121,11 +121,3 @@ def test_time_is_work_by_rate():
     matrices = 3 * 4 * (10 * 20 + 20 * 30 + 10 * 30) * 1e-3
     more = (matrices + 7) / 0.5 + 2 * 5
     assert slow.seconds(some) - rates.seconds(some) == pytest.approx(more)
-
-
-def test_adding_work():
-    one = work.Work((work.Matmul(1, 2, 3, 1),), 5, 6, {work.GELU: 7.0}, 1)
-    two = work.Work((), 1, 1, {work.GELU: 1.0, work.COPY: 2.0}, 1)
-    total = one + two
-    assert (total.attention_flops, total.attention_scores, total.blocks) == (6, 7, 2)
-    assert total.bytes == {work.GELU: 8.0, work.COPY: 2.0} and total.matmuls == one.matmuls
