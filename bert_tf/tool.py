@@ -7,10 +7,11 @@ import sys
 
 from absl import app, flags
 
+from bert_tf import progress, quiet, tool_help
 from bert_tf.errors import UserError
 
-# Silences TensorFlow's start-up messages. It must be set before TensorFlow is imported.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+FLAGS = flags.FLAGS
+
 
 INTERRUPTED = 128 + signal.SIGINT  # the exit status that shells give a program after Ctrl-C
 
@@ -18,12 +19,10 @@ INTERRUPTED = 128 + signal.SIGINT  # the exit status that shells give a program 
 def run(main) -> None:
     """Runs `main()` with absl. A `UserError` or Ctrl-C prints one line instead of a traceback.
 
-    A flag without dashes is refused. `--help` also shows flags of modules that tools share.
+    A flag without dashes is refused. `--help` is that of `tool_help`. TensorFlow's messages are
+    shown with `-v 1`, or as TF_CPP_MIN_LOG_LEVEL says.
     """
-    for module, defined in flags.FLAGS.flags_by_module_dict().items():
-        if not module.startswith("absl."):
-            for flag in defined:
-                flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+    tool_help.define_help()
 
     def checked(argv):
         try:
@@ -36,7 +35,21 @@ def run(main) -> None:
         except KeyboardInterrupt:
             _exit_interrupted()
 
-    app.run(checked)
+    app.run(checked, flags_parser=_parse)
+
+
+def _parse(arguments):
+    """Parses the flags before anything imports TensorFlow, whose messages they may silence."""
+    try:
+        rest = FLAGS(arguments)
+    except flags.Error as error:
+        print(f"error: {error}\n--help shows the flags.", file=sys.stderr)
+        sys.exit(1)
+    if FLAGS.verbosity > 0:  # -v 1
+        progress.show_always()
+    else:
+        quiet.silence()
+    return rest
 
 
 def _exit_interrupted():

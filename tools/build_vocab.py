@@ -9,6 +9,7 @@ tokenizer will be used with.
 
 from absl import flags
 from common.checks import options_of
+from common.console import tell_result
 from common.text_files import find_files
 
 from bert_tf import tool
@@ -67,10 +68,10 @@ def main():
     names = ("algorithm", "special_tokens", "num_unused", "min_frequency", "max_characters")
     vocabulary = learn_from_counts(counts, FLAGS.vocab_size, **options_of(*names))
     write_vocabulary(vocabulary, FLAGS.output_file)
-    print(
-        f"{FLAGS.output_file}: {len(vocabulary)} pieces from {sum(counts.values())} words, "
-        f"{len(counts)} distinct."
-    )
+    print(f"{len(vocabulary)} pieces from {sum(counts.values())} words, {len(counts)} distinct.")
+    purpose, program = "Make pre-training data", "create_pretraining_data"
+    options = {"vocab_file": FLAGS.output_file, "input_file": ",".join(FLAGS.input_file)}
+    tell_result("vocabulary", FLAGS.output_file, purpose, program, **options, output_file="FILE")
 
 
 if __name__ == "__main__":

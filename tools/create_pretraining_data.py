@@ -25,6 +25,7 @@ import sys
 from absl import flags
 from common.checkpoint_flags import new_tokenizer
 from common.checks import options_of
+from common.console import tell_result
 from common.text_files import find_files
 
 from bert_tf import tool
@@ -137,7 +138,9 @@ def main():
         *summary.lines(),
         sep="\n",
     )
-    print(f"written            {', '.join(FLAGS.output_file)}")
+    files = ",".join(FLAGS.output_file)
+    options = {"bert_config_file": "CONFIG", "output_dir": "DIRECTORY"}
+    tell_result("examples", files, "Pre-train", "run_pretraining", input_file=files, **options)
 
 
 if __name__ == "__main__":

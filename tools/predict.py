@@ -16,6 +16,7 @@ import sys
 import numpy as np
 from absl import flags
 from common.checks import require_one
+from common.console import tell_result
 from common.model_flags import kind_of_model
 from common.result_files import write_text
 
@@ -115,6 +116,7 @@ def main():
     ]
     if FLAGS.output_file:
         write_text(FLAGS.output_file, lines)
+        tell_result("answers", FLAGS.output_file)
     else:
         sys.stdout.writelines(lines)
 
