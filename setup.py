@@ -12,6 +12,7 @@ too.
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,9 @@ XLA_FILES = ("custom_ops/xla/_bert_tf_xla.so", "custom_ops/xla/_xla_build_info.j
 GPU_FILES = ("custom_ops/ops/_bert_tf_gpu_ops.so", "custom_ops/ops/_gpu_build_info.json")
 GPU_XLA_FILES = ("custom_ops/xla/_bert_tf_gpu_xla.so", "custom_ops/xla/_gpu_xla_build_info.json")
 CUDA_FILES = GPU_FILES + GPU_XLA_FILES
+# The programs of tools/ and what they share are a folder of the installed package.
+PROGRAMS = runpy.run_path(str(ROOT / "bert_tf" / "programs.py"))
+TOOLS_PACKAGE = "bert_tf._tools"
 BUILT_FILES = tuple(Path(file).name for file in OPS_FILES + XLA_FILES + CUDA_FILES)
 
 
@@ -119,7 +123,16 @@ def _run_bazel(command: list[str], **options) -> subprocess.CompletedProcess:
 
 
 class BuildWithOps(build_py):
-    """Copies the Python files, then builds the ops beside them (in place for `pip install -e`)."""
+    """Copies the Python files, then builds the ops beside them (in place for `pip install -e`).
+
+    Programs that need a checkout are left out.
+    """
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        found = super().find_package_modules(package, package_dir)
+        if package != TOOLS_PACKAGE:
+            return found
+        return [entry for entry in found if not PROGRAMS["needs_checkout"](entry[1])]
 
     def run(self) -> None:
         super().run()
@@ -165,7 +178,13 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.10",
-    packages=find_packages(include=["bert_tf", "bert_tf.*"]),
+    packages=[
+        *find_packages(include=["bert_tf", "bert_tf.*"]),
+        TOOLS_PACKAGE,
+        f"{TOOLS_PACKAGE}.common",
+    ],
+    package_dir={TOOLS_PACKAGE: "tools"},
+    entry_points={"console_scripts": ["bert-tf = bert_tf.command:main"]},
     package_data={"bert_tf": ["**/*.html", "**/*.json", "**/*.txt"]},
     exclude_package_data={
         "bert_tf.ops": list(BUILT_FILES),

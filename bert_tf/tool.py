@@ -7,10 +7,11 @@ import sys
 
 from absl import app, flags
 
+from bert_tf import progress, quiet, tool_help
 from bert_tf.errors import UserError
 
-# Silences TensorFlow's start-up messages. It must be set before TensorFlow is imported.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+FLAGS = flags.FLAGS
+
 
 INTERRUPTED = 128 + signal.SIGINT  # the exit status that shells give a program after Ctrl-C
 
@@ -18,17 +19,15 @@ INTERRUPTED = 128 + signal.SIGINT  # the exit status that shells give a program 
 def run(main, takes_command: bool = False) -> None:
     """Runs `main()` with absl. A `UserError` or Ctrl-C prints one line instead of a traceback.
 
-    `--help` also shows flags of modules that tools share.
+    `--help` is that of `tool_help`. TensorFlow's messages are shown with `-v 1`, or as
+    TF_CPP_MIN_LOG_LEVEL says.
 
     Args:
         main: The function of the program.
         takes_command: Whether `main` gets the list of the arguments after `--`, the command line of
             another program. Otherwise arguments without dashes are refused.
     """
-    for module, defined in flags.FLAGS.flags_by_module_dict().items():
-        if not module.startswith("absl."):
-            for flag in defined:
-                flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
+    tool_help.define_help()
 
     def checked(argv):
         try:
@@ -44,7 +43,21 @@ def run(main, takes_command: bool = False) -> None:
         except KeyboardInterrupt:
             _exit_interrupted()
 
-    app.run(checked)
+    app.run(checked, flags_parser=_parse)
+
+
+def _parse(arguments):
+    """Parses the flags before anything imports TensorFlow, whose messages they may silence."""
+    try:
+        rest = FLAGS(arguments)
+    except flags.Error as error:
+        print(f"error: {error}\n--help shows the flags.", file=sys.stderr)
+        sys.exit(1)
+    if FLAGS.verbosity > 0:  # -v 1
+        progress.show_always()
+    else:
+        quiet.silence()
+    return rest
 
 
 def _exit_interrupted():

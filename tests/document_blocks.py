@@ -1,7 +1,9 @@
 """The code blocks of the documents, and the commands of their shell blocks."""
 
+import ast
 import dataclasses
 import pathlib
+import re
 import subprocess
 
 from tests.conftest import REPOSITORY
@@ -11,7 +13,7 @@ DOCUMENTS = [
     REPOSITORY / "README.md",
     *(path for path in sorted((REPOSITORY / "docs").glob("*.md")) if path.stem != "verification"),
 ]
-# What the shell blocks call besides our own programs.
+# What the shell blocks call besides `bert-tf` and our own programs.
 OTHER_PROGRAMS = ("bazel", "cp", "curl", "docker", "make", "pip", "pytest")
 RECORDER = """#!/bin/bash
 printf '%s\\0' "${0##*/}" "$@" >> "$RECORD"
@@ -51,6 +53,21 @@ def read_blocks(path: pathlib.Path) -> list[Block]:
     return blocks
 
 
+def docstring_examples(tool: str) -> str:
+    """The commands in the docstring of a program of tools/, as a shell block."""
+    source = (REPOSITORY / "tools" / f"{tool}.py").read_text(encoding="utf-8")
+    docstring = ast.get_docstring(ast.parse(source))
+    command = r"^    ((?:bert-tf|python tools)\b(?:.*\\\n)*.*)$"
+    return "\n".join(re.findall(command, docstring, re.MULTILINE))
+
+
+def program_of(command: list[str]) -> str:
+    """The name of the program; of one of ours without `bert-tf`, or `python tools/` and `.py`."""
+    if command[0] == "bert-tf":
+        return command[1].replace("-", "_")
+    return pathlib.PurePath(command[1]).stem if command[0] == "python" else command[0]
+
+
 def commands(text: str, directory: pathlib.Path) -> list[list[str]]:
     """The commands of a shell block, as Bash would start them: none of them runs.
 
@@ -58,7 +75,7 @@ def commands(text: str, directory: pathlib.Path) -> list[list[str]]:
         text: The block.
         directory: An empty folder.
     """
-    for program in ("python", *OTHER_PROGRAMS):
+    for program in ("python", "bert-tf", *OTHER_PROGRAMS):
         path = directory / "bin" / program
         path.parent.mkdir(exist_ok=True)
         path.write_text(RECORDER)

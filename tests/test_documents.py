@@ -8,7 +8,6 @@ run is listed here with its reason, and its flags are checked all the same.
 import doctest
 import io
 import itertools
-import pathlib
 import re
 import runpy
 import sys
@@ -20,13 +19,24 @@ import tensorflow as tf
 
 import bert_tf
 import bert_tf.tool
+from bert_tf import programs
 from tests.conftest import MATERIALS, REPOSITORY
-from tests.document_blocks import DOCUMENTS, OTHER_PROGRAMS, commands, read_blocks
+from tests.document_blocks import (
+    DOCUMENTS,
+    OTHER_PROGRAMS,
+    commands,
+    docstring_examples,
+    program_of,
+    read_blocks,
+)
 from tests.example_files import LABELS, TEXTS, write_document_files
 from tests.test_docstrings import FLAGS, ShownOutput, values_alone  # noqa: F401
-from tests.tools.running import run
+from tests.tools.running import TOOLS, run
 from tests.training import processes
 
+# The programs that the installed package has; others are started by `python tools/NAME.py`.
+INSTALLED = [name for name in programs.names() if not programs.needs_checkout(name)]
+OUR_PROGRAM = r"^ *(?:python tools/|bert-tf )(\w+)"
 BLOCKS = [block for path in DOCUMENTS for block in read_blocks(path)]
 
 # What sections leave open, as their readers have it.
@@ -128,13 +138,6 @@ def shell_blocks():
     for block in BLOCKS:
         if block.language == "sh":
             yield block
-
-
-def program_of(command: list[str]) -> str:
-    """The name of the program; of one of ours without `python tools/` and `.py`."""
-    if command[0] != "python":
-        return command[0]
-    return pathlib.PurePath(command[1]).stem
 
 
 @pytest.fixture(scope="module")
@@ -243,16 +246,22 @@ def with_launched(command: list[str]) -> list[list[str]]:
 
 
 def test_flags_are_those_of_the_programs(commands_of_blocks, tmp_path):
+    """Those of the documents, and of the example in each program's help."""
     lines = {}
-    for block_commands in commands_of_blocks.values():
+    (tmp_path / "commands").mkdir()
+    examples = "\n".join(docstring_examples(tool) for tool in TOOLS)
+    for block_commands in (*commands_of_blocks.values(), commands(examples, tmp_path / "commands")):
         for command in itertools.chain.from_iterable(map(with_launched, block_commands)):
-            if command[0] != "python":
+            if command[0] == "python":
+                assert (REPOSITORY / command[1]).is_file(), command
+            elif command[0] == "bert-tf":
+                assert command[1] in INSTALLED, command
+            else:
                 continue
-            assert (REPOSITORY / command[1]).is_file(), command
             program, given = program_of(command), command[2:]
             if program == "benchmark":
                 given = given[1:]  # which of its benchmarks
-            if given:
+            if given and program in TOOLS:
                 lines.setdefault(program, []).append(given)
     assert len(lines) > 20
     running = {
@@ -275,7 +284,8 @@ def quick(block) -> bool:
         pytest.param(block, marks=[] if quick(block) else pytest.mark.full, id=block.place)
         for block in shell_blocks()
         if (block.document, block.heading) not in NOT_RUN
-        if set(re.findall(r"^ *python tools/(\w+)", block.text, re.MULTILINE)) - set(NOT_STARTED)
+        if set(re.findall(r"^ *(?:python tools/|bert-tf )(\w+)", block.text, re.MULTILINE))
+        - set(NOT_STARTED)
     ],
 )
 def test_shell_runs(block, commands_of_blocks, folder):

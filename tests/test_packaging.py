@@ -24,6 +24,7 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 import configure  # noqa: E402
+from bert_tf import programs  # noqa: E402
 from tests.tools.running import run_program  # noqa: E402
 
 FAKE_BAZEL = """#!/bin/sh
@@ -60,6 +61,7 @@ def copy_tree(folder):
     tree = folder / "tree"
     no_caches = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "bert_tf", tree / "bert_tf", ignore=no_caches)
+    shutil.copytree(ROOT / "tools", tree / "tools", ignore=no_caches)
     for name in ("setup.py", "pyproject.toml", "configure.py", "MANIFEST.in", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     (tree / "README.md").write_text("# bert_tf\n", encoding="utf-8")
@@ -167,6 +169,33 @@ def test_a_wheel_without_bazel_is_pure_and_has_no_object(wheels):
     assert "bert_tf/serving/server/page.html" in files
     assert not [file for file in files if file.startswith(("tests/", "tools/", "configure"))]
     assert "bert_tf-0.1.0.dist-info" in {file.split("/")[0] for file in files}
+
+
+def test_a_wheel_has_the_command_and_the_programs(wheels, tmp_path, is_full):
+    """All but those that need a checkout; they start from another folder than the checkout."""
+    _, (_, files), _ = wheels
+    installed = {file.removeprefix("bert_tf/_tools/") for file in files if "/_tools/" in file}
+    names = {name for name in programs.names() if not programs.needs_checkout(name)}
+    assert {file for file in installed if "/" not in file} == {f"{name}.py" for name in names}
+    shared = {f"common/{path.name}" for path in (ROOT / "tools" / "common").glob("*.py")}
+    assert {file for file in installed if "/" in file} == shared
+    entry = files["bert_tf-0.1.0.dist-info/entry_points.txt"].decode("utf-8")
+    assert "bert-tf = bert_tf.command:main" in entry
+
+    for name, content in files.items():
+        path = tmp_path / "site" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    listing = run(env, "-m", "bert_tf", "--help", cwd=tmp_path).stdout
+    assert all(f"\n  {name} " in listing for name in names) and "benchmark " not in listing
+    shown = run(env, "-m", "bert_tf", "run_classifier", "--help", cwd=tmp_path)
+    assert shown.returncode == 0 and "\n  --lora_rank=INTEGER\n" in shown.stdout
+    if is_full:  # it imports TensorFlow
+        (tmp_path / "text").write_text("a good film .\n" * 4, encoding="utf-8")
+        options = ("--input_file=text", "--output_file=vocab.txt", "--vocab_size=40")
+        made = run(env, "-m", "bert_tf", "build-vocab", *options, cwd=tmp_path)
+        assert made.returncode == 0 and "vocabulary: vocab.txt" in made.stdout, made.stdout
 
 
 def test_a_wheel_with_bazel_has_the_object_and_the_platform(wheels):

@@ -27,6 +27,7 @@ import os
 from absl import flags
 from common import fine_tuning, result_files, task_flags
 from common.checks import options_of, require_one, require_other_directory
+from common.console import tell_model
 from common.model_comparison import milliseconds_per_text, print_table, scores_of
 from common.text_files import read_texts
 from common.training_batches import TrainingBatches, fit
@@ -202,6 +203,7 @@ def main():
     result_files.write_lines(os.path.join(FLAGS.output_dir, "eval_results.txt"), lines)
     times = milliseconds_per_text((teacher, student), dev[0], FLAGS.timing_rounds)
     print_table((teacher, student, student), results, (times[0], times[1], times[1]))
+    tell_model()
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ import os
 from absl import flags
 from common import evaluations, result_files
 from common.checks import options_of
+from common.console import tell_result
 from common.task_flags import given_labels, read_examples, targets_of, task_from_flags
 
 from bert_tf import tool
@@ -169,6 +170,7 @@ def main():
 
         with atomic_path(os.path.join(FLAGS.output_dir, "confusion.png")) as path:
             save_confusion_png(evaluation.matrix, evaluation.labels, path)
+    tell_result("report", os.path.join(FLAGS.output_dir, "report.txt"))
 
 
 if __name__ == "__main__":

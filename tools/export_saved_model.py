@@ -16,6 +16,7 @@ With --noportable, --precision=auto is the fastest without 8-bit integers.
 """
 
 from absl import flags
+from common.console import tell_result
 from common.model_flags import FLAGS, define_quantization, kind_of_model, quantization_arguments
 
 from bert_tf import tool
@@ -100,7 +101,8 @@ def main():
     elif precision:
         model.prepack_for_inference()
     path = export(model, FLAGS.export_dir, FLAGS.version, FLAGS.portable, FLAGS.pairs)
-    print(f"{path}\n{as_text(read_description(path))}")
+    print(as_text(read_description(path)))
+    tell_result("SavedModel", path, "Serve", "serve", model=FLAGS.export_dir)
 
 
 if __name__ == "__main__":

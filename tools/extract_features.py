@@ -19,11 +19,11 @@ from absl import flags
 from common import original_flags
 from common.checkpoint_flags import define_files, directory_of, load_tokenizer
 from common.text_files import read_single_texts
-from tqdm import tqdm
 
 from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from bert_tf.progress import progress_bar
 
 FLAGS = flags.FLAGS
 
@@ -120,7 +120,7 @@ def main():
     tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
     extractor = load_extractor(layers)
     with atomic_path(FLAGS.output_file) as path, open(path, "w", encoding="utf-8") as file:
-        with tqdm(total=len(examples), unit="line") as bar:
+        with progress_bar(total=len(examples), unit="line") as bar:
             for start in range(0, len(examples), FLAGS.batch_size):
                 batch = examples[start : start + FLAGS.batch_size]
                 for place, features in enumerate(features_of(extractor, batch, layers)):

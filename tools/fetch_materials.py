@@ -23,11 +23,11 @@ from collections.abc import Sequence
 
 from absl import flags
 from corpora import MATERIALS_DIRECTORY
-from tqdm import tqdm
 
 from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from bert_tf.progress import progress_bar
 
 FLAGS = flags.FLAGS
 
@@ -240,7 +240,7 @@ def _extract(package: str, folder: str, files: Sequence[str], target: str) -> No
 
 
 def main():
-    for name in tqdm(FLAGS.materials, desc="materials", unit="package"):
+    for name in progress_bar(FLAGS.materials, desc="materials", unit="package"):
         try:
             fetch(name, FLAGS.directory)
         except NoPackageManager as error:

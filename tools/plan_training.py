@@ -26,10 +26,10 @@ from benchmarks.report import Table, format_table
 from benchmarks.workers import PeerFailed
 from common import planning_flags, result_files
 from planning import calibration, cuts, measuring, tables, validation
-from tqdm import tqdm
 
 from bert_tf import tool
 from bert_tf.errors import UserError
+from bert_tf.progress import progress_bar
 
 FLAGS = flags.FLAGS
 
@@ -104,7 +104,7 @@ def print_tables() -> dict:
 
 def measure() -> dict:
     """Calibrates or validates, and returns the results for --json."""
-    progress = functools.partial(tqdm, leave=False)
+    progress = functools.partial(progress_bar, leave=False)
     try:
         if FLAGS.calibrate:
             found = measuring.calibrate(setups(), functools.partial(progress, desc="calibrating"))

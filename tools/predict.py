@@ -15,10 +15,10 @@ Files are read and written in blocks, so that memory does not grow with them.
 """
 
 import os
-import sys
 
 from absl import flags
 from common.checks import require_one
+from common.console import tell_result
 from common.model_flags import kind_of_model
 from common.prediction_output import open_output
 from common.prediction_rows import about_how_many_rows, blocks_of_rows, source_name
@@ -26,6 +26,7 @@ from common.prediction_rows import about_how_many_rows, blocks_of_rows, source_n
 from bert_tf import tool
 from bert_tf.data.table_files import import_parquet
 from bert_tf.errors import UserError
+from bert_tf.progress import progress_bar
 
 FLAGS = flags.FLAGS
 
@@ -68,8 +69,6 @@ def answers_of(model, rows):
 
 
 def main():
-    from tqdm import tqdm
-
     require_one("text", "input_file")
     if FLAGS.output_file:
         directory = os.path.dirname(os.path.abspath(FLAGS.output_file))
@@ -80,16 +79,18 @@ def main():
     rows = next(blocks)  # what is wrong with them is found before the model is loaded
     model = kind_of_model().from_pretrained(FLAGS.model_dir)
     model.require_trained_heads("asked")
-    is_shown = bool(FLAGS.output_file) and sys.stderr.isatty()
+    is_shown = bool(FLAGS.output_file)
     total = about_how_many_rows() if is_shown else None
     with (
         open_output(FLAGS.output_file, model) as write,
-        tqdm(total=total, desc="predicting", unit=" examples", disable=not is_shown) as bar,
+        progress_bar(total=total, desc="predicting", unit=" examples", disable=not is_shown) as bar,
     ):
         while rows:
             write(rows, answers_of(model, rows))
             bar.update(len(rows))
             rows = next(blocks, [])
+    if FLAGS.output_file:
+        tell_result("answers", FLAGS.output_file)
 
 
 if __name__ == "__main__":

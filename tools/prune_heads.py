@@ -26,6 +26,7 @@ import numpy as np
 from absl import flags
 from common import result_files
 from common.checks import require_other_directory
+from common.console import tell_model
 from common.model_comparison import scores_of
 from common.task_flags import inputs_and_targets, load_classifier, read_examples, task_from_flags
 
@@ -164,6 +165,7 @@ def main():
     result_files.write_lines(os.path.join(FLAGS.output_dir, "head_importance.tsv"), lines)
     lines = [size_before, size_after, *lines_before, *lines_after]
     result_files.report(lines, title="Pruning")
+    tell_model()
 
 
 if __name__ == "__main__":

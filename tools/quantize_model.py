@@ -19,6 +19,7 @@ instead of finding them for every token: a little faster, and less accurate.
 
 from absl import flags
 from common.checks import require_other_directory
+from common.console import tell_model
 from common.model_comparison import weight_bytes
 from common.model_flags import FLAGS, define_quantization, kind_of_model, quantization_arguments
 
@@ -62,6 +63,7 @@ def main():
         print("relative error of each layer in 8-bit integers:")
         for path, error in sorted(errors.items(), key=lambda item: -item[1]):
             print(f"  {error:.4f}  {path}")
+    tell_model(FLAGS.output_dir)
 
 
 if __name__ == "__main__":

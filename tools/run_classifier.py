@@ -27,6 +27,7 @@ import os
 from absl import flags
 from common import checkpoint_flags, fine_tuning, original_flags, result_files
 from common.checks import options_of
+from common.console import predicting_verbose, tell_model
 from common.prediction_output import write_predictions
 from common.task_flags import (
     TABLE,
@@ -171,12 +172,13 @@ def evaluate(model, task, examples):
     from bert_tf.training.evaluation.confusion_matrix import confusion_matrix, confusion_text
 
     inputs, targets = inputs_and_targets(model, examples)
-    logits = model.predict(inputs, batch_size=FLAGS.eval_batch_size)
+    options = {"batch_size": FLAGS.eval_batch_size, "verbose": predicting_verbose()}
+    logits = model.predict(inputs, **options)
     results = all_scores(targets, model.probabilities(logits), model.problem_type)
     steps = checkpoint_steps(os.path.join(FLAGS.output_dir, "checkpoints"))
     # Matches google-research/bert: tf.estimator adds two lines to the metrics.
     added = [f"global_step = {max(steps, default=0)}", f"loss = {results['loss']:.6f}"]
-    result_files.report([*result_files.score_lines(results), *added])
+    result_files.report(result_files.score_lines(results), not_printed=added)
     official = ", ".join(f"eval_{name}" for name in task.metrics if name in results)
     if official:
         print(f"The official scores of this task: {official}")
@@ -186,7 +188,8 @@ def evaluate(model, task, examples):
 
 
 def predict(model, task, examples):
-    logits = model.predict(inputs_of(examples), batch_size=FLAGS.predict_batch_size)
+    options = {"batch_size": FLAGS.predict_batch_size, "verbose": predicting_verbose()}
+    logits = model.predict(inputs_of(examples), **options)
     path = os.path.join(FLAGS.output_dir, f"{FLAGS.predict_split}_results.tsv")
     result_files.write_table(path, model.probabilities(logits))
     columns = "the number" if model.problem_type == REGRESSION else " ".join(model.labels)
@@ -226,6 +229,8 @@ def main():
         evaluate(model, task, dev_examples)
     if FLAGS.do_predict:
         predict(model, task, test_examples)
+    if FLAGS.do_train:
+        tell_model()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import os
 
 from absl import flags
 from common import checkpoint_flags, fine_tuning, result_files
+from common.console import tell_model, tell_result
 
 from bert_tf import tool
 from bert_tf.errors import DataError, UserError
@@ -188,6 +189,9 @@ def main():
         columns = (words, predicted) if gold is None else (words, gold, predicted)
         path = os.path.join(FLAGS.output_dir, "test_predictions.txt")
         result_files.write_text(path, conll_lines(zip(*columns)))
+        tell_result("tags", path)
+    if FLAGS.do_train:
+        tell_model()
 
 
 if __name__ == "__main__":

@@ -28,11 +28,13 @@ machines must see the same --output_dir.
 
 import functools
 import os
+import warnings
 
 from absl import flags
 from common import result_files
 from common.checkpoint_flags import new_tokenizer, require_vocabulary_of
 from common.checks import options_of, require
+from common.console import tell_result
 from common.optimizer_flags import make_schedule, set_mixed_precision
 from common.pretraining_flags import NEXT_SENTENCE, check_flags, input_files, reads_text, settings
 
@@ -191,6 +193,8 @@ def run():
     from bert_tf.training.distribution.strategies import is_chief, worker_addresses
     from bert_tf.training.distribution.worker_exchange import end_together, largest_of_workers
 
+    # --max_eval_steps is a maximum, which Keras takes for the number of batches.
+    warnings.filterwarnings("ignore", message="Your input ran out of data")
     devices = make_pipeline_devices(FLAGS.pipeline_stages) if FLAGS.pipeline_stages > 1 else None
     strategy = training.make_strategy(FLAGS.distribution_strategy, FLAGS.tpu_name)
     keras.utils.set_random_seed(FLAGS.seed)
@@ -253,6 +257,10 @@ def run():
                     tokenizer.save_pretrained(directory)
             if results:
                 result_files.report([f"{name} = {results[name]}" for name in sorted(results)])
+            if FLAGS.do_train:
+                options = {"task_name": "TASK", "data_dir": "DIRECTORY", "output_dir": "DIRECTORY"}
+                options["init_checkpoint"] = directory
+                tell_result("model", directory, "Fine-tune", "run_classifier", **options)
         except OSError as error:
             raise UserError(
                 "--output_dir must be a directory with room for the results. Received: "

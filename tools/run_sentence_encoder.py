@@ -26,6 +26,7 @@ import numpy as np
 from absl import flags
 from common import fine_tuning, result_files
 from common.checks import options_of
+from common.console import predicting_verbose, tell_model
 from common.text_files import read_single_texts
 
 from bert_tf import tool
@@ -157,7 +158,7 @@ def train(encoder, texts, labels, loss, dev_data):
 
     def report(epoch, logs):
         results = correlations(encoder, *dev_data)
-        print(f"\nepoch {epoch + 1}:", *result_files.score_lines(results), sep="  ")
+        print(f"epoch {epoch + 1}:", *result_files.score_lines(results), sep="  ")
         logs.update({f"val_{name}": value for name, value in results.items()})
 
     callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=report)] if dev_data else []
@@ -216,11 +217,13 @@ def main():
     if FLAGS.do_eval:
         result_files.report(result_files.score_lines(correlations(encoder, *dev_data)))
     if FLAGS.do_encode:
-        vectors = encoder.encode(encode_texts, verbose=1)
+        vectors = encoder.encode(encode_texts, verbose=predicting_verbose())
         path = os.path.join(FLAGS.output_dir, "vectors.npy")
         with atomic_path(path) as new:
             save_array(new, vectors)
         print(f"{len(vectors)} vectors of size {vectors.shape[1]} in {path}")
+    if FLAGS.do_train:
+        tell_model()
 
 
 if __name__ == "__main__":

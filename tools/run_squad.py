@@ -25,6 +25,7 @@ import os
 
 from absl import flags
 from common import checkpoint_flags, fine_tuning, original_flags, result_files
+from common.console import predicting_verbose, tell_model
 
 from bert_tf import tool
 from bert_tf.errors import DataError
@@ -173,7 +174,9 @@ def predict(model, examples):
     """Writes the answers and, if the file has the true ones, their official scores."""
     from bert_tf.tasks.question_answering.metrics import best_null_thresholds, squad_scores
 
-    selections = model.select(*columns_of(examples), batch_size=FLAGS.predict_batch_size, verbose=1)
+    selections = model.select(
+        *columns_of(examples), batch_size=FLAGS.predict_batch_size, verbose=predicting_verbose()
+    )
     predictions, n_best, differences = {}, {}, {}
     for example, selection in zip(examples, selections):
         predictions[example.id] = selection.answer.text
@@ -217,6 +220,8 @@ def main():
         train(model, train_examples)
     if FLAGS.do_predict:
         predict(model, predict_examples)
+    if FLAGS.do_train:
+        tell_model()
 
 
 if __name__ == "__main__":

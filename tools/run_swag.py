@@ -21,6 +21,7 @@ import os
 import numpy as np
 from absl import flags
 from common import checkpoint_flags, fine_tuning, result_files
+from common.console import predicting_verbose, tell_model
 
 from bert_tf import tool
 from bert_tf.tasks.multiple_choice.files import read_swag
@@ -59,16 +60,15 @@ def train(model, train_examples, dev_examples):
 
 def evaluate(model, examples):
     model.compile(metrics=["accuracy"])
-    results = model.evaluate(
-        inputs_of(examples), labels_of(examples), batch_size=FLAGS.eval_batch_size, return_dict=True
-    )
+    options = {"batch_size": FLAGS.eval_batch_size, "verbose": predicting_verbose()}
+    results = model.evaluate(inputs_of(examples), labels_of(examples), return_dict=True, **options)
     result_files.report(result_files.score_lines(results))
 
 
 def predict(model, examples):
     from bert_tf.training.evaluation.probabilities import softmax
 
-    probabilities = softmax(model.predict(inputs_of(examples)))
+    probabilities = softmax(model.predict(inputs_of(examples), verbose=predicting_verbose()))
     path = os.path.join(FLAGS.output_dir, "test_results.tsv")
     rows = np.column_stack([probabilities.argmax(axis=1), probabilities])
     result_files.write_table(path, rows, fmt=["%d", *["%.8f"] * probabilities.shape[1]])
@@ -95,6 +95,8 @@ def main():
         evaluate(model, dev_examples)
     if FLAGS.do_predict:
         predict(model, test_examples)
+    if FLAGS.do_train:
+        tell_model()
 
 
 if __name__ == "__main__":

@@ -20,18 +20,18 @@ import shutil
 from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
-import tqdm
 
 from bert_tf.beam import document_scan, example_partitions, example_steps
 from bert_tf.beam.dead_letters import DeadLetter, refuse_dead_letters, without_repetitions
 from bert_tf.beam.example_steps import ExampleSettings
 from bert_tf.beam.file_access import InputFile, is_remote, rename
 from bert_tf.beam.file_blocks import Block, file_blocks, read_spans, write_spans
-from bert_tf.beam.progress import progress_bar
+from bert_tf.beam.progress import show_progress
 from bert_tf.beam.running import run_pipeline
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
 from bert_tf.files import staged_files
+from bert_tf.progress import progress_bar
 from bert_tf.tasks.pretraining.document_chunks import ChunkedCorpus
 from bert_tf.tasks.pretraining.summary import PretrainingSummary
 
@@ -66,12 +66,13 @@ def scan_corpus(
     """
     blocks = write_spans(workspace.path(_BLOCKS), file_blocks(files, settings.block_bytes))
     build = functools.partial(_scan, workspace, settings.line_format, not keep_going)
-    with progress_bar(workspace, "checking the text", blocks, "scan-"):
+    with show_progress(workspace, "checking the text", blocks, "scan-"):
         run_pipeline(build, options, max_retries)
     letters = without_repetitions(document_scan.dead_letters(workspace, blocks))
     if not keep_going:
         refuse_dead_letters(letters)
-    numbers = tqdm.trange(blocks, desc="dividing the text", unit=" blocks", disable=blocks < 100)
+    shown = {"desc": "dividing the text", "unit": " blocks", "disable": blocks < 100}
+    numbers = progress_bar(range(blocks), **shown)
     corpus = document_scan.cut_documents(
         workspace, numbers, settings.line_format, settings.chunk_bytes
     )
@@ -111,7 +112,7 @@ def write_examples(
     chunks = len(corpus.chunks)
     total = chunks * (1 + settings.dupe_factor) + partitions + settings.num_files
     steps = ("tokens-", "run-", "partition-", "file-")
-    with progress_bar(workspace, "making examples", total, *steps):
+    with show_progress(workspace, "making examples", total, *steps):
         run_pipeline(build, options, max_retries)
     summary = PretrainingSummary(**workspace.result(example_steps.PLAN)["summary"])
     if not summary.examples:

@@ -5,16 +5,15 @@ import os
 import threading
 from collections.abc import Iterator
 
-import tqdm
-
 from bert_tf.beam.file_access import is_remote
 from bert_tf.beam.workspace import RESULT, Workspace
+from bert_tf.progress import progress_bar
 
 SECONDS_BETWEEN_COUNTS = 2.0
 
 
 @contextlib.contextmanager
-def progress_bar(workspace: Workspace, title: str, total: int, *prefixes: str) -> Iterator[None]:
+def show_progress(workspace: Workspace, title: str, total: int, *prefixes: str) -> Iterator[None]:
     """Shows, while the block runs, how many pieces of work with these prefixes are done.
 
     Runners of other machines show the progress in their own user interfaces.
@@ -23,7 +22,7 @@ def progress_bar(workspace: Workspace, title: str, total: int, *prefixes: str) -
         yield
         return
     ended = threading.Event()
-    with tqdm.tqdm(desc=title, total=total) as bar:
+    with progress_bar(desc=title, total=total) as bar:
         arguments = (workspace.directory, prefixes, bar, ended)
         thread = threading.Thread(target=_count, args=arguments, daemon=True)
         thread.start()

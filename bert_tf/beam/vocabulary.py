@@ -24,7 +24,7 @@ from bert_tf.beam.file_blocks import (
     write_spans,
 )
 from bert_tf.beam.line_formats import LineFormat
-from bert_tf.beam.progress import progress_bar
+from bert_tf.beam.progress import show_progress
 from bert_tf.beam.running import run_pipeline
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
@@ -64,7 +64,7 @@ def count_corpus(
     blocks = write_spans(workspace.path(_BLOCKS), file_blocks(files, block_bytes))
     count = CountBlock(workspace, line_format, normalization, not keep_going)
     build = functools.partial(_add_steps, workspace, count)
-    with progress_bar(workspace, "counting words", blocks + NUM_PARTS, "counts-", "part-"):
+    with show_progress(workspace, "counting words", blocks + NUM_PARTS, "counts-", "part-"):
         run_pipeline(build, options, max_retries)
     found = (letter for number in range(blocks) for letter in _letters(workspace, number))
     letters = without_repetitions(found)

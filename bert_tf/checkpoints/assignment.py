@@ -5,13 +5,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from tqdm import tqdm
 
 from bert_tf.checkpoints.readers.file_errors import tensor_error
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.checkpoints.weight_names import Weight, part_names
 from bert_tf.errors import CheckpointError
 from bert_tf.models.task_spec import Head
+from bert_tf.progress import progress_bar
 
 _logger = logging.getLogger("bert_tf")
 
@@ -99,7 +99,9 @@ def assign_weights(
     unused = [name for name in unused if name not in also_used]
     size = sum(4 * math.prod(weight.variable.shape) for weight, _ in plan)
     is_small = size < _LARGE_BYTES
-    progress = tqdm(total=size, unit="B", unit_scale=True, desc="loading weights", disable=is_small)
+    progress = progress_bar(
+        total=size, unit="B", unit_scale=True, desc="loading weights", disable=is_small
+    )
     for weight, found in plan:
         variable, arrays = weight.variable, []
         for name, part in zip(found, weight.parts[source.format]):

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.progress import progress_bar
 
 # Without it the gradients of float16 would vanish. A power of two does not change the digits of the
 # other dtypes.
@@ -51,7 +52,6 @@ def head_importance(
 
     Reference: Michel et al. 2019 (arXiv 1905.10650), section 4.1.
     """
-    from tqdm import tqdm
 
     if not model.compiled:
         raise UserError(
@@ -63,7 +63,7 @@ def head_importance(
     targets = _checked_targets(targets, columns)
     compute, total = None, 0.0
     starts = range(0, len(targets), batch_size)
-    for start in tqdm(starts, desc="head importance", unit="batch", disable=not verbose):
+    for start in progress_bar(starts, desc="head importance", unit="batch", disable=not verbose):
         rows = slice(start, start + batch_size)
         if isinstance(columns, dict):
             tokens = {name: tf.convert_to_tensor(column[rows]) for name, column in columns.items()}

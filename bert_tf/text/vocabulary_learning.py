@@ -18,9 +18,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
-import tqdm
 
 from bert_tf.errors import ConfigError, DataError, require
+from bert_tf.progress import progress_bar
 from bert_tf.text.tensorflow_text import import_tensorflow_text
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.word_splitter import WordSplitter
@@ -98,7 +98,7 @@ def count_words(
     totals: collections.Counter[bytes] = collections.Counter()
     texts = iter(texts)
     shown = {"unit": " texts", "unit_scale": True, "disable": not progress}
-    with tqdm.tqdm(None, "counting words", **shown) as bar:
+    with progress_bar(None, "counting words", **shown) as bar:
         while batch := list(itertools.islice(texts, TEXTS_AT_A_TIME)):
             words, counts = count_batch(tf.constant(batch))
             totals.update(dict(zip(words.numpy().tolist(), counts.numpy().tolist())))
@@ -186,7 +186,7 @@ def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Ite
     shown = {"unit": "B", "unit_scale": True, "disable": not progress}
     try:
         total = sum(os.path.getsize(path) for path in paths)
-        with tqdm.tqdm(None, "reading", total, **shown) as bar:
+        with progress_bar(None, "reading", total, **shown) as bar:
             for path in paths:
                 with open(path, "rb") as file:
                     for number, line in enumerate(file, start=1):
@@ -226,7 +226,7 @@ def _learn_wordpiece(counts, room, characters, min_frequency, progress) -> list[
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
 
     shown = {"unit": " words", "disable": not progress}
-    with tqdm.tqdm(None, "learning WordPiece", len(counts), **shown) as bar:
+    with progress_bar(None, "learning WordPiece", len(counts), **shown) as bar:
         vocabulary = learner.learn(
             counts,
             vocab_size=room,
@@ -260,7 +260,7 @@ def _learn_bpe(counts, room, characters, min_frequency, progress) -> list[str]:
     learned: list[str] = []
     known = set(characters)
     shown = {"unit": " pieces", "disable": not progress}
-    with tqdm.tqdm(None, "learning BPE", room - len(characters), **shown) as bar:
+    with progress_bar(None, "learning BPE", room - len(characters), **shown) as bar:
         while heap and len(known) < room:
             negative, pair = heapq.heappop(heap)
             if pairs[pair] != -negative:

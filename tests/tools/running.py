@@ -18,6 +18,13 @@ from absl import app
 from tests.conftest import REPOSITORY
 from tests.training import processes
 
+# The programs that `bert_tf.tool` runs.
+TOOLS = sorted(
+    path.stem
+    for path in (REPOSITORY / "tools").glob("*.py")
+    if "tool.run(" in path.read_text(encoding="utf-8")
+)
+
 
 def results_in(path: pathlib.Path) -> dict[str, str]:
     """Returns the values of a results file, lines of `name = value`, as strings by name."""

@@ -6,13 +6,9 @@ import re
 import pytest
 
 from tests.conftest import REPOSITORY
-from tests.tools.running import run, run_program
+from tests.document_blocks import docstring_examples
+from tests.tools.running import TOOLS, run, run_program
 
-TOOLS = sorted(
-    path.stem
-    for path in (REPOSITORY / "tools").glob("*.py")
-    if "tool.run(" in path.read_text(encoding="utf-8")
-)
 # Of what takes seconds to import.
 HEAVY = ("tensorflow", "keras", "sklearn", "matplotlib", "torch")
 
@@ -22,6 +18,12 @@ def test_help_lists_every_flag_and_imports_nothing_heavy(tool):
     """The one real start of every tool: `python tools/TOOL.py`."""
     result = run_program("-Ximporttime", f"tools/{tool}.py", "--help")
     listed = set(re.findall(r"^  --(?:\[no\])?(\w+)", result.stdout, re.MULTILINE))
+    assert not listed & {"verbosity", "logtostderr", "pdb", "only_check_args"}  # absl's
+    # tests/test_documents.py parses the flags of the example.
+    starts = rf"^(bert-tf {tool}|python tools/{tool}\.py)\b"
+    assert re.search(starts, docstring_examples(tool), re.MULTILINE)
+    lines = result.stderr.splitlines()
+    assert all(line.startswith("import time:") for line in lines), result.stderr
     source = pathlib.Path(REPOSITORY / "tools" / f"{tool}.py").read_text(encoding="utf-8")
     read = set(re.findall(r"FLAGS\.(\w+)\b(?!\()", source))
     assert listed and read <= listed, read - listed
@@ -37,8 +39,7 @@ def test_help_keeps_the_backslashes_of_its_examples():
 def test_help_of_a_tool_with_shared_flags():
     shown = run("run_classifier", "--help").stdout
     for flag in ("--task_name", "--data_dir", "--lora_rank", "--output_dir"):
-        assert f"  {flag}:" in shown
-    assert "--logtostderr" not in shown and "--pdb" not in shown  # absl's own
+        assert f"\n  {flag}=" in shown
 
 
 @pytest.mark.parametrize("tool", TOOLS)

@@ -8,6 +8,7 @@ from bert_tf.errors import UserError
 from common.checks import options_of
 
 FLAGS = flags.FLAGS
+FLAG_HEADINGS = (("", "Model to start from"),)
 
 
 def define_start():

@@ -13,9 +13,11 @@ from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.errors import UserError
 from bert_tf.models.lora_model import LORA_LAYERS
 from common.checks import options_of
+from common.console import training_verbose
 from common.optimizer_flags import make_schedule
 
 FLAGS = flags.FLAGS
+FLAG_HEADINGS = (("augment_", "Augmentation"), ("lora_", "LoRA"), ("", "Fine-tuning"))
 
 flags.DEFINE_string(
     "output_dir", None, "The directory to write the trained model and the results to."
@@ -395,6 +397,7 @@ def train_epochs(model, x, y, num_rows=None, callbacks=(), validation_data=None,
         "batch_size": FLAGS.train_batch_size,
         "callbacks": [*callbacks, *epoch_callbacks()],
         "validation_data": validation_data,
+        "verbose": training_verbose(),
     }
     if epochs:
         model.fit(x, y, epochs=epochs, **data)

@@ -11,6 +11,7 @@ from common import checkpoint_flags, fine_tuning, optimizer_flags, text_score_fl
 from common.checks import options_of
 
 FLAGS = flags.FLAGS
+FLAG_HEADINGS = (("", "Generated texts"),)
 
 _DECODING = (
     "max_new_tokens",

@@ -7,6 +7,7 @@ from absl import flags
 
 from bert_tf import tool
 from common import fine_tuning, generation_flags, result_files
+from common.console import predicting_verbose, tell_model
 from common.generation_models import examples_of, write
 from common.training_batches import TrainingBatches, fit
 
@@ -39,6 +40,8 @@ def run(load_model, score_names):
         evaluate(model, dev, score_names)
     if FLAGS.do_predict:
         report(model, "test", *test, score_names)
+    if FLAGS.do_train:
+        tell_model()
 
 
 def train(model, pairs, dev):
@@ -92,7 +95,11 @@ def evaluate(model, dev, score_names):
     """Reports the loss on the dev file, with the true words before each word, and `report`."""
     model.compile()
     x, y = examples_of(model, *dev)
-    options = {"batch_size": FLAGS.eval_batch_size, "verbose": "auto", "return_dict": True}
+    options = {
+        "batch_size": FLAGS.eval_batch_size,
+        "verbose": predicting_verbose(),
+        "return_dict": True,
+    }
     report(model, "eval", *dev, score_names, model.evaluate(x, y, **options))
 
 
@@ -106,7 +113,7 @@ def report(model, name, sources, targets, score_names, scores=()):
         score_names: The scores to report.
         scores: Other scores, by name.
     """
-    texts = [" ".join(text.split()) for text in write(model, sources, verbose=1)]
+    texts = [" ".join(text.split()) for text in write(model, sources, predicting_verbose())]
     stem = os.path.join(FLAGS.output_dir, f"{name}_predictions")
     result_files.write_lines(f"{stem}.txt", texts)
     columns = {FLAGS.source_column: sources, "prediction": texts}

@@ -7,6 +7,7 @@ from bert_tf.errors import UserError
 from common.text_files import read_texts
 
 FLAGS = flags.FLAGS
+FLAG_HEADINGS = (("", "Model"),)
 
 SPECS = {spec.name: spec for spec in tasks.specs() if spec.serving}
 _OLD_NAMES = {

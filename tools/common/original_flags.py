@@ -9,6 +9,7 @@ import sys
 from absl import flags
 
 FLAGS = flags.FLAGS
+FLAG_HEADINGS = (("", "Accepted and ignored"),)
 
 # From names to defaults and help.
 _FLAGS = {

@@ -8,6 +8,7 @@ from absl import flags
 from bert_tf import tool
 from bert_tf.errors import UserError
 from common.checks import options_of
+from common.console import tell_result
 
 FLAGS = flags.FLAGS
 
@@ -94,7 +95,7 @@ def warn_of_single_documents(corpus):
 
 
 def print_summary(corpus, summary):
-    """Prints the counts of the documents and of the examples."""
+    """Prints the counts of the documents and of the examples, and the next step."""
     if summary.tokens_cut > summary.tokens:
         print(
             "warning: more tokens were truncated than kept. The input must have one sentence per "
@@ -107,4 +108,6 @@ def print_summary(corpus, summary):
         *summary.lines(),
         sep="\n",
     )
-    print(f"written            {', '.join(FLAGS.output_file)}")
+    files = ",".join(FLAGS.output_file)
+    options = {"bert_config_file": "CONFIG", "output_dir": "DIRECTORY"}
+    tell_result("examples", files, "Pre-train", "run_pretraining", input_file=files, **options)

@@ -10,6 +10,7 @@ from bert_tf.files import recover_around
 from common import optimizer_flags, original_flags
 
 FLAGS = flags.FLAGS
+FLAG_HEADINGS = (("", "Pre-training"),)
 
 # How the objective pairs segments when the examples are made from raw text.
 NEXT_SENTENCE = {"mlm_nsp": "nsp", "mlm": None, "mlm_sop": "sop", "ltr": None}

@@ -36,7 +36,7 @@ def score_lines(scores, prefix="eval_"):
     return [f"{prefix}{name} = {value:.6f}" for name, value in sorted(scores.items())]
 
 
-def report(lines, name="eval_results.txt", title="Eval"):
-    """Writes lines to a file in --output_dir and prints them."""
-    write_lines(os.path.join(FLAGS.output_dir, name), lines)
+def report(lines, name="eval_results.txt", title="Eval", not_printed=()):
+    """Writes lines to a file in --output_dir and prints them; the file ends with `not_printed`."""
+    write_lines(os.path.join(FLAGS.output_dir, name), [*lines, *not_printed])
     print(f"***** {title} results *****", *lines, sep="\n")

@@ -9,6 +9,7 @@ from bert_tf.tasks.text_classification.official_tasks import TASKS, table_task, 
 from common.checks import options_of
 
 FLAGS = flags.FLAGS
+FLAG_HEADINGS = (("", "Task and its files"),)
 TABLE = "table"
 
 flags.DEFINE_enum(

@@ -2,6 +2,8 @@
 
 from absl import flags
 
+FLAG_HEADINGS = (("", "Scores of generated texts"),)
+
 
 def define_tokenize():
     """Defines the flag for the words of BLEU and ROUGE."""

@@ -3,6 +3,7 @@
 import numpy as np
 from absl import flags
 
+from common.console import training_verbose
 from common.fine_tuning import num_steps_of, value_of
 
 FLAGS = flags.FLAGS
@@ -81,7 +82,7 @@ def fit(model, batches, initial_step=0, callbacks=(), **options):
         initial_step,
         steps_per_epoch=batches.steps_per_epoch,
         callbacks=list(callbacks),
-        **{"verbose": "auto", **options},
+        **{"verbose": training_verbose(), **options},
     )
 
 

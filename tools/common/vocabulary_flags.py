@@ -3,6 +3,7 @@
 from absl import flags
 
 from common.checks import options_of
+from common.console import tell_result
 
 FLAGS = flags.FLAGS
 
@@ -53,14 +54,14 @@ def normalization():
 
 
 def learn_and_write(counts):
-    """Learns the vocabulary from counted words and writes --output_file."""
+    """Learns the vocabulary from counted words, writes --output_file and reports it."""
     from bert_tf.text.vocabulary import write_vocabulary
     from bert_tf.text.vocabulary_learning import learn_from_counts
 
     names = ("algorithm", "special_tokens", "num_unused", "min_frequency", "max_characters")
     vocabulary = learn_from_counts(counts, FLAGS.vocab_size, **options_of(*names))
     write_vocabulary(vocabulary, FLAGS.output_file)
-    print(
-        f"{FLAGS.output_file}: {len(vocabulary)} pieces from {sum(counts.values())} words, "
-        f"{len(counts)} distinct."
-    )
+    print(f"{len(vocabulary)} pieces from {sum(counts.values())} words, {len(counts)} distinct.")
+    options = {"vocab_file": FLAGS.output_file, "input_file": ",".join(FLAGS.input_file)}
+    purpose, program = "Make pre-training data", "create_pretraining_data"
+    tell_result("vocabulary", FLAGS.output_file, purpose, program, **options, output_file="FILE")

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from bert_tf.errors import UserError
+from bert_tf.progress import progress_bar
 from bert_tf.tasks.extractive_summarization.sentence_words import words_of
 
 _DOCUMENTS_AT_ONCE = 1000  # split into words together, so that little memory is needed
@@ -47,7 +47,9 @@ def oracle_labels(
         )
     labels = []
     starts = range(0, len(documents), _DOCUMENTS_AT_ONCE)
-    for start in tqdm(starts, desc="Labels", unit=" thousand documents", delay=3, leave=False):
+    for start in progress_bar(
+        starts, desc="Labels", unit=" thousand documents", delay=3, leave=False
+    ):
         part = slice(start, start + _DOCUMENTS_AT_ONCE)
         labels += _labels(documents[part], summaries[part], num_sentences)
     return labels

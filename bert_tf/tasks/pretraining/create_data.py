@@ -21,11 +21,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import tqdm
 
 from bert_tf.array_files import save_array
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import scratch_directory, staged_files
+from bert_tf.progress import progress_bar
 from bert_tf.tasks.pretraining.checks import require
 from bert_tf.tasks.pretraining.chunk_examples import (
     TokenizedChunk,
@@ -104,7 +104,7 @@ def create_pretraining_data(
                 for number, path in enumerate(chunks)
                 for dupe in range(dupe_factor)
             )
-            with tqdm.tqdm(None, "making examples", total, unit=" documents", **shown) as bar:
+            with progress_bar(None, "making examples", total, unit=" documents", **shown) as bar:
                 for task, part in _run(tasks, num_processes, vocabulary, options):
                     summary.add(part)
                     runs.append(task.run_path)
@@ -119,7 +119,7 @@ def create_pretraining_data(
                     f"{summary.documents // dupe_factor} documents with words"
                 )
             records = merge_runs(sorted(runs))
-            bar = tqdm.tqdm(records, "writing", summary.examples, unit=" examples", **shown)
+            bar = progress_bar(records, "writing", summary.examples, unit=" examples", **shown)
             _write(bar, output_files)
             return summary
     except OSError as error:

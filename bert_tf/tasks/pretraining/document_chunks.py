@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import tqdm
 
 from bert_tf.errors import DataError
+from bert_tf.progress import progress_bar
 from bert_tf.tasks.pretraining.checks import require
 
 DEFAULT_CHUNK_BYTES = 32 << 20
@@ -93,7 +93,7 @@ def scan_documents(
     total = sum(map(_size, paths))
     cutter = DocumentCutter(chunk_bytes)
     shown = {"unit": "B", "unit_scale": True, "disable": not progress}
-    with tqdm.tqdm(None, "checking the text", total, **shown) as bar:
+    with progress_bar(None, "checking the text", total, **shown) as bar:
         for path in paths:
             cutter.open(path)
             for number, line in enumerate(read_lines(path), start=1):

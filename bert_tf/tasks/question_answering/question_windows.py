@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from bert_tf.data.plain_rows import is_missing
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.text_batches import batches_of_numbers, training_batches
 from bert_tf.models.tokenized_texts import RaggedRows
+from bert_tf.progress import progress_bar
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import Windows, check_window_lengths, pack_windows
 
@@ -182,7 +182,9 @@ class _TokenizedOnce:
         self._index = np.array([index[text] for text in texts], np.int64)
         parts = []
         starts = range(0, max(1, len(different)), _TEXTS_AT_ONCE)
-        for begin in tqdm(starts, desc="Tokenizing", unit=" thousand texts", delay=3, leave=False):
+        for begin in progress_bar(
+            starts, desc="Tokenizing", unit=" thousand texts", delay=3, leave=False
+        ):
             part = tf.constant(different[begin : begin + _TEXTS_AT_ONCE], tf.string)
             pieces = tokenizer.tokenize_with_offsets(part)
             parts.append((pieces.ids, pieces.char_starts, pieces.char_ends))

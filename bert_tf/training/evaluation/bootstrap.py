@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from tqdm import tqdm
 
 from bert_tf.config import SINGLE_LABEL
 from bert_tf.errors import UserError
+from bert_tf.progress import progress_bar
 from bert_tf.training.evaluation.scores import UndefinedScore, checked, num_classes, score_functions
 
 
@@ -85,7 +85,7 @@ def drawn_intervals(
         )
     generator = np.random.default_rng(seed)
     drawn = {}
-    for _ in tqdm(range(samples), desc="bootstrap", unit="draw", leave=False, disable=None):
+    for _ in progress_bar(range(samples), desc="bootstrap", unit="draw", leave=False):
         for name, value in scores(generator.integers(0, num_examples, num_examples)).items():
             drawn.setdefault(name, []).append(value)
     tail = 50.0 * (1.0 - confidence)

@@ -1,0 +1,6 @@
+"""`python -m bert_tf` is the command `bert-tf`."""
+
+from bert_tf.command import main
+
+if __name__ == "__main__":
+    main()

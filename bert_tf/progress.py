@@ -1,0 +1,66 @@
+"""Progress bars on a terminal; elsewhere, as in a log file, a line now and then."""
+
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+from tqdm import tqdm
+
+SECONDS_PER_LINE = 30.0
+
+_always = False
+
+
+def show_always() -> None:
+    """Shows progress bars also where there is no terminal, as `-v 1` of the programs asks."""
+    global _always
+    _always = True
+
+
+def shows_bars(stream: TextIO) -> bool:
+    """Whether a progress bar may be drawn on a stream.
+
+    Example:
+        >>> import io
+        >>> shows_bars(io.StringIO())
+        False
+    """
+    return _always or stream.isatty() or "ipykernel" in sys.modules  # a notebook
+
+
+def progress_bar(
+    iterable: Iterable | None = None, *arguments, delay: float = 0.0, **options
+) -> tqdm:
+    """`tqdm.tqdm` on stderr, which prints complete lines where there is no terminal.
+
+    Args:
+        iterable: As in tqdm.
+        *arguments: As in tqdm.
+        delay: Seconds before the first progress is shown.
+        **options: As in tqdm.
+
+    Returns:
+        A bar. Without a terminal it prints a line every `SECONDS_PER_LINE`, and none if the work
+        ends before that.
+
+    Example:
+        >>> sum(progress_bar([1, 2, 3], desc="adding"))
+        6
+    """
+    if not shows_bars(sys.stderr):
+        delay = SECONDS_PER_LINE
+        options |= {"file": _Lines(), "mininterval": SECONDS_PER_LINE, "miniters": 1}
+        options |= {"leave": True, "ascii": True}
+    return tqdm(iterable, *arguments, delay=delay, **options)
+
+
+class _Lines:
+    """A file for tqdm: what it draws in place becomes lines of stderr."""
+
+    def write(self, text):
+        text = text.strip()
+        if text:
+            print(text, file=sys.stderr, flush=True)
+
+    def flush(self):
+        sys.stderr.flush()

@@ -1,0 +1,35 @@
+"""Bars on a terminal, lines now and then elsewhere."""
+
+import sys
+
+import pytest
+
+from bert_tf import progress
+
+
+@pytest.fixture(autouse=True)
+def as_programs_begin(monkeypatch):
+    monkeypatch.setattr(progress, "_always", False)
+
+
+def test_short_work_prints_nothing_in_a_log_file(capsys):
+    assert list(progress.progress_bar(range(3), desc="counting", delay=0)) == [0, 1, 2]
+    assert capsys.readouterr().err == ""
+
+
+def test_long_work_prints_complete_lines_in_a_log_file(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "SECONDS_PER_LINE", 0.0)
+    assert list(progress.progress_bar(range(3), desc="counting")) == [0, 1, 2]
+    shown = capsys.readouterr().err
+    assert shown.splitlines()[-1].startswith("counting: 100%|##########| 3/3 [")
+    assert "\r" not in shown and shown.endswith("\n")
+
+
+@pytest.mark.parametrize("shown", ["terminal", "always"])
+def test_a_bar_is_drawn_in_place(capsys, monkeypatch, shown):
+    if shown == "terminal":
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    else:
+        progress.show_always()
+    assert list(progress.progress_bar(range(3), desc="counting")) == [0, 1, 2]
+    assert capsys.readouterr().err.startswith("\rcounting:")
