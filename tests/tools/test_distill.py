@@ -117,7 +117,7 @@ def test_from_a_teacher_to_a_student(start, tmp_path, flags, layers, width):
     accuracy = np.mean([("neg", "pos")[id] == label for id, (_, label) in zip(predicted, ROWS)])
     assert accuracy == float(results["student_eval_accuracy"])
 
-    table = result.stdout.splitlines()[-4:]
+    table = result.stdout.splitlines()[-6:-2]
     assert {"parameters", "ms", "accuracy"} <= set(table[0].split())
     assert [row.split("  ")[0] for row in table[1:]] == ["teacher", "student at start", "student"]
     assert f"{sum(int(np.prod(w.shape)) for w in student.weights):,}" in table[3]
