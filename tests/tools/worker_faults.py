@@ -8,7 +8,9 @@ faults (default: all of them, one after the other):
     kill         SIGKILL to a random worker at random steps, every fourth time while it starts
     coordinator  the same to worker 0, which coordinates the workers and writes the checkpoints
     machines     the same with one launcher for each worker and fixed ports, as on two machines
-    hang         SIGSTOP to a random worker at random steps; its port still accepts connections
+    hang         SIGSTOP to workers 0 and 1 in turn at random steps; the port still accepts
+                 connections. TensorFlow itself notices that worker 1 is silent; the launcher that
+                 worker 0 is
     stop         SIGTERM to the launcher at a random step; then the same command is run again
     full_disk    no room for one of the first checkpoints, later there is (needs root: it mounts)
     slow         worker 1 runs for a fifth of the time, as on a machine that is slower
@@ -232,7 +234,8 @@ def disturb(run, workers, number, rng, count):
             run.wait_for(lambda: run.step(began) >= step)
             time.sleep(rng.uniform(0, 0.05))  # so that some hit a checkpoint that is being written
             moments.append(str(run.step()))
-        os.kill(old[rng.choice(workers)], number)
+        worker = rng.choice(workers) if number == signal.SIGKILL else workers[place % len(workers)]
+        os.kill(old[worker], number)
     return moments
 
 
@@ -266,7 +269,7 @@ def differences(expected, received):
 def end_by_signals(folder, undisturbed, fault, count, seed):
     """The faults that are signals: `kill`, `coordinator`, `machines` and `hang`."""
     number = signal.SIGSTOP if fault == "hang" else signal.SIGKILL
-    flags = [f"--max_restarts={3 * count}", "--hang_timeout=90"]
+    flags = [f"--max_restarts={3 * count}", "--hang_timeout=120"]
     machines = 2 if fault == "machines" else 1
     with Run(folder, folder / fault, folder / f"{fault}-logs", flags, machines) as run:
         workers = [0] if fault == "coordinator" else [0, 1]

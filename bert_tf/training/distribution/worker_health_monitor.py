@@ -26,7 +26,8 @@ class WorkerHealthMonitor(keras.callbacks.Callback):
     process has ended), or if it has not answered for `patience` seconds (its machine or the network
     is down). The exit status is then 75, after which tools/launch_workers.py starts all again.
 
-    A worker that hangs still accepts connections. Only the launcher notices it, by `Heartbeat`.
+    A worker that hangs still accepts connections and is not noticed here. The launcher notices it
+    by the callback `Heartbeat`.
 
     Args:
         newest_checkpoint: A function that returns the path that the message names, or None.
