@@ -11,13 +11,15 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
     python tools/benchmark.py pipeline --workloads=32x128
     python tools/benchmark.py inference --peers= --baseline_dir=../bert_tf_before
     python tools/benchmark.py inference --peer_python=zentf=zentf_env/bin/python
+    python tools/benchmark.py balance
 
 All libraries ("peers") get the same random weights and the same inputs. A search finds and prints
 the fastest way to run each of them. Their outputs are compared before they are timed. Every peer
 runs in its own process, and the peers are timed in turn, in several rounds. If a peer is missing,
 fails or computes something else, the table is invalid and the exit status is 1; set --peers to
 those that are installed. On a GPU only bert_tf is measured, in bfloat16: with its GPU kernels, with
-plain TensorFlow, and with XLA. docs/performance.md explains the method.
+plain TensorFlow, and with XLA. docs/performance.md explains the method. balance times nothing: it
+counts the tokens of the replicas of data-parallel training.
 """
 
 import functools
@@ -27,6 +29,7 @@ import sys
 
 from absl import flags
 from benchmarks import (
+    balance,
     contest,
     generation,
     gpu_training,
@@ -65,6 +68,7 @@ _JOBS = (
     "memory",
     "xla",
     "pipeline",
+    "balance",
 )
 _JOBS_OF_DTYPE = {
     "float32": _JOBS,
@@ -172,6 +176,9 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
     "tokenizer_texts", 10000, "For tokenizer: maximum number of texts per language.", lower_bound=1
 )
+flags.DEFINE_integer(
+    "balance_steps", 500, "For balance: number of steps per row of a table.", lower_bound=1
+)
 flags.DEFINE_list(
     "lengths", [str(length) for length in memory.LENGTHS], "For memory: the sequence lengths."
 )
@@ -188,7 +195,8 @@ flags.DEFINE_list(
 flags.DEFINE_string(
     "materials_dir",
     MATERIALS_DIRECTORY,
-    "For tokenizer and latency: the directory of tools/fetch_materials.py with texts and weights.",
+    "For tokenizer, latency and balance: the directory of tools/fetch_materials.py with texts and "
+    "weights.",
 )
 flags.DEFINE_string(
     "json", None, "A JSON file to write all results to, without rounding. Default: none."
@@ -385,7 +393,8 @@ def main():
         buckets=tuple(parse_bucket(text) for text in FLAGS.buckets),
         progress=functools.partial(tqdm, desc="timing", unit="turn", leave=False),
     )
-    materials = {"tokenizer": tokenizer.MATERIALS, "latency": latency.MATERIALS}.get(job, ())
+    materials = {"tokenizer": tokenizer, "latency": latency, "balance": balance}.get(job)
+    materials = materials.MATERIALS if materials else ()
     directory = FLAGS.materials_dir
     missing = [name for name in materials if not os.path.isfile(os.path.join(directory, name))]
     if missing:
@@ -427,6 +436,8 @@ def main():
     if on_gpu:
         results.facts["gpu"] = device.name
         gpu_training.run(start, configs, workload_list, device, results, FLAGS.gpu_steps)
+    elif job == "balance":
+        balance.run(FLAGS.materials_dir, results, FLAGS.balance_steps)
     else:
         try:
             measure(start, job, peer_job, peers, config, workload_list, results)

@@ -5,11 +5,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
 from bert_tf.errors import UserError
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import AdamWeightDecay
 from tests.models import one_layer
 from tests.training.processes import send_results
+
+CONFIG = BertConfig(
+    vocab_size=13,
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=32,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
 
 
 def two_replicas() -> tf.distribute.MirroredStrategy:
@@ -77,6 +89,40 @@ def _low_precision(strategy):
     np.testing.assert_array_equal(*results)
 
 
+def _text_fit(strategy, **options) -> list[np.ndarray]:
+    """The losses of two epochs on texts, the evaluation's and the weights after them."""
+    random = np.random.default_rng(0)
+    letters = list("abcdefgh")
+    texts = [" ".join(random.choice(letters, size)) for size in random.integers(1, 25, 13)]
+    tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters])
+    with strategy.scope():
+        model = BertTextClassifier(BertBackbone(CONFIG), tokenizer=tokenizer)
+        for variable in model.trainable_variables:
+            variable.assign(0.3 * random.normal(size=variable.shape))
+        model.compile(AdamWeightDecay(1e-2))
+    keras.utils.set_random_seed(5)
+    labels = random.integers(0, 2, 13)
+    history = model.fit(texts, labels, epochs=2, verbose=0, **options)
+    found = model.evaluate(texts, labels, batch_size=5, verbose=0, return_dict=True)
+    weights = [variable.numpy() for variable in model.trainable_variables]
+    return [np.array(history.history["loss"]), np.array(found["loss"]), *weights]
+
+
+def _texts(strategy, **options):
+    """The order of the rows and the losses are those of one device; a replica may have no rows."""
+    expected = _text_fit(tf.distribute.get_strategy(), **options)
+    for received, values in zip(_text_fit(strategy, **options), expected):
+        np.testing.assert_allclose(received, values, rtol=1e-5, atol=1e-6)
+
+
+def _texts_by_rows(strategy):
+    _texts(strategy, batch_size=4, class_weight={0: 1.0, 1: 3.0})
+
+
+def _texts_by_tokens(strategy):
+    _texts(strategy, token_budget=40)
+
+
 CHECKS = {
     "step": _step,
     "step in parts": _step_in_parts,
@@ -84,6 +130,8 @@ CHECKS = {
     "reductions": _reductions,
     "refused": _refused,
     "low precision": _low_precision,
+    "texts by rows": _texts_by_rows,
+    "texts by tokens": _texts_by_tokens,
 }
 
 
@@ -101,6 +149,7 @@ def check(names: list[str], results) -> None:
 def check_worker() -> None:
     """One of the workers that TF_CONFIG lists: each has the weights and logs of one process."""
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    _texts_by_rows(strategy)
     with strategy.scope():
         model = one_layer.compiled()
     one_layer.assert_near(one_layer.fitted(model), one_layer.expected_fit())
