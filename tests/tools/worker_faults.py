@@ -8,9 +8,7 @@ faults (default: all of them, one after the other):
     kill         SIGKILL to a random worker at random steps, every fourth time while it starts
     coordinator  the same to worker 0, which coordinates the workers and writes the checkpoints
     machines     the same with one launcher for each worker and fixed ports, as on two machines
-    hang         SIGSTOP to workers 0 and 1 in turn at random steps; the port still accepts
-                 connections. TensorFlow itself notices that worker 1 is silent; the launcher that
-                 worker 0 is
+    hang         SIGSTOP to workers 0 and 1 in turn at random steps; ports still accept connections
     stop         SIGTERM to the launcher at a random step; then the same command is run again
     full_disk    no room for one of the first checkpoints, later there is (needs root: it mounts)
     slow         worker 1 runs for a fifth of the time, as on a machine that is slower
