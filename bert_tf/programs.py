@@ -14,7 +14,8 @@ GROUPS = {
         "build_vocab",
         "tokenize_text",
         "create_pretraining_data",
-        "beam_*pretraining*",
+        "beam_build_vocab",
+        "beam_create_pretraining_data",
     ),
     "Pre-training": ("run_pretraining", "plan_training", "launch_workers"),
     "Fine-tuning": (
@@ -35,6 +36,7 @@ GROUPS = {
     "Development": (
         "demo",
         "benchmark",
+        "benchmark_beam*",
         "benchmark_long_texts",
         "check_cuda_kernels",
         "unicode_differences",
