@@ -72,8 +72,8 @@ LONG = {  # `fit` makes pipelines anew, and not in a graph
 }
 # Shell blocks of `make test`, by document and first line; the others run in the full suite.
 QUICK = {
-    ("checkpoints.md", "python tools/convert_checkpoint.py"),
-    ("tokenization.md", "python tools/build_vocab.py"),
+    ("checkpoints.md", "bert-tf convert_checkpoint"),
+    ("tokenization.md", "bert-tf build_vocab"),
 }
 # Programs that are not started here, and why.
 NOT_STARTED = {
@@ -242,7 +242,8 @@ def with_launched(command: list[str]) -> list[list[str]]:
     if program_of(command) != "launch_workers":
         return [command]
     place = command.index("--")
-    return [command[:place], ["python", *command[place + 1 :]]]
+    launched = command[place + 1 :]
+    return [command[:place], launched if launched[0] == "bert-tf" else ["python", *launched]]
 
 
 def test_flags_are_those_of_the_programs(commands_of_blocks, tmp_path):

@@ -4,9 +4,9 @@
 
 The model is a logistic regression by scikit-learn on words and word pairs; one per label for
 several labels, and a ridge regression for numbers. The texts of a pair are joined. The tasks and
-files are those of tools/run_classifier.py.
+files are those of bert-tf run_classifier.
 
-The tool writes to --output_dir, in the formats of tools/run_classifier.py:
+The tool writes to --output_dir, in the formats of bert-tf run_classifier:
 
     eval_results.txt                      the scores of --eval_split
     dev_results.tsv, test_results.tsv     the predictions for --eval_split

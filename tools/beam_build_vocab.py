@@ -3,7 +3,7 @@
 The vocabulary is exactly that of build_vocab.py, whose flags it has:
 
     pip install 'bert-tf[beam]'
-    python tools/beam_build_vocab.py --input_file=wiki/ --input_format=wiki --vocab_size=30522 \\
+    bert-tf beam_build_vocab --input_file=wiki/ --input_format=wiki --vocab_size=30522 \\
       --output_file=vocab.txt
 
 The workers count the words of blocks of the files; the distinct words with their counts must fit

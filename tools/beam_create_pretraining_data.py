@@ -4,7 +4,7 @@ The examples are those of create_pretraining_data.py, whose flags it has: the sa
 seed give the same files, byte for byte, whatever the number of workers is.
 
     pip install 'bert-tf[beam]'
-    python tools/beam_create_pretraining_data.py --input_file=wiki/ --input_format=wiki \
+    bert-tf beam_create_pretraining_data --input_file=wiki/ --input_format=wiki \
       --output_file=train-0.tfrecord,train-1.tfrecord --vocab_file=vocab.txt
 
 --input_file may be files of any size, glob patterns, directories (with all their folders) or remote

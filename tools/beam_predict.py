@@ -1,10 +1,10 @@
 r"""Answers a corpus of any size with a trained model, with Apache Beam.
 
-    python tools/beam_predict.py --model_dir=minilm --input_file="corpus/*.jsonl" \
+    bert-tf beam_predict --model_dir=minilm --input_file="corpus/*.jsonl" \
         --output_file=out/vectors --output_format=parquet --dead_letter_file=out/dead.jsonl
-    python tools/beam_predict.py --model_dir=out/squad --input_file=questions.csv \
+    bert-tf beam_predict --model_dir=out/squad --input_file=questions.csv \
         --text_column=question --pair_column=context --output_file=out/answers
-    python tools/beam_predict.py --model_dir=out/ranker --method=rerank --relevant_label=relevant \
+    bert-tf beam_predict --model_dir=out/ranker --method=rerank --relevant_label=relevant \
         --input_file=pairs.parquet --text_column=query --pair_column=passage --output_file=out/ranks
 
 Reads text (one example per line), JSON lines, CSV, TSV, Parquet and TFRecord files, and writes

@@ -1,4 +1,4 @@
-r"""Compares the speed of tools/beam_predict.py with that of the local `encode`, on real sentences.
+r"""Compares the speed of bert-tf beam_predict with that of the local `encode`, on real sentences.
 
     python tools/benchmark_beam_predict.py --model_dir=.cache/materials/minilm \
         --input_file=train.txt --texts=20000

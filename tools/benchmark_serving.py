@@ -1,7 +1,7 @@
 r"""Measures the latency and throughput of a running server at several concurrencies.
 
-    python tools/serve.py --model=out/model --model_name=reviews &
-    python tools/benchmark_serving.py --url=http://127.0.0.1:8501/v1/models/reviews:predict \
+    bert-tf serve --model=out/model --model_name=reviews &
+    bert-tf benchmark_serving --url=http://127.0.0.1:8501/v1/models/reviews:predict \
         --text_file=reviews.txt
 
 The server must have TensorFlow Serving's REST API. At each concurrency, the clients send one text

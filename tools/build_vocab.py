@@ -1,6 +1,6 @@
 """Learns a vocabulary from text files.
 
-    python tools/build_vocab.py --input_file=corpus-*.txt --vocab_size=30522 --output_file=vocab.txt
+    bert-tf build_vocab --input_file=corpus-*.txt --vocab_size=30522 --output_file=vocab.txt
 
 The files are read line by line, so they may be larger than memory. How the text is divided into
 files does not change the result. The flags for the normalization of the text must be those that the

@@ -1,12 +1,12 @@
 r"""Compares the size, the speed and the scores of several text classifiers or regressors.
 
-    python tools/compare_models.py --task_name=sst-2 --data_dir=SST-2 --split=dev \
+    bert-tf compare_models --task_name=sst-2 --data_dir=SST-2 --split=dev \
       --model_dirs=out/model,small/model,out/int8
 
 Prints a table with one line per model: the number of parameters, the size of the weights in memory,
 the milliseconds per text (from tokens to logits, in batches by tokens; the median of
 --timing_rounds, in each of which the models run in turn) and all scores. The tasks and files are
-those of tools/run_classifier.py.
+those of bert-tf run_classifier.
 """
 
 from absl import flags

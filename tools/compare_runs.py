@@ -1,10 +1,10 @@
 r"""Prints a table with the mean and standard deviation of the scores of runs with several seeds.
 
-    python tools/compare_runs.py --run='bert_tf=runs/bert_*/eval_results.txt' \
+    bert-tf compare_runs --run='bert_tf=runs/bert_*/eval_results.txt' \
       --run='TF-IDF=runs/tf_idf/eval_results.txt'
 
 A run is a name and a glob pattern for the result files of its seeds: `eval_results.txt` of
-tools/run_classifier.py (lines of `name = value`), or `scores.json` of tools/evaluate.py. The table
+bert-tf run_classifier (lines of `name = value`), or `scores.json` of bert-tf evaluate. The table
 is in Markdown. The standard deviation is that of a sample (divided by n - 1).
 """
 

@@ -1,6 +1,6 @@
 r"""Converts a BERT checkpoint from any format that bert_tf reads to one that it writes.
 
-    python tools/convert_checkpoint.py --input=uncased_L-12_H-768_A-12 --output=bert-base \
+    bert-tf convert_checkpoint --input=uncased_L-12_H-768_A-12 --output=bert-base \
       --format=huggingface --verify
 
 The input can be a TF1 checkpoint, a Hugging Face directory (safetensors, pytorch_model.bin or

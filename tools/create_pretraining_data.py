@@ -3,7 +3,7 @@ r"""Creates masked pre-training examples (MLM and next sentence) from text files
 The flags, defaults and TFRecord features are those of google-research/bert's
 create_pretraining_data.py:
 
-    python tools/create_pretraining_data.py --input_file='text/*.txt' \
+    bert-tf create_pretraining_data --input_file='text/*.txt' \
       --output_file=train-0.tfrecord,train-1.tfrecord --vocab_file=vocab.txt
 
 The input is UTF-8 text with one sentence per line and a blank line between documents; the end of a

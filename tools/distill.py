@@ -1,11 +1,11 @@
 r"""Distills a fine-tuned text classifier or regressor, the teacher, into a smaller student.
 
-    python tools/distill.py --task_name=sst-2 --data_dir=SST-2 --teacher=out/model \
+    bert-tf distill --task_name=sst-2 --data_dir=SST-2 --teacher=out/model \
       --num_hidden_layers=4 --output_dir=small
 
 The student starts as a copy of some of the teacher's blocks (--num_hidden_layers,
 --student_layers) or from another checkpoint with the same vocabulary (--student). The tasks and
-files are those of tools/run_classifier.py.
+files are those of bert-tf run_classifier.
 
 With w for --logits_weight, the loss is the sum of (1 - w) times the loss on the labels, w times
 the distance from the teacher's probabilities, and the distances of hidden states and attention,

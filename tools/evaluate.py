@@ -2,24 +2,24 @@ r"""Scores predictions against gold labels, with confidence intervals and the wo
 
 Classes, several labels per example, or numbers (--kind=classes, the default):
 
-    python tools/evaluate.py --task_name=sst-2 --data_dir=SST-2 --split=dev \
+    bert-tf evaluate --task_name=sst-2 --data_dir=SST-2 --split=dev \
       --predictions_file=out/dev_results.tsv --output_dir=evaluation
 
 The gold labels are those of the task's file; the flags for it are those of
-tools/run_classifier.py. The predictions are the .tsv file that tools/run_classifier.py
+bert-tf run_classifier. The predictions are the .tsv file that bert-tf run_classifier
 --do_predict writes (one line per example: the probabilities of the labels in the order of --labels,
 or a number), or a .jsonl file with `probabilities`, `label` or `score`, and optionally `id`.
 
-Tags of words (--kind=tags): the predictions are the columns that tools/run_ner.py writes (word,
+Tags of words (--kind=tags): the predictions are the columns that bert-tf run_ner writes (word,
 gold tag, predicted tag), or any CoNLL columns with the predicted tag last, and the gold tags in
 --gold_file:
 
-    python tools/evaluate.py --kind=tags --predictions_file=out/test_predictions.txt \
+    bert-tf evaluate --kind=tags --predictions_file=out/test_predictions.txt \
       --output_dir=evaluation
 
 Answers (--kind=answers): a SQuAD file and `predictions.json`:
 
-    python tools/evaluate.py --kind=answers --gold_file=dev-v1.1.json \
+    bert-tf evaluate --kind=answers --gold_file=dev-v1.1.json \
       --predictions_file=out/predictions.json --output_dir=evaluation
 
 The tool writes to --output_dir:

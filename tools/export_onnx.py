@@ -1,6 +1,6 @@
-"""Converts a SavedModel of tools/export_saved_model.py to an ONNX file, and checks it.
+"""Converts a SavedModel of bert-tf export_saved_model to an ONNX file, and checks it.
 
-    python tools/export_onnx.py --saved_model=serving/reviews/1 --output_file=reviews.onnx
+    bert-tf export_onnx --saved_model=serving/reviews/1 --output_file=reviews.onnx
 
 ONNX has no string tokenizer, so the file has the inputs of the signature `tokens`: token_ids and
 segment_ids (int32) and padding_mask (bool), all [batch, length], with any batch size and length.

@@ -1,13 +1,13 @@
 r"""Exports a trained model as a SavedModel that accepts raw strings.
 
-    python tools/export_saved_model.py --model_dir=out/model --export_dir=serving/reviews
+    bert-tf export_saved_model --model_dir=out/model --export_dir=serving/reviews
 
 This writes serving/reviews/1 (the next export serving/reviews/2) and prints its inputs and outputs.
 The SavedModel has the signatures `serving_default` (strings), `tokens` (token ids) and `examples`
 (serialized tf.train.Example). docs/serving.md explains how TensorFlow Serving and other programs
 load it.
 
-    python tools/export_saved_model.py --model_dir=out/model --export_dir=serving/reviews \
+    bert-tf export_saved_model --model_dir=out/model --export_dir=serving/reviews \
         --quantize=int8 --noportable
 
 This writes a model of a quarter of the size that computes in 8-bit integers: fast with the fused

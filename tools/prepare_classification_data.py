@@ -1,4 +1,4 @@
-"""Converts a published data set to train.tsv, dev.tsv and test.tsv for tools/run_classifier.py.
+"""Converts a published data set to train.tsv, dev.tsv and test.tsv for bert-tf run_classifier.
 
     python tools/prepare_classification_data.py --dataset=film_reviews --output_dir=reviews
     python tools/prepare_classification_data.py --dataset=chinese_reviews --output_dir=chinese
@@ -10,7 +10,7 @@ tools/fetch_materials.py first. The data sets are:
     sms_spam           ham or spam
     questions          six kinds of questions
     chinese_reviews    pos or neg; the tool also writes pretraining_text.txt for
-                       tools/run_pretraining.py: the training reviews, one sentence per line, with
+                       bert-tf run_pretraining: the training reviews, one sentence per line, with
                        an empty line after each review
 """
 

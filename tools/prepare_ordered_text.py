@@ -1,4 +1,4 @@
-r"""Converts the text of the Debian package sword-text-web for tools/create_pretraining_data.py.
+r"""Converts the text of the Debian package sword-text-web for bert-tf create_pretraining_data.
 
     python tools/fetch_materials.py --materials=ordered_text
     python tools/prepare_ordered_text.py --input_dir=.cache/materials/ordered_text \

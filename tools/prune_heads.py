@@ -1,6 +1,6 @@
 r"""Removes the least important attention heads of a fine-tuned text classifier or regressor.
 
-    python tools/prune_heads.py --task_name=sst-2 --data_dir=SST-2 --model_dir=out/model \
+    bert-tf prune_heads --task_name=sst-2 --data_dir=SST-2 --model_dir=out/model \
       --prune_share=0.3 --output_dir=pruned
 
 The importance of a head measures how strongly the loss on the task's examples depends on its output
@@ -16,7 +16,7 @@ The tool writes to --output_dir:
                            round in which it was pruned
     eval_results.txt       the number of parameters and the scores of the dev file, before and after
 
-tools/run_classifier.py --do_train --init_checkpoint=pruned/model fine-tunes the pruned model.
+bert-tf run_classifier --do_train --init_checkpoint=pruned/model fine-tunes the pruned model.
 """
 
 import os

@@ -1,15 +1,15 @@
 r"""Quantizes a trained model to 8-bit integers: a quarter of the size, and faster on a CPU.
 
-    python tools/quantize_model.py --model_dir=out/model --output_dir=out/int8
+    bert-tf quantize_model --model_dir=out/model --output_dir=out/int8
 
 Every tool and `from_pretrained` can open --output_dir. With --calibration_file, the layers that
 gain accuracy by it are smoothed before they are quantized. The tool prints the size of the weights
 before and after and, with --calibration_file, the number of smoothed layers and the error of every
 layer on these texts: --skip keeps those that lose most in floating point. To see what quantization
-costs in accuracy, run tools/compare_models.py on both directories, or the tool of the task, such as
-tools/run_ner.py --do_predict.
+costs in accuracy, run bert-tf compare_models on both directories, or the tool of the task, such as
+bert-tf run_ner --do_predict.
 
-    python tools/quantize_model.py --model_dir=out/model --output_dir=out/int8 \
+    bert-tf quantize_model --model_dir=out/model --output_dir=out/int8 \
         --calibration_file=texts.txt --attention=int8 --skip=blocks.11.output_dense
 
 --attention=int8 also computes attention in 8-bit integers: faster for texts of more than about 50

@@ -2,7 +2,7 @@ r"""Fine-tunes a BERT text classifier or regressor, evaluates it and predicts wi
 
 The flags, files and results are those of google-research/bert's run_classifier.py:
 
-    python tools/run_classifier.py --task_name=sst-2 --data_dir=SST-2 \
+    bert-tf run_classifier --task_name=sst-2 --data_dir=SST-2 \
       --init_checkpoint=uncased_L-12_H-768_A-12 --do_train --do_eval --output_dir=out
 
 The tasks are those of GLUE (cola, sst-2, mrpc, qqp, sts-b, mnli, mnli-mm, qnli, rte, wnli, ax) and
@@ -15,7 +15,7 @@ The tool writes to --output_dir:
     model/              the trained model: a Hugging Face directory with tokenizer and labels
     checkpoints/        from which the same command resumes a killed run, but not with --keep_best
     eval_results.txt    the scores of the dev file
-    test_results.tsv    one line per example, for tools/evaluate.py: the probabilities of the
+    test_results.tsv    one line per example, for bert-tf evaluate: the probabilities of the
                         classes, separated by tabs, or the number
     test_predictions.*  with --task_name=table, in the format of the test file: ids, texts, labels,
                         the predicted label and the probability of every label

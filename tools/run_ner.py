@@ -1,6 +1,6 @@
 r"""Trains a BERT token classifier on tagged text, evaluates it and tags text with it.
 
-    python tools/run_ner.py --data_dir=conll2003 --init_checkpoint=cased_L-12_H-768_A-12 \
+    bert-tf run_ner --data_dir=conll2003 --init_checkpoint=cased_L-12_H-768_A-12 \
       --do_lower_case=false --do_train --do_eval --do_predict --output_dir=out
 
 The files are CoNLL columns or word/tag text. Sentences longer than --max_seq_length are split at
@@ -13,7 +13,7 @@ The tool writes to --output_dir:
                             recall and F1 of spans
     test_results.txt        the same scores of the test file, if it has tags
     test_predictions.txt    words, gold tags (if any) and predicted tags in columns, for
-                            conlleval.pl and tools/evaluate.py --kind=tags
+                            conlleval.pl and bert-tf evaluate --kind=tags
     lora.safetensors        the LoRA weights, with --lora_rank
 """
 

@@ -2,10 +2,10 @@ r"""Pre-trains BERT on masked words and next sentences, and resumes an interrupt
 
 The flags and defaults are those of google-research/bert's run_pretraining.py:
 
-    python tools/run_pretraining.py --input_file='data/*.tfrecord' --bert_config_file=config.json \
+    bert-tf run_pretraining --input_file='data/*.tfrecord' --bert_config_file=config.json \
       --output_dir=out --do_train --do_eval
 
---input_file names TFRecord files, made by tools/create_pretraining_data.py or by the original, or
+--input_file names TFRecord files, made by bert-tf create_pretraining_data or by the original, or
 text files with one sentence per line and an empty line between documents. Text is masked again in
 every epoch.
 
@@ -22,7 +22,7 @@ this machine.
 
 To train on several machines, run the same command on each of them with
 --distribution_strategy=multi_worker_mirrored and TF_CONFIG in the environment, or by
-tools/launch_workers.py, which sets TF_CONFIG and starts all workers again when one dies. All
+bert-tf launch_workers, which sets TF_CONFIG and starts all workers again when one dies. All
 machines must see the same --output_dir.
 """
 

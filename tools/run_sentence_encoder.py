@@ -1,6 +1,6 @@
 r"""Trains a BERT sentence encoder (Sentence-BERT), evaluates it and encodes texts with it.
 
-    python tools/run_sentence_encoder.py --init_checkpoint=uncased_L-12_H-768_A-12 \
+    bert-tf run_sentence_encoder --init_checkpoint=uncased_L-12_H-768_A-12 \
       --objective=classification --train_file=nli.tsv --dev_file=sts-dev.tsv --score_scale=5 \
       --do_train --do_eval --output_dir=out
 

@@ -2,7 +2,7 @@ r"""Fine-tunes a BERT question answering model on SQuAD 1.1 or 2.0, and answers 
 
 The flags, files and results are those of google-research/bert's run_squad.py:
 
-    python tools/run_squad.py --init_checkpoint=uncased_L-12_H-768_A-12 --do_train \
+    bert-tf run_squad --init_checkpoint=uncased_L-12_H-768_A-12 --do_train \
       --train_file=train-v1.1.json --do_predict --predict_file=dev-v1.1.json --output_dir=out
 
 The tool writes to --output_dir:

@@ -1,9 +1,9 @@
 r"""Trains a BERT to summarize, evaluates it and summarizes with it.
 
-    python tools/run_summarization.py --method=abstractive --data_dir=descriptions \
+    bert-tf run_summarization --method=abstractive --data_dir=descriptions \
       --encoder=bert-base-cased --decoder=bert-base-cased --do_train --do_eval --output_dir=out
 
-    python tools/run_summarization.py --method=extractive --data_dir=descriptions \
+    bert-tf run_summarization --method=extractive --data_dir=descriptions \
       --init_checkpoint=bert-base-cased --num_sentences=1 --do_train --do_eval --output_dir=out
 
 With --method=abstractive, the model writes the summary, as in run_translation.py.

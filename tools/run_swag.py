@@ -1,6 +1,6 @@
 r"""Fine-tunes a BERT multiple choice model on SWAG, evaluates it and predicts with it.
 
-    python tools/run_swag.py --data_dir=swag --init_checkpoint=uncased_L-12_H-768_A-12 \
+    bert-tf run_swag --data_dir=swag --init_checkpoint=uncased_L-12_H-768_A-12 \
       --do_train --do_eval --output_dir=out
 
 Reads train.csv, val.csv and test.csv in --data_dir, with the columns of SWAG: sent1, sent2,

@@ -1,13 +1,13 @@
 r"""Trains a model of BERTs to translate, evaluates it and translates.
 
-    python tools/run_translation.py --data_dir=bible --encoder=bert-base-cased \
+    bert-tf run_translation --data_dir=bible --encoder=bert-base-cased \
       --decoder=bert-base-cased --do_train --do_eval --do_predict --num_beams=4 --output_dir=out
 
 or, from scratch, with one vocabulary for both languages:
 
-    python tools/build_vocab.py --input_file=bible/train.tsv --vocab_size=8000 \
+    bert-tf build_vocab --input_file=bible/train.tsv --vocab_size=8000 \
       --do_lower_case=false --output_file=vocab.txt
-    python tools/run_translation.py --data_dir=bible --bert_config_file=config.json \
+    bert-tf run_translation --data_dir=bible --bert_config_file=config.json \
       --vocab_file=vocab.txt --do_lower_case=false --lr_schedule=noam --learning_rate=1e-3 \
       --train_token_budget=4096 --label_smoothing=0.1 --average_checkpoints=5 \
       --do_train --do_eval --do_predict --num_beams=4 --output_dir=out

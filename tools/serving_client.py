@@ -1,7 +1,7 @@
-r"""Sends texts to a TensorFlow Serving server, or to tools/serve.py, and prints the predictions.
+r"""Sends texts to a TensorFlow Serving server, or to bert-tf serve, and prints the predictions.
 
-    python tools/serving_client.py --model=reviews --text="a waste of time" --text="wonderful"
-    python tools/serving_client.py --server=localhost:8500 --protocol=grpc --model=answers \
+    bert-tf serving_client --model=reviews --text="a waste of time" --text="wonderful"
+    bert-tf serving_client --server=localhost:8500 --protocol=grpc --model=answers \
         --question="Who wrote it?" --context="Ada Lovelace wrote the first program."
 
 Prints the prediction for each text, one JSON object per line. The inputs are the flags that are

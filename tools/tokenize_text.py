@@ -1,7 +1,7 @@
 """Prints the tokens of texts: their pieces, ids and positions in the text.
 
-    python tools/tokenize_text.py --vocab_file=vocab.txt --text="Hello worlds"
-    python tools/tokenize_text.py --model_dir=out/model --input_file=texts.txt --json
+    bert-tf tokenize_text --vocab_file=vocab.txt --text="Hello worlds"
+    bert-tf tokenize_text --model_dir=out/model --input_file=texts.txt --json
 
 Positions are in characters (code points) and in UTF-8 bytes; ends are exclusive.
 """
