@@ -288,7 +288,17 @@ def test_the_metadata(wheels):
     required = metadata.get_all("Requires-Dist")
     for package in ("tensorflow", "tensorflow-text"):
         assert f"{package}<2.22,>=2.19" in required
-    extras = {"test", "full", "evaluate", "generation", "tagging", "benchmark", "tpu", "onnx"}
+    extras = {
+        "test",
+        "full",
+        "evaluate",
+        "generation",
+        "tagging",
+        "beam",
+        "benchmark",
+        "tpu",
+        "onnx",
+    }
     extras |= {"serve", "serving"}
     assert set(metadata.get_all("Provides-Extra")) == extras
     # Every op must run on the TensorFlow that an isolated build takes its headers from.
