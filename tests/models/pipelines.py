@@ -17,7 +17,7 @@ from bert_tf.layers.pipeline import PipelinePlacement
 from bert_tf.models import pipelined_step
 from bert_tf.training.checkpointing.training_checkpoint import state_variables
 from bert_tf.training.distribution import make_pipeline_devices
-from tests.conformance.task import CONFIG, TEXTS, VOCABULARY, make, tokenizer
+from tests.conformance.task import CONFIG, TEXTS, VOCABULARY, assert_same, make, tokenizer
 from tests.conformance.tasks import TASKS
 from tests.training.processes import send_results
 
@@ -27,6 +27,8 @@ ROWS, LENGTH, PLACES, BATCH = 9, 12, 3, 7
 WITH_DROPOUT = dataclasses.replace(
     CONFIG, num_hidden_layers=4, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2
 )
+# Where a weight is used in two stages, its gradient is the sum of all parts of each stage.
+SUMS_IN_ANOTHER_ORDER = ("encoder-decoder with shared weights",)
 TRACED = "traced "  # before the name of a check whose steps are traced, as users train
 TASK = "task: "  # before the name of a task
 
@@ -306,7 +308,10 @@ def _task(name, traced):
         losses = _Losses()
         model.fit(task.dataset_of_tokens().repeat(2), verbose=0, callbacks=[losses])
         results.append((losses.logs, state(model)))
-    assert_same_bits(*results)
+    if name in SUMS_IN_ANOTHER_ORDER:
+        assert_same(*results, tolerance=1e-4)
+    else:
+        assert_same_bits(*results)
 
 
 CHECKS = {
