@@ -232,7 +232,7 @@ def main():
     transform = prediction.PredictCorpus(
         handler, parts, names, layout, FLAGS.output_file, staging, FLAGS.dead_letter_file
     )
-    predicted, dead = prediction.predict_corpus(transform, options)
+    predicted, dead = prediction.predict_corpus(transform, options, FLAGS.max_retries)
     print(f"read {predicted + dead:,}, predicted {predicted:,}, dead letters {dead:,}")
     written = output_files.old_outputs(FLAGS.output_file, FLAGS.output_format)
     print(f"wrote {len(written)} files, {FLAGS.output_file}-*{writers.SUFFIXES[layout.format]}")

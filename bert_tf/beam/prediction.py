@@ -240,7 +240,9 @@ class _EndRun(beam.DoFn):
 
 
 def predict_corpus(
-    transform: PredictCorpus, options: beam.options.pipeline_options.PipelineOptions
+    transform: PredictCorpus,
+    options: beam.options.pipeline_options.PipelineOptions,
+    max_retries: int = 3,
 ) -> Counts:
     """Runs a pipeline of `PredictCorpus` to its end.
 
@@ -249,18 +251,20 @@ def predict_corpus(
     Args:
         transform: The prediction.
         options: Beam's options.
+        max_retries: How many more times the corpus is predicted, from its beginning, if a worker
+            process of the DirectRunner is lost.
 
     Returns:
         The `Counts`.
 
     Raises:
         UserError: At the first dead letter if there is no file for them, if the model cannot be
-            loaded, or if a process of the DirectRunner is lost.
+            loaded, or if workers of the DirectRunner are lost in all attempts.
     """
     FileSystems.mkdirs(transform.staging)
     try:
-        # Another attempt would do all of it again.
-        run_pipeline(functools.partial(_apply, transform), options, max_retries=0)
+        build = functools.partial(_apply, transform)
+        run_pipeline(build, options, max_retries, after_errors=False)
         return counts_of(transform.staging)
     except UserError as error:
         raise error_of(error) from None

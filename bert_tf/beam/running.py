@@ -21,13 +21,17 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions,
 from bert_tf.errors import UserError, require
 
 _WORKER_LOST = 75  # the exit status of a driver; EX_TEMPFAIL in <sysexits.h>
+_LOST = "a worker process was lost, most often because memory ran out"
 # The thread that waits for a worker process of the DirectRunner, in
 # apache_beam/runners/portability/fn_api_runner/worker_handlers.py of Beam 2.77.
 _WORKER_THREAD = "run_worker"
 
 
 def run_pipeline(
-    build: Callable[[beam.Pipeline], object], options: PipelineOptions, max_retries: int = 3
+    build: Callable[[beam.Pipeline], object],
+    options: PipelineOptions,
+    max_retries: int = 3,
+    after_errors: bool = True,
 ) -> None:
     """Runs a pipeline to its end.
 
@@ -36,7 +40,9 @@ def run_pipeline(
             a `functools.partial` of one.
         options: Beam's options.
         max_retries: How many more times the pipeline is started after it failed. Its transforms
-            must skip what is done already.
+            skip what is done already, or do it again.
+        after_errors: Whether it is also started again after an error in a transform, not only
+            after a worker of the DirectRunner was lost.
 
     Raises:
         ConfigError: If `max_retries` is negative.
@@ -50,6 +56,8 @@ def run_pipeline(
         error = attempt()
         if error is None:
             return
+        if not (after_errors or error == _LOST):
+            raise UserError(error)
         if left:
             print(
                 f"the pipeline was interrupted: {_last_line(error)}. What is missing is done "
@@ -90,9 +98,9 @@ def _attempt_in_process(build, options) -> str | None:
             error = receiver.recv()
         except EOFError:
             driver.join()
-            lost = "a worker process was lost, most often because memory ran out"
-            ended = f"the driver ended with status {driver.exitcode}"
-            return lost if driver.exitcode == _WORKER_LOST else ended
+            if driver.exitcode == _WORKER_LOST:
+                return _LOST
+            return f"the driver ended with status {driver.exitcode}"
         driver.join()
         return error
     finally:

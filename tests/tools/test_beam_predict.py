@@ -2,6 +2,9 @@
 
 import ast
 import json
+import os
+import signal
+import time
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,10 +15,11 @@ from bert_tf.beam.model_handler import METHODS
 from bert_tf.beam.shards import FORMATS
 from bert_tf.beam.writers import WRITERS
 from tests.beam.test_model_handler import TASK_OF_METHOD
+from tests.beam.workers import workers_of
 from tests.conformance.task import PAIRS, TEXTS, make
 from tests.conformance.tasks import TASKS
 from tests.conftest import REPOSITORY
-from tests.tools.running import run
+from tests.tools.running import run, start
 from tools.corpora.film_reviews import read_film_reviews
 
 QUIET = ("--direct_num_workers=1", "--num_shards=2")
@@ -106,14 +110,14 @@ def test_the_methods_are_those_of_the_handler():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("workers", [1, 2])
-def test_real_sentences_by_a_real_model(workers, minilm, materials, tmp_path):
-    """The vectors of the local `encode`, in this process and in two."""
+@pytest.mark.parametrize(("workers", "kills"), [(1, False), (2, False), (2, True)])
+def test_real_sentences_by_a_real_model(workers, kills, minilm, materials, tmp_path):
+    """The vectors of the local `encode`, in one process and in two, also if one is killed."""
     path = materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2"
     texts = [text for text, *_ in read_film_reviews(path)][:300]
     rows = [json.dumps({"id": number, "text": text}) for number, text in enumerate(texts)]
     (tmp_path / "reviews.jsonl").write_text("\n".join([*rows[:100], "{", *rows[100:]]))
-    result = run(
+    process = start(
         "beam_predict",
         f"--model_dir={minilm}",
         "--method=encode",
@@ -123,10 +127,16 @@ def test_real_sentences_by_a_real_model(workers, minilm, materials, tmp_path):
         f"--dead_letter_file={tmp_path}/dead.jsonl",
         f"--direct_num_workers={workers}",
         "--num_shards=4",
-        timeout=600.0,
+        output=tmp_path / "log",
     )
-    assert result.returncode == 0, result.stderr
-    assert "read 301, predicted 300, dead letters 1" in result.stdout
+    if kills:
+        while not list(tmp_path.glob(".vectors-*/*")):  # what workers write
+            assert process.is_alive(), process.text()
+            time.sleep(0.05)
+        os.kill(workers_of(process.pid)[0], signal.SIGKILL)
+    assert process.wait(600) == 0, process.text()
+    assert "read 301, predicted 300, dead letters 1" in process.text()
+    assert ("a worker process was lost" in process.text()) == kills
     tables = [pq.read_table(path) for path in sorted(tmp_path.glob("*.parquet"))]
     assert len(tables) == 4 and all(len(table) > 50 for table in tables)
     found = [row for table in tables for row in table.to_pylist()]

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("apache_beam", reason="needs apache-beam")
 
 from tests.beam.corpora import VOCABULARY, as_json, as_text, as_wiki, random_documents
+from tests.beam.workers import workers_of
 from tests.tools.running import run, start
 
 DATA = "beam_create_pretraining_data"
@@ -130,7 +131,7 @@ def test_a_kill_loses_and_repeats_nothing(corpus, killed):
     there = [DATA, *flags, "--direct_num_workers=2", *data_flags(corpus, corpus / "there")]
     process = start(*there, output=corpus / "log")
     before = _wait_for_runs(corpus, process)
-    os.kill(_workers_of(process.pid)[0] if killed == "worker" else process.pid, signal.SIGKILL)
+    os.kill(workers_of(process.pid)[0] if killed == "worker" else process.pid, signal.SIGKILL)
     if killed == "program":
         process.wait(600)
         succeed(*there, timeout=600)
@@ -149,14 +150,3 @@ def _wait_for_runs(corpus, process):
             return len(done)
         time.sleep(0.05)
     pytest.fail((corpus / "log").read_text())
-
-
-def _workers_of(pid):
-    """Returns the worker processes below a process."""
-    found = []
-    for path in pathlib.Path("/proc", str(pid), "task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            command = pathlib.Path("/proc", str(child), "cmdline").read_bytes().split(b"\0")
-            is_worker = b"apache_beam.runners.worker.sdk_worker_main" in command
-            found += [child] if is_worker else _workers_of(child)
-    return found

@@ -27,6 +27,13 @@ flags.DEFINE_integer(
     "Number of processes of the DirectRunner; 1 works in this process. Default: one per CPU.",
     lower_bound=1,
 )
+flags.DEFINE_integer(
+    "max_retries",
+    3,
+    "How many times the pipeline is started again after it lost a worker. Pre-training data and "
+    "vocabularies keep what is done; predictions begin again.",
+    lower_bound=0,
+)
 flags.DEFINE_string(
     "setup_file",
     None,

@@ -30,13 +30,6 @@ flags.DEFINE_string(
     "The file for lines and files that cannot be read, as JSON lines; they are left out. Default: "
     "the first of them ends the run.",
 )
-flags.DEFINE_integer(
-    "max_retries",
-    3,
-    "How many times the pipeline is started again after it lost a worker or failed; what is done "
-    "is kept.",
-    lower_bound=0,
-)
 flags.DEFINE_string(
     "work_directory",
     None,
