@@ -392,7 +392,6 @@ def test_a_tiny_run_under_xla(tmp_path):
         (["inference", "--peers=", "--workloads=1x513"], "at most 512"),
         (["tokenizer", "--peers=", "--materials_dir=/nowhere"], "fetch_materials.py"),
         (["balance", "--materials_dir=/nowhere"], "fetch_materials.py"),
-        (["balance", "--balance_steps=0"], "balance_steps"),
         (["inference", "--peers=", "--config=tiny,base"], "--config must be one model"),
         (["inference", "--device=gpu"], "--job must be training"),
         (["training", "--device=gpu", "--peers=pytorch"], "--peers must not be set"),
