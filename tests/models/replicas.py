@@ -99,7 +99,7 @@ def _text_fit(strategy, **options) -> list[np.ndarray]:
         model = BertTextClassifier(BertBackbone(CONFIG), tokenizer=tokenizer)
         for variable in model.trainable_variables:
             variable.assign(0.3 * random.normal(size=variable.shape))
-        model.compile(AdamWeightDecay(1e-2))
+        model.compile(keras.optimizers.SGD(0.1))  # Adam would enlarge the least differences
     keras.utils.set_random_seed(5)
     labels = random.integers(0, 2, 13)
     history = model.fit(texts, labels, epochs=2, verbose=0, **options)
@@ -112,7 +112,7 @@ def _texts(strategy, **options):
     """The order of the rows and the losses are those of one device; a replica may have no rows."""
     expected = _text_fit(tf.distribute.get_strategy(), **options)
     for received, values in zip(_text_fit(strategy, **options), expected):
-        np.testing.assert_allclose(received, values, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(received, values, rtol=1e-6, atol=1e-6)
 
 
 def _texts_by_rows(strategy):

@@ -15,6 +15,7 @@ from tests.tools.running import run
 sys.path.insert(0, str(REPOSITORY / "tools"))
 
 from benchmarks import (
+    balance,
     contest,
     generation,
     gpu_training,
@@ -184,6 +185,25 @@ class TestWorkloads:
         # 85 M weights, two operations each, on 128 tokens, and the attention's share.
         flops = workloads.encoder_flops(Workload.dense(1, 128), config)
         assert flops == pytest.approx(2 * 85e6 * 128, rel=0.05)
+
+
+class TestBalance:
+    """Steps of 4 replicas with 16 rows each, and of about as many tokens."""
+
+    LENGTHS = np.clip(np.random.default_rng(0).lognormal(3.0, 0.6, 300), 3, 128).astype(np.int64)
+
+    @pytest.mark.parametrize("by_tokens", [False, True])
+    def test_dealing_makes_no_step_worse(self, by_tokens):
+        row = balance.imbalance(self.LENGTHS, 4, 16, by_tokens, steps=12)
+        assert 1 <= row["mean after"] <= row["mean before"]
+        assert row["95 % after"] <= row["95 % before"]
+        assert row["within ±5 % after"] >= row["within ±5 % before"]
+        if not by_tokens:
+            assert row["within ±5 % after"] == 1 and row["mean before"] > 1.05
+
+    def test_equal_rows_are_balanced_before(self):
+        row = balance.imbalance(np.full(64, 7), 2, 8, by_tokens=False, steps=5)
+        assert all(value == 1 for value in row.values())
 
 
 class TestReport:
@@ -423,6 +443,7 @@ class TestPipeline:
         (["inference", "--peers=", "--workloads=8by128"], "--workloads must be"),
         (["inference", "--peers=", "--workloads=1x513"], "at most 512"),
         (["tokenizer", "--peers=", "--materials_dir=/nowhere"], "fetch_materials.py"),
+        (["balance", "--materials_dir=/nowhere"], "fetch_materials.py"),
         (["inference", "--peers=", "--config=tiny,base"], "--config must be one model"),
         (["inference", "--device=gpu"], "--job must be training"),
         (["training", "--device=gpu", "--peers=pytorch"], "--peers must not be set"),
