@@ -18,6 +18,8 @@ from bert_tf.errors import UserError
 
 TEXTS = ["one", "a longer text", "é", "x" * 40, "last"]
 
+CUT_GZIP = gzip.compress(b"one\n" * 9, mtime=0)[:-8]  # without its checksum
+
 
 def read(path, num_shards=1, names=("text",)):
     """The values of the rows in order, and the dead letters."""
@@ -124,7 +126,7 @@ def test_quoted_newlines(tmp_path):
         ("b.tsv", b"id\tid\n1\tone\n", [], [(None, "columns of different names")]),
         ("a.parquet", b"text", [], [(None, "must be a Parquet file")]),
         ("a.tfrecord", b"short", [], [(0, "a cut file")]),
-        ("a.txt.gz", gzip.compress(b"one\n" * 9, mtime=0)[:-8], ["one"] * 9, [(32, "readable to its end")]),
+        ("a.txt.gz", CUT_GZIP, ["one"] * 9, [(32, "readable to its end")]),
         ("b.txt.gz", b"not gzip", [], [(None, "readable to its end")]),
     ],
 )  # fmt: skip
