@@ -44,9 +44,10 @@ XLA_FILES = ("custom_ops/xla/_bert_tf_xla.so", "custom_ops/xla/_xla_build_info.j
 GPU_FILES = ("custom_ops/ops/_bert_tf_gpu_ops.so", "custom_ops/ops/_gpu_build_info.json")
 GPU_XLA_FILES = ("custom_ops/xla/_bert_tf_gpu_xla.so", "custom_ops/xla/_gpu_xla_build_info.json")
 CUDA_FILES = GPU_FILES + GPU_XLA_FILES
-# The programs of tools/ and what they share are a folder of the installed package.
+# The programs of tools/ and the packages that they import are a folder of the installed package.
 PROGRAMS = runpy.run_path(str(ROOT / "bert_tf" / "programs.py"))
 TOOLS_PACKAGE = "bert_tf._tools"
+PACKAGES_OF_TOOLS = ("common", "planning", "benchmarks", "benchmarks.peers")
 BUILT_FILES = tuple(Path(file).name for file in OPS_FILES + XLA_FILES + CUDA_FILES)
 
 
@@ -181,7 +182,7 @@ setup(
     packages=[
         *find_packages(include=["bert_tf", "bert_tf.*"]),
         TOOLS_PACKAGE,
-        f"{TOOLS_PACKAGE}.common",
+        *(f"{TOOLS_PACKAGE}.{package}" for package in PACKAGES_OF_TOOLS),
     ],
     package_dir={TOOLS_PACKAGE: "tools"},
     entry_points={"console_scripts": ["bert-tf = bert_tf.command:main"]},

@@ -177,7 +177,9 @@ def test_a_wheel_has_the_command_and_the_programs(wheels, tmp_path, is_full):
     installed = {file.removeprefix("bert_tf/_tools/") for file in files if "/_tools/" in file}
     names = {name for name in programs.names() if not programs.needs_checkout(name)}
     assert {file for file in installed if "/" not in file} == {f"{name}.py" for name in names}
-    shared = {f"common/{path.name}" for path in (ROOT / "tools" / "common").glob("*.py")}
+    packages = ("common", "planning", "benchmarks", "benchmarks/peers")
+    paths = [path for package in packages for path in (ROOT / "tools" / package).glob("*.py")]
+    shared = {path.relative_to(ROOT / "tools").as_posix() for path in paths}
     assert {file for file in installed if "/" in file} == shared
     entry = files["bert_tf-0.1.0.dist-info/entry_points.txt"].decode("utf-8")
     assert "bert-tf = bert_tf.command:main" in entry
@@ -191,6 +193,8 @@ def test_a_wheel_has_the_command_and_the_programs(wheels, tmp_path, is_full):
     assert all(f"\n  {name} " in listing for name in names) and "benchmark " not in listing
     shown = run(env, "-m", "bert_tf", "run_classifier", "--help", cwd=tmp_path)
     assert shown.returncode == 0 and "\n  --lora_rank=INTEGER\n" in shown.stdout
+    shown = run(env, "-m", "bert_tf", "plan_training", "--help", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stdout  # it imports most of those packages
     if is_full:  # it imports TensorFlow
         (tmp_path / "text").write_text("a good film .\n" * 4, encoding="utf-8")
         options = ("--input_file=text", "--output_file=vocab.txt", "--vocab_size=40")
