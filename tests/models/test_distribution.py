@@ -17,7 +17,13 @@ def checks(tmp_path_factory, request):
         yield results
 
 
-@pytest.mark.parametrize("name", replicas.CHECKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full if name == "texts by tokens" else ())
+        for name in replicas.CHECKS
+    ],
+)
 def test_two_replicas_are_one(checks, name):
     assert checks[name] is None
 

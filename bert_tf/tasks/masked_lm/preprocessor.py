@@ -118,7 +118,8 @@ class MaskedLMPreprocessor(Preprocessor):
 
         def of_rows(rows, epoch):  # training masks anew in every epoch
             streams = rows + epoch * count if training else rows
-            return tuple(tf.gather(column, rows) for column in texts), streams
+            gathered = tuple(tf.gather(column, rows) for column in texts)
+            return gathered if len(texts) > 1 else gathered[0], streams
 
         limits = (batch_size, token_budget)
         numbers = self.numbers(count, lambda: self.example_rows(x), *limits, shuffle, epochs, share)
