@@ -5,6 +5,8 @@ For text files in documents, `pretraining_text` has more to offer: pairs, packin
 Glossary: `B` rows, `T` sequence length, `P` masked positions, `V` vocabulary size.
 """
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
@@ -12,6 +14,8 @@ from bert_tf.data.masking import SPANBERT_SPANS, check_masking, mask_tokens, num
 from bert_tf.models.text_batches import also_for_no_rows, parallel_map
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.vocabulary import continues_word
+
+_ROWS_OF_PASS = 1 << 40  # more than any pass has
 
 
 def mask_texts(
@@ -31,7 +35,7 @@ def mask_texts(
         max_length: Longer rows are cut.
         masked_lm_prob: The share of tokens to mask.
         masking: "token", "whole_word" (pieces that belong together) or "span"; see `mask_tokens`.
-        seed: The masks are a function of it, of the epoch and of the row's place in the epoch.
+        seed: The masks are a function of it, of the pass and of the row's place in the pass.
         fresh: Whether every pass over the dataset draws other masks; False for evaluation.
 
     Returns:
@@ -50,18 +54,21 @@ def mask_texts(
         >>> labels["masked_ids"].shape
         TensorShape([32, 19])
     """
+    passes = itertools.count()
 
-    def number(state, element):
-        """The stream of a row is the epoch's random number and the row's place in the epoch."""
-        epoch, count = state
-        strings, drawn = element
-        epoch = tf.where(count == 0, drawn, epoch)
+    def this_pass(_):
+        number = tf.numpy_function(lambda: np.int64(next(passes) if fresh else 0), [], tf.int64)
+        return tf.data.Dataset.from_tensors(tf.ensure_shape(number, [])).repeat()
+
+    def number_rows(count, element):
+        """Numbers the rows by the pass and their place in it."""
+        strings, number = element
         end = count + tf.size(tf.nest.flatten(strings)[0], tf.int64)
-        return (epoch, end), (strings, epoch + tf.range(count, end))
+        return end, (strings, number * _ROWS_OF_PASS + tf.range(count, end))
 
-    zero = tf.zeros([], tf.int64)
-    random = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=fresh)
-    rows = tf.data.Dataset.zip(texts, random).scan((zero, zero), number)
+    numbers = tf.data.Dataset.range(1).flat_map(this_pass)
+    numbers = numbers.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    rows = tf.data.Dataset.zip(texts, numbers).scan(tf.zeros([], tf.int64), number_rows)
     return mask_rows(rows, tokenizer, max_length, masked_lm_prob, masking, seed)
 
 
