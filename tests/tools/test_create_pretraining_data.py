@@ -98,6 +98,7 @@ class TestTheTool:
             "--max_predictions_per_seq=5",
             "--dupe_factor=4",
             "--num_processes=2",
+            "-v=1",  # progress bars without a terminal
         )
         assert result.returncode == 0, result.stderr
         made = [examples_of(path) for path in outputs]

@@ -75,7 +75,7 @@ def predict_table(path, tmp_path, rows, suffix, to, *flags):
     flags = (*flags, f"--input_file={tmp_path}/in{suffix}", f"--output_file={tmp_path}/out{to}")
     result = run("predict", f"--model_dir={path}", "--text_column=review", *flags)
     assert result.returncode == 0, result.stderr
-    assert result.stdout == ""
+    assert result.stdout == f"answers: {tmp_path}/out{to}\n"
     return [row for _, row in read_table(tmp_path / f"out{to}")]
 
 
