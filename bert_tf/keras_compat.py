@@ -101,6 +101,14 @@ def is_validation_in_fit(options: dict[str, Any]) -> bool:
     return bool(options.get("_use_cached_eval_dataset"))
 
 
+def steps_taken(optimizer: keras.optimizers.Optimizer) -> int:
+    """Returns how many times an optimizer was applied.
+
+    Public way: `int(optimizer.iterations)`, but not under a `tf.distribute` strategy.
+    """
+    return int(tf.convert_to_tensor(optimizer.iterations))
+
+
 class DistributedAdapter(DataAdapter):
     """Gives `fit` and `evaluate` the batches of `distribute_datasets_from_function`.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from bert_tf import hooks
+from bert_tf import hooks, keras_compat
 from bert_tf.data.plain_rows import is_text
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.layers.quantization import DYNAMIC, FLOAT
@@ -86,7 +86,8 @@ class PretrainedModel(LoraModel, KerasFiles):
     def require_trained_heads(self, purpose: str) -> None:
         """Raises `UserError` if a head is at random: `purpose` needs a trained model."""
         has_optimizer = self.compiled and self.optimizer is not None
-        if self.untrained_heads and not (has_optimizer and int(self.optimizer.iterations)):
+        is_trained = has_optimizer and keras_compat.steps_taken(self.optimizer)
+        if self.untrained_heads and not is_trained:
             raise UserError(
                 f"A model must be trained before it is {purpose}. Received: a checkpoint without "
                 f"{' and '.join(self.untrained_heads)}, which would start at random. Train the "

@@ -80,7 +80,7 @@ def steps_per_epoch(arguments: dict[str, Any]) -> int | None:
     x = arguments["x"]
     if arguments["steps_per_epoch"] is not None:
         return arguments["steps_per_epoch"]
-    if isinstance(x, keras.utils.PyDataset):
+    if isinstance(x, (keras.utils.PyDataset, keras_compat.DistributedAdapter)):
         return x.num_batches
     if callable(getattr(x, "cardinality", None)):
         count = int(x.cardinality())
@@ -102,4 +102,5 @@ def _open_schedule(optimizer):
 
 def _steps_done(optimizer):
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    return int(optimizer.iterations) * (optimizer.gradient_accumulation_steps or 1)
+    done = keras_compat.steps_taken(optimizer)
+    return done * (optimizer.gradient_accumulation_steps or 1)
