@@ -124,7 +124,7 @@ def _run_bazel(command: list[str], **options) -> subprocess.CompletedProcess:
 
 
 class BuildWithOps(build_py):
-    """Copies the Python files, then builds the ops beside them (in place for `pip install -e`).
+    """Copies the Python files, then builds the ops next to them (in place for `pip install -e`).
 
     Programs that need a checkout are left out.
     """
