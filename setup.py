@@ -4,9 +4,12 @@ The ops fit one minor version of TensorFlow: the one of the environment that bui
 isolated build (pip's default) takes the newest that setup() allows; to build for the version you
 have, install it first and run `pip install --no-build-isolation .`.
 
-BERT_TF_BUILD_OPS=auto|0|1 says whether to build the ops: where Bazel is (the default), never, or
-always (an error without Bazel). Where CUDA_HOME names a CUDA toolkit, their GPU kernels are built
-too.
+BERT_TF_BUILD_OPS says which ops are installed:
+  auto   Those that are built now, if Bazel is on PATH (the default).
+  1      The same, but without Bazel it is an error.
+  0      None.
+  built  Those that `make ops` left in bert_tf/ops, for as many versions of TensorFlow as there are.
+         `make wheel` uses this.
 """
 
 from __future__ import annotations
@@ -36,86 +39,52 @@ except ImportError:  # setuptools before 70.1, as a fresh `python -m venv` has i
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))  # An isolated build does not put the tree on the path.
 import configure  # noqa: E402
+from custom_ops import build  # noqa: E402
 
 OPS_PACKAGE = Path("bert_tf") / "ops"
+BUILT_FILES = ("_bert_tf_kernels.so", "tensorflow_*/*")  # in OPS_PACKAGE
 BUILD_VARIABLE = "BERT_TF_BUILD_OPS"
-OPS_FILES = ("custom_ops/ops/_bert_tf_ops.so", "custom_ops/ops/_build_info.json")
-XLA_FILES = ("custom_ops/xla/_bert_tf_xla.so", "custom_ops/xla/_xla_build_info.json")
-GPU_FILES = ("custom_ops/ops/_bert_tf_gpu_ops.so", "custom_ops/ops/_gpu_build_info.json")
-GPU_XLA_FILES = ("custom_ops/xla/_bert_tf_gpu_xla.so", "custom_ops/xla/_gpu_xla_build_info.json")
-CUDA_FILES = GPU_FILES + GPU_XLA_FILES
 # The programs of tools/ and the packages that they import are a folder of the installed package.
 PROGRAMS = runpy.run_path(str(ROOT / "bert_tf" / "programs.py"))
 TOOLS_PACKAGE = "bert_tf._tools"
 PACKAGES_OF_TOOLS = ("common", "planning", "benchmarks", "benchmarks.peers")
-BUILT_FILES = tuple(Path(file).name for file in OPS_FILES + XLA_FILES + CUDA_FILES)
 
 
-def builds_ops() -> bool:
-    """Whether this run builds the custom ops."""
-    choice = os.environ.get(BUILD_VARIABLE, "auto")
-    if choice not in ("auto", "0", "1"):
+def choice() -> str:
+    """What BERT_TF_BUILD_OPS says: 0, 1 or built."""
+    value = os.environ.get(BUILD_VARIABLE, "auto")
+    if value not in ("auto", "0", "1", "built"):
         raise SetupError(
-            f"Expected {BUILD_VARIABLE} to be auto, 0 or 1. Received: {BUILD_VARIABLE}={choice!r}"
+            f"Expected {BUILD_VARIABLE} to be auto, 0, 1 or built. "
+            f"Received: {BUILD_VARIABLE}={value!r}"
         )
-    if choice == "1" and configure.find_bazel() is None:
+    if value == "1" and configure.find_bazel() is None:
         raise SetupError(
             f"Expected Bazel on PATH because of {BUILD_VARIABLE}=1. Install `bazel` or `bazelisk`."
         )
-    if choice == "0" or configure.find_bazel() is None:
-        return False
-    try:
-        configure.find_cuda_home()
-    except RuntimeError as error:
-        raise SetupError(str(error)) from None
-    return True
+    if value == "auto":
+        return "0" if configure.find_bazel() is None else "1"
+    if value == "built" and not built_files(ROOT / OPS_PACKAGE):
+        raise SetupError(
+            f"Expected built ops in {OPS_PACKAGE} because of {BUILD_VARIABLE}=built. "
+            "Run `make ops`."
+        )
+    return value
 
 
-def files_to_build() -> tuple[str, ...]:
-    """What Bazel makes for this interpreter's TensorFlow: the ops, and their GPU kernels where
-    CUDA_HOME names a toolkit; of both what XLA needs, where its headers are."""
-    with_xla = configure.has_xla_headers()
-    files = OPS_FILES + (XLA_FILES if with_xla else ())
-    if configure.find_cuda_home() is not None:
-        files += GPU_FILES + (GPU_XLA_FILES if with_xla else ())
-    return files
+def built_files(folder: Path) -> list[str]:
+    """The files that a build has put into `folder`, relative to it."""
+    found = [path for pattern in BUILT_FILES for path in folder.glob(pattern)]
+    return sorted(str(path.relative_to(folder)) for path in found)
 
 
 def build_ops(target: Path) -> None:
-    """Builds the ops with Bazel for this interpreter's TensorFlow and puts them into `target`."""
-    bazel = configure.find_bazel()
-    # pip's isolated builds find TensorFlow through PYTHONPATH.
-    flags = configure.bazel_flags(python_path=os.environ.get("PYTHONPATH"))
-    files = files_to_build()
-    if not set(XLA_FILES) <= set(files):
-        print("This TensorFlow ships no headers of XLA: jit_compile will take plain TensorFlow.")
-    # One after the other: what is compiled with --config=cuda is not shared with other builds.
-    for config, chosen in (
-        ([], [file for file in files if file not in CUDA_FILES]),
-        (["--config=cuda"], [file for file in files if file in CUDA_FILES]),
-    ):
-        if not chosen:
-            continue
-        labels = ["//" + ":".join(file.rsplit("/", 1)) for file in chosen]
-        _run_bazel([bazel, "build", *config, *flags, *labels])
-    answer = _run_bazel([bazel, "info", *flags, "bazel-bin"], stdout=subprocess.PIPE, text=True)
-    built = Path(answer.stdout.strip())
-    target.mkdir(parents=True, exist_ok=True)
-    for name in BUILT_FILES:  # Of an earlier build, for another TensorFlow perhaps.
-        if name not in {Path(file).name for file in files}:
-            (target / name).unlink(missing_ok=True)
-    for file in files:
-        # Moved into place in one step: a running process keeps the object it has loaded.
-        name = Path(file).name
-        unfinished = target / f"{name}.{os.getpid()}"
-        shutil.copyfile(built / file, unfinished)
-        os.replace(unfinished, target / name)
-
-
-def _run_bazel(command: list[str], **options) -> subprocess.CompletedProcess:
-    print("running", " ".join(command), flush=True)
+    """Builds the ops for this interpreter's TensorFlow into `target`."""
     try:
-        return subprocess.run(command, cwd=ROOT, check=True, **options)
+        # pip's isolated builds find TensorFlow through PYTHONPATH.
+        build.build(target, python_path=os.environ.get("PYTHONPATH"))
+    except RuntimeError as error:
+        raise SetupError(str(error)) from None
     except subprocess.CalledProcessError as error:
         raise ExecError(
             f"Bazel could not build the custom ops ({error}); its messages stand above. "
@@ -137,22 +106,27 @@ class BuildWithOps(build_py):
 
     def run(self) -> None:
         super().run()
+        ops = choice()
         if self.editable_mode:
-            if builds_ops():
+            if ops == "1":
                 build_ops(ROOT / OPS_PACKAGE)
             return
         target = Path(self.build_lib) / OPS_PACKAGE
-        for name in BUILT_FILES:  # Of an earlier build in the same folder.
-            (target / name).unlink(missing_ok=True)
-        if builds_ops():
+        for name in built_files(target):  # Of an earlier build in the same folder.
+            (target / name).unlink()
+        if ops == "1":
             build_ops(target)
+        elif ops == "built":
+            for name in built_files(ROOT / OPS_PACKAGE):
+                (target / name).parent.mkdir(exist_ok=True)
+                shutil.copyfile(ROOT / OPS_PACKAGE / name, target / name)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         outputs = super().get_outputs(include_bytecode)
-        if builds_ops() and not self.editable_mode:
-            target = Path(self.build_lib) / OPS_PACKAGE
-            outputs += [str(target / Path(file).name) for file in files_to_build()]
-        return outputs
+        if self.editable_mode:
+            return outputs
+        target = Path(self.build_lib) / OPS_PACKAGE
+        return outputs + [str(target / name) for name in built_files(target)]
 
 
 class PlatformWheel(bdist_wheel):
@@ -164,10 +138,10 @@ class PlatformWheel(bdist_wheel):
 
 
 class DistributionWithOps(Distribution):
-    """A distribution with compiled code exactly when the ops are built."""
+    """A distribution with compiled code exactly when it has the ops."""
 
     def has_ext_modules(self) -> bool:
-        return builds_ops()
+        return choice() != "0"
 
 
 setup(
@@ -189,7 +163,7 @@ setup(
     package_data={"bert_tf": ["**/*.html", "**/*.json", "**/*.txt"]},
     exclude_package_data={
         "bert_tf.ops": list(BUILT_FILES),
-        "bert_tf": [f"ops/{name}" for name in BUILT_FILES if name.endswith(".json")],
+        "bert_tf": [f"ops/{name}" for name in BUILT_FILES],
     },
     install_requires=[
         "tensorflow>=2.19,<2.22",

@@ -33,39 +33,44 @@ echo "$*" >> "$here/calls"
 case "$1" in
   build)
     [ -z "$FAKE_BAZEL_FAILS" ] || { echo "a compiler's message" >&2; exit 1; }
-    mkdir -p "$here/bin/custom_ops/ops" "$here/bin/custom_ops/xla"
+    mkdir -p "$here/bin/custom_ops/ops" "$here/bin/custom_ops/xla" "$here/bin/custom_ops/kernels"
+    echo kernels > "$here/bin/custom_ops/kernels/_bert_tf_kernels.so"
     echo object > "$here/bin/custom_ops/ops/_bert_tf_ops.so"
     echo '{"tensorflow_version": "2.21.0"}' > "$here/bin/custom_ops/ops/_build_info.json"
     echo lowerings > "$here/bin/custom_ops/xla/_bert_tf_xla.so"
-    echo '{}' > "$here/bin/custom_ops/xla/_xla_build_info.json"
     case "$2" in --config=cuda)
       [ -x "$CUDA_HOME/bin/nvcc" ] || { echo "no nvcc in '$CUDA_HOME'" >&2; exit 1; }
       echo kernels > "$here/bin/custom_ops/ops/_bert_tf_gpu_ops.so"
       echo '{"nvcc": "13.0"}' > "$here/bin/custom_ops/ops/_gpu_build_info.json"
       echo "lowerings for it" > "$here/bin/custom_ops/xla/_bert_tf_gpu_xla.so"
-      echo '{}' > "$here/bin/custom_ops/xla/_gpu_xla_build_info.json"
     esac
     ;;
   info) echo "$here/bin" ;;
 esac
 """
-OPS = {"bert_tf/ops/_bert_tf_ops.so", "bert_tf/ops/_build_info.json"}
-XLA = {"bert_tf/ops/_bert_tf_xla.so", "bert_tf/ops/_xla_build_info.json"}
-GPU = {"bert_tf/ops/_bert_tf_gpu_ops.so", "bert_tf/ops/_gpu_build_info.json"}
-GPU_XLA = {"bert_tf/ops/_bert_tf_gpu_xla.so", "bert_tf/ops/_gpu_xla_build_info.json"}
-BUILT = OPS | XLA | GPU | GPU_XLA
+FOLDER = f"bert_tf/ops/tensorflow_{tf.__version__.rsplit('.', 1)[0]}"
+KERNELS = "bert_tf/ops/_bert_tf_kernels.so"
+OPS = {KERNELS, f"{FOLDER}/_bert_tf_ops.so", f"{FOLDER}/_build_info.json"}
+XLA = {f"{FOLDER}/_bert_tf_xla.so"}
+GPU = {f"{FOLDER}/_bert_tf_gpu_ops.so", f"{FOLDER}/_gpu_build_info.json"}
+GPU_XLA = {f"{FOLDER}/_bert_tf_gpu_xla.so"}
+OTHER = "bert_tf/ops/tensorflow_2.18/_bert_tf_ops.so"
+BUILT = OPS | XLA | GPU | GPU_XLA | {OTHER}
 
 
 def copy_tree(folder):
     """A copy of what setup.py reads, with an object of an earlier `make ops` in it."""
     tree = folder / "tree"
-    no_caches = shutil.ignore_patterns("__pycache__")
+    no_caches = shutil.ignore_patterns("__pycache__", "*.so", "tensorflow_2.*")
     shutil.copytree(ROOT / "bert_tf", tree / "bert_tf", ignore=no_caches)
     shutil.copytree(ROOT / "tools", tree / "tools", ignore=no_caches)
     for name in ("setup.py", "pyproject.toml", "configure.py", "MANIFEST.in", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     (tree / "README.md").write_text("# bert_tf\n", encoding="utf-8")
+    (tree / "custom_ops").mkdir()
+    shutil.copy(ROOT / "custom_ops" / "build.py", tree / "custom_ops")
     for name in BUILT:
+        (tree / name).parent.mkdir(exist_ok=True)
         (tree / name).write_text("stale", encoding="utf-8")
     return tree
 
@@ -205,8 +210,8 @@ def test_a_wheel_has_the_command_and_the_programs(wheels, tmp_path, is_full):
 def test_a_wheel_with_bazel_has_the_object_and_the_platform(wheels):
     (name, files), _, calls = wheels
     assert name.startswith("bert_tf-0.1.0-py3-none-linux_")
-    assert files["bert_tf/ops/_bert_tf_ops.so"] == b"object\n"
-    assert json.loads(files["bert_tf/ops/_build_info.json"]) == {"tensorflow_version": "2.21.0"}
+    assert files[f"{FOLDER}/_bert_tf_ops.so"] == b"object\n"
+    assert json.loads(files[f"{FOLDER}/_build_info.json"]) == {"tensorflow_version": "2.21.0"}
     built = OPS | XLA if configure.has_xla_headers() else OPS
     assert BUILT & set(files) == built
     assert "//custom_ops/ops:_bert_tf_ops.so" in calls
@@ -214,6 +219,21 @@ def test_a_wheel_with_bazel_has_the_object_and_the_platform(wheels):
     assert "--config=cuda" not in calls
     assert f"--repo_env=BERT_TF_PYTHON={sys.executable} " in calls
     assert f"--repo_env=BERT_TF_TENSORFLOW_VERSION={tf.__version__} " in calls
+
+
+def test_a_wheel_of_what_was_built_has_the_objects_of_every_tensorflow(tree, plain_tools):
+    """Without Bazel; this is how `make wheel` makes one wheel for several versions."""
+    env = environment(plain_tools, BERT_TF_BUILD_OPS="built")
+    result = run_setup(tree, env, "build_py", "--build-lib", "lib")
+    assert result.returncode == 0, result.stdout
+    paths = {
+        path for path in (tree / "lib/bert_tf/ops").rglob("*") if path.suffix in (".so", ".json")
+    }
+    assert {str(path.relative_to(tree / "lib")) for path in paths} == BUILT
+    for name in BUILT:
+        (tree / name).unlink()
+    result = run_setup(tree, env, "build_py", "--build-lib", "lib")
+    assert result.returncode != 0 and "Run `make ops`" in result.stdout
 
 
 def test_cuda_home_builds_the_gpu_kernels(tree, plain_tools, fake_bazel, cuda_home, is_full):
@@ -225,11 +245,11 @@ def test_cuda_home_builds_the_gpu_kernels(tree, plain_tools, fake_bazel, cuda_ho
     else:
         result = run_setup(tree, env, "build_py", "--build-lib", "lib")
         assert result.returncode == 0, result.stdout
-        paths = (tree / "lib").rglob("*.*")
+        paths = filter(Path.is_file, (tree / "lib").rglob("*.*"))
         files = {str(path.relative_to(tree / "lib")): path.read_bytes() for path in paths}
-    assert files["bert_tf/ops/_bert_tf_ops.so"] == b"object\n"
-    assert files["bert_tf/ops/_bert_tf_gpu_ops.so"] == b"kernels\n"
-    assert json.loads(files["bert_tf/ops/_gpu_build_info.json"]) == {"nvcc": "13.0"}
+    assert files[f"{FOLDER}/_bert_tf_ops.so"] == b"object\n"
+    assert files[f"{FOLDER}/_bert_tf_gpu_ops.so"] == b"kernels\n"
+    assert json.loads(files[f"{FOLDER}/_gpu_build_info.json"]) == {"nvcc": "13.0"}
     assert (set(files) >= GPU_XLA) == configure.has_xla_headers()
     calls = (fake_bazel / "calls").read_text(encoding="utf-8").splitlines()
     # What is built with another environment is built again: so the GPU's targets go alone.
@@ -269,7 +289,7 @@ def test_an_editable_install_builds_in_place(tree, plain_tools, fake_bazel, tmp_
     else:
         result = run_setup(tree, env, "editable_wheel", "--dist-dir", site)
     assert result.returncode == 0, result.stdout
-    assert (tree / "bert_tf/ops/_bert_tf_ops.so").read_text(encoding="utf-8") == "object\n"
+    assert (tree / FOLDER / "_bert_tf_ops.so").read_text(encoding="utf-8") == "object\n"
 
 
 def test_a_failed_build_says_how_to_go_on(failed_build, plain_tools, fake_bazel):
@@ -279,7 +299,8 @@ def test_a_failed_build_says_how_to_go_on(failed_build, plain_tools, fake_bazel)
 
 
 @pytest.mark.parametrize(
-    "choice, said", [("1", "Expected Bazel on PATH"), ("yes", "Received: BERT_TF_BUILD_OPS='yes'")]
+    "choice, said",
+    [("1", "Expected Bazel on PATH"), ("yes", "0, 1 or built. Received: BERT_TF_BUILD_OPS='yes'")],
 )
 def test_a_choice_that_cannot_be_honoured(failed_build, plain_tools, choice, said):
     assert said in failed_build(environment(plain_tools, BERT_TF_BUILD_OPS=choice))

@@ -1,10 +1,13 @@
 """Loads the native ops, checks that they match the running TensorFlow, and selects the backend.
 
-`make ops` or pip puts the shared object `_bert_tf_ops.so` in the directory of this file, together
-with `_build_info.json`, which says for what it was built. The object is loaded once per process,
-when an op is first used. `_bert_tf_xla.so`, which lets XLA compile the ops on a CPU, is loaded with
-it if it was built. If a GPU is visible, `_bert_tf_gpu_ops.so` and `_bert_tf_gpu_xla.so` are loaded
-too if they were built (docs/performance.md, "GPU").
+`make ops` or pip puts the shared objects into the directory of this file: the kernels once, and the
+rest into a folder for each minor version of TensorFlow, such as `tensorflow_2.21`, because
+TensorFlow's C++ ABI is stable only within a minor version. That folder holds:
+  _bert_tf_ops.so       The ops; _build_info.json says for what and with what it was built.
+  _bert_tf_xla.so       Lets XLA compile the ops on a CPU, if this TensorFlow has the headers.
+  _bert_tf_gpu_ops.so   GPU kernels, if they were built (docs/performance.md, "GPU").
+  _bert_tf_gpu_xla.so   Lets XLA compile them.
+They are loaded once per process, when an op is first used; those of the GPU only if one is visible.
 
 The environment variable `BERT_TF_OPS` selects the backend, and `backend()` overrides it for a block
 of code:
@@ -16,7 +19,6 @@ of code:
 import contextlib
 import contextvars
 import dataclasses
-import json
 import logging
 import os
 import threading
@@ -30,14 +32,14 @@ BACKEND_VARIABLE = "BERT_TF_OPS"
 BACKENDS = ("auto", "native", "reference")
 
 _DIRECTORY = Path(__file__).resolve().parent
-_LIBRARY_PATH = _DIRECTORY / "_bert_tf_ops.so"
-_BUILD_INFO_PATH = _DIRECTORY / "_build_info.json"
-_XLA_LIBRARY_PATH = _DIRECTORY / "_bert_tf_xla.so"
-_XLA_BUILD_INFO_PATH = _DIRECTORY / "_xla_build_info.json"
-_GPU_LIBRARY_PATH = _DIRECTORY / "_bert_tf_gpu_ops.so"
-_GPU_BUILD_INFO_PATH = _DIRECTORY / "_gpu_build_info.json"
-_GPU_XLA_LIBRARY_PATH = _DIRECTORY / "_bert_tf_gpu_xla.so"
-_GPU_XLA_BUILD_INFO_PATH = _DIRECTORY / "_gpu_xla_build_info.json"
+_FOLDER_PREFIX = "tensorflow_"
+_MINOR_VERSION = ".".join(tf.__version__.split(".")[:2])
+_FOLDER = _DIRECTORY / f"{_FOLDER_PREFIX}{_MINOR_VERSION}"
+_LIBRARY_PATH = _FOLDER / "_bert_tf_ops.so"
+_BUILD_INFO_PATH = _FOLDER / "_build_info.json"
+_XLA_LIBRARY_PATH = _FOLDER / "_bert_tf_xla.so"
+_GPU_LIBRARY_PATH = _FOLDER / "_bert_tf_gpu_ops.so"
+_GPU_XLA_LIBRARY_PATH = _FOLDER / "_bert_tf_gpu_xla.so"
 
 _LEAST_COMPUTE_CAPABILITY = (8, 0)  # of the GPU kernels
 
@@ -208,36 +210,20 @@ def _load() -> _Loaded:
 
 def _try_load() -> _Loaded:
     if not _LIBRARY_PATH.is_file():
-        return _Loaded(
-            None,
-            f"the native ops are not built ({_LIBRARY_PATH} is missing); the results are the same, "
-            "but computing them is slower and needs more memory. `make ops` builds the native ops, "
-            "and so does `pip install .` if Bazel is on PATH",
-        )
-    built_for = _read_build_info(_BUILD_INFO_PATH).get("tensorflow_version")
-    if _minor_version(built_for) != _minor_version(tf.__version__):
-        # TensorFlow's C++ ABI is stable only within a minor version: loading could crash the
-        # process.
-        return _Loaded(
-            None,
-            f"the native ops in {_LIBRARY_PATH} were built for TensorFlow "
-            f"{built_for or 'of an unknown version'}, but this is TensorFlow {tf.__version__}; "
-            "build them again with `make ops`, or reinstall with "
-            "`pip install --no-build-isolation --force-reinstall --no-deps .`",
-        )
+        return _Loaded(None, _why_there_is_no_library())
     try:
         module = tf.load_op_library(str(_LIBRARY_PATH))
     except (tf.errors.OpError, OSError) as error:
         return _Loaded(
             None, f"{_LIBRARY_PATH} could not be loaded ({error}); build it again with `make ops`"
         )
-    missing_xla = _load_addition(_XLA_LIBRARY_PATH, _XLA_BUILD_INFO_PATH)
+    missing_xla = _load_addition(_XLA_LIBRARY_PATH)
     gpus = _visible_gpus()
     if gpus:
         # `auto` does not use the GPU kernels, because they have not been run on a GPU yet.
-        missing = _unfit_gpu(gpus) or _load_addition(_GPU_LIBRARY_PATH, _GPU_BUILD_INFO_PATH)
+        missing = _unfit_gpu(gpus) or _load_addition(_GPU_LIBRARY_PATH)
         # Loaded after the kernels, which the handlers of the lowerings call.
-        missing_xla = missing or _load_addition(_GPU_XLA_LIBRARY_PATH, _GPU_XLA_BUILD_INFO_PATH)
+        missing_xla = missing or _load_addition(_GPU_XLA_LIBRARY_PATH)
         return _Loaded(
             module,
             f"a GPU is visible, and {missing or 'the GPU kernels are not measured yet'} "
@@ -248,36 +234,35 @@ def _try_load() -> _Loaded:
     xla = f"XLA uses the reference ({missing_xla})" if missing_xla else "XLA can compile the ops"
     return _Loaded(
         module,
-        f"{_LIBRARY_PATH.name} matches TensorFlow {tf.__version__}; {xla}",
+        f"{_LIBRARY_PATH.name} is built for TensorFlow {_MINOR_VERSION}; {xla}",
         suits_auto=True,
         has_xla_lowerings=not missing_xla,
     )
 
 
-def _load_addition(path: Path, build_info_path: Path) -> str:
+def _why_there_is_no_library() -> str:
+    slower = "the results are the same, but computing them is slower and needs more memory"
+    folders = _DIRECTORY.glob(f"{_FOLDER_PREFIX}*/{_LIBRARY_PATH.name}")
+    versions = sorted(path.parent.name.removeprefix(_FOLDER_PREFIX) for path in folders)
+    if not versions:
+        return (
+            f"the native ops are not built ({_LIBRARY_PATH} is missing); {slower}. `make ops` "
+            "builds the native ops, and so does `pip install .` if Bazel is on PATH"
+        )
+    return (
+        f"the native ops in {_DIRECTORY} are built for TensorFlow {', '.join(versions)}, but this "
+        f"is TensorFlow {tf.__version__}; {slower}. Install one of these versions, for example "
+        f"with `pip install 'tensorflow=={versions[-1]}.*' 'tensorflow-text=={versions[-1]}.*'`, "
+        "or build the ops for this one with `make ops`"
+    )
+
+
+def _load_addition(path: Path) -> str:
     """Loads a shared object that extends the ops; returns why it failed, or "" on success."""
     if not path.is_file():
         return f"{path.name} is not built"
-    built_for = _read_build_info(build_info_path).get("tensorflow_version")
-    if _minor_version(built_for) != _minor_version(tf.__version__):
-        return f"{path.name} was built for {built_for}"
     try:
         tf.load_library(str(path))
     except (tf.errors.OpError, OSError) as error:
         return f"{path.name} could not be loaded: {error}"
     return ""
-
-
-def _read_build_info(path: Path) -> dict:
-    """Returns what a shared object was built for and with, or an empty dictionary."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            info = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return info if isinstance(info, dict) else {}
-
-
-def _minor_version(version: object) -> str | None:
-    """Returns "2.21" for "2.21.0", and None for a value that is not a string."""
-    return ".".join(version.split(".")[:2]) if isinstance(version, str) else None

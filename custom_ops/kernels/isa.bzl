@@ -36,7 +36,12 @@ def kernel(name, folder):
         cc_library(
             name = name + "_" + isa,
             srcs = native.glob([path + "*_isa.cc"]),
-            copts = flags + ["-O3", "-ffp-contract=fast", "-DBERT_TF_ISA=" + isa],
+            copts = flags + [
+                "-O3",
+                "-ffp-contract=fast",
+                "-fvisibility=hidden",  # only `name`.cc calls the copies
+                "-DBERT_TF_ISA=" + isa,
+            ],
             target_compatible_with = [] if isa == "portable" else _X86_64,
             deps = [":base"],
         )
@@ -47,6 +52,7 @@ def kernel(name, folder):
             "//custom_ops/kernels:x86_64": [":" + name + "_avx2", ":" + name + "_avx512"],
             "//conditions:default": [],
         }),
+        alwayslink = True,  # for _bert_tf_kernels.so
     )
     cc_test(
         name = name + "_test",

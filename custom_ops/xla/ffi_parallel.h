@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 
+#include "absl/synchronization/blocking_counter.h"
 #include "custom_ops/kernels/base/parallel.h"
 #include "tsl/platform/cpu_info.h"
 #include "xla/ffi/api/ffi.h"
@@ -61,7 +60,10 @@ class FfiParallel : public Parallel {
   class Work {
    public:
     Work(int64_t total, int64_t num_pieces, const std::function<void(int64_t, int64_t)>& fn)
-        : total_(total), num_pieces_(num_pieces), fn_(fn), unfinished_(num_pieces) {}
+        : total_(total),
+          num_pieces_(num_pieces),
+          fn_(fn),
+          unfinished_(static_cast<int>(num_pieces)) {}
 
     // Processes one piece after the other until all are taken. fn_ remains valid, because the
     // caller waits for all pieces that were taken.
@@ -70,17 +72,11 @@ class FfiParallel : public Parallel {
         const int64_t i = next_.fetch_add(1);
         if (i >= num_pieces_) return;
         fn_(Edge(i), Edge(i + 1));
-        if (unfinished_.fetch_sub(1) == 1) {
-          std::lock_guard<std::mutex> lock(mutex_);
-          finished_.notify_all();
-        }
+        unfinished_.DecrementCount();
       }
     }
 
-    void Wait() {
-      std::unique_lock<std::mutex> lock(mutex_);
-      finished_.wait(lock, [this] { return unfinished_.load() == 0; });
-    }
+    void Wait() { unfinished_.Wait(); }
 
    private:
     int64_t Edge(int64_t i) const {
@@ -91,9 +87,7 @@ class FfiParallel : public Parallel {
     const int64_t num_pieces_;
     const std::function<void(int64_t, int64_t)>& fn_;
     std::atomic<int64_t> next_{0};
-    std::atomic<int64_t> unfinished_;
-    std::mutex mutex_;
-    std::condition_variable finished_;
+    absl::BlockingCounter unfinished_;
   };
 
   mutable xla::ffi::ThreadPool pool_;

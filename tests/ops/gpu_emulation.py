@@ -26,7 +26,6 @@ def pytest_configure():
     native._XLA_LIBRARY_PATH = pathlib.Path("the emulated GPU's handlers have these names")
     path = pathlib.Path(os.environ["BERT_TF_EMULATED_GPU"])
     native._GPU_LIBRARY_PATH = native._GPU_XLA_LIBRARY_PATH = path
-    native._GPU_BUILD_INFO_PATH = native._GPU_XLA_BUILD_INFO_PATH = native._BUILD_INFO_PATH
     assert native.has_gpu_kernels() and native.compiles_under_xla(), native._load().reason
     from tests.ops import backends  # it loads the ops
 

@@ -1,0 +1,112 @@
+"""Builds the custom ops with Bazel for this interpreter's TensorFlow.
+
+    python custom_ops/build.py bert_tf/ops        # what `make ops` does
+
+The kernels know no TensorFlow: they are one shared object. The OpKernels and what XLA needs fit one
+minor version of TensorFlow: they are put into a folder with its name, so one bert_tf/ops can hold
+them for several versions:
+
+    _bert_tf_kernels.so
+    tensorflow_2.21/_bert_tf_ops.so, _bert_tf_xla.so, _build_info.json
+
+Where CUDA_HOME names a CUDA toolkit, the GPU kernels are built too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+import configure  # noqa: E402
+
+KERNELS = ("kernels:_bert_tf_kernels.so",)
+OPS = ("ops:_bert_tf_ops.so", "ops:_build_info.json")
+XLA = ("xla:_bert_tf_xla.so",)
+GPU = ("ops:_bert_tf_gpu_ops.so", "ops:_gpu_build_info.json")
+GPU_XLA = ("xla:_bert_tf_gpu_xla.so",)
+
+
+def version_folder(tensorflow_version: str) -> str:
+    """The folder of the objects for a TensorFlow: "tensorflow_2.21" for "2.21.0"."""
+    return "tensorflow_" + ".".join(tensorflow_version.split(".")[:2])
+
+
+def built_files() -> list[str]:
+    """The files that `build` writes, relative to its `target`.
+
+    Raises:
+        RuntimeError: no TensorFlow is installed here, or CUDA_HOME names no CUDA toolkit.
+    """
+    return [path for path, _ in _targets()]
+
+
+def build(target: Path, python_path: str | None = None) -> None:
+    """Builds the ops and puts them into the folder `target`.
+
+    Args:
+        target: bert_tf/ops of a checkout or of a package that is being built.
+        python_path: the PYTHONPATH that finds TensorFlow, where the interpreter alone does not.
+
+    Raises:
+        RuntimeError: no TensorFlow is installed here, or CUDA_HOME names no CUDA toolkit.
+        subprocess.CalledProcessError: Bazel has failed, and has printed why.
+    """
+    bazel = configure.find_bazel()
+    flags = configure.bazel_flags(python_path)
+    targets = _targets()
+    if not configure.has_xla_headers():
+        print("This TensorFlow ships no headers of XLA: jit_compile will take plain TensorFlow.")
+    # One after the other: what is compiled with --config=cuda is not shared with other builds.
+    for config, of_gpu in (([], False), (["--config=cuda"], True)):
+        labels = [
+            f"//custom_ops/{label}" for _, label in targets if (label in GPU + GPU_XLA) == of_gpu
+        ]
+        if labels:
+            _run([bazel, "build", *config, *flags, *labels])
+    answer = _run([bazel, "info", *flags, "bazel-bin"], stdout=subprocess.PIPE, text=True)
+    built = Path(answer.stdout.strip()) / "custom_ops"
+    folder = target / version_folder(configure.find_tensorflow()[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in set(folder.iterdir()) - {target / path for path, _ in targets}:
+        file.unlink()  # of an earlier build
+    for path, label in targets:
+        _replace(built / label.replace(":", "/"), target / path)
+
+
+def _targets() -> list[tuple[str, str]]:
+    """Each file relative to the target folder, and its Bazel label below //custom_ops/."""
+    with_xla = configure.has_xla_headers()
+    labels = OPS + (XLA if with_xla else ())
+    if configure.find_cuda_home() is not None:
+        labels += GPU + (GPU_XLA if with_xla else ())
+    folder = version_folder(configure.find_tensorflow()[0])
+    return [
+        *((label.split(":")[1], label) for label in KERNELS),
+        *((f"{folder}/{label.split(':')[1]}", label) for label in labels),
+    ]
+
+
+def _run(command: list[str], **options) -> subprocess.CompletedProcess:
+    print("running", " ".join(command), flush=True)
+    return subprocess.run(command, cwd=ROOT, check=True, **options)
+
+
+def _replace(source: Path, target: Path) -> None:
+    """Moves a copy into place in one step: a running process keeps the object it has loaded."""
+    unfinished = target.with_name(f"{target.name}.{os.getpid()}")
+    shutil.copyfile(source, unfinished)
+    os.replace(unfinished, target)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(f"Expected the folder to build into. Received: {sys.argv[1:]}")
+    try:
+        build(Path(sys.argv[1]))
+    except (RuntimeError, subprocess.CalledProcessError) as error:
+        sys.exit(f"custom_ops/build.py: {error}")
