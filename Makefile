@@ -3,7 +3,7 @@
 ##  make demo        real weights, real reviews: fine-tune, evaluate, export, predict
 ##  make check       lint, examples, the tests of what changed since SINCE; two minutes
 ##  make test        environment, native ops, materials, the tests; ten minutes on two cores
-##  make test-full   all counts, every instruction set, sanitizers, and TensorFlow 2.19 too;
+##  make test-full   all counts, every instruction set, sanitizers, TensorFlow 2.19 and 2.20 too;
 ##                   writes what it found into .cache/test-full.md
 ##  make docs        the API reference, into .cache/reference
 ##  make format      formats Python and C++ and mends what the linter can
@@ -116,8 +116,8 @@ wheel: venv
 	rm -rf build .cache/wheel
 	BERT_TF_BUILD_OPS=built $(PY) -m pip wheel --no-build-isolation --no-deps \
 	  --wheel-dir .cache/wheel .
-	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -m auditwheel repair --strip --plat $(PLATFORM) \
-	  --exclude 'libtensorflow_*' --wheel-dir dist .cache/wheel/*.whl
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -m auditwheel repair --strip --only-plat \
+	  --plat $(PLATFORM) --exclude 'libtensorflow_*' --wheel-dir dist .cache/wheel/*.whl
 
 .PHONY: materials
 materials: venv

@@ -29,7 +29,12 @@ IN_PARALLEL = ["-n2", "--dist=loadfile", "--no-loadscope-reorder"]
 NATIVE = {"BERT_TF_OPS": "native", "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
 KERNELS = "//custom_ops/kernels/..."
 OPS = ["tests/ops", "tests/conformance/test_ops.py"]
-OTHER_TENSORFLOW = "2.19"
+# The oldest one that is supported runs all that `make test` has; the one between, what depends on it
+# most.
+OTHER_TENSORFLOWS = {
+    "2.19": "--ignore=tests/fuzz",  # the same code reads the files under every TensorFlow
+    "2.20": "tests/ops tests/conformance tests/layers tests/serving",
+}
 # Of the folders of tests that run as parts of their own, with all processes to themselves.
 APART = ("tests/fuzz", "tests/quality")
 PACKAGES = ("tensorflow", "keras", "tensorflow-text", "keras-nlp", "numpy", "torch", "transformers")
@@ -65,11 +70,6 @@ def parts() -> list[Part]:
     """Everything, the quickest to fail first."""
     bazel = shutil.which("bazel") or shutil.which("bazelisk") or "bazel"
     everything = ["tests", "-m", "", *(f"--ignore={folder}" for folder in APART)]
-    # The fuzzed files are read by the same code under every TensorFlow.
-    other_tensorflow = [
-        *("make", "test", f"TF_VERSION={OTHER_TENSORFLOW}", "LONGEST_TEST=60"),
-        f"PYTEST_ARGS=--ignore=tests/fuzz {COUNTED}",
-    ]
     found = [
         Part("lint", ["make", "lint"]),
         Part("sanitizers: asan, ubsan", [bazel, "test", "--config=asan", KERNELS]),
@@ -88,8 +88,16 @@ def parts() -> list[Part]:
         Part("tests", [*PYTEST, *IN_PARALLEL, *everything], NATIVE),
         Part("fuzzing", [*PYTEST, "tests/fuzz", "-m", ""], NATIVE),
         Part("quality", [*PYTEST, "tests/quality", "-m", ""], NATIVE),
-        Part(f"TensorFlow {OTHER_TENSORFLOW}", other_tensorflow),
-        Part("the ops of the default TensorFlow again", ["make", "ops"]),
+        *(
+            Part(
+                f"TensorFlow {version}",
+                [
+                    *("make", "test", f"TF_VERSION={version}", "LONGEST_TEST=60"),
+                    f"PYTEST_ARGS={arguments} {COUNTED}",
+                ],
+            )
+            for version, arguments in OTHER_TENSORFLOWS.items()
+        ),
     ]
 
 
