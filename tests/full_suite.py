@@ -29,7 +29,7 @@ IN_PARALLEL = ["-n2", "--dist=loadfile", "--no-loadscope-reorder"]
 NATIVE = {"BERT_TF_OPS": "native", "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
 KERNELS = "//custom_ops/kernels/..."
 OPS = ["tests/ops", "tests/conformance/test_ops.py"]
-# The oldest one that is supported runs all that `make test` has; the one between, what depends on it
+# The oldest one that is supported runs what `make test` has; the one between, what depends on it
 # most.
 OTHER_TENSORFLOWS = {
     "2.19": "--ignore=tests/fuzz",  # the same code reads the files under every TensorFlow
