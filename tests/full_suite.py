@@ -37,6 +37,11 @@ OTHER_TENSORFLOWS = {
 }
 # Of the folders of tests that run as parts of their own, with all processes to themselves.
 APART = ("tests/fuzz", "tests/quality")
+# Debian's packages g++-aarch64-linux-gnu and qemu-user.
+EMULATOR = "qemu-aarch64"
+CROSS_TOOLS = ("aarch64-linux-gnu-g++", EMULATOR)
+# Processors without and with sdot and usmmla, and what the kernels must find there (docs/arm.md).
+ARM_PROCESSORS = {"cortex-a53": "none", "neoverse-n1": "dotprod", "max": "i8mm"}
 PACKAGES = ("tensorflow", "keras", "tensorflow-text", "keras-nlp", "numpy", "torch", "transformers")
 
 
@@ -48,22 +53,25 @@ class Part:
         name: What the summary calls it.
         command: What runs. Where it holds COUNTED, its tests are counted.
         environment: Variables in addition to this process's.
+        programs: What must be on PATH; the part is skipped without one of them.
     """
 
     name: str
     command: list[str]
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    programs: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass
 class Result:
-    """What became of a part: its exit status, minutes and, of pytest, the counts."""
+    """What became of a part: its exit status, minutes, the counts of pytest, and whether it ran."""
 
     part: Part
     status: int
     minutes: float
     counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     skips: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    ran: bool = True
 
 
 def parts() -> list[Part]:
@@ -81,6 +89,11 @@ def parts() -> list[Part]:
             Part(f"kernels: {isa}", test),
             Part(f"ops: {isa}", [*PYTEST, *IN_PARALLEL, *OPS], {**NATIVE, "BERT_TF_ISA": isa}),
         ]
+    for processor, instructions in ARM_PROCESSORS.items():
+        emulator = f"{EMULATOR} -L /usr/aarch64-linux-gnu -cpu {processor}"
+        expected = f"--test_env=BERT_TF_EXPECTED_ISA=neon {instructions}"
+        test = [bazel, "test", "--config=aarch64", f"--run_under={emulator}", expected, KERNELS]
+        found.append(Part(f"kernels: aarch64, emulated {processor}", test, programs=CROSS_TOOLS))
     return [
         *found,
         Part("kernels: CUDA, emulated", [bazel, "test", "//custom_ops/kernels:cuda_kernels_test"]),
@@ -102,7 +115,12 @@ def parts() -> list[Part]:
 
 
 def run(part: Part) -> Result:
-    """Runs a part; what it prints is shown."""
+    """Runs a part; what it prints is shown. Without one of its programs, it is skipped."""
+    missing = [program for program in part.programs if not shutil.which(program)]
+    if missing:
+        reason = f"{part.name}: not on PATH: {', '.join(missing)}"
+        print(f"\n=== skipped: {reason}", flush=True)
+        return Result(part, 0, 0.0, skips=collections.Counter([reason]), ran=False)
     print(f"\n=== {part.name}: {' '.join(part.command)}", flush=True)
     with tempfile.TemporaryDirectory() as directory:
         results = pathlib.Path(directory) / "results.xml"
@@ -143,7 +161,7 @@ def summary(machine: list[str], results: list[Result]) -> str:
     ]
     for result in results:
         counts = ", ".join(f"{count} {kind}" for kind, count in result.counts.items())
-        state = "FAILED" if result.status else "passed"
+        state = "FAILED" if result.status else "passed" if result.ran else "skipped"
         lines.append(f"| {result.part.name} | {state} | {counts} | {result.minutes:.1f} |")
     skips = sum((result.skips for result in results), collections.Counter())
     lines += ["", "Skipped:" if skips else "Nothing was skipped.", ""]

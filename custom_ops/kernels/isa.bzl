@@ -1,4 +1,4 @@
-"""Compiles a kernel three times, once for each instruction set."""
+"""Compiles a kernel once for each instruction set."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
 
@@ -18,18 +18,26 @@ _COPTS = {
         # GCC 12 warns of its own _mm512_undefined_ps() hundreds of times (GCC bug 105593).
         "-Wno-maybe-uninitialized",
     ],
+    # Every 64-bit ARM processor has NEON; the portable copy does without its intrinsics.
+    "neon": ["-DBERT_TF_NEON"],
 }
 
-_X86_64 = ["@platforms//cpu:x86_64"]
+# The processors for which the copies are compiled.
+_CPUS = {
+    "portable": [],
+    "avx2": ["@platforms//cpu:x86_64"],
+    "avx512": ["@platforms//cpu:x86_64"],
+    "neon": ["@platforms//cpu:aarch64"],
+}
 
 def kernel(name, folder):
     """Defines the library `name` and the test `name`_test, from the files in `folder`.
 
     The sources `name`*_isa.cc are compiled once per instruction set. Their code must be in
-    `namespace BERT_TF_ISA` (a macro: portable, avx2 or avx512), and their helpers in an unnamed
-    namespace inside it, so that an inline function that is compiled for an instruction set is never
-    called on a processor without it. On processors other than x86-64, only the portable copy is
-    compiled (on ARM, the compiler's vectors use NEON there).
+    `namespace BERT_TF_ISA` (a macro: portable, avx2, avx512 or neon), and their helpers in an
+    unnamed namespace inside it, so that an inline function that is compiled for an instruction set
+    is never called on a processor without it. On processors other than x86-64 and 64-bit ARM, only
+    the portable copy is compiled.
     """
     path = folder + "/" + name
     for isa, flags in _COPTS.items():
@@ -42,7 +50,7 @@ def kernel(name, folder):
                 "-fvisibility=hidden",  # only `name`.cc calls the copies
                 "-DBERT_TF_ISA=" + isa,
             ],
-            target_compatible_with = [] if isa == "portable" else _X86_64,
+            target_compatible_with = _CPUS[isa],
             deps = [":base"],
         )
     cc_library(
@@ -50,6 +58,7 @@ def kernel(name, folder):
         srcs = [path + ".cc"],
         deps = [":base", ":" + name + "_portable"] + select({
             "//custom_ops/kernels:x86_64": [":" + name + "_avx2", ":" + name + "_avx512"],
+            "//custom_ops/kernels:aarch64": [":" + name + "_neon"],
             "//conditions:default": [],
         }),
         alwayslink = True,  # for _bert_tf_kernels.so

@@ -138,10 +138,14 @@ void PackColumns(const T* p, int64_t stride, int64_t rows, int64_t columns, floa
 enum class Sums { kStored, kScaled, kAdded };
 
 // The number of rows and vectors that a product keeps in registers.
-constexpr int kMicroRows = 6;
 #if defined(__AVX512F__)
+constexpr int kMicroRows = 6;
 constexpr int kMicroVectors = 4;  // 24 sums of 32 registers
+#elif defined(BERT_TF_NEON)
+constexpr int kMicroRows = 5;
+constexpr int kMicroVectors = 4;  // 20 sums of 32 registers: factors take registers too
 #else
+constexpr int kMicroRows = 6;
 constexpr int kMicroVectors = 2;  // 12 sums of 16 registers
 #endif
 

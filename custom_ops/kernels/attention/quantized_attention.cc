@@ -36,7 +36,7 @@ AttentionPlan Plan(const VarlenAttentionOptions& options) {
 template <typename T>
 void QuantizedAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args) {
   RunPlan(parallel, Plan(args), [&](const AttentionUnit* units, int64_t count) {
-    BERT_TF_DISPATCH(QuantizedAttentionUnits, args, units, count, HasVnni());
+    BERT_TF_DISPATCH(QuantizedAttentionUnits, args, units, count, BestByteInstructions());
   });
 }
 

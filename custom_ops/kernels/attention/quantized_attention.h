@@ -38,12 +38,11 @@ constexpr int64_t kQuantizedAttentionLength = 65536;  // 65536 * 255 * 127 < 2^3
 template <typename T>
 void QuantizedAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args);
 
-// A unit is a block of kQuantizedAttentionQueries queries of one head. Only the copy for AVX-512
-// uses `has_vnni`.
+// A unit is a block of kQuantizedAttentionQueries queries of one head.
 constexpr int64_t kQuantizedAttentionQueries = 512;
 BERT_TF_DECLARE_FOR_ISAS(template <typename T>
                          void QuantizedAttentionUnits(const VarlenAttentionArgs<T>& args,
                                                       const AttentionUnit* units, int64_t count,
-                                                      bool has_vnni);)
+                                                      ByteInstructions instructions);)
 
 }  // namespace bert_tf

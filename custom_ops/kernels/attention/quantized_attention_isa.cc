@@ -348,16 +348,13 @@ void Run(const VarlenAttentionArgs<T>& args, const AttentionUnit* units, int64_t
 
 template <typename T>
 void QuantizedAttentionUnits(const VarlenAttentionArgs<T>& args, const AttentionUnit* units,
-                             int64_t count, [[maybe_unused]] bool has_vnni) {
-#if defined(__AVX512F__)
-  if (has_vnni) return Run<Vnni>(args, units, count);
-#endif
-  Run<Pairs>(args, units, count);
+                             int64_t count, ByteInstructions instructions) {
+  WithByteMethod(instructions, [&](auto method) { Run<decltype(method)>(args, units, count); });
 }
 
 #define BERT_TF_INSTANTIATE(T)                                                                  \
   template void QuantizedAttentionUnits<T>(const VarlenAttentionArgs<T>&, const AttentionUnit*, \
-                                           int64_t, bool);
+                                           int64_t, ByteInstructions);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
 }  // namespace bert_tf::BERT_TF_ISA

@@ -7,64 +7,93 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace bert_tf {
+namespace {
+
+// The value of BERT_TF_ISA; empty if it is not set.
+std::string_view Limit() {
+  const char* const variable = std::getenv("BERT_TF_ISA");
+  return variable != nullptr ? variable : "";
+}
+
+#if defined(__x86_64__)
+Isa FindIsa() {
+  __builtin_cpu_init();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (!avx2 || Limit() == "portable") return Isa::kPortable;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return avx512 && Limit() != "avx2" ? Isa::kAvx512 : Isa::kAvx2;
+}
+
+bool UsesAllOfAvx512() {
+  return BestIsa() == Isa::kAvx512 && (std::getenv("BERT_TF_ISA") == nullptr || Limit() == "amx");
+}
+
+ByteInstructions FindByteInstructions() {
+  return UsesAllOfAvx512() && __builtin_cpu_supports("avx512vnni") ? ByteInstructions::kVnni
+                                                                   : ByteInstructions::kNone;
+}
+
+bool FindBfloat16() { return UsesAllOfAvx512() && __builtin_cpu_supports("avx512bf16"); }
+
+bool FindAmx() {
+  if (!UsesAllOfAvx512() || Limit() != "amx") return false;
+  unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned int kAmxBfloat16AndTiles = (1u << 22) | (1u << 24);
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
+  if ((edx & kAmxBfloat16AndTiles) != kAmxBfloat16AndTiles) return false;
+  // Linux gives a process the tiles on request: arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA).
+  return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+}
+#elif defined(__aarch64__)
+Isa FindIsa() { return Limit() == "portable" ? Isa::kPortable : Isa::kNeon; }
+
+ByteInstructions FindByteInstructions() {
+  const bool has_limit = std::getenv("BERT_TF_ISA") != nullptr;
+  if (has_limit && Limit() != "dotprod") return ByteInstructions::kNone;
+  constexpr unsigned long kHwcapDotProduct = 1ul << 20;  // Linux: HWCAP_ASIMDDP, HWCAP2_I8MM
+  constexpr unsigned long kHwcap2I8mm = 1ul << 13;
+  const bool has_dot_product = (getauxval(AT_HWCAP) & kHwcapDotProduct) != 0;
+  const bool has_i8mm = (getauxval(AT_HWCAP2) & kHwcap2I8mm) != 0;
+  return has_i8mm && !has_limit ? ByteInstructions::kI8mm
+         : has_dot_product      ? ByteInstructions::kDotProduct
+                                : ByteInstructions::kNone;
+}
+
+bool FindBfloat16() { return false; }
+bool FindAmx() { return false; }
+#else
+Isa FindIsa() { return Isa::kPortable; }
+ByteInstructions FindByteInstructions() { return ByteInstructions::kNone; }
+bool FindBfloat16() { return false; }
+bool FindAmx() { return false; }
+#endif
+
+}  // namespace
 
 Isa BestIsa() {
-  static const Isa isa = [] {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    const char* const variable = std::getenv("BERT_TF_ISA");
-    const std::string_view limit = variable != nullptr ? variable : "";
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (!avx2 || limit == "portable") return Isa::kPortable;
-    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return avx512 && limit != "avx2" ? Isa::kAvx512 : Isa::kAvx2;
-#else
-    return Isa::kPortable;
-#endif
-  }();
+  static const Isa isa = FindIsa();
   return isa;
 }
 
-#if defined(__x86_64__)
-static bool WantsAmx() {
-  const char* const variable = std::getenv("BERT_TF_ISA");
-  return variable != nullptr && std::string_view(variable) == "amx";
-}
-
-static bool UsesAllOfAvx512() {
-  return BestIsa() == Isa::kAvx512 && (std::getenv("BERT_TF_ISA") == nullptr || WantsAmx());
-}
-
-bool HasVnni() {
-  static const bool has_vnni = UsesAllOfAvx512() && __builtin_cpu_supports("avx512vnni");
-  return has_vnni;
+ByteInstructions BestByteInstructions() {
+  static const ByteInstructions instructions = FindByteInstructions();
+  return instructions;
 }
 
 bool HasBfloat16() {
-  static const bool has_bfloat16 = UsesAllOfAvx512() && __builtin_cpu_supports("avx512bf16");
+  static const bool has_bfloat16 = FindBfloat16();
   return has_bfloat16;
 }
 
 bool HasAmx() {
-  static const bool has_amx = [] {
-    if (!UsesAllOfAvx512() || !WantsAmx()) return false;
-    unsigned int eax = 0, ebx = 0, ecx = 0, edx = 0;
-    constexpr unsigned int kAmxBfloat16AndTiles = (1u << 22) | (1u << 24);
-    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return false;
-    if ((edx & kAmxBfloat16AndTiles) != kAmxBfloat16AndTiles) return false;
-    // Linux gives a process the tiles on request: arch_prctl(ARCH_REQ_XCOMP_PERM, XTILEDATA).
-    return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
-  }();
+  static const bool has_amx = FindAmx();
   return has_amx;
 }
-#else
-bool HasVnni() { return false; }
-bool HasBfloat16() { return false; }
-bool HasAmx() { return false; }
-#endif
 
 }  // namespace bert_tf

@@ -1,7 +1,8 @@
 // The instruction set of the kernels, which is selected once per process.
 //
-// Every kernel is compiled three times from the same source (isa.bzl), each time in its own
-// namespace: `portable`, `avx2`, `avx512`. Public functions select the copy with BERT_TF_DISPATCH.
+// Every kernel is compiled once per instruction set from the same source (isa.bzl), each time in
+// its own namespace: `portable`; on x86-64 also `avx2` and `avx512`; on 64-bit ARM also `neon`.
+// Public functions select the copy with BERT_TF_DISPATCH.
 #pragma once
 
 #include "custom_ops/kernels/base/float_types.h"
@@ -9,16 +10,23 @@
 
 namespace bert_tf {
 
-enum class Isa { kPortable, kAvx2, kAvx512 };
+enum class Isa { kPortable, kAvx2, kAvx512, kNeon };
 
 // Returns the best instruction set that the processor and the operating system support. The
-// environment variable BERT_TF_ISA=portable|avx2|avx512 limits the choice, for tests. It is read
-// once, in the first call, and never selects an instruction set that is not supported.
+// environment variable BERT_TF_ISA=portable|avx2|avx512|neon|dotprod limits the choice, for tests.
+// It is read once, in the first call, and never selects an instruction set that is not supported.
 Isa BestIsa();
 
-// Returns whether AVX-512 with VNNI is used, which multiplies and sums bytes in one instruction. It
-// is not used if BERT_TF_ISA is set to a value other than amx.
-bool HasVnni();
+// The instructions of a copy that multiply and sum bytes. Not every processor for which the copy is
+// selected has them:
+//   kVnni        vpdpbusd, in the copy for AVX-512
+//   kDotProduct  sdot, in the copy for NEON (FEAT_DotProd: Graviton2, Apple M1)
+//   kI8mm        usmmla, in the copy for NEON (FEAT_I8MM: Graviton3, Apple M2)
+enum class ByteInstructions { kNone, kVnni, kDotProduct, kI8mm };
+
+// Returns the best of these for the copy of BestIsa(). It is kNone if BERT_TF_ISA is set to a value
+// other than amx, and other than dotprod, which limits it to kDotProduct.
+ByteInstructions BestByteInstructions();
 
 // Returns whether AVX512-BF16 is used, which multiplies and sums bfloat16 numbers. It is not used
 // if BERT_TF_ISA is set to a value other than amx.
@@ -36,8 +44,13 @@ bool HasAmx();
   ((isa) == ::bert_tf::Isa::kAvx512 ? ::bert_tf::avx512::function(__VA_ARGS__) \
    : (isa) == ::bert_tf::Isa::kAvx2 ? ::bert_tf::avx2::function(__VA_ARGS__)   \
                                     : ::bert_tf::portable::function(__VA_ARGS__))
+#elif defined(__aarch64__)
+#define BERT_TF_CALL_ISA(isa, function, ...)                               \
+  ((isa) == ::bert_tf::Isa::kNeon ? ::bert_tf::neon::function(__VA_ARGS__) \
+                                  : ::bert_tf::portable::function(__VA_ARGS__))
 #else
-#define BERT_TF_CALL_ISA(isa, function, ...) ::bert_tf::portable::function(__VA_ARGS__)
+#define BERT_TF_CALL_ISA(isa, function, ...) \
+  (static_cast<void>(isa), ::bert_tf::portable::function(__VA_ARGS__))
 #endif
 #define BERT_TF_DISPATCH(...) BERT_TF_CALL_ISA(::bert_tf::BestIsa(), __VA_ARGS__)
 
@@ -51,6 +64,9 @@ bool HasAmx();
   __VA_ARGS__                         \
   }                                   \
   namespace avx512 {                  \
+  __VA_ARGS__                         \
+  }                                   \
+  namespace neon {                    \
   __VA_ARGS__                         \
   }
 

@@ -48,6 +48,12 @@ inline void SetFlushToZero(bool on) {
   const unsigned int kFlushToZero = 0x8000, kDenormalsAreZero = 0x0040;
   const unsigned int both = kFlushToZero | kDenormalsAreZero;
   _mm_setcsr(on ? _mm_getcsr() | both : _mm_getcsr() & ~both);
+#elif defined(__aarch64__)
+  const uint64_t kFlushToZero = 1 << 24;  // results and inputs
+  uint64_t control;
+  asm volatile("mrs %0, fpcr" : "=r"(control));
+  control = on ? control | kFlushToZero : control & ~kFlushToZero;
+  asm volatile("msr fpcr, %0" ::"r"(control));
 #else
   (void)on;
 #endif
@@ -78,11 +84,15 @@ inline std::vector<Isa> SupportedIsas() {
   if (BestIsa() == Isa::kAvx512) return {Isa::kAvx512, Isa::kAvx2, Isa::kPortable};
   if (BestIsa() == Isa::kAvx2) return {Isa::kAvx2, Isa::kPortable};
 #endif
+  if (BestIsa() == Isa::kNeon) return {Isa::kNeon, Isa::kPortable};
   return {Isa::kPortable};
 }
 
 inline const char* Name(Isa isa) {
-  return isa == Isa::kAvx512 ? "avx512" : isa == Isa::kAvx2 ? "avx2" : "portable";
+  return isa == Isa::kAvx512 ? "avx512"
+         : isa == Isa::kAvx2 ? "avx2"
+         : isa == Isa::kNeon ? "neon"
+                             : "portable";
 }
 
 // An instruction set; for AVX-512 also whether the kernel uses an instruction that not every such
@@ -103,6 +113,34 @@ inline std::vector<Path> SupportedPaths(bool has_instruction) {
 
 inline std::string Name(const Path& path) {
   return std::string(Name(path.isa)) + (path.has_instruction ? " with its instruction " : " ");
+}
+
+// An instruction set, and the instructions that multiply bytes.
+struct BytePath {
+  Isa isa;
+  ByteInstructions instructions;
+};
+
+inline std::vector<BytePath> SupportedBytePaths() {
+  const ByteInstructions best = BestByteInstructions();
+  std::vector<BytePath> paths;
+  if (best != ByteInstructions::kNone) paths.push_back({BestIsa(), best});
+  if (best == ByteInstructions::kI8mm) {
+    paths.push_back({BestIsa(), ByteInstructions::kDotProduct});
+  }
+  for (Isa isa : SupportedIsas()) paths.push_back({isa, ByteInstructions::kNone});
+  return paths;
+}
+
+inline const char* Name(ByteInstructions instructions) {
+  return instructions == ByteInstructions::kVnni         ? "vnni"
+         : instructions == ByteInstructions::kDotProduct ? "dotprod"
+         : instructions == ByteInstructions::kI8mm       ? "i8mm"
+                                                         : "none";
+}
+
+inline std::string Name(const BytePath& path) {
+  return std::string(Name(path.isa)) + " " + Name(path.instructions) + " ";
 }
 
 inline float ToFloat(float v) { return v; }

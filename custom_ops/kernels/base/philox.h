@@ -39,6 +39,8 @@ BERT_TF_INLINE VecU64 MultiplyLow32(VecU64 a, VecU64 b) {
   return (VecU64)_mm256_mul_epu32((__m256i)a, (__m256i)b);
 #elif defined(__SSE2__)
   return (VecU64)_mm_mul_epu32((__m128i)a, (__m128i)b);
+#elif defined(BERT_TF_NEON)
+  return (VecU64)vmull_u32(vmovn_u64((uint64x2_t)a), vmovn_u64((uint64x2_t)b));
 #else
   return (a & 0xFFFFFFFFu) * (b & 0xFFFFFFFFu);
 #endif

@@ -14,6 +14,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#if defined(BERT_TF_NEON)
+#include <arm_neon.h>
+#endif
 
 #include "custom_ops/kernels/base/float_types.h"
 
@@ -85,6 +88,8 @@ BERT_TF_INLINE Vec Fma(Vec a, Vec b, Vec c) {
   return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__)
   return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(BERT_TF_NEON)
+  return (Vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
   using VecF64 = double __attribute__((vector_size(2 * kVectorBytes)));
   return __builtin_convertvector(
@@ -111,7 +116,11 @@ BERT_TF_INLINE Vec Load(const float* p) { return LoadAs<Vec>(p); }
 BERT_TF_INLINE void Store(float* p, Vec v) { std::memcpy(p, &v, sizeof(v)); }
 
 BERT_TF_INLINE Vec Load(const BFloat16* p) {
+#if defined(BERT_TF_NEON)
+  return (Vec)vshll_n_u16(LoadAs<uint16x4_t>(p), 16);
+#else
   return reinterpret_cast<Vec>(__builtin_convertvector(LoadAs<VecU16>(p), VecU32) << 16);
+#endif
 }
 
 // The bits of the numbers rounded to bfloat16, to nearest even. A NaN becomes a quiet NaN.
@@ -144,6 +153,12 @@ BERT_TF_INLINE Vec Load(const Float16* p) {
 BERT_TF_INLINE void Store(Float16* p, Vec v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                    _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+}
+#elif defined(BERT_TF_NEON)
+BERT_TF_INLINE Vec Load(const Float16* p) { return (Vec)vcvt_f32_f16(LoadAs<float16x4_t>(p)); }
+BERT_TF_INLINE void Store(Float16* p, Vec v) {
+  const float16x4_t halves = vcvt_f16_f32((float32x4_t)v);
+  std::memcpy(p, &halves, sizeof(halves));
 }
 #else
 // float16 -> float32. The exponent is shifted. Subnormal numbers are integer multiples of 2^-24.

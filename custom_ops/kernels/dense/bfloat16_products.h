@@ -45,6 +45,8 @@ struct WidenedPairs {
   static constexpr int64_t kNumbers = 2;
 #if defined(__AVX512F__)
   static constexpr int kTileRows = 12;  // 24 sums, 4 vectors of W, 2 of x
+#elif defined(BERT_TF_NEON)
+  static constexpr int kTileRows = 8;  // 16 sums, 4 vectors of W, and x, which is loaded early
 #else
   static constexpr int kTileRows = 5;  // 10 sums, 4 vectors of W, 2 of x
 #endif

@@ -7,13 +7,12 @@
 #include <cstring>
 
 #include "custom_ops/kernels/base/simd.h"
+#include "custom_ops/kernels/dense/neon_byte_products.h"
 #include "custom_ops/kernels/dense/quantized_dense.h"
 #include "custom_ops/kernels/dense/word_products.h"
 
 namespace bert_tf::BERT_TF_ISA {
 namespace {
-
-constexpr int64_t kQuad = kWordBytes;  // the bytes of x, or of a column of W, in a word
 
 using VecI16 = int16_t __attribute__((vector_size(kVectorBytes)));
 
@@ -39,6 +38,8 @@ BERT_TF_INLINE VecI32 RoundToInt(Vec v) {
   return (VecI32)_mm256_cvtps_epi32((__m256)v);
 #elif defined(__SSE2__)
   return (VecI32)_mm_cvtps_epi32((__m128)v);
+#elif defined(BERT_TF_NEON)
+  return (VecI32)vcvtnq_s32_f32((float32x4_t)v);
 #else
   VecI32 n;
   for (int i = 0; i < kLanes; ++i) n[i] = static_cast<int32_t>(__builtin_rintf(v[i]));
@@ -167,6 +168,8 @@ struct Pairs {
   static constexpr int64_t kNumbers = kQuad;
 #if defined(__AVX512F__)
   static constexpr int kTileRows = 10;  // 20 sums, 4 vectors of W, 2 of x
+#elif defined(BERT_TF_NEON)
+  static constexpr int kTileRows = 6;  // 12 sums, 4 vectors of W, 2 of x, and products
 #else
   static constexpr int kTileRows = 4;  // 8 sums, 4 vectors of W, 2 of x
 #endif
@@ -197,10 +200,31 @@ struct Pairs {
             reinterpret_cast<VecI16>(VecI32{} + LoadAs<int32_t>(words + stride / kPlanes))};
   }
   static BERT_TF_INLINE void MultiplyAdd(const Numbers& x, const Numbers& w, VecI32& sum) {
+#if defined(BERT_TF_NEON)
+    const auto x_even = (int16x8_t)x.even, x_odd = (int16x8_t)x.odd;
+    const auto w_even = (int16x8_t)w.even, w_odd = (int16x8_t)w.odd;
+    const int32x4_t low = vmlal_s16(vmull_s16(vget_low_s16(w_even), vget_low_s16(x_even)),
+                                    vget_low_s16(w_odd), vget_low_s16(x_odd));
+    const int32x4_t high = vmlal_high_s16(vmull_high_s16(w_even, x_even), w_odd, x_odd);
+    sum += (VecI32)vpaddq_s32(low, high);
+#else
     sum += MultiplyAddPairs(w.even, x.even);
     sum += MultiplyAddPairs(w.odd, x.odd);
+#endif
   }
 };
+
+// Calls function(method) with the Method for these instructions.
+template <typename Function>
+void WithByteMethod([[maybe_unused]] ByteInstructions instructions, const Function& function) {
+#if defined(__AVX512F__)
+  if (instructions == ByteInstructions::kVnni) return function(Vnni{});
+#elif defined(BERT_TF_NEON)
+  if (instructions == ByteInstructions::kI8mm) return function(MatrixProducts{});
+  if (instructions == ByteInstructions::kDotProduct) return function(DotProducts{});
+#endif
+  function(Pairs{});
+}
 
 // Stores the sums of a tile as floats:
 //   z = row_scale * column_scale * (sums - zero * column_sums)

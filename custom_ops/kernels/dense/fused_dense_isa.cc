@@ -17,6 +17,9 @@ namespace {
 #if defined(__AVX512F__)
 constexpr int kTileRows = 14;  // 28 sums, 2 vectors of W and 1 of x: 31 of 32 registers
 constexpr int kTileVectors = 2;
+#elif defined(BERT_TF_NEON)
+constexpr int kTileRows = 5;  // 20 sums, 4 vectors of W and 5 of x: 29 of 32 registers
+constexpr int kTileVectors = 4;
 #else
 constexpr int kTileRows = 3;  // 12 sums, 3 vectors of W (the fourth from memory) and 1 of x: 16
 constexpr int kTileVectors = 4;

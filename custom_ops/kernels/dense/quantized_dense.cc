@@ -10,12 +10,12 @@ int64_t PackedQuantizedDenseSize(int64_t depth, int64_t columns) {
 
 template <typename T>
 void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args) {
-  BERT_TF_DISPATCH(QuantizedDense, parallel, args, HasVnni());
+  BERT_TF_DISPATCH(QuantizedDense, parallel, args, BestByteInstructions());
 }
 
 template <typename T>
 void QuantizedFeedForward(const Parallel& parallel, const QuantizedFeedForwardArgs<T>& args) {
-  BERT_TF_DISPATCH(QuantizedFeedForward, parallel, args, HasVnni());
+  BERT_TF_DISPATCH(QuantizedFeedForward, parallel, args, BestByteInstructions());
 }
 
 BERT_TF_INSTANTIATE_KERNEL(QuantizedDense, QuantizedDenseArgs)

@@ -27,11 +27,11 @@
 // with an infinity or a NaN is NaN.
 //
 // v is prepacked in panels of kDensePanel columns with the layout [depth / 4][kDensePanel][4], as
-// VNNI's vpdpbusd reads it. The depth and the columns are padded with zeros. The layout is the same
-// for every instruction set.
+// VNNI's vpdpbusd and ARM's sdot read it. The depth and the columns are padded with zeros. The
+// layout is the same for every instruction set.
 //
-// Without VNNI, two int16 products are summed in int32 (vpmaddwd), because vpmaddubsw, which
-// multiplies bytes, would saturate.
+// Without an instruction for four products of bytes, int16 products are summed in int32 (vpmaddwd,
+// smlal), because x86's vpmaddubsw, which multiplies bytes, would saturate.
 #pragma once
 
 #include <cstdint>
@@ -74,11 +74,12 @@ struct QuantizedFeedForwardArgs {
 template <typename T>
 void QuantizedFeedForward(const Parallel& parallel, const QuantizedFeedForwardArgs<T>& args);
 
-// Only the copies for AVX-512 use `has_vnni`.
-BERT_TF_DECLARE_FOR_ISAS(
-    template <typename T>
-    void QuantizedDense(const Parallel&, const QuantizedDenseArgs<T>&, bool has_vnni);
-    template <typename T>
-    void QuantizedFeedForward(const Parallel&, const QuantizedFeedForwardArgs<T>&, bool has_vnni);)
+BERT_TF_DECLARE_FOR_ISAS(template <typename T>
+                         void QuantizedDense(const Parallel&, const QuantizedDenseArgs<T>&,
+                                             ByteInstructions);
+                         template <typename T>
+                         void QuantizedFeedForward(const Parallel&,
+                                                   const QuantizedFeedForwardArgs<T>&,
+                                                   ByteInstructions);)
 
 }  // namespace bert_tf

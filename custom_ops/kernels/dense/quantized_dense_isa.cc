@@ -63,25 +63,24 @@ struct ByteFormat {
 
 template <typename T>
 void QuantizedDense(const Parallel& parallel, const QuantizedDenseArgs<T>& args,
-                    [[maybe_unused]] bool has_vnni) {
-#if defined(__AVX512F__)
-  if (has_vnni) return Run<ByteFormat<Vnni, T>>(parallel, args);
-#endif
-  Run<ByteFormat<Pairs, T>>(parallel, args);
+                    ByteInstructions instructions) {
+  WithByteMethod(instructions,
+                 [&](auto method) { Run<ByteFormat<decltype(method), T>>(parallel, args); });
 }
 
 template <typename T>
 void QuantizedFeedForward(const Parallel& parallel, const QuantizedFeedForwardArgs<T>& args,
-                          [[maybe_unused]] bool has_vnni) {
-#if defined(__AVX512F__)
-  if (has_vnni) return RunFeedForward<ByteFormat<Vnni, T>>(parallel, args.first, args.second);
-#endif
-  RunFeedForward<ByteFormat<Pairs, T>>(parallel, args.first, args.second);
+                          ByteInstructions instructions) {
+  WithByteMethod(instructions, [&](auto method) {
+    RunFeedForward<ByteFormat<decltype(method), T>>(parallel, args.first, args.second);
+  });
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                          \
-  template void QuantizedDense<T>(const Parallel&, const QuantizedDenseArgs<T>&, bool); \
-  template void QuantizedFeedForward<T>(const Parallel&, const QuantizedFeedForwardArgs<T>&, bool);
+#define BERT_TF_INSTANTIATE(T)                                                               \
+  template void QuantizedDense<T>(const Parallel&, const QuantizedDenseArgs<T>&,             \
+                                  ByteInstructions);                                         \
+  template void QuantizedFeedForward<T>(const Parallel&, const QuantizedFeedForwardArgs<T>&, \
+                                        ByteInstructions);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 
 }  // namespace bert_tf::BERT_TF_ISA

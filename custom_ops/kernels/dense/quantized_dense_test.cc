@@ -10,7 +10,7 @@ namespace bert_tf {
 namespace testing {
 namespace {
 
-std::string Describe(const Path& path, const Case& c) { return Name(path) + Describe(c); }
+std::string Describe(const BytePath& path, const Case& c) { return Name(path) + Describe(c); }
 
 template <typename T>
 struct Tensors : EpilogueTensors<T> {
@@ -62,8 +62,8 @@ struct Tensors : EpilogueTensors<T> {
 };
 
 template <typename T>
-void Run(const Path& path, const Parallel& parallel, const QuantizedDenseArgs<T>& args) {
-  BERT_TF_CALL_ISA(path.isa, QuantizedDense, parallel, args, path.has_instruction);
+void Run(const BytePath& path, const Parallel& parallel, const QuantizedDenseArgs<T>& args) {
+  BERT_TF_CALL_ISA(path.isa, QuantizedDense, parallel, args, path.instructions);
 }
 
 struct QuantizedRow {
@@ -142,7 +142,7 @@ void CheckValues(const Case& c, const Tensors<T>& t, const std::string& context)
 }
 
 template <typename T>
-void TestCase(const Path& path, const Case& c, bool is_static = false) {
+void TestCase(const BytePath& path, const Case& c, bool is_static = false) {
   const std::string context =
       std::string(TypeName<T>()) + " " + Describe(path, c) + (is_static ? "static " : "");
   std::mt19937 random(static_cast<uint32_t>(c.rows * 10007 + c.depth * 101 + c.columns));
@@ -166,7 +166,7 @@ void TestCase(const Path& path, const Case& c, bool is_static = false) {
 }
 
 template <typename T>
-void TestCases(const Path& path) {
+void TestCases(const BytePath& path) {
   const DenseActivation none = DenseActivation::kNone;
   for (int64_t rows = 0; rows <= 40; ++rows) {
     for (const auto& [depth, columns] :
@@ -198,7 +198,7 @@ void TestCases(const Path& path) {
 
 // The feed-forward network has the bits of its two layers, one after the other, also in place.
 template <typename T>
-void TestFeedForward(const Path& path) {
+void TestFeedForward(const BytePath& path) {
   for (int64_t rows : {0, 1, 5, 27, 28, 69, 70, 71, 141, 300}) {
     for (int i = 0; i < 4; ++i) {
       const DenseActivation activation = i % 2 ? DenseActivation::kGelu : DenseActivation::kNone;
@@ -219,7 +219,7 @@ void TestFeedForward(const Path& path) {
         Buffer<T> y = one.x;
         first.x = second.residual = second.y = y.data();
         BERT_TF_CALL_ISA(path.isa, QuantizedFeedForward, ThreadParallel(threads),
-                         QuantizedFeedForwardArgs<T>{first, second}, path.has_instruction);
+                         QuantizedFeedForwardArgs<T>{first, second}, path.instructions);
         Check(y.SameBits(other.y), std::string(TypeName<T>()) + " " + Describe(path, wide) +
                                        "feed forward, " + (is_static ? "static, " : "") +
                                        std::to_string(threads) + " threads");
@@ -229,7 +229,7 @@ void TestFeedForward(const Path& path) {
 }
 
 // With the largest possible sums, no instruction saturates or overflows.
-void TestLargestSums(const Path& path) {
+void TestLargestSums(const BytePath& path) {
   for (int64_t depth : {int64_t{3072}, kQuantizedDenseDepth}) {
     const Case c{3, depth, 3, false, DenseActivation::kNone, false, false};
     std::mt19937 random(4);
@@ -252,7 +252,7 @@ void TestLargestSums(const Path& path) {
 
 // The bits of a row do not depend on the other rows.
 template <typename T>
-void TestRowsAlone(const Path& path) {
+void TestRowsAlone(const BytePath& path) {
   std::mt19937 random(2);
   for (bool layer_norm : {false, true}) {
     const Case c{45, 600, 70, true, DenseActivation::kNone, true, layer_norm};
@@ -275,7 +275,7 @@ void TestRowsAlone(const Path& path) {
 
 // A row with a NaN or an infinity is NaN. Rows of the largest numbers, of the smallest numbers and
 // of zeros are not, and no other row changes.
-void TestSpecialValues(const Path& path) {
+void TestSpecialValues(const BytePath& path) {
   std::mt19937 random(3);
   for (bool layer_norm : {false, true}) {
     const Case c{12, 41, 37, true, DenseActivation::kNone, true, layer_norm};
@@ -311,7 +311,7 @@ void TestSpecialValues(const Path& path) {
 }
 
 // With a static scale, the largest numbers are clamped, and a row with a NaN or an infinity is NaN.
-void TestSpecialValuesStatic(const Path& path) {
+void TestSpecialValuesStatic(const BytePath& path) {
   std::mt19937 random(3);
   const Case c{4, 41, 37, false, DenseActivation::kNone, false, false};
   Tensors<float> t(c, random, true);
@@ -337,7 +337,7 @@ int main() {
   using namespace bert_tf::testing;
   for (bool flush_to_zero : {false, true}) {
     SetFlushToZero(flush_to_zero);
-    for (const Path& path : SupportedPaths(bert_tf::HasVnni())) {
+    for (const BytePath& path : SupportedBytePaths()) {
       if (!flush_to_zero) {
         TestCases<float>(path);
         TestCases<bert_tf::BFloat16>(path);

@@ -13,7 +13,7 @@
 //   LoadW, LoadX  a vector of words of W, and a word of x for all lanes
 //   MultiplyAdd   adds the products to the sums
 // or, if kMultipliesTiles, instead of the last three
-//   MultiplyTile  does all that `Tile` does, for a panel
+//   MultiplyTile  does all that `Tile` does, without prefetching
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,7 @@ constexpr int kTileColumns = kTileVectors * kLanes;
 static_assert(kDensePanel % kTileColumns == 0, "a panel is whole tiles");
 
 constexpr int64_t kWordBytes = 4;
+constexpr int64_t kQuad = kWordBytes;  // the bytes of x, or of a column of W, in a word of bytes
 constexpr int64_t kPanelWordBytes = kWordBytes * kDensePanel;  // of a panel, for one word of x
 
 // Rows of words in the form that the method reads, `stride` bytes per row.
@@ -53,35 +54,36 @@ __attribute__((noinline)) void Tile(int64_t words, WordRows x, const void* panel
                                     int64_t ahead_step, const Output& output) {
   const char* w = static_cast<const char*>(panel);
   if constexpr (Method::kMultipliesTiles) {
-    return Method::template MultiplyTile<kRows>(words, x, w, output);
-  }
-  const char* const ahead_bytes = static_cast<const char*>(ahead);
-  using Sum = typename Method::Sum;
-  Sum sum[kRows][kTileVectors];
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
-#pragma GCC unroll 8
-    for (int v = 0; v < kTileVectors; ++v) sum[i][v] = Sum{};
-  }
-  for (int64_t q = 0; q < words; ++q, w += kPanelWordBytes) {
-    if (Method::kPrefetches) {
-      __builtin_prefetch(ahead_bytes + q * ahead_step, 0, 2);
-      __builtin_prefetch(ahead_bytes + q * ahead_step + kCacheLine, 0, 2);
-    }
-    decltype(Method::LoadW(w)) row[kTileVectors];
-#pragma GCC unroll 8
-    for (int v = 0; v < kTileVectors; ++v) row[v] = Method::LoadW(w + v * kVectorBytes);
+    Method::template MultiplyTile<kRows>(words, x, w, output);
+  } else {
+    const char* const ahead_bytes = static_cast<const char*>(ahead);
+    using Sum = typename Method::Sum;
+    Sum sum[kRows][kTileVectors];
 #pragma GCC unroll 16
     for (int i = 0; i < kRows; ++i) {
-      const auto factor = Method::LoadX(x.words + i * x.stride + q * kWordBytes, x.stride);
 #pragma GCC unroll 8
-      for (int v = 0; v < kTileVectors; ++v) Method::MultiplyAdd(factor, row[v], sum[i][v]);
+      for (int v = 0; v < kTileVectors; ++v) sum[i][v] = Sum{};
     }
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kRows; ++i) {
+    for (int64_t q = 0; q < words; ++q, w += kPanelWordBytes) {
+      if (Method::kPrefetches) {
+        __builtin_prefetch(ahead_bytes + q * ahead_step, 0, 2);
+        __builtin_prefetch(ahead_bytes + q * ahead_step + kCacheLine, 0, 2);
+      }
+      decltype(Method::LoadW(w)) row[kTileVectors];
 #pragma GCC unroll 8
-    for (int v = 0; v < kTileVectors; ++v) output(i, v, sum[i][v]);
+      for (int v = 0; v < kTileVectors; ++v) row[v] = Method::LoadW(w + v * kVectorBytes);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i) {
+        const auto factor = Method::LoadX(x.words + i * x.stride + q * kWordBytes, x.stride);
+#pragma GCC unroll 8
+        for (int v = 0; v < kTileVectors; ++v) Method::MultiplyAdd(factor, row[v], sum[i][v]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kTileVectors; ++v) output(i, v, sum[i][v]);
+    }
   }
 }
 

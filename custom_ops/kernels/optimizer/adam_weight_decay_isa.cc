@@ -13,6 +13,8 @@ BERT_TF_INLINE Vec Sqrt(Vec v) {
   return (Vec)_mm512_sqrt_ps((__m512)v);
 #elif defined(__AVX2__)
   return (Vec)_mm256_sqrt_ps((__m256)v);
+#elif defined(BERT_TF_NEON)
+  return (Vec)vsqrtq_f32((float32x4_t)v);
 #else
   for (int lane = 0; lane < kLanes; ++lane) v[lane] = __builtin_sqrtf(v[lane]);
   return v;
