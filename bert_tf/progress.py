@@ -57,9 +57,13 @@ def progress_bar(
 class _Lines:
     """A file for tqdm: what it draws in place becomes lines of stderr."""
 
+    _last = None
+
     def write(self, text):
         text = text.strip()
-        if text:
+        done = text.rpartition("[")[0]  # without the time
+        if text and done != self._last:  # at its end, tqdm draws the last line once more
+            self._last = done
             print(text, file=sys.stderr, flush=True)
 
     def flush(self):

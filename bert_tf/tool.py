@@ -2,8 +2,10 @@
 
 import logging
 import os
+import select
 import signal
 import sys
+from collections.abc import Iterable
 
 from absl import app, flags
 
@@ -13,7 +15,9 @@ from bert_tf.errors import UserError
 FLAGS = flags.FLAGS
 
 
-INTERRUPTED = 128 + signal.SIGINT  # the exit status that shells give a program after Ctrl-C
+# The exit statuses that shells give a program after Ctrl-C, and one whose output nobody reads.
+INTERRUPTED = 128 + signal.SIGINT
+UNREAD = 128 + signal.SIGPIPE
 
 
 def run(main, takes_command: bool = False) -> None:
@@ -37,11 +41,15 @@ def run(main, takes_command: bool = False) -> None:
             else:
                 _refuse_positional(argv[1:])
                 main()
+            sys.stdout.flush()
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
             sys.exit(1)
         except KeyboardInterrupt:
             _exit_interrupted()
+        except BrokenPipeError:
+            _exit_if_unread()
+            raise
 
     app.run(checked, flags_parser=_parse)
 
@@ -70,6 +78,15 @@ def _exit_interrupted():
     os._exit(INTERRUPTED)
 
 
+def _exit_if_unread():
+    """Ends the process if nobody reads its output any more, as after `| head`."""
+    output = select.poll()
+    output.register(sys.stdout.fileno(), 0)
+    if any(events & select.POLLERR for _, events in output.poll(0)):
+        sys.stderr.flush()
+        os._exit(UNREAD)
+
+
 def _interrupted_early(kind, value, traceback):
     """The `sys.excepthook` of the tools: Ctrl-C during imports also prints one line."""
     if issubclass(kind, KeyboardInterrupt):
@@ -89,6 +106,24 @@ def _refuse_positional(arguments):
     raise UserError(
         f"Arguments must be flags, --name=value (see --help). Received: {arguments}.{hint}"
     )
+
+
+def require_output_file(path: str, flag: str, inputs: Iterable[str] = ()) -> None:
+    """Creates the directory of a file and checks that the file can be written.
+
+    Args:
+        path: The file; an existing one may be replaced.
+        flag: The flag with the path, for the error.
+        inputs: Files that must not be replaced.
+
+    Raises:
+        UserError: If `path` is a directory or one of `inputs`, or its directory is not writable.
+    """
+    if os.path.isdir(path):
+        raise UserError(f"--{flag} must be a file. Received: the directory {path}")
+    if os.path.realpath(path) in map(os.path.realpath, inputs):
+        raise UserError(f"--{flag} must not be an input file. Received: {path}")
+    require_writable(os.path.dirname(os.path.abspath(path)), flag)
 
 
 def require_writable(directory: str, flag: str) -> None:

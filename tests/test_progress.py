@@ -21,6 +21,7 @@ def test_long_work_prints_complete_lines_in_a_log_file(capsys, monkeypatch):
     monkeypatch.setattr(progress, "SECONDS_PER_LINE", 0.0)
     assert list(progress.progress_bar(range(3), desc="counting")) == [0, 1, 2]
     shown = capsys.readouterr().err
+    assert sum("3/3" in line for line in shown.splitlines()) == 1
     assert shown.splitlines()[-1].startswith("counting: 100%|##########| 3/3 [")
     assert "\r" not in shown and shown.endswith("\n")
 

@@ -11,8 +11,6 @@ into the memory of this process, which learns the vocabulary. --input_file, --de
 interrupted runs are as in beam_create_pretraining_data.py.
 """
 
-import os
-
 from absl import flags
 from common import beam_flags, beam_run, vocabulary_flags
 
@@ -25,9 +23,10 @@ FLAGS = flags.FLAGS
 def main():
     options = beam_flags.pipeline_options()
     files = beam_run.find_input()
-    beam_run.check_places([file.path for file in files], [FLAGS.output_file])
+    inputs = [file.path for file in files]
+    beam_run.check_places(inputs, [FLAGS.output_file])
     beam_run.require_local("output_file")
-    tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
+    tool.require_output_file(FLAGS.output_file, "output_file", inputs)
 
     from bert_tf.beam.line_formats import LineFormat
     from bert_tf.beam.vocabulary import count_corpus
@@ -40,9 +39,13 @@ def main():
         work = (options, keep_going, FLAGS.max_retries)
         counts, letters = count_corpus(workspace, files, line_format, normalization, *work)
         try:
-            vocabulary_flags.learn_and_write(counts)
-        except DataError as error:  # --vocab_size is too small: the counts are kept
-            raise UserError(error) from None
+            vocabulary_flags.learn_and_write(
+                counts, "beam_create_pretraining_data", **beam_run.format_flags()
+            )
+        except DataError as error:
+            if not counts:
+                raise
+            raise UserError(error) from None  # another --vocab_size may do: the counts are kept
         beam_run.write_dead_letters(letters)
 
 

@@ -61,7 +61,7 @@ def main():
             workspace, corpus, settings, options, FLAGS.max_retries
         )
         beam_run.write_dead_letters(letters)
-        pretraining_data.move_outputs(outputs, FLAGS.output_file)
+        pretraining_data.copy_outputs(outputs, FLAGS.output_file)
     pretraining_data_flags.print_summary(corpus, summary)
 
 

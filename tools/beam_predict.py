@@ -158,16 +158,30 @@ def text_names(chosen: str, formats: set[str]) -> tuple[str, ...]:
     return names
 
 
-def check_files():
+def check_output():
     if not os.path.basename(FLAGS.output_file):
         raise UserError(
             "--output_file must be a path with a name, to which numbers are added. Received: "
             f"--output_file={FLAGS.output_file}"
         )
-    for flag in ("output_file", "dead_letter_file"):
-        path = FLAGS[flag].value
-        if path and "://" not in path:
-            tool.require_writable(os.path.dirname(path) or ".", flag)
+    if "://" not in FLAGS.output_file:
+        tool.require_writable(os.path.dirname(FLAGS.output_file) or ".", "output_file")
+
+
+def require_kept(inputs, old):
+    """Requires that no input file is replaced: as one of the `old` outputs, or by dead letters."""
+    places = {os.path.realpath(path) for path in old}
+    overwritten = sorted(path for path in inputs if os.path.realpath(path) in places)
+    if overwritten:
+        raise UserError(
+            "--output_file must not be the path of input files, which would be replaced. "
+            f"Received: {', '.join(overwritten)}"
+        )
+    letters = FLAGS.dead_letter_file
+    if letters and "://" not in letters:
+        tool.require_output_file(letters, "dead_letter_file", inputs)
+    elif letters in inputs:
+        raise UserError(f"--dead_letter_file must not be an input file. Received: {letters}")
 
 
 def first_rows(shards, names) -> list:
@@ -193,7 +207,7 @@ def first_rows(shards, names) -> list:
 def main():
     options = pipeline_options()
     require("apache_beam", INSTALL)
-    check_files()
+    check_output()
     if FLAGS.relevant_label is not None and FLAGS.method not in ("auto", "rerank"):
         raise UserError(
             f"--relevant_label must be used with --method=rerank. Received: --method={FLAGS.method}"
@@ -211,12 +225,7 @@ def main():
     ranges = [one for part in parts for one in part.ranges]
     names = text_names(chosen, {one.format for one in ranges})
     old = output_files.old_outputs(FLAGS.output_file, FLAGS.output_format)
-    overwritten = sorted({one.path for one in ranges}.intersection(old))
-    if overwritten:
-        raise UserError(
-            "--output_file must not be the path of input files, which would be replaced. "
-            f"Received: {', '.join(overwritten)}"
-        )
+    require_kept({one.path for one in ranges}, old)
     rows = first_rows(parts, names)
     schema = writers.schema_of(rows) if FLAGS.output_format in writers.NEED_SCHEMA else None
     threads = FLAGS.threads or (max(1, os.cpu_count() // num_workers()) if is_local() else None)

@@ -406,7 +406,7 @@ def main():
         latency.require_vocabulary(config)
     for flag in ("json", "plot"):
         if FLAGS[flag].value:
-            tool.require_writable(os.path.dirname(os.path.abspath(FLAGS[flag].value)), flag)
+            tool.require_output_file(FLAGS[flag].value, flag)
     if FLAGS.plot:
         pictures.require_plotting(FLAGS.plot, "plot")
     device = gpu_training.require_gpu(FLAGS.peak_tflops) if on_gpu else None

@@ -18,11 +18,12 @@ FLAGS = flags.FLAGS
 
 def main():
     paths = find_files(FLAGS.input_file)
+    tool.require_output_file(FLAGS.output_file, "output_file", paths)
 
     from bert_tf.text.vocabulary_learning import count_words, read_lines
 
     counts = count_words(read_lines(paths), *vocabulary_flags.normalization(), progress=False)
-    vocabulary_flags.learn_and_write(counts)
+    vocabulary_flags.learn_and_write(counts, "create_pretraining_data")
 
 
 if __name__ == "__main__":

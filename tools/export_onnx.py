@@ -144,7 +144,7 @@ def check(path: str, function, batches, tolerance: float) -> float:
 
 def main():
     description = require_portable(FLAGS.saved_model)
-    tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
+    tool.require_output_file(FLAGS.output_file, "output_file")
     for name in ("tf2onnx", "onnxruntime"):
         require(name, "pip install 'bert-tf[onnx]'")
     import tensorflow as tf

@@ -13,7 +13,6 @@ tool writes one line to --output_file:
 """
 
 import json
-import os
 
 from absl import flags
 from common import original_flags
@@ -117,7 +116,7 @@ def main():
             f"--layers={FLAGS.layers}"
         ) from None
     examples = read_examples(FLAGS.input_file)
-    tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_file)), "output_file")
+    tool.require_output_file(FLAGS.output_file, "output_file", [FLAGS.input_file])
     extractor = load_extractor(layers)
     with atomic_path(FLAGS.output_file) as path, open(path, "w", encoding="utf-8") as file:
         with progress_bar(total=len(examples), unit="line") as bar:

@@ -130,14 +130,13 @@ def main():
     if FLAGS.setups and not FLAGS.calibrate:
         raise UserError("--setups must be set only with --calibrate. Received: no --calibrate")
     if FLAGS.json:
-        tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.json)), "json")
+        tool.require_output_file(FLAGS.json, "json")
     if FLAGS.calibrate or FLAGS.validate:
         if FLAGS.calibration_file is None:
             raise UserError(f"--calibration_file must be set with --{jobs[0]}. Received: none")
         if FLAGS.calibrate:
             setups()
-            directory = os.path.dirname(os.path.abspath(FLAGS.calibration_file))
-            tool.require_writable(directory, "calibration_file")
+            tool.require_output_file(FLAGS.calibration_file, "calibration_file")
         results = measure()
     elif FLAGS.tables:
         results = print_tables()

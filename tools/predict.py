@@ -4,17 +4,15 @@
     bert-tf predict --model_dir=out/model --input_file=reviews.csv --text_column=review \
       --output_file=labels.csv
 
-Prints one line per example: the answer and the texts, separated by tabs. A text classifier prints
-the label and its probability, or all labels with a probability of at least 0.5 where a text may
-have several, or the numbers of a regression. The answer of every other task is JSON: what its
-method (`tag`, `answer`, `choose`, `fill_mask`, `encode`, ...) returns.
+Prints one line per example: the answer, a tab, and the texts with ||| between them. A text
+classifier prints the label and its probability, or all labels with a probability of at least 0.5
+where a text may have several, or the numbers of a regression. The answer of every other task is
+JSON: what its method (`tag`, `answer`, `choose`, `fill_mask`, `encode`, ...) returns.
 
 If --output_file is a .csv, .tsv, .jsonl or .parquet file, it has all columns of the input and those
 of the answers: of a text classifier `predicted_label` and `probability_<label>` for every label.
 Files are read and written in blocks, so that memory does not grow with them.
 """
-
-import os
 
 from absl import flags
 from common.checks import require_one
@@ -71,8 +69,7 @@ def answers_of(model, rows):
 def main():
     require_one("text", "input_file")
     if FLAGS.output_file:
-        directory = os.path.dirname(os.path.abspath(FLAGS.output_file))
-        tool.require_writable(directory, "output_file")
+        tool.require_output_file(FLAGS.output_file, "output_file")
         if FLAGS.output_file.lower().endswith(".parquet"):
             import_parquet()
     blocks = blocks_of_rows(BLOCK_OF_ROWS)

@@ -46,7 +46,7 @@ def write(path, chapters):
 def main():
     for flag in ("output_file", "heldout_file"):
         if FLAGS[flag].value:
-            tool.require_writable(os.path.dirname(os.path.abspath(FLAGS[flag].value)), flag)
+            tool.require_output_file(FLAGS[flag].value, flag)
     chapters = list(read_ordered_text(FLAGS.input_dir))
     if FLAGS.heldout_file:
         every = FLAGS.heldout_every

@@ -48,9 +48,13 @@ class DeadLetter(NamedTuple):
         return cls(source, position, shown[:ELEMENT_CHARACTERS], str(error))
 
     def to_json(self) -> str:
-        """Returns the dead letter as a line of JSON, without its line end."""
+        """Returns the dead letter as a line of JSON, without its line end.
+
+        Surrogates, as in names of files that are not UTF-8, are escaped: UTF-8 does not have them.
+        """
         shown = self._replace(element=self.element[:ELEMENT_CHARACTERS])
-        return json.dumps(shown._asdict(), ensure_ascii=False)
+        line = json.dumps(shown._asdict(), ensure_ascii=False)
+        return line.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def without_repetitions(letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:

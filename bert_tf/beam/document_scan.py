@@ -143,8 +143,8 @@ def dead_letters(workspace: Workspace, num_blocks: int) -> Iterator[DeadLetter]:
         yield from (DeadLetter(*fields) for fields in json.loads(read_segment(path, _LETTERS)))
 
 
-def _scanned_spans(workspace: Workspace, number: int) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Yields the path, the first line's position and the runs `[runs, 3]` of a block's spans."""
+def _scanned_spans(workspace: Workspace, number: int) -> Iterator[tuple[str, int, list]]:
+    """Yields the path, the first line's position and the runs, `_COLUMNS` each, of each span."""
     path = workspace.result(_name(number))
     for place, (source, first) in enumerate(json.loads(read_segment(path, _BLOCK))):
         runs = np.frombuffer(read_segment(path, _RUNS + place), "<i8")

@@ -12,6 +12,8 @@ from apache_beam.io.filesystems import FileSystems
 
 from bert_tf.errors import UserError
 
+_COPIED_BYTES = 1 << 20  # at a time
+
 
 class InputFile(NamedTuple):
     """A file with its size and, if it is local, the time of its last change, in nanoseconds."""
@@ -50,7 +52,8 @@ def find_files(patterns: Sequence[str]) -> list[InputFile]:
 
 
 def _local(pattern: str) -> Iterator[InputFile]:
-    for path in sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]:
+    is_path = os.path.lexists(pattern) or not glob.has_magic(pattern)  # names may have brackets
+    for path in [pattern] if is_path else sorted(glob.glob(pattern)):
         if os.path.isdir(path):
             for folder, folders, names in os.walk(path):
                 folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -96,6 +99,21 @@ def rename(source: str, target: str) -> None:
         FileSystems.rename([source], [target])
     else:
         os.replace(source, target)
+
+
+def copy(source: str, target: str) -> None:
+    """Copies a file, also from one file system to another; on one local disk it is only linked."""
+    if is_remote(source) and FileSystems.get_scheme(source) == FileSystems.get_scheme(target):
+        FileSystems.copy([source], [target])
+        return
+    if not (is_remote(source) or is_remote(target)):
+        try:
+            os.link(source, target)
+            return
+        except OSError:  # another disk, or one without links
+            pass
+    with open_file(source) as old, open_file(target, "wb") as new:
+        shutil.copyfileobj(old, new, _COPIED_BYTES)
 
 
 def remove(paths: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ it in parts of at most `token_budget` tokens, padding counted, exactly as its ow
 Reference: apache_beam/ml/inference/base.py, `ModelHandler`.
 """
 
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -293,8 +294,6 @@ def _score_name(model, relevant_label):
 
 
 def _limit_threads(count):
-    try:
+    with contextlib.suppress(RuntimeError):  # the process has computed with TensorFlow already
         tf.config.threading.set_intra_op_parallelism_threads(count)
         tf.config.threading.set_inter_op_parallelism_threads(count)
-    except RuntimeError:  # the process has computed with TensorFlow already
-        return

@@ -14,10 +14,12 @@ from apache_beam.io.filesystems import FileSystems
 
 from bert_tf.beam.file_access import open_file, remove, rename
 from bert_tf.beam.rows import Row
+from bert_tf.beam.workspace import Workspace
 from bert_tf.beam.writers import SUFFIXES, WRITERS, Failures, Layout, write_without_rows
 
 _ROWS_TOGETHER = 512  # written at a time, for Parquet
-_COUNTS = "counts.json"  # in the staging folder, when the output is complete
+# In the staging folder: what is moved, and later the counts of the complete output.
+_MOVES, _COUNTS = "moves", "counts.json"
 
 
 class Part(NamedTuple):
@@ -91,7 +93,8 @@ class PartFile:
 class FinishOutput(beam.DoFn):
     """Moves the files of the bundles that succeeded to their places, and counts their rows.
 
-    Takes the staging folder, and all `Part`s as a side input.
+    Takes the staging folder, and all `Part`s as a side input. A runner may do it again: what is
+    moved, and where, is written down before the first move.
 
     Args:
         count: The number of shards.
@@ -109,6 +112,19 @@ class FinishOutput(beam.DoFn):
         self._dead_letter_file = dead_letter_file
 
     def process(self, staging, parts):
+        moves, counts = Workspace(staging).once(_MOVES, lambda: self._prepared(staging, parts))
+        for source, place in moves:
+            if FileSystems.exists(source):  # else it is moved already
+                rename(source, place)
+        places = [place for _, place in moves]
+        old = set(old_outputs(self._prefix, self._layout.format)) - set(places)
+        remove(sorted(old))
+        with open_file(FileSystems.join(staging, _COUNTS), "wb") as file:
+            file.write(json.dumps(counts).encode())
+        return places
+
+    def _prepared(self, staging, parts):
+        """Returns the files with their places, and the `Counts`; writes those that are missing."""
         shards = sorted(part for part in parts if part.shard is not None)
         dead = sorted(part for part in parts if part.shard is None)
         written = shards[0].path if shards else None
@@ -130,14 +146,8 @@ class FinishOutput(beam.DoFn):
             with open_file(sources[-1], "wb") as file:
                 for part in dead:
                     _append(part.path, file)
-        for source, place in zip(sources, places, strict=True):
-            rename(source, place)
-        old = set(old_outputs(self._prefix, self._layout.format)) - set(places)
-        remove(sorted(old))
         counts = Counts(*(sum(part.rows for part in parts) for parts in (shards, dead)))
-        with open_file(FileSystems.join(staging, _COUNTS), "wb") as file:
-            file.write(json.dumps(counts).encode())
-        return places
+        return [*zip(sources, places, strict=True)], counts
 
     def _write_empty(self, path, like):
         if like is None:

@@ -18,7 +18,7 @@ from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
 from apache_beam.transforms.window import GlobalWindows
 
 from bert_tf.beam.dead_letters import DeadLetter
-from bert_tf.beam.file_access import open_file, remove
+from bert_tf.beam.file_access import open_file, remove_directory
 from bert_tf.beam.model_handler import BertModelHandler, Refused
 from bert_tf.beam.output_files import Counts, FinishOutput, Part, PartFile, counts_of
 from bert_tf.beam.readers import read_range
@@ -219,7 +219,7 @@ class _WriteDeadLetters(beam.DoFn):
     def process(self, letter):
         if self._file is None:
             self._file = open_file(self._path, "wb")
-        self._file.write((letter.to_json() + "\n").encode("utf-8", "backslashreplace"))
+        self._file.write((letter.to_json() + "\n").encode("utf-8"))
         self._count += 1
 
     def finish_bundle(self):
@@ -269,7 +269,7 @@ def predict_corpus(
     except UserError as error:
         raise error_of(error) from None
     finally:
-        remove([transform.staging])
+        remove_directory(transform.staging)
 
 
 def _apply(transform, pipeline):

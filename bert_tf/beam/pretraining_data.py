@@ -16,7 +16,6 @@ Reference: google-research/bert `create_pretraining_data.py`.
 import contextlib
 import functools
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
@@ -24,7 +23,7 @@ import apache_beam as beam
 from bert_tf.beam import document_scan, example_partitions, example_steps
 from bert_tf.beam.dead_letters import DeadLetter, refuse_dead_letters, without_repetitions
 from bert_tf.beam.example_steps import ExampleSettings
-from bert_tf.beam.file_access import InputFile, is_remote, rename
+from bert_tf.beam.file_access import InputFile, copy, is_remote
 from bert_tf.beam.file_blocks import Block, file_blocks, read_spans, write_spans
 from bert_tf.beam.progress import show_progress
 from bert_tf.beam.running import run_pipeline
@@ -125,17 +124,17 @@ def write_examples(
     return [workspace.result(name) for name in names], summary
 
 
-def move_outputs(files: Sequence[str], output_files: Sequence[str]) -> None:
-    """Moves files to their places; the local ones of one directory replace older files together."""
+def copy_outputs(files: Sequence[str], output_files: Sequence[str]) -> None:
+    """Copies files to their places; the local ones of one directory replace older files together.
+
+    They stay in the workspace, so that a run that is interrupted here can be continued.
+    """
     places = [os.path.split(target) for target in output_files]
     with contextlib.ExitStack() as stack:
         folders = {folder for folder, _ in places if not is_remote(folder)}
         staged = {folder: stack.enter_context(staged_files(folder or ".")) for folder in folders}
         for source, target, (folder, name) in zip(files, output_files, places):
-            if is_remote(target):
-                rename(source, target)
-            else:
-                shutil.move(source, os.path.join(staged[folder], name))
+            copy(source, target if is_remote(target) else os.path.join(staged[folder], name))
 
 
 def _scan(workspace, line_format, stops, pipeline) -> None:

@@ -13,41 +13,39 @@ import dataclasses
 import gzip
 import json
 import lzma
-import re
 import zlib
 from collections.abc import Iterator
-
-from apache_beam.io.filesystem import BeamIOError
 
 from bert_tf.beam.container_readers import read_parquet, read_tfrecord
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import open_file
 from bert_tf.beam.rows import Row
 from bert_tf.beam.shards import FileRange
+from bert_tf.data.table_files import require_unicode
 
 MAX_ROW_BYTES = 16 * 1024**2  # a longer line or CSV row is a dead letter, so memory is bounded
 _DECOMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MOST_NESTED = 64  # lists and objects of a JSON value
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # as JSON escapes it
 # What reading raises: of the file system, and of damaged compressed files.
-_READ_ERRORS = (OSError, EOFError, BeamIOError, zlib.error, lzma.LZMAError)
+_READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 def read_range(part: FileRange, names: tuple[str, ...] = ("text",)) -> Iterator[Row | DeadLetter]:
     """Yields the rows of a part of a file, and dead letters for what is damaged.
 
-    Args:
-        part: The part.
-        names: The columns of a text file: its lines, or with two names the two fields of each
-            line, separated by a tab.
+        Args:
+            part: The part.
+            names: The columns of a text file: its lines, or with two names the two fields of each
+                line, separated by a tab.
 
-    Example:
-        >>> from bert_tf.beam.readers import read_range
-        >>> from bert_tf.beam.shards import FileRange
-        >>> row = next(read_range(FileRange("corpus/films.txt", "text")))
-        >>> row.source, row.position, sorted(row.columns)
-        ('corpus/films.txt', 0, ['text'])
+        Example:
+            >>> from bert_tf.beam.readers import read_range
+            >>> from bert_tf.beam.shards import FileRange
+    from bert_tf.data.table_files import require_unicode
+            >>> row = next(read_range(FileRange("corpus/films.txt", "text")))
+            >>> row.source, row.position, sorted(row.columns)
+            ('corpus/films.txt', 0, ['text'])
     """
     position = None
     try:
@@ -186,8 +184,7 @@ def _read_json_lines(part, file, names):
 
 def _require_encodable(text, columns):
     """Raises `ValueError` for a value at which Beam, which encodes elements, would fail."""
-    if _SURROGATE.search(text):
-        json.dumps(columns, ensure_ascii=False).encode("utf-8")
+    require_unicode(text, columns)
     if text.count("[") + text.count("{") > _MOST_NESTED:
         depth, level = 0, [columns]
         while level := [part for value in level for part in _parts(value)]:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import BeamIOError
 
 from bert_tf.beam.file_access import find_files, open_file
 from bert_tf.errors import UserError, check_limits
@@ -137,7 +136,7 @@ def _row_groups(path, size, cuts):
         with open_file(path) as file:
             metadata = pq.ParquetFile(file).metadata
             sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
-    except (pa.ArrowException, OSError, BeamIOError):  # its reader says what is wrong
+    except (pa.ArrowException, OSError):  # its reader says what is wrong
         sizes = []
     if not sum(sizes):
         yield 0, FileRange(path, "parquet")

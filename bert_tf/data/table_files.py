@@ -6,12 +6,18 @@ Errors name the file and the line.
 import csv
 import json
 import os
+import re
 from collections.abc import Iterator
+from typing import Any
 
 from bert_tf.data.tsv import read_lines, read_tsv
 from bert_tf.errors import DataError, UserError
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
+# A longer field of CSV is an error, as after a quotation mark without its pair: it would have the
+# rest of the file. Python's own limit is too short for some documents.
+_FIELD_CHARACTERS = 16 * 1024**2
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # as JSON escapes it
 PARQUET_ROWS = 1024  # that are in memory at a time, in addition to what pyarrow reads at once
 
 
@@ -98,6 +104,7 @@ def _read_parquet(path):
 def _read_csv(path):
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
+            csv.field_size_limit(_FIELD_CHARACTERS)
             reader = csv.reader(file, strict=True)
             yield from ((reader.line_num, fields) for fields in reader if fields)
     except (csv.Error, UnicodeDecodeError) as error:
@@ -108,6 +115,17 @@ def _read_csv(path):
         raise DataError(f"{path} must be a data file. Received: {error.strerror}.") from None
 
 
+def require_unicode(text: str, value: Any) -> None:
+    """Raises `ValueError` if JSON has a lone surrogate, which could not be written again.
+
+    Args:
+        text: The JSON.
+        value: What it means.
+    """
+    if _SURROGATE.search(text):
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+
+
 def _read_json_lines(path):
     for number, line in read_lines(path):
         if not line.strip():
@@ -115,6 +133,7 @@ def _read_json_lines(path):
         try:
             row = json.loads(line)
             received = type(row).__name__
+            require_unicode(line, row)
         except (ValueError, RecursionError) as error:
             row, received = None, error
         if not isinstance(row, dict):

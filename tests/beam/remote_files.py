@@ -5,6 +5,7 @@ As on gs://, there are no directories, and a file appears when it is closed.
 
 import io
 import os
+import shutil
 
 from apache_beam.io.filesystem import BeamIOError, FileMetadata, FileSystem
 
@@ -43,7 +44,7 @@ class RemoteFiles(FileSystem):
         return head, tail
 
     def mkdirs(self, path):
-        raise AssertionError("there are no directories")
+        pass
 
     def has_dirs(self):
         return False
@@ -62,7 +63,9 @@ class RemoteFiles(FileSystem):
         return open(self._local(path), "rb")
 
     def copy(self, source_file_names, destination_file_names):
-        raise AssertionError("is not used")
+        for source, target in zip(source_file_names, destination_file_names):
+            os.makedirs(os.path.dirname(self._local(target)), exist_ok=True)
+            shutil.copyfile(self._local(source), self._local(target))
 
     def rename(self, source_file_names, destination_file_names):
         for source, target in zip(source_file_names, destination_file_names):

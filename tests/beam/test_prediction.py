@@ -19,6 +19,7 @@ from bert_tf.beam.rows import Row
 from bert_tf.beam.shards import FORMATS, plan_shards
 from bert_tf.beam.writers import Layout
 from bert_tf.errors import UserError
+from tests.beam import remote_files
 from tests.beam.test_model_handler import OPTIONS
 from tests.beam.test_readers import TEXTS, write
 from tests.conformance.task import make
@@ -38,14 +39,14 @@ def predict(encoder, tmp_path, monkeypatch):
     """Runs the pipeline in this process, with the tiny encoder, and returns its counts."""
     monkeypatch.setattr(bert_tf.BertSentenceEncoder, "from_pretrained", lambda path: encoder)
 
-    def run(patterns, name="jsonl", num_shards=2, dead="dead.jsonl"):
+    def run(patterns, name="jsonl", num_shards=2, dead="dead.jsonl", prefix=tmp_path / "out"):
         transform = prediction.PredictCorpus(
             BertModelHandler("model", "encode"),
             plan_shards(list(map(str, patterns)), num_shards=num_shards),
             ("text",),
             Layout(name, "vector", SCHEMA),
-            str(tmp_path / "out"),
-            output_files.staging_folder(str(tmp_path / "out")),
+            str(prefix),
+            output_files.staging_folder(str(prefix)),
             dead and str(tmp_path / dead),
         )
         try:
@@ -152,9 +153,9 @@ def test_no_rows_and_empty_shards(predict, tmp_path):
     assert len(schemas) == 1 and len(outputs(tmp_path, "parquet")) == 1
 
 
-def finish(directory, parts, count, name="jsonl"):
+def finish(directory, parts, count, name="jsonl", staging="staging"):
     function = FinishOutput(count, Layout(name, "score", SCHEMA), str(directory / "out"))
-    function.process(str(directory / "staging"), parts)
+    return function.process(str(directory / staging), parts)
 
 
 def part_of(directory, shard, texts, name="jsonl"):
@@ -173,6 +174,38 @@ def test_a_bundle_that_is_retried_writes_no_row_twice(tmp_path):
     assert [row["text"] for row in outputs(tmp_path)] == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("name", ["jsonl", "parquet"])
+def test_moving_the_files_may_be_repeated(tmp_path, monkeypatch, name):
+    (tmp_path / "staging").mkdir()
+    parts = [part_of(tmp_path, 0, ["a"], name), part_of(tmp_path, 2, ["b"], name)]
+    real = output_files.rename
+    moved = []
+
+    def rename(source, target):
+        if moved:  # after the first file
+            raise OSError("the worker is lost")
+        moved.append(target)
+        real(source, target)
+
+    monkeypatch.setattr(output_files, "rename", rename)
+    with pytest.raises(OSError, match="is lost"):
+        finish(tmp_path, parts, 3, name)
+    monkeypatch.setattr(output_files, "rename", real)
+    for _ in range(2):
+        assert len(finish(tmp_path, parts, 3, name)) == 3
+        assert [row["text"] for row in outputs(tmp_path, name)] == ["a", "b"]
+    assert output_files.counts_of(str(tmp_path / "staging")) == (2, 0)
+
+
+def test_remote_files_leave_nothing_behind(predict, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote_files, "FOLDER", str(tmp_path / "bucket"))
+    write(tmp_path / "corpus.jsonl")
+    counts = predict([tmp_path / "corpus.jsonl"], prefix="test://results/out")
+    assert counts == (len(TEXTS), 0)
+    left = sorted(path.name for path in (tmp_path / "bucket").rglob("*") if path.is_file())
+    assert left == ["out-00000-of-00002.jsonl", "out-00001-of-00002.jsonl"]
+
+
 def test_the_files_of_an_earlier_run_are_replaced(tmp_path):
     (tmp_path / "staging").mkdir()
     for number in range(3):
@@ -183,7 +216,8 @@ def test_the_files_of_an_earlier_run_are_replaced(tmp_path):
     names = sorted(path.name for path in tmp_path.glob("*.jsonl"))
     one = "out-00000-of-00001.jsonl"
     assert names == [one, "out-more-00000-of-00001.jsonl", "out-other.jsonl"]
-    finish(tmp_path, [part_of(tmp_path, 0, ["b"])], 1)
+    (tmp_path / "next").mkdir()
+    finish(tmp_path, [part_of(tmp_path, 0, ["b"])], 1, staging="next")
     assert json.loads((tmp_path / one).read_text())["text"] == "b"
 
 

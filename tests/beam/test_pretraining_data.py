@@ -1,6 +1,7 @@
 """Pre-training data by Beam is that of the local tool, however the work is divided."""
 
 import dataclasses
+import pathlib
 import random
 
 import pytest
@@ -9,11 +10,11 @@ pytest.importorskip("apache_beam", reason="needs apache-beam")
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_tf.beam import example_partitions, example_steps
+from bert_tf.beam import example_partitions, example_steps, pretraining_data
 from bert_tf.beam.example_steps import ExampleSettings
 from bert_tf.beam.file_access import find_files
 from bert_tf.beam.line_formats import LineFormat
-from bert_tf.beam.pretraining_data import move_outputs, scan_corpus, write_examples
+from bert_tf.beam.pretraining_data import copy_outputs, scan_corpus, write_examples
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError, UserError
 from bert_tf.tasks.pretraining.document_chunks import scan_documents
@@ -117,11 +118,36 @@ def test_remote_files(tmp_path, monkeypatch):
     with workspace.locked():
         corpus, _ = scan(workspace, ["test://text"])
         paths, _ = write_examples(workspace, corpus, SETTINGS, in_this_process(), max_retries=0)
-        move_outputs(paths, ["test://out/0", "test://out/1"])
+        copy_outputs(paths, ["test://out/0", "test://out/1"])
     workspace.remove()
     left = sorted(path for path in (tmp_path / "bucket" / "out").rglob("*") if path.is_file())
     assert [path.name for path in left] == ["0", "1"]
     assert [path.read_bytes() for path in left] == expected
+
+
+def test_a_run_that_ends_while_it_copies_is_continued(tmp_path, workspace, monkeypatch):
+    (tmp_path / "a.txt").write_text(as_text(random_documents(6)))
+    corpus, _ = scan(workspace, [tmp_path / "a.txt"])
+    targets = [str(tmp_path / "out" / str(number)) for number in range(2)]
+    real = pretraining_data.copy
+    copied = []
+
+    def copy(source, target):
+        if copied:
+            raise OSError("the process is lost")
+        copied.append(target)
+        real(source, target)
+
+    monkeypatch.setattr(pretraining_data, "copy", copy)
+    paths, _ = write_examples(workspace, corpus, SETTINGS, in_this_process(), max_retries=0)
+    with pytest.raises(OSError, match="is lost"):
+        copy_outputs(paths, targets)
+    monkeypatch.setattr(pretraining_data, "copy", real)
+    paths, _ = write_examples(workspace, corpus, SETTINGS, in_this_process(), max_retries=0)
+    copy_outputs(paths, targets)
+    workspace.remove()
+    found = [pathlib.Path(path).read_bytes() for path in targets]
+    assert found == local_outputs([tmp_path / "a.txt"], tmp_path)
 
 
 def test_damaged_lines_are_left_out_or_refused(tmp_path, workspace):

@@ -92,6 +92,14 @@ def test_shards_are_of_similar_size_in_the_order_of_the_files(tmp_path):
     ]
 
 
+def test_a_file_with_brackets_in_its_name(tmp_path):
+    for name in ("a[1].txt", "a1.txt"):
+        (tmp_path / name).write_text(name)
+    for pattern, found in (("a[1].txt", "a[1].txt"), ("a[12].txt", "a1.txt")):
+        ((part,),) = (shard.ranges for shard in plan_shards([str(tmp_path / pattern)]))
+        assert part.path == str(tmp_path / found)
+
+
 def test_files_that_are_missing_or_of_no_format_are_refused(tmp_path):
     with pytest.raises(UserError, match="must match at least one file"):
         plan_shards([str(tmp_path / "*.txt")])

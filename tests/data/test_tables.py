@@ -89,6 +89,22 @@ def test_nested_values(tmp_path):
     assert json.loads(found["labels"]) == row["labels"] and (found["n"], found["none"]) == ("3", "")
 
 
+def test_a_long_field_of_csv(tmp_path):
+    row = {"text": "a " * 100_000}  # Python's own limit is 131,072 characters
+    with open_table(tmp_path / "table.csv") as table:
+        table.write([row])
+    assert [found for _, found in read_table(tmp_path / "table.csv")] == [row]
+
+
+def test_json_that_is_no_unicode(tmp_path):
+    path = tmp_path / "table.jsonl"
+    path.write_text('{"text": "a\\ud83d\\ude00"}\n{"text": "a\\ud83d"}\n')
+    rows = read_table(path)
+    assert next(rows) == (1, {"text": "a\U0001f600"})
+    with pytest.raises(DataError, match="line 2 must be a JSON object. Received: .*surrogates"):
+        next(rows)
+
+
 def test_parquet_is_read_in_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr("bert_tf.data.table_files.PARQUET_ROWS", 2)
     with open_table(tmp_path / "table.parquet") as table:

@@ -119,6 +119,24 @@ def test_read_lines(tmp_path):
         next(read_lines([tmp_path / "none"], progress=False))
 
 
+@pytest.mark.parametrize("output, words", [("a.txt", "an input file"), (".", "be a file")])
+def test_the_text_is_not_replaced(tmp_path, output, words):
+    text = tmp_path / "a.txt"
+    text.write_text("low low")
+    flags = [f"--input_file={text}", f"--output_file={tmp_path / output}", "--vocab_size=40"]
+    result = run("build_vocab", *flags)
+    assert result.returncode == 1 and words in result.stderr, result.stderr
+    assert len(result.stderr.splitlines()) == 1 and text.read_text() == "low low"
+
+
+def test_the_next_command_has_the_case_of_the_vocabulary(tmp_path):
+    (tmp_path / "a[1].txt").write_text("low low Low Low")
+    flags = [f"--input_file={tmp_path}/a[1].txt", f"--output_file={tmp_path}/vocab.txt"]
+    result = run("build_vocab", *flags, "--do_lower_case=false", "--vocab_size=40")
+    assert result.returncode == 0, result.stderr
+    assert "--do_lower_case=false" in result.stdout.splitlines()[-1]
+
+
 def test_tools(tmp_path):
     (tmp_path / "text.txt").write_text("low lower lowest newest\n" * 5)
     vocabulary = tmp_path / "vocab.txt"
@@ -131,6 +149,7 @@ def test_tools(tmp_path):
     )
     assert made.returncode == 0, made.stderr
     assert {"low", "##est"} <= set(read_vocabulary(vocabulary))
+    assert "create_pretraining_data" in made.stdout and "lower_case" not in made.stdout
     shown = run("tokenize_text", f"--vocab_file={vocabulary}", "--text=Lowest", "--json")
     assert shown.returncode == 0, shown.stderr
     assert '"pieces": ["lowest"], ' in shown.stdout

@@ -94,6 +94,22 @@ def test_wrong_flags(flags, message, corpus, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_no_input_is_replaced(corpus, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    path = tmp_path / "real" / "out-00000-of-00001.jsonl"
+    path.write_text('{"q": "a", "c": "b"}\n')
+    given = (f"--input_file={path}",)
+    flags = flags_of(corpus[0], tmp_path / "link" / "out", *given)
+    result = run("beam_predict", *flags)
+    assert "--output_file must not be the path of input files" in result.stderr, result.stderr
+    for letters, message in ((path, "must not be an input file"), (tmp_path, "must be a file")):
+        flags = flags_of(corpus[0], tmp_path / "new", *given, f"--dead_letter_file={letters}")
+        result = run("beam_predict", *flags)
+        assert f"--dead_letter_file {message}" in result.stderr, result.stderr
+    assert path.read_text() == '{"q": "a", "c": "b"}\n'
+
+
 def test_the_methods_are_those_of_the_handler():
     """The program lists them without importing Beam."""
     source = (REPOSITORY / "tools" / "beam_predict.py").read_text(encoding="utf-8")

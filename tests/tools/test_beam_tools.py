@@ -82,7 +82,9 @@ def test_vocabulary(corpus):
     result = run("beam_build_vocab", *flags, f"--output_file={here}", "--vocab_size=3")
     assert "`vocabulary_size` must be at least" in result.stderr
     assert len(list(corpus.glob(".beam-*"))) == 1, "the counts are kept"
-    succeed("beam_build_vocab", *flags, f"--output_file={here}", *options)
+    shown = succeed("beam_build_vocab", *flags, f"--output_file={here}", *options).stdout
+    assert f"bert-tf {DATA} --vocab_file={here}" in shown.splitlines()[-1]
+    assert "--input_format=json" in shown.splitlines()[-1]
     assert here.read_bytes() == local.read_bytes()
     assert not list(corpus.glob(".beam-*"))
 
@@ -111,6 +113,17 @@ def test_wrong_flags(corpus, flags, message):
     assert result.returncode == 1 and message in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert sorted(os.listdir(corpus)) == ["json", "text", "vocab.txt", "wiki"]
+
+
+def test_a_name_that_is_not_utf8(corpus):
+    """It can be read, and is escaped in the dead letters."""
+    name = os.fsdecode(b"\xff")
+    (corpus / "text" / name).write_bytes(b"a b\n\xff\n")
+    flags = [f"--input_file={corpus / 'text'}", "--direct_num_workers=1"]
+    letters = corpus / "letters.jsonl"
+    succeed(DATA, *flags, f"--dead_letter_file={letters}", *data_flags(corpus, corpus / "out"))
+    (letter,) = map(json.loads, letters.read_text("utf-8").splitlines())
+    assert letter["source"] == str(corpus / "text" / name) and letter["position"] == 4
 
 
 def test_a_damaged_file_is_refused(corpus):

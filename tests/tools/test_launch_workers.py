@@ -240,6 +240,19 @@ def test_progress_begins_the_count_again(supervision):
     assert supervise(supervision, [(-9, 700)], max_restarts=0)[0] == 137
 
 
+def test_a_write_that_ends_early(supervision, capfd, monkeypatch):
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, text: write(file, text[:5]))
+    supervision[0].Output(1, None).write(b"one line\nand another\n")
+    assert capfd.readouterr().out == "[worker 1] one line\n[worker 1] and another\n"
+
+
+def test_a_signal_without_a_name(supervision, capsys):
+    """Python names only the first and the last real-time signal of Linux."""
+    assert supervise(supervision, [(-40, 5)], max_restarts=0) == (168, [])
+    assert "worker 0 was ended by signal 40" in capsys.readouterr().err
+
+
 def test_a_hang_is_no_progress(supervision):
     ends = [(None, 700)] * 3
     status, waits = supervise(supervision, ends, max_restarts=2, hang_timeout=650)

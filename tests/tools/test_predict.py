@@ -60,6 +60,12 @@ def test_lines_of_different_width_are_refused(tmp_path):
     assert result.returncode == 1 and "line 2 must be 2 tab-separated texts" in result.stderr
 
 
+@pytest.mark.parametrize("source", ["--text=a", "--input_file=-", "--input_file=a.txt"])
+def test_columns_are_those_of_a_table(source):
+    result = run("predict", "--model_dir=absent", source, "--text_column=review")
+    assert result.returncode == 1 and "which is read as lines of texts" in result.stderr
+
+
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
     path = tmp_path_factory.mktemp("predict") / "model"

@@ -73,6 +73,11 @@ def find_input():
     return find_files(FLAGS.input_file)
 
 
+def format_flags():
+    """Returns the flags of the format of the input with which another program reads it too."""
+    return {name: FLAGS[name].value for name in ("input_format", "json_key") if FLAGS[name].present}
+
+
 def _work_directory(output_files):
     place = FLAGS.work_directory or os.path.dirname(output_files[0]) or "."
     return place if "://" in place else os.path.abspath(place)

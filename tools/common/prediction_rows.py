@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from absl import flags
 
-from bert_tf.data.table_files import import_parquet, read_table
+from bert_tf.data.table_files import SUFFIXES, import_parquet, read_table
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import UserError
 
@@ -63,15 +63,15 @@ def about_how_many_rows() -> int | None:
 
 
 def _rows():
+    by_name = FLAGS["text_column"].present or FLAGS["pair_column"].present
+    if by_name and not source_name().lower().endswith(SUFFIXES):
+        raise UserError(
+            f"--input_file must be a {', '.join(SUFFIXES)} file with --text_column and "
+            f"--pair_column. Received: {source_name()}, which is read as lines of texts"
+        )
     if FLAGS.text:
         return _of_fields(enumerate((text.split("\t") for text in FLAGS.text), start=1))
-    by_name = FLAGS["text_column"].present or FLAGS["pair_column"].present
     if FLAGS.input_file == STDIN:
-        if by_name:
-            raise UserError(
-                "--input_file must be a file with --text_column and --pair_column. Received: "
-                "--input_file=-, which is read as lines of texts"
-            )
         return _of_fields(read_tsv("/dev/stdin"))
     if by_name or FLAGS.input_file.lower().endswith(_TABLES):
         return _of_table()

@@ -66,12 +66,10 @@ def check_outputs(outputs, inputs):
         real = os.path.realpath(path)
         if [os.path.realpath(other) for other in outputs].count(real) > 1:
             raise UserError(f"--output_file must name every file once. Received: {path} twice")
-        if real in map(os.path.realpath, inputs):
-            raise UserError(f"--output_file must not be an input file. Received: {path}")
-        if os.path.isdir(path):
-            raise UserError(f"--output_file must be files. Received: the directory {path}")
         if "://" not in path:  # Beam's file systems have no directories to check
-            tool.require_writable(os.path.dirname(os.path.abspath(path)), "output_file")
+            tool.require_output_file(path, "output_file", inputs)
+        elif path in inputs:
+            raise UserError(f"--output_file must not be an input file. Received: {path}")
 
 
 def example_options():

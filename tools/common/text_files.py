@@ -11,7 +11,8 @@ def find_files(patterns):
     """Returns the files that the paths and glob patterns of --input_file match."""
     paths = []
     for pattern in patterns:
-        found = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
+        is_path = os.path.exists(pattern) or not glob.has_magic(pattern)  # names may have brackets
+        found = [pattern] if is_path else sorted(glob.glob(pattern))
         if not found:
             raise UserError(f"--input_file must match at least one file. Received: {pattern!r}")
         paths += found

@@ -53,8 +53,14 @@ def normalization():
     return (FLAGS.do_lower_case, FLAGS.strip_accents, FLAGS.split_on_cjk)
 
 
-def learn_and_write(counts):
-    """Learns the vocabulary from counted words, writes --output_file and reports it."""
+def learn_and_write(counts, next_program, **next_flags):
+    """Learns the vocabulary from counted words, writes --output_file and reports it.
+
+    Args:
+        counts: The words with their counts.
+        next_program: The program that makes pre-training data of the same files.
+        **next_flags: What it must be told about them.
+    """
     from bert_tf.text.vocabulary import write_vocabulary
     from bert_tf.text.vocabulary_learning import learn_from_counts
 
@@ -63,5 +69,7 @@ def learn_and_write(counts):
     write_vocabulary(vocabulary, FLAGS.output_file)
     print(f"{len(vocabulary)} pieces from {sum(counts.values())} words, {len(counts)} distinct.")
     options = {"vocab_file": FLAGS.output_file, "input_file": ",".join(FLAGS.input_file)}
-    purpose, program = "Make pre-training data", "create_pretraining_data"
-    tell_result("vocabulary", FLAGS.output_file, purpose, program, **options, output_file="FILE")
+    if not FLAGS.do_lower_case:
+        options["do_lower_case"] = "false"
+    options |= {**next_flags, "output_file": "FILE"}
+    tell_result("vocabulary", FLAGS.output_file, "Make pre-training data", next_program, **options)

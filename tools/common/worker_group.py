@@ -80,7 +80,8 @@ class Output:
                 with open(self._path, "ab") as file:
                     file.write(text)
             else:
-                os.write(sys.stdout.fileno(), text)
+                while text:  # a signal, such as Ctrl-C, may end a write early
+                    text = text[os.write(sys.stdout.fileno(), text) :]
             self._is_lost = False
         except OSError as error:
             if not self._is_lost:

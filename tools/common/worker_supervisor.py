@@ -165,6 +165,7 @@ class Supervisor:
 
 def _fault_of(worker, status):
     if status < 0:
-        name = signal.Signals(-status).name
+        known = {each.value: each.name for each in signal.Signals}  # without real-time signals
+        name = known.get(-status, f"signal {-status}")
         return Fault(worker, 128 - status, f"worker {worker} was ended by {name}")
     return Fault(worker, status, f"worker {worker} ended with status {status}")
