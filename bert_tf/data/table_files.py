@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterator
 
 from bert_tf.data.tsv import read_lines, read_tsv
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError
+from bert_tf.optional_packages import require
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 PARQUET_ROWS = 1024  # that are in memory at a time, in addition to what pyarrow reads at once
@@ -67,14 +68,7 @@ def import_parquet():
     Raises:
         UserError: If pyarrow is not installed.
     """
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise UserError(
-            f"pyarrow must be installed for .parquet files. Received: {error}. "
-            "Run `pip install pyarrow`."
-        ) from None
-    return pyarrow.parquet
+    return require("pyarrow.parquet", ".parquet files")
 
 
 def _read_parquet(path):
