@@ -1,7 +1,7 @@
 """Progress bars on a terminal; elsewhere, as in a log file, a line now and then."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from tqdm import tqdm
@@ -54,17 +54,38 @@ def progress_bar(
     return tqdm(iterable, *arguments, delay=delay, **options)
 
 
+def progress_slices(count: int, size: int, **options) -> Iterator[slice]:
+    """Cuts items into parts, with a progress bar that counts the items.
+
+    Args:
+        count: Number of items.
+        size: Most items of a part.
+        **options: As in `progress_bar`.
+
+    Yields:
+        The slice of each part; without items, one empty slice.
+
+    Example:
+        >>> list(progress_slices(5, 3, desc="reading"))
+        [slice(0, 3, None), slice(3, 5, None)]
+    """
+    with progress_bar(total=count, **options) as bar:
+        for start in range(0, max(1, count), size):
+            end = min(start + size, count)
+            yield slice(start, end)
+            bar.update(end - start)
+
+
 class _Lines:
     """A file for tqdm: what it draws in place becomes lines of stderr."""
 
     _last = None
 
     def write(self, text):
-        text = text.strip()
-        done = text.rpartition("[")[0]  # without the time
-        if text and done != self._last:  # at its end, tqdm draws the last line once more
+        done = text.partition("[")[0].strip()  # without times
+        if done and done != self._last:  # at its end, tqdm draws the last line once more
+            print(text.strip(), file=sys.stderr, flush=True)
             self._last = done
-            print(text, file=sys.stderr, flush=True)
 
     def flush(self):
         sys.stderr.flush()

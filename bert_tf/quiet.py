@@ -25,21 +25,26 @@ _START_UP = (
 
 
 def silence() -> None:
-    """Silences TensorFlow, unless TF_CPP_MIN_LOG_LEVEL is set already; it is then imported later.
+    """Silences TensorFlow, unless TF_CPP_MIN_LOG_LEVEL asks for more; it is then imported later.
 
     Python's log and warnings keep their text and lose the place in the source.
     """
-    if LEVEL not in os.environ:
-        os.environ[LEVEL] = _SILENT
-        if "tensorflow" not in sys.modules:
-            sys.meta_path.insert(0, _FilteredImport())
+    # A program that a silenced one starts finds the variable set, and is silenced too.
+    if os.environ.setdefault(LEVEL, _SILENT) == _SILENT and "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, _FilteredImport())
     absl_logging.set_verbosity(absl_logging.WARNING)
     absl_logging.get_absl_handler().setFormatter(logging.Formatter("%(message)s"))
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
 
 
+def show_all() -> None:
+    """Shows all messages, also in a program that a silenced one has started."""
+    if os.environ.get(LEVEL) == _SILENT:
+        del os.environ[LEVEL]
+
+
 class _FilteredImport:
-    """An entry of `sys.meta_path`: the first import of TensorFlow runs in `_filtered_stderr`."""
+    """An entry of `sys.meta_path`: the first import of TensorFlow runs in `filtered_stderr`."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "tensorflow":
@@ -50,7 +55,7 @@ class _FilteredImport:
             execute = spec.loader.exec_module
 
             def execute_filtered(module):
-                with _filtered_stderr():
+                with filtered_stderr():
                     execute(module)
 
             spec.loader.exec_module = execute_filtered
@@ -58,8 +63,11 @@ class _FilteredImport:
 
 
 @contextlib.contextmanager
-def _filtered_stderr():
-    """Sends stderr through a process that drops start-up messages, also if this one is aborted."""
+def filtered_stderr():
+    """Sends stderr through a process that drops start-up messages, also if this one is aborted.
+
+    That of programs which are started meanwhile is filtered too.
+    """
     command = ["grep", "--line-buffered", "--extended-regexp", "--invert-match", _START_UP]
     sys.stderr.flush()
     stderr = os.dup(2)

@@ -63,6 +63,7 @@ def _parse(arguments):
         sys.exit(1)
     if FLAGS.verbosity > 0:  # -v 1
         progress.show_always()
+        quiet.show_all()
     else:
         quiet.silence()
     return rest

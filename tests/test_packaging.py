@@ -6,6 +6,7 @@ pip builds two wheels; what needs none runs setup.py alone, and in the full suit
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 import configure  # noqa: E402
-from bert_tf import programs  # noqa: E402
+from bert_tf import optional_packages, programs  # noqa: E402
 from tests.tools.running import run_program  # noqa: E402
 
 FAKE_BAZEL = """#!/bin/sh
@@ -313,19 +314,19 @@ def test_the_metadata(wheels):
     required = metadata.get_all("Requires-Dist")
     for package in ("tensorflow", "tensorflow-text"):
         assert f"{package}<2.22,>=2.19" in required
-    extras = {
-        "test",
-        "full",
-        "evaluate",
-        "generation",
-        "tagging",
-        "beam",
-        "benchmark",
-        "tpu",
-        "onnx",
+    plain = {re.split(r"[<>=~ ]", line)[0] for line in required if "extra ==" not in line}
+    assert plain == {
+        *("tensorflow", "tensorflow-text", "keras"),
+        *("absl-py", "numpy", "safetensors", "tqdm"),
     }
-    extras |= {"serve", "serving"}
-    assert set(metadata.get_all("Provides-Extra")) == extras
+    for_work = {extra for _, extra in optional_packages.PACKAGES.values()}
+    for_this_project = {"test", "full", "benchmark", "tpu"}
+    assert set(metadata.get_all("Provides-Extra")) == for_work | for_this_project
+    # The extra that an error names installs the package; docs/installing.md lists it.
+    table = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
+    for package, extra in optional_packages.PACKAGES.values():
+        assert any(re.match(rf"{package}\b.*extra == .{extra}.$", line) for line in required)
+        assert re.search(rf"^\| `{extra}` \| .*\b{package}\b", table, re.MULTILINE)
     # Every op must run on the TensorFlow that an isolated build takes its headers from.
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "tensorflow>=2.19,<2.22" in pyproject["build-system"]["requires"]

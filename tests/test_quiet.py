@@ -57,6 +57,10 @@ def test_a_users_level_is_kept_with_all_messages(start):
     assert lines[-1] == "imported 1"
 
 
+def test_a_program_that_a_silenced_one_starts_is_silent_too(start):
+    assert start(TF_CPP_MIN_LOG_LEVEL="3").stderr.splitlines() == [*KEPT, "imported 3"]
+
+
 def test_the_last_words_before_an_abort_are_shown(start):
     result = start(ABORTS="1")
     assert result.returncode < 0

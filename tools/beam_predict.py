@@ -17,12 +17,12 @@ import itertools
 import os
 
 from absl import flags
-from common.beam_flags import INSTALL, is_local, num_workers, pipeline_options
-from common.checks import require
+from common.beam_flags import is_local, num_workers, pipeline_options
 from common.model_flags import kind_of_model
 
 from bert_tf import tool
 from bert_tf.errors import UserError
+from bert_tf.optional_packages import require
 
 FLAGS = flags.FLAGS
 
@@ -206,7 +206,7 @@ def first_rows(shards, names) -> list:
 
 def main():
     options = pipeline_options()
-    require("apache_beam", INSTALL)
+    require("apache_beam", "Beam programs")
     check_output()
     if FLAGS.relevant_label is not None and FLAGS.method not in ("auto", "rerank"):
         raise UserError(

@@ -16,11 +16,12 @@ import time
 import numpy as np
 from absl import flags
 from common import result_files
-from common.checks import positive_integers, require
+from common.checks import positive_integers
 
 from bert_tf import tool
 from bert_tf.data.tsv import read_lines
 from bert_tf.errors import UserError
+from bert_tf.optional_packages import require
 
 FLAGS = flags.FLAGS
 
@@ -106,7 +107,7 @@ async def measure(bodies, clients: list[int]) -> list[dict]:
 def main():
     counts = positive_integers("concurrency")
     bodies = request_bodies()
-    aiohttp = require("aiohttp", "pip install 'bert-tf[serve]'")
+    aiohttp = require("aiohttp", "this program")
     try:
         rows = asyncio.run(measure(bodies, counts))
     except aiohttp.ClientError as error:

@@ -8,6 +8,7 @@ a SavedModel, and opens it in a process that does not import bert_tf. Every step
 another tool, which is printed before it runs.
 """
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -19,7 +20,7 @@ from absl import flags
 from corpora import MATERIALS_DIRECTORY
 from corpora.film_reviews import LABELS
 
-from bert_tf import tool
+from bert_tf import quiet, tool
 from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import UserError
 
@@ -163,10 +164,12 @@ def main():
         f"tools/export_saved_model.py --model_dir={work_dir}/out/model "
         f"--export_dir={work_dir}/saved_model",
     )
-    step(
-        "Open the SavedModel with tensorflow and tensorflow_text only",
-        f"-c {shlex.quote(_OPEN_SAVED_MODEL)} {work_dir}/saved_model/1 {shlex.join(_SENTENCES)}",
-    )
+    with quiet.filtered_stderr() if FLAGS.verbosity <= 0 else contextlib.nullcontext():
+        step(
+            "Open the SavedModel with tensorflow and tensorflow_text only",
+            f"-c {shlex.quote(_OPEN_SAVED_MODEL)} {work_dir}/saved_model/1 "
+            f"{shlex.join(_SENTENCES)}",
+        )
     print(f"\nThe demo took {time.monotonic() - start:.0f} s.")
     if low <= 0:
         raise UserError(

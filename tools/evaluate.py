@@ -44,6 +44,7 @@ from bert_tf import tool
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from bert_tf.optional_packages import require
 from bert_tf.tasks.token_classification.files import FORMATS
 
 FLAGS = flags.FLAGS
@@ -99,10 +100,12 @@ def evaluated():
     from bert_tf.tasks.question_answering.prediction_files import read_answers
     from bert_tf.tasks.text_classification.prediction_files import read_predictions
     from bert_tf.tasks.token_classification.files import read_tag_predictions
+    from bert_tf.training.evaluation.scores import require_scikit_learn
 
     options = options_of("confidence", "seed", samples="bootstrap_samples")
     options["num_errors"] = FLAGS.worst_errors
     if FLAGS.kind == "tags":
+        _require_plotting()
         layout = options_of("format", "word_column", "tag_column")
         columns = read_tag_predictions(FLAGS.predictions_file, FLAGS.gold_file, **layout)
         return evaluations.of_tags(*columns, **options)
@@ -113,9 +116,12 @@ def evaluated():
         if version_2 is None:
             version_2 = any(example.is_impossible for example in examples)
         return evaluations.of_answers(examples, answers, version_2, **options)
+    require_scikit_learn()
     task = task_from_flags()
-    examples = read_examples(task, FLAGS.split, given_labels())
     is_regression = task.problem_type == REGRESSION
+    if not is_regression:
+        _require_plotting()
+    examples = read_examples(task, FLAGS.split, given_labels())
     labels = None if is_regression else given_labels() or task.labels
     if labels is None and not is_regression:
         raise UserError(
@@ -126,6 +132,11 @@ def evaluated():
     predicted = read_predictions(FLAGS.predictions_file, examples, labels, task.problem_type)
     gold = targets_of(examples, labels, task.problem_type)
     return evaluations.of_classes(examples, gold, predicted, labels, task, **options)
+
+
+def _require_plotting():
+    if FLAGS.plot:
+        require("matplotlib", "confusion.png; --noplot leaves it out")
 
 
 def report_lines(evaluation):

@@ -16,11 +16,11 @@ import os
 
 import numpy as np
 from absl import flags
-from common.checks import require
 
 from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from bert_tf.optional_packages import require
 
 FLAGS = flags.FLAGS
 
@@ -145,8 +145,8 @@ def check(path: str, function, batches, tolerance: float) -> float:
 def main():
     description = require_portable(FLAGS.saved_model)
     tool.require_output_file(FLAGS.output_file, "output_file")
-    for name in ("tf2onnx", "onnxruntime"):
-        require(name, "pip install 'bert-tf[onnx]'")
+    for module in ("tf2onnx", "onnxruntime"):
+        require(module, "this program")
     import tensorflow as tf
 
     from bert_tf.text.tensorflow_text import import_tensorflow_text

@@ -133,6 +133,12 @@ def training_examples(task, labels):
     return examples
 
 
+def watched_scores():
+    """Returns the score that --keep_best names, without those of callbacks."""
+    name = (FLAGS.keep_best or "").removeprefix("val_")
+    return () if name in ("", "best_f1", "best_threshold") else (name,)
+
+
 def train(model, task, train_examples, dev_examples):
     from bert_tf.training import EpochScores, ThresholdSweep
     from bert_tf.training.callbacks import StopOnSignal
@@ -215,9 +221,9 @@ def main():
         train_examples = training_examples(task, labels)
         labels = labels or task.label_list(train_examples)
     if wants_dev:
-        from bert_tf.training.evaluation.scores import require_scikit_learn
+        from bert_tf.training.evaluation.scores import require_scores
 
-        require_scikit_learn()
+        require_scores(task.metrics + watched_scores())
     model = load_model(task, labels)
     dev_examples = read_examples(task, "dev", model.labels) if wants_dev else None
     if FLAGS.do_predict:

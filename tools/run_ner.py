@@ -167,6 +167,10 @@ def main():
             "sentences. Received: both"
         )
     tool.require_writable(FLAGS.output_dir, "output_dir")
+    if FLAGS.do_eval and FLAGS.scheme != "none":
+        from bert_tf.tasks.token_classification.metrics import require_seqeval
+
+        require_seqeval()
     data = read("train") if FLAGS.do_train else None
     dev = read("dev") if FLAGS.do_eval else None
     test = read("test") if FLAGS.do_predict else None

@@ -33,7 +33,7 @@ import warnings
 from absl import flags
 from common import result_files
 from common.checkpoint_flags import new_tokenizer, require_vocabulary_of
-from common.checks import options_of, require
+from common.checks import options_of
 from common.console import tell_result
 from common.optimizer_flags import make_schedule, set_mixed_precision
 from common.pretraining_flags import NEXT_SENTENCE, check_flags, input_files, reads_text, settings
@@ -50,22 +50,20 @@ def batches_of(files, batch_size, strategy, tokenizer, training):
     """Returns `DistributedBatches`: shuffled and repeated for training, in file order otherwise."""
     from bert_tf.tasks.pretraining.records import pretraining_records
     from bert_tf.tasks.pretraining.text import pretraining_text
+    from bert_tf.text import jieba_segmenter
     from bert_tf.training.distribution.distributed_batches import DistributedBatches
 
     options = options_of("max_seq_length", "max_predictions_per_seq", "seed")
     # All devices must get the same number of batches.
     options["repeat"] = training or strategy.num_replicas_in_sync > 1
     if tokenizer:
-        segmenter = None  # or a function that splits Chinese text into words
-        if FLAGS.segmenter is not None:
-            segmenter = require(FLAGS.segmenter, f"pip install {FLAGS.segmenter}").lcut
         make = functools.partial(pretraining_text, files, tokenizer)
         options |= options_of("masked_lm_prob", "short_seq_prob", "replace_numbers")
         options |= {
             "masking": "whole_word" if FLAGS.whole_word_mask else FLAGS.masking,
             "next_sentence": NEXT_SENTENCE[FLAGS.objective],
             "packing": "rows" if FLAGS.pack_rows else None,
-            "segmenter": segmenter,
+            "segmenter": jieba_segmenter() if FLAGS.segmenter else None,
         }
     else:
         make = functools.partial(pretraining_records, files)

@@ -31,6 +31,7 @@ from absl import flags
 
 from bert_tf import tool
 from bert_tf.errors import UserError
+from bert_tf.optional_packages import require
 
 FLAGS = flags.FLAGS
 
@@ -179,15 +180,11 @@ def _seconds(after: str | None) -> float | None:
 
 def ask_grpc(server: str, inputs: dict[str, list[str]], timeout: float) -> list:
     """Sends one request over gRPC; as `ask_rest`, but `server` is "host:port"."""
-    try:
-        import grpc
-        import tensorflow as tf
-        from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
-    except ImportError as error:
-        raise UserError(
-            "tensorflow-serving-api must be installed for --protocol=grpc. Received: "
-            f"{error}. pip install 'bert-tf[serving]', or use --protocol=rest."
-        ) from None
+    require("tensorflow_serving.apis", "--protocol=grpc")
+    import grpc
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+
     request = predict_pb2.PredictRequest()
     request.model_spec.name = FLAGS.model
     request.model_spec.signature_name = FLAGS.signature

@@ -4,6 +4,7 @@ import os
 import re
 
 from bert_tf.errors import CheckpointError
+from bert_tf.optional_packages import install_command
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 # Names from before the hub had organisations; the hub redirects them to google-bert.
@@ -57,7 +58,7 @@ def fetch(name: str) -> str:
     except ImportError:
         raise CheckpointError(
             f"`path` must exist if huggingface_hub is not installed. Received: path={name!r}. To "
-            "download it from the Hugging Face Hub: pip install huggingface_hub"
+            f"download it from the Hugging Face Hub: {install_command('huggingface_hub')}"
         ) from None
     if "/" not in name:
         name = f"google-bert/{name}"

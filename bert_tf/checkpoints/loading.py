@@ -194,12 +194,22 @@ def weights_of(model, pretrained: Pretrained) -> list:
                 source.path,
             )
     for name, head in task_heads(model).items():
-        if _is_same_head(name, type(model), pretrained) and any(find_weights(source, head)):
+        is_there = any(find_weights(source, head))
+        if is_there and _is_same_head(name, type(model), pretrained):
             if name == "masked_lm":
                 _check_tied(pretrained)
             weights += head
+            continue
+        missing.append(name.replace("_", " "))
+        if is_there:
+            _logger.warning(
+                "%s has the %s of another class, %s; that of %s is initialized randomly.",
+                source.path,
+                missing[-1],
+                ", ".join(pretrained.architectures) or pretrained.class_name,
+                type(model).__name__,
+            )
         else:
-            missing.append(name.replace("_", " "))
             _logger.info("%s has no %s; it is initialized randomly.", source.path, missing[-1])
     model.untrained_heads = tuple(missing)
     return weights
@@ -212,15 +222,7 @@ def _is_same_head(name, model_class, pretrained):
     if pretrained.source.format == OWN:
         return pretrained.class_name in _names(model_class)
     named = HEAD_ARCHITECTURES.intersection(pretrained.architectures)
-    if not named or named.intersection(spec_of(model_class).architectures):
-        return True
-    _logger.warning(
-        "%s holds the classifier of %s, which differs from that of %s.",
-        pretrained.source.path,
-        ", ".join(sorted(named)),
-        model_class.__name__,
-    )
-    return False
+    return not named or bool(named.intersection(spec_of(model_class).architectures))
 
 
 def _check_tied(pretrained):

@@ -9,6 +9,7 @@ Glossary: `B` texts, `W` words of all texts.
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.optional_packages import require
 
 UNITS = ("word", "character")
 
@@ -23,7 +24,8 @@ class TextAugmentation:
         seed: The seed of all random changes.
 
     Raises:
-        UserError: If a fraction is not in [0, 1) or `unit` is unknown.
+        UserError: If a fraction is not in [0, 1) or `unit` is unknown, or if `swap` is set and
+            keras-nlp is missing.
 
     Example:
         >>> augmentation = TextAugmentation(insertion=0.1, swap=0.1, deletion=0.1)
@@ -42,8 +44,6 @@ class TextAugmentation:
         unit: str = "word",
         seed: int = 0,
     ):
-        from keras_hub.layers import RandomSwap
-
         rates = (insertion, swap, deletion)
         if unit not in UNITS or any(not 0.0 <= rate < 1.0 for rate in rates):
             raise UserError(
@@ -56,7 +56,7 @@ class TextAugmentation:
         self.unit = unit
         self._generator = tf.random.Generator.from_seed(seed)
         # keras-hub's `RandomDeletion` is not used: with one seed, its results differ between runs.
-        self._swap = RandomSwap(swap, seed=seed) if swap else None
+        self._swap = _random_swap(swap, seed) if swap else None
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
@@ -87,6 +87,11 @@ class TextAugmentation:
         changed = tf.boolean_mask(tf.stack([values, others], axis=1), kept)
         rows = tf.repeat(rows, 1 + tf.cast(inserted, tf.int64))
         return tf.RaggedTensor.from_value_rowids(changed, rows, words.nrows(), validate=False)
+
+
+def _random_swap(rate: float, seed: int):
+    """Returns keras-hub's layer that swaps words."""
+    return require("keras_hub.layers", "`swap`").RandomSwap(rate, seed=seed)
 
 
 def augment(dataset: tf.data.Dataset, augmentation: TextAugmentation) -> tf.data.Dataset:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_tf.data.tsv import read_lines, read_tsv
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError
+from bert_tf.optional_packages import require
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 # A longer field of CSV is an error, as after a quotation mark without its pair: it would have the
@@ -73,14 +74,7 @@ def import_parquet():
     Raises:
         UserError: If pyarrow is not installed.
     """
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise UserError(
-            f"pyarrow must be installed for .parquet files. Received: {error}. "
-            "Run `pip install pyarrow`."
-        ) from None
-    return pyarrow.parquet
+    return require("pyarrow.parquet", ".parquet files")
 
 
 def _read_parquet(path):

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.long_texts import token_windows
-from bert_tf.progress import progress_bar
+from bert_tf.progress import progress_slices
 from bert_tf.text import packing
 
 # Texts: enough for the tokenizer's speed, few enough for little memory.
@@ -131,8 +131,6 @@ class TokenizedTexts(RaggedRows):
 
 def _chunks(columns):
     """Yields the columns in parts, as tensors; of no rows one part without rows."""
-    starts = range(0, max(1, len(columns[0])), TOKENIZED_TOGETHER)
-    progress = {"desc": "Tokenizing", "unit_scale": TOKENIZED_TOGETHER, "unit": " texts"}
-    for start in progress_bar(starts, **progress, delay=3, leave=False):
-        rows = slice(start, start + TOKENIZED_TOGETHER)
+    shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
+    for rows in progress_slices(len(columns[0]), TOKENIZED_TOGETHER, **shown):
         yield [tf.constant(column[rows], tf.string) for column in columns]

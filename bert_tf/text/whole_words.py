@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import DataError
+from bert_tf.optional_packages import require
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.unicode_tables import CJK_BLOCKS
 from bert_tf.text.vocabulary import continues_word
@@ -67,18 +68,13 @@ def jieba_segmenter() -> Segmenter:
     """Returns `jieba.lcut` as a segmenter.
 
     Raises:
-        ImportError: If jieba is not installed.
+        UserError: If jieba is not installed.
 
     Example:
         >>> segmenter = bert_tf.text.jieba_segmenter()  # doctest: +SKIP
         >>> list(segmenter("手机很好"))  # doctest: +SKIP
     """
-    try:
-        import jieba
-    except ImportError as error:
-        message = "The jieba segmenter needs jieba. Install it with: pip install jieba"
-        raise ImportError(message) from error
-    return jieba.lcut
+    return require("jieba", "the jieba segmenter").lcut
 
 
 def _inside_words(segmenter, texts, starts, ends, row_splits) -> np.ndarray:

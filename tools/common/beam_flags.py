@@ -8,11 +8,11 @@ import shlex
 
 from absl import flags
 
+from bert_tf import optional_packages
 from bert_tf.errors import UserError
 from common.checks import require
 
 FLAGS = flags.FLAGS
-INSTALL = "Install it with: pip install 'bert-tf[beam]'"
 LOCAL_RUNNER = "DirectRunner"
 
 flags.DEFINE_string(
@@ -75,9 +75,10 @@ def num_workers() -> int:
 
 
 def _parsed(given: list[str]):
-    options = require("apache_beam.options.pipeline_options", INSTALL)
+    options = optional_packages.require("apache_beam.options.pipeline_options", "Beam programs")
     if "." in FLAGS.runner:  # its module may define options
-        require(FLAGS.runner.rpartition(".")[0], INSTALL)
+        install = optional_packages.install_command("apache_beam")
+        require(FLAGS.runner.rpartition(".")[0], f"Install it with: {install}")
     arguments = [f"--runner={FLAGS.runner}", "--no_save_main_session", *_local_options()]
     if FLAGS.setup_file:
         arguments.append(f"--setup_file={FLAGS.setup_file}")

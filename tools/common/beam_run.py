@@ -10,8 +10,8 @@ from absl import flags
 from bert_tf import __version__, tool
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path
+from bert_tf.optional_packages import require
 from common import beam_flags
-from common.checks import require
 
 FLAGS = flags.FLAGS
 
@@ -67,7 +67,7 @@ def require_local(name):
 
 def find_input():
     """Returns the files of --input_file."""
-    require("apache_beam", beam_flags.INSTALL)
+    require("apache_beam", "Beam programs")
     from bert_tf.beam.file_access import find_files
 
     return find_files(FLAGS.input_file)

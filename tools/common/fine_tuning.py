@@ -12,6 +12,7 @@ from absl import flags
 from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.errors import UserError
 from bert_tf.models.lora_model import LORA_LAYERS
+from bert_tf.optional_packages import require
 from common.checks import options_of
 from common.console import training_verbose
 from common.optimizer_flags import make_schedule
@@ -234,6 +235,8 @@ def check_flags(works=WORKS, has_dev=True):
                 "--keep_best must have a dev file to score after each epoch. Received: no dev "
                 "file, or --do_eval=False"
             )
+    if value_of("augment_swap"):
+        require("keras_hub.layers", "--augment_swap")
     freezes = {name: value_of(name) for name in ("freeze_layers", "unfreeze_every", "lora_rank")}
     if sum(value is not None for value in freezes.values()) > 1:
         raise UserError(

@@ -7,6 +7,7 @@ from absl import flags
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import recover_around
+from bert_tf.optional_packages import require
 from common import optimizer_flags, original_flags
 
 FLAGS = flags.FLAGS
@@ -199,7 +200,7 @@ flags.DEFINE_enum(
     None,
     ("jieba",),
     "For raw text with --masking=whole_word or span: the program that splits Chinese text into "
-    "words (pip install jieba). Default: every ideograph is a word.",
+    "words (it needs the extra `chinese`). Default: every ideograph is a word.",
 )
 flags.DEFINE_bool(
     "replace_numbers",
@@ -298,6 +299,8 @@ def check_flags():
                 "which tools/create_pretraining_data.py has masked already; such flags are for raw "
                 f"text, with --vocab_file. Received: --input_file={FLAGS.input_file}"
             )
+    if FLAGS.segmenter:
+        require("jieba", "--segmenter")
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     _check_pipeline(config)
     if FLAGS.max_seq_length > config.max_position_embeddings:

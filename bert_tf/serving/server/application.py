@@ -18,6 +18,7 @@ import time
 
 from bert_tf.errors import UserError
 from bert_tf.models.inference_precision import FLOAT32
+from bert_tf.optional_packages import require
 from bert_tf.serving.server import rest_api
 from bert_tf.serving.server.batcher import TOKEN_BUDGET, Batcher
 from bert_tf.serving.server.errors import RequestError, invalid, of_computation
@@ -60,15 +61,8 @@ def serve(options: ServerOptions) -> None:
         UserError: If aiohttp or prometheus-client is not installed, the address cannot be used or
             the model cannot be loaded.
     """
-    try:
-        import prometheus_client  # noqa: F401
-        from aiohttp import web
-    except ImportError:
-        raise UserError(
-            "aiohttp and prometheus-client must be installed to run the server. Received: no such "
-            "package. pip install 'bert-tf[serve]'"
-        ) from None
-    asyncio.run(_Server(options, web).run())
+    require("prometheus_client", "the server")
+    asyncio.run(_Server(options, require("aiohttp.web", "the server")).run())
 
 
 class _Server:

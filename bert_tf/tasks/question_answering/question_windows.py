@@ -13,7 +13,7 @@ from bert_tf.errors import DataError, UserError
 from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.text_batches import batches_of_numbers, training_batches
 from bert_tf.models.tokenized_texts import RaggedRows
-from bert_tf.progress import progress_bar
+from bert_tf.progress import progress_slices
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import Windows, check_window_lengths, pack_windows
 
@@ -180,16 +180,13 @@ class _TokenizedOnce:
         different = list(dict.fromkeys(texts))
         index = {text: number for number, text in enumerate(different)}
         self._index = np.array([index[text] for text in texts], np.int64)
-        parts = []
-        starts = range(0, max(1, len(different)), _TEXTS_AT_ONCE)
-        for begin in progress_bar(
-            starts, desc="Tokenizing", unit=" thousand texts", delay=3, leave=False
-        ):
-            part = tf.constant(different[begin : begin + _TEXTS_AT_ONCE], tf.string)
-            pieces = tokenizer.tokenize_with_offsets(part)
-            parts.append((pieces.ids, pieces.char_starts, pieces.char_ends))
+        found = []
+        shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
+        for rows in progress_slices(len(different), _TEXTS_AT_ONCE, **shown):
+            pieces = tokenizer.tokenize_with_offsets(tf.constant(different[rows], tf.string))
+            found.append((pieces.ids, pieces.char_starts, pieces.char_ends))
         with tf.device("CPU:0"):
-            self._tokens = [tf.concat(values, axis=0) for values in zip(*parts)]
+            self._tokens = [tf.concat(values, axis=0) for values in zip(*found)]
         ids, starts, ends = self._tokens
         self._splits = ids.row_splits.numpy()
         self._starts, self._ends = starts.values.numpy(), ends.values.numpy()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.config import MULTI_LABEL, REGRESSION
-from bert_tf.errors import UserError
+from bert_tf.optional_packages import require
 from bert_tf.tasks.text_classification.preprocessor import Classification
 
 if TYPE_CHECKING:
@@ -50,12 +50,7 @@ def frame_of(columns: dict[str, list[Any]], texts: Any) -> "pandas.DataFrame":
     Raises:
         UserError: If pandas is not installed.
     """
-    try:
-        import pandas
-    except ImportError as error:
-        raise UserError(
-            f"pandas must be installed for `as_frame`. Received: {error}. Run `pip install pandas`."
-        ) from None
+    pandas = require("pandas", "`as_frame`")
     first = texts[0] if isinstance(texts, tuple) and texts else texts  # of two columns
     index = getattr(first, "index", None)
     return pandas.DataFrame(columns, index if isinstance(index, pandas.Index) else None)

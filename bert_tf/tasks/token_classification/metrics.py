@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import keras
 
 from bert_tf.errors import UserError
+from bert_tf.optional_packages import require
 from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags
 
 
@@ -47,20 +48,23 @@ def tagging_scores(
     scores.update(precision=0.0, recall=0.0, f1=0.0)
     if not any(tag != OUTSIDE for pair in pairs for tag in pair):
         return scores
-    try:
-        from seqeval.metrics import classification_report
-    except ImportError:
-        raise UserError(
-            "seqeval must be installed for scores of spans. Received: no module seqeval. "
-            "Run `pip install --use-pep517 seqeval`."
-        ) from None
-    report = classification_report(gold, predicted, output_dict=True, zero_division=0)
+    metrics = require_seqeval()
+    report = metrics.classification_report(gold, predicted, output_dict=True, zero_division=0)
     del report["macro avg"], report["weighted avg"]
     for label, values in report.items():
         suffix = "" if label == "micro avg" else f"_{label}"
         for name, key in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
             scores[name + suffix] = float(values[key])
     return scores
+
+
+def require_seqeval():
+    """Returns `seqeval.metrics`. Programs call this before any work.
+
+    Raises:
+        UserError: If seqeval is missing.
+    """
+    return require("seqeval.metrics", "scores of spans")
 
 
 class TaggingScores(keras.callbacks.Callback):

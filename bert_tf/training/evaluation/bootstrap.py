@@ -31,7 +31,7 @@ def bootstrap_intervals(
 
     Raises:
         DataError: If the shapes do not match or a class id is out of range.
-        UserError: If scikit-learn is missing, or `samples` or `confidence` is out of range.
+        UserError: If `samples` or `confidence` is out of range.
 
     Example:
         >>> gold = np.array([0, 1] * 50)

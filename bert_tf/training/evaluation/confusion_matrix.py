@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.errors import UserError
+from bert_tf.optional_packages import require
 
 
 def confusion_matrix(gold: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
@@ -41,14 +41,10 @@ def save_confusion_png(matrix: np.ndarray, labels: Sequence[str], path: str | os
     Raises:
         UserError: If matplotlib is missing.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError(
-            "matplotlib must be installed for the picture. Received: no module matplotlib. "
-            "Run `pip install matplotlib`."
-        ) from None
+    require("matplotlib", "the picture")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     size = 2.0 + 0.6 * len(labels)
     figure = Figure(figsize=(size + 1.0, size), layout="constrained")
     axes = figure.add_subplot()

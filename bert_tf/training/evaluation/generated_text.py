@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import require_one_of
+from bert_tf.optional_packages import require
 from bert_tf.training.evaluation.bootstrap import drawn_intervals
 from bert_tf.training.evaluation.rouge import require_references, rouge_of_texts
 
@@ -77,14 +78,8 @@ def generated_text_intervals(
 
 def require_text_metrics() -> None:
     """Raises `UserError` if sacrebleu or rouge-score is missing. Tools call it before any work."""
-    try:
-        import rouge_score  # noqa: F401
-        import sacrebleu  # noqa: F401
-    except ImportError as error:
-        raise UserError(
-            "sacrebleu and rouge-score must be installed for scores of generated texts. "
-            f"Received: {error}. Run `pip install sacrebleu rouge-score`."
-        ) from None
+    for module in ("sacrebleu", "rouge_score"):
+        require(module, "scores of generated texts")
 
 
 def _scores_of_rows(predicted, references, tokenize) -> Callable[[np.ndarray], dict[str, float]]:

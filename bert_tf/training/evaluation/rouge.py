@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.data.long_texts import split_sentences
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError
+from bert_tf.optional_packages import require
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 _UNIT = re.compile(r"[\u4e00-\u9fff]|[^\W_\u4e00-\u9fff]+")
@@ -70,15 +71,9 @@ def rouge_of_texts(
         DataError, UserError: As `rouge_scores`.
     """
     require_references(predicted, references)
-    try:
-        from rouge_score.rouge_scorer import RougeScorer
-    except ImportError:
-        raise UserError(
-            "rouge-score must be installed for ROUGE. Received: no module rouge_score. "
-            "Run `pip install rouge-score`."
-        ) from None
+    rouge_scorer = require("rouge_score.rouge_scorer", "ROUGE")
     tokenizer = _IdeographTokenizer() if ideographs else None
-    scorer = RougeScorer(list(types), use_stemmer=use_stemmer, tokenizer=tokenizer)
+    scorer = rouge_scorer.RougeScorer(list(types), use_stemmer=use_stemmer, tokenizer=tokenizer)
     found = (
         scorer.score(_sentence_lines(reference), _sentence_lines(text))
         for text, reference in zip(predicted, references)

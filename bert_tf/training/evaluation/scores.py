@@ -1,21 +1,26 @@
 """Scores of a whole evaluation set by problem type, computed by scikit-learn and SciPy.
 
+Without these packages, only the scores of `WITHOUT_SCIKIT_LEARN` are computed.
+
 Glossary: `n` examples, `C` classes or labels.
 """
 
 import functools
+import importlib.util
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError
+from bert_tf.optional_packages import install_command, require
 
 _logger = logging.getLogger("bert_tf")
 
 THRESHOLD = 0.5  # of multi-label probabilities
+WITHOUT_SCIKIT_LEARN = ("accuracy", "exact_match", "loss", "mae")  # NumPy computes these scores
 _SMALLEST = 1e-12  # a probability of zero has no logarithm
 
 
@@ -26,17 +31,18 @@ class UndefinedScore(DataError):
 def score_functions(problem_type: str, num_classes: int) -> dict[str, Callable]:
     """Returns the scores of a problem type: functions of gold labels and probabilities.
 
-    With two classes, the scores of class 1 are included.
-
-    Raises:
-        UserError: If scikit-learn is missing.
+    With two classes, the scores of class 1 are included. Without scikit-learn, those that need it
+    are left out, which is logged once.
     """
-    require_scikit_learn()
     if problem_type == REGRESSION:
-        return _REGRESSION_SCORES
-    if problem_type == MULTI_LABEL:
-        return _MULTI_LABEL_SCORES
-    return {**_SINGLE_LABEL_SCORES, **(_BINARY_SCORES if num_classes == 2 else {})}
+        functions = _REGRESSION_SCORES
+    elif problem_type == MULTI_LABEL:
+        functions = _MULTI_LABEL_SCORES
+    else:
+        functions = {**_SINGLE_LABEL_SCORES, **(_BINARY_SCORES if num_classes == 2 else {})}
+    if has_scikit_learn():
+        return functions
+    return {name: score for name, score in functions.items() if name in WITHOUT_SCIKIT_LEARN}
 
 
 def all_scores(gold: np.ndarray, predicted: np.ndarray, problem_type: str = SINGLE_LABEL) -> dict:
@@ -52,10 +58,10 @@ def all_scores(gold: np.ndarray, predicted: np.ndarray, problem_type: str = SING
         cross-entropy), with two classes also "f1", "precision", "recall" and "auc" of class 1. For
         several labels: "exact_match", "micro_f1", "macro_f1", "auc" (mean over the labels) and
         "loss". For regression: "pearson", "spearman", "mae" and "loss" (mean squared error).
+        Without scikit-learn: only "accuracy", "exact_match", "mae" and "loss".
 
     Raises:
         DataError: If the shapes do not match or a class id is out of range.
-        UserError: If scikit-learn is missing.
 
     Example:
         >>> gold, probabilities = np.array([0, 1]), np.array([[0.9, 0.1], [0.2, 0.8]])
@@ -115,15 +121,34 @@ def roc_auc(gold: np.ndarray, probabilities: np.ndarray) -> float:
     return _sklearn("roc_auc_score", gold, probabilities)
 
 
-def require_scikit_learn() -> None:
-    """Raises `UserError` if scikit-learn is missing. Tools call it before they train."""
-    try:
-        import sklearn  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "scikit-learn must be installed for scores. Received: no module sklearn. "
-            "Run `pip install scikit-learn`."
-        ) from None
+def require_scikit_learn(purpose: str = "scores") -> None:
+    """Raises `UserError` if scikit-learn is missing. Tools call it before any work."""
+    require("sklearn.metrics", purpose)
+
+
+def require_scores(names: Iterable[str]) -> None:
+    """Raises `UserError` if scikit-learn is missing and one of these scores needs it.
+
+    Otherwise it logs that others are left out. Tools call it before any work.
+    """
+    needing = sorted(set(names) - set(WITHOUT_SCIKIT_LEARN))
+    if needing:
+        require_scikit_learn(", ".join(needing))
+    else:
+        has_scikit_learn()
+
+
+@functools.cache
+def has_scikit_learn() -> bool:
+    """Whether scikit-learn is installed. If not, what is left out is logged."""
+    if importlib.util.find_spec("sklearn") is not None:
+        return True
+    _logger.warning(
+        "F1, AUC, correlations and other scores that need scikit-learn are left out. To get them, "
+        "run `%s`.",
+        install_command("sklearn"),
+    )
+    return False
 
 
 def _sklearn(name, *arguments, **options):

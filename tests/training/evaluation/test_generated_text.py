@@ -60,5 +60,5 @@ def test_what_is_refused():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "rouge_score", None)
-    with pytest.raises(UserError, match="Run `pip install sacrebleu rouge-score`"):
+    with pytest.raises(UserError, match=r"`pip install 'bert-tf\[generation\]'`"):
         require_text_metrics()

@@ -33,7 +33,7 @@ def test_units():
 
 def test_without_rouge_score(monkeypatch):
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)  # not to be imported
-    with pytest.raises(UserError, match="Run `pip install rouge-score`"):
+    with pytest.raises(UserError, match=r"Run `pip install 'bert-tf\[generation\]'`"):
         rouge_scores(["a"], ["a"])
 
 

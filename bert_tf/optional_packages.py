@@ -1,0 +1,68 @@
+"""The optional packages, and which extra of setup.py installs each.
+
+A package is imported where it is used. Programs call `require` before any work. docs/installing.md
+says what each extra is for.
+"""
+
+import importlib
+import types
+
+from bert_tf.errors import UserError
+
+# The package and its extra, by the name of the module.
+PACKAGES = {
+    "aiohttp": ("aiohttp", "serve"),
+    "apache_beam": ("apache-beam", "beam"),
+    "huggingface_hub": ("huggingface_hub", "hub"),
+    "jieba": ("jieba", "chinese"),
+    "keras_hub": ("keras-nlp", "augmentation"),
+    "matplotlib": ("matplotlib", "evaluate"),
+    "onnxruntime": ("onnxruntime", "onnx"),
+    "pandas": ("pandas", "tables"),
+    "prometheus_client": ("prometheus-client", "serve"),
+    "pyarrow": ("pyarrow", "tables"),
+    "rouge_score": ("rouge-score", "generation"),
+    "sacrebleu": ("sacrebleu", "generation"),
+    "seqeval": ("seqeval", "tagging"),
+    "sklearn": ("scikit-learn", "evaluate"),
+    "tensorflow_serving": ("tensorflow-serving-api", "serving"),
+    "tf2onnx": ("tf2onnx", "onnx"),
+}
+
+
+def install_command(module: str) -> str:
+    """Returns the command that installs the package of a module.
+
+    Example:
+        >>> install_command("sklearn.metrics")
+        "pip install 'bert-tf[evaluate]'"
+    """
+    _, extra = PACKAGES[module.partition(".")[0]]
+    return f"pip install 'bert-tf[{extra}]'"
+
+
+def require(module: str, purpose: str) -> types.ModuleType:
+    """Imports a module of an optional package.
+
+    Args:
+        module: Its name; the first part is one of `PACKAGES`.
+        purpose: What it is needed for, such as "scores of spans".
+
+    Returns:
+        The module.
+
+    Raises:
+        UserError: If it cannot be imported. The message ends with the command that installs it.
+
+    Example:
+        >>> require("seqeval.metrics", "scores of spans").__name__
+        'seqeval.metrics'
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package, _ = PACKAGES[module.partition(".")[0]]
+        raise UserError(
+            f"{package} must be installed for {purpose}. Received: {error}. "
+            f"Run `{install_command(module)}`."
+        ) from None
