@@ -1,6 +1,6 @@
 """The optional packages, and which extra of setup.py installs each.
 
-A package is imported where it is used. Programs call `require` before any work. docs/installing.md
+A package is imported where it is used. Programs call `require` before any work. docs/installation.md
 says what each extra is for.
 """
 

@@ -322,8 +322,8 @@ def test_the_metadata(wheels):
     for_work = {extra for _, extra in optional_packages.PACKAGES.values()}
     for_this_project = {"test", "full", "benchmark", "tpu"}
     assert set(metadata.get_all("Provides-Extra")) == for_work | for_this_project
-    # The extra that an error names installs the package; docs/installing.md lists it.
-    table = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
+    # The extra that an error names installs the package; docs/installation.md lists it.
+    table = (ROOT / "docs" / "installation.md").read_text(encoding="utf-8")
     for package, extra in optional_packages.PACKAGES.values():
         assert any(re.match(rf"{package}\b.*extra == .{extra}.$", line) for line in required)
         assert re.search(rf"^\| `{extra}` \| .*\b{package}\b", table, re.MULTILINE)
