@@ -1,6 +1,6 @@
 """What all tests share: one TensorFlow, the materials that `make materials` fetched, tiny models.
 
-Tests never download, except that one of the full suite calls `make transformers4`. A skip must be
+Tests never download, except that two of the full suite call `make transformers4`. A skip must be
 listed in EXPECTED_SKIPS, or the run fails.
 """
 

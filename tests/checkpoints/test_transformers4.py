@@ -7,7 +7,6 @@ transformers 4.57 is the last version with TensorFlow. It runs in an environment
 import json
 import os
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,10 +15,9 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.checkpoints import load_task_model
 from tests.checkpoints import transformers4_models
-from tests.conftest import REPOSITORY
+from tests.checkpoints.transformers4_environment import installed_transformers4
 from tests.tools.running import run
 
-PYTHON = REPOSITORY / ".cache" / "venvs" / "transformers4" / "bin" / "python"
 # Class of transformers -> ours, and the one of its SavedModel if it is another.
 CLASSES = {
     "TFBertModel": ("BertBackbone", "BertSentenceEncoder"),
@@ -37,16 +35,9 @@ pytestmark = pytest.mark.full
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """The folder that transformers4_models.py filled."""
-    made = subprocess.run(
-        ["make", "transformers4", f"PYTHON={sys.executable}"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-    )
-    if made.returncode:
-        pytest.skip(f"needs transformers 4.57 with TensorFlow: {made.stderr[-500:]}")
+    python = installed_transformers4()
     directory = tmp_path_factory.mktemp("transformers4")
-    program = [PYTHON, transformers4_models.__file__, directory]
+    program = [python, transformers4_models.__file__, directory]
     subprocess.run(program, env={"PATH": os.environ["PATH"], "USE_TORCH": "0"}, check=True)
     return directory
 
@@ -111,11 +102,11 @@ def test_to_a_saved_model_in_one_command(name, saved, tmp_path):
     computed, inputs = read(folder)
     task = [f"--input={folder}/tf_model.h5", f"--output={tmp_path}", "--format=saved_model"]
     if name == "TFBertModel":
-        result = run("convert_checkpoint", *task)
+        result = run("convert_checkpoint", *task, timeout=600)
         assert result.returncode == 1
         assert "--model=sentence_embedding" in result.stderr
         task.append("--model=sentence_embedding")
-    result = run("convert_checkpoint", *task, "--verify")
+    result = run("convert_checkpoint", *task, "--verify", timeout=600)
     assert result.returncode == 0, result.stderr
     ours = CLASSES[name][1] or CLASSES[name][0]
     assert result.stdout.startswith(f"{ours}, version 1\n")
