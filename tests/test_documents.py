@@ -71,6 +71,12 @@ LONG = {  # `fit` makes pipelines anew, and not in a graph
     ("distributed.md", "Pipeline parallelism"),
     ("tasks.md", "Masked words, and how likely a sentence is"),
     ("tasks.md", "Translation and summarization"),
+    # Each calls everything once, which takes half a minute.
+    ("migration.md", "transformers"),
+    ("migration.md", "keras-hub"),
+    ("migration.md", "google-research/bert"),
+    ("migration.md", "bert4keras"),
+    ("migration.md", "sentence-transformers"),
 }
 # Shell blocks of `make test`, by document and first line; the others run in the full suite.
 QUICK = {
