@@ -94,6 +94,16 @@ $(FULL_STAMP): $(STAMP)
 	$(call install,test$(COMMA)full)
 	@touch $@
 
+# The last transformers with TensorFlow, and no bert_tf: a test of the full suite compares with it.
+TRANSFORMERS4 := .cache/venvs/transformers4
+.PHONY: transformers4
+transformers4: $(TRANSFORMERS4)/.requirements
+
+$(TRANSFORMERS4)/.requirements:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install -q 'transformers==4.57.*' 'tensorflow==2.19.*' 'tf-keras==2.19.*'
+	@touch $@
+
 .PHONY: configure
 configure: venv
 	@$(PY) configure.py

@@ -11,8 +11,7 @@ from bert_tf.deprecation import warn_renamed
 _MOVED = {
     ("checkpoints", "checkpoints.readers"): (
         "crc32c h5_file keras_archive keras_hub safetensors_source sstable stored_zip "
-        "tensor_bundle tensor_source tf1_source tf_h5_source tf_models_source torch_pickle "
-        "torch_source"
+        "tensor_bundle tensor_source tf1_source tf_models_source torch_pickle torch_source"
     ),
     ("data", "tasks.masked_lm"): "masked_text",
     ("data", "tasks.pretraining"): (
@@ -44,7 +43,9 @@ RENAMED = {
     for (old, new), names in _MOVED.items()
     for name in names.split()
 } | {
+    "checkpoints.readers.tf_h5_source": "checkpoints.readers.tf_variables_source",
     "checkpoints.tasks": "checkpoints.model_weights",
+    "checkpoints.tf_h5_source": "checkpoints.readers.tf_variables_source",
     "data.answer_predictions": "tasks.question_answering.prediction_files",
     "data.classification_task": "tasks.text_classification.files",
     "data.classification_tasks": "tasks.text_classification.official_tasks",

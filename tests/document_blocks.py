@@ -1,4 +1,4 @@
-"""The code blocks of the documents, and the commands of their shell blocks."""
+"""The code of the documents, in blocks and in tables, and the commands of their shell blocks."""
 
 import ast
 import dataclasses
@@ -23,7 +23,7 @@ echo >> "$RECORD"
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A fenced block: its document, the heading above it, its language, first line and text."""
+    """A piece of code: its document, the heading above it, its language, first line and text."""
 
     document: str
     heading: str
@@ -50,6 +50,23 @@ def read_blocks(path: pathlib.Path) -> list[Block]:
         else:
             blocks.append(Block(path.name, heading, language, first, "\n".join(block)))
             block = None
+    return blocks
+
+
+def read_table_code(path: pathlib.Path) -> list[Block]:
+    """The code in the columns of a document's tables that are headed `bert_tf`, in its order."""
+    blocks, heading, column = [], "", None
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line[:1] == "|" else []
+        if "bert_tf" in cells:
+            column = cells.index("bert_tf")
+        elif not cells:
+            column = None
+        elif column is not None:
+            for code in re.findall("`([^`]+)`", cells[column]):
+                blocks.append(Block(path.name, heading, "python", number, code))
     return blocks
 
 

@@ -1,8 +1,9 @@
 """The blocks of README.md and docs/*.md do what they say.
 
-The Python blocks of a section run one after the other in one namespace; a block of `>>> ` lines
-shows what comes out. Shell blocks run with tiny files under the names that they use. What does not
-run is listed here with its reason, and its flags are checked all the same.
+The Python code of a section, in blocks and in the columns `bert_tf` of tables, runs one after the
+other in one namespace; a block of `>>> ` lines shows what comes out. Shell blocks run with tiny
+files under the names that they use. What does not run is listed here with its reason, and its flags
+are checked all the same.
 """
 
 import doctest
@@ -28,6 +29,7 @@ from tests.document_blocks import (
     docstring_examples,
     program_of,
     read_blocks,
+    read_table_code,
 )
 from tests.example_files import LABELS, TEXTS, write_document_files
 from tests.test_docstrings import FLAGS, ShownOutput, values_alone  # noqa: F401
@@ -69,6 +71,12 @@ LONG = {  # `fit` makes pipelines anew, and not in a graph
     ("distributed.md", "Pipeline parallelism"),
     ("tasks.md", "Masked words, and how likely a sentence is"),
     ("tasks.md", "Translation and summarization"),
+    # Each calls everything once, which takes half a minute.
+    ("migration.md", "transformers"),
+    ("migration.md", "keras-hub"),
+    ("migration.md", "google-research/bert"),
+    ("migration.md", "bert4keras"),
+    ("migration.md", "sentence-transformers"),
 }
 # Shell blocks of `make test`, by document and first line; the others run in the full suite.
 QUICK = {
@@ -173,7 +181,8 @@ def test_code_is_fenced(path):
 
 def python_sections():
     sections = {}
-    for block in BLOCKS:
+    tables = [block for path in DOCUMENTS for block in read_table_code(path)]
+    for block in sorted([*BLOCKS, *tables], key=lambda block: (block.document, block.line)):
         if block.language == "python":
             sections.setdefault((block.document, block.heading), []).append(block)
     return sections
@@ -187,7 +196,7 @@ def python_sections():
     ],
 )
 def test_python_runs(blocks, folder):
-    names = {"bert_tf": bert_tf, "np": np, "tf": tf, **GIVEN}
+    names = {"bert_tf": bert_tf, "keras": keras, "np": np, "tf": tf, **GIVEN}
     for block in blocks:
         if not block.text.startswith(">>> "):
             exec(compile("\n" * (block.line - 1) + block.text, block.document, "exec"), names)

@@ -7,28 +7,62 @@ The input can be a TF1 checkpoint, a Hugging Face directory (safetensors, pytorc
 tf_model.h5), a keras-hub preset, a TF2 checkpoint of tensorflow/models, a .keras or .weights.h5
 file, a bert_tf directory, or a name on the Hugging Face Hub. The tool detects the format. It prints
 each tensor of the input, its shape and its name in the output.
+
+    bert-tf convert_checkpoint --input=reviews --output=serving/reviews --format=saved_model
+
+This writes a SavedModel that takes raw strings to serving/reviews/1 (the next time to 2) and prints
+its inputs and outputs. The checkpoint's class or its head says what the model is for.
 """
 
 from absl import flags
+from common.checkpoint_flags import load_tokenizer
+from common.console import tell_result
 
-from bert_tf import tool
+from bert_tf import tasks, tool
 from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
+SAVED_MODEL = "saved_model"
+SPECS = {spec.name: spec for spec in tasks.specs() if spec.serving}
 
 flags.DEFINE_string(
     "input", None, "The checkpoint to read: a directory, a file, a prefix or a Hub name (org/name)."
 )
-flags.DEFINE_string("output", None, "The directory to write.")
+flags.DEFINE_string(
+    "output",
+    None,
+    "The directory to write. For a SavedModel, the directory of its versions: the model base path "
+    "of TF Serving.",
+)
 flags.DEFINE_enum(
-    "format", "huggingface", ["huggingface", "tf1", "bert_tf"], "The format to write."
+    "format", "huggingface", ["huggingface", "tf1", "bert_tf", SAVED_MODEL], "The format to write."
 )
 flags.DEFINE_string("config_file", None, "The config file. Default: the one next to the weights.")
+flags.DEFINE_string(
+    "vocab_file", None, "The vocabulary file. Default: the one next to the weights."
+)
+flags.DEFINE_bool(
+    "do_lower_case",
+    None,
+    "Whether the model's text is converted to lower case. Default: as the tokenizer's files say.",
+)
+flags.DEFINE_enum(
+    "model",
+    "auto",
+    ["auto", *SPECS],
+    "For a SavedModel: its task. `auto` reads it from the checkpoint; a checkpoint of pre-training "
+    "is exported for masked words.",
+)
+flags.DEFINE_bool(
+    "pairs",
+    False,
+    "For the SavedModel of a classifier: two inputs, `text` and `pair`, instead of one.",
+)
 flags.DEFINE_bool(
     "verify",
     False,
     "Whether to open the output, run both models on the same input and print the largest "
-    "difference; it must be 0.",
+    "difference. It must be 0, for a SavedModel at most 1e-5 of the largest number.",
 )
 
 
@@ -61,11 +95,50 @@ def verify(conversion):
         raise UserError(f"The outputs of both models must differ by 0. Received: {difference:g}")
 
 
+def write_saved_model():
+    """Exports the checkpoint as `model.export` does."""
+    from bert_tf.checkpoints.recognition import servable_class
+    from bert_tf.serving import export
+    from bert_tf.serving.comparison import compare_with_export
+    from bert_tf.serving.description import as_text, read_description
+
+    if FLAGS.model == "auto":
+        model_class = servable_class(FLAGS.input, FLAGS.config_file)
+    else:
+        model_class = SPECS[FLAGS.model].model_class()
+    tokenizer = load_tokenizer(FLAGS.input)
+    options = {} if tokenizer is None else {"tokenizer": tokenizer}
+    model = model_class.from_pretrained(FLAGS.input, config_file=FLAGS.config_file, **options)
+    if model.tokenizer is None:
+        raise UserError(
+            f"--vocab_file must be given for a SavedModel of {FLAGS.input}, which has no "
+            "vocabulary. Received: --vocab_file=None"
+        )
+    path = export(model, FLAGS.output, pairs=FLAGS.pairs)
+    print(as_text(read_description(path)))
+    if FLAGS.verify:
+        difference = compare_with_export(model, path, FLAGS.pairs)
+        print(f"largest difference between input and output: {difference:g}")
+    tell_result("SavedModel", path, "Serve", "serve", model=FLAGS.output)
+
+
 def main():
+    if FLAGS.format == SAVED_MODEL:
+        tool.require_writable(FLAGS.output, "output")
+        write_saved_model()
+        return
+    for flag in ("model", "pairs"):
+        if FLAGS[flag].value != FLAGS[flag].default:
+            raise UserError(
+                f"--{flag} must be used with --format={SAVED_MODEL}. Received: "
+                f"--format={FLAGS.format}"
+            )
     tool.require_writable(FLAGS.output, "output")
     from bert_tf.checkpoints import convert
 
-    conversion = convert(FLAGS.input, FLAGS.output, FLAGS.format, FLAGS.config_file)
+    conversion = convert(
+        FLAGS.input, FLAGS.output, FLAGS.format, FLAGS.config_file, load_tokenizer(FLAGS.input)
+    )
     print_table(conversion)
     name = type(conversion.model).__name__
     left_out = sum(not target for _, _, target in conversion.rows)

@@ -8,13 +8,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf.checkpoints.assignment import assign_weights, find_biases, find_weights
+from bert_tf.checkpoints.assignment import assign_weights
 from bert_tf.checkpoints.loading import build_model, weights_of
-from bert_tf.checkpoints.model_weights import SPECS, backbone_of, task_heads
-from bert_tf.checkpoints.opening import Pretrained, open_pretrained
+from bert_tf.checkpoints.model_weights import backbone_of
+from bert_tf.checkpoints.opening import open_pretrained
+from bert_tf.checkpoints.recognition import build_recognised
 from bert_tf.checkpoints.saving import save_model
 from bert_tf.errors import UserError
-from bert_tf.models.backbone import BertBackbone
+from bert_tf.text.tokenizer import BertTokenizer
 
 _logger = logging.getLogger("bert_tf")
 
@@ -48,6 +49,7 @@ def convert(
     directory: str | os.PathLike,
     format: str,
     config_file: str | None = None,
+    tokenizer: BertTokenizer | None = None,
 ) -> Conversion:
     """Reads a checkpoint of any format, including its heads, and writes it in another format.
 
@@ -56,6 +58,7 @@ def convert(
         directory: The directory to write.
         format: "huggingface", "tf1" or "bert_tf".
         config_file: The configuration, if it is not in the directory of the weights.
+        tokenizer: The tokenizer whose files are written, instead of the checkpoint's.
 
     Returns:
         A `Conversion`.
@@ -78,7 +81,7 @@ def convert(
             f"quantized to {pretrained.quantization}. Convert the checkpoint from which it was "
             "made."
         )
-    model, source = build_recognised(pretrained), pretrained.source
+    model, source = build_recognised(pretrained, tokenizer), pretrained.source
     plan, unused = assign_weights(source, weights_of(model, pretrained))
     if format == "tf1" and pretrained.config.hidden_act == "gelu":
         _logger.warning(
@@ -95,34 +98,6 @@ def convert(
         rows += [(name, source.shapes[name], target) for name, target in zip(read, written)]
     rows += [(name, source.shapes[name], "") for name in unused]
     return Conversion(model, source.format, rows)
-
-
-def build_recognised(pretrained: Pretrained):
-    """Builds the model that a checkpoint's class or its heads indicate, to be filled.
-
-    Raises:
-        UserError: If an option in the checkpoint is out of range.
-    """
-    with_heads = [name for name, spec in SPECS.items() if spec.heads]
-    architectures = set(pretrained.architectures)
-    named = [name for name in with_heads if architectures.intersection(SPECS[name].architectures)]
-    if pretrained.class_name:
-        named.insert(0, pretrained.class_name)
-    for name in named or with_heads:
-        if name not in SPECS or not _has_head(name, pretrained):
-            continue
-        model = build_model(SPECS[name].model_class(), pretrained)
-        if all(all(find_weights(pretrained.source, w)) for w in task_heads(model).values()):
-            return model
-    return BertBackbone(pretrained.config)
-
-
-def _has_head(name, pretrained):
-    """Returns whether the file holds the first bias of every head; else no model is built."""
-    if pretrained.class_name == name:
-        return True
-    biases = [find_biases(pretrained.source, head)[:1] for head in SPECS[name].heads.values()]
-    return bool(biases) and all(any(found) for found in biases)
 
 
 def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None):

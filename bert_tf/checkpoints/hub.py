@@ -27,7 +27,8 @@ _CONFIGURATION = [
 _WEIGHTS = (
     ["model.safetensors", "model-*.safetensors", "model.safetensors.index.json"],
     ["pytorch_model.bin", "pytorch_model-*.bin", "pytorch_model.bin.index.json"],
-    ["tf_model.h5", "model.weights.h5", "task.weights.h5"],
+    ["tf_model.h5", "tf_model-*.h5", "tf_model.h5.index.json"],
+    ["model.weights.h5", "task.weights.h5"],
     ["*.ckpt*"],
 )
 

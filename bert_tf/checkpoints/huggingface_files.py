@@ -3,9 +3,14 @@
 import os
 
 from bert_tf.checkpoints.readers.file_errors import file_error
+from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
-from bert_tf.checkpoints.readers.tf_h5_source import TfH5Source
+from bert_tf.checkpoints.readers.tf_variables_source import (
+    STEPS_IN_H5,
+    TfVariablesSource,
+    pytorch_name,
+)
 from bert_tf.checkpoints.readers.torch_source import TorchSource
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import Kind, is_file_name, mapping_of, object_of
@@ -17,11 +22,12 @@ _FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
     "tf_model.h5",
+    "tf_model.h5.index.json",
 )
 
 _SHARD = Kind(
-    "the name of a .safetensors or .bin file in the directory of the index",
-    lambda name: is_file_name(name) and name.endswith((".safetensors", ".bin")),
+    "the name of a .safetensors, .bin or .h5 file in the directory of the index",
+    lambda name: is_file_name(name) and name.endswith((".safetensors", ".bin", ".h5")),
 )
 _INDEX = object_of({"weight_map": mapping_of(_SHARD, least=1)})
 
@@ -41,10 +47,11 @@ def open_weights(path: str) -> TensorSource:
     if path.endswith(".index.json"):
         return _sharded(path)
     if path.endswith(".safetensors"):
-        return SafetensorsSource(path)
+        source = SafetensorsSource(path)
+        return TfVariablesSource(source) if source.holds_tf_variables else source
     if path.endswith((".bin", ".pt", ".pth")):
         return TorchSource(path)
-    return TfH5Source(path)
+    return TfVariablesSource(H5File(path), STEPS_IN_H5)
 
 
 def _sharded(path):
@@ -52,11 +59,18 @@ def _sharded(path):
     shards = {}
     for tensor, name in read_json(path, _INDEX)["weight_map"].items():
         if name not in shards:
-            if not os.path.isfile(os.path.join(directory, name)):
-                received = f"{name}, which is missing. Download it too."
-                raise file_error(path, "list existing files", received)
-            shards[name] = open_weights(os.path.join(directory, name))
-        if tensor not in shards[name].shapes:
+            shards[name] = _shard(path, os.path.join(directory, name))
+        # TensorFlow's indexes begin every name with the model's, which the shards leave out.
+        is_variable = isinstance(shards[name], TfVariablesSource)
+        held = pytorch_name(tensor, leading_steps=1) if is_variable else tensor
+        if held not in shards[name].shapes:
             received = f"{tensor:.200}, which {name} does not hold"
             raise file_error(path, "list the tensors of its files", received)
     return JoinedSource(path, list(shards.values()))
+
+
+def _shard(index, path):
+    if not os.path.isfile(path):
+        received = f"{os.path.basename(path)}, which is missing. Download it too."
+        raise file_error(index, "list existing files", received)
+    return TfVariablesSource(H5File(path)) if path.endswith(".h5") else open_weights(path)

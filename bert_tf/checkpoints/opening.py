@@ -209,15 +209,16 @@ def _open_preset(directory, network_file):
     values = read_json(config_file, OBJECT) if config_file else {}
     if not keras_hub.is_keras_hub(values):
         return _open_keras_weights(directory, weights, network_file)
-    config, name = keras_hub.read_config(values, config_file)
+    config, name, options = keras_hub.read_config(values, config_file)
     source = keras_hub.KerasHubSource(weights, "backbone")
     task_file = os.path.join(directory, "task.json")
-    task_weights = os.path.join(directory, "task.weights.h5")
+    if os.path.exists(task_file):
+        _, name, options = keras_hub.read_config(read_json(task_file, OBJECT), task_file)
+    task_weights = os.path.join(directory, "task.weights.h5")  # none for a task without a head
     if os.path.exists(task_file) and os.path.exists(task_weights):
-        _, name = keras_hub.read_config(read_json(task_file, OBJECT), task_file)
         task = keras_hub.KerasHubSource(task_weights, "task")
         source = JoinedSource(directory, [source, task])
-    return Pretrained(directory, _with_network(config, network_file), source, name)
+    return Pretrained(directory, _with_network(config, network_file), source, name, options)
 
 
 def _open_archive(directory, path, config_file):
@@ -225,9 +226,10 @@ def _open_archive(directory, path, config_file):
     values = parse_json(archive.view("config.json"), f"{path}, config.json", OBJECT)
     weights = archive.view(keras_archive.WEIGHTS)  # verifies the checksum
     if keras_hub.is_keras_hub(values):
-        config, name = keras_hub.read_config(values, path)
+        config, name, options = keras_hub.read_config(values, path)
         config = _with_network(config, config_file)
-        return Pretrained(directory, config, keras_hub.KerasHubSource(path, content=weights), name)
+        source = keras_hub.KerasHubSource(path, content=weights)
+        return Pretrained(directory, config, source, name, options)
     name, config, arguments, quantization = keras_archive.read_object(values, path)
     config = _with_network(config, config_file)
     check_claims(config, arguments, H5File(path, weights).shapes, path)
@@ -243,10 +245,10 @@ def _open_keras_weights(directory, path, config_file):
         for file in (config_file, _find_file(directory, ["config.json"])):
             values = read_json(file, OBJECT) if file else {}
             if keras_hub.is_keras_hub(values):
-                config, name = keras_hub.read_config(values, file)
+                config, name, options = keras_hub.read_config(values, file)
                 if file != config_file:
                     config = _with_network(config, config_file)
-                return Pretrained(directory, config, source, name)
+                return Pretrained(directory, config, source, name, options)
         if config_file:
             return Pretrained(directory, BertConfig.from_json_file(config_file), source)
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)

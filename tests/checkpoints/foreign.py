@@ -162,35 +162,69 @@ def write_tf1(directory, tensors, **changes):
     write_google_config(directory, **changes)
 
 
+def tf_variables(tensors):
+    """The same tensors under the names and in the layouts of `transformers`' TensorFlow models."""
+    variables = {}
+    for name, value in tensors.items():
+        scope, _, leaf = name.rpartition(".")
+        scope = scope.replace(".", "/").replace("encoder/layer/", "encoder/layer_._")
+        if scope.endswith("LayerNorm"):
+            leaf = {"weight": "gamma", "bias": "beta"}[leaf]
+        elif leaf == "weight" and scope.startswith("embeddings"):
+            leaf = "weight" if "word" in scope else "embeddings"
+        elif leaf == "weight":
+            leaf, value = "kernel", value.T
+        if scope.startswith("cls/predictions"):
+            scope = scope.replace("cls/", "mlm___cls/")
+        elif scope.startswith("cls/"):
+            scope = scope.replace("cls/", "nsp___cls/")
+        elif scope not in ("classifier", "qa_outputs"):
+            scope = f"bert/{scope}"
+        variables[f"{scope}/{leaf}:0"] = value
+    return variables
+
+
 def write_tf_h5(directory, tensors, model="tf_bert_model", **changes):
     """`tf_model.h5` as transformers 4.48 wrote it; made from a dump of one that it wrote."""
     write_config(directory, **changes)
     with h5py.File(directory / "tf_model.h5", "w") as file:
         layers = {}
-        for name, value in tensors.items():
-            scope, _, leaf = name.rpartition(".")
-            scope = scope.replace(".", "/").replace("encoder/layer/", "encoder/layer_._")
-            if scope.endswith("LayerNorm"):
-                leaf = {"weight": "gamma", "bias": "beta"}[leaf]
-            elif leaf == "weight" and scope.startswith("embeddings"):
-                leaf = "weight" if "word" in scope else "embeddings"
-            elif leaf == "weight":
-                leaf, value = "kernel", value.T
-            if scope.startswith("cls/predictions"):
-                layer, scope = "mlm___cls", scope.replace("cls/", "mlm___cls/")
-            elif scope.startswith("cls/"):
-                layer, scope = "nsp___cls", scope.replace("cls/", "nsp___cls/")
-            elif scope == "classifier":
-                layer = "classifier"
-            else:
-                layer, scope = "bert", f"bert/{scope}"
-            weight = f"{model}/{scope}/{leaf}:0"
+        for name, value in tf_variables(tensors).items():
+            layer, weight = name.split("/")[0], f"{model}/{name}"
             layers.setdefault(layer, []).append(weight)
             file[f"{layer}/{weight}"] = value
         file.attrs["layer_names"] = list(layers)
         file.attrs["backend"] = "tensorflow"
         for layer, names in layers.items():
             file[layer].attrs["weight_names"] = names
+
+
+def write_tf_shards(directory, tensors, ending, model="tf_bert_model", **changes):
+    """What transformers 4.57 writes with `max_shard_size`; with one shard, without an index."""
+    write_config(directory, **changes)
+    variables = tf_variables(tensors)
+    names = sorted(variables)
+    stem = {"h5": "tf_model", "safetensors": "model"}[ending]
+    shards = {f"{stem}-0000{number}-of-00002.{ending}": names[number - 1 :: 2] for number in (1, 2)}
+    for file, part in shards.items():
+        write_tf_file(directory / file, {name: variables[name] for name in part})
+    index = {f"{model}/{name}": file for file, part in shards.items() for name in part}
+    path = directory / f"{stem}.{ending}.index.json"
+    path.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": index}))
+
+
+def write_tf_file(path, variables):
+    """A shard with these variables, or the whole `model.safetensors` of a TensorFlow model."""
+    from safetensors.numpy import save_file
+
+    if path.suffix == ".safetensors":
+        arrays = {name: np.ascontiguousarray(value) for name, value in variables.items()}
+        save_file(arrays, path, metadata={"format": "tf"})
+        return
+    with h5py.File(path, "w") as file:
+        for name, value in variables.items():
+            file[name] = value
+        file.attrs["layer_names"] = list(variables)
 
 
 def write_tf_models(prefix, tensors, config=HF_CONFIG, root="encoder"):

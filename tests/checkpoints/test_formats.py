@@ -7,11 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertBackbone, BertConfig, BertPretrainer, BertTextClassifier
+from bert_tf import (
+    BertBackbone,
+    BertConfig,
+    BertPretrainer,
+    BertSentenceEncoder,
+    BertTextClassifier,
+)
 from bert_tf.checkpoints import load_task_model, save_model
-from bert_tf.checkpoints.conversion import build_recognised
 from bert_tf.checkpoints.model_weights import all_weights
 from bert_tf.checkpoints.opening import format_of, open_pretrained
+from bert_tf.checkpoints.recognition import build_recognised, servable_class
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from tests.checkpoints import foreign
 from tests.numpy_bert import NumpyBert
@@ -31,6 +37,12 @@ def write(format, directory, tensors, **changes):
         foreign.write_legacy_torch(directory / "pytorch_model.bin", tensors)
     elif format == "tf h5":
         foreign.write_tf_h5(directory, tensors, **changes)
+    elif format == "tf safetensors":
+        foreign.write_config(directory, **changes)
+        variables = foreign.tf_variables(tensors)
+        foreign.write_tf_file(directory / "model.safetensors", variables)
+    elif format.startswith("sharded tf "):
+        foreign.write_tf_shards(directory, tensors, format.split()[-1], **changes)
     elif format == "tf1":
         foreign.write_tf1(directory, tensors, **changes)
     elif format == "tf models":
@@ -105,6 +117,9 @@ FORMATS = (
     "torch",
     "legacy torch",
     "tf h5",
+    "tf safetensors",
+    "sharded tf h5",
+    "sharded tf safetensors",
     "tf1",
     "tf models",
     "own",
@@ -123,7 +138,9 @@ def test_opens_bit_for_bit(format, tmp_path):
     assert opened.config.num_attention_heads == 3
 
 
-@pytest.mark.parametrize("format", ["safetensors", "torch", "tf h5", "tf1", "tf models", "own"])
+@pytest.mark.parametrize(
+    "format", ["safetensors", "torch", "tf h5", "sharded tf h5", "tf1", "tf models", "own"]
+)
 def test_heads(format, tmp_path):
     heads = ("masked_lm", "next_sentence")
     tensors = foreign.random_tensors(heads=heads)
@@ -193,6 +210,27 @@ def test_keras_hub_preset(task, tmp_path):
         model = load_task_model(BertPretrainer, tmp_path)
         kernel = theirs.masked_lm_head._intermediate_dense.kernel
         np.testing.assert_array_equal(model.masked_lm_head.transform.kernel, kernel)
+
+
+def test_keras_hub_embedder(tmp_path):
+    import keras_hub
+
+    theirs = foreign.write_keras_hub(tmp_path / "preset")
+    embedder = keras_hub.models.BertTextEmbedder(theirs, pooling_mode="max", normalize=True)
+    embedder.save_to_preset(str(tmp_path / "embedder"))
+    assert servable_class(tmp_path / "embedder") is BertSentenceEncoder
+    ours = BertSentenceEncoder.from_pretrained(tmp_path / "embedder")
+    assert (ours.pooling, ours.normalize) == ("max", True)
+    inputs = foreign.token_inputs([9, 6], 9)
+    expected = embedder({**inputs, "padding_mask": inputs["padding_mask"].astype(np.int32)})
+    np.testing.assert_allclose(ours(inputs), expected, atol=1e-5)
+
+
+def test_a_shard_is_missing(tmp_path):
+    foreign.write_tf_shards(tmp_path, foreign.random_tensors(), "h5")
+    (tmp_path / "tf_model-00002-of-00002.h5").unlink()
+    with pytest.raises(CheckpointError, match="tf_model-00002-of-00002.h5, which is missing"):
+        BertBackbone.from_pretrained(tmp_path)
 
 
 def test_bare_keras_hub_weights_and_archives(tmp_path):

@@ -2,9 +2,11 @@
 
 import re
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
-from bert_tf import BertPretrainer
+from bert_tf import BertPretrainer, BertTextClassifier, BertTokenizer
 from bert_tf.checkpoints import load_task_model
 from tests.checkpoints import foreign
 from tests.tools.running import run
@@ -47,6 +49,81 @@ def test_converts_and_verifies(checkpoint):
     assert 0 < float(tanh) < 0.1
     assert "bert_tf_exact_gelu" in result.stderr
     load_task_model(BertPretrainer, output)
+
+
+@pytest.fixture(scope="module")
+def vocabulary_file(tmp_path_factory):
+    """As many pieces as the checkpoints of `foreign` have."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "A", "film", "good"]
+    path = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in special + [f"b{n}" for n in range(41)]))
+    return path
+
+
+def saved_model(checkpoint, output, *flags):
+    return run(
+        "convert_checkpoint", f"--input={checkpoint}", f"--output={output}", *flags,
+        "--format=saved_model", timeout=300,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("format", ["tf h5", "keras_hub", "tf1"])
+def test_to_a_saved_model(format, tmp_path, vocabulary_file):
+    tensors = foreign.random_tensors(heads=["classifier"])
+    path = tmp_path / "in"
+    if format == "tf h5":
+        architectures = ["BertForSequenceClassification"]
+        foreign.write_tf_h5(path, tensors, architectures=architectures)
+        path /= "tf_model.h5"
+    elif format == "keras_hub":
+        foreign.write_keras_hub(path, "classifier")
+    else:
+        foreign.write_tf1(path, tensors)
+    flags = [f"--vocab_file={vocabulary_file}", "--do_lower_case=false", "--pairs", "--verify"]
+    result = saved_model(path, tmp_path / "out", *flags)
+    assert result.returncode == 0, result.stderr
+    assert "BertTextClassifier, version 1" in result.stdout
+    assert "largest difference between input and output: " in result.stdout
+    answer = tf.saved_model.load(tmp_path / "out" / "1").signatures["serving_default"]
+    texts = ["A film", "good"], ["good", "a film"]
+    model = BertTextClassifier.from_pretrained(
+        path, tokenizer=BertTokenizer(str(vocabulary_file), lowercase=False)
+    )
+    found = answer(text=tf.constant(texts[0]), pair=tf.constant(texts[1]))
+    np.testing.assert_allclose(found["logits"], model.predict(texts, verbose=0), atol=1e-5)
+
+
+def test_pretraining_to_saved_models(checkpoint, tmp_path, vocabulary_file):
+    flags = [f"--vocab_file={vocabulary_file}", "--do_lower_case=false"]
+    result = saved_model(checkpoint, tmp_path, *flags)
+    assert result.returncode == 0, result.stderr
+    assert "BertMaskedLM, version 1" in result.stdout
+    result = saved_model(checkpoint, tmp_path, *flags, "--model=next_sentence_prediction")
+    assert "BertNextSentencePredictor, version 2" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--format=saved_model"], "--vocab_file must be given"),
+        (["--format=saved_model", "--model=text_classification", "--vocab_file=VOCABULARY"],
+         "must be trained before"),
+        (["--format=tf1", "--pairs"], "--pairs must be used with --format=saved_model"),
+    ],
+)  # fmt: skip
+def test_says_what_a_saved_model_lacks(flags, words, checkpoint, tmp_path, vocabulary_file):
+    flags = [flag.replace("VOCABULARY", str(vocabulary_file)) for flag in flags]
+    flags += ["--do_lower_case=false"] if "--vocab_file" in "".join(flags) else []
+    result = run("convert_checkpoint", f"--input={checkpoint}", f"--output={tmp_path}", *flags)
+    assert result.returncode == 1
+    assert words in result.stderr and "Traceback" not in result.stderr
+
+
+def test_no_head(tmp_path):
+    foreign.write_huggingface(tmp_path / "in", foreign.random_tensors())
+    result = saved_model(tmp_path / "in", tmp_path / "out")
+    assert result.returncode == 1
+    assert "--model=sentence_embedding exports" in result.stderr
 
 
 def test_says_what_is_wrong(tmp_path):

@@ -16,7 +16,7 @@ from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.config import BertConfig
 from bert_tf.errors import ConfigError
-from bert_tf.json_schema import Kind, check, integer, may_lack, number, object_of
+from bert_tf.json_schema import FLAG, Kind, check, integer, may_lack, number, object_of, one_of
 
 ACTIVATION = "gelu_new"  # keras-hub BertBackbone: `gelu_approximate`
 _CLASSES = {
@@ -24,6 +24,7 @@ _CLASSES = {
     "BertMaskedLM": "BertMaskedLM",
     "BertTextClassifier": "BertTextClassifier",
     "BertClassifier": "BertTextClassifier",  # its name before 2024
+    "BertTextEmbedder": "BertSentenceEncoder",
 }
 _CONFIG_KEYS = {
     "vocabulary_size": "vocab_size",
@@ -45,7 +46,19 @@ _BACKBONE_NAME = Kind(
     lambda value: isinstance(value, str) and value.rpartition(">")[2] == "BertBackbone",
 )
 _SAVED_BACKBONE = object_of({"registered_name": _BACKBONE_NAME, "config": _BACKBONE})
-_TASK = object_of({"config": object_of({"backbone": _SAVED_BACKBONE})})
+_TASK = object_of(
+    {
+        "config": object_of(
+            {
+                "backbone": _SAVED_BACKBONE,
+                "pooling_mode": may_lack(one_of("mean", "cls", "max")),
+                "normalize": may_lack(FLAG),
+            }
+        )
+    }
+)
+# An argument of BertTextEmbedder -> of BertSentenceEncoder.
+_OPTIONS = {"pooling_mode": "pooling", "normalize": "normalize"}
 # Some versions of Keras save under the layer's name, others under its class; the table of weight
 # names uses the class.
 _LAYER_NAMES = {
@@ -107,11 +120,12 @@ def is_keras_hub(values: dict) -> bool:
     return str(values.get("registered_name", "")).startswith(("keras_hub>", "keras_nlp>"))
 
 
-def read_config(values: dict, path: str) -> tuple[BertConfig, str | None]:
+def read_config(values: dict, path: str) -> tuple[BertConfig, str | None, dict]:
     """Reads a serialized keras-hub object, the content of a JSON file.
 
     Returns:
-        The `BertConfig` and this package's name of the task model, None for a backbone.
+        The `BertConfig`, this package's name of the task model, None for a backbone, and the
+        arguments of the task model.
 
     Raises:
         ConfigError: If the network is not a BERT.
@@ -136,7 +150,9 @@ def read_config(values: dict, path: str) -> tuple[BertConfig, str | None]:
         )
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return config, ours
+    task = {} if ours is None else values["config"]
+    options = {argument: task[key] for key, argument in _OPTIONS.items() if key in task}
+    return config, ours, options
 
 
 def config_from_shapes(source) -> BertConfig:

@@ -24,6 +24,10 @@ _FLOAT_TYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "
 class SafetensorsSource:
     """Reads one safetensors file with the tensor names of a `format`. A `TensorSource`.
 
+    Attributes:
+        holds_tf_variables: Whether a TensorFlow model of `transformers` wrote it, whose tensors
+            have other names and layouts than PyTorch's.
+
     Raises:
         CheckpointError: If the file is damaged.
     """
@@ -38,6 +42,7 @@ class SafetensorsSource:
             self._start = _LENGTH_SIZE + int.from_bytes(self._map[:_LENGTH_SIZE], "little")
             self._header = parse_json(self._map[_LENGTH_SIZE : self._start], path)
             metadata = self._header.pop("__metadata__", None)
+            self.holds_tf_variables = (metadata or {}).get("format") == "tf"
             self.shapes = {name: tuple(entry["shape"]) for name, entry in self._header.items()}
             self._checksums = _checksums(metadata, self.shapes, path)
 

@@ -1,0 +1,85 @@
+"""Finds out which model a checkpoint of any format holds, by the names in it or by its heads."""
+
+import os
+
+from bert_tf.checkpoints.assignment import find_biases, find_weights
+from bert_tf.checkpoints.loading import build_model
+from bert_tf.checkpoints.model_weights import SPECS, task_heads
+from bert_tf.checkpoints.opening import Pretrained, open_pretrained
+from bert_tf.checkpoints.sentence_transformers import encoder_options
+from bert_tf.errors import UserError
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.text.tokenizer import BertTokenizer
+
+_EMBEDDING = "BertSentenceEncoder"
+
+
+def build_recognised(pretrained: Pretrained, tokenizer: BertTokenizer | None = None):
+    """Builds the model that a checkpoint's class or its heads indicate, to be filled.
+
+    `tokenizer` is used instead of the checkpoint's.
+
+    Raises:
+        UserError: If an option in the checkpoint is out of range.
+    """
+    for name in _named(pretrained) or _WITH_HEADS:
+        if name not in SPECS or not _has_head(name, pretrained):
+            continue
+        model = build_model(SPECS[name].model_class(), pretrained, tokenizer)
+        if all(all(find_weights(pretrained.source, w)) for w in task_heads(model).values()):
+            return model
+    return BertBackbone(pretrained.config)
+
+
+def servable_class(path: str | os.PathLike, config_file: str | None = None) -> type:
+    """Returns the class with serving signatures for a checkpoint.
+
+    A checkpoint of pre-training, which has two heads, is for masked words.
+
+    Args:
+        path: The checkpoint, as for `from_pretrained`.
+        config_file: The configuration, if it is not in the directory of the weights.
+
+    Raises:
+        CheckpointError: If the checkpoint cannot be read.
+        ConfigError: If its configuration is not supported.
+        UserError: If the checkpoint has no head.
+
+    Example:
+        >>> from bert_tf.checkpoints.recognition import servable_class
+        >>> servable_class("reviews/").__name__
+        'BertTextClassifier'
+        >>> servable_class("bert-base/").__name__  # a checkpoint of pre-training
+        'BertMaskedLM'
+    """
+    pretrained = open_pretrained(path, config_file)
+    for name in (*_named(pretrained), *_WITH_HEADS):
+        if name in SPECS and SPECS[name].serving and _has_head(name, pretrained):
+            return SPECS[name].model_class()
+    if encoder_options(pretrained.directory):
+        return SPECS[_EMBEDDING].model_class()
+    name = SPECS[_EMBEDDING].name
+    raise UserError(
+        f"The model must be named for a checkpoint without a trained head: --model={name} exports "
+        f"vectors of texts. Received: --model=auto, and no head in {os.fspath(path)}"
+    )
+
+
+_WITH_HEADS = [name for name, spec in SPECS.items() if spec.heads]
+
+
+def _named(pretrained):
+    """Returns the classes of this package for the names in the files."""
+    architectures = set(pretrained.architectures)
+    named = [name for name in _WITH_HEADS if architectures.intersection(SPECS[name].architectures)]
+    if pretrained.class_name:
+        named.insert(0, pretrained.class_name)
+    return named
+
+
+def _has_head(name, pretrained):
+    """Returns whether the file holds the first bias of every head; else no model is built."""
+    if pretrained.class_name == name:
+        return True
+    biases = [find_biases(pretrained.source, head)[:1] for head in SPECS[name].heads.values()]
+    return bool(biases) and all(any(found) for found in biases)
