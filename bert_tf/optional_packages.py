@@ -1,7 +1,7 @@
 """The optional packages, and which extra of setup.py installs each.
 
-A package is imported where it is used. Programs call `require` before any work. docs/installation.md
-says what each extra is for.
+A package is imported where it is used. Programs call `require` before any work.
+docs/installation.md says what each extra is for.
 """
 
 import importlib
