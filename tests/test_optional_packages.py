@@ -107,7 +107,11 @@ TRAIN = ("--init_checkpoint=bert-base", "--do_train", "--do_eval", "--output_dir
             "keras-nlp",
         ),
         ("run_ner", ("--data_dir=conll2003", *TRAIN), "seqeval"),
-        ("run_translation", ("--data_dir=pairs", "--encoder=bert-base", *TRAIN[1:]), "sacrebleu"),
+        (
+            "run_translation",
+            ("--data_dir=pairs", "--encoder=bert-base", "--decoder=bert-base", *TRAIN[1:]),
+            "sacrebleu",
+        ),
         (
             "evaluate",
             ("--kind=tags", "--predictions_file=out/test_predictions.txt", *TRAIN[3:]),

@@ -216,14 +216,14 @@ def main():
     original_flags.tell_ignored()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     fine_tuning.require_classes(task)
-    labels = given_labels()
-    if FLAGS.do_train:
-        train_examples = training_examples(task, labels)
-        labels = labels or task.label_list(train_examples)
     if wants_dev:
         from bert_tf.training.evaluation.scores import require_scores
 
         require_scores(task.metrics + watched_scores())
+    labels = given_labels()
+    if FLAGS.do_train:
+        train_examples = training_examples(task, labels)
+        labels = labels or task.label_list(train_examples)
     model = load_model(task, labels)
     dev_examples = read_examples(task, "dev", model.labels) if wants_dev else None
     if FLAGS.do_predict:
