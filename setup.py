@@ -163,7 +163,8 @@ setup(
     },
     install_requires=[
         "tensorflow>=2.19,<2.22",
-        "tensorflow-text>=2.19,<2.22",
+        # No wheels for Windows: there models take token ids.
+        'tensorflow-text>=2.19,<2.22; platform_system != "Windows"',
         "keras>=3.10",
         "absl-py",
         "numpy",
