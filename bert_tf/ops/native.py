@@ -246,12 +246,12 @@ def _why_there_is_no_library() -> str:
     versions = sorted(path.parent.name.removeprefix(_FOLDER_PREFIX) for path in folders)
     if not versions:
         return (
-            f"the native ops are not built ({_LIBRARY_PATH} is missing); {slower}. `make ops` "
-            "builds the native ops, and so does `pip install .` if Bazel is on PATH"
+            f"the native ops are not built; {slower}. `make ops` builds them, and so does "
+            "`pip install .` if Bazel is on PATH"
         )
     return (
-        f"the native ops in {_DIRECTORY} are built for TensorFlow {', '.join(versions)}, but this "
-        f"is TensorFlow {tf.__version__}; {slower}. Install one of these versions, for example "
+        f"the native ops are built for TensorFlow {', '.join(versions)}, but this is TensorFlow "
+        f"{tf.__version__}; {slower}. Install one of these versions, for example "
         f"with `pip install 'tensorflow=={versions[-1]}.*' 'tensorflow-text=={versions[-1]}.*'`, "
         "or build the ops for this one with `make ops`"
     )
