@@ -78,8 +78,9 @@ def check(wheel: pathlib.Path, python: str, tensorflow: str) -> dict:
             environment.pop(name, None)
         own_python = folder / "venv" / "bin" / "python"
         packages = [f"{name}=={tensorflow}.*" for name in ("tensorflow", "tensorflow-text")]
+        install = ["-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:"]
         for command in (
-            ["-m", "pip", "install", "--quiet", "--only-binary=:all:", wheel.resolve(), *packages],
+            [*install, wheel.resolve(), *packages],
             ["-m", "bert_tf", "--help"],
             ["-c", CHECK],
         ):
