@@ -38,7 +38,9 @@ CROSS_TOOLS = ("aarch64-linux-gnu-g++", EMULATOR)
 # The processors that are emulated, what the kernels must find there (docs/arm.md), and the tests:
 # where there are fewer instructions, those of the kernels that choose among them.
 BYTE_KERNELS = [
-    f"//custom_ops/kernels:{name}_test" for name in ("isa", "quantized_attention", "quantized_dense")
+    "//custom_ops/kernels:isa_test",
+    "//custom_ops/kernels:quantized_attention_test",
+    "//custom_ops/kernels:quantized_dense_test",
 ]
 ARM_PROCESSORS = [
     ("cortex-a53", "none", BYTE_KERNELS),
