@@ -40,8 +40,18 @@ APART = ("tests/fuzz", "tests/quality")
 # Debian's packages g++-aarch64-linux-gnu and qemu-user.
 EMULATOR = "qemu-aarch64"
 CROSS_TOOLS = ("aarch64-linux-gnu-g++", EMULATOR)
-# Processors without and with sdot and usmmla, and what the kernels must find there (docs/arm.md).
-ARM_PROCESSORS = {"cortex-a53": "none", "neoverse-n1": "dotprod", "max": "i8mm"}
+# The processors that are emulated, what the kernels must find there (docs/arm.md), and the tests:
+# where there are fewer instructions, those of the kernels that choose among them.
+BYTE_KERNELS = [
+    "//custom_ops/kernels:isa_test",
+    "//custom_ops/kernels:quantized_attention_test",
+    "//custom_ops/kernels:quantized_dense_test",
+]
+ARM_PROCESSORS = [
+    ("cortex-a53", "none", BYTE_KERNELS),
+    ("neoverse-n1", "dotprod", BYTE_KERNELS),
+    ("max", "i8mm", [KERNELS]),
+]
 PACKAGES = ("tensorflow", "keras", "tensorflow-text", "keras-nlp", "numpy", "torch", "transformers")
 
 
@@ -89,10 +99,10 @@ def parts() -> list[Part]:
             Part(f"kernels: {isa}", test),
             Part(f"ops: {isa}", [*PYTEST, *IN_PARALLEL, *OPS], {**NATIVE, "BERT_TF_ISA": isa}),
         ]
-    for processor, instructions in ARM_PROCESSORS.items():
+    for processor, instructions, tests in ARM_PROCESSORS:
         emulator = f"{EMULATOR} -L /usr/aarch64-linux-gnu -cpu {processor}"
         expected = f"--test_env=BERT_TF_EXPECTED_ISA=neon {instructions}"
-        test = [bazel, "test", "--config=aarch64", f"--run_under={emulator}", expected, KERNELS]
+        test = [bazel, "test", "--config=aarch64", f"--run_under={emulator}", expected, *tests]
         found.append(Part(f"kernels: aarch64, emulated {processor}", test, programs=CROSS_TOOLS))
     return [
         *found,
