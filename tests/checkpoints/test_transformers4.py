@@ -11,6 +11,7 @@ import subprocess
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text  # noqa: F401  the operations of a SavedModel
 
 import bert_tf
 from bert_tf.checkpoints import load_task_model

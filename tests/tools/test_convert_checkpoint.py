@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text  # noqa: F401  the operations of a SavedModel
 
 from bert_tf import BertPretrainer, BertTextClassifier, BertTokenizer
 from bert_tf.checkpoints import load_task_model
