@@ -33,6 +33,7 @@ EXPECTED_SKIPS = {
     "needs transformers and PyTorch": "optional: pip install transformers torch; formats are "
     "tested with files made without them too",
     "needs sentence-transformers": "optional: pip install sentence-transformers",
+    "needs nbclient and ipykernel": "optional: in the `notebooks` extra",
     "needs huggingface_hub": "optional: only names on the Hugging Face Hub need it",
     "needs python-crfsuite": "optional: only the baseline of tagging needs it",
     "needs sacrebleu and rouge-score": "optional: in the `full` extra",

@@ -31,7 +31,7 @@ KERNELS = "//custom_ops/kernels/..."
 OPS = ["tests/ops", "tests/conformance/test_ops.py"]
 OTHER_TENSORFLOW = "2.19"
 # Of the folders of tests that run as parts of their own, with all processes to themselves.
-APART = ("tests/fuzz", "tests/quality")
+APART = ("tests/fuzz", "tests/notebooks", "tests/quality")
 PACKAGES = ("tensorflow", "keras", "tensorflow-text", "keras-nlp", "numpy", "torch", "transformers")
 
 
@@ -87,6 +87,7 @@ def parts() -> list[Part]:
         Part("all other C++ tests", [bazel, "test", "//custom_ops/..."]),
         Part("tests", [*PYTEST, *IN_PARALLEL, *everything], NATIVE),
         Part("fuzzing", [*PYTEST, "tests/fuzz", "-m", ""], NATIVE),
+        Part("notebooks", [*PYTEST, "tests/notebooks", "-m", ""], NATIVE),
         Part("quality", [*PYTEST, "tests/quality", "-m", ""], NATIVE),
         Part(f"TensorFlow {OTHER_TENSORFLOW}", other_tensorflow),
         Part("the ops of the default TensorFlow again", ["make", "ops"]),

@@ -297,6 +297,7 @@ def test_the_metadata(wheels):
         "full",
         "evaluate",
         "generation",
+        "notebooks",
         "tagging",
         "beam",
         "benchmark",
