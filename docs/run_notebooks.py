@@ -3,14 +3,16 @@
     python docs/run_notebooks.py docs/notebooks/first_steps.ipynb
 
 The outputs are saved in the notebooks, so that they can be read without running them. What belongs
-to one machine or one run is left out: stderr and the times of Keras's progress lines. The notebook
+to one machine or one run is left out: stderr, and the times of Keras's progress lines. A notebook
 notes the digest of the cells that made its outputs; tests/notebooks compares it with the cells.
+What a notebook reached, and the minutes that it took, go into the table of the README.md there.
 
 `make materials` must have run. A notebook that fails is not saved, and ends the program.
 """
 
 import argparse
 import hashlib
+import math
 import os
 import pathlib
 import re
@@ -24,6 +26,18 @@ NOTEBOOKS = pathlib.Path(__file__).resolve().parent / "notebooks"
 CHECKOUT = NOTEBOOKS.parent.parent
 SECONDS = 600  # the longest that a notebook may take on two cores
 DIGEST = "digest_of_executed_cells"  # in the notebook's metadata
+# What the table says that a notebook reached, of the variables that it has at its end.
+RESULTS = {
+    "chinese": "AUC {auc:.3f}; TF-IDF {scores['TF-IDF']['auc']:.3f}",
+    "first_steps": "accuracy {accuracy:.3f}; the most frequent label {majority:.3f}",
+    "int8_and_serving": "{size['int8']:.0f} instead of {size['float32']:.0f} MB; accuracy "
+    "{accuracy['int8']:.3f} instead of {accuracy['float32']:.3f}",
+    "pretraining": "held-out loss {loss:.2f}; word frequencies {entropy:.2f}",
+    "question_answering": "exact match {exact:.3f}; the nearest name {exact_of_baseline:.3f}",
+    "sentence_search": "neighbours of the same kind {same_kind:.3f}; TF-IDF "
+    "{same_kind_by_words:.3f}",
+    "tagging": "F1 of names {f1:.3f} with a CRF, {scores['tag by tag']['f1']:.3f} without",
+}
 # Where Keras's line of an epoch says how long it took: "12/12 - 3s - 250ms/step - loss: 0.7".
 _TIMES = re.compile(r" - \d+s - \d+\w?s/(?:step|epoch)")
 
@@ -35,14 +49,18 @@ def digest(notebook: nbformat.NotebookNode) -> str:
 
 
 def execute(
-    notebook: nbformat.NotebookNode, directory: pathlib.Path = NOTEBOOKS, seconds: float = SECONDS
-) -> None:
+    notebook: nbformat.NotebookNode, directory: pathlib.Path, last_cell: str, seconds: float
+) -> str:
     """Executes all cells of a notebook in a new kernel, which imports this checkout's `bert_tf`.
 
     Args:
         notebook: The notebook; the outputs are put into it.
         directory: The working directory of the kernel.
+        last_cell: Code that runs after the cells and is not kept in the notebook.
         seconds: The longest that one cell may take.
+
+    Returns:
+        What the last cell printed.
 
     Raises:
         nbclient.exceptions.CellExecutionError: If a cell raises an exception.
@@ -51,16 +69,18 @@ def execute(
     from nbclient import NotebookClient
 
     path = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    resources = {"metadata": {"path": str(directory)}}
-    with progress_bar(len(notebook.cells), "cells", unit="cell") as bar:
+    notebook.cells.append(nbformat.v4.new_code_cell(last_cell))
+    with progress_bar(total=len(notebook.cells), desc="cells", unit="cell") as bar:
         client = NotebookClient(
             notebook,
             timeout=seconds,
             kernel_name="python3",
-            resources=resources,
+            resources={"metadata": {"path": str(directory)}},
             on_cell_complete=lambda **_: bar.update(),
         )
         client.execute(env={**os.environ, "PYTHONPATH": path})
+    outputs = notebook.cells.pop().outputs
+    return "".join(output.text for output in outputs if output.get("name") == "stdout").strip()
 
 
 def keep_what_lasts(notebook: nbformat.NotebookNode) -> None:
@@ -84,16 +104,31 @@ def _lasting(output):
     return output
 
 
+def with_result(table: str, name: str, result: str, minutes: int) -> str:
+    """Returns a table in Markdown with another result and time in the row of a notebook.
+
+    Example:
+        >>> with_result("| [a](a.ipynb) | shows | old | 1 |", "a", "new", 2)
+        '| [a](a.ipynb) | shows | new | 2 |'
+    """
+    row = re.compile(rf"^(\| \[{name}\]\({name}\.ipynb\) \| [^|]* \|).*$", re.MULTILINE)
+    return row.sub(lambda match: f"{match[1]} {result} | {minutes} |", table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebooks", nargs="*", type=pathlib.Path, metavar="NOTEBOOK")
     for path in parser.parse_args().notebooks or sorted(NOTEBOOKS.glob("*.ipynb")):
         start = time.monotonic()
         notebook = nbformat.read(path, as_version=4)
-        execute(notebook)
+        result = execute(notebook, NOTEBOOKS, f'print(f"{RESULTS[path.stem]}")', SECONDS)
+        minutes = math.ceil((time.monotonic() - start) / 60)
         keep_what_lasts(notebook)
         nbformat.write(notebook, path)
-        print(f"{path.name}: {time.monotonic() - start:.0f} s", flush=True)
+        readme = NOTEBOOKS / "README.md"
+        table = with_result(readme.read_text("utf-8"), path.stem, result, minutes)
+        readme.write_text(table, "utf-8")
+        print(f"{path.name}: {result}, {minutes} minutes", flush=True)
 
 
 if __name__ == "__main__":
