@@ -118,10 +118,18 @@ def with_result(table: str, name: str, result: str, minutes: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("notebooks", nargs="*", type=pathlib.Path, metavar="NOTEBOOK")
-    for path in parser.parse_args().notebooks or sorted(NOTEBOOKS.glob("*.ipynb")):
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        help="the longest that one cell may take; more on a machine that is busy",
+    )
+    arguments = parser.parse_args()
+    for path in arguments.notebooks or sorted(NOTEBOOKS.glob("*.ipynb")):
         start = time.monotonic()
         notebook = nbformat.read(path, as_version=4)
-        result = execute(notebook, NOTEBOOKS, f'print(f"{RESULTS[path.stem]}")', SECONDS)
+        last_cell = f'print(f"{RESULTS[path.stem]}")'
+        result = execute(notebook, NOTEBOOKS, last_cell, arguments.seconds)
         minutes = math.ceil((time.monotonic() - start) / 60)
         keep_what_lasts(notebook)
         nbformat.write(notebook, path)
