@@ -6,6 +6,7 @@
 ##  make test-full   all counts, every instruction set, sanitizers, TensorFlow 2.19 and 2.20 too;
 ##                   writes what it found into .cache/test-full.md
 ##  make docs        the API reference, into .cache/reference
+##  make notebooks   executes docs/notebooks and saves what they show; half an hour
 ##  make format      formats Python and C++ and mends what the linter can
 ##  make venv        the Python environment (and, as root on Debian or Ubuntu, Bazel and g++)
 ##  make configure   .bazelrc.user: what Bazel must know about this machine
@@ -187,6 +188,10 @@ demo: venv materials
 .PHONY: docs
 docs: venv
 	$(PY) docs/build_reference.py --output_dir=.cache/reference
+
+.PHONY: notebooks
+notebooks: $(FULL_STAMP) ops materials
+	$(PY) docs/run_notebooks.py
 
 .PHONY: clean
 clean:

@@ -20,6 +20,8 @@ _CODE = ("bert_tf", "tools", "tests")
 _OTHER = {
     "custom_ops/": ("tests/ops/", "tests/conformance/test_ops.py"),
     "docs/": "tests/test_documents.py",
+    "docs/notebooks/": "tests/notebooks/",
+    "docs/run_notebooks.py": "tests/notebooks/",
     "README.md": "tests/test_documents.py",
     "CONTRIBUTING.md": "tests/tasks/test_new_task.py",
     "setup.py": "tests/test_packaging.py",

@@ -36,6 +36,7 @@ EXPECTED_SKIPS = {
     "needs transformers 4.57 with TensorFlow": "`make transformers4` installs it from PyPI, if "
     "Python is 3.10 to 3.12; files as it writes them are read in every run",
     "needs sentence-transformers": "optional: pip install sentence-transformers",
+    "needs nbclient and ipykernel": "optional: in the `notebooks` extra",
     "needs huggingface_hub": "optional: only names on the Hugging Face Hub need it",
     "needs python-crfsuite": "optional: only the baseline of tagging needs it",
     "needs sacrebleu and rouge-score": "optional: in the `full` extra",

@@ -36,7 +36,7 @@ OTHER_TENSORFLOWS = {
     "2.20": "tests/ops tests/conformance tests/layers tests/serving",
 }
 # Of the folders of tests that run as parts of their own, with all processes to themselves.
-APART = ("tests/fuzz", "tests/quality")
+APART = ("tests/fuzz", "tests/notebooks", "tests/quality")
 # Debian's packages g++-aarch64-linux-gnu and qemu-user.
 EMULATOR = "qemu-aarch64"
 CROSS_TOOLS = ("aarch64-linux-gnu-g++", EMULATOR)
@@ -110,6 +110,7 @@ def parts() -> list[Part]:
         Part("all other C++ tests", [bazel, "test", "//custom_ops/..."]),
         Part("tests", [*PYTEST, *IN_PARALLEL, *everything], NATIVE),
         Part("fuzzing", [*PYTEST, "tests/fuzz", "-m", ""], NATIVE),
+        Part("notebooks", [*PYTEST, "tests/notebooks", "-m", ""], NATIVE),
         Part("quality", [*PYTEST, "tests/quality", "-m", ""], NATIVE),
         *(
             Part(

@@ -23,6 +23,7 @@ def test_a_change_calls_for_the_tests_that_import_it():
         ("tools/run_squad.py", "tests/tools/test_run_squad.py"),
         ("custom_ops/kernels/base/philox.h", "tests/ops/test_philox.py"),
         ("custom_ops/kernels/base/philox.h", "tests/conformance/test_ops.py"),
+        ("docs/notebooks/chinese.ipynb", "tests/notebooks/test_notebooks.py"),
         (
             "bert_tf/tasks/text_classification/model.py",
             "tests/tasks/text_classification/test_model.py",

@@ -224,8 +224,8 @@ def _choose_spans(bits, maskable, starts, budget, probabilities) -> tf.Tensor:
         anchors = tf.where(in_span, order[step][:, tf.newaxis], anchors)
         return step + 1, left - tf.reduce_sum(taken * size, axis=1), anchors
 
-    state = [tf.constant(0), budget, tf.fill([shape[0], shape[1] + longest], -1)]
-    shapes = [tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None, None])]
+    state = (tf.constant(0), budget, tf.fill([shape[0], shape[1] + longest], -1))
+    shapes = (tf.TensorShape([]), tf.TensorShape([None]), tf.TensorShape([None, None]))
     _, _, anchors = tf.while_loop(unfinished, take, state, shapes, maximum_iterations=shape[1])
     chosen = tf.gather(anchors, tf.maximum(words, 0), batch_dims=1)  # [B, T]
     return tf.where(maskable, chosen, -1)

@@ -61,6 +61,15 @@ def chosen_columns(result):
 
 
 @pytest.mark.parametrize("name", ["token", "whole_word", "span"])
+def test_eager_masks_are_those_of_a_graph(name):
+    rows = rows_of_text(20)
+    options = dict(seed=7, mask_token_id=MASK, vocab_size=VOCAB, max_predictions=PREDICTIONS)
+    eager = mask_tokens(**rows, **options, masking=name)
+    for part, expected in zip(eager, masked(rows, masking=name)):
+        np.testing.assert_array_equal(part.numpy(), expected)
+
+
+@pytest.mark.parametrize("name", ["token", "whole_word", "span"])
 def test_statistics(name, is_full):
     rows = rows_of_text(MANY if is_full else FEW)
     result = masked(rows, masking=name)
