@@ -12,6 +12,8 @@ from bert_tf.checkpoints import load_task_model
 from tests.checkpoints import foreign
 from tests.tools.running import run
 
+FORMATS = ("keras_hub", "tf1")  # in the full suite; every export takes seconds
+
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
@@ -68,7 +70,9 @@ def saved_model(checkpoint, output, *flags):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("format", ["tf h5", "keras_hub", "tf1"])
+@pytest.mark.parametrize(
+    "format", ["tf h5", *(pytest.param(name, marks=pytest.mark.full) for name in FORMATS)]
+)
 def test_to_a_saved_model(format, tmp_path, vocabulary_file):
     tensors = foreign.random_tensors(heads=["classifier"])
     path = tmp_path / "in"
@@ -94,6 +98,7 @@ def test_to_a_saved_model(format, tmp_path, vocabulary_file):
     np.testing.assert_allclose(found["logits"], model.predict(texts, verbose=0), atol=1e-5)
 
 
+@pytest.mark.full
 def test_pretraining_to_saved_models(checkpoint, tmp_path, vocabulary_file):
     flags = [f"--vocab_file={vocabulary_file}", "--do_lower_case=false"]
     result = saved_model(checkpoint, tmp_path, *flags)
