@@ -38,6 +38,8 @@ RESULTS = {
     "{same_kind_by_words:.3f}",
     "tagging": "F1 of names {f1:.3f} with a CRF, {scores['tag by tag']['f1']:.3f} without",
 }
+# "INFO:tensorflow:Assets written to: …"
+_MESSAGES = re.compile(r"^INFO:tensorflow:.*\n", re.MULTILINE)
 # Where Keras's line of an epoch says how long it took: "12/12 - 3s - 250ms/step - loss: 0.7".
 _TIMES = re.compile(r" - \d+s - \d+\w?s/(?:step|epoch)")
 
@@ -100,8 +102,8 @@ def _lasting(output):
         return output
     if output.name == "stderr":
         return None
-    output.text = _TIMES.sub("", output.text)
-    return output
+    output.text = _TIMES.sub("", _MESSAGES.sub("", output.text))
+    return output if output.text else None
 
 
 def with_result(table: str, name: str, result: str, minutes: int) -> str:
