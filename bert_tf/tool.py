@@ -54,6 +54,11 @@ def run(main, takes_command: bool = False) -> None:
     app.run(checked, flags_parser=_parse)
 
 
+def is_verbose() -> bool:
+    """Returns whether `-v 1` asks for the messages that are silenced without it."""
+    return FLAGS.verbosity > 0
+
+
 def _parse(arguments):
     """Parses the flags before anything imports TensorFlow, whose messages they may silence."""
     try:
@@ -61,7 +66,7 @@ def _parse(arguments):
     except flags.Error as error:
         print(f"error: {error}\n--help shows the flags.", file=sys.stderr)
         sys.exit(1)
-    if FLAGS.verbosity > 0:  # -v 1
+    if is_verbose():
         progress.show_always()
         quiet.show_all()
     else:

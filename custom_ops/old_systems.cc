@@ -5,7 +5,7 @@
 // Of glibc 2.32: std::shared_ptr reads it to save atomic instructions in a process with one thread.
 // 0 says that there are several.
 extern "C" {
-extern char __libc_single_threaded;
+extern char __libc_single_threaded __attribute__((visibility("hidden")));
 char __libc_single_threaded = 0;
 }
 

@@ -1,7 +1,7 @@
 """Installs a wheel in fresh environments, without Bazel and compiler, and says what its ops do.
 
     make wheel
-    python -m tests.installed_wheel dist/*.whl --tensorflow 2.19 2.20 2.21 --python python3.11
+    python tests/installed_wheel.py dist/*.whl --tensorflow 2.19 2.20 2.21 --python python3.11
 
 Each Python gets an environment for each minor version of TensorFlow. There the ops must load, and
 agree with the reference implementation, also under XLA where that TensorFlow has its headers. The

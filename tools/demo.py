@@ -164,7 +164,7 @@ def main():
         f"tools/export_saved_model.py --model_dir={work_dir}/out/model "
         f"--export_dir={work_dir}/saved_model",
     )
-    with quiet.filtered_stderr() if FLAGS.verbosity <= 0 else contextlib.nullcontext():
+    with contextlib.nullcontext() if tool.is_verbose() else quiet.filtered_stderr():
         step(
             "Open the SavedModel with tensorflow and tensorflow_text only",
             f"-c {shlex.quote(_OPEN_SAVED_MODEL)} {work_dir}/saved_model/1 "

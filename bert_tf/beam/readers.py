@@ -34,18 +34,17 @@ _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 def read_range(part: FileRange, names: tuple[str, ...] = ("text",)) -> Iterator[Row | DeadLetter]:
     """Yields the rows of a part of a file, and dead letters for what is damaged.
 
-        Args:
-            part: The part.
-            names: The columns of a text file: its lines, or with two names the two fields of each
-                line, separated by a tab.
+    Args:
+        part: The part.
+        names: The columns of a text file: its lines, or with two names the two fields of each
+            line, separated by a tab.
 
-        Example:
-            >>> from bert_tf.beam.readers import read_range
-            >>> from bert_tf.beam.shards import FileRange
-    from bert_tf.data.table_files import require_unicode
-            >>> row = next(read_range(FileRange("corpus/films.txt", "text")))
-            >>> row.source, row.position, sorted(row.columns)
-            ('corpus/films.txt', 0, ['text'])
+    Example:
+        >>> from bert_tf.beam.readers import read_range
+        >>> from bert_tf.beam.shards import FileRange
+        >>> row = next(read_range(FileRange("corpus/films.txt", "text")))
+        >>> row.source, row.position, sorted(row.columns)
+        ('corpus/films.txt', 0, ['text'])
     """
     position = None
     try:
