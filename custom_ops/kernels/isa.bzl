@@ -66,5 +66,6 @@ def kernel(name, folder):
     cc_test(
         name = name + "_test",
         srcs = [path + "_test.cc"],
+        linkstatic = True,  # the copies export nothing
         deps = [":" + name, ":kernel_test_util"],
     )
