@@ -64,6 +64,7 @@ def test_augmentation_without_keras_nlp(hidden):
         TextAugmentation(swap=0.1)
 
 
+@pytest.mark.full
 def test_the_first_commands_of_the_readme_need_no_extra(directory):
     options = {"prepare": hide, "directory": directory}
     trained = run(
