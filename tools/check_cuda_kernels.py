@@ -2,11 +2,13 @@
 
     python tools/check_cuda_kernels.py
     python tools/check_cuda_kernels.py --no_timing
-    python tools/check_cuda_kernels.py --build_only --architecture=sm_80
+    python tools/check_cuda_kernels.py --build_only --architecture=sm_90 --library=kernels.so
+    python tools/check_cuda_kernels.py --library=kernels.so
 
 Needs nvcc 12 or 13 (in $CUDA_HOME/bin or on PATH), PyTorch with CUDA, and a GPU of compute
-capability 8.0 or more; --build_only needs only nvcc. The exit status is 1 if a check fails, and 2
-if nvcc, PyTorch or the GPU is missing.
+capability 8.0 or more; --build_only needs only nvcc, and --library (kernels that --build_only
+built, perhaps on another machine) needs no nvcc. The exit status is 1 if a check fails, and 2 if
+nvcc, PyTorch or the GPU is missing.
 
 Every op and its gradient are compared with float64 for several dtypes and shapes. Outputs are
 filled with NaN before each call, so that missing values show. Repeated calls, calls in place and
@@ -57,19 +59,28 @@ def main():
         default="sm_90",
         help="With --build_only: the GPU architecture to build for. Default: sm_90.",
     )
+    parser.add_argument(
+        "--library",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="The shared library to check instead of building one; with --build_only: the file to "
+        "keep the built library in.",
+    )
     flags = parser.parse_args()
     try:
         nvcc = find_nvcc()
-        if nvcc is None:
+        if nvcc is None and (flags.build_only or not flags.library):
             raise Missing("nvcc: set CUDA_HOME or put it on PATH")
         architecture = flags.architecture if flags.build_only else gpu_architecture()
     except Missing as missing:
         print(f"check_cuda_kernels: not run; this machine lacks {missing}", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as directory:
-        path = build(nvcc, architecture, pathlib.Path(directory))
-        print(f"built for {architecture} with {nvcc}: {path.stat().st_size:,} bytes")
-        library = ctypes.CDLL(str(path))
+        path = flags.library or pathlib.Path(directory) / "libbert_tf_cuda.so"
+        if flags.build_only or not flags.library:
+            build(nvcc, architecture, path)
+            print(f"built for {architecture} with {nvcc}: {path.stat().st_size:,} bytes")
+        library = ctypes.CDLL(str(path.resolve()))
         if flags.build_only:
             return 0
         from cuda_kernels import checks, timing  # they need PyTorch

@@ -220,13 +220,13 @@ def _try_load() -> _Loaded:
     missing_xla = _load_addition(_XLA_LIBRARY_PATH)
     gpus = _visible_gpus()
     if gpus:
-        # `auto` does not use the GPU kernels, because they have not been run on a GPU yet.
+        # `auto` does not use the GPU kernels: no training step with them has been measured yet.
         missing = _unfit_gpu(gpus) or _load_addition(_GPU_LIBRARY_PATH)
         # Loaded after the kernels, which the handlers of the lowerings call.
         missing_xla = missing or _load_addition(_GPU_XLA_LIBRARY_PATH)
         return _Loaded(
             module,
-            f"a GPU is visible, and {missing or 'the GPU kernels are not measured yet'} "
+            f"a GPU is visible, and {missing or 'training with the GPU kernels is not measured yet'} "
             f"({BACKEND_VARIABLE}=native uses the native ops anyway)",
             has_xla_lowerings=not missing_xla,
             has_gpu_kernels=not missing,

@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 import re
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from bert_tf.errors import UserError
@@ -113,6 +114,8 @@ def run(
                 report.problem(f"{name}, {batch}, {label}: {failure}")
                 continue
             median = statistics.median(seconds)
+            # XLA compiles for minutes: what is measured is shown even if the run is cut off.
+            print(f"{name}, {batch}, {label}: {1e3 * median:.1f} ms per step", file=sys.stderr)
             flops = workloads.training_flops(workload, config)
             rows.append(
                 {

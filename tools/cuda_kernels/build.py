@@ -58,18 +58,16 @@ def find_nvcc() -> str | None:
     return (home and shutil.which("nvcc", path=f"{home}/bin")) or shutil.which("nvcc")
 
 
-def build(nvcc: str, architecture: str, directory: pathlib.Path) -> pathlib.Path:
-    """Compiles all kernels into one shared library in `directory` and returns its path.
+def build(nvcc: str, architecture: str, library: pathlib.Path) -> None:
+    """Compiles all kernels into one shared library.
 
     `architecture` is a value of nvcc's -arch, such as `sm_90`.
     """
-    library = directory / "libbert_tf_cuda.so"
     toolkit = pathlib.Path(nvcc).resolve().parent.parent
     folders = [f"-L{toolkit / name}" for name in ("lib64", "lib") if (toolkit / name).is_dir()]
-    flags = ["-Xcompiler", "-fPIC", "-shared", "-cudart", "static", *folders]
+    flags = ["-Xcompiler", "-fPIC", "-shared", "-cudart", "static", "--threads=0", *folders]
     command = _command(nvcc, architecture, *flags, *SOURCES.values(), "-o", str(library))
     subprocess.run(command, check=True)
-    return library
 
 
 def compile_kernels(

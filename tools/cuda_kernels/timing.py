@@ -8,6 +8,7 @@ import functools
 import statistics
 
 import torch
+import torch._functorch.config
 
 from .launchers import EPSILON, attention_sizes
 
@@ -20,10 +21,13 @@ class Timer:
         # With donated buffers, a compiled gradient frees what autograd saved and runs only once.
         torch._functorch.config.donated_buffer = False
         self.flush = torch.empty(2**28, dtype=torch.float32, device="cuda")
-        source = torch.empty(2**28, dtype=torch.float32, device="cuda")
+        self.bandwidth = 2**31 / self.copy_milliseconds(2**31) * 1e3  # bytes per second
+
+    def copy_milliseconds(self, bytes_moved):
+        """Returns the time of a copy that reads and writes as many bytes together."""
+        source = torch.empty(bytes_moved // 2, dtype=torch.uint8, device="cuda")
         target = torch.empty_like(source)
-        milliseconds = self.milliseconds(lambda: target.copy_(source))
-        self.bandwidth = 2 * source.numel() * 4 / milliseconds * 1e3  # bytes per second
+        return self.milliseconds(lambda: target.copy_(source))
 
     def milliseconds(self, function, calls=50):
         """Returns the median time of a call in milliseconds.
@@ -45,11 +49,16 @@ class Timer:
         return statistics.median(begin.elapsed_time(end) for begin, end in events)
 
     def row(self, what, bytes_moved, ours, peers):
-        """Prints the time of a kernel, its share of the copy bandwidth, and the peers' times."""
+        """Prints the time of a kernel, its share of the copy bandwidth, and the peers' times.
+
+        A launch counts for much in a time this short, so a copy of as many bytes is measured too.
+        """
         floor = bytes_moved / self.bandwidth * 1e3
         mine = self.milliseconds(ours)
-        theirs = ", ".join(f"{name} {self.milliseconds(call):.3f}" for name, call in peers.items())
-        print(f"{what}: {mine:.3f} ms, {floor / mine:.0%} of the copy bandwidth; {theirs}")
+        times = {"a copy": self.copy_milliseconds(bytes_moved)}
+        times |= {name: self.milliseconds(call) for name, call in peers.items()}
+        others = ", ".join(f"{name} {value:.3f}" for name, value in times.items())
+        print(f"{what}: {mine:.3f} ms, {floor / mine:.0%} of the copy bandwidth; {others}")
 
     def random(self, *shape, dtype):
         return torch.randn(*shape, device=self.kernels.device).to(dtype)

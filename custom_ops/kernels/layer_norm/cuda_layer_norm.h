@@ -27,20 +27,33 @@ constexpr int kBlockRows = kWarps == 1 ? kNarrowRows : 1;
 template <int kWarps>
 constexpr int kBlockThreads = kBlockRows<kWarps> * kWarps * kWarp;
 
-// The sum of the values of all threads of a row, with the same bits in all threads. `shared` has
-// room for one V per warp.
+// The sums of `values` over all threads of a row, with the same bits in all threads. `shared` has
+// room for kCount numbers per warp.
+template <int kWarps, int kCount, typename V>
+BERT_TF_DEVICE void RowSums(V (&values)[kCount], void* shared) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) values[i] = WarpSum(values[i]);
+  if (kWarps == 1) return;
+  V* const of_warp = static_cast<V*>(shared);  // [kWarps, kCount]
+  SyncThreads();                               // all threads have read earlier sums
+  if (threadIdx.x % kWarp == 0) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) of_warp[threadIdx.x / kWarp * kCount + i] = values[i];
+  }
+  SyncThreads();
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    values[i] = of_warp[i];
+#pragma unroll
+    for (int warp = 1; warp < kWarps; ++warp) values[i] += of_warp[warp * kCount + i];
+  }
+}
+
 template <int kWarps, typename V>
 BERT_TF_DEVICE V RowSum(V value, void* shared) {
-  value = WarpSum(value);
-  if (kWarps == 1) return value;
-  V* const of_warp = static_cast<V*>(shared);
-  SyncThreads();  // all threads have read an earlier sum
-  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
-  SyncThreads();
-  V sum = of_warp[0];
-#pragma unroll
-  for (int warp = 1; warp < kWarps; ++warp) sum += of_warp[warp];
-  return sum;
+  V values[] = {value};
+  RowSums<kWarps>(values, shared);
+  return values[0];
 }
 
 // The part of a row that a thread processes: kPacks packs, 32 * kWarps packs apart.
@@ -65,21 +78,33 @@ struct Part {
   }
 };
 
+// The packs of x and residual that a thread processes.
+template <typename T, int kPacks>
+struct Addends {
+  Pack<T, kVectorWidth<T>> x[kPacks], residual[kPacks];
+};
+
+template <typename T, int kWarps, int kPacks, typename Args>
+BERT_TF_DEVICE void Load(const Part<T, kWarps, kPacks>& part, const Args& args, int64_t row,
+                         Addends<T, kPacks>* addends) {
+  constexpr int kWidth = kVectorWidth<T>;
+  const int64_t offset = row * args.columns;
+  part.ForEachPack(args.columns, [&](int pack, int64_t column) {
+    addends->x[pack] = LoadPack<kWidth>(args.x + offset + column);
+    if (args.residual != nullptr) {
+      addends->residual[pack] = LoadPack<kWidth>(args.residual + offset + column);
+    }
+  });
+}
+
 // z = residual + dropout(x + bias), and zeros after the end of the row. `keep` receives one bit per
 // element.
 template <bool kDropout, typename T, int kWarps, int kPacks, typename Args>
 BERT_TF_DEVICE void Sum(const Part<T, kWarps, kPacks>& part, const Args& args,
-                        const Dropout& dropout, uint64_t seed, int64_t row, float* z,
-                        uint32_t* keep) {
+                        const Dropout& dropout, uint64_t seed, int64_t row,
+                        const Addends<T, kPacks>& addends, float* z, uint32_t* keep) {
   constexpr int kWidth = kVectorWidth<T>;
   const int64_t offset = row * args.columns;
-  Pack<T, kWidth> xs[kPacks], residuals[kPacks];
-  part.ForEachPack(args.columns, [&](int pack, int64_t column) {
-    xs[pack] = LoadPack<kWidth>(args.x + offset + column);
-    if (args.residual != nullptr) {
-      residuals[pack] = LoadPack<kWidth>(args.residual + offset + column);
-    }
-  });
   *keep = 0;
 #pragma unroll
   for (int pack = 0; pack < kPacks; ++pack) {
@@ -96,9 +121,9 @@ BERT_TF_DEVICE void Sum(const Part<T, kWarps, kPacks>& part, const Args& args,
       if (args.bias != nullptr) LoadFloats<kWidth>(args.bias + column, b);
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
-        v[e] = ToFloat(xs[pack].values[e]) + b[e];
+        v[e] = ToFloat(addends.x[pack].values[e]) + b[e];
         if (kDropout) v[e] = kept >> e & 1u ? v[e] * dropout.scale : 0.0f;
-        if (args.residual != nullptr) v[e] += ToFloat(residuals[pack].values[e]);
+        if (args.residual != nullptr) v[e] += ToFloat(addends.residual[pack].values[e]);
       }
     } else {
 #pragma unroll

@@ -8,6 +8,32 @@
 namespace bert_tf::cuda {
 namespace {
 
+// What a thread reads of a row.
+template <typename T, int kPacks>
+struct GradInputs {
+  Addends<T, kPacks> addends;
+  Pack<T, kVectorWidth<T>> dy[kPacks];
+  float mean, rstd;
+};
+
+template <typename T, int kWarps, int kPacks>
+BERT_TF_DEVICE void Load(const Part<T, kWarps, kPacks>& part,
+                         const ResidualLayerNormGradArgs<T>& args, int64_t row,
+                         GradInputs<T, kPacks>* inputs) {
+  if (row >= args.rows) return;
+  constexpr int kWidth = kVectorWidth<T>;
+  part.ForEachPack(args.columns, [&](int pack, int64_t column) {
+    inputs->dy[pack] = LoadPack<kWidth>(args.dy + row * args.columns + column);
+  });
+  Load(part, args, row, &inputs->addends);
+  inputs->mean = args.mean[row];
+  inputs->rstd = args.rstd[row];
+}
+
+// A thread reads its next row while it processes a row, where the registers allow that.
+template <typename T, int kPacks, bool kDropout>
+constexpr bool kReadAhead = sizeof(Pack<T, kVectorWidth<T>>) * kPacks <= (kDropout ? 32 : 48);
+
 template <typename T, int kWarps, int kPacks, bool kDropout>
 __global__ void __launch_bounds__(kBlockThreads<kWarps>)
     BackwardKernel(ResidualLayerNormGradArgs<T> args, Dropout dropout) {
@@ -17,45 +43,47 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>)
   const uint64_t seed = kDropout ? *dropout.seed : 0;
   float* const shared = reinterpret_cast<float*>(SharedMemory());
   const float inverse = 1.0f / static_cast<float>(args.columns);
+  constexpr bool kAhead = kReadAhead<T, kPacks, kDropout>;
   float sums[3][part.kCount] = {};  // of dgamma, dbeta, dbias
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kBlockRows<kWarps> + row_in_block;
-       row < args.rows; row += static_cast<int64_t>(gridDim.x) * kBlockRows<kWarps>) {
+  const int64_t row_step = static_cast<int64_t>(gridDim.x) * kBlockRows<kWarps>;
+  int64_t row = static_cast<int64_t>(blockIdx.x) * kBlockRows<kWarps> + row_in_block;
+  GradInputs<T, kPacks> inputs;
+  Load(part, args, row, &inputs);
+  for (; row < args.rows; row += row_step) {
+    GradInputs<T, kPacks> next;
+    if (kAhead) Load(part, args, row + row_step, &next);
     const int64_t offset = row * args.columns;
-    Pack<T, kWidth> dys[kPacks];
-    part.ForEachPack(args.columns, [&](int pack, int64_t column) {
-      dys[pack] = LoadPack<kWidth>(args.dy + offset + column);
-    });
+    const float mean = inputs.mean, rstd = inputs.rstd;
     float n[part.kCount];
     uint32_t keep;
-    Sum<kDropout>(part, args, dropout, seed, row, n, &keep);
-    const float mean = args.mean[row];
-    const float rstd = args.rstd[row];
+    Sum<kDropout>(part, args, dropout, seed, row, inputs.addends, n, &keep);
     // n = (z - mean) * rstd,  g = dy * gamma
-    float g_sum = 0.0f, gn_sum = 0.0f;
+    float means[2] = {};  // of g and g * n
     part.ForEachPack(args.columns, [&](int pack, int64_t column) {
       float gamma[kWidth];
       LoadFloats<kWidth>(args.gamma + column, gamma);
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
         const int i = pack * kWidth + e;
-        const float dy = ToFloat(dys[pack].values[e]);
+        const float dy = ToFloat(inputs.dy[pack].values[e]);
         n[i] = (n[i] - mean) * rstd;
         sums[0][i] += dy * n[i];
         sums[1][i] += dy;
-        g_sum += dy * gamma[e];
-        gn_sum += dy * gamma[e] * n[i];
+        means[0] += dy * gamma[e];
+        means[1] += dy * gamma[e] * n[i];
       }
     });
-    const float g_mean = RowSum<kWarps>(g_sum, shared) * inverse;
-    const float gn_mean = RowSum<kWarps>(gn_sum, shared) * inverse;
+    RowSums<kWarps>(means, shared);
+    means[0] *= inverse;
+    means[1] *= inverse;
     // dz = rstd * (g - mean(g) - n * mean(g * n))
     part.ForEachPack(args.columns, [&](int pack, int64_t column) {
       float dz[kWidth], gamma[kWidth];
       LoadFloats<kWidth>(args.gamma + column, gamma);
 #pragma unroll
       for (int e = 0; e < kWidth; ++e) {
-        const float g = ToFloat(dys[pack].values[e]) * gamma[e];
-        dz[e] = (g - g_mean - n[pack * kWidth + e] * gn_mean) * rstd;
+        const float g = ToFloat(inputs.dy[pack].values[e]) * gamma[e];
+        dz[e] = (g - means[0] - n[pack * kWidth + e] * means[1]) * rstd;
       }
       if (kDropout && args.residual != nullptr) {
         StoreFloats<kWidth>(args.dresidual + offset + column, dz);
@@ -68,6 +96,11 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>)
       }
       StoreFloats<kWidth>(args.dx + offset + column, dz);
     });
+    if (kAhead) {
+      inputs = next;
+    } else {
+      Load(part, args, row + row_step, &inputs);
+    }
   }
 
   float* const partial = args.scratch + static_cast<int64_t>(blockIdx.x) * 3 * args.columns;
@@ -116,22 +149,23 @@ __global__ void __launch_bounds__(kAnyThreads)
     const float mean = args.mean[row];
     const float rstd = args.rstd[row];
     const T* const dys = args.dy + row * args.columns;
-    float g_sum = 0.0f, gn_sum = 0.0f;
+    float means[2] = {};  // of g and g * n
     for (int64_t j = threadIdx.x; j < args.columns; j += kAnyThreads) {
       const float dy = ToFloat(dys[j]);
       const float g = dy * ToFloat(args.gamma[j]);
       const float n = (SumAt(args, dropout, seed, row, j, &kept) - mean) * rstd;
       partial[j] += dy * n;
       partial[args.columns + j] += dy;
-      g_sum += g;
-      gn_sum += g * n;
+      means[0] += g;
+      means[1] += g * n;
     }
-    const float g_mean = RowSum<kWideWarps>(g_sum, shared) * inverse;
-    const float gn_mean = RowSum<kWideWarps>(gn_sum, shared) * inverse;
+    RowSums<kWideWarps>(means, shared);
+    means[0] *= inverse;
+    means[1] *= inverse;
     for (int64_t j = threadIdx.x; j < args.columns; j += kAnyThreads) {
       const float g = ToFloat(dys[j]) * ToFloat(args.gamma[j]);
       const float n = (SumAt(args, dropout, seed, row, j, &kept) - mean) * rstd;
-      const float dz = (g - g_mean - n * gn_mean) * rstd;
+      const float dz = (g - means[0] - n * means[1]) * rstd;
       const float dx = kept ? dz * dropout.scale : 0.0f;
       if (dropout.seed != nullptr && args.residual != nullptr) {
         Round(dz, args.dresidual + row * args.columns + j);
@@ -158,14 +192,14 @@ int Backward(const ResidualLayerNormGradArgs<T>& args, const Dropout& dropout, v
   int status;
   if (!FitsRegisters(args.columns) || !Aligned<T>(args.columns, args.dy, args.x, args.residual,
                                                   args.bias, args.gamma, args.dx, args.dresidual)) {
-    status = Launch(AnyBackwardKernel<T>, grid, kAnyThreads, kWideWarps * sizeof(double), stream,
+    status = Launch(AnyBackwardKernel<T>, grid, kAnyThreads, 2 * kWideWarps * sizeof(float), stream,
                     args, dropout);
   } else {
     status = WithPart<T>(
         args.columns, dropout.seed != nullptr, [&](auto warps, auto packs, auto with_dropout) {
           const size_t shared_bytes =
               warps.value == 1 ? kNarrowRows * static_cast<size_t>(args.columns) * sizeof(float)
-                               : kWideWarps * sizeof(float);
+                               : 2 * kWideWarps * sizeof(float);
           return Launch(BackwardKernel<T, warps.value, packs.value, with_dropout.value>, grid,
                         kBlockThreads<warps.value>, shared_bytes, stream, args, dropout);
         });

@@ -24,9 +24,11 @@ __global__ void __launch_bounds__(kBlockThreads<kWarps>)
   if (row >= args.rows) return;
   const uint64_t seed = kDropout ? *dropout.seed : 0;
   void* const shared = SharedMemory();
+  Addends<T, kPacks> addends;
+  Load(part, args, row, &addends);
   float z[part.kCount];
   uint32_t keep;
-  Sum<kDropout>(part, args, dropout, seed, row, z, &keep);
+  Sum<kDropout>(part, args, dropout, seed, row, addends, z, &keep);
 
   float sum = 0.0f;
 #pragma unroll
