@@ -226,7 +226,7 @@ def _try_load() -> _Loaded:
         missing_xla = missing or _load_addition(_GPU_XLA_LIBRARY_PATH)
         return _Loaded(
             module,
-            f"a GPU is visible, and {missing or 'no training with the GPU kernels is measured yet'} "
+            f"a GPU is visible, and {missing or 'training on a GPU is not measured yet'} "
             f"({BACKEND_VARIABLE}=native uses the native ops anyway)",
             has_xla_lowerings=not missing_xla,
             has_gpu_kernels=not missing,
