@@ -3,7 +3,6 @@
     python -m bert_tf.text.make_hugging_face_data > bert_tf/text/hugging_face_data.txt
 
 Its parts are built with several Unicode versions, so each character is tried with each of them.
-`extend` needs a normalization that maps ASCII, such as the `nmt_nfkc_cf` of sentencepiece.
 """
 
 import io
@@ -19,24 +18,33 @@ def main() -> None:
 
     from bert_tf.text.sentencepiece_model import parse_model
 
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a b c"]),
-        model_writer=model,
-        normalization_rule_name="nmt_nfkc_cf",
-        vocab_size=10,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    fold = normalizers.Precompiled(parse_model(model.getvalue(), "made")["charsmap"])
+    def normalization(name: str):
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["a b c"]),
+            model_writer=(model := io.BytesIO()),
+            normalization_rule_name=name,
+            vocab_size=10,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+        charsmap = parse_model(model.getvalue(), name)["charsmap"]
+        return normalizers.Precompiled(charsmap).normalize_str
+
+    # The first maps U+00A0 to a space, the second "A" to "a", and everything that is in one short
+    # grapheme with them is removed. Only "A" leaves room for characters of 4 bytes.
+    plain, fold = normalization("nmt_nfkc"), normalization("nmt_nfkc_cf")
+
+    def extends(char: str) -> bool:
+        normalize, before, after = (fold, "A", "a") if char > "\uffff" else (plain, "\xa0", " ")
+        return normalize(before + char) == after and normalize(char) != ""
+
     split = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str
     print(f"# tokenizers {tokenizers.__version__}")
     print("# Made by bert_tf/text/make_hugging_face_data.py; kind, first, last, values")
     predicates = {
         "letter": lambda char: len(split("a" + char)) == 1,
         "number": lambda char: len(split("1" + char)) == 1,
-        # "A" is mapped to "a", and everything that is in one grapheme with it is removed.
-        "extend": lambda char: fold.normalize_str("A" + char) == "a" != fold.normalize_str(char),
+        "extend": extends,
     }
     for kind, predicate in predicates.items():
         for first, last, _ in ranges(predicate):

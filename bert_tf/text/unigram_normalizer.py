@@ -25,11 +25,12 @@ from bert_tf.text.code_points import (
     utf8_lengths,
 )
 from bert_tf.text.sentencepiece_model import MOST_RULE_BYTES, charsmap_rules
-from bert_tf.text.unicode_tables import NUM_CODE_POINTS
+from bert_tf.text.unicode_tables import NUM_CODE_POINTS, unicode_data
 
 Step = Callable[[CodePoints], CodePoints]
 # Graphemes of at most `MOST_RULE_BYTES` bytes have no other characters of the property Prepend.
-_PREPEND = (*range(0x600, 0x606), 0x6DD, 0x70F)
+_PREPENDED = (*range(0x600, 0x606), 0x6DD, 0x70F)
+_EXTEND, _PREPEND, _CONTROL = 1, 2, 3  # Grapheme_Cluster_Break, as far as it matters here
 
 
 def steps(normalizer: dict | None) -> list[Step]:
@@ -115,8 +116,11 @@ class _Mapping:
         self._lengths, self._starts = lengths, np.cumsum(lengths) - lengths
         self._values = np.array([0, *map(ord, "".join(rules.values()))], np.int32)
         if graphemes:
-            classes = hugging_face_data()[0]["extend"].astype(np.int32)  # 1: extends
-            classes[list(_PREPEND)] = 2
+            classes = _CONTROL * unicode_data().properties["control"]  # categories Cc and Cf
+            classes[[0x09, 0x0A, 0x0D, 0x2028, 0x2029]] = _CONTROL
+            classes[0xFFFD] = 0
+            classes[hugging_face_data()[0]["extend"]] = _EXTEND
+            classes[list(_PREPENDED)] = _PREPEND
             self._classes = CodePointTable(classes)
 
     def __call__(self, points: CodePoints) -> CodePoints:
@@ -135,7 +139,8 @@ class _Mapping:
     def _by_grapheme(self, points: CodePoints, rules: tf.Tensor):
         values, classes = points.values, self._classes(points.values)
         before, prior = tf.roll(values, 1, 0), tf.roll(classes, 1, 0)
-        joined = ((classes == 1) & (before >= 0x20)) | ((prior == 2) & (values >= 0x20))
+        joined = (classes == _EXTEND) & (prior != _CONTROL)
+        joined |= (prior == _PREPEND) & (classes != _CONTROL)
         joined |= (before == 0x0D) & (values == 0x0A)
         joined &= ~points.starts_row()
         graphemes = tf.cumsum(tf.cast(~joined, tf.int64)) - 1  # [C]
