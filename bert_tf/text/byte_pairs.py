@@ -178,9 +178,7 @@ class BytePairs:
         after = places + lengths + 1
         after = tf.boolean_mask(after, after[:, 0] < tf.size(values, tf.int64))
         result = tf.tensor_scatter_nd_update(result, after, tf.ones_like(after[:, 0], tf.bool))
-        return tf.tensor_scatter_nd_update(
-            result, places + 1, tf.zeros_like(places[:, 0], tf.bool)
-        )
+        return tf.tensor_scatter_nd_update(result, places + 1, tf.zeros_like(places[:, 0], tf.bool))
 
     def _merge(self, words: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Returns the ids (int32) and bytes (int64) of pieces of words, ragged `[U, (pieces)]`."""

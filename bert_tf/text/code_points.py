@@ -104,5 +104,7 @@ def hugging_face_data() -> tuple[dict[str, np.ndarray], dict[str, dict[str, str]
         if kind in properties:
             properties[kind][int(first, 16) : int(last, 16) + 1] = True
         else:
-            mappings[kind][chr(int(first, 16))] = "".join(chr(int(v, 16)) for v in values[0].split())
+            mappings[kind][chr(int(first, 16))] = "".join(
+                chr(int(v, 16)) for v in values[0].split()
+            )
     return properties, mappings

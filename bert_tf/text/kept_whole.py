@@ -12,6 +12,7 @@ from bert_tf.text.wordpiece import Pieces, WordPiece, joined_rows
 
 # A number that is not part of an English word. RE2's `\b` knows only ASCII, so there is a boundary
 # between a number and an ideograph.
+SPACES = r"[\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
 NUMBER = r"\b[0-9]+(?:\.[0-9]+)?\b"
 
 
@@ -22,12 +23,24 @@ class KeptWhole:
         wordpiece: Converts the rest of the text.
         literals: The strings that are kept whole, with their ids.
         number_id: The id of every number. None leaves numbers to the vocabulary.
+        strips: The literals that take the white space before and after them (two flags).
+        trims: Whether spans exclude this white space.
     """
 
-    def __init__(self, wordpiece: WordPiece, literals: dict[str, int], number_id: int | None):
+    def __init__(
+        self,
+        wordpiece: WordPiece,
+        literals: dict[str, int],
+        number_id: int | None = None,
+        strips: dict[str, tuple[bool, bool]] | None = None,
+        trims: bool = False,
+    ):
         self.wordpiece = wordpiece
+        self.splitter = wordpiece.splitter
         self.literals = literals
         self.number_id = number_id
+        self.strips = strips or {}
+        self.trims = trims
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
@@ -48,6 +61,8 @@ class KeptWhole:
         char_starts = before - tf.gather(row_starts, segments.value_rowids())
 
         kept = Pieces(kept_ids, byte_starts, byte_starts + sizes, char_starts, char_starts + chars)
+        if self.trims:
+            kept = _trimmed(kept, segments.values)
         shifts = (tf.zeros_like(kept_ids), byte_starts, byte_starts, char_starts, char_starts)
 
         def merge(inside: tf.RaggedTensor, kept: tf.Tensor, shift: tf.Tensor) -> tf.RaggedTensor:
@@ -59,7 +74,8 @@ class KeptWhole:
 
     def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """Returns segments `[B, (S)]` and, flat, the id of each (or -1) and its first byte."""
-        patterns = [re.escape(literal) for literal in sorted(self.literals, key=len, reverse=True)]
+        literals = sorted(self.literals, key=len, reverse=True)
+        patterns = [self._pattern(literal) for literal in literals]
         if self.number_id is not None:
             patterns.append(NUMBER)
         pattern = f"({'|'.join(patterns)})"
@@ -70,8 +86,26 @@ class KeptWhole:
         if self.number_id is not None:
             ids = tf.where(tf.strings.regex_full_match(flat, NUMBER), self.number_id, ids)
         for literal, token_id in self.literals.items():
-            ids = tf.where(flat == literal, token_id, ids)
+            is_literal = flat == literal
+            if literal in self.strips:
+                is_literal = tf.strings.regex_full_match(flat, self._pattern(literal))
+            ids = tf.where(is_literal, token_id, ids)
         return segments, ids, starts.values
+
+    def _pattern(self, literal: str) -> str:
+        before, after = self.strips.get(literal, (False, False))
+        return f"{SPACES}*" * before + re.escape(literal) + f"{SPACES}*" * after
+
+
+def _trimmed(kept: Pieces, texts: tf.Tensor) -> Pieces:
+    """Returns the spans without the white space around texts."""
+    fields = list(kept)
+    for pattern, first, sign in ((f"^{SPACES}+", 1, 1), (f"{SPACES}+$", 2, -1)):
+        text = tf.strings.regex_replace(texts, pattern, "")
+        for place, unit in ((first, "BYTE"), (first + 2, "UTF8_CHAR")):
+            removed = tf.strings.length(texts, unit=unit) - tf.strings.length(text, unit=unit)
+            fields[place] += sign * tf.cast(removed, tf.int64)
+    return Pieces(*fields)
 
 
 def _one_where_kept(values: tf.Tensor, kept_ids: tf.Tensor) -> tf.RaggedTensor:

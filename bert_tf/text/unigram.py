@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.text.code_points import CODE_POINT_BITS, CodePoints, CodePointTable, decode, starts
-from bert_tf.text.unigram_normalizer import Step, white_space
+from bert_tf.text.unigram_normalizer import white_space
 from bert_tf.text.word_splitter import WordSplitter
 from bert_tf.text.wordpiece import Pieces
 
@@ -32,7 +32,6 @@ class Unigram:
     Args:
         pieces: The pieces in the order of their ids, with their scores.
         unk_id: The id of characters that are in no piece.
-        steps: The normalization.
         split_at_white_space: Whether white space is removed before words are marked.
         add_prefix_space: Whether `▁` is put before words that do not begin with it.
         errors: See `BertTokenizer`.
@@ -42,13 +41,12 @@ class Unigram:
         self,
         pieces: Sequence[tuple[str, float]],
         unk_id: int,
-        steps: Sequence[Step],
         split_at_white_space: bool,
         add_prefix_space: bool,
         errors: str,
     ):
         self.splitter = WordSplitter(errors=errors)
-        self._unk_id, self._steps = unk_id, steps
+        self._unk_id = unk_id
         self._split_at_white_space = split_at_white_space
         self._add_prefix_space = add_prefix_space
         self._space = CodePointTable(white_space())
@@ -67,10 +65,7 @@ class Unigram:
     def pieces(self, texts: tf.Tensor) -> Pieces:
         """Returns the `Pieces` of `texts` (strings `[B]`)."""
         decoded = decode(self.splitter.checked(texts))
-        points = decoded.points
-        for step in self._steps:
-            points = step(points)
-        points, is_start = self._words(points)
+        points, is_start = self._words(decoded.points)
         word_starts = tf.where(is_start)[:, 0]  # [W]
         word_splits = tf.concat([word_starts, [tf.size(points.values, tf.int64)]], axis=0)
         words = tf.RaggedTensor.from_row_splits(points.values, word_splits, validate=False)
@@ -106,9 +101,7 @@ class Unigram:
             begins = points.starts_row()
         if self._add_prefix_space:
             lacks = begins & (points.values != METASPACE)
-            sources = tf.repeat(
-                tf.range(tf.size(lacks, tf.int64)), 1 + tf.cast(lacks, tf.int64)
-            )
+            sources = tf.repeat(tf.range(tf.size(lacks, tf.int64)), 1 + tf.cast(lacks, tf.int64))
             is_new = tf.gather(lacks, sources) & starts(sources)
             points, begins = points.gather(sources), tf.gather(begins, sources) & starts(sources)
             points = points._replace(values=tf.where(is_new, METASPACE, points.values))

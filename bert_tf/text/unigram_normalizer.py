@@ -20,12 +20,15 @@ from bert_tf.text.code_points import (
     WHITE_SPACE,
     CodePoints,
     CodePointTable,
+    Decoded,
+    decode,
     hugging_face_data,
     starts,
     utf8_lengths,
 )
 from bert_tf.text.sentencepiece_model import MOST_RULE_BYTES, charsmap_rules
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, unicode_data
+from bert_tf.text.wordpiece import Pieces
 
 Step = Callable[[CodePoints], CodePoints]
 # Graphemes of at most `MOST_RULE_BYTES` bytes have no other characters of the property Prepend.
@@ -88,6 +91,43 @@ def _flat(normalizer: dict | None) -> list[dict]:
 
 def _is_char(text) -> bool:
     return isinstance(text, str) and len(text) == 1
+
+
+class Normalized:
+    """Normalizes text before a model converts it to ids. Spans are those of the original text."""
+
+    def __init__(self, steps: list[Step], model=None):
+        self._steps, self._model = steps, model
+        self.splitter = model.splitter if model else None
+
+    def __call__(self, text: str) -> str:
+        """Returns a normalized text, outside of any graph."""
+        with tf.init_scope():
+            return self._normalize(tf.constant([text]))[2].numpy()[0].decode()
+
+    def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
+        return self.pieces(texts).ids
+
+    def pieces(self, texts: tf.Tensor) -> Pieces:
+        """Returns the `Pieces` of `texts` (strings `[B]`)."""
+        decoded, points, normalized = self._normalize(self.splitter.checked(texts))
+        ids, _, _, first, end = self._model.pieces(normalized)
+        size = tf.size(texts, tf.int64)
+        row_starts = tf.searchsorted(points.rows, tf.range(size), out_type=tf.int64)
+        row_starts = tf.gather(row_starts, ids.value_rowids())
+        first = tf.gather(points.first, first.values + row_starts)
+        last = tf.gather(points.last, end.values + row_starts - 1)
+        return Pieces(ids, *map(ids.with_values, decoded.spans(first, last)))
+
+    def _normalize(self, texts: tf.Tensor) -> tuple[Decoded, CodePoints, tf.Tensor]:
+        decoded = decode(texts)
+        points = decoded.points
+        for step in self._steps:
+            points = step(points)
+        size = tf.size(texts, tf.int64)
+        ragged = tf.RaggedTensor.from_value_rowids(points.values, points.rows, size, validate=False)
+        return decoded, points, tf.strings.unicode_encode(ragged, "UTF-8")
 
 
 class _Mapping:
