@@ -138,7 +138,9 @@ class BytePairs:
         for start, end in ((0, 1), (2, 3)):  # a space is one byte and one code point
             fields[start] = tf.minimum(fields[start] + leading, fields[end])
             fields[end] = tf.maximum(fields[end] - trailing, fields[start])
-        row_splits = tf.searchsorted(rows, tf.range(tf.size(texts, tf.int64) + 1))
+        row_splits = tf.searchsorted(
+            rows, tf.range(tf.size(texts, tf.int64) + 1), out_type=tf.int64
+        )
         fields = (
             tf.RaggedTensor.from_row_splits(field, row_splits, validate=False)
             for field in (ids.values, *fields)

@@ -7,12 +7,12 @@ import re
 
 import tensorflow as tf
 
-from bert_tf.text.tensorflow_text import import_tensorflow_text
 from bert_tf.text.wordpiece import Pieces, WordPiece, joined_rows
 
+SPACES = r"[\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
+_CUT = b"\xff"  # marks where to cut; UTF-8 does not have it
 # A number that is not part of an English word. RE2's `\b` knows only ASCII, so there is a boundary
 # between a number and an ideograph.
-SPACES = r"[\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
 NUMBER = r"\b[0-9]+(?:\.[0-9]+)?\b"
 
 
@@ -79,9 +79,16 @@ class KeptWhole:
         if self.number_id is not None:
             patterns.append(NUMBER)
         pattern = f"({'|'.join(patterns)})"
-        split = import_tensorflow_text().regex_split_with_offsets
-        segments, starts, _ = split(self.wordpiece.splitter.checked(texts), pattern, pattern)
+        texts = self.splitter.checked(texts)
+        if self.splitter.errors != "strict":  # another malformed byte
+            texts = tf.strings.reduce_join(tf.strings.split(texts, _CUT), axis=-1, separator=b"\xfe")
+        # tensorflow-text's `regex_split` would end a text at NUL.
+        marked = tf.strings.regex_replace(texts, pattern, _CUT + rb"\1" + _CUT)
+        segments = tf.strings.split(marked, _CUT)
         flat = segments.values
+        before = tf.cumsum(tf.cast(tf.strings.length(flat), tf.int64), exclusive=True)
+        row_starts = tf.gather(tf.concat([before, [0]], axis=0), segments.row_starts())
+        starts = before - tf.gather(row_starts, segments.value_rowids())
         ids = tf.fill(tf.shape(flat), -1)
         if self.number_id is not None:
             ids = tf.where(tf.strings.regex_full_match(flat, NUMBER), self.number_id, ids)
@@ -90,7 +97,7 @@ class KeptWhole:
             if literal in self.strips:
                 is_literal = tf.strings.regex_full_match(flat, self._pattern(literal))
             ids = tf.where(is_literal, token_id, ids)
-        return segments, ids, starts.values
+        return segments, ids, starts
 
     def _pattern(self, literal: str) -> str:
         before, after = self.strips.get(literal, (False, False))

@@ -86,7 +86,7 @@ class SubwordTokenizer(Tokenizer):
         rule = f"must be one of {packing.TRUNCATION_SIDES}"
         require(truncation_side in packing.TRUNCATION_SIDES, rule, truncation_side=truncation_side)
         packing.check_max_length(max_length, pairs=False)
-        self.definition = definition
+        self.definition = subword_definition.complete(definition)
         self.vocabulary = parts.vocabulary
         self.separators, self.has_segments = parts.separators, parts.has_segments
         self.max_length = max_length

@@ -79,7 +79,9 @@ class Unigram:
         first = tf.gather(points.first, ends - lengths.values)
         last = tf.gather(points.last, ends - 1)
         rows = tf.gather(points.rows, ends - 1)
-        row_splits = tf.searchsorted(rows, tf.range(tf.size(texts, tf.int64) + 1))
+        row_splits = tf.searchsorted(
+            rows, tf.range(tf.size(texts, tf.int64) + 1), out_type=tf.int64
+        )
         spans = decoded.spans(first, last)
         return Pieces(
             *(
