@@ -81,7 +81,9 @@ class KeptWhole:
         pattern = f"({'|'.join(patterns)})"
         texts = self.splitter.checked(texts)
         if self.splitter.errors != "strict":  # another malformed byte
-            texts = tf.strings.reduce_join(tf.strings.split(texts, _CUT), axis=-1, separator=b"\xfe")
+            texts = tf.strings.reduce_join(
+                tf.strings.split(texts, _CUT), axis=-1, separator=b"\xfe"
+            )
         # tensorflow-text's `regex_split` would end a text at NUL.
         marked = tf.strings.regex_replace(texts, pattern, _CUT + rb"\1" + _CUT)
         segments = tf.strings.split(marked, _CUT)

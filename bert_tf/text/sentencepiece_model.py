@@ -62,7 +62,7 @@ def parse_model(content: bytes, path: str | os.PathLike) -> dict[str, Any]:
         kind, fallback = trainer.get("model_type", UNIGRAM), trainer.get("byte_fallback", 0)
     except (ValueError, KeyError, IndexError, struct.error, AttributeError, TypeError) as error:
         raise DataError(
-            f"{path} must be a sentencepiece model. Received: {type(error).__name__}: {error:.200}."
+            f"{path} must be a sentencepiece model. Received: {type(error).__name__}: {error}."
         ) from None
     if kind != UNIGRAM or fallback:
         raise DataError(

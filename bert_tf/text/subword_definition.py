@@ -180,9 +180,9 @@ def _vocabulary(ids: dict[str, int], pieces: list[tuple[str, float]] | None) -> 
 
 
 def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
-    parts = step.get("pretokenizers") if step and step["type"] == "Sequence" else [step]
-    kinds = [part.get("type") for part in parts or () if isinstance(part, dict)]
-    last = parts[-1] if kinds else {}
+    parts = flat(step, "pretokenizers")
+    kinds = [part.get("type") for part in parts]
+    last = parts[-1] if parts else {}
     prefix = last.get("add_prefix_space", True)
     if kinds == ["ByteLevel"] and is_bpe and last.get("use_regex", True) is True:
         return {"add_prefix_space": bool(prefix), "split_at_white_space": False}
@@ -200,10 +200,9 @@ def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
 
 def _post_processor(step: dict | None, ids: dict[str, int]) -> dict[str, Any]:
     """Returns the special tokens, and how pairs are joined."""
-    parts = step.get("processors") if step and step["type"] == "Sequence" else [step]
     found: dict[str, Any] = {"trim_offsets": False}
-    for part in parts or ():
-        kind = part.get("type") if isinstance(part, dict) else None
+    for part in flat(step, "processors"):
+        kind = part.get("type")
         if kind == "ByteLevel":
             found["trim_offsets"] = part.get("trim_offsets", True) is True
         elif kind in ("RobertaProcessing", "BertProcessing"):
@@ -230,7 +229,8 @@ def _post_processor(step: dict | None, ids: dict[str, int]) -> dict[str, Any]:
 
 def _template(step: dict) -> dict[str, Any]:
     item = object_of({"id": _PIECE, "type_id": integer(0, 1)})
-    items = list_of(object_of(dict.fromkeys(("SpecialToken", "Sequence"), may_lack(item))), most=20)
+    kinds = dict.fromkeys(("SpecialToken", "Sequence"), may_lack(item))
+    items = list_of(object_of(kinds, only=True), most=20)
     check(step, object_of({"single": items, "pair": items}), "`post_processor`", DataError)
     single, pair = ([next(iter(i.items())) for i in step[key] if i] for key in ("single", "pair"))
     names = [None if kind == "Sequence" else value["id"] for kind, value in pair]
@@ -254,6 +254,20 @@ def _template(step: dict) -> dict[str, Any]:
         "separators": separators,
         "has_segments": has_segments,
     }
+
+
+def flat(step: dict | None, key: str) -> list[dict[str, Any]]:
+    """Returns the steps of a Sequence, which are below `key`, or the only step.
+
+    Raises:
+        ConfigError: If they are not objects.
+    """
+    if step is None:
+        return []
+    if step.get("type") != "Sequence":
+        return [step]
+    check(step, object_of({key: list_of(OBJECT)}), "a Sequence of the tokenizer", ConfigError)
+    return [inner for part in step[key] for inner in flat(part, key)]
 
 
 def complete(definition: dict[str, Any]) -> dict[str, Any]:

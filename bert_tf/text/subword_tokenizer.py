@@ -119,7 +119,8 @@ class SubwordTokenizer(Tokenizer):
         self.cls_token_id: int = self._ids[self.cls_token]
         self.sep_token_id: int = self._ids[self.sep_token]
         self.mask_token_id: int | None = self._ids.get(self.mask_token)
-        self._graphs = TokenizerGraphs(self._create_model)
+        model = self._create_model()
+        self._graphs = TokenizerGraphs(lambda: model)
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike, **options) -> "SubwordTokenizer":

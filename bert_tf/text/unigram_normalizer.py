@@ -27,6 +27,7 @@ from bert_tf.text.code_points import (
     utf8_lengths,
 )
 from bert_tf.text.sentencepiece_model import MOST_RULE_BYTES, charsmap_rules
+from bert_tf.text.subword_definition import flat
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, unicode_data
 from bert_tf.text.wordpiece import Pieces
 
@@ -44,7 +45,7 @@ def steps(normalizer: dict | None) -> list[Step]:
         DataError: If a `precompiled_charsmap` is malformed.
     """
     found: list[Step] = []
-    pending = _flat(normalizer)[::-1]
+    pending = flat(normalizer, "normalizers")[::-1]
     while pending:
         step = pending.pop()
         kind, pattern, content = step.get("type"), step.get("pattern"), step.get("content")
@@ -76,17 +77,6 @@ def steps(normalizer: dict | None) -> list[Step]:
                 f"{{2,}}'. Received: {step!r:.200}."
             )
     return found
-
-
-def _flat(normalizer: dict | None) -> list[dict]:
-    if normalizer is None:
-        return []
-    if normalizer.get("type") != "Sequence":
-        return [normalizer]
-    parts = normalizer.get("normalizers")
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        raise ConfigError("`normalizers` of a Sequence must be a list of objects.")
-    return [step for part in parts for step in _flat(part)]
 
 
 def _is_char(text) -> bool:
