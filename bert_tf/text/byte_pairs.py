@@ -49,7 +49,6 @@ class BytePairs:
         merges: Pairs of pieces, in the order in which they are merged.
         add_prefix_space: Whether a space is put before a text that does not begin with one.
         trim_offsets: Whether spans exclude the spaces of a piece.
-        errors: See `BertTokenizer`.
 
     Raises:
         DataError: If a byte, or a part or the result of a merge, is not a piece.
@@ -61,9 +60,8 @@ class BytePairs:
         merges: list[tuple[str, str]],
         add_prefix_space: bool,
         trim_offsets: bool,
-        errors: str,
     ):
-        self.splitter = WordSplitter(errors=errors)
+        self.splitter = WordSplitter(errors="replace")
         self._add_prefix_space = add_prefix_space
         try:
             self._byte_ids = np.array([ids[char] for char in byte_characters()], np.int32)

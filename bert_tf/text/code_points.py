@@ -81,13 +81,15 @@ class CodePointTable:
 
     def __init__(self, values: np.ndarray):
         blocks = np.ascontiguousarray(values, np.int32).reshape(-1, unicode.PAGE_SIZE)
-        self._blocks, pages = np.unique(blocks, axis=0, return_inverse=True)
-        self._pages = pages.reshape(-1).astype(np.int32)
+        distinct: dict[bytes, int] = {}
+        pages = [distinct.setdefault(block.tobytes(), len(distinct)) for block in blocks]
+        self._pages = np.array(pages, np.int32)
+        self._values = np.frombuffer(b"".join(distinct), np.int32)
 
     def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
         page = tf.gather(tf.constant(self._pages), code_points // unicode.PAGE_SIZE)
         places = page * unicode.PAGE_SIZE + code_points % unicode.PAGE_SIZE
-        return tf.gather(tf.constant(self._blocks.reshape(-1)), places)
+        return tf.gather(tf.constant(self._values), places)
 
 
 @functools.cache

@@ -192,8 +192,8 @@ def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
         if scheme in ("always", "never"):
             return {"add_prefix_space": scheme == "always", "split_at_white_space": len(kinds) > 1}
     raise ConfigError(
-        "`pre_tokenizer` must be ByteLevel with its pattern for byte pairs, or Metaspace, also after "
-        'WhitespaceSplit, with "▁" before all words or none, for a Unigram model. '
+        "`pre_tokenizer` must be ByteLevel with its pattern for byte pairs, or for a Unigram model "
+        'Metaspace, also after WhitespaceSplit, with "▁" before all words or none. '
         f"Received: pre_tokenizer={step!r:.300}."
     )
 

@@ -18,6 +18,7 @@ from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import TokenizerGraphs
 from bert_tf.text.unigram import METASPACE, Unigram
 from bert_tf.text.unigram_normalizer import Normalized, steps
+from bert_tf.text.word_splitter import WordSplitter
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -173,10 +174,10 @@ class SubwordTokenizer(Tokenizer):
     def _create_model(self):
         parts = self._parts
         if parts.merges is not None:
-            options = parts.add_prefix_space, parts.trim_offsets, self.errors
+            options = parts.add_prefix_space, parts.trim_offsets
             model = BytePairs(parts.model_ids, parts.merges, *options)
         else:
-            options = parts.split_at_white_space, parts.add_prefix_space, self.errors
+            options = parts.split_at_white_space, parts.add_prefix_space
             model = Unigram(parts.pieces, parts.unk_id, *options)
         normalization = steps(parts.normalizer)
         # As in tokenizers, some tokens are found before the text is normalized, others after that.
@@ -196,6 +197,7 @@ class SubwordTokenizer(Tokenizer):
                 model = KeptWhole(model, literals, None, strips, parts.trim_offsets)
             if is_normalized and normalization:
                 model = Normalized(normalization, model)
+        model.splitter = WordSplitter(errors=self.errors)  # the outermost one checks the text
         return model
 
     @functools.cached_property

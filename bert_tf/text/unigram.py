@@ -34,7 +34,6 @@ class Unigram:
         unk_id: The id of characters that are in no piece.
         split_at_white_space: Whether white space is removed before words are marked.
         add_prefix_space: Whether `▁` is put before words that do not begin with it.
-        errors: See `BertTokenizer`.
     """
 
     def __init__(
@@ -43,9 +42,8 @@ class Unigram:
         unk_id: int,
         split_at_white_space: bool,
         add_prefix_space: bool,
-        errors: str,
     ):
-        self.splitter = WordSplitter(errors=errors)
+        self.splitter = WordSplitter(errors="replace")
         self._unk_id = unk_id
         self._split_at_white_space = split_at_white_space
         self._add_prefix_space = add_prefix_space

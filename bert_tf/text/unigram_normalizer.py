@@ -9,6 +9,7 @@ Reference: huggingface/tokenizers `src/normalizers`.
 
 import base64
 import binascii
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -29,6 +30,7 @@ from bert_tf.text.code_points import (
 from bert_tf.text.sentencepiece_model import MOST_RULE_BYTES, charsmap_rules
 from bert_tf.text.subword_definition import flat
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, unicode_data
+from bert_tf.text.word_splitter import WordSplitter
 from bert_tf.text.wordpiece import Pieces
 
 Step = Callable[[CodePoints], CodePoints]
@@ -58,10 +60,10 @@ def steps(normalizer: dict | None) -> list[Step]:
             if charsmap:
                 found.append(_Mapping(charsmap_rules(charsmap, "The normalizer"), True))
         elif kind == "Lowercase":
-            found.append(_Mapping(hugging_face_data()[1]["lower"]))
+            found.append(_known_mapping("lower"))
         elif kind == "NFKD" and pending and pending[-1].get("type") == "StripAccents":
             pending.pop()  # without marks, their order does not matter
-            found.append(_Mapping(hugging_face_data()[1]["unaccented"]))
+            found.append(_known_mapping("unaccented"))
         elif kind == "Strip":
             found.append(_Strip(step.get("strip_left", False), step.get("strip_right", False)))
         elif kind == "Replace" and literal and len(literal) == 1 and isinstance(content, str):
@@ -88,7 +90,7 @@ class Normalized:
 
     def __init__(self, steps: list[Step], model=None):
         self._steps, self._model = steps, model
-        self.splitter = model.splitter if model else None
+        self.splitter = WordSplitter(errors="replace")
 
     def __call__(self, text: str) -> str:
         """Returns a normalized text, outside of any graph."""
@@ -188,6 +190,11 @@ class _Mapping:
         whole, is_whole = tf.gather(whole, graphemes), tf.gather(whole > 0, graphemes)  # [C]
         last = tf.where(is_whole, tf.gather(points.last, tf.gather(ends, graphemes)), points.last)
         return tf.where(is_whole, whole, rules), is_whole & joined, points._replace(last=last)
+
+
+@functools.cache
+def _known_mapping(kind: str) -> _Mapping:
+    return _Mapping(hugging_face_data()[1][kind])
 
 
 class _Runs:
