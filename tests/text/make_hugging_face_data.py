@@ -1,6 +1,6 @@
 """Writes `hugging_face_data.txt`, the character properties that Hugging Face's `tokenizers` uses.
 
-    python -m bert_tf.text.make_hugging_face_data > bert_tf/text/hugging_face_data.txt
+    python -m tests.text.make_hugging_face_data > bert_tf/text/hugging_face_data.txt
 
 Its parts are built with several Unicode versions, so each character is tried with each of them.
 """
@@ -40,7 +40,7 @@ def main() -> None:
 
     split = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str
     print(f"# tokenizers {tokenizers.__version__}")
-    print("# Made by bert_tf/text/make_hugging_face_data.py; kind, first, last, values")
+    print("# Made by tests/text/make_hugging_face_data.py; kind, first, last, values")
     predicates = {
         "letter": lambda char: len(split("a" + char)) == 1,
         "number": lambda char: len(split("1" + char)) == 1,
