@@ -95,8 +95,8 @@ class CodePointTable:
 @functools.cache
 def hugging_face_data() -> tuple[dict[str, np.ndarray], dict[str, dict[str, str]]]:
     """Returns the properties (bool) and mappings of `hugging_face_data.txt`."""
-    properties = {kind: np.zeros(unicode.NUM_CODE_POINTS, bool) for kind in ("letter", "number")}
-    properties["extend"] = np.zeros(unicode.NUM_CODE_POINTS, bool)
+    kinds = ("letter", "number", "extend", "prepend")
+    properties = {kind: np.zeros(unicode.NUM_CODE_POINTS, bool) for kind in kinds}
     syllables = unicode.unicode_data().decomposition
     syllables = {chr(c): "".join(map(chr, syllables[c])) for c in unicode.HANGUL_SYLLABLES}
     mappings: dict[str, dict[str, str]] = {"lower": {}, "unaccented": syllables}

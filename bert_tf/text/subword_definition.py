@@ -7,7 +7,7 @@ import dataclasses
 import os
 from typing import Any
 
-from bert_tf.errors import ConfigError, DataError, require
+from bert_tf.errors import ConfigError, DataError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import (
     FLAG,
@@ -41,7 +41,6 @@ _SCORED = Kind(
         and number().fits(value[1])
     ),
 )
-_PIECE_OR_ID = either(_PIECE, integer())
 _MERGE = either(text(most=2001), list_of(_PIECE, least=2, most=2))
 _NOTHING = optional(one_of("", False, 0, 0.0))
 _BPE = object_of(
@@ -72,6 +71,10 @@ _DEFINITION = object_of(
         **dict.fromkeys(("normalizer", "pre_tokenizer", "post_processor"), optional(_STEP)),
     }
 )
+_ENDS = object_of(dict.fromkeys(("cls", "sep"), list_of(either(_PIECE, integer()), 2, 2)))
+_ITEM = may_lack(object_of({"id": _PIECE, "type_id": integer(0, 1)}))
+_ITEMS = list_of(object_of({"SpecialToken": _ITEM, "Sequence": _ITEM}, only=True), most=20)
+_TEMPLATE = object_of({"single": _ITEMS, "pair": _ITEMS})
 # The result of `SubwordTokenizer.get_config`, as model files store it.
 ARGUMENTS = object_of(
     {
@@ -200,60 +203,40 @@ def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
 
 def _post_processor(step: dict | None, ids: dict[str, int]) -> dict[str, Any]:
     """Returns the special tokens, and how pairs are joined."""
-    found: dict[str, Any] = {"trim_offsets": False}
+    single, pair, trims = [], [], False  # tokens (None for a text) and their types
     for part in flat(step, "processors"):
         kind = part.get("type")
-        if kind == "ByteLevel":
-            found["trim_offsets"] = part.get("trim_offsets", True) is True
-        elif kind in ("RobertaProcessing", "BertProcessing"):
-            names = object_of(dict.fromkeys(("cls", "sep"), list_of(_PIECE_OR_ID, 2, 2)))
-            check(part, names, "`post_processor`", DataError)
-            is_roberta = kind == "RobertaProcessing"
-            found |= {"cls_token": part["cls"][0], "sep_token": part["sep"][0]}
-            found |= {"separators": 1 + is_roberta, "has_segments": not is_roberta}
-            found["trim_offsets"] |= is_roberta and part.get("trim_offsets", True) is True
+        is_roberta = kind == "RobertaProcessing"
+        if is_roberta or kind == "BertProcessing":
+            check(part, _ENDS, "`post_processor`", DataError)
+            single = [(part["cls"][0], 0), (None, 0), (part["sep"][0], 0)]
+            second = int(not is_roberta)
+            pair = [*single, *single[2:] * is_roberta, (None, second), (part["sep"][0], second)]
         elif kind == "TemplateProcessing":
-            found |= _template(part)
-        else:
-            found = {}
-            break
-    tokens = [found.get("cls_token"), found.get("sep_token")]
-    if not all(isinstance(token, str) and token in ids for token in tokens):
+            check(part, _TEMPLATE, "`post_processor`", DataError)
+            single, pair = (
+                [
+                    (None if name == "Sequence" else value["id"], value["type_id"])
+                    for item in part[key]
+                    for name, value in item.items()
+                ]
+                for key in ("single", "pair")
+            )
+        trims |= (
+            kind in ("ByteLevel", "RobertaProcessing") and part.get("trim_offsets") is not False
+        )
+    (cls, _), (sep, second) = (single[:1] or [("", 0)])[0], (pair[-1:] or [("", 0)])[0]
+    separators = len(pair) - 4
+    one = [(cls, 0), (None, 0), (sep, 0)]
+    two = [*one, *one[2:] * (separators - 1), (None, second), (sep, second)]
+    if (single, pair) != (one, two) or separators < 1 or not {cls, sep} <= set(ids):
         raise ConfigError(
             "`post_processor` must be RobertaProcessing, BertProcessing or TemplateProcessing that "
             "puts one known token before a text, one after it, and one or more between two. "
             f"Received: post_processor={step!r:.500}."
         )
-    return found
-
-
-def _template(step: dict) -> dict[str, Any]:
-    item = object_of({"id": _PIECE, "type_id": integer(0, 1)})
-    kinds = dict.fromkeys(("SpecialToken", "Sequence"), may_lack(item))
-    items = list_of(object_of(kinds, only=True), most=20)
-    check(step, object_of({"single": items, "pair": items}), "`post_processor`", DataError)
-    single, pair = ([next(iter(i.items())) for i in step[key] if i] for key in ("single", "pair"))
-    names = [None if kind == "Sequence" else value["id"] for kind, value in pair]
-    if [kind for kind, _ in single] != ["SpecialToken", "Sequence", "SpecialToken"]:
-        return {}
-    cls, sep = single[0][1]["id"], single[2][1]["id"]
-    separators = len(names) - 4
-    if separators < 1 or names != [cls, None, *[sep] * separators, None, sep]:
-        return {}
-    has_segments = pair[-1][1]["type_id"] == 1
-    types = [value["type_id"] for _, value in pair]
-    first = 2 + separators
-    require(
-        types == [0] * first + [int(has_segments)] * 2,
-        "must give all tokens of the second segment one type",
-        post_processor=step,
-    )
-    return {
-        "cls_token": cls,
-        "sep_token": sep,
-        "separators": separators,
-        "has_segments": has_segments,
-    }
+    ends = {"cls_token": cls, "sep_token": sep, "trim_offsets": trims}
+    return {**ends, "separators": separators, "has_segments": second == 1}
 
 
 def flat(step: dict | None, key: str) -> list[dict[str, Any]]:

@@ -34,8 +34,6 @@ from bert_tf.text.word_splitter import WordSplitter
 from bert_tf.text.wordpiece import Pieces
 
 Step = Callable[[CodePoints], CodePoints]
-# Graphemes of at most `MOST_RULE_BYTES` bytes have no other characters of the property Prepend.
-_PREPENDED = (*range(0x600, 0x606), 0x6DD, 0x70F)
 _EXTEND, _PREPEND, _CONTROL = 1, 2, 3  # Grapheme_Cluster_Break, as far as it matters here
 
 
@@ -152,7 +150,7 @@ class _Mapping:
             classes[[0x09, 0x0A, 0x0D, 0x2028, 0x2029]] = _CONTROL
             classes[0xFFFD] = 0
             classes[hugging_face_data()[0]["extend"]] = _EXTEND
-            classes[list(_PREPENDED)] = _PREPEND
+            classes[hugging_face_data()[0]["prepend"]] = _PREPEND
             self._classes = CodePointTable(classes)
 
     def __call__(self, points: CodePoints) -> CodePoints:

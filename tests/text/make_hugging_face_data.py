@@ -45,6 +45,8 @@ def main() -> None:
         "letter": lambda char: len(split("a" + char)) == 1,
         "number": lambda char: len(split("1" + char)) == 1,
         "extend": extends,
+        # In a longer grapheme, the mark after U+00A0 is not removed.
+        "prepend": lambda char: plain(char + "\xa0\u0301").endswith("\u0301"),
     }
     for kind, predicate in predicates.items():
         for first, last, _ in ranges(predicate):
