@@ -33,7 +33,18 @@ _ID_BITS = 31
 
 
 def byte_characters() -> list[str]:
-    """Returns the character that stands for each byte in a vocabulary (`bytes_to_unicode`)."""
+    """Returns the character that stands for each byte in a vocabulary.
+
+    Returns:
+        256 characters: printable bytes are themselves, others the characters after U+00FF.
+
+    Example:
+        >>> characters = bert_tf.text.byte_characters()
+        >>> "".join(characters[byte] for byte in "né a".encode())
+        'nÃ©Ġa'
+
+    Reference: openai/gpt-2 `encoder.py`, `bytes_to_unicode`.
+    """
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = (byte for byte in range(256) if byte not in shown)
     characters = {byte: chr(byte) for byte in shown}

@@ -38,6 +38,7 @@ def load_tokenizer(directory: str | os.PathLike, **options) -> Tokenizer:
         content = read_json(path, _MODEL, DataError, most_containers=MOST_CONTAINERS)
         model = content.get("model") or {}
         is_subword = model.get("type") in ("BPE", "Unigram") or "merges" in model
+        options = {"definition": content, **options} if is_subword else options
     else:
         names = (subword_files.XLM_ROBERTA_FILE, subword_files.ALBERT_FILE)
         names += subword_files.BYTE_PAIR_FILES[:1]

@@ -25,8 +25,10 @@ _OPTIONS = object_of(
 _MODEL_TYPE = object_of({"model_type": optional(text())})
 
 
-def read(directory: str | os.PathLike) -> dict[str, Any]:
+def read(directory: str | os.PathLike, definition: dict | None = None) -> dict[str, Any]:
     """Returns the constructor arguments of `SubwordTokenizer` that a directory sets.
+
+    `definition` is the content of `tokenizer.json`, if it has been read.
 
     Raises:
         DataError: If there is no tokenizer, or a file cannot be read.
@@ -49,7 +51,9 @@ def read(directory: str | os.PathLike) -> dict[str, Any]:
         kept = ("max_length", "truncation_side", "errors", "split_special_tokens")
         kept += ("unk_token", "pad_token", "mask_token")
         found = {name: value for name, value in arguments.items() if name in kept}
-    if exists(tokenizer_files.TOKENIZER_FILE):
+    if definition is not None:
+        pass
+    elif exists(tokenizer_files.TOKENIZER_FILE):
         definition = subword_definition.read(path(tokenizer_files.TOKENIZER_FILE))
     elif all(map(exists, BYTE_PAIR_FILES)):
         definition = _roberta(*map(path, BYTE_PAIR_FILES), bool(options.get("add_prefix_space")))

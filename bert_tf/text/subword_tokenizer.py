@@ -141,7 +141,8 @@ class SubwordTokenizer(Tokenizer):
             ConfigError: If a part of it is not supported, or an option is invalid.
             CheckpointError: If an interrupted save in the directory cannot be undone.
         """
-        return cls(**{**subword_files.read(directory), **options})
+        found = subword_files.read(directory, options.pop("definition", None))
+        return cls(**{**found, **options})
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:
         """Writes `tokenizer.json` and `tokenizer_config.json`, which Hugging Face can read.
