@@ -209,7 +209,7 @@ def test_ids_of_fuzzed_strings(both, is_full):
                 assert encoded[first_byte:last_byte].decode() == text[first:last]
 
 
-def test_ids_and_offsets_of_real_texts(both, texts):
+def test_ids_and_offsets_of_real_texts(both, texts, is_full):
     tokenizer, expected = both
     encodings = expected.encode_batch(texts, add_special_tokens=False)
     pieces = tokenizer.tokenize_with_offsets(texts)
@@ -219,7 +219,7 @@ def test_ids_and_offsets_of_real_texts(both, texts):
     assert_same(texts, spans, [encoding.offsets for encoding in encodings])
 
 
-def test_pairs_and_saved_files(both, tmp_path):
+def test_pairs_and_saved_files(both, tmp_path, is_full):
     tokenizer, expected = both
     first, second = ["Hello <mask>.", "", "<s>好 'tis"], ["", "a  b", "it's 9,"]
     rows = tokenizer(first, second, ragged=True)
@@ -250,6 +250,7 @@ def random_words(generator, number):
 SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 40))]
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_byte_pairs_of_random_merges(seed):
     """Merges that need what a later one makes, too: then only one pair is merged at a time."""
@@ -269,6 +270,7 @@ def test_byte_pairs_of_random_merges(seed):
     assert tokenizer._graphs._model.wordpiece._in_rounds == (seed % 2 == 0)
 
 
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pieces_of_random_unigram_models(seed):
     """Many ways are equally good or nearly so; sums that are rounded are the same, too."""
