@@ -15,13 +15,7 @@ import tensorflow as tf
 from bert_tf.errors import ConfigError, DataError, UserError
 from bert_tf.text import BertTokenizer, SubwordTokenizer, load_tokenizer
 from tests.serving.operations import operations
-from tests.text.subwords import (
-    SPECIAL,
-    bpe_definition,
-    charsmap,
-    sentencepiece_model,
-    unigram_definition,
-)
+from tests.text.subwords import bpe_definition, charsmap, sentencepiece_model, unigram_definition
 
 MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "hello"), ("Ã", "©")]
 PIECES = [("▁", -2.0), ("▁hello", -3.0), ("hello", -5.0), ("中", -4.0), ("'", -4.0), ("é", -1.0)]
@@ -337,4 +331,3 @@ def test_damaged_files(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE"}, "added_tokens": 3}')
     with pytest.raises(DataError, match="added_tokens"):
         load_tokenizer(tmp_path)
-    assert SPECIAL[0] == "<s>"
