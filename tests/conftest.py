@@ -68,14 +68,11 @@ EXPECTED_SKIPS = {
 # With --fail-slow a test, or the fixtures that it is the first to need, that takes longer fails the
 # run, unless its name begins with one of these, which say why.
 MAY_TAKE_LONGER = {
-    "tests/compression/test_calibration.py::test_minilm": "calibrates all layers of a real model",
     "tests/data/test_long_texts.py::test_key_sentences": "imports scikit-learn from a cold disk",
     "tests/fuzz/test_fuzz.py": "the first one opens the mutants of all formats, two at a time",
     "tests/ops/test_cuda_compiles.py": "nvcc takes so long for a file",
     "tests/serving/test_c_program.py": "MiniLM is exported twice and a C program compiled",
     "tests/test_documents.py::test_the_first_example_learns": "MiniLM is fine-tuned",
-    "tests/tasks/test_new_task.py": "a program of its own: the registry is read once",
-    "tests/tools/test_run_pretraining.py::test_raw_text": "a whole run; 6 s where a core is idle",
     "tests/tools/test_run_pretraining.py::test_two_workers": "two programs that wait",
     "tests/tools/test_benchmark.py::test_a_tiny_run": "times other libraries and real models too",
     "tests/tools/test_original_command_lines.py": "whole examples of the original's",

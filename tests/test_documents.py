@@ -71,6 +71,12 @@ LONG = {  # `fit` makes pipelines anew, and not in a graph
     ("distributed.md", "Pipeline parallelism"),
     ("tasks.md", "Masked words, and how likely a sentence is"),
     ("tasks.md", "Translation and summarization"),
+    # They train; the examples of their models' docstrings do it in `make test`.
+    ("tasks.md", "Token classification: named entities, parts of speech, segmentation"),
+    ("tasks.md", "Extractive summarization"),
+    ("tasks.md", "Multiple choice"),
+    ("tasks.md", "Sentence embedding"),
+    ("smaller_models.md", "Distillation: a smaller student of a fine-tuned teacher"),
     # Each calls everything once, which takes half a minute.
     ("migration.md", "transformers"),
     ("migration.md", "keras-hub"),

@@ -156,6 +156,7 @@ def test_bad_calibration(classifier, tiny_config):
     classifier.predict(TEXTS, verbose=0)
 
 
+@pytest.mark.full
 def test_minilm_comes_nearer_to_itself(minilm, materials, capsys):
     path = materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2"
     texts = [text for text, _, _ in read_film_reviews(path)[:150]]

@@ -367,6 +367,7 @@ WORDS = [["good", "film"], ["the", "bad", "film"], ["abc"], ["a", "good", "abc",
 TAGS = [["X", "O"], ["O", "X", "O"], ["O"], ["O", "X", "O", "O"]] * 3
 
 
+@pytest.mark.full
 def test_token_classifiers(make):
     teacher = make(BertTokenClassifier, labels=["O", "X"])
     teacher.compile(AdamWeightDecay(3e-3))
@@ -394,6 +395,7 @@ def test_token_classifiers(make):
     assert unlabelled.student.predict_tags(WORDS) == TAGS
 
 
+@pytest.mark.full
 def test_sentence_encoders(make):
     teacher = make(BertSentenceEncoder)
     student = student_from_teacher(teacher, 2)
@@ -488,6 +490,7 @@ def test_wrong_use(make):
         DistillationModel(quantized, teacher)
 
 
+@pytest.mark.full
 def test_another_student_than_was_traced(make):
     student = make(layers=1)
     model = DistillationModel(student, make(layers=2, seed=2), logits_weight=0.5)

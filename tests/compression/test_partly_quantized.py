@@ -76,7 +76,7 @@ def test_attention_has_less_precision_on_request_only(backbone, tmp_path, attent
     np.testing.assert_array_equal(outputs(attentive), outputs(plain))
 
 
-@pytest.mark.parametrize("form", ["directory", ".keras"])
+@pytest.mark.parametrize("form", ["directory", pytest.param(".keras", marks=pytest.mark.full)])
 @pytest.mark.parametrize("quantization", [PARTLY, STATIC], ids=["dynamic", "static"])
 def test_saved_and_opened(classifier, tmp_path, form, quantization):
     classifier.quantize("int8", calibration=TEXTS, **quantization)
@@ -132,7 +132,16 @@ def test_static_scales_need_calibration(backbone, tmp_path):
     assert backbone.quantization is None
 
 
-@pytest.mark.parametrize("value", [[0.0, 3.0], [1.0, 2.5], [1.0, 256.0], [np.nan, 1.0]], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [
+        [0.0, 3.0],
+        pytest.param([1.0, 2.5], marks=pytest.mark.full),
+        pytest.param([1.0, 256.0], marks=pytest.mark.full),
+        [np.nan, 1.0],
+    ],
+    ids=str,
+)
 def test_a_damaged_static_scale(backbone, tmp_path, value):
     backbone.quantize("int8", calibration=[TOKENS], activations="static")
     backbone.save_pretrained(tmp_path, format="bert_tf")
@@ -173,7 +182,11 @@ def test_from_pretrained_quantizes(backbone, tmp_path):
         np.testing.assert_array_equal(outputs(opened), outputs(backbone))
 
 
-@pytest.mark.parametrize("quantization", [PARTLY, STATIC], ids=["dynamic", "static"])
+@pytest.mark.parametrize(
+    "quantization",
+    [pytest.param(PARTLY, marks=pytest.mark.full), STATIC],
+    ids=["dynamic", "static"],
+)
 def test_constant_graph_xla_and_export(classifier, tmp_path, quantization):
     classifier.quantize("int8", calibration=TEXTS, **quantization)
     expected = classifier.predict(TEXTS, verbose=0)
@@ -274,6 +287,7 @@ def test_errors_need_texts_and_kernels(backbone):
         quantization_errors(backbone, [TOKENS])
 
 
+@pytest.mark.full
 def test_minilm_on_real_sentences(minilm, materials):
     path = materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2"
     texts = [text for text, _, _ in read_film_reviews(path)[:60]]

@@ -107,7 +107,6 @@ class Task:
         served: The same as `answers`, from the outputs of `serving_default`.
         lacks: What the task does not have.
         is_variant: Whether another entry has the same class; then only the full suite tests it.
-        is_slow: Whether only the full suite traces its steps, which takes long.
     """
 
     kind: type
@@ -128,7 +127,6 @@ class Task:
     served: Callable = lambda outputs: outputs["logits"].numpy()
     lacks: Mapping[str, Lack] = dataclasses.field(default_factory=dict)
     is_variant: bool = False
-    is_slow: bool = False
 
     @property
     def question(self):

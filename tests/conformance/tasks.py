@@ -12,18 +12,22 @@ for folder in NAMES:
     TASKS |= importlib.import_module(f"tests.tasks.{folder}.conformance").TASKS
 
 
-def tasks(*needed: str, traces: bool = False):
+# Their inputs, labels and losses differ most.
+FEW = ("text classification", "masked LM", "multiple choice")
+
+
+def tasks(*needed: str, few: bool = False):
     """Parametrises a test with the names of the tasks that have all of `needed`.
 
     Args:
         *needed: Keys of `Task.lacks`.
-        traces: Whether the test traces steps of training.
+        few: Whether only the full suite takes all of them, and `make test` takes `FEW`.
     """
     return pytest.mark.parametrize(
         "name",
         [
             pytest.param(
-                name, marks=pytest.mark.full if task.is_variant or (traces and task.is_slow) else ()
+                name, marks=pytest.mark.full if task.is_variant or (few and name not in FEW) else ()
             )
             for name, task in TASKS.items()
             if not set(needed) & set(task.lacks)

@@ -64,7 +64,7 @@ def test_configuration_comes_back(name):
     assert_same(again(task.features), model(task.features), 0.0)
 
 
-@tasks("training")
+@tasks("training", few=True)
 def test_dropout_is_for_training(name):
     config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.4, attention_probs_dropout_prob=0.4)
     task = TASKS[name]
@@ -79,7 +79,7 @@ def test_dropout_is_for_training(name):
 @pytest.mark.parametrize(
     "policy", ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.full)]
 )
-@tasks("training")
+@tasks("training", few=True)
 def test_mixed_precision(name, policy):
     """Outputs and gradients are float32's to the digits that there are; weights stay float32."""
     task = TASKS[name]

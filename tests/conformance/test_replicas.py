@@ -17,7 +17,7 @@ def of_two(tmp_path_factory, request):
         yield results
 
 
-@tasks("training")
+@tasks("training", few=True)
 def test_two_replicas_are_one(name, of_two):
     """Of 5 weighted rows and then of 1: the same loss, metrics and weights."""
     assert_same(of_two[name], replicas.fitted(name))

@@ -21,7 +21,7 @@ def example(columns, row) -> bytes:
 
 
 @pytest.mark.parametrize("portable", [True, pytest.param(False, marks=pytest.mark.full)])
-@tasks("serving")
+@tasks("serving", few=True)
 def test_served_answers(name, portable, tmp_path):
     """Of raw text, of serialised examples and of token dictionaries."""
     task, model = TASKS[name], make(TASKS[name])

@@ -81,7 +81,7 @@ def test_batches_by_tokens_hold_every_row(name, state, is_full):
     assert len(sizes) > 1 and all(rows == 1 or tokens <= 12 for rows, tokens in sizes)
 
 
-@tasks("training", traces=True)
+@tasks("training", few=True)
 def test_one_loss_however_the_rows_come(name, traced):
     """`evaluate`: text, datasets of text, dictionaries and datasets of them."""
     task = TASKS[name]
@@ -105,7 +105,7 @@ def test_one_loss_however_the_rows_come(name, traced):
     assert abs(weighted - first_loss(expected)) > 1e-4  # the weights count
 
 
-@tasks("training", traces=True)
+@tasks("training", few=True)
 def test_one_step_however_the_rows_come(name, traced):
     """`fit`: the loss of the step and the weights after it."""
     task = TASKS[name]
@@ -132,7 +132,7 @@ def test_one_step_however_the_rows_come(name, traced):
             np.testing.assert_allclose(one, other, atol=1e-5)
 
 
-@tasks("text", "training", traces=True)
+@tasks("text", "training", few=True)
 def test_one_answer_however_the_rows_come(name, traced):
     """`predict`: text, one by one, and dictionaries."""
     task = TASKS[name]
@@ -151,7 +151,7 @@ def test_one_answer_to_datasets_of_text(name, traced):
     assert_same(traced.predict(dataset, verbose=0), expected)
 
 
-@tasks("training")
+@tasks("training", few=True)
 def test_parts_of_a_batch_are_the_batch(name):
     """Gradient accumulation: the same loss, metrics and weights, with weights on the rows."""
     task, steps = TASKS[name], []
@@ -205,7 +205,7 @@ def changed(before, after):
     return {name for name in before if not np.array_equal(before[name], after[name])}
 
 
-@tasks("training")
+@tasks("training", few=True)
 def test_frozen_and_opened_from_the_top(name):
     task = TASKS[name]
     model = make(task)
@@ -230,7 +230,7 @@ def test_frozen_and_opened_from_the_top(name):
     assert changed(before, parts_of(model)) == {"block 1", "head"}
 
 
-@tasks("training")
+@tasks("training", few=True)
 def test_lora(name, tmp_path):
     """Only the additions and the head train; saved alone; merged, the outputs are the same."""
     task = TASKS[name]
@@ -303,7 +303,7 @@ def test_what_a_task_lacks_is_an_error(name, lack):
         OPERATIONS[lack](model, task)
 
 
-@tasks("training")
+@tasks("training", few=True)
 def test_fits_without_compile(name, monkeypatch):
     """With the optimizer, the loss and the metrics of the task, over the steps of the run."""
     task = TASKS[name]

@@ -14,7 +14,7 @@ from tests.fuzz import runner
 from tests.fuzz.formats import FORMATS
 from tests.training import processes
 
-FEW, MANY = 100, 20_000
+FEW, MANY = 50, 20_000
 
 
 @pytest.fixture(scope="module")

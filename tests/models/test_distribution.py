@@ -17,10 +17,13 @@ def checks(tmp_path_factory, request):
         yield results
 
 
+ONLY_IN_FULL = ("step in parts", "reductions", "texts by tokens")
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.full if name == "texts by tokens" else ())
+        pytest.param(name, marks=pytest.mark.full if name in ONLY_IN_FULL else ())
         for name in replicas.CHECKS
     ],
 )
@@ -38,6 +41,7 @@ def free_ports(count):
     return ports
 
 
+@pytest.mark.full
 def test_two_workers_are_one_process(tmp_path):
     cluster = {"worker": [f"localhost:{port}" for port in free_ports(2)]}
     workers = []

@@ -33,7 +33,7 @@ def make(tiny_config, tiny_vocabulary):
     return make
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max"])
+@pytest.mark.parametrize("pooling", ["mean", pytest.param("max", marks=pytest.mark.full)])
 def test_pooled_windows(make, pooling, monkeypatch):
     monkeypatch.setattr(text_batches, "CHUNK_OF_ROWS", 4)
     for model, normalize in (

@@ -30,7 +30,7 @@ NAMES = [
         for each in (TASK + name, TRACED + TASK + name)
     ),
 ]
-ALWAYS = ("four stages", "recomputed", "texts", TRACED + "two stages", *UNTRACED)
+ALWAYS = ("four stages", "recomputed", TRACED + "two stages", *UNTRACED)
 ALWAYS += (TRACED + "schedule",)
 
 

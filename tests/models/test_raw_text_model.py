@@ -101,6 +101,15 @@ CONTAINERS = {
     "datasets": datasets_column,
 }
 every_container = pytest.mark.parametrize("column", CONTAINERS.values(), ids=CONTAINERS)
+few_containers = pytest.mark.parametrize(
+    "column",
+    [
+        pytest.param(
+            make, id=name, marks=() if name in ("generator", "pyarrow") else pytest.mark.full
+        )
+        for name, make in CONTAINERS.items()
+    ],
+)
 
 
 def loss_of(model, x, y=None, **options):
@@ -118,7 +127,7 @@ def test_texts_of_any_container(models, column):
     np.testing.assert_allclose(encoder.encode(column(A)), encoder.encode(A), atol=1e-6)
 
 
-@every_container
+@few_containers
 def test_labels_and_weights_of_any_container(models, column):
     names, weights = ["good", "bad", "bad"], [3.0, 1.0, 0.5]
     model = models("classifier")
@@ -129,7 +138,7 @@ def test_labels_and_weights_of_any_container(models, column):
     assert by_id == pytest.approx(expected, rel=1e-5)
 
 
-@every_container
+@few_containers
 def test_fit_takes_any_container(models, column):
     model, names = models("classifier"), ["good", "bad", "bad"]
     model.fit(
@@ -424,7 +433,7 @@ def test_batches_of_tokens_are_keras_own(models):
     assert loss_of(model, batches) == pytest.approx(loss_of(model, A, [1, 0, 1]))
 
 
-@every_container
+@few_containers
 def test_columns_of_words_and_tags(models, column):
     if column in (np.array, tf.constant, CONTAINERS["n_1"]):
         # One width for all sentences.
@@ -443,7 +452,15 @@ def test_columns_of_words_and_tags(models, column):
     model.fit(column(words), column(tags), validation_split=0.5, verbose=0)
 
 
-@pytest.mark.parametrize("column", [list, pandas_column, arrow_column, polars_column])
+@pytest.mark.parametrize(
+    "column",
+    [
+        list,
+        pytest.param(pandas_column, marks=pytest.mark.full),
+        arrow_column,
+        pytest.param(polars_column, marks=pytest.mark.full),
+    ],
+)
 def test_columns_of_choices_and_answers(models, column):
     model = models("multiple_choice")
     lists = [["good", "bad"], ["a", "b"], ["the", "film"]]
@@ -478,6 +495,7 @@ def test_masked_lm_validates_on_which_text(models, monkeypatch, options, expecte
     assert np.char.decode(np.array(texts, bytes)).tolist() == np.array(expected).tolist()
 
 
+@pytest.mark.full
 def test_masked_lm_validates_on_text(models):
     model = models("masked_lm")
     history = model.fit(A, validation_data=(A, B), verbose=0).history
@@ -530,7 +548,13 @@ POSITIONAL = {
 }
 
 
-@pytest.mark.parametrize("task", POSITIONAL)
+@pytest.mark.parametrize(
+    "task",
+    [
+        pytest.param(task, marks=() if task in ("classifier", "masked_lm") else pytest.mark.full)
+        for task in POSITIONAL
+    ],
+)
 def test_positional_arguments_are_keras_own(models, task):
     model, (x, y) = models(task), POSITIONAL[task]
     assert len(model.fit(x, y, 2, 2, 0).history["loss"]) == 2  # batch_size, epochs, verbose
@@ -547,6 +571,7 @@ def test_fit_refuses_what_keras_does_not_take(models, task):
         models(task).fit(*POSITIONAL[task], steps_per_minute=2)
 
 
+@pytest.mark.full
 def test_positional_arguments_of_an_encoder_and_of_a_distillation(models, tiny_config):
     encoder = models("encoder")
     encoder.compile(keras.optimizers.SGD(0.0), objective="ranking", run_eagerly=True)

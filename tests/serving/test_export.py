@@ -43,7 +43,7 @@ def test_text_and_tokens_give_the_models_numbers(classifier, tmp_path):
     np.testing.assert_allclose(from_tokens["logits"], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("portable", [True, False])
+@pytest.mark.parametrize("portable", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_a_quantized_model_stays_small(
     tiny_config, tiny_vocabulary, tmp_path, portable, monkeypatch
 ):

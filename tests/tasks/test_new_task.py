@@ -92,6 +92,7 @@ def tree(tmp_path_factory):
     return root
 
 
+@pytest.mark.full
 def test_a_new_task(tree, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     arguments = (PROGRAM, REPOSITORY / "tools")

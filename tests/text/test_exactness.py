@@ -98,7 +98,10 @@ def test_words_of_fuzzed_strings(lowercase, strip_accents, split_on_cjk, is_full
         assert_same(texts, received, expected)
 
 
-@pytest.mark.parametrize("lowercase, strip_accents, split_on_cjk", MODES)
+@pytest.mark.parametrize(
+    "lowercase, strip_accents, split_on_cjk",
+    [MODES[0], *(pytest.param(*mode, marks=pytest.mark.full) for mode in MODES[1:])],
+)
 def test_every_code_point(lowercase, strip_accents, split_on_cjk):
     """Each code point alone between letters, after a capital sigma and before one."""
     splitter = WordSplitter(

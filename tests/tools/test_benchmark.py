@@ -294,7 +294,9 @@ def test_a_tiny_run_compares_and_reports(job, workload_names, tmp_path):
         assert all(row["largest difference"] < 1e-3 for row in table["rows"])
 
 
-@pytest.mark.parametrize("dtype, peers", [("bfloat16", "tensorflow"), ("int8", "")])
+@pytest.mark.parametrize(
+    "dtype, peers", [("bfloat16", "tensorflow"), pytest.param("int8", "", marks=pytest.mark.full)]
+)
 def test_a_tiny_run_in_another_dtype_tells_the_errors(dtype, peers, tmp_path, is_full):
     workload_names = "2x16,ragged5" if is_full else "2x16"
     tables = tiny_run(
@@ -314,6 +316,7 @@ def test_a_tiny_run_in_another_dtype_tells_the_errors(dtype, peers, tmp_path, is
             assert dtype != "bfloat16" or "bfloat16, " in row["arrangement"]
 
 
+@pytest.mark.full
 def test_a_tiny_run_of_one_sentence_in_int8_tells_the_error(tmp_path):
     config = {**models.CONFIGS["tiny"], "vocab_size": 30522}  # the tokenizer's
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -327,6 +330,7 @@ def test_a_tiny_run_of_one_sentence_in_int8_tells_the_error(tmp_path):
         assert all(0.0001 < row["relative error"] < 0.1 for row in table["rows"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.full)])
 def test_a_tiny_run_of_generation_compares_the_ids(dtype, tmp_path, is_full):
     peers = "pytorch" if is_full else ""

@@ -100,6 +100,7 @@ def test_run_classifier(classifier):
     assert results["global_step"] == "6" and results["loss"] == results["eval_loss"]
 
 
+@pytest.mark.full
 def test_run_classifier_killed_and_started_again(base, classifier, tmp_path):
     """Killed after step 4, it ends as the unbroken run."""
     output = tmp_path / "out"
@@ -113,6 +114,7 @@ def test_run_classifier_killed_and_started_again(base, classifier, tmp_path):
         np.testing.assert_array_equal(values, first[name], err_msg=name)
 
 
+@pytest.mark.full
 def test_run_classifier_predicts(base, classifier):
     output, _ = classifier
     first = weights(output)
@@ -224,6 +226,7 @@ def test_create_pretraining_data_and_run_pretraining(base, tmp_path):
     assert "global_step = 20\n" in results and "\nloss = " in results
 
 
+@pytest.mark.full
 def test_a_classifier_that_the_original_trained(base, tiny_config, tmp_path):
     """`model.ckpt-343` in its output directory, with no word about the labels."""
     model = BertTextClassifier(

@@ -19,7 +19,7 @@ def rows_of(asked):
     return [[first, *([rest] if isinstance(rest, str) else rest)] for first, rest in zip(*asked)]
 
 
-@tasks("text", "serving")
+@tasks("text", "serving", few=True)
 def test_answers_of_any_task(name, tmp_path):
     task = TASKS[name]
     model = make(task)

@@ -64,6 +64,7 @@ def test_trains_evaluates_and_predicts(start):
     assert [span.text for span in model.tag("the good film.")] == ["good film"]
 
 
+@pytest.mark.full
 def test_fine_tuning_flags(start):
     """Smoothed labels, balanced classes, LoRA, the best epoch."""
     output = start / "fine_tuning"

@@ -202,6 +202,7 @@ def test_wrong_flags_are_told_before_any_work(start_files, tmp_path, flags, word
     assert not (tmp_path / "out" / "checkpoints").exists()
 
 
+@pytest.mark.full
 def test_raw_text(start_files, tiny_vocabulary, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(tiny_vocabulary))
     flags = flags_for(

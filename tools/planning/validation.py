@@ -13,7 +13,7 @@ TURN_SECONDS = 1.0
 
 MODELS = ((2, 128), (6, 384), (12, 256))  # layers, hidden size
 LENGTHS = (64, 128)
-BATCHES = (8, 32)  # over all workers
+BATCHES = (8, 32)  # over all workers; more of these have a row each
 
 
 def validate(
@@ -37,8 +37,8 @@ def validate(
             # The largest first: memory that a process has had hides what a smaller step needs.
             sizes = itertools.product(sorted(BATCHES)[::-1], sorted(LENGTHS)[::-1])
             for index, (batch, length) in enumerate(sizes):
-                step = {**where, "batch": batch, "length": length}
-                part = batch // workers
+                part = max(batch // workers, 1)
+                step = {**where, "batch": part * workers, "length": length}
                 found = step_estimate(config, part, length, workers, setup.rates, setup.link)
                 key = staff.make("step", config=config, batch=part, length=length)
                 # The first call creates the slots and compiles.

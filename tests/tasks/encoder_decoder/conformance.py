@@ -33,7 +33,6 @@ TASKS = {
         text=(TEXTS, PAIRS),
         targets=targets(),
         lacks=_LACKS,
-        is_slow=True,
         saved={"max_length": 20, "max_target_length": 10, "tie_word_embeddings": False},
     ),
     "encoder-decoder with shared weights": Task(

@@ -21,7 +21,6 @@ TASKS = {
         encoded(TEXTS, PAIRS),
         text=(TEXTS, PAIRS),
         targets=targets(),
-        is_slow=True,
         saved={"max_length": 14, "max_target_length": 9},
         lacks={
             "datasets to predict": Lack(

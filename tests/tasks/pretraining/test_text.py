@@ -125,7 +125,7 @@ def statistics(lengths, firsts, masks, labels):
     )
 
 
-@pytest.mark.parametrize("masking", ["token", "whole_word"])
+@pytest.mark.parametrize("masking", ["whole_word", pytest.param("token", marks=pytest.mark.full)])
 def test_distributions_are_the_originals(corpus, masking, is_full):
     """Lengths, segments, labels and masked counts against the original's algorithm."""
     epochs = 60 if is_full else 12
@@ -312,7 +312,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", [pytest.param("plain", marks=pytest.mark.full), "rows", "budget"])
 def test_resume_and_shards(corpus, name, is_full):
     """From step k on, and divided among shards, the batches are the same; over epochs too."""
     # Small chunks that are not kept: they are read and tokenized again.

@@ -29,7 +29,7 @@ def make_classifier(tiny_config, tiny_vocabulary):
     return make
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean_max"])
+@pytest.mark.parametrize("pooling", [pytest.param("cls", marks=pytest.mark.full), "mean_max"])
 def test_head_learns_as_after_a_frozen_backbone(make_classifier, pooling):
     frozen, cached = make_classifier(pooling), make_classifier(pooling)
     frozen.backbone.trainable = False

@@ -34,7 +34,7 @@ def make_classifier(tiny_config, tiny_vocabulary):
     "pooling",
     [
         "cls",
-        "mean",
+        pytest.param("mean", marks=pytest.mark.full),
         pytest.param("max", marks=pytest.mark.full),
         pytest.param("mean_max", marks=pytest.mark.full),
     ],
