@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
-from bert_tf.config import BERT_GENERATION, DECODER_KEYS, BertConfig
+from bert_tf.config import DECODER_KEYS, BertConfig
 from bert_tf.errors import ConfigError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import OBJECT, integer, list_of, object_of, optional, text
+from bert_tf.network_families import BERT_GENERATION
 
 CLASS = "BertEncoderDecoder"
 MODEL_TYPE = "encoder-decoder"

@@ -27,6 +27,8 @@ from bert_tf.signatures import has_signature_of
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 
 # What has an `element_spec`.
+# Rows of word embeddings that may have no word: multilingual-e5 has 35, others round up to 64.
+_UNUSED_WORDS = 64
 _BATCHES = (tf.data.Dataset, DistributedAdapter)
 
 
@@ -82,11 +84,13 @@ class TaskModel(PretrainedModel, RawTextModel):
                 f"`max_length` must be in [3, {limit}] (max_position_embeddings). "
                 f"Received: {max_length=}"
             )
-        if tokenizer is not None and tokenizer.vocab_size != backbone.config.vocab_size:
+        num_words = backbone.config.vocab_size
+        if tokenizer is not None and not 0 <= num_words - tokenizer.vocab_size < _UNUSED_WORDS:
             raise UserError(
-                f"The vocabulary must have as many entries as the word embeddings: "
-                f"{backbone.config.vocab_size}. Received: {tokenizer.vocab_size} entries. "
-                "Take the vocab.txt that the checkpoint was trained with."
+                f"The vocabulary must have as many entries as the word embeddings: {num_words} "
+                f"(or up to {_UNUSED_WORDS - 1} less, if rows are unused). Received: "
+                f"{tokenizer.vocab_size} entries. "
+                "Take the vocabulary that the checkpoint was trained with."
             )
         self.backbone = backbone
         self.tokenizer = tokenizer

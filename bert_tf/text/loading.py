@@ -11,6 +11,11 @@ from bert_tf.text.subword_tokenizer import SubwordTokenizer
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.tokenizer_base import Tokenizer
 
+_SUBWORD_FILES = (
+    subword_files.XLM_ROBERTA_FILE,
+    subword_files.ALBERT_FILE,
+    subword_files.BYTE_PAIR_FILES[0],
+)
 _MODEL = object_of({"model": optional(object_of({"type": optional(text())}))})
 
 
@@ -40,7 +45,15 @@ def load_tokenizer(directory: str | os.PathLike, **options) -> Tokenizer:
         is_subword = model.get("type") in ("BPE", "Unigram") or "merges" in model
         options = {"definition": content, **options} if is_subword else options
     else:
-        names = (subword_files.XLM_ROBERTA_FILE, subword_files.ALBERT_FILE)
-        names += subword_files.BYTE_PAIR_FILES[:1]
-        is_subword = any(os.path.exists(os.path.join(directory, name)) for name in names)
+        is_subword = _find(directory, _SUBWORD_FILES) is not None
     return (SubwordTokenizer if is_subword else BertTokenizer).from_pretrained(directory, **options)
+
+
+def find_tokenizer(directory: str | os.PathLike) -> str | None:
+    """Returns the path of a file from which `load_tokenizer` reads, or None if there is none."""
+    return tokenizer_files.find_vocabulary(directory) or _find(directory, _SUBWORD_FILES)
+
+
+def _find(directory, names):
+    paths = (os.path.join(directory, name) for name in names)
+    return next(filter(os.path.exists, paths), None)

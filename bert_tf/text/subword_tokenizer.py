@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError, DataError, require
@@ -213,6 +214,15 @@ class SubwordTokenizer(Tokenizer):
             else piece.encode()
             for piece in self.vocabulary
         ]
+
+    def continues_word(self) -> np.ndarray:
+        """Returns which pieces do not begin with a space, special tokens excepted, bool `[V]`.
+
+        Punctuation without a space before it continues a word.
+        """
+        space = chr(METASPACE) if self._parts.merges is None else byte_characters()[0x20]
+        whole = {token["content"] for token in self._parts.added_tokens} | {self.unk_token}
+        return np.array([not (p.startswith(space) or p in whole) for p in self.vocabulary], bool)
 
     def _joined(self, ids: tf.RaggedTensor) -> tf.Tensor:
         texts = tf.strings.reduce_join(tf.gather(tf.constant(self._texts), ids), axis=-1)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError, DataError, check_limits, require
@@ -12,7 +13,7 @@ from bert_tf.json_schema import check
 from bert_tf.text import packing, tokenizer_files
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, shared_graphs
-from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, read_vocabulary
+from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, continues_word, read_vocabulary
 
 # google-research/bert tokenization.py: WordpieceTokenizer(max_input_chars_per_word=200).
 MAX_INPUT_CHARS_PER_WORD = 200
@@ -176,6 +177,10 @@ class BertTokenizer(Tokenizer):
         pieces = tf.gather(tf.constant(self.vocabulary), ids)
         texts = tf.strings.reduce_join(pieces, axis=-1, separator=" ")
         return tf.strings.regex_replace(texts, " " + CONTINUATION, "")
+
+    def continues_word(self) -> np.ndarray:
+        """Returns whether each piece of the vocabulary begins with `##`, bool `[V]`."""
+        return continues_word(self.vocabulary)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments, with the vocabulary as a list."""

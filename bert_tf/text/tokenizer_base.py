@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError, require
@@ -205,6 +206,10 @@ class Tokenizer:
 
     def _joined(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Returns the texts, `[B]`, of ids, ragged `[B, (T)]`."""
+        raise NotImplementedError
+
+    def continues_word(self) -> np.ndarray:
+        """Returns whether each piece of the vocabulary continues a word, bool `[V]`."""
         raise NotImplementedError
 
     @property

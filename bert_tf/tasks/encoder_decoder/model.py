@@ -102,7 +102,7 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         shared = {}
         if share_encoder_decoder_weights:
             _require_same_network(config, backbone.config)
-            shared = {"embeddings": backbone.embeddings, "blocks": backbone.encoder.blocks}
+            shared = {"embeddings": backbone.embeddings, "blocks": backbone.encoder.stack()}
         self.decoder = BertDecoder(
             config, tie_word_embeddings, dtype=self.dtype_policy, name="decoder", **shared
         )
