@@ -1,16 +1,23 @@
-"""The networks that are BERT's but for a few switches, against `transformers` in float64."""
+"""The networks that are BERT's but for a few switches: against `transformers` and NumPy in float64.
+
+`make test` has no `transformers`: there NumPy is the reference, and the names in files are those
+that TENSORS lists.
+"""
 
 import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from safetensors.numpy import load_file, save_file
 
 import bert_tf
-from bert_tf import BertBackbone
+from bert_tf import BertBackbone, BertConfig
 from bert_tf.checkpoints import family_names
+from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.network_families import FAMILIES, REFUSED
+from tests.numpy_bert import NumpyBert
 
 SIZES = {
     "vocab_size": 60,
@@ -57,6 +64,21 @@ def their_model(name, ending, **changes):
             parameter.copy_(torch.randn(parameter.shape) * 0.3)
         model.tie_weights()
     return model.double()
+
+
+def random_model(name, model_class=bert_tf.BertTextClassifier, **changes):
+    """One of ours; every weight is random."""
+    sizes = {**SIZES, **FAMILIES[name].fixed, "model_type": name, "classifier_dropout": 0.1}
+    if FAMILIES[name].counts_padding_id:
+        sizes.update(pad_token_id=1, position_offset=2)
+    if name in ("electra", "albert"):
+        sizes["embedding_size"] = 16
+    backbone = BertBackbone(BertConfig(**{**sizes, **changes}))
+    model = backbone if model_class is BertBackbone else model_class(backbone, num_classes=3)
+    generator = np.random.default_rng(5)
+    for variable in model.weights:
+        variable.assign(generator.normal(0.0, 0.3, variable.shape))
+    return model
 
 
 def batch_of(name, rows=3, choices=None):
@@ -150,7 +172,7 @@ def test_heads(name, ending, tmp_path):
 @each_family
 def test_every_form_of_the_model(name, tmp_path):
     """8-bit integers, LoRA, `.keras`, our own format, an export: the same network."""
-    write(their_model(name, "ForSequenceClassification"), tmp_path / "theirs")
+    random_model(name).save_pretrained(tmp_path / "theirs")
     batch = batch_of(name)
     tokens = dict(zip(("token_ids", "segment_ids", "padding_mask"), map(tf.constant, batch)))
     model = bert_tf.BertTextClassifier.from_pretrained(tmp_path / "theirs")
@@ -222,8 +244,7 @@ def test_gradients(name, tmp_path):
 
 @each_family
 def test_pruning(name, tmp_path):
-    write(their_model(name, "ForSequenceClassification"), tmp_path)
-    model = bert_tf.BertTextClassifier.from_pretrained(tmp_path)
+    model = random_model(name)
     batch = batch_of(name)
     tokens = dict(zip(("token_ids", "segment_ids", "padding_mask"), map(tf.constant, batch)))
     heads = np.ones((3, SIZES["num_hidden_layers"], 4), np.float32)
@@ -244,9 +265,89 @@ def test_left_padding_does_not_move_positions_of_roberta(tmp_path):
     np.testing.assert_allclose(received[mask], expected[mask], rtol=1e-5, atol=1e-5)
 
 
+class Reference(NumpyBert):
+    """The NumPy network with the switches, by BERT's names of the layers."""
+
+    def __init__(self, config, source):
+        self.network, self.dtype, self.activation = config, np.float64, config.hidden_act
+        self.config = config.to_dict() | {"layer_norm_eps": config.layer_norm_eps}
+        self.tensors = {name: source.read(name).astype(np.float64) for name in source.shapes}
+
+    def __call__(self, ids, segments, mask):
+        rows = np.maximum(np.cumsum(mask, axis=1) - 1, 0) + self.network.position_offset
+        if not self.network.position_offset:
+            rows = np.arange(ids.shape[1])
+        x = self.tensors["embeddings.word_embeddings.weight"][ids]
+        x = x + self.tensors["embeddings.position_embeddings.weight"][rows]
+        if self.network.type_vocab_size:
+            x = x + self.tensors["embeddings.token_type_embeddings.weight"][segments]
+        x = self.layer_norm(x, "embeddings.LayerNorm")
+        if self.network.embedding_size:
+            x = self.dense(x, "embeddings_project")
+        for index in range(self.network.num_hidden_layers):
+            block = 0 if self.network.shared_blocks else index
+            x, _ = self.block(x, mask[:, np.newaxis], f"encoder.layer.{block}")
+        activations = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "gelu": self.gelu}
+        pooled = activations[self.network.pooler_act](self.dense(x[:, 0], "pooler.dense"))
+        return x, pooled
+
+
+# Tensors whose names or shapes are the family's own, in a file of a text classifier.
+TENSORS = {
+    "roberta": {
+        "roberta.embeddings.position_embeddings.weight": (42, 32),
+        "roberta.encoder.layer.2.attention.self.query.weight": (32, 32),
+        "classifier.dense.weight": (32, 32),
+        "classifier.out_proj.bias": (3,),
+    },
+    "distilbert": {
+        "distilbert.transformer.layer.2.attention.out_lin.weight": (32, 32),
+        "distilbert.transformer.layer.0.ffn.lin1.weight": (48, 32),
+        "pre_classifier.weight": (32, 32),
+        "classifier.bias": (3,),
+    },
+    "electra": {
+        "electra.embeddings.word_embeddings.weight": (60, 16),
+        "electra.embeddings_project.weight": (32, 16),
+        "classifier.dense.weight": (32, 32),
+        "classifier.out_proj.bias": (3,),
+    },
+    "albert": {
+        "albert.encoder.embedding_hidden_mapping_in.weight": (32, 16),
+        "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn.weight": (48, 32),
+        "albert.pooler.weight": (32, 32),
+        "classifier.bias": (3,),
+    },
+}
+TENSORS["xlm-roberta"] = TENSORS["camembert"] = TENSORS["roberta"]
+
+
+@each_family
+def test_written_and_read_without_transformers(name, tmp_path):
+    model = random_model(name)
+    model.save_pretrained(tmp_path)
+    written = {
+        key: values.shape for key, values in load_file(tmp_path / "model.safetensors").items()
+    }
+    assert written.items() >= TENSORS[name].items()
+
+    opened = bert_tf.BertTextClassifier.from_pretrained(tmp_path)
+    assert opened.backbone.config.to_dict() | {"extra": {}} == model.backbone.config.to_dict()
+    for one, other in zip(opened.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    batch = batch_of(name)
+    states, pooled = Reference(opened.backbone.config, open_pretrained(tmp_path).source)(*batch)
+    mask = batch[2][..., np.newaxis]
+    for padding_free in (True, False):
+        opened.backbone.padding_free = padding_free
+        received = ours(opened.backbone, *batch)
+        np.testing.assert_allclose(received["sequence_output"], states * mask, atol=1e-5)
+        np.testing.assert_allclose(received["pooled_output"], pooled, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_other_networks_are_refused_by_name(name, tmp_path):
-    write(their_model("roberta", "Model"), tmp_path)
+    random_model("roberta", BertBackbone).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": name}))
     with pytest.raises(ConfigError, match=f"{REFUSED[name]}.*docs/checkpoints.md"):
@@ -267,7 +368,7 @@ def test_other_networks_are_refused_by_name(name, tmp_path):
     ],
 )
 def test_bad_configurations(name, changes, tmp_path):
-    write(their_model(name, "Model"), tmp_path)
+    random_model(name, BertBackbone).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises((ConfigError, CheckpointError)):
@@ -275,9 +376,7 @@ def test_bad_configurations(name, changes, tmp_path):
 
 
 def test_missing_tensors_are_named_as_in_the_file(tmp_path):
-    from safetensors.numpy import load_file, save_file
-
-    write(their_model("distilbert", "Model"), tmp_path)
+    random_model("distilbert", BertBackbone).save_pretrained(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     del tensors["transformer.layer.1.ffn.lin1.bias"]
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
@@ -286,7 +385,7 @@ def test_missing_tensors_are_named_as_in_the_file(tmp_path):
 
 
 def test_what_has_no_name_is_written_in_our_own_format_only(tmp_path):
-    write(their_model("roberta", "Model"), tmp_path / "theirs")
+    random_model("roberta", BertBackbone).save_pretrained(tmp_path / "theirs")
     model = bert_tf.BertNextSentencePredictor.from_pretrained(tmp_path / "theirs")
     for format in ("huggingface", "tf1"):
         with pytest.raises(UserError, match="`format` must be 'bert_tf'"):
