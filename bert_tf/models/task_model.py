@@ -27,8 +27,6 @@ from bert_tf.signatures import has_signature_of
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 
 # What has an `element_spec`.
-# Rows of word embeddings that may have no word: multilingual-e5 has 35, others round up to 64.
-_UNUSED_WORDS = 64
 _BATCHES = (tf.data.Dataset, DistributedAdapter)
 
 
@@ -85,11 +83,11 @@ class TaskModel(PretrainedModel, RawTextModel):
                 f"Received: {max_length=}"
             )
         num_words = backbone.config.vocab_size
-        if tokenizer is not None and not 0 <= num_words - tokenizer.vocab_size < _UNUSED_WORDS:
+        unused = num_words - tokenizer.vocab_size if tokenizer is not None else 0
+        if unused and not 0 <= unused <= tokenizer.most_unused_ids:
             raise UserError(
-                f"The vocabulary must have as many entries as the word embeddings: {num_words} "
-                f"(or up to {_UNUSED_WORDS - 1} less, if rows are unused). Received: "
-                f"{tokenizer.vocab_size} entries. "
+                f"The vocabulary must have as many entries as the word embeddings: {num_words}. "
+                f"Received: {tokenizer.vocab_size} entries. "
                 "Take the vocabulary that the checkpoint was trained with."
             )
         self.backbone = backbone

@@ -69,6 +69,8 @@ class SubwordTokenizer(Tokenizer):
     References: Sennrich et al., arXiv 1508.07909; Kudo, arXiv 1804.10959; huggingface/tokenizers.
     """
 
+    most_unused_ids = 64  # multilingual-e5 has 35
+
     def __init__(
         self,
         definition: str | os.PathLike | dict[str, Any],

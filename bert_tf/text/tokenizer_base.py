@@ -41,6 +41,7 @@ class Tokenizer:
     cls_token_id: int
     mask_token_id: int | None
     separators = 1  # `[SEP]` between two segments
+    most_unused_ids = 0  # by how much a model's word embeddings may exceed the vocabulary
     has_segments = True  # whether the segment ids of the second segment are 1
     _ids: dict[str, int]
     _graphs: TokenizerGraphs

@@ -107,7 +107,7 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | d
 
 def _tokenizer(values, path):
     tokenizer_class, arguments = _TOKENIZERS[values["registered_name"]]
-    check(values["config"], arguments, path, ConfigError, "tokenizer")
+    check(values["config"], arguments, path, ConfigError, "config.tokenizer.config")
     return tokenizer_class(**values["config"])
 
 
