@@ -207,7 +207,7 @@ class BertConfig:
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self):
-        if self.model_type is None:
+        if self.model_type in (None, BERT, BERT_GENERATION):
             model_type = BERT if self.type_vocab_size else BERT_GENERATION
             object.__setattr__(self, "model_type", model_type)
         check(vars(self), _CHECKED, None, ConfigError)

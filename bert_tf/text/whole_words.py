@@ -42,7 +42,7 @@ def whole_word_units(
         ConfigError: If `texts` is not a batch of strings.
 
     Example:
-        >>> tokenizer = bert_tf.Tokenizer(".cache/materials/chinese_vocab/vocab.txt")
+        >>> tokenizer = bert_tf.BertTokenizer(".cache/materials/chinese_vocab/vocab.txt")
         >>> ids, units = bert_tf.text.whole_word_units(
         ...     tokenizer, ["我用iPhone手机"], lambda text: ["我", "用", "iPhone", "手机"]
         ... )

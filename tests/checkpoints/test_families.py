@@ -395,6 +395,12 @@ def test_what_has_no_name_is_written_in_our_own_format_only(tmp_path):
     assert opened.backbone.config.position_offset == 2
 
 
+def test_no_part_of_an_encoder_decoder(tmp_path):
+    random_model("roberta", BertBackbone).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="encoder must be a BERT.*model_type='roberta'"):
+        bert_tf.BertEncoderDecoder.from_encoder_decoder_pretrained(tmp_path, tmp_path)
+
+
 def test_names_come_back():
     for name, architecture in ((n, a) for n in NAMES for a in TASKS):
         architecture = FAMILIES[name].class_prefix + architecture
