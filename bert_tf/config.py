@@ -24,9 +24,11 @@ from bert_tf.json_schema import (
     may_lack,
     number,
     object_of,
+    one_of,
     optional,
     text,
 )
+from bert_tf.network_families import BERT, BERT_GENERATION, FAMILIES, REFUSED
 from bert_tf.pruned_heads import checked_pruned_heads
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
@@ -39,19 +41,6 @@ SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
-
-# The networks, with Hugging Face's names (config.json, `model_type`).
-BERT, BERT_GENERATION = "bert", "bert-generation"
-# `BertGenerationConfig` of transformers, where it differs from `BertConfig` there.
-_GENERATION_DEFAULTS = {
-    "vocab_size": 50358,
-    "hidden_size": 1024,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "intermediate_size": 4096,
-    "bos_token_id": 2,
-    "eos_token_id": 1,
-}
 
 # Names in configuration files -> the name used here.
 _ACTIVATIONS = {
@@ -75,14 +64,12 @@ _HUGGINGFACE_KEYS = {
 DECODER_KEYS = ("is_decoder", "add_cross_attention")
 # Keys that would change the network, with the only values that are supported.
 _ONLY_VALUES = {
-    "model_type": (BERT, BERT_GENERATION),
     "position_embedding_type": ("absolute",),
     **dict.fromkeys(DECODER_KEYS, (False,)),
     "chunk_size_feed_forward": (0,),
-    # ALBERT in google-research's files, which have no model type.
-    "num_hidden_groups": (),
-    "inner_group_num": (),
 }
+# Keys of ALBERT in google-research's files, which have no model type.
+_ALBERT_KEYS = ("num_hidden_groups", "inner_group_num")
 # The key for values that google-research/bert's file has no keys for.
 _TF1_KEY = "bert_tf_config"
 _TF1_FIELDS = (
@@ -94,6 +81,9 @@ _TF1_FIELDS = (
     "pruned_heads",
 )
 _ONLY_BERT = "bert_tf implements BERT encoders only"
+_NETWORKS = ", ".join(sorted(FAMILIES))
+# Fields that BERT's own network does not need. They are written where it is another one.
+SWITCHES = ("model_type", "embedding_size", "position_offset", "shared_blocks", "pooler_act")
 _TF1_EXTRA = ("id2label", "label2id", "problem_type")
 
 _SIZE = integer(least=1)
@@ -115,6 +105,11 @@ _FIELDS = {
     "classifier_dropout": optional(_RATE),
     "attention_window": optional(integer()),
     "global_tokens": integer(),
+    "model_type": one_of(*FAMILIES),
+    "embedding_size": optional(_SIZE),
+    "position_offset": integer(),
+    "shared_blocks": FLAG,
+    "pooler_act": one_of("tanh", "relu", "gelu"),
 }
 # Keys that do not change the network but are read.
 _EXTRA = {
@@ -153,7 +148,7 @@ class BertConfig:
         attention_probs_dropout_prob: Dropout rate on the attention probabilities.
         max_position_embeddings: Longest sequence, in tokens.
         type_vocab_size: Number of segment ids. 0 is the network of BERT-generation (Rothe et al.
-            2019): it ignores segment ids, and its decoder has no transform before the output.
+            2019) or DistilBERT: it ignores segment ids.
         initializer_range: Standard deviation of the initial weights.
         layer_norm_eps: Added to the variance in every LayerNorm.
         pad_token_id: The token id of padding.
@@ -163,6 +158,16 @@ class BertConfig:
         global_tokens: With a window, the number of tokens at the start of a sequence that attend to
             all tokens and that all tokens attend to.
         pruned_heads: Blocks with the heads that are pruned from them, from 0, as in {0: [1, 3]}.
+        model_type: Hugging Face's name of the network, which files have: "bert", "roberta", …. The
+            switches below make the difference. None for "bert", or without segments
+            "bert-generation".
+        embedding_size: Width of the embeddings `E`, which a dense layer turns into `H` (ELECTRA,
+            ALBERT). None for `hidden_size`, without that layer.
+        position_offset: Row of the position table for the first token of a sequence. If it is not
+            0, padding does not count (RoBERTa, where it is `pad_token_id + 1`).
+        shared_blocks: Whether all blocks have the same weights (ALBERT). What is said about block
+            0, as in `pruned_heads`, then holds for all.
+        pooler_act: Activation of the pooler: "tanh", "relu" (DistilBERT) or "gelu" (ELECTRA).
         extra: Other keys of the file (`id2label`, `problem_type`, …), which are written back.
 
     Raises:
@@ -194,9 +199,17 @@ class BertConfig:
     attention_window: int | None = None
     global_tokens: int = 1
     pruned_heads: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict, hash=False)
+    model_type: str | None = None
+    embedding_size: int | None = None
+    position_offset: int = 0
+    shared_blocks: bool = False
+    pooler_act: str = "tanh"
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self):
+        if self.model_type in (None, BERT, BERT_GENERATION):
+            model_type = BERT if self.type_vocab_size else BERT_GENERATION
+            object.__setattr__(self, "model_type", model_type)
         check(vars(self), _CHECKED, None, ConfigError)
         rule = f"must be in [0, vocab_size={self.vocab_size})"
         require(self.pad_token_id < self.vocab_size, rule, pad_token_id=self.pad_token_id)
@@ -208,6 +221,9 @@ class BertConfig:
         object.__setattr__(self, "hidden_act", _ACTIVATIONS[self.hidden_act])
         sizes = (self.num_hidden_layers, self.num_attention_heads)
         object.__setattr__(self, "pruned_heads", checked_pruned_heads(self.pruned_heads, *sizes))
+        if self.shared_blocks:
+            rule = "must name block 0 only, because all blocks have its weights"
+            require(set(self.pruned_heads) <= {0}, rule, pruned_heads=self.pruned_heads)
 
     @property
     def head_size(self) -> int:
@@ -215,13 +231,18 @@ class BertConfig:
         return self.hidden_size // self.num_attention_heads
 
     @property
-    def model_type(self) -> str:
-        """Hugging Face's name of the network: "bert", or "bert-generation" without segments."""
-        return BERT if self.type_vocab_size else BERT_GENERATION
+    def num_blocks(self) -> int:
+        """The number of blocks with weights of their own."""
+        return 1 if self.shared_blocks else self.num_hidden_layers
+
+    @property
+    def embedding_width(self) -> int:
+        """The width of the embeddings, `E`."""
+        return self.embedding_size or self.hidden_size
 
     def kept_heads(self, block: int) -> list[int]:
         """Returns the heads of a block that are not pruned, by their original numbers."""
-        pruned = self.pruned_heads.get(block, ())
+        pruned = self.pruned_heads.get(0 if self.shared_blocks else block, ())
         return [head for head in range(self.num_attention_heads) if head not in pruned]
 
     @classmethod
@@ -291,15 +312,7 @@ class BertConfig:
             expected = " or ".join(map(repr, allowed)) or "absent"
             fits = values.get(key) is None or values[key] in allowed
             require(fits, f"must be {expected}: {_ONLY_BERT}", **{key: values.get(key)})
-        _refuse_other_networks(values)
-        if values.get("model_type") == BERT_GENERATION:
-            # Matches transformers: BertGeneration ignores a `type_vocab_size`.
-            absent = _GENERATION_DEFAULTS if defaults is None else {}
-            values = {**absent, **values, "type_vocab_size": 0}
-        else:
-            size = values.get("type_vocab_size")
-            rule = f"must be positive without model_type={BERT_GENERATION!r}"
-            require(size != 0, rule, type_vocab_size=size)
+        values = _of_family(values, has_defaults=defaults is not None)
         fields = {field.name for field in dataclasses.fields(cls)} - {"extra"}
         known = {key: value for key, value in values.items() if key in fields}
         if not is_huggingface:
@@ -321,7 +334,10 @@ class BertConfig:
         """Returns the constructor's arguments as JSON values; `BertConfig` of them is equal."""
         values = dataclasses.asdict(self)
         values["pruned_heads"] = {str(key): list(v) for key, v in self.pruned_heads.items()}
-        return values
+        # BERT's own values are left out, so that older versions of this package read the rest.
+        usual = BertConfig(type_vocab_size=self.type_vocab_size)
+        unused = {name for name in SWITCHES if values[name] == getattr(usual, name)}
+        return {name: value for name, value in values.items() if name not in unused}
 
     def to_huggingface(self) -> dict[str, Any]:
         """Returns the content of Hugging Face's `config.json`."""
@@ -331,10 +347,8 @@ class BertConfig:
             del values["attention_window"], values["global_tokens"]
         if not self.pruned_heads:
             del values["pruned_heads"]
-        if not self.type_vocab_size:
-            del values["type_vocab_size"]
         values.update(model_type=self.model_type, position_embedding_type="absolute")
-        return {**extra, **values}
+        return {**extra, **FAMILIES[self.model_type].write(values)}
 
     def to_tf1(self) -> dict[str, Any]:
         """Returns the content of google-research/bert's `bert_config.json`.
@@ -356,8 +370,42 @@ class BertConfig:
         return values
 
 
+def _of_family(values, has_defaults) -> dict[str, Any]:
+    """Returns the values of a file under the names of the fields.
+
+    Args:
+        values: Those of the file.
+        has_defaults: Whether other values than the family's stand for what the file lacks.
+
+    Raises:
+        ConfigError: If the network is another one.
+    """
+    name = values.get("model_type")
+    if name is None:
+        _refuse_other_networks(values)
+        name = BERT
+    why = f" ({REFUSED[name]})" if name in REFUSED else ""
+    rule = f"must be one of {_NETWORKS}{why}: see docs/checkpoints.md"
+    require(name in FAMILIES, rule, model_type=name)
+    family = FAMILIES[name]
+    for key, value in family.only.items():
+        rule = f"must be {value!r} for model_type={name!r}"
+        require(values.get(key) in (None, value), rule, **{key: values.get(key)})
+    if name == BERT:
+        size = values.get("type_vocab_size")
+        rule = f"must be positive without model_type={BERT_GENERATION!r}"
+        require(size != 0, rule, type_vocab_size=size)
+        _refuse_other_networks(values)
+    if has_defaults:
+        family = dataclasses.replace(family, defaults={})
+    return family.read(values)
+
+
 def _refuse_other_networks(values) -> None:
-    """Refuses other networks that `_ONLY_VALUES` does not recognize."""
+    """Refuses a file of another network whose keys show it."""
+    for key in _ALBERT_KEYS:
+        rule = f"must be absent without model_type='albert': {_ONLY_BERT}"
+        require(values.get(key) is None, rule, **{key: values.get(key)})
     size, hidden_size = values.get("embedding_size"), values.get("hidden_size")
     is_equal = size is None or hidden_size is None or size == hidden_size
     rule = f"must be `hidden_size`: {_ONLY_BERT}"

@@ -28,10 +28,12 @@ def read_json(
     kind: Kind = ANYTHING,
     error: type[UserError] = CheckpointError,
     only_finite: bool = True,
+    most_containers: int = MOST_CONTAINERS,
 ) -> Any:
     """Reads a JSON file and checks it against the schema `kind`.
 
     `only_finite` refuses NaN and infinity, which Python writes although they are not JSON.
+    `most_containers` limits the lists and objects.
 
     Raises:
         UserError: If the file cannot be read, is too large or is not JSON in UTF-8, or a value does
@@ -41,7 +43,7 @@ def read_json(
         content = read_bytes(path)
     except OSError as reason:
         raise error(f"{path} must be a JSON file. Received: {reason.strerror or reason}.") from None
-    return parse_json(content, path, kind, error, only_finite)
+    return parse_json(content, path, kind, error, only_finite, most_containers)
 
 
 def read_bytes(path: str | os.PathLike) -> bytes:
@@ -67,6 +69,7 @@ def parse_json(
     kind: Kind = ANYTHING,
     error: type[UserError] = CheckpointError,
     only_finite: bool = True,
+    most_containers: int = MOST_CONTAINERS,
 ) -> Any:
     """Parses JSON that is in memory and checks it like `read_json`; `path` is its file.
 
@@ -77,8 +80,8 @@ def parse_json(
         if len(content) > MOST_BYTES:
             raise ValueError(f"a file larger than {MOST_BYTES:,} bytes")
         text = content if isinstance(content, str) else str(content, "utf-8")
-        if text.count("[") + text.count("{") > MOST_CONTAINERS:
-            raise ValueError(f"more than {MOST_CONTAINERS:,} lists and objects")
+        if text.count("[") + text.count("{") > most_containers:
+            raise ValueError(f"more than {most_containers:,} lists and objects")
         value = json.loads(
             text,
             object_pairs_hook=_object,

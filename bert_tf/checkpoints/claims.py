@@ -30,7 +30,7 @@ def check_claims(
     decoder = options.get("decoder_config")
     decoder = BertConfig(**decoder) if isinstance(decoder, Mapping) else decoder
     for network in (config, decoder or config):
-        if network.num_hidden_layers * _MIN_BLOCK_TENSORS > len(shapes):
+        if network.num_blocks * _MIN_BLOCK_TENSORS > len(shapes):
             raise CheckpointError(
                 f"`num_hidden_layers` must be at most {len(shapes) // _MIN_BLOCK_TENSORS}, because "
                 f"{path} holds {len(shapes)} tensors. Received: "
@@ -55,10 +55,10 @@ def _encoder_numbers(config):
     """Returns the number of values in the tables and kernels, which are nearly all."""
     hidden = config.hidden_size
     rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
-    heads = config.num_hidden_layers * config.num_attention_heads
+    heads = config.num_blocks * config.num_attention_heads
     heads -= sum(len(pruned) for pruned in config.pruned_heads.values())
-    wide = config.num_hidden_layers * config.intermediate_size
-    return rows * hidden + 4 * hidden * heads * config.head_size + 2 * hidden * wide
+    wide = config.num_blocks * config.intermediate_size
+    return rows * config.embedding_width + 4 * hidden * heads * config.head_size + 2 * hidden * wide
 
 
 def _head_numbers(config, options):

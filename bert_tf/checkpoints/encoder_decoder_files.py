@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
-from bert_tf.config import BERT_GENERATION, DECODER_KEYS, BertConfig
+from bert_tf.config import DECODER_KEYS, BertConfig
 from bert_tf.errors import ConfigError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import OBJECT, integer, list_of, object_of, optional, text
+from bert_tf.network_families import BERT, BERT_GENERATION
 
 CLASS = "BertEncoderDecoder"
 MODEL_TYPE = "encoder-decoder"
@@ -60,6 +61,13 @@ def read_config(path: str) -> tuple[BertConfig, dict[str, Any], dict[str, Any]]:
         ConfigError: If a value is missing or out of range, or describes another network.
     """
     values = read_json(path, _FILE, ConfigError)
+    for part in ("encoder", "decoder"):
+        name = values[part].get("model_type")
+        if name not in (None, BERT, BERT_GENERATION):
+            raise ConfigError(
+                f"{path}, {part}: `model_type` must be {BERT!r} or {BERT_GENERATION!r}. Received: "
+                f"model_type={name!r}"
+            )
     encoder = BertConfig.from_huggingface(values["encoder"], path, "encoder")
     decoder = dict(values["decoder"])
     for key in DECODER_KEYS:

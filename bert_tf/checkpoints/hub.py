@@ -21,6 +21,10 @@ _CONFIGURATION = [
     "*_Pooling/config.json",
     "metadata.json",
     "task.json",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "spiece.model",
     "assets/tokenizer/vocabulary.txt",
 ]
 # Tried in this order until weights have been downloaded: one copy of the weights is enough.

@@ -31,8 +31,7 @@ from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.layers.initial_weights import loading_backbone
 from bert_tf.layers.quantization import Quantization
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.text.tokenizer import BertTokenizer
-from bert_tf.text.tokenizer_files import find_vocabulary
+from bert_tf.text.loading import find_tokenizer, load_tokenizer
 
 _logger = logging.getLogger("bert_tf")
 
@@ -80,7 +79,7 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
         model_class: The class to build.
         path: The checkpoint: a directory, a file or a name on the Hugging Face Hub.
         config_file: The configuration of the network, instead of the checkpoint's.
-        tokenizer: A `BertTokenizer`, instead of the checkpoint's.
+        tokenizer: A tokenizer, instead of the checkpoint's.
         **options: `quantization`, "int8" or a `bert_tf.layers.Quantization`, to quantize
             floating-point weights; other arguments of the class and of `BertBackbone`, which
             override those in the checkpoint.
@@ -241,14 +240,14 @@ def _check_tied(pretrained):
 def _tokenizer(pretrained):
     if pretrained.tokenizer is not None:
         return pretrained.tokenizer
-    if find_vocabulary(pretrained.directory) is None:
+    if find_tokenizer(pretrained.directory) is None:
         _logger.warning(
             "%s has no vocabulary, so the model accepts token dictionaries only. Copy the "
-            "checkpoint's vocab.txt there, or pass `tokenizer`.",
+            "checkpoint's vocab.txt or tokenizer.json there, or pass `tokenizer`.",
             pretrained.directory,
         )
         return None
-    return BertTokenizer.from_pretrained(pretrained.directory)
+    return load_tokenizer(pretrained.directory)
 
 
 def _names(model_class):

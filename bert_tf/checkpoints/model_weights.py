@@ -6,10 +6,10 @@ import itertools
 from bert_tf import tasks
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import Weight, backbone_weights, pooler_weights, row_weights
-from bert_tf.config import BERT_GENERATION
 from bert_tf.json_schema import object_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_spec import TaskSpec
+from bert_tf.network_families import BERT_GENERATION
 
 BACKBONE = "BertBackbone"
 # The arguments of a model's class in a file. The constructors refuse invalid combinations.

@@ -13,6 +13,7 @@ from bert_tf.checkpoints.encoder_decoder_files import (
     is_encoder_decoder,
     read_config,
 )
+from bert_tf.checkpoints.family_names import FamilySource, bert_class
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.model_weights import BACKBONE, OPTIONS
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
@@ -29,6 +30,7 @@ from bert_tf.errors import ConfigError
 from bert_tf.files import recover
 from bert_tf.json_files import parse_json, read_json
 from bert_tf.json_schema import OBJECT, check, object_of, optional, text
+from bert_tf.network_families import BERT, BERT_GENERATION
 
 _logger = logging.getLogger("bert_tf")
 
@@ -174,8 +176,11 @@ def _open_huggingface(directory, path, config_file, allow_decoder):
     if is_encoder_decoder(file):
         return _open_encoder_decoder(directory, path, file, config_file)
     config = _config(directory, config_file, allow_decoder=allow_decoder)
-    architectures = tuple(config.extra.get("architectures") or ())
-    source = open_weights(path)
+    source, model_type = open_weights(path), config.model_type
+    names = config.extra.get("architectures") or ()
+    architectures = tuple(bert_class(name, model_type) for name in names)
+    if model_type not in (BERT, BERT_GENERATION):
+        source = FamilySource(source, model_type)
     return Pretrained(directory, config, source, *_class_and_options(config), architectures)
 
 

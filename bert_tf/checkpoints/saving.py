@@ -7,6 +7,7 @@ import numpy as np
 
 from bert_tf.array_files import write_safetensors
 from bert_tf.checkpoints import encoder_decoder_files, own_format
+from bert_tf.checkpoints.family_names import family_class, names_of
 from bert_tf.checkpoints.model_weights import (
     all_weights,
     architecture_of,
@@ -20,10 +21,11 @@ from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
 from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
 from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
-from bert_tf.config import BERT_GENERATION
+from bert_tf.config import SWITCHES, BertConfig
 from bert_tf.errors import UserError, require_one_of
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import write_json
+from bert_tf.network_families import BERT, BERT_GENERATION
 
 _logger = logging.getLogger("bert_tf")
 
@@ -81,8 +83,10 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
 
 
 def _require_network_of(format, model):
-    """Refuses a format whose models all have segment embeddings, if the encoder has none."""
-    if backbone_of(model).config.model_type != BERT_GENERATION:
+    """Refuses a format that has no model of the network with these heads."""
+    config = backbone_of(model).config
+    if config.model_type != BERT_GENERATION:
+        _require_family_of(format, model, config)
         return
     is_known = class_name_of(model) == encoder_decoder_files.CLASS or not task_heads(model)
     formats = ("huggingface", OWN) if is_known else (OWN,)
@@ -90,6 +94,24 @@ def _require_network_of(format, model):
         raise UserError(
             f"`format` must be one of {formats} for a {type(model).__name__} without segment "
             f"embeddings (type_vocab_size=0). Received: format={format!r}"
+        )
+
+
+def _require_family_of(format, model, config):
+    """Refuses Hugging Face's or TF1's format if it cannot say what the configuration does."""
+    if format == OWN:
+        return
+    if format == "tf1":
+        is_known = config.model_type == BERT and set(SWITCHES).isdisjoint(config.to_dict())
+    else:
+        read = BertConfig.from_huggingface(config.to_huggingface(), "config.json", "")
+        is_known = all(getattr(read, name) == getattr(config, name) for name in SWITCHES)
+        is_known &= family_class(architecture_of(model), config.model_type) is not None
+    if not is_known:
+        switches = {name: getattr(config, name) for name in SWITCHES}
+        raise UserError(
+            f"`format` must be {OWN!r} for a {type(model).__name__} of this network, which is none "
+            f"that {format!r} has a name for. Received: format={format!r}, {switches}"
         )
 
 
@@ -113,7 +135,11 @@ def _write_huggingface(model, directory):
         config.pop(key, None)
     if "id2label" in head:
         config.pop("num_labels", None)
-    config.update({"architectures": [architecture_of(model)], **head})
+    model_type, architecture = backbone_of(model).config.model_type, architecture_of(model)
+    if not is_encoder_decoder:
+        architecture = family_class(architecture, model_type)
+        tensors = names_of(tensors, model_type, architecture)
+    config.update({"architectures": [architecture], **head})
     write_safetensors(os.path.join(directory, "model.safetensors"), tensors)
     write_json(os.path.join(directory, "config.json"), config, sort_keys=True)
 

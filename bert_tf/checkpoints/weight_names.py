@@ -66,6 +66,7 @@ EMBEDDINGS = (
         "backbone/layer_normalization",
         "encoder/layer_with_weights-3|encoder/_embedding_norm_layer",
     ),
+    Row(DENSE, "embeddings.projection", "embeddings_project", None, None, None),
 )
 
 
@@ -158,7 +159,7 @@ class Weight:
 def backbone_weights(backbone) -> list[Weight]:
     """Returns the weights except the pooler's; names lack Hugging Face's prefix `bert.`."""
     weights = row_weights(EMBEDDINGS, backbone, backbone.config)
-    for index in range(backbone.config.num_hidden_layers):
+    for index in range(backbone.config.num_blocks):
         fields = {"index": index, "place": index + _FIRST_BLOCK}
         suffix = f"_{index}" if index else ""
         weights += row_weights(BLOCK, backbone, backbone.config, suffix=suffix, **fields)

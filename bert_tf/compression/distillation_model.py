@@ -328,7 +328,7 @@ class DistillationModel(RawTextModel):
 
 
 def _checked_map(layer_map, student, teacher) -> dict[int, int]:
-    ours, theirs = (len(model.backbone.encoder.blocks) for model in (student, teacher))
+    ours, theirs = (model.backbone.config.num_hidden_layers for model in (student, teacher))
     if layer_map is None:
         return dict(enumerate(spread_layers(ours, theirs)))
     fits = all(0 <= a < ours and 0 <= b < theirs for a, b in layer_map.items())

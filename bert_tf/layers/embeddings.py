@@ -1,4 +1,4 @@
-"""Word, position and segment embeddings: their sum, LayerNorm, dropout."""
+"""Word, position and segment embeddings: their sum, LayerNorm, dropout, and a dense layer."""
 
 import keras
 import tensorflow as tf
@@ -6,6 +6,7 @@ import tensorflow as tf
 from bert_tf import keras_compat, ops
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
+from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.prepacked_words import prepack_words
@@ -17,7 +18,8 @@ from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 class BertEmbeddings(keras.layers.Layer):
     """Converts token ids to vectors.
 
-    Without segment embeddings (`config.type_vocab_size` 0), `segment_embeddings` is None.
+    Without segment embeddings (`config.type_vocab_size` 0), `segment_embeddings` is None. So is
+    `projection`, the dense layer from `E` to `H`, without `config.embedding_size`.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
@@ -28,7 +30,7 @@ class BertEmbeddings(keras.layers.Layer):
         positions: int32 `[R]`, the position of each token in its own sequence.
 
     Returns:
-        The vectors `[R, H]`, and the word embeddings `[V, H]` for a head that shares them. If the
+        The vectors `[R, H]`, and the word embeddings `[V, E]` for a head that shares them. If the
         head uses this output and not the variable, the two gradients are added without another
         `[V, H]` tensor. The second output of a quantized layer is None; see `dequantized_words`.
 
@@ -54,22 +56,33 @@ class BertEmbeddings(keras.layers.Layer):
         self.dropout = Dropout(
             self.config.hidden_dropout_prob, dtype=self.dtype_policy, name="dropout"
         )
+        self.projection = None
+        if self.config.embedding_size:
+            self.projection = Dense(
+                self.config.hidden_size,
+                self.config.initializer_range,
+                dtype=self.dtype_policy,
+                name="projection",
+            )
 
     def build(self, input_shape=None):
-        config, hidden_size = self.config, self.config.hidden_size
+        config, width = self.config, self.config.embedding_width
         initializer = truncated_normal(config.initializer_range)
 
         def table(name, size):
             return self.add_weight(
-                name=name, shape=[size, hidden_size], initializer=initializer, autocast=False
+                name=name, shape=[size, width], initializer=initializer, autocast=False
             )
 
         self.word_embeddings = table("word_embeddings", config.vocab_size)
-        self.position_embeddings = table("position_embeddings", config.max_position_embeddings)
+        num_positions = config.position_offset + config.max_position_embeddings
+        self.position_embeddings = table("position_embeddings", num_positions)
         self.segment_embeddings = None
         if config.type_vocab_size:
             self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
-        self.layer_norm.build([None, hidden_size])
+        self.layer_norm.build([None, width])
+        if self.projection is not None:
+            self.projection.build([None, width])
         self.built = True
 
     def quantize(self, mode: str = "int8", type_check: bool = True, config=None) -> None:
@@ -125,12 +138,16 @@ class BertEmbeddings(keras.layers.Layer):
             words, table = values * scale[:, tf.newaxis], None
         else:
             words, table = _lookup(table, token_ids)
-        others = tf.gather(tf.convert_to_tensor(self.position_embeddings), positions)
+        places = positions + self.config.position_offset
+        others = tf.gather(tf.convert_to_tensor(self.position_embeddings), places)
         if self.segment_embeddings is not None:
             others += tf.gather(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
         words, others = (tf.cast(x, self.compute_dtype) for x in (words, others))
         embedded = self.layer_norm(words, residual=others)
-        return self.dropout(embedded, training=training), table
+        embedded = self.dropout(embedded, training=training)
+        if self.projection is not None:
+            embedded = self.projection(embedded)  # [R, E] -> [R, H]
+        return embedded, table
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}

@@ -15,6 +15,8 @@ from bert_tf.layers.token_layout import TokenLayout
 class BertEncoder(keras.layers.Layer):
     """A stack of `config.num_hidden_layers` encoder blocks on `[R, H]`.
 
+    `blocks` are those with weights of their own: with `config.shared_blocks` only one.
+
     Args:
         config: A `BertConfig`, or its `to_dict()`.
         gradient_checkpointing: Whether training stores only the input of every block and
@@ -59,8 +61,13 @@ class BertEncoder(keras.layers.Layer):
                 dtype=self.dtype_policy,
                 name=f"layer_{index}",
             )
-            for index in range(self.config.num_hidden_layers)
+            for index in range(self.config.num_blocks)
         ]
+
+    def stack(self) -> list[BertEncoderBlock]:
+        """Returns the block of each of the L layers."""
+        repeated = self.config.num_hidden_layers if self.config.shared_blocks else 1
+        return [*self.blocks] * repeated
 
     def build(self, input_shape=None):
         for block in self.blocks:
@@ -73,7 +80,7 @@ class BertEncoder(keras.layers.Layer):
         states, probabilities = [], []
         recomputes = self.gradient_checkpointing and training
         recomputes = recomputes and not return_probabilities and head_mask is None
-        for index, block in enumerate(self.blocks):
+        for index, block in enumerate(self.stack()):
             block_mask = None
             if head_mask is not None:  # [B, L, N] -> [B, n]
                 block_mask = tf.gather(head_mask[:, index], self.config.kept_heads(index), axis=1)

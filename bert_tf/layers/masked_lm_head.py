@@ -21,8 +21,8 @@ class MaskedLMHead(keras.layers.Layer):
 
     Call arguments:
         rows: `[R, H]`, the vectors of the masked positions only.
-        word_embeddings: `[V, H]`, the embedding table of the backbone.
-        prepacked_words: The same as a `PrepackedKernel` `[H, V]`, which is used instead, for
+        word_embeddings: `[V, E]`, the embedding table of the backbone.
+        prepacked_words: The same as a `PrepackedKernel` `[E, V]`, which is used instead, for
             inference only.
 
     Returns:
@@ -40,7 +40,10 @@ class MaskedLMHead(keras.layers.Layer):
             return
         config = self.config
         self.transform = Dense(
-            config.hidden_size, config.initializer_range, dtype=self.dtype_policy, name="transform"
+            config.embedding_width,
+            config.initializer_range,
+            dtype=self.dtype_policy,
+            name="transform",
         )
         self.layer_norm = ResidualLayerNorm(
             config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm"
@@ -49,7 +52,7 @@ class MaskedLMHead(keras.layers.Layer):
     def build(self, input_shape=None):
         if self.has_transform:
             self.transform.build([None, self.config.hidden_size])
-            self.layer_norm.build([None, self.config.hidden_size])
+            self.layer_norm.build([None, self.config.embedding_width])
         self.output_bias = self.add_weight(
             name="bias", shape=[self.config.vocab_size], initializer="zeros"
         )
@@ -61,8 +64,8 @@ class MaskedLMHead(keras.layers.Layer):
             rows = self.layer_norm(rows)
         bias = tf.convert_to_tensor(self.output_bias)
         if prepacked_words is not None:
-            return prepacked_words.apply(rows, Epilogue(bias=bias))  # [R, H] -> [R, V]
-        logits = tf.matmul(rows, word_embeddings, transpose_b=True)  # [R, H] x [V, H] -> [R, V]
+            return prepacked_words.apply(rows, Epilogue(bias=bias))  # [R, E] -> [R, V]
+        logits = tf.matmul(rows, word_embeddings, transpose_b=True)  # [R, E] x [V, E] -> [R, V]
         return tf.nn.bias_add(logits, bias)
 
     def dense_layers(self) -> dict[str, Dense]:

@@ -6,14 +6,17 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 
+_ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "gelu": tf.nn.gelu}
+
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertPooler(keras.layers.Layer):
-    """A dense layer and tanh on the vector of the first token.
+    """A dense layer and an activation on the vector of the first token.
 
     Args:
         hidden_size: H.
         initializer_range: Standard deviation of the truncated normal initializer of the kernel.
+        activation: "tanh", "relu" or "gelu" (erf).
 
     Call arguments:
         first_token: `[B, H]`, the vectors of the first tokens.
@@ -29,10 +32,13 @@ class BertPooler(keras.layers.Layer):
     Reference: google-research/bert modeling.py, "pooler".
     """
 
-    def __init__(self, hidden_size: int, initializer_range: float = 0.02, **kwargs):
+    def __init__(
+        self, hidden_size: int, initializer_range: float = 0.02, activation: str = "tanh", **kwargs
+    ):
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
         self.initializer_range = initializer_range
+        self.activation = activation
         self.dense = Dense(hidden_size, initializer_range, dtype=self.dtype_policy, name="dense")
         self.is_missing = False  # whether the checkpoint has no pooler
 
@@ -41,11 +47,11 @@ class BertPooler(keras.layers.Layer):
         self.built = True
 
     def call(self, first_token):
-        return tf.tanh(self.dense(first_token))
+        return _ACTIVATIONS[self.activation](self.dense(first_token))
 
     def get_config(self):
         config = {"hidden_size": self.hidden_size, "initializer_range": self.initializer_range}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **config, "activation": self.activation}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -123,10 +123,10 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         self.gradient_checkpointing = gradient_checkpointing
         self.attention_window = config.attention_window
         self.global_tokens = config.global_tokens
-        dtype, width, deviation = self.dtype_policy, config.hidden_size, config.initializer_range
+        dtype, pooler = self.dtype_policy, (config.initializer_range, config.pooler_act)
         self.embeddings = BertEmbeddings(config, dtype=dtype, name="embeddings")
         self.encoder = BertEncoder(config, gradient_checkpointing, dtype=dtype, name="encoder")
-        self.pooler = BertPooler(width, deviation, dtype=dtype, name="pooler")
+        self.pooler = BertPooler(config.hidden_size, *pooler, dtype=dtype, name="pooler")
         self.build()
         if quantization is not None:
             if num_encoder_layers is not None:
@@ -214,8 +214,13 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         """Returns the rows that the first block gets, `[R, H]`, and the word embeddings."""
         token_ids = inputs["token_ids"]
         segment_ids = inputs.get("segment_ids", tf.zeros_like(token_ids))
-        columns = tf.range(tf.shape(token_ids)[1])
-        positions = inputs.get("positions", tf.broadcast_to(columns, tf.shape(token_ids)))  # [B, T]
+        positions = inputs.get("positions")
+        if positions is None and self.config.position_offset:
+            counts = tf.cumsum(tf.cast(self.padding_mask_of(inputs), tf.int32), axis=1)  # [B, T]
+            positions = tf.maximum(counts - 1, 0)
+        elif positions is None:
+            columns = tf.range(tf.shape(token_ids)[1])
+            positions = tf.broadcast_to(columns, tf.shape(token_ids))
         ids, segments, places = map(layout.to_rows, (token_ids, segment_ids, positions))  # -> [R]
         return self.embeddings(ids, segment_ids=segments, positions=places, training=training)
 

@@ -18,7 +18,7 @@ from bert_tf.models.text_inputs import as_columns, holds_text
 from bert_tf.models.text_streams import collected, yields_text
 from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.signatures import has_signature_of
-from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.tokenizer_base import Tokenizer
 
 
 class PretrainedModel(LoraModel, KerasFiles):
@@ -30,7 +30,7 @@ class PretrainedModel(LoraModel, KerasFiles):
 
     untrained_heads: tuple[str, ...] = ()
     # A model that takes text sets them.
-    tokenizer: BertTokenizer | None = None
+    tokenizer: Tokenizer | None = None
     max_length: int | None = None
 
     @property
@@ -275,7 +275,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         lora = config.pop("lora", None)
         config["backbone"] = _deserialized(config.get("backbone"), BertBackbone, "backbone")
         if config.get("tokenizer") is not None:
-            config["tokenizer"] = _deserialized(config["tokenizer"], BertTokenizer, "tokenizer")
+            config["tokenizer"] = _deserialized(config["tokenizer"], Tokenizer, "tokenizer")
         model = cls(**config)
         if lora is not None:
             model.enable_lora(lora["rank"], lora["alpha"], lora["layers"])

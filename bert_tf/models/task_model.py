@@ -82,11 +82,13 @@ class TaskModel(PretrainedModel, RawTextModel):
                 f"`max_length` must be in [3, {limit}] (max_position_embeddings). "
                 f"Received: {max_length=}"
             )
-        if tokenizer is not None and tokenizer.vocab_size != backbone.config.vocab_size:
+        num_words = backbone.config.vocab_size
+        unused = num_words - tokenizer.vocab_size if tokenizer is not None else 0
+        if unused and not 0 <= unused <= tokenizer.most_unused_ids:
             raise UserError(
-                f"The vocabulary must have as many entries as the word embeddings: "
-                f"{backbone.config.vocab_size}. Received: {tokenizer.vocab_size} entries. "
-                "Take the vocab.txt that the checkpoint was trained with."
+                f"The vocabulary must have as many entries as the word embeddings: {num_words}. "
+                f"Received: {tokenizer.vocab_size} entries. "
+                "Take the vocabulary that the checkpoint was trained with."
             )
         self.backbone = backbone
         self.tokenizer = tokenizer

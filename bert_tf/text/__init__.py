@@ -9,8 +9,11 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "BertTokenizer": ".tokenizer",
+        "SubwordTokenizer": ".subword_tokenizer",
+        "byte_characters": ".byte_pairs",
         "jieba_segmenter": ".whole_words",
         "learn_vocabulary": ".vocabulary_learning",
+        "load_tokenizer": ".loading",
         "read_vocabulary": ".vocabulary",
         "whole_word_units": ".whole_words",
         "write_vocabulary": ".vocabulary",

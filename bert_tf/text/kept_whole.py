@@ -7,9 +7,10 @@ import re
 
 import tensorflow as tf
 
-from bert_tf.text.tensorflow_text import import_tensorflow_text
 from bert_tf.text.wordpiece import Pieces, WordPiece, joined_rows
 
+SPACES = r"[\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
+_CUT = b"\xff"  # marks where to cut; UTF-8 does not have it
 # A number that is not part of an English word. RE2's `\b` knows only ASCII, so there is a boundary
 # between a number and an ideograph.
 NUMBER = r"\b[0-9]+(?:\.[0-9]+)?\b"
@@ -22,12 +23,24 @@ class KeptWhole:
         wordpiece: Converts the rest of the text.
         literals: The strings that are kept whole, with their ids.
         number_id: The id of every number. None leaves numbers to the vocabulary.
+        strips: The literals that take the white space before and after them (two flags).
+        trims: Whether spans exclude this white space.
     """
 
-    def __init__(self, wordpiece: WordPiece, literals: dict[str, int], number_id: int | None):
+    def __init__(
+        self,
+        wordpiece: WordPiece,
+        literals: dict[str, int],
+        number_id: int | None = None,
+        strips: dict[str, tuple[bool, bool]] | None = None,
+        trims: bool = False,
+    ):
         self.wordpiece = wordpiece
+        self.splitter = wordpiece.splitter
         self.literals = literals
         self.number_id = number_id
+        self.strips = strips or {}
+        self.trims = trims
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
@@ -48,6 +61,8 @@ class KeptWhole:
         char_starts = before - tf.gather(row_starts, segments.value_rowids())
 
         kept = Pieces(kept_ids, byte_starts, byte_starts + sizes, char_starts, char_starts + chars)
+        if self.trims:
+            kept = _trimmed(kept, segments.values)
         shifts = (tf.zeros_like(kept_ids), byte_starts, byte_starts, char_starts, char_starts)
 
         def merge(inside: tf.RaggedTensor, kept: tf.Tensor, shift: tf.Tensor) -> tf.RaggedTensor:
@@ -59,19 +74,47 @@ class KeptWhole:
 
     def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """Returns segments `[B, (S)]` and, flat, the id of each (or -1) and its first byte."""
-        patterns = [re.escape(literal) for literal in sorted(self.literals, key=len, reverse=True)]
+        literals = sorted(self.literals, key=len, reverse=True)
+        patterns = [self._pattern(literal) for literal in literals]
         if self.number_id is not None:
             patterns.append(NUMBER)
         pattern = f"({'|'.join(patterns)})"
-        split = import_tensorflow_text().regex_split_with_offsets
-        segments, starts, _ = split(self.wordpiece.splitter.checked(texts), pattern, pattern)
+        texts = self.splitter.checked(texts)
+        if self.splitter.errors != "strict":  # another malformed byte
+            texts = tf.strings.reduce_join(
+                tf.strings.split(texts, _CUT), axis=-1, separator=b"\xfe"
+            )
+        # tensorflow-text's `regex_split` would end a text at NUL.
+        marked = tf.strings.regex_replace(texts, pattern, _CUT + rb"\1" + _CUT)
+        segments = tf.strings.split(marked, _CUT)
         flat = segments.values
+        before = tf.cumsum(tf.cast(tf.strings.length(flat), tf.int64), exclusive=True)
+        row_starts = tf.gather(tf.concat([before, [0]], axis=0), segments.row_starts())
+        starts = before - tf.gather(row_starts, segments.value_rowids())
         ids = tf.fill(tf.shape(flat), -1)
         if self.number_id is not None:
             ids = tf.where(tf.strings.regex_full_match(flat, NUMBER), self.number_id, ids)
         for literal, token_id in self.literals.items():
-            ids = tf.where(flat == literal, token_id, ids)
-        return segments, ids, starts.values
+            is_literal = flat == literal
+            if literal in self.strips:
+                is_literal = tf.strings.regex_full_match(flat, self._pattern(literal))
+            ids = tf.where(is_literal, token_id, ids)
+        return segments, ids, starts
+
+    def _pattern(self, literal: str) -> str:
+        before, after = self.strips.get(literal, (False, False))
+        return f"{SPACES}*" * before + re.escape(literal) + f"{SPACES}*" * after
+
+
+def _trimmed(kept: Pieces, texts: tf.Tensor) -> Pieces:
+    """Returns the spans without the white space around texts."""
+    fields = list(kept)
+    for pattern, first, sign in ((f"^{SPACES}+", 1, 1), (f"{SPACES}+$", 2, -1)):
+        text = tf.strings.regex_replace(texts, pattern, "")
+        for place, unit in ((first, "BYTE"), (first + 2, "UTF8_CHAR")):
+            removed = tf.strings.length(texts, unit=unit) - tf.strings.length(text, unit=unit)
+            fields[place] += sign * tf.cast(removed, tf.int64)
+    return Pieces(*fields)
 
 
 def _one_where_kept(values: tf.Tensor, kept_ids: tf.Tensor) -> tf.RaggedTensor:

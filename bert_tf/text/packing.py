@@ -15,25 +15,29 @@ TRUNCATIONS = ("longest_first", "only_first", "only_second")
 TRUNCATION_SIDES = ("right", "left", "middle")
 
 
-def check_max_length(max_length: int | None, pairs: bool) -> None:
+def check_max_length(max_length: int | None, pairs: bool, separators: int = 1) -> None:
     """Checks that rows of one segment, or of two, have room for their special tokens.
+
+    `separators` is the number of `[SEP]` between two segments.
 
     Raises:
         ConfigError: If they have not.
     """
-    least = 3 if pairs else 2  # the special tokens
+    least = 2 + separators if pairs else 2  # the special tokens
     has_room = max_length is None or max_length >= least
     rule = f"must be at least {least}, to hold the special tokens"
     require(has_room, rule, max_length=max_length)
 
 
-def check_options(max_length: int | None, pairs: bool, padding: str | int, truncation: str) -> None:
+def check_options(
+    max_length: int | None, pairs: bool, padding: str | int, truncation: str, separators: int = 1
+) -> None:
     """Checks the arguments of `BertTokenizer.__call__`.
 
     Raises:
         ConfigError: If one has an invalid value.
     """
-    check_max_length(max_length, pairs)
+    check_max_length(max_length, pairs, separators)
     require(truncation in TRUNCATIONS, f"must be one of {TRUNCATIONS}", truncation=truncation)
     is_integer = isinstance(padding, numbers.Integral) and not isinstance(padding, bool)
     words = ("longest",) if max_length is None else ("longest", "max_length")
@@ -88,6 +92,8 @@ def pack(
     max_length: int | None,
     truncation: str,
     truncation_side: str = "right",
+    separators: int = 1,
+    has_segments: bool = True,
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Joins segments into `[CLS] first [SEP]` or `[CLS] first [SEP] second [SEP]`.
 
@@ -98,6 +104,8 @@ def pack(
         max_length: The maximum length of a row, special tokens included, or None.
         truncation: See `truncated_lengths`, also for the error.
         truncation_side: See `BertTokenizer`.
+        separators: The number of `[SEP]` between two segments; RoBERTa has 2.
+        has_segments: Whether the segment ids of the second segment are 1.
 
     Returns:
         Token ids and segment ids, both ragged int32 `[B, (T)]` with the same row splits.
@@ -107,7 +115,7 @@ def pack(
         first = _kept(first, kept, truncation_side)
     elif max_length is not None:
         lengths = (first.row_lengths(), second.row_lengths())
-        kept = truncated_lengths(*lengths, max_length - 3, truncation)
+        kept = truncated_lengths(*lengths, max_length - 2 - separators, truncation)
         first = _kept(first, kept[0], truncation_side)
         second = _kept(second, kept[1], truncation_side)
     rows = first.nrows()
@@ -115,13 +123,14 @@ def pack(
         tf.RaggedTensor.from_uniform_row_length(tf.fill([rows], token_id), 1, nrows=rows)
         for token_id in (cls_id, sep_id)
     )
-    joined = tf.concat([cls, first, sep] + ([] if second is None else [second, sep]), axis=1)
+    pair = [] if second is None else [*[sep] * (separators - 1), second, sep]
+    joined = tf.concat([cls, first, sep, *pair], axis=1)
     token_ids = tf.RaggedTensor.from_row_splits(joined.values, joined.row_splits, validate=False)
-    if second is None:
+    if second is None or not has_segments:
         return token_ids, tf.zeros_like(token_ids)
     lengths = token_ids.row_lengths()
     positions = tf.range(tf.reduce_sum(lengths)) - tf.repeat(token_ids.row_starts(), lengths)
-    boundary = tf.repeat(first.row_lengths() + 2, lengths)
+    boundary = tf.repeat(first.row_lengths() + 1 + separators, lengths)
     return token_ids, token_ids.with_values(tf.cast(positions >= boundary, tf.int32))
 
 

@@ -1,24 +1,19 @@
-"""`BertTokenizer`: converts text to the ids of google-research/bert, in the graph.
+"""`BertTokenizer`: converts text to the ids of google-research/bert, in the graph."""
 
-Glossary: `B` texts, `T` length of the longest row, or the ids of one text.
-"""
-
-import functools
-import inspect
 import os
 from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError, DataError, check_limits, require
 from bert_tf.json_schema import check
 from bert_tf.text import packing, tokenizer_files
-from bert_tf.text.strings import TextLike, as_strings, map_strings
+from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, shared_graphs
-from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, read_vocabulary
-from bert_tf.text.wordpiece import Pieces
+from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, continues_word, read_vocabulary
 
 # google-research/bert tokenization.py: WordpieceTokenizer(max_input_chars_per_word=200).
 MAX_INPUT_CHARS_PER_WORD = 200
@@ -26,7 +21,7 @@ _OPTIONAL_TOKENS = ("mask_token", "number_token")
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertTokenizer:
+class BertTokenizer(Tokenizer):
     """Converts text to token ids, segment ids and a padding mask, as google-research/bert does.
 
     It consists of stock TensorFlow and tensorflow-text ops, so it works eagerly, in `tf.data`, in
@@ -178,191 +173,18 @@ class BertTokenizer:
         """
         tokenizer_files.write(self.get_config(), directory)
 
-    def __call__(
-        self,
-        texts: TextLike,
-        pairs: TextLike | None = None,
-        max_length: int | None = None,
-        padding: str | int = "longest",
-        truncation: str = "longest_first",
-        ragged: bool = False,
-    ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
-        """Converts texts, or pairs of texts, to model inputs.
+    def _joined(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        pieces = tf.gather(tf.constant(self.vocabulary), ids)
+        texts = tf.strings.reduce_join(pieces, axis=-1, separator=" ")
+        return tf.strings.regex_replace(texts, " " + CONTINUATION, "")
 
-        Args:
-            texts: Strings `[B]`, or one string.
-            pairs: The second segments, in the same form as `texts`.
-            max_length: The length that rows are truncated to. None for that of the tokenizer.
-            padding: "longest" pads to the longest row, an integer to the next multiple of it,
-                "max_length" to `max_length`.
-            truncation: Which segment of a pair is truncated: "longest_first", "only_first" or
-                "only_second".
-            ragged: Whether to return ragged rows without padding.
-
-        Returns:
-            `token_ids` and `segment_ids`, int32 `[B, T]`, and `padding_mask`, bool `[B, T]`, True
-            at tokens; for one string, without `B`. With `ragged`, only `token_ids` and
-            `segment_ids`, ragged `[B, (T)]`.
-
-        Raises:
-            ConfigError: If an argument has an invalid value, type or shape.
-            tf.errors.InvalidArgumentError: If text is not UTF-8 (see `errors`), or the segment that
-                is not truncated is too long.
-        """
-        max_length = self.max_length if max_length is None else max_length
-        packing.check_options(max_length, pairs is not None, padding, truncation)
-        with tf.device("CPU:0"):
-            texts = as_strings(texts, "texts", ranks=(0, 1))
-            scalar = texts.shape.rank == 0
-            second = None
-            if pairs is not None:
-                pairs = as_strings(pairs, "pairs")
-                if not pairs.shape.is_compatible_with(texts.shape):
-                    raise ConfigError(
-                        "`pairs` must have the shape of `texts`. Received: "
-                        f"pairs.shape={pairs.shape}, texts.shape={texts.shape}."
-                    )
-                second = self.tokenize(tf.reshape(pairs, [-1]))
-            first = self.tokenize(tf.reshape(texts, [-1]))
-            ids, side = (self.cls_token_id, self.sep_token_id), self.truncation_side
-            length = max_length if padding == "max_length" else None
-            multiple = 1 if isinstance(padding, str) else int(padding)
-            pad_id = self.pad_token_id
-            if second is None and not ragged and side == "right":
-                outputs = packing.pack_and_pad(first, *ids, pad_id, max_length, length, multiple)
-            else:
-                rows = packing.pack(first, second, *ids, max_length, truncation, side)
-                outputs = dict(zip(("token_ids", "segment_ids"), rows))
-                if not ragged:
-                    outputs = packing.pad(*rows, pad_id, length, multiple)
-            return {name: value[0] for name, value in outputs.items()} if scalar else outputs
-
-    def tokenize(self, texts: TextLike) -> tf.RaggedTensor:
-        """Converts text to ids, without special tokens.
-
-        Args:
-            texts: Strings of any shape, also a RaggedTensor.
-
-        Returns:
-            int32 ids, in the shape of `texts` with one more, ragged dimension; of one string `[T]`.
-
-        Raises:
-            ConfigError: If `texts` are not strings.
-            tf.errors.InvalidArgumentError: If text is not UTF-8 (see `errors`).
-
-        Example:
-            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
-            >>> tokenizer.tokenize(["Hello tokenizers"])
-            <tf.RaggedTensor [[7592, 19204, 17629, 2015]]>
-        """
-        with tf.device("CPU:0"):
-            return map_strings(self._graphs.ids, texts)
-
-    def pieces(self, texts: TextLike) -> tf.RaggedTensor:
-        """Converts text to pieces: like `tokenize`, but returns strings.
-
-        Args:
-            texts: As in `tokenize`.
-
-        Returns:
-            The pieces, in the shape that `tokenize` returns.
-
-        Raises:
-            ConfigError: If `texts` are not strings.
-            tf.errors.InvalidArgumentError: If text is not UTF-8 (see `errors`).
-
-        Example:
-            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
-            >>> tokenizer.pieces(["Hello tokenizers"])
-            <tf.RaggedTensor [[b'hello', b'token', b'##izer', b'##s']]>
-        """
-        with tf.device("CPU:0"):
-            return tf.gather(tf.constant(self.vocabulary), self.tokenize(texts))
-
-    def tokenize_with_offsets(self, texts: Sequence[str] | tf.Tensor) -> Pieces:
-        """Converts text to ids and the position of each piece in the original text.
-
-        Spans include accents that normalization removed. The span of `[UNK]` is its word.
-
-        Args:
-            texts: Strings `[B]`.
-
-        Returns:
-            A `Pieces` tuple of ragged `[B, (T)]`: `ids` int32, and int64 `byte_starts`,
-            `byte_ends`, `char_starts`, `char_ends`. Ends are exclusive; characters are code points.
-
-        Raises:
-            ConfigError: If `texts` is not a batch of strings.
-            tf.errors.InvalidArgumentError: If text is not UTF-8 (see `errors`).
-
-        Example:
-            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
-            >>> pieces = tokenizer.tokenize_with_offsets(["Héllo tokenizers"])
-            >>> pieces.char_starts, pieces.char_ends
-            (<tf.RaggedTensor [[0, 6, 11, 15]]>, <tf.RaggedTensor [[5, 11, 15, 16]]>)
-        """
-        with tf.device("CPU:0"):
-            return self._graphs.pieces(as_strings(texts, "texts", ranks=(1,)))
-
-    def detokenize(
-        self, ids: tf.Tensor | tf.RaggedTensor | Sequence, skip_special_tokens: bool = True
-    ) -> tf.Tensor:
-        """Converts ids to readable text. What normalization removed is not restored.
-
-        Args:
-            ids: Ids `[B, T]`, dense or ragged, or one row `[T]`.
-            skip_special_tokens: Whether to omit `[CLS]`, `[SEP]` and `[PAD]`.
-
-        Returns:
-            Strings `[B]`, or one string.
-
-        Example:
-            >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
-            >>> tokenizer.detokenize([[101, 7592, 19204, 17629, 2015, 102]]).numpy()
-            array([b'hello tokenizers'], dtype=object)
-        """
-        with tf.device("CPU:0"):
-            if not tf.is_tensor(ids):
-                ids = tf.ragged.constant(ids, tf.int32)
-            ids = tf.cast(ids, tf.int32)
-            scalar = ids.shape.rank == 1
-            if not isinstance(ids, tf.RaggedTensor):
-                ids = tf.RaggedTensor.from_tensor(ids[tf.newaxis] if scalar else ids)
-            if skip_special_tokens:
-                kept = tf.ones_like(ids.values, tf.bool)
-                for token_id in (self.cls_token_id, self.sep_token_id, self.pad_token_id):
-                    kept &= ids.values != token_id
-                ids = tf.ragged.boolean_mask(ids, ids.with_values(kept))
-            pieces = tf.gather(tf.constant(self.vocabulary), ids)
-            texts = tf.strings.reduce_join(pieces, axis=-1, separator=" ")
-            texts = tf.strings.regex_replace(texts, " " + CONTINUATION, "")
-            return texts[0] if scalar else texts
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of pieces."""
-        return len(self.vocabulary)
-
-    def token_to_id(self, token: str) -> int:
-        """Returns the id of a piece, or that of `unk_token` if it is not in the vocabulary."""
-        return self._ids.get(token, self.unk_token_id)
-
-    def require_mask_token(self) -> None:
-        """Raises `ConfigError` if the vocabulary has no piece that hides tokens."""
-        rule = "of the tokenizer must be the piece that hides tokens"
-        require(self.mask_token is not None, rule, mask_token=self.mask_token)
-
-    @functools.cached_property
-    def keeping_special_tokens(self) -> "BertTokenizer":
-        """The tokenizer with the same settings for which a literal `[MASK]` is one token."""
-        if not self.split_special_tokens:
-            return self
-        return BertTokenizer.from_config({**self.get_config(), "split_special_tokens": False})
+    def continues_word(self) -> np.ndarray:
+        """Returns whether each piece of the vocabulary begins with `##`, bool `[V]`."""
+        return continues_word(self.vocabulary)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments, with the vocabulary as a list."""
-        names = inspect.signature(BertTokenizer).parameters
-        return {name: getattr(self, name) for name in names} | {"vocabulary": list(self.vocabulary)}
+        return super().get_config() | {"vocabulary": list(self.vocabulary)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "BertTokenizer":
@@ -376,7 +198,3 @@ class BertTokenizer:
         """
         check(config, tokenizer_files.PIECES, None, ConfigError)
         return cls(**config)
-
-    def __reduce__(self):
-        # A copy is created from the configuration, without the graphs.
-        return type(self).from_config, (self.get_config(),)

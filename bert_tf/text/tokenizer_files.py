@@ -125,7 +125,7 @@ def read(
         options.update(_normalizer_options(tokenizer.get("normalizer"), path))
     config_path = os.path.join(directory, CONFIG_FILE)
     if os.path.exists(config_path):
-        options.update(_config_options(read_json(config_path, _CONFIG, DataError)))
+        options.update(config_options(config_path))
     vocabulary = find_vocabulary(directory) if vocabulary is None else vocabulary
     if vocabulary is None:
         raise DataError(
@@ -193,7 +193,13 @@ def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
         write_json(os.path.join(new, CONFIG_FILE), content, sort_keys=True)
 
 
-def _config_options(config: dict[str, Any]) -> dict[str, Any]:
+def config_options(path: str | os.PathLike) -> dict[str, Any]:
+    """Returns the constructor arguments that a `tokenizer_config.json` sets.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    config = read_json(path, _CONFIG, DataError)
     options = {}
     for argument, key in _KEYS.items():
         value = config.get(key)

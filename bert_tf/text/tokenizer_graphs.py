@@ -6,6 +6,7 @@ Glossary: `B` strings, `T` pieces of a string.
 """
 
 import functools
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -19,40 +20,47 @@ _STRINGS = [tf.TensorSpec([None], tf.string)]
 
 
 class TokenizerGraphs:
-    """Functions from strings `[B]`, each traced once; arguments of `WordPiece` and `KeptWhole`."""
+    """Functions from strings `[B]`, each traced once.
 
-    def __init__(
-        self,
-        vocabulary: tuple[str, ...],
-        splitter: WordSplitter,
-        unk_token: str,
-        max_input_chars_per_word: int,
-        literals: tuple[tuple[str, int], ...],
-        number_id: int | None,
-    ):
-        self._options = (list(vocabulary), splitter, unk_token, max_input_chars_per_word)
-        self._kept = (dict(literals), number_id)
+    Args:
+        create: Creates the model, which has the methods `ids` and `pieces`. It is called when they
+            are first used, because importing tensorflow-text is slow.
+    """
+
+    def __init__(self, create: Callable):
+        self._create = create
 
     @functools.cached_property
-    def _wordpiece(self) -> WordPiece | KeptWhole:
-        # Created when it is first used, because importing tensorflow-text is slow.
-        wordpiece = WordPiece(*self._options)
-        return KeptWhole(wordpiece, *self._kept) if self._kept[0] else wordpiece
+    def _model(self):
+        return self._create()
 
     @tf.function(input_signature=_STRINGS, autograph=False)
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
         with tf.device("CPU:0"):
-            return self._wordpiece.ids(texts)
+            return self._model.ids(texts)
 
     @tf.function(input_signature=_STRINGS, autograph=False)
     def pieces(self, texts: tf.Tensor) -> Pieces:
         """Returns the `Pieces` of `texts` (strings `[B]`)."""
         with tf.device("CPU:0"):
-            return self._wordpiece.pieces(texts)
+            return self._model.pieces(texts)
 
 
-_shared = functools.lru_cache(maxsize=8)(TokenizerGraphs)
+@functools.lru_cache(maxsize=8)
+def _shared(
+    vocabulary: tuple[str, ...],
+    splitter: WordSplitter,
+    unk_token: str,
+    max_input_chars_per_word: int,
+    literals: tuple[tuple[str, int], ...],
+    number_id: int | None,
+) -> TokenizerGraphs:
+    def create():
+        wordpiece = WordPiece(list(vocabulary), splitter, unk_token, max_input_chars_per_word)
+        return KeptWhole(wordpiece, dict(literals), number_id) if literals else wordpiece
+
+    return TokenizerGraphs(create)
 
 
 def shared_graphs(tokenizer) -> TokenizerGraphs:

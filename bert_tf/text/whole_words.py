@@ -14,15 +14,14 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError
 from bert_tf.optional_packages import require
-from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.unicode_tables import CJK_BLOCKS
-from bert_tf.text.vocabulary import continues_word
 
 Segmenter = Callable[[str], Sequence[str]]
 
 
 def whole_word_units(
-    tokenizer: BertTokenizer, texts: Sequence[str] | tf.Tensor, segmenter: Segmenter | None = None
+    tokenizer: Tokenizer, texts: Sequence[str] | tf.Tensor, segmenter: Segmenter | None = None
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Converts text to ids and, for each id, the number of its word.
 
@@ -52,7 +51,7 @@ def whole_word_units(
     """
     texts = tf.convert_to_tensor(texts)
     pieces = tokenizer.tokenize_with_offsets(texts)
-    joins = tf.gather(continues_word(tokenizer.vocabulary), pieces.ids.values)
+    joins = tf.gather(tokenizer.continues_word(), pieces.ids.values)
     if segmenter is not None:
         inside = functools.partial(_inside_words, segmenter)
         ranges = [pieces.char_starts.values, pieces.char_ends.values, pieces.ids.row_splits]

@@ -172,6 +172,10 @@ def test_special_tokens_in_the_text_are_kept_whole(whole):
     ]
 
 
+def test_special_tokens_after_a_nul(whole):
+    assert whole.pieces(["a\0 [MASK] b"]).to_list() == [[b"a", b"[MASK]", b"b"]]
+
+
 def test_where_special_tokens_in_the_text_are(whole):
     pieces = whole.tokenize_with_offsets(WITH_SPECIAL)
     assert pieces.char_starts.to_list() == [[0, 2, 8, 9], [0, 1, 5], [], [0, 1]]

@@ -21,10 +21,11 @@ from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import ARGUMENTS, BertConfig
 from bert_tf.errors import ConfigError, UserError
-from bert_tf.json_schema import check, may_lack, object_of, one_of, optional
+from bert_tf.json_schema import OBJECT, check, may_lack, object_of, one_of, optional
 from bert_tf.layers.quantization import QUANTIZATION
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.text import tokenizer_files
+from bert_tf.text import subword_definition, tokenizer_files
+from bert_tf.text.subword_tokenizer import SubwordTokenizer
 from bert_tf.text.tokenizer import BertTokenizer
 
 WEIGHTS = "model.weights.h5"
@@ -35,9 +36,11 @@ _BACKBONE = object_of(
         "config": object_of({"config": ARGUMENTS, "quantization": may_lack(QUANTIZATION)}),
     }
 )
-_TOKENIZER = object_of(
-    {"registered_name": one_of(f"{_PACKAGE}BertTokenizer"), "config": tokenizer_files.ARGUMENTS}
-)
+_TOKENIZERS = {
+    f"{_PACKAGE}BertTokenizer": (BertTokenizer, tokenizer_files.ARGUMENTS),
+    f"{_PACKAGE}SubwordTokenizer": (SubwordTokenizer, subword_definition.ARGUMENTS),
+}
+_TOKENIZER = object_of({"registered_name": one_of(*_TOKENIZERS), "config": OBJECT})
 _TASK_MODEL = object_of(
     {
         "config": object_of(
@@ -68,7 +71,7 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | d
 
     Returns:
         The class's name, the configuration, the other arguments of a task model (`tokenizer` is a
-        `BertTokenizer` or None), and what is quantized (`Quantization.to_json`) or None.
+        tokenizer or None), and what is quantized (`Quantization.to_json`) or None.
 
     Raises:
         ConfigError: If it is not a model of this package, has LoRA weights, or a value is out of
@@ -93,13 +96,19 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | d
         )
     try:
         if options.get("tokenizer") is not None:
-            options["tokenizer"] = BertTokenizer(**options["tokenizer"]["config"])
+            options["tokenizer"] = _tokenizer(options["tokenizer"], path)
         config = BertConfig(**arguments["config"])
     except (TypeError, UserError) as error:
         raise ConfigError(f"{path}: {error}") from None
     unused = ("name", "dtype", "lora")
     options = {key: value for key, value in options.items() if key not in unused}
     return name, config, options, arguments.get("quantization")
+
+
+def _tokenizer(values, path):
+    tokenizer_class, arguments = _TOKENIZERS[values["registered_name"]]
+    check(values["config"], arguments, path, ConfigError, "config.tokenizer.config")
+    return tokenizer_class(**values["config"])
 
 
 def load_archive(

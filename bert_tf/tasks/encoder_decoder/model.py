@@ -16,6 +16,7 @@ from bert_tf.models.next_word_model import NextWordModel
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_generator import TextGenerator
 from bert_tf.models.token_inputs import checked_token_inputs, depending_on, require
+from bert_tf.network_families import BERT, BERT_GENERATION
 from bert_tf.tasks.encoder_decoder.preprocessor import (
     DECODER_PADDING_MASK,
     DECODER_TOKEN_IDS,
@@ -102,7 +103,7 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         shared = {}
         if share_encoder_decoder_weights:
             _require_same_network(config, backbone.config)
-            shared = {"embeddings": backbone.embeddings, "blocks": backbone.encoder.blocks}
+            shared = {"embeddings": backbone.embeddings, "blocks": backbone.encoder.stack()}
         self.decoder = BertDecoder(
             config, tie_word_embeddings, dtype=self.dtype_policy, name="decoder", **shared
         )
@@ -285,11 +286,18 @@ def _decoder_config(config, encoder_config) -> BertConfig:
     Raises:
         UserError: If a decoder cannot have it, or not with this encoder.
     """
+    config = BertConfig(**config) if isinstance(config, dict) else config
+    for part, network in (("encoder", encoder_config), ("decoder", config or encoder_config)):
+        name = network.model_type
+        if name not in (BERT, BERT_GENERATION):
+            raise UserError(
+                f"The {part} must be a BERT or a BERT-generation network. Received: "
+                f"model_type={name!r}"
+            )
     if config is None:
         return dataclasses.replace(
             encoder_config, attention_window=None, global_tokens=1, pruned_heads={}, extra={}
         )
-    config = BertConfig(**config) if isinstance(config, dict) else config
     if config.attention_window is not None or config.pruned_heads:
         raise UserError(
             "`decoder_config` must have full attention and all heads. Received: "

@@ -89,7 +89,7 @@ def next_vectors(
     segment_ids = tf.fill(tf.shape(token_ids), tf.cast(position > 0, tf.int32))
     rows, words = backbone.embeddings(token_ids, segment_ids=segment_ids, positions=places)
     caches = []
-    blocks = backbone.encoder.blocks
+    blocks = backbone.encoder.stack()
     for block, cache, prefix in zip(blocks, state, memory["blocks"], strict=True):
         rows, cache = block.step(rows, position, cache, prefix, memory["mask"])
         caches.append(cache)

@@ -9,7 +9,6 @@ import random
 from collections.abc import Iterator, Sequence
 
 from bert_tf.tasks.pretraining.checks import require
-from bert_tf.text.vocabulary import continues_word
 
 SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] first [SEP] second [SEP]
 MASK_SHARE = 0.8  # of the chosen tokens become [MASK]
@@ -41,7 +40,7 @@ class MaskingVocabulary:
             tokenizer.cls_token_id,
             tokenizer.sep_token_id,
             tokenizer.mask_token_id,
-            continues_word(tokenizer.vocabulary).tobytes(),
+            tokenizer.continues_word().tobytes(),
         )
 
 

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from bert_tf.tasks.pretraining.document_chunks import Chunk, read_documents, token_splits
 from bert_tf.text.tokenizer import BertTokenizer
-from bert_tf.text.vocabulary import continues_word
 from bert_tf.text.whole_words import Segmenter, whole_word_units
 
 _SLICE_BYTES = 1 << 19  # tokenized at once; limits the memory of the tokenizer's graph
@@ -91,7 +90,7 @@ class _Worker(concurrent.futures.ThreadPoolExecutor):
         super().__init__(1, "bert_tf_tokens")
         self._tokenizer = tokenizer
         self._segmenter = segmenter
-        self._continues = continues_word(tokenizer.vocabulary)
+        self._continues = tokenizer.continues_word()
         self._requests: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
 
     def tokens(self, texts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

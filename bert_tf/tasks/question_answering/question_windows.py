@@ -59,7 +59,9 @@ class QuestionWindows(RaggedRows):
                 "`contexts` must be one for each question. "
                 f"Received: {len(questions)} questions, {len(contexts)} contexts"
             )
-        check_window_lengths(max_length, doc_stride, max_query_length)
+        check_window_lengths(
+            max_length, doc_stride, max_query_length, getattr(tokenizer, "separators", 1)
+        )
         self.contexts = contexts
         self.labels = ()
         self._tokenized = _TokenizedOnce(tokenizer, contexts)

@@ -50,13 +50,13 @@ def pack_windows(
     """Cuts tokenized questions and contexts into windows; every question has at least one.
 
     Args:
-        tokenizer: The `BertTokenizer`.
+        tokenizer: The tokenizer.
         questions, contexts: Ids, ragged int32 `[B, (tokens)]`.
         max_length, doc_stride, max_query_length: As in `QuestionWindows`.
     """
     questions = questions[:, :max_query_length]
     sizes = contexts.row_lengths()  # [B]
-    room = max_length - 3 - questions.row_lengths()
+    room = max_length - 2 - tokenizer.separators - questions.row_lengths()
     # Matches google-research/bert: a step beyond the window would leave tokens out.
     step = tf.minimum(room, doc_stride)
     counts = 1 + tf.maximum(-((room - sizes) // step), 0)  # [B]; the division rounds up so
@@ -72,7 +72,8 @@ def pack_windows(
     own_questions = tf.gather(questions, example)
     texts = own_questions, inside.with_values(tf.gather(contexts.values, places))
     special = tokenizer.cls_token_id, tokenizer.sep_token_id
-    token_ids, segment_ids = packing.pack(*texts, *special, None, "longest_first")
+    form = "right", tokenizer.separators, tokenizer.has_segments
+    token_ids, segment_ids = packing.pack(*texts, *special, None, "longest_first", *form)
     # The best window of a token: the most tokens on its shorter side; the first of equals.
     size = tf.gather(length, window)
     score = tf.cast(tf.minimum(inside.values, size - 1 - inside.values), tf.float64)
@@ -82,7 +83,7 @@ def pack_windows(
     candidates = tf.where(score == highest, window, tf.int64.max)
     best = tf.gather(tf.math.unsorted_segment_min(candidates, places, total), places)
 
-    offset = own_questions.row_lengths() + 2  # after [CLS], the question and [SEP]
+    offset = own_questions.row_lengths() + 1 + tokenizer.separators  # after [CLS] … [SEP]
     cells = inside.values + tf.gather(token_ids.row_starts() + offset, window)
     is_best = tf.cast(best == window, tf.int32)
     is_best = tf.scatter_nd(cells[:, tf.newaxis], is_best, tf.shape(token_ids.values, tf.int64))
@@ -90,12 +91,15 @@ def pack_windows(
     return Windows(token_ids, segment_ids, shows_best, example, start, offset)
 
 
-def check_window_lengths(max_length: int, doc_stride: int, max_query_length: int) -> None:
+def check_window_lengths(
+    max_length: int, doc_stride: int, max_query_length: int, separators: int = 1
+) -> None:
     """Raises `UserError` if a window has no room for the longest question and a context token."""
-    if doc_stride < 1 or max_query_length < 1 or max_length < max_query_length + 4:
+    if doc_stride < 1 or max_query_length < 1 or max_length < max_query_length + 3 + separators:
         raise UserError(
             "`doc_stride` and `max_query_length` must be at least 1, and `max_length` at least "
-            "max_query_length + 4: [CLS], two [SEP] and a token of the context. Received: "
+            f"max_query_length + {3 + separators}: the special tokens and one of the context. "
+            "Received: "
             f"max_length={max_length}, doc_stride={doc_stride}, "
             f"max_query_length={max_query_length}"
         )

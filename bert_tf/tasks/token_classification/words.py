@@ -8,8 +8,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags, tag_parts
+from bert_tf.text import code_points
 from bert_tf.text.text_slices import TextSlices
-from bert_tf.text.vocabulary import continues_word
 
 
 class Words(NamedTuple):
@@ -33,10 +33,12 @@ class Words(NamedTuple):
 
 
 def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> Words:
-    """Splits texts `[B]` as BERT's basic tokenizer does: a piece and the `##` pieces after it."""
+    """Splits texts `[B]` into words: a piece and those after it that continue its word."""
     pieces = tokenizer.tokenize_with_offsets(texts)
-    continues = tf.constant(continues_word(tokenizer.vocabulary))
-    first = tf.where(~tf.gather(continues, pieces.ids.values))[:, 0]  # [W], of the pieces
+    continues = tf.constant(tokenizer.continues_word())
+    begins = ~tf.gather(continues, pieces.ids.values)
+    begins |= code_points.starts(pieces.ids.value_rowids())
+    first = tf.where(begins)[:, 0]  # [W], of the pieces
     row_of = tf.gather(pieces.ids.value_rowids(), first)
     next_first = tf.concat([first, [tf.size(pieces.ids.values, tf.int64)]], axis=0)[1:]
     last = tf.minimum(next_first, tf.gather(pieces.ids.row_splits, row_of + 1)) - 1

@@ -147,7 +147,7 @@ def test_defaults_of_its_configuration(tmp_path):
     path.write_text(json.dumps({"model_type": GENERATION, "type_vocab_size": 2, "hidden_size": 64}))
     config = BertConfig.from_json_file(path)
     expected = BertConfig.large(vocab_size=50358, type_vocab_size=0, hidden_size=64)
-    expected_extra = {"model_type": GENERATION, "bos_token_id": 2, "eos_token_id": 1}
+    expected_extra = {"bos_token_id": 2, "eos_token_id": 1}
     assert config == dataclasses.replace(expected, extra=expected_extra)
     assert config.to_huggingface()["model_type"] == config.model_type == GENERATION
 

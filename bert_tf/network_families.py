@@ -1,0 +1,138 @@
+"""The networks that are BERT's but for a few switches, and how their `config.json` says so.
+
+Sources: `transformers`, configuration_*.py; Liu et al. 2019 (arXiv 1907.11692) for RoBERTa, Conneau
+et al. 2020 (1911.02116) for XLM-R, Martin et al. 2020 (1911.03894) for CamemBERT, Sanh et al. 2019
+(1910.01108) for DistilBERT, Clark et al. 2020 (2003.10555) for ELECTRA, Lan et al. 2020
+(1909.11942) for ALBERT.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+# Hugging Face's names (config.json, `model_type`).
+BERT, BERT_GENERATION = "bert", "bert-generation"
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """One value of `model_type`.
+
+    Attributes:
+        class_prefix: What its classes begin with in `transformers`, in place of "Bert".
+        defaults: Values that a file may lack, where they differ from BERT's.
+        fixed: Values that all its networks have, and no key of the file.
+        keys: Fields of `BertConfig` -> the keys of the file, where they differ.
+        counts_padding_id: Whether positions begin after the id of padding. The file then counts
+            the rows of the table and not the positions of a sequence.
+        only: Keys -> the value that they must have.
+    """
+
+    class_prefix: str = "Bert"
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    counts_padding_id: bool = False
+    only: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values of a file under the names of `BertConfig`'s fields."""
+        ours = {key: field for field, key in self.keys.items()}
+        values = {ours.get(key, key): value for key, value in values.items()}
+        values = {**self.defaults, **values, **self.fixed}
+        if self.counts_padding_id:
+            values["position_offset"] = values.get("pad_token_id", 1) + 1
+            if "max_position_embeddings" in values:
+                values["max_position_embeddings"] -= values["position_offset"]
+        if not self.fixed.get("shared_blocks") and "hidden_size" in values:
+            if values.get("embedding_size") == values["hidden_size"]:
+                values["embedding_size"] = None  # no dense layer between them
+        return values
+
+    def write(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the fields of a `BertConfig` as the values of a file."""
+        values = dict(values)
+        if self.counts_padding_id:
+            values["max_position_embeddings"] += values.pop("position_offset")
+        if "embedding_size" in self.defaults:
+            values.setdefault("embedding_size", values["hidden_size"])
+        kept = {field: value for field, value in values.items() if field not in self.fixed}
+        return {self.keys.get(field, field): value for field, value in kept.items()}
+
+
+def _roberta(class_prefix, vocab_size):
+    sizes = {"vocab_size": vocab_size, "max_position_embeddings": 512, "pad_token_id": 1}
+    return Family(class_prefix, sizes, counts_padding_id=True)
+
+
+FAMILIES = {
+    BERT: Family(),
+    BERT_GENERATION: Family(
+        "BertGeneration",
+        defaults={
+            "vocab_size": 50358,
+            "hidden_size": 1024,
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "intermediate_size": 4096,
+            "bos_token_id": 2,
+            "eos_token_id": 1,
+        },
+        # Matches transformers: BertGeneration ignores a `type_vocab_size`.
+        fixed={"type_vocab_size": 0},
+    ),
+    "roberta": _roberta("Roberta", 50265),
+    "xlm-roberta": _roberta("XLMRoberta", 30522),
+    "camembert": _roberta("Camembert", 30522),
+    "distilbert": Family(
+        "DistilBert",
+        defaults={"num_hidden_layers": 6, "classifier_dropout": 0.2},
+        fixed={"type_vocab_size": 0, "pooler_act": "relu"},
+        keys={
+            "hidden_size": "dim",
+            "num_hidden_layers": "n_layers",
+            "num_attention_heads": "n_heads",
+            "intermediate_size": "hidden_dim",
+            "hidden_act": "activation",
+            "hidden_dropout_prob": "dropout",
+            "attention_probs_dropout_prob": "attention_dropout",
+            "classifier_dropout": "seq_classif_dropout",
+        },
+    ),
+    "electra": Family(
+        "Electra",
+        defaults={
+            "embedding_size": 128,
+            "hidden_size": 256,
+            "num_attention_heads": 4,
+            "intermediate_size": 1024,
+        },
+        fixed={"pooler_act": "gelu"},
+        only={"summary_activation": "gelu", "summary_use_proj": True, "summary_type": "first"},
+    ),
+    "albert": Family(
+        "Albert",
+        defaults={
+            "vocab_size": 30000,
+            "embedding_size": 128,
+            "hidden_size": 4096,
+            "num_attention_heads": 64,
+            "intermediate_size": 16384,
+            "hidden_act": "gelu_new",
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            "classifier_dropout": 0.1,
+        },
+        fixed={"shared_blocks": True},
+        keys={"classifier_dropout": "classifier_dropout_prob"},
+        only={"num_hidden_groups": 1, "inner_group_num": 1},
+    ),
+}
+# Networks that look like BERT's and are not.
+REFUSED = {
+    "deberta": "its attention also depends on the distance of tokens",
+    "deberta-v2": "its attention also depends on the distance of tokens",
+    "modernbert": "its positions are rotations",
+    "mpnet": "its attention has a bias that depends on the distance of tokens",
+    "nomic_bert": "its positions are rotations",
+}

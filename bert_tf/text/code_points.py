@@ -1,0 +1,112 @@
+"""Texts as one vector of code points, and what Hugging Face's `tokenizers` knows about characters.
+
+Glossary: `B` strings, `C` code points of all strings.
+"""
+
+import functools
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.text import unicode_tables as unicode
+
+CODE_POINT_BITS = 21
+# `char::is_whitespace` of Rust and `\s` of Oniguruma: the property White_Space.
+WHITE_SPACE = (*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B))
+WHITE_SPACE += (0x2028, 0x2029, 0x202F, 0x205F, 0x3000)
+
+
+class CodePoints(NamedTuple):
+    """Code points, and the range of original ones that each was made of."""
+
+    values: tf.Tensor  # int32 [C]
+    rows: tf.Tensor  # the string of each, int64 [C]
+    first: tf.Tensor  # the positions in the original vector, both int64 [C]
+    last: tf.Tensor
+
+    def gather(self, places: tf.Tensor) -> "CodePoints":
+        """Returns those at `places`."""
+        return CodePoints(*(tf.gather(field, places) for field in self))
+
+    def keep(self, mask: tf.Tensor) -> "CodePoints":
+        """Returns those for which `mask` is True."""
+        return self.gather(tf.where(mask)[:, 0])
+
+    def starts_row(self) -> tf.Tensor:
+        """Returns which are the first of their string, bool `[C]`."""
+        return starts(self.rows)
+
+
+class Decoded(NamedTuple):
+    """Decoded strings: `unicode_decode_with_offsets`, malformed bytes as U+FFFD."""
+
+    points: CodePoints
+    row_starts: tf.Tensor  # int64 [B]
+    byte_starts: tf.Tensor  # int64 [C]
+    byte_ends: tf.Tensor  # int64 [C]
+
+    def spans(self, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Returns first and last bytes and code points, from positions (int64); ends exclusive."""
+        row_starts = tf.gather(self.row_starts, tf.gather(self.points.rows, first))
+        byte_spans = tf.gather(self.byte_starts, first), tf.gather(self.byte_ends, last)
+        return *byte_spans, first - row_starts, last + 1 - row_starts
+
+
+def decode(texts: tf.Tensor) -> Decoded:
+    """Decodes strings `[B]`."""
+    ragged, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
+    rows, places = ragged.value_rowids(), tf.range(tf.size(ragged.values, tf.int64))
+    lengths = tf.gather(tf.cast(tf.strings.length(texts), tf.int64), rows)
+    is_last = places == tf.gather(ragged.row_splits, rows + 1) - 1
+    ends = tf.where(is_last, lengths, tf.roll(offsets.values, -1, 0))
+    points = CodePoints(ragged.values, rows, places, places)
+    return Decoded(points, ragged.row_starts(), offsets.values, ends)
+
+
+def starts(numbers: tf.Tensor) -> tf.Tensor:
+    """Returns which elements of a sorted vector differ from the one before, bool."""
+    return tf.concat([tf.ones_like(numbers[:1], tf.bool), numbers[1:] != numbers[:-1]], axis=0)
+
+
+def utf8_lengths(code_points: tf.Tensor) -> tf.Tensor:
+    """Returns the number of bytes of each code point, int64."""
+    longer = [tf.cast(code_points >= least, tf.int64) for least in (0x80, 0x800, 0x10000)]
+    return 1 + tf.add_n(longer)
+
+
+class CodePointTable:
+    """A value for each code point, int32 `[NUM_CODE_POINTS]`, in a two-level table."""
+
+    def __init__(self, values: np.ndarray):
+        blocks = np.ascontiguousarray(values, np.int32).reshape(-1, unicode.PAGE_SIZE)
+        distinct: dict[bytes, int] = {}
+        pages = [distinct.setdefault(block.tobytes(), len(distinct)) for block in blocks]
+        self._pages = np.array(pages, np.int32)
+        self._values = np.frombuffer(b"".join(distinct), np.int32)
+
+    def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
+        page = tf.gather(tf.constant(self._pages), code_points // unicode.PAGE_SIZE)
+        places = page * unicode.PAGE_SIZE + code_points % unicode.PAGE_SIZE
+        return tf.gather(tf.constant(self._values), places)
+
+
+@functools.cache
+def hugging_face_data() -> tuple[dict[str, np.ndarray], dict[str, dict[str, str]]]:
+    """Returns the properties (bool) and mappings of `hugging_face_data.txt`."""
+    kinds = ("letter", "number", "extend", "prepend")
+    properties = {kind: np.zeros(unicode.NUM_CODE_POINTS, bool) for kind in kinds}
+    syllables = unicode.unicode_data().decomposition
+    syllables = {chr(c): "".join(map(chr, syllables[c])) for c in unicode.HANGUL_SYLLABLES}
+    mappings: dict[str, dict[str, str]] = {"lower": {}, "unaccented": syllables}
+    path = pathlib.Path(__file__).with_name("hugging_face_data.txt")
+    for line in path.read_text(encoding="ascii").splitlines()[2:]:
+        kind, first, last, *values = line.split("\t")
+        if kind in properties:
+            properties[kind][int(first, 16) : int(last, 16) + 1] = True
+        else:
+            mappings[kind][chr(int(first, 16))] = "".join(
+                chr(int(v, 16)) for v in values[0].split()
+            )
+    return properties, mappings

@@ -1,0 +1,145 @@
+"""Reads the model files of sentencepiece without sentencepiece.
+
+Such a file is a protocol buffer, `ModelProto` in `sentencepiece_model.proto`. Only the fields below
+are read. A normalization (`precompiled_charsmap`) is a trie of UTF-8 strings, a double array of
+darts-clone, and the strings that they become.
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from bert_tf.errors import DataError
+from bert_tf.json_files import read_bytes
+
+MOST_PIECES = 5_000_000
+MOST_RULES = 1_000_000  # nmt_nfkc has 6,400
+MOST_RULE_BYTES = 5  # tokenizers, src/normalizers/precompiled.rs
+UNIGRAM = 1  # TrainerSpec.ModelType
+# Messages that are read, and their fields: number -> name. "piece" repeats.
+_MODEL = {1: "piece", 2: "trainer", 3: "normalizer"}
+_PIECE = {1: "text", 2: "score", 3: "type"}
+_TRAINER = {3: "model_type", 35: "byte_fallback", 40: "unk_id"}
+_NORMALIZER = {2: "charsmap"}
+
+
+def read_model(path: str | os.PathLike) -> dict[str, Any]:
+    """Returns `parse_model` of a file.
+
+    Raises:
+        DataError: If it cannot be read or is not a Unigram model.
+    """
+    try:
+        return parse_model(read_bytes(path), path)
+    except OSError as error:
+        raise DataError(
+            f"{path} must be a sentencepiece model. Received: {error.strerror or error}."
+        ) from None
+
+
+def parse_model(content: bytes, path: str | os.PathLike) -> dict[str, Any]:
+    """Returns `pieces` (texts with scores), `types`, `unk_id` and `charsmap` of a Unigram model.
+
+    Raises:
+        DataError: If it is malformed or of another kind. The message names the file `path`.
+    """
+    pieces, types, trainer, normalizer = [], [], {}, {}
+    try:
+        for name, value in _fields(content, _MODEL):
+            if name == "trainer":
+                trainer = dict(_fields(value, _TRAINER))
+            elif name == "normalizer":
+                normalizer = dict(_fields(value, _NORMALIZER))
+            else:
+                piece = dict(_fields(value, _PIECE))
+                pieces.append((piece["text"].decode(), struct.unpack("<f", piece["score"])[0]))
+                types.append(piece.get("type", 1))
+                if len(pieces) > MOST_PIECES:
+                    raise ValueError("too many pieces")
+        if not pieces:
+            raise ValueError("no pieces")
+        kind, fallback = trainer.get("model_type", UNIGRAM), trainer.get("byte_fallback", 0)
+    except (ValueError, KeyError, IndexError, struct.error, AttributeError, TypeError) as error:
+        raise DataError(
+            f"{path} must be a sentencepiece model. Received: {type(error).__name__}: {error}."
+        ) from None
+    if kind != UNIGRAM or fallback:
+        raise DataError(
+            f"{path} must be a Unigram model without byte fallback. Received: model_type={kind}, "
+            f"byte_fallback={fallback}."
+        )
+    return {
+        "pieces": pieces,
+        "types": types,
+        "unk_id": trainer.get("unk_id", 0),
+        "charsmap": normalizer.get("charsmap", b""),
+    }
+
+
+def _fields(data: bytes, names: dict[int, str]) -> Iterator[tuple[str, Any]]:
+    """Yields the named fields of a message: integers, or the bytes of everything else."""
+    place = 0
+
+    def varint() -> int:
+        nonlocal place
+        value = shift = 0
+        while shift < 70:  # 10 bytes
+            byte, place = data[place], place + 1
+            value, shift = value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+        raise ValueError("an integer of more than 10 bytes")
+
+    while place < len(data):
+        key = varint()
+        kind = key & 7
+        if kind == 0:
+            value = varint()
+        else:
+            size = {1: 8, 5: 4}.get(kind) or (varint() if kind == 2 else len(data) + 1)
+            if place + size > len(data):
+                raise ValueError("a field that ends after the file")
+            value, place = data[place : place + size], place + size
+        if key >> 3 in names:
+            yield names[key >> 3], value
+
+
+def charsmap_rules(charsmap: bytes, path: str | os.PathLike) -> dict[str, str]:
+    """Returns what strings become in a `precompiled_charsmap`.
+
+    Matches Hugging Face's `tokenizers`: strings of more than 5 bytes, and those that begin with
+    another one, are not looked up, and are left out here.
+
+    Raises:
+        DataError: If it is malformed. The message names the file `path`.
+    """
+    rules: dict[str, str] = {}
+    try:
+        size = struct.unpack_from("<I", charsmap)[0] // 4
+        units = struct.unpack_from(f"<{size}I", charsmap, 4)
+        texts = charsmap[4 + 4 * size :]
+
+        def offset(unit: int) -> int:
+            return (unit >> 10) << ((unit & 512) >> 6)
+
+        stack = [(offset(units[0]), b"")]
+        while stack:
+            node, prefix = stack.pop()
+            for byte in range(1, 256):
+                child = node ^ byte
+                if child >= size or units[child] & 0x800000FF != byte:
+                    continue
+                below, key = child ^ offset(units[child]), prefix + bytes([byte])
+                if units[child] & 256:
+                    value = units[below] & 0x7FFFFFFF
+                    rules[key.decode()] = texts[value : texts.index(0, value)].decode()
+                elif len(key) < MOST_RULE_BYTES:
+                    stack.append((below, key))
+                if len(rules) + len(stack) > MOST_RULES:
+                    raise ValueError("too many rules")
+    except (ValueError, IndexError, struct.error) as error:
+        raise DataError(
+            f"{path} must have a valid precompiled_charsmap. Received: {error}."
+        ) from None
+    return rules

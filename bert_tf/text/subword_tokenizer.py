@@ -1,0 +1,233 @@
+"""`SubwordTokenizer`: byte-pair encoding and Unigram models, in the graph."""
+
+import functools
+import os
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import ConfigError, DataError, require
+from bert_tf.files import staged_files
+from bert_tf.json_files import write_json
+from bert_tf.json_schema import check
+from bert_tf.text import packing, subword_definition, subword_files, tokenizer_files
+from bert_tf.text.byte_pairs import BytePairs, byte_characters
+from bert_tf.text.kept_whole import KeptWhole
+from bert_tf.text.tokenizer_base import Tokenizer
+from bert_tf.text.tokenizer_graphs import TokenizerGraphs
+from bert_tf.text.unigram import METASPACE, Unigram
+from bert_tf.text.unigram_normalizer import Normalized, steps
+from bert_tf.text.word_splitter import WordSplitter
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SubwordTokenizer(Tokenizer):
+    """Converts text to ids with byte-level byte pairs or a Unigram model, as Hugging Face does.
+
+    These are the tokenizers of RoBERTa (byte pairs), XLM-RoBERTa, CamemBERT and ALBERT (Unigram, as
+    sentencepiece trains it). It consists of stock TensorFlow and tensorflow-text ops, so it works
+    wherever `BertTokenizer` does.
+
+    Args:
+        definition: The path of a Hugging Face `tokenizer.json`, or its content. It says how pairs
+            are joined, for example `<s> first </s></s> second </s>`.
+        max_length: The length that rows are truncated to, special tokens included, or None.
+        truncation_side: See `BertTokenizer`.
+        errors: For text that is not UTF-8, "strict" raises an error that names the rows, "replace"
+            reads the malformed bytes as U+FFFD.
+        split_special_tokens: Whether special tokens in the text, such as `<mask>`, are split.
+        unk_token: The piece for what no piece has. None for the one that the definition names.
+        pad_token: The piece at padded positions. None for `<pad>` or `[PAD]`.
+        mask_token: The piece that hides a token. None for `<mask>` or `[MASK]`, if it exists.
+
+    Attributes:
+        separators: How many separators are between the segments of a pair.
+        has_segments: Whether the segment ids of the second segment are 1. If not, all are 0.
+
+    Raises:
+        DataError: If the definition cannot be read, is inconsistent, or lacks a special token.
+        ConfigError: If a part of the definition is not supported, or an option is invalid.
+
+    Example:
+        >>> byte_pieces = bert_tf.text.byte_characters()
+        >>> pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *byte_pieces, "he", "Ġhe"]
+        >>> processor = {"type": "RobertaProcessing", "cls": ["<s>", 0], "sep": ["</s>", 2]}
+        >>> merges = ["h e", "Ġ he"]
+        >>> vocab = {piece: index for index, piece in enumerate(pieces)}
+        >>> tokenizer = bert_tf.text.SubwordTokenizer(
+        ...     {
+        ...         "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+        ...         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+        ...         "post_processor": processor,
+        ...     }
+        ... )
+        >>> tokenizer(["he he"], ["he"], ragged=True)["token_ids"]
+        <tf.RaggedTensor [[0, 261, 262, 2, 2, 261, 2]]>
+
+    References: Sennrich et al., arXiv 1508.07909; Kudo, arXiv 1804.10959; huggingface/tokenizers.
+    """
+
+    most_unused_ids = 64  # multilingual-e5 has 35
+
+    def __init__(
+        self,
+        definition: str | os.PathLike | dict[str, Any],
+        max_length: int | None = None,
+        truncation_side: str = "right",
+        errors: str = "strict",
+        split_special_tokens: bool = False,
+        unk_token: str | None = None,
+        pad_token: str | None = None,
+        mask_token: str | None = None,
+    ):
+        if not isinstance(definition, dict):
+            definition = subword_definition.read(definition)
+        parts = subword_definition.parse(definition)
+        rule = f"must be one of {tokenizer_files.ERRORS}"
+        require(errors in tokenizer_files.ERRORS, rule, errors=errors)
+        rule = f"must be one of {packing.TRUNCATION_SIDES}"
+        require(truncation_side in packing.TRUNCATION_SIDES, rule, truncation_side=truncation_side)
+        packing.check_max_length(max_length, pairs=False)
+        self.definition = subword_definition.complete(definition)
+        self.vocabulary = parts.vocabulary
+        self.separators, self.has_segments = parts.separators, parts.has_segments
+        self.max_length = max_length
+        self.truncation_side = truncation_side
+        self.errors = errors
+        self.split_special_tokens = split_special_tokens
+        self._parts = parts
+        self._ids = parts.ids
+
+        def existing(*tokens):
+            return next((token for token in tokens if token in self._ids), tokens[0])
+
+        self.unk_token = unk_token or existing(parts.unk_token, "<unk>", "[UNK]")
+        self.pad_token = pad_token or existing("<pad>", "[PAD]")
+        self.cls_token, self.sep_token = parts.cls_token, parts.sep_token
+        mask_token = mask_token or existing("<mask>", "[MASK]")
+        self.mask_token = mask_token if mask_token in self._ids else None
+        tokens = {name: getattr(self, name) for name in ("unk_token", "pad_token")}
+        missing = [
+            f"{token!r} ({name})" for name, token in tokens.items() if token not in self._ids
+        ]
+        if missing:
+            raise DataError(
+                "The tokenizer must contain every special token. Received: "
+                f"{len(self.vocabulary)} pieces without {', '.join(missing)}. Pass the names that "
+                "the vocabulary uses."
+            )
+        self.unk_token_id: int = self._ids[self.unk_token]
+        self.pad_token_id: int = self._ids[self.pad_token]
+        self.cls_token_id: int = self._ids[self.cls_token]
+        self.sep_token_id: int = self._ids[self.sep_token]
+        self.mask_token_id: int | None = self._ids.get(self.mask_token)
+        model = self._create_model()
+        self._graphs = TokenizerGraphs(lambda: model)
+
+    @classmethod
+    def from_pretrained(cls, directory: str | os.PathLike, **options) -> "SubwordTokenizer":
+        """Creates the tokenizer of a checkpoint directory.
+
+        Args:
+            directory: A directory with `tokenizer.json`, or with `vocab.json` and `merges.txt`
+                (RoBERTa), `sentencepiece.bpe.model` (XLM-RoBERTa, CamemBERT) or `spiece.model`
+                (ALBERT), and with `tokenizer_config.json`, which may be missing.
+            **options: Constructor arguments that override the files.
+
+        Returns:
+            The tokenizer.
+
+        Raises:
+            DataError: If there is no such file, or it cannot be read.
+            ConfigError: If a part of it is not supported, or an option is invalid.
+            CheckpointError: If an interrupted save in the directory cannot be undone.
+        """
+        found = subword_files.read(directory, options.pop("definition", None))
+        return cls(**{**found, **options})
+
+    def save_pretrained(self, directory: str | os.PathLike) -> None:
+        """Writes `tokenizer.json` and `tokenizer_config.json`, which Hugging Face can read.
+
+        Args:
+            directory: The directory, which is created if missing. Its other files are kept.
+
+        Raises:
+            CheckpointError: If an interrupted save in the directory cannot be undone.
+        """
+        with staged_files(directory) as new:
+            path = os.path.join(new, tokenizer_files.TOKENIZER_FILE)
+            write_json(path, subword_definition.complete(self.definition))
+            path = os.path.join(new, tokenizer_files.CONFIG_FILE)
+            write_json(path, subword_files.config(self), sort_keys=True)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "SubwordTokenizer":
+        """Creates a tokenizer from the result of `get_config`.
+
+        A path is refused, because a model file could otherwise make its reader open any file.
+
+        Raises:
+            ConfigError: If `definition` is not an object, or an option is invalid.
+            DataError: If the definition is inconsistent.
+        """
+        check(config, subword_definition.ARGUMENTS, None, ConfigError)
+        return cls(**config)
+
+    def _create_model(self):
+        parts = self._parts
+        if parts.merges is not None:
+            options = parts.add_prefix_space, parts.trim_offsets
+            model = BytePairs(parts.model_ids, parts.merges, *options)
+        else:
+            options = parts.split_at_white_space, parts.add_prefix_space
+            model = Unigram(parts.pieces, parts.unk_id, *options)
+        normalization = steps(parts.normalizer)
+        # As in tokenizers, some tokens are found before the text is normalized, others after that.
+        for is_normalized in (True, False):
+            tokens = [
+                token
+                for token in parts.added_tokens
+                if token["normalized"] is is_normalized
+                and not (self.split_special_tokens and token["special"])
+            ]
+            if tokens:
+                literals = {token["content"]: token["id"] for token in tokens}
+                if is_normalized:
+                    literals = {Normalized(normalization)(of): i for of, i in literals.items()}
+                sides = [(token["lstrip"], token["rstrip"]) for token in tokens]
+                strips = {of: side for of, side in zip(literals, sides) if any(side)}
+                model = KeptWhole(model, literals, None, strips, parts.trim_offsets)
+            if is_normalized and normalization:
+                model = Normalized(normalization, model)
+        model.splitter = WordSplitter(errors=self.errors)  # the outermost one checks the text
+        return model
+
+    @functools.cached_property
+    def _texts(self) -> list[bytes]:
+        """What each piece stands for."""
+        if self._parts.merges is None:
+            return [piece.replace(chr(METASPACE), " ").encode() for piece in self.vocabulary]
+        byte_of = {char: byte for byte, char in enumerate(byte_characters())}
+        return [
+            bytes(byte_of[char] for char in piece)
+            if piece in self._parts.model_ids and all(char in byte_of for char in piece)
+            else piece.encode()
+            for piece in self.vocabulary
+        ]
+
+    def continues_word(self) -> np.ndarray:
+        """Returns which pieces do not begin with a space, special tokens excepted, bool `[V]`.
+
+        Punctuation without a space before it continues a word.
+        """
+        space = chr(METASPACE) if self._parts.merges is None else byte_characters()[0x20]
+        whole = {token["content"] for token in self._parts.added_tokens} | {self.unk_token}
+        return np.array([not (p.startswith(space) or p in whole) for p in self.vocabulary], bool)
+
+    def _joined(self, ids: tf.RaggedTensor) -> tf.Tensor:
+        texts = tf.strings.reduce_join(tf.gather(tf.constant(self._texts), ids), axis=-1)
+        if self._parts.add_prefix_space and self._parts.merges is None:
+            texts = tf.strings.regex_replace(texts, "^ ", "")
+        return texts

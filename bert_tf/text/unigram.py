@@ -1,0 +1,280 @@
+"""Unigram language models in the graph, as Hugging Face's `tokenizers` computes them.
+
+The pieces of all different words are found together: a trie gives the pieces at each position, and
+one loop over positions finds the best way to each end. tensorflow-text's `SentencepieceTokenizer`
+adds scores in float32 and normalizes text in another way, so its ids differ.
+
+Glossary: `B` strings, `W` words, `U` different words, `K` code points of all different words, `N`
+nodes (a position in a word), `E` edges (a piece at a position), `T` pieces of a string, `V`
+vocabulary.
+
+References: Kudo, arXiv 1804.10959; huggingface/tokenizers `unigram/model.rs`, `metaspace.rs`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.text.code_points import CODE_POINT_BITS, CodePoints, CodePointTable, decode, starts
+from bert_tf.text.unigram_normalizer import white_space
+from bert_tf.text.word_splitter import WordSplitter
+from bert_tf.text.wordpiece import Pieces
+
+UNKNOWN_PENALTY = 10.0  # tokenizers, unigram/model.rs, `K_UNK_PENALTY`
+METASPACE = 0x2581
+_BLANK = 0x20
+
+
+class Unigram:
+    """Converts text to ids.
+
+    Args:
+        pieces: The pieces in the order of their ids, with their scores.
+        unk_id: The id of characters that are in no piece.
+        split_at_white_space: Whether white space is removed before words are marked.
+        add_prefix_space: Whether `▁` is put before words that do not begin with it.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[tuple[str, float]],
+        unk_id: int,
+        split_at_white_space: bool,
+        add_prefix_space: bool,
+    ):
+        self.splitter = WordSplitter(errors="replace")
+        self._unk_id = unk_id
+        self._split_at_white_space = split_at_white_space
+        self._add_prefix_space = add_prefix_space
+        self._space = CodePointTable(white_space())
+        scores = np.array([score for _, score in pieces], np.float64)
+        # The last score belongs to an unknown character.
+        self._scores = np.append(scores, scores.min() - UNKNOWN_PENALTY)  # [V+1]
+        # Sums of float32 in float64 are exact, so words can be cut where no piece crosses.
+        self._exact = bool(np.all(scores == scores.astype(np.float32)))
+        self._keys, self._piece_of_node = _trie([piece for piece, _ in pieces])
+        self._longest = max(len(piece) for piece, _ in pieces)
+
+    def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
+        return self.pieces(texts).ids
+
+    def pieces(self, texts: tf.Tensor) -> Pieces:
+        """Returns the `Pieces` of `texts` (strings `[B]`)."""
+        decoded = decode(self.splitter.checked(texts))
+        points, is_start = self._words(decoded.points)
+        word_starts = tf.where(is_start)[:, 0]  # [W]
+        word_splits = tf.concat([word_starts, [tf.size(points.values, tf.int64)]], axis=0)
+        words = tf.RaggedTensor.from_row_splits(points.values, word_splits, validate=False)
+        different, index = tf.unique(tf.strings.unicode_encode(words, "UTF-8"))  # [U], [W]
+        order = tf.range(tf.size(index))
+        examples = tf.math.unsorted_segment_min(order, index, tf.size(different))
+        ids, lengths = self._segment(tf.gather(words, examples))  # ragged [U, (pieces)]
+        ids, lengths = tf.gather(ids, index), tf.gather(lengths, index)  # ragged [W, (pieces)]
+        # Words and pieces follow each other without gaps, so lengths add up to positions.
+        ends = tf.cumsum(lengths.values)
+        first = tf.gather(points.first, ends - lengths.values)
+        last = tf.gather(points.last, ends - 1)
+        rows = tf.gather(points.rows, ends - 1)
+        row_splits = tf.searchsorted(
+            rows, tf.range(tf.size(texts, tf.int64) + 1), out_type=tf.int64
+        )
+        spans = decoded.spans(first, last)
+        return Pieces(
+            *(
+                tf.RaggedTensor.from_row_splits(field, row_splits, validate=False)
+                for field in (ids.values, *spans)
+            )
+        )
+
+    def _words(self, points: CodePoints) -> tuple[CodePoints, tf.Tensor]:
+        """Returns the code points with `▁` for spaces, and which of them begin a word."""
+        if self._split_at_white_space:
+            space = self._space(points.values) > 0
+            before = tf.roll(space, 1, 0) | points.starts_row()
+            kept = tf.where(~space)[:, 0]
+            points, begins = points.gather(kept), tf.gather(before, kept)
+        else:
+            blank = points.values == _BLANK
+            points = points._replace(values=tf.where(blank, METASPACE, points.values))
+            begins = points.starts_row()
+        if self._add_prefix_space:
+            lacks = begins & (points.values != METASPACE)
+            sources = tf.repeat(tf.range(tf.size(lacks, tf.int64)), 1 + tf.cast(lacks, tf.int64))
+            is_new = tf.gather(lacks, sources) & starts(sources)
+            points, begins = points.gather(sources), tf.gather(begins, sources) & starts(sources)
+            points = points._replace(values=tf.where(is_new, METASPACE, points.values))
+        return points, begins | (points.values == METASPACE)
+
+    def _segment(self, words: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Returns the ids (int32) and lengths (int64) of pieces, ragged `[U, (pieces)]`.
+
+        `words` are code points, ragged int32 `[U, (characters)]`.
+        """
+        size = tf.size(words.values, tf.int64)  # K
+        ends = tf.gather(words.row_splits[1:], words.value_rowids())  # of its word, [K]
+        first, after, ids = self._edges(words.values, ends)  # [E]
+        if self._exact:
+            ones = tf.ones_like(first)
+            crossed = tf.math.unsorted_segment_sum(ones, first + 1, size + 1)
+            crossed = tf.cumsum(crossed - tf.math.unsorted_segment_sum(ones, after, size + 1))
+            is_start = crossed[:-1] == 0
+        else:
+            is_start = starts(ends)
+        unit_starts = tf.where(is_start)[:, 0]
+        units = tf.RaggedTensor.from_row_splits(
+            words.values, tf.concat([unit_starts, [size]], axis=0), validate=False
+        )
+        chosen = self._best_edges(units, first, after, ids)
+        first, ids = tf.gather(first, chosen), tf.gather(ids, chosen)
+        order = tf.argsort(first)
+        first, ids = tf.gather(first, order), tf.gather(ids, order)
+        ids = tf.where(ids < len(self._scores) - 1, ids, self._unk_id)
+        # Unknown characters next to each other are one piece.
+        is_new = starts(tf.gather(ends, first)) | starts(ids) | (ids != self._unk_id)
+        kept = tf.where(is_new)[:, 0]
+        first, ids = tf.gather(first, kept), tf.gather(ids, kept)
+        lengths = tf.concat([first[1:], [size]], axis=0)[: tf.size(first)] - first
+        row_splits = tf.searchsorted(first, words.row_splits, out_type=tf.int64)
+        return (
+            tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False),
+            tf.RaggedTensor.from_row_splits(lengths, row_splits, validate=False),
+        )
+
+    def _edges(self, code_points, ends) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns where each piece in the words begins and ends, int64, and its id, all `[E]`.
+
+        A character that is no piece is an edge too, with an id of `V`.
+        """
+        size = tf.size(code_points, tf.int64)
+        keys, piece_of_node = tf.constant(self._keys), tf.constant(self._piece_of_node)
+        code_points = tf.cast(code_points, tf.int64)
+        arrays = [
+            tf.TensorArray(dtype, 1, dynamic_size=True, infer_shape=False, element_shape=[None])
+            for dtype in (tf.int64, tf.int64, tf.int32)
+        ]
+
+        def step(length, first, nodes, arrays):
+            queries = nodes * 2**CODE_POINT_BITS + tf.gather(code_points, first + length)
+            children = tf.searchsorted(keys, queries, out_type=tf.int64)
+            known = tf.where(tf.gather(keys, children) == queries)[:, 0]
+            first, nodes = tf.gather(first, known), tf.gather(children, known) + 1
+            ids, after = tf.gather(piece_of_node, nodes), first + length + 1
+            is_piece = tf.where(ids >= 0)[:, 0]
+            found = (tf.gather(of, is_piece) for of in (first, after, ids))
+            place = tf.cast(length, tf.int32)
+            arrays = [array.write(place, value) for array, value in zip(arrays, found)]
+            more = tf.where(after < tf.gather(ends, first))[:, 0]
+            return length + 1, tf.gather(first, more), tf.gather(nodes, more), arrays
+
+        start = (tf.constant(0, tf.int64), tf.range(size), tf.zeros([size], tf.int64), arrays)
+        scalar, vector = tf.TensorShape([]), tf.TensorShape([None])
+        _, _, _, arrays = tf.while_loop(
+            lambda length, first, *_: (length == 0) | (tf.size(first) > 0),
+            step,
+            start,
+            shape_invariants=(scalar, vector, vector, [scalar] * 3),
+        )
+        first, after, ids = (array.concat() for array in arrays)
+        single = tf.boolean_mask(first, after == first + 1)
+        known = tf.tensor_scatter_nd_update(
+            tf.zeros([size], tf.bool), single[:, tf.newaxis], tf.ones_like(single, tf.bool)
+        )
+        unknown = tf.where(~known)[:, 0]
+        unknown_ids = tf.fill([tf.size(unknown)], tf.constant(len(self._scores) - 1, tf.int32))
+        return (
+            tf.concat([first, unknown], axis=0),
+            tf.concat([after, unknown + 1], axis=0),
+            tf.concat([ids, unknown_ids], axis=0),
+        )
+
+    def _best_edges(self, units: tf.RaggedTensor, first, after, ids) -> tf.Tensor:
+        """Returns the edges of the best way through each unit, of the first of equally good ones.
+
+        Nodes are ordered by their position in the unit, and within a position by the length of the
+        unit, so each step of the loop computes the next nodes of all units that are long enough.
+        """
+        lengths = units.row_lengths()
+        rank = tf.math.invert_permutation(tf.argsort(-lengths))  # longer units first
+        rank = tf.cast(rank, tf.int64)
+        longest = tf.reduce_max(tf.concat([lengths, [0]], axis=0))
+        at_least = tf.cumsum(tf.math.bincount(lengths, minlength=longest + 1), reverse=True)
+        # The first node of each position; a unit of n code points has the positions 0 to n.
+        offsets = tf.concat([[0], tf.cumsum(tf.cast(at_least, tf.int64))], axis=0)
+        count = offsets[-1]  # N
+        unit = tf.gather(units.value_rowids(), first)
+        base = tf.gather(rank, unit)
+        first = first - tf.gather(units.row_starts(), unit)
+        after = after - tf.gather(units.row_starts(), unit)
+        sources, targets = tf.gather(offsets, first) + base, tf.gather(offsets, after) + base
+        # Matches tokenizers: of equally good edges, the one that begins first.
+        order = tf.argsort(targets * count + sources)
+        sources, targets = tf.gather(sources, order), tf.gather(targets, order)
+        scores = tf.gather(tf.constant(self._scores), tf.gather(ids, order))
+        bounds = tf.searchsorted(targets, offsets, out_type=tf.int64)
+        window = self._longest + 1  # how many positions an edge can reach back, and one
+
+        def step(position, recent, recent_start, chosen):
+            low, high = bounds[position], bounds[position + 1]
+            totals = tf.gather(recent, sources[low:high] - recent_start) + scores[low:high]
+            node = targets[low:high] - offsets[position]
+            best = tf.math.segment_max(totals, node)
+            edges = tf.where(totals == tf.gather(best, node), tf.range(low, high), high)
+            chosen = chosen.write(position - 1, tf.math.segment_min(edges, node))
+            start = offsets[tf.maximum(position + 1 - window, 0)]
+            recent = tf.concat([recent[start - recent_start :], best], axis=0)
+            return position + 1, recent, start, chosen
+
+        array = tf.TensorArray(
+            tf.int64, 0, dynamic_size=True, infer_shape=False, element_shape=[None]
+        )
+        scalar = tf.TensorShape([])
+        _, _, _, array = tf.while_loop(
+            lambda position, *_: position <= tf.cast(longest, tf.int32),
+            step,
+            (1, tf.zeros([offsets[1]], tf.float64), tf.constant(0, tf.int64), array),
+            shape_invariants=(scalar, tf.TensorShape([None]), scalar, scalar),
+        )
+        chosen = array.concat()  # the best edge to each node after those of position 0
+        # Follow the edges back from the last nodes, in steps of 1, 2, 4, ...
+        back = tf.concat([tf.range(offsets[1]), tf.gather(sources, chosen)], axis=0)  # [N]
+        last = tf.gather(offsets, lengths) + rank
+        on_way = tf.scatter_nd(last[:, tf.newaxis], tf.ones_like(last), [count])
+
+        def follow(reach, back, on_way):
+            on_way = tf.maximum(on_way, tf.math.unsorted_segment_max(on_way, back, count))
+            return reach * 2, tf.gather(back, back), on_way
+
+        _, _, on_way = tf.while_loop(
+            lambda reach, *_: reach <= longest, follow, (tf.constant(1, tf.int64), back, on_way)
+        )
+        return tf.gather(order, tf.boolean_mask(chosen, on_way[offsets[1] :] > 0))
+
+
+def _trie(pieces: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the trie of the pieces.
+
+    Node 0 is the root, and node i + 1 is what the i-th key leads to: a node and a code point after
+    it, in one sorted int64. The second array is the id of the piece that ends at a node, or -1.
+    """
+    ids = {piece: index for index, piece in enumerate(pieces)}  # of a repeated one, the last
+    texts = [text for text in ids if text]
+    lengths = np.array([len(text) for text in texts])
+    flat = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32).astype(np.int64)
+    begins = np.cumsum(lengths) - lengths
+    alive, nodes = np.arange(len(texts)), np.zeros(len(texts), np.int64)
+    keys, piece_of_node = [], [np.array([-1])]
+    made = 1
+    for place in range(int(lengths.max())):
+        codes = nodes << CODE_POINT_BITS | flat[begins[alive] + place]
+        level, index = np.unique(codes, return_inverse=True)
+        keys.append(level)
+        nodes, is_end = made + index, lengths[alive] == place + 1
+        of_level = np.full(len(level), -1)
+        of_level[index[is_end]] = [ids[texts[i]] for i in alive[is_end]]
+        piece_of_node.append(of_level)
+        made += len(level)
+        alive, nodes = alive[~is_end], nodes[~is_end]
+    keys.append(np.array([2**62]))
+    return np.concatenate(keys), np.concatenate(piece_of_node).astype(np.int32)

@@ -1,0 +1,418 @@
+"""The networks that are BERT's but for a few switches: against `transformers` and NumPy in float64.
+
+`make test` has no `transformers`: there NumPy is the reference, and the names in files are those
+that TENSORS lists.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+import bert_tf
+from bert_tf import BertBackbone, BertConfig
+from bert_tf.checkpoints import family_names
+from bert_tf.checkpoints.opening import open_pretrained
+from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.network_families import FAMILIES, REFUSED
+from tests.numpy_bert import NumpyBert
+
+SIZES = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "type_vocab_size": 2,
+}
+OWN_SIZES = {
+    "roberta": {"type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "xlm-roberta": {"type_vocab_size": 1, "max_position_embeddings": 42},
+    "electra": {"embedding_size": 16},
+    "albert": {"embedding_size": 16},
+}
+NAMES = [name for name in FAMILIES if name not in ("bert", "bert-generation")]
+TASKS = {
+    "ForSequenceClassification": bert_tf.BertTextClassifier,
+    "ForTokenClassification": bert_tf.BertTokenClassifier,
+    "ForQuestionAnswering": bert_tf.BertQuestionAnswerer,
+    "ForMultipleChoice": bert_tf.BertMultipleChoice,
+    "ForMaskedLM": bert_tf.BertMaskedLM,
+}
+each_family = pytest.mark.parametrize("name", NAMES)
+
+
+def their_model(name, ending, **changes):
+    """A model of `transformers` in float64; every weight is random, also biases and scales."""
+    torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
+    transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")
+    prefix = FAMILIES[name].class_prefix
+    sizes = {**SIZES, **OWN_SIZES.get(name, {}), **changes}
+    if name == "distilbert":
+        del sizes["type_vocab_size"]
+        sizes = {FAMILIES[name].keys.get(key, key): value for key, value in sizes.items()}
+    config = getattr(transformers, f"{prefix}Config")(
+        **sizes, num_labels=2 if "Question" in ending else 3
+    )
+    torch.manual_seed(7)
+    model = getattr(transformers, prefix + ending)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape) * 0.3)
+        model.tie_weights()
+    return model.double()
+
+
+def random_model(name, model_class=bert_tf.BertTextClassifier, **changes):
+    """One of ours; every weight is random."""
+    sizes = {**SIZES, **FAMILIES[name].fixed, "model_type": name, "classifier_dropout": 0.1}
+    if FAMILIES[name].counts_padding_id:
+        sizes.update(pad_token_id=1, position_offset=2)
+    if name in ("electra", "albert"):
+        sizes["embedding_size"] = 16
+    backbone = BertBackbone(BertConfig(**{**sizes, **changes}))
+    model = backbone if model_class is BertBackbone else model_class(backbone, num_classes=3)
+    generator = np.random.default_rng(5)
+    for variable in model.weights:
+        variable.assign(generator.normal(0.0, 0.3, variable.shape))
+    return model
+
+
+def batch_of(name, rows=3, choices=None):
+    """Ids, segments and mask; padding on the right, and in one row on the left."""
+    generator = np.random.default_rng(3)
+    shape = (rows, 11) if choices is None else (rows, choices, 11)
+    pad = 1 if FAMILIES[name].counts_padding_id else 0
+    ids = generator.integers(5, SIZES["vocab_size"], shape)
+    mask = np.ones(shape, bool)
+    mask[0, ..., 7:] = False
+    ids[~mask] = pad
+    segments = generator.integers(0, 2, shape) * mask
+    segments *= name not in ("distilbert", "roberta", "xlm-roberta")
+    return ids, segments, mask
+
+
+def theirs(model, name, ids, segments, mask):
+    torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
+    inputs = {"input_ids": ids, "attention_mask": mask.astype(int), "token_type_ids": segments}
+    if name == "distilbert":
+        del inputs["token_type_ids"]
+    with torch.no_grad():
+        return model(**{key: torch.tensor(value) for key, value in inputs.items()})
+
+
+def ours(model, ids, segments, mask, **options):
+    tokens = {"token_ids": ids, "segment_ids": segments, "padding_mask": mask}
+    return model({key: tf.convert_to_tensor(value) for key, value in tokens.items()}, **options)
+
+
+def write(model, directory):
+    model.float().save_pretrained(directory)
+    model.double()
+
+
+@each_family
+def test_hidden_states(name, tmp_path):
+    network = their_model(name, "Model")
+    write(network, tmp_path)
+    backbone = BertBackbone.from_pretrained(tmp_path)
+    batch = batch_of(name)
+    expected = theirs(network, name, *batch).last_hidden_state.numpy()
+    mask = batch[2][..., np.newaxis]
+    for padding_free in (True, False):
+        backbone.padding_free = padding_free
+        received = ours(backbone, *batch)["sequence_output"].numpy()
+        np.testing.assert_allclose(received * mask, expected * mask, rtol=1e-5, atol=1e-5)
+    compiled = tf.function(
+        lambda *values: ours(backbone, *values)["sequence_output"], jit_compile=True
+    )
+    np.testing.assert_allclose(compiled(*batch) * mask, expected * mask, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("ending", TASKS)
+@each_family
+def test_heads(name, ending, tmp_path):
+    """Opened, written in the same form, and opened again by `transformers`."""
+    transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")
+    network = their_model(name, ending)
+    write(network, tmp_path / "theirs")
+    model = TASKS[ending].from_pretrained(tmp_path / "theirs")
+    assert not model.untrained_heads
+    batch = batch_of(name, choices=2 if ending == "ForMultipleChoice" else None)
+    result = theirs(network, name, *batch)
+    if ending == "ForQuestionAnswering":
+        expected = np.stack([result.start_logits, result.end_logits], axis=1)
+        real = np.broadcast_to(batch[2][:, np.newaxis], expected.shape)
+    else:
+        expected = result.logits.numpy()
+        real = np.ones(expected.shape, bool)
+        if ending in ("ForTokenClassification", "ForMaskedLM"):
+            real = np.broadcast_to(batch[2][..., np.newaxis], expected.shape)
+    received = ours(model, *batch).numpy()
+    np.testing.assert_allclose(received[real], expected[real], rtol=1e-5, atol=1e-5)
+
+    model.save_pretrained(tmp_path / "ours")
+    theirs_class = getattr(transformers, FAMILIES[name].class_prefix + ending)
+    again, report = theirs_class.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not report["missing_keys"] and not report["mismatched_keys"]
+    weights = network.float().state_dict()
+    for key, values in again.state_dict().items():
+        np.testing.assert_array_equal(values.numpy(), weights[key].numpy(), key)
+    config = json.loads((tmp_path / "ours" / "config.json").read_text())
+    before = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    sizes = {*SIZES, *FAMILIES[name].keys.values(), "embedding_size", "pad_token_id"}
+    sizes &= set(before)
+    assert {key: config[key] for key in sizes} == {key: before[key] for key in sizes}
+    assert config["architectures"] == before["architectures"]
+
+
+@each_family
+def test_every_form_of_the_model(name, tmp_path):
+    """8-bit integers, LoRA, `.keras`, our own format, an export: the same network."""
+    random_model(name).save_pretrained(tmp_path / "theirs")
+    batch = batch_of(name)
+    tokens = dict(zip(("token_ids", "segment_ids", "padding_mask"), map(tf.constant, batch)))
+    model = bert_tf.BertTextClassifier.from_pretrained(tmp_path / "theirs")
+    expected = model(tokens).numpy()
+    model.save(tmp_path / "model.keras")
+    model.save_pretrained(tmp_path / "own", format="bert_tf")
+    for path in (tmp_path / "model.keras", tmp_path / "own"):
+        opened = bert_tf.BertTextClassifier.from_pretrained(path)
+        assert opened.backbone.config == model.backbone.config
+        np.testing.assert_allclose(opened(tokens), expected, atol=1e-6)
+    model.enable_lora(2)
+    np.testing.assert_allclose(model(tokens), expected, atol=1e-5)
+    model.merge_lora()
+    model.quantize("int8")
+    assert 0 < np.abs(model(tokens).numpy() - expected).max() < 0.2 * np.abs(expected).max()
+
+
+# Weights by BERT's names; their gradients also say that shared ones are added up.
+WITH_GRADIENTS = {
+    "embeddings.word_embeddings.weight": lambda model: model.backbone.embeddings.word_embeddings,
+    "embeddings.position_embeddings.weight": lambda model: (
+        model.backbone.embeddings.position_embeddings
+    ),
+    "encoder.layer.0.output.dense.weight": lambda model: (
+        model.backbone.encoder.blocks[0].output_dense.kernel
+    ),
+    "pooler.dense.weight": lambda model: model.backbone.pooler.dense.kernel,
+}
+
+
+@each_family
+def test_gradients(name, tmp_path):
+    torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    network = their_model(name, "ForSequenceClassification", **no_dropout)
+    write(network, tmp_path)
+    ids, segments, mask = batch_of(name)
+    labels = [0, 2, 1]
+    inputs = {"input_ids": ids, "attention_mask": mask.astype(int), "token_type_ids": segments}
+    if name == "distilbert":
+        del inputs["token_type_ids"]
+    inputs = {key: torch.tensor(value) for key, value in inputs.items()}
+    network(**inputs, labels=torch.tensor(labels)).loss.backward()
+    named = {key: values.grad for key, values in network.named_parameters()}
+
+    class Gradients:
+        path, shapes = "", {key: tuple(values.shape) for key, values in named.items()}
+
+        def read(self, key):
+            return named[key].numpy()
+
+    expected = family_names.FamilySource(Gradients(), name)
+    model = bert_tf.BertTextClassifier.from_pretrained(tmp_path, dropout=0.0)
+    for padding_free in (True, False):
+        model.backbone.padding_free = padding_free
+        with tf.GradientTape() as tape:
+            logits = ours(model, ids, segments, mask, training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            loss = tf.reduce_mean(losses)
+        variables = [of(model) for of in WITH_GRADIENTS.values()]
+        found = tape.gradient(loss, [variable.value for variable in variables])
+        for key, received in zip(WITH_GRADIENTS, found):
+            received = tf.convert_to_tensor(received).numpy()
+            received = received if "embeddings" in key else received.T
+            wanted = expected.read(key)
+            error = np.abs(received - wanted).max() / np.abs(wanted).max()
+            assert error < 1e-4, (key, error)
+
+
+@each_family
+def test_pruning(name, tmp_path):
+    model = random_model(name)
+    batch = batch_of(name)
+    tokens = dict(zip(("token_ids", "segment_ids", "padding_mask"), map(tf.constant, batch)))
+    heads = np.ones((3, SIZES["num_hidden_layers"], 4), np.float32)
+    heads[:, slice(None) if model.backbone.config.shared_blocks else 0, 1] = 0.0
+    expected = model({**tokens, "head_mask": tf.constant(heads)}).numpy()
+    model.prune_heads({0: [1]})
+    np.testing.assert_allclose(model(tokens), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_left_padding_does_not_move_positions_of_roberta(tmp_path):
+    network = their_model("roberta", "Model")
+    write(network, tmp_path)
+    ids, segments, mask = batch_of("roberta", rows=1)
+    ids, mask = ids[:, ::-1].copy(), mask[:, ::-1].copy()  # padding comes first
+    expected = theirs(network, "roberta", ids, segments, mask).last_hidden_state.numpy()
+    received = ours(BertBackbone.from_pretrained(tmp_path), ids, segments, mask)
+    received = received["sequence_output"].numpy()
+    np.testing.assert_allclose(received[mask], expected[mask], rtol=1e-5, atol=1e-5)
+
+
+class Reference(NumpyBert):
+    """The NumPy network with the switches, by BERT's names of the layers."""
+
+    def __init__(self, config, source):
+        self.network, self.dtype, self.activation = config, np.float64, config.hidden_act
+        self.config = config.to_dict() | {"layer_norm_eps": config.layer_norm_eps}
+        self.tensors = {name: source.read(name).astype(np.float64) for name in source.shapes}
+
+    def __call__(self, ids, segments, mask):
+        rows = np.maximum(np.cumsum(mask, axis=1) - 1, 0) + self.network.position_offset
+        if not self.network.position_offset:
+            rows = np.arange(ids.shape[1])
+        x = self.tensors["embeddings.word_embeddings.weight"][ids]
+        x = x + self.tensors["embeddings.position_embeddings.weight"][rows]
+        if self.network.type_vocab_size:
+            x = x + self.tensors["embeddings.token_type_embeddings.weight"][segments]
+        x = self.layer_norm(x, "embeddings.LayerNorm")
+        if self.network.embedding_size:
+            x = self.dense(x, "embeddings_project")
+        for index in range(self.network.num_hidden_layers):
+            block = 0 if self.network.shared_blocks else index
+            x, _ = self.block(x, mask[:, np.newaxis], f"encoder.layer.{block}")
+        activations = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "gelu": self.gelu}
+        pooled = activations[self.network.pooler_act](self.dense(x[:, 0], "pooler.dense"))
+        return x, pooled
+
+
+# Tensors whose names or shapes are the family's own, in a file of a text classifier.
+TENSORS = {
+    "roberta": {
+        "roberta.embeddings.position_embeddings.weight": (42, 32),
+        "roberta.encoder.layer.2.attention.self.query.weight": (32, 32),
+        "classifier.dense.weight": (32, 32),
+        "classifier.out_proj.bias": (3,),
+    },
+    "distilbert": {
+        "distilbert.transformer.layer.2.attention.out_lin.weight": (32, 32),
+        "distilbert.transformer.layer.0.ffn.lin1.weight": (48, 32),
+        "pre_classifier.weight": (32, 32),
+        "classifier.bias": (3,),
+    },
+    "electra": {
+        "electra.embeddings.word_embeddings.weight": (60, 16),
+        "electra.embeddings_project.weight": (32, 16),
+        "classifier.dense.weight": (32, 32),
+        "classifier.out_proj.bias": (3,),
+    },
+    "albert": {
+        "albert.encoder.embedding_hidden_mapping_in.weight": (32, 16),
+        "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn.weight": (48, 32),
+        "albert.pooler.weight": (32, 32),
+        "classifier.bias": (3,),
+    },
+}
+TENSORS["xlm-roberta"] = TENSORS["camembert"] = TENSORS["roberta"]
+
+
+@each_family
+def test_written_and_read_without_transformers(name, tmp_path):
+    model = random_model(name)
+    model.save_pretrained(tmp_path)
+    written = {
+        key: values.shape for key, values in load_file(tmp_path / "model.safetensors").items()
+    }
+    assert written.items() >= TENSORS[name].items()
+
+    opened = bert_tf.BertTextClassifier.from_pretrained(tmp_path)
+    assert opened.backbone.config.to_dict() | {"extra": {}} == model.backbone.config.to_dict()
+    for one, other in zip(opened.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    batch = batch_of(name)
+    states, pooled = Reference(opened.backbone.config, open_pretrained(tmp_path).source)(*batch)
+    mask = batch[2][..., np.newaxis]
+    for padding_free in (True, False):
+        opened.backbone.padding_free = padding_free
+        received = ours(opened.backbone, *batch)
+        np.testing.assert_allclose(received["sequence_output"], states * mask, atol=1e-5)
+        np.testing.assert_allclose(received["pooled_output"], pooled, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_networks_are_refused_by_name(name, tmp_path):
+    random_model("roberta", BertBackbone).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": name}))
+    with pytest.raises(ConfigError, match=f"{REFUSED[name]}.*docs/checkpoints.md"):
+        BertBackbone.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, changes",
+    [
+        ("albert", {"num_hidden_groups": 2}),
+        ("albert", {"inner_group_num": 2}),
+        ("electra", {"summary_activation": "tanh"}),
+        ("roberta", {"position_embedding_type": "relative_key"}),
+        ("roberta", {"pad_token_id": 60}),
+        ("roberta", {"max_position_embeddings": 2}),
+        ("distilbert", {"dim": "32"}),
+        ("distilbert", {"n_layers": 10**6}),
+    ],
+)
+def test_bad_configurations(name, changes, tmp_path):
+    random_model(name, BertBackbone).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises((ConfigError, CheckpointError)):
+        BertBackbone.from_pretrained(tmp_path)
+
+
+def test_missing_tensors_are_named_as_in_the_file(tmp_path):
+    random_model("distilbert", BertBackbone).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["transformer.layer.1.ffn.lin1.bias"]
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"missing: transformer.layer.1.ffn.lin1.bias"):
+        BertBackbone.from_pretrained(tmp_path)
+
+
+def test_what_has_no_name_is_written_in_our_own_format_only(tmp_path):
+    random_model("roberta", BertBackbone).save_pretrained(tmp_path / "theirs")
+    model = bert_tf.BertNextSentencePredictor.from_pretrained(tmp_path / "theirs")
+    for format in ("huggingface", "tf1"):
+        with pytest.raises(UserError, match="`format` must be 'bert_tf'"):
+            model.save_pretrained(tmp_path / "ours", format=format)
+    model.save_pretrained(tmp_path / "ours", format="bert_tf")
+    opened = bert_tf.BertNextSentencePredictor.from_pretrained(tmp_path / "ours")
+    assert opened.backbone.config.position_offset == 2
+
+
+def test_no_part_of_an_encoder_decoder(tmp_path):
+    random_model("roberta", BertBackbone).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="encoder must be a BERT.*model_type='roberta'"):
+        bert_tf.BertEncoderDecoder.from_encoder_decoder_pretrained(tmp_path, tmp_path)
+
+
+def test_names_come_back():
+    for name, architecture in ((n, a) for n in NAMES for a in TASKS):
+        architecture = FAMILIES[name].class_prefix + architecture
+        names = [
+            "bert.encoder.layer.0.attention.self.query.weight",
+            "bert.embeddings.LayerNorm.bias",
+        ]
+        tensors = {n: np.zeros(1) for n in names}
+        theirs = family_names.names_of(tensors, name, architecture)
+
+        class Source:
+            path, shapes = "file", {key: value.shape for key, value in theirs.items()}
+
+        read = family_names.FamilySource(Source(), name)
+        assert sorted(read.shapes) == sorted(n.removeprefix("bert.") for n in names)

@@ -1,0 +1,66 @@
+"""Writes `hugging_face_data.txt`, the character properties that Hugging Face's `tokenizers` uses.
+
+    python -m tests.text.make_hugging_face_data > bert_tf/text/hugging_face_data.txt
+
+Its parts are built with several Unicode versions, so each character is tried with each of them.
+"""
+
+import io
+
+from bert_tf.text.make_unicode_data import NUM_CODE_POINTS, SURROGATES, ranges
+from bert_tf.text.unicode_tables import HANGUL_SYLLABLES
+
+
+def main() -> None:
+    import sentencepiece
+    import tokenizers
+    from tokenizers import normalizers, pre_tokenizers
+
+    from bert_tf.text.sentencepiece_model import parse_model
+
+    def normalization(name: str):
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["a b c"]),
+            model_writer=(model := io.BytesIO()),
+            normalization_rule_name=name,
+            vocab_size=10,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+        charsmap = parse_model(model.getvalue(), name)["charsmap"]
+        return normalizers.Precompiled(charsmap).normalize_str
+
+    # The first maps U+00A0 to a space, the second "A" to "a", and everything that is in one short
+    # grapheme with them is removed. Only "A" leaves room for characters of 4 bytes.
+    plain, fold = normalization("nmt_nfkc"), normalization("nmt_nfkc_cf")
+
+    def extends(char: str) -> bool:
+        normalize, before, after = (fold, "A", "a") if char > "\uffff" else (plain, "\xa0", " ")
+        return normalize(before + char) == after and normalize(char) != ""
+
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str
+    print(f"# tokenizers {tokenizers.__version__}")
+    print("# Made by tests/text/make_hugging_face_data.py; kind, first, last, values")
+    predicates = {
+        "letter": lambda char: len(split("a" + char)) == 1,
+        "number": lambda char: len(split("1" + char)) == 1,
+        "extend": extends,
+        # In a longer grapheme, the mark after U+00A0 is not removed.
+        "prepend": lambda char: plain(char + "\xa0\u0301").endswith("\u0301"),
+    }
+    for kind, predicate in predicates.items():
+        for first, last, _ in ranges(predicate):
+            print(f"{kind}\t{first:X}\t{last:X}")
+    unaccented = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents()])
+    for kind, mapping in {"lower": normalizers.Lowercase(), "unaccented": unaccented}.items():
+        for code_point in range(NUM_CODE_POINTS):
+            # Hangul syllables always decompose in the same way; see unicode_tables.py.
+            if code_point not in SURROGATES and code_point not in HANGUL_SYLLABLES:
+                target = mapping.normalize_str(char := chr(code_point))
+                if target != char:
+                    values = " ".join(f"{ord(char):X}" for char in target)
+                    print(f"{kind}\t{code_point:X}\t{code_point:X}\t{values}")
+
+
+if __name__ == "__main__":
+    main()

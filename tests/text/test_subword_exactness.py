@@ -1,0 +1,299 @@
+"""The ids of Hugging Face's `tokenizers`, id for id, and of plain Python."""
+
+import bz2
+import io
+import json
+import random
+
+import pytest
+
+from bert_tf.text import SubwordTokenizer, byte_characters, load_tokenizer
+from tests.text import fuzz
+from tests.text.subwords import (
+    bpe_definition,
+    hugging_face,
+    merged,
+    most_probable,
+    unigram_definition,
+)
+
+FEW, MANY = 5_000, 200_000  # strings
+STRINGS_AT_A_TIME = 5_000
+INSERTED = ["<s>", "</s>", "<mask>", "<pad>", "<unk>", " <mask> ", "[MASK]", "  ", "\n", "''", "``"]
+INSERTED += [
+    "'s",
+    "'ll ",
+    " 're",
+    "▁",
+    "ﬁ\u0301",
+    "\u0600e\u0301",
+    "\r\n",
+    "\ufeff\u0344",
+    "9,",
+    "ＡＢ",
+]
+
+
+def fuzzed(number, seed=0):
+    generator = random.Random(seed)
+    for start in range(0, number, STRINGS_AT_A_TIME):
+        batch = []
+        for index in range(min(STRINGS_AT_A_TIME, number - start)):
+            text = (fuzz.random_ascii if index % 5 == 0 else fuzz.random_string)(generator)
+            for _ in range(generator.randint(0, 3)):
+                place = generator.randint(0, len(text))
+                text = text[:place] + generator.choice(INSERTED) + text[place:]
+            batch.append(text)
+        yield batch
+
+
+@pytest.fixture(scope="module")
+def texts(materials):
+    """Real texts in English, Chinese and both."""
+    english = bz2.open(materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2", "rt")
+    english = english.read().split("\n")[:500]
+    chinese = (materials / "chinese_text" / "pos.txt").read_text(encoding="utf-8").split("\n")[:300]
+    return english + chinese + [a[:60] + b[:30] for a, b in zip(english, chinese)]
+
+
+def roberta(texts, directory):
+    """RoBERTa's files, and the tokenizer that transformers makes of them."""
+    tokenizers = pytest.importorskip("tokenizers")
+    pre, processors = tokenizers.pre_tokenizers, tokenizers.processors
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = pre.ByteLevel(add_prefix_space=False)
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=3000,
+        show_progress=False,
+        initial_alphabet=pre.ByteLevel.alphabet(),
+        special_tokens=special,
+    )
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.model.save(str(directory))
+    tokenizer.post_processor = processors.RobertaProcessing(
+        ("</s>", 2), ("<s>", 0), trim_offsets=True, add_prefix_space=False
+    )
+    add_special(tokenizer, special)
+    return tokenizer
+
+
+def add_special(tokenizer, special):
+    from tokenizers import AddedToken
+
+    for token in special:
+        mask = token in ("<mask>", "[MASK]")
+        tokenizer.add_special_tokens([AddedToken(token, lstrip=mask, normalized=False)])
+
+
+def trained(texts, **options):
+    sentencepiece = pytest.importorskip("sentencepiece")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text[:500] for text in texts),
+        model_writer=model,
+        vocab_size=4000,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        num_threads=1,
+        **options,
+    )
+    return model.getvalue()
+
+
+def unigram(vocab, unk_id, normalizers, splits, template, special):
+    """The tokenizer that transformers makes of a sentencepiece model."""
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram(vocab, unk_id, False))
+    tokenizer.normalizer = tokenizers.normalizers.Sequence(normalizers)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.decoder = tokenizers.decoders.Metaspace()
+    if splits:
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence(
+            [tokenizers.pre_tokenizers.WhitespaceSplit(), tokenizers.pre_tokenizers.Metaspace()]
+        )
+    add_special(tokenizer, special)
+    cls, sep = template[0].split()[0], template[0].split()[-1]
+    ids = {token.split(":")[0]: tokenizer.token_to_id(token.split(":")[0]) for token in (cls, sep)}
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
+        single=template[0], pair=template[1], special_tokens=list(ids.items())
+    )
+    return tokenizer
+
+
+def xlm_roberta(texts, directory, splits=False):
+    from bert_tf.text.sentencepiece_model import parse_model
+
+    content = trained(texts)
+    normalizers = pytest.importorskip("tokenizers").normalizers
+    import tokenizers
+
+    model = parse_model(content, "trained")
+    vocab = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    vocab += [*model["pieces"][3:], ("<mask>", 0.0)]
+    steps = [normalizers.Precompiled(model["charsmap"])]
+    if not splits:  # the second form is that of older tokenizer.json
+        steps += [normalizers.Strip(left=False, right=True)]
+        steps += [normalizers.Replace(tokenizers.Regex(" {2,}"), "▁")]
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    template = ("<s> $A </s>", "<s> $A </s> </s> $B </s>")
+    tokenizer = unigram(vocab, 3, steps, splits, template, special)
+    if splits:
+        tokenizer.save(str(directory / "tokenizer.json"))
+    else:
+        (directory / "sentencepiece.bpe.model").write_bytes(content)
+    return tokenizer
+
+
+def albert(texts, directory):
+    from bert_tf.text.sentencepiece_model import parse_model
+
+    ids = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1}
+    content = trained(texts, control_symbols="[CLS],[SEP],[MASK]", **ids)
+    normalizers = pytest.importorskip("tokenizers").normalizers
+    import tokenizers
+
+    (directory / "spiece.model").write_bytes(content)
+    model = parse_model(content, "trained")
+    vocab = [
+        (
+            piece,
+            score - 100 if len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit() else score,
+        )
+        for piece, score in model["pieces"]
+    ]
+    steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD()]
+    steps += [normalizers.StripAccents(), normalizers.Lowercase()]
+    steps += [normalizers.Precompiled(model["charsmap"])]
+    steps += [normalizers.Replace(tokenizers.Regex(" {2,}"), " ")]
+    special = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    template = ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
+    return unigram(vocab, 1, steps, False, template, special)
+
+
+def old_xlm_roberta(texts, directory):
+    return xlm_roberta(texts, directory, splits=True)
+
+
+FAMILIES = [roberta, xlm_roberta, albert, pytest.param(old_xlm_roberta, marks=pytest.mark.full)]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def both(request, texts, tmp_path_factory):
+    """Our tokenizer and Hugging Face's."""
+    directory = tmp_path_factory.mktemp(request.param.__name__)
+    expected = request.param(texts, directory)
+    return load_tokenizer(directory), expected
+
+
+def assert_same(texts, received, expected):
+    different = [i for i in range(len(texts)) if list(received[i]) != list(expected[i])]
+    assert not different, (
+        f"{len(different)} of {len(texts)} differ, first {texts[different[0]]!a}: "
+        f"received {received[different[0]]}, expected {expected[different[0]]}"
+    )
+
+
+def test_ids_of_fuzzed_strings(both, is_full):
+    tokenizer, expected = both
+    for texts in fuzzed(MANY if is_full else FEW):
+        encodings = expected.encode_batch(texts, add_special_tokens=False)
+        pieces = tokenizer.tokenize_with_offsets(texts)
+        assert_same(texts, pieces.ids.to_list(), [encoding.ids for encoding in encodings])
+        ends = [field.to_list() for field in pieces[1:]]
+        for row, text in enumerate(texts[:500]):
+            encoded = text.encode()
+            for first_byte, last_byte, first, last in zip(*(field[row] for field in ends)):
+                assert encoded[first_byte:last_byte].decode() == text[first:last]
+
+
+def test_ids_and_offsets_of_real_texts(both, texts, is_full):
+    tokenizer, expected = both
+    encodings = expected.encode_batch(texts, add_special_tokens=False)
+    pieces = tokenizer.tokenize_with_offsets(texts)
+    assert_same(texts, pieces.ids.to_list(), [encoding.ids for encoding in encodings])
+    spans = zip(pieces.char_starts.to_list(), pieces.char_ends.to_list())
+    spans = [list(zip(*row)) for row in spans]
+    assert_same(texts, spans, [encoding.offsets for encoding in encodings])
+
+
+def test_pairs_and_saved_files(both, tmp_path, is_full):
+    tokenizer, expected = both
+    first, second = ["Hello <mask>.", "", "<s>好 'tis"], ["", "a  b", "it's 9,"]
+    rows = tokenizer(first, second, ragged=True)
+    encodings = expected.encode_batch(list(zip(first, second)))
+    assert_same(first, rows["token_ids"].to_list(), [encoding.ids for encoding in encodings])
+    assert_same(first, rows["segment_ids"].to_list(), [encoding.type_ids for encoding in encodings])
+    tokenizer.save_pretrained(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    again = hugging_face(content).encode_batch(list(zip(first, second)))
+    assert [encoding.ids for encoding in again] == [encoding.ids for encoding in encodings]
+    loaded = load_tokenizer(tmp_path)
+    assert loaded.get_config() == tokenizer.get_config()
+    texts = ["Hello.", "好 'tis  so", ""]
+    decoded = [expected.decode(expected.encode(text).ids).encode() for text in texts]
+    assert tokenizer.detokenize(tokenizer(texts)["token_ids"]).numpy().tolist() == decoded
+
+
+def pieces_of(tokenizer, texts):
+    ids = tokenizer.tokenize_with_offsets(texts).ids.to_list()
+    return [[tokenizer.vocabulary[token] for token in row] for row in ids]
+
+
+def random_words(generator, number):
+    lengths = (generator.choice([1, 2, 5, 20, 60]) for _ in range(number))
+    return ["".join(generator.choice("aab") for _ in range(length)) for length in lengths]
+
+
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 40))]
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_byte_pairs_of_random_merges(seed):
+    """Merges that need what a later one makes, too: then only one pair is merged at a time."""
+    generator = random.Random(seed)
+    pieces, merges = ["a", "b"], []
+    while len(merges) < 25:
+        left, right = generator.choice(pieces), generator.choice(pieces)
+        if left + right not in pieces and len(left + right) < 12:
+            merges.append((left, right))
+            pieces.append(left + right)
+    if seed % 2:
+        generator.shuffle(merges)
+    tokenizer = SubwordTokenizer(bpe_definition(merges))
+    words = random_words(generator, 150)
+    expected = [merged(word, merges) for word in words]
+    assert_same(words, pieces_of(tokenizer, words), expected)
+    assert tokenizer._graphs._model.wordpiece._in_rounds == (seed % 2 == 0)
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pieces_of_random_unigram_models(seed):
+    """Many ways are equally good or nearly so; sums that are rounded are the same, too."""
+    generator = random.Random(seed)
+    exact, split = seed % 2 == 0, seed % 4 < 2
+    pieces = {"▁": -1.0, "a": -0.5}
+    for word in random_words(generator, 60):
+        score = generator.choice([1.0, 2.0, 3.5]) if exact else generator.random() / 3
+        pieces.setdefault(word[:5], -score)
+    tokenizer = SubwordTokenizer(unigram_definition(pieces.items(), split))
+    words = random_words(generator, 150)
+    texts = [f"{a}{space}{b}" for a, b, space in zip(words, words[1:], [" ", "\n", "\u3000"] * 50)]
+    scores = dict(tokenizer.definition["model"]["vocab"])
+
+    def expected(text):
+        parts = text.split() if split else text.split(" ")
+        pieces = (piece for part in parts for piece in most_probable("▁" + part, scores))
+        return [piece or "<unk>" for piece in pieces]
+
+    assert_same(texts, pieces_of(tokenizer, texts), list(map(expected, texts)))
+    assert tokenizer._graphs._model.wordpiece._exact == exact
+
+
+def test_byte_characters():
+    assert len(set(byte_characters())) == 256
+    assert byte_characters()[ord("a")] == "a" and byte_characters()[ord(" ")] == "Ġ"

@@ -1,0 +1,333 @@
+"""What the subword tokenizers offer around the ids, and the files that they read."""
+
+import base64
+import copy
+import json
+import pickle
+import random
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import ConfigError, DataError, UserError
+from bert_tf.text import BertTokenizer, SubwordTokenizer, load_tokenizer
+from tests.serving.operations import operations
+from tests.text.subwords import bpe_definition, charsmap, sentencepiece_model, unigram_definition
+
+MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "hello"), ("Ã", "©")]
+PIECES = [("▁", -2.0), ("▁hello", -3.0), ("hello", -5.0), ("中", -4.0), ("'", -4.0), ("é", -1.0)]
+
+
+@pytest.fixture(scope="module")
+def byte_pairs():
+    return SubwordTokenizer(bpe_definition(MERGES))
+
+
+@pytest.fixture(scope="module")
+def unigram():
+    rules = {"\t": " ", "ｈ": "h", "e\u0301": "é", "℃": "°C", "\u200b": "", "é": "é"}
+    steps = [
+        {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap(rules)).decode()},
+        {"type": "Strip", "strip_left": False, "strip_right": True},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"},
+    ]
+    normalizer = {"type": "Sequence", "normalizers": steps}
+    return SubwordTokenizer(unigram_definition(PIECES, normalizer=normalizer))
+
+
+def spell(tokenizer, texts):
+    ids = tokenizer.tokenize_with_offsets(texts).ids.to_list()
+    return [[tokenizer.vocabulary[token] for token in row] for row in ids]
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_byte_pairs(byte_pairs):
+    texts = ["hello hello", " é\n\nhe's", "a  b\n", "", "<mask>  <mask>x</s>", "\0"]
+    assert spell(byte_pairs, texts) == [
+        ["hello", "Ġhello"],
+        ["Ġ", "Ã©", "Ċ", "Ċ", "he", "'", "s"],
+        ["a", "Ġ", "Ġ", "b", "Ċ"],
+        [],
+        ["<mask>", "<mask>", "x", "</s>"],
+        ["Ā"],
+    ]
+    pieces = byte_pairs.tokenize_with_offsets(texts)
+    assert pieces.char_starts.to_list()[:2] == [[0, 6], [1, 1, 2, 3, 4, 6, 7]]
+    assert pieces.byte_ends.to_list()[:2] == [[5, 11], [1, 3, 4, 5, 7, 8, 9]]
+    assert pieces.char_starts.to_list()[4] == [0, 8, 14, 15]  # without the spaces before
+    texts = byte_pairs.detokenize(byte_pairs(texts)["token_ids"]).numpy()
+    assert [text.decode() for text in texts[:3]] == ["hello hello", " é\n\nhe's", "a  b\n"]
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_prefix_space():
+    tokenizer = SubwordTokenizer(bpe_definition(MERGES, add_prefix_space=True))
+    texts = ["hello", " hello", "", "\nx"]
+    assert spell(tokenizer, texts) == [["Ġhello"], ["Ġhello"], [], ["Ġ", "Ċ", "x"]]
+    assert tokenizer.tokenize_with_offsets(texts).char_ends.to_list()[:2] == [[5], [6]]
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_unigram(unigram):
+    texts = ["hello\u200b  ｈello\t", "中℃é", "e\u0301xy'", "", "  ", "hello<mask>hello", "▁hello"]
+    assert spell(unigram, texts) == [
+        ["▁hello", "▁hello"],
+        ["▁", "中", "<unk>", "é"],
+        ["▁", "é", "<unk>", "'"],
+        [],
+        [],
+        ["▁hello", "<mask>", "▁hello"],
+        ["▁hello"],
+    ]
+    pieces = unigram.tokenize_with_offsets(texts)
+    assert pieces.char_starts.to_list()[:3] == [[0, 7], [0, 0, 1, 2], [0, 0, 2, 4]]
+    assert pieces.char_ends.to_list()[:3] == [[5, 13], [1, 1, 2, 3], [2, 2, 4, 5]]
+    assert pieces.byte_ends.to_list()[1] == [3, 3, 6, 8]
+    texts = unigram.detokenize(unigram(["hello hello 中"])["token_ids"]).numpy()
+    assert texts[0].decode() == "hello hello 中"
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_forms_of_pairs(byte_pairs, unigram):
+    for tokenizer in (byte_pairs, unigram):
+        rows = tokenizer(["hello", ""], ["", "hello"])
+        first, second = (tokenizer.tokenize([text]).to_list()[0] for text in ("hello", "hello"))
+        assert rows["token_ids"].numpy().tolist() == [[0, *first, 2, 2, 2], [0, 2, 2, *second, 2]]
+        assert not np.any(rows["segment_ids"])
+        long = tokenizer("hello hello hello", "hello hello", max_length=7)["token_ids"]
+        assert len(long) == 7 and long.numpy()[[0, -1]].tolist() == [0, 2]
+        assert tokenizer(["hello"], padding=8)["token_ids"].numpy().tolist() == [
+            [0, *first, 2, *[1] * 5]
+        ]
+        with pytest.raises(ConfigError, match="at least 4"):
+            tokenizer(["a"], ["b"], max_length=3)
+    definition = bpe_definition(MERGES)
+    ends = {"cls": ["<s>", 0], "sep": ["</s>", 2]}
+    definition["post_processor"] = {"type": "BertProcessing", **ends}
+    rows = SubwordTokenizer(definition)(["hello"], ["hello"])
+    assert rows["segment_ids"].numpy().tolist() == [[0, 0, 0, 1, 1]]
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_special_tokens_are_split_on_request(byte_pairs):
+    split = SubwordTokenizer(bpe_definition(MERGES), split_special_tokens=True)
+    assert spell(split, ["</s>"]) == [["<", "/", "s", ">"]]
+    assert not split.keeping_special_tokens.split_special_tokens
+    assert byte_pairs.keeping_special_tokens is byte_pairs
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_tokens_found_after_normalization(unigram):
+    definition = copy.deepcopy(unigram.definition)
+    definition["added_tokens"][4]["normalized"] = True
+    definition["normalizer"]["normalizers"].insert(
+        0, {"type": "Replace", "pattern": {"String": "＜"}, "content": "<"}
+    )
+    pieces = SubwordTokenizer(definition).tokenize_with_offsets(["hello ＜mask> ＜s>"])
+    assert pieces.ids.to_list()[0][:2] == [unigram.tokenize(["hello"]).to_list()[0][0], 10]
+    assert 0 in pieces.ids.to_list()[0]  # as in Hugging Face, a piece that looks like `<s>`
+
+
+def test_in_a_saved_model_and_in_tf_data(byte_pairs, unigram, tmp_path):
+    class Server(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def serve(self, texts):
+            return unigram(texts)["token_ids"]
+
+    texts = tf.constant(["hello 中", "", "x <mask>"])
+    tf.saved_model.save(Server(), str(tmp_path))
+    found = operations(tmp_path)
+    assert not [name for name in found if "BertTf" in name or "PyFunc" in name or "Table" in name]
+    received = tf.saved_model.load(str(tmp_path)).serve(texts)
+    np.testing.assert_array_equal(received, unigram(texts)["token_ids"])
+    batches = tf.data.Dataset.from_tensor_slices(texts).batch(3).map(byte_pairs)
+    np.testing.assert_array_equal(next(iter(batches))["token_ids"], byte_pairs(texts)["token_ids"])
+
+
+def test_serialisation(unigram):
+    made = SubwordTokenizer(unigram.definition, max_length=9, errors="replace", mask_token="<unk>")
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(made))
+    for copied in (again, pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
+        assert copied.get_config() == made.get_config()
+    with pytest.raises(ConfigError, match="`definition` must be an object"):
+        SubwordTokenizer.from_config({"definition": "/etc/passwd"})
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_malformed_text(unigram):
+    texts = [b"a", b"a\xff", b"hello<mask>\xffx"]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="malformed bytes in row"):
+        unigram.tokenize_with_offsets(texts)
+    lenient = SubwordTokenizer(unigram.definition, errors="replace")
+    pieces = lenient.tokenize_with_offsets(texts)
+    same = lenient.tokenize_with_offsets(["a", "a\ufffd", "hello<mask>\ufffdx"])
+    assert pieces.ids.to_list() == same.ids.to_list()
+    assert [row[-1] for row in pieces.byte_ends.to_list()] == [1, 2, 13]
+
+
+@pytest.mark.parametrize("unit", ["a", "hello", " ", ".", "é ", "中"])
+def test_time_is_linear(byte_pairs, unigram, unit):
+    """Ten times the text takes far less than a hundred times the time."""
+
+    def seconds(tokenizer, size):
+        text = tf.constant([unit * (size // len(unit.encode()))])
+        start = time.perf_counter()
+        tokenizer.tokenize_with_offsets(text)
+        return time.perf_counter() - start
+
+    for tokenizer in (byte_pairs, unigram):
+        small = min(seconds(tokenizer, 2_000) for _ in range(3))
+        assert seconds(tokenizer, 20_000) < 40 * small + 0.5
+
+
+def write_files(directory, name):
+    """The files of each form that `load_tokenizer` knows."""
+    special = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)]
+    pieces = [(piece, score, 1) for piece, score in PIECES]
+    if name == "roberta":
+        definition = bpe_definition(MERGES)["model"]
+        (directory / "vocab.json").write_text(json.dumps(definition["vocab"]), "utf-8")
+        merges = "\n".join(" ".join(merge) for merge in MERGES)
+        (directory / "merges.txt").write_text(f"#version: 0.2\n{merges}\n", "utf-8")
+    elif name == "albert":
+        names = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+        special = [(token, 0.0, 2 if token == "<unk>" else 3) for token in names]
+        content = sentencepiece_model([*special, *pieces, ("9,", -1.0, 1)], {"é": "e"}, unk_id=1)
+        (directory / "spiece.model").write_bytes(content)
+    else:
+        content = sentencepiece_model([*special, *pieces])
+        (directory / "sentencepiece.bpe.model").write_bytes(content)
+        (directory / "config.json").write_text(json.dumps({"model_type": name}))
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_files_of_each_family(tmp_path):
+    expected = {  # size, <s>, </s>, <pad>, <unk>, <mask>; the first piece
+        "roberta": (267, 0, 2, 1, 3, 4),
+        "xlm-roberta": (11, 0, 2, 1, 3, 10),
+        "camembert": (14, 5, 6, 1, 3, 13),
+        "albert": (12, 2, 3, 0, 1, 4),
+    }
+    for name, numbers in expected.items():
+        directory = tmp_path / name
+        directory.mkdir()
+        write_files(directory, name)
+        tokenizer = load_tokenizer(directory, max_length=20)
+        ids = [getattr(tokenizer, f"{t}_token_id") for t in ("cls", "sep", "pad", "unk", "mask")]
+        assert (tokenizer.vocab_size, *ids) == numbers
+        assert (tokenizer.separators, tokenizer.has_segments) == (
+            (1, True) if name == "albert" else (2, False)
+        )
+        # sentencepiece's ids, and those of fairseq, which are 1 or 4 higher.
+        places = {"albert": 6, "xlm-roberta": 3 + 2, "camembert": 4 + 4}
+        assert name == "roberta" or tokenizer.vocabulary[places[name]] == "▁hello"
+        tokenizer.save_pretrained(tmp_path / "saved" / name)
+        saved = load_tokenizer(tmp_path / "saved" / name)
+        assert saved.get_config() == tokenizer.get_config()
+    scores = dict(tokenizer.definition["model"]["vocab"])
+    assert scores["9,"] == -101.0  # ALBERT splits numbers before a comma
+    assert spell(tokenizer, ["HÉLLO ``x''"]) == [["▁hello", "▁", "<unk>"]]
+    assert isinstance(load_tokenizer(minilm_like(tmp_path / "bert")), BertTokenizer)
+    with pytest.raises(DataError, match="must contain"):
+        load_tokenizer(tmp_path)
+
+
+def minilm_like(directory):
+    directory.mkdir()
+    (directory / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    return directory
+
+
+def changed(definition, path, value):
+    definition = copy.deepcopy(definition)
+    *keys, last = path
+    part = definition
+    for key in keys:
+        part = part[key]
+    part[last] = value
+    return definition
+
+
+BAD = [
+    ("bpe", ["model", "type"], "WordLevel", DataError, "`model.type`"),
+    ("bpe", ["model", "vocab", "<s>"], "0", DataError, "vocab"),
+    ("bpe", ["model", "vocab", "<s>"], 9999, DataError, "id"),
+    ("bpe", ["model", "vocab", "a"], 0, DataError, "ids 0 to"),
+    ("bpe", ["model", "merges"], ["a"], DataError, "two pieces"),
+    ("bpe", ["model", "merges"], ["a b c"], DataError, "two pieces"),
+    ("bpe", ["model", "merges"], [[1, 2]], DataError, "merges"),
+    ("bpe", ["model", "dropout"], 0.1, DataError, "dropout"),
+    ("bpe", ["model", "byte_fallback"], True, DataError, "byte_fallback"),
+    ("bpe", ["model", "end_of_word_suffix"], "</w>", DataError, "suffix"),
+    ("bpe", ["pre_tokenizer"], None, ConfigError, "`pre_tokenizer`"),
+    ("bpe", ["pre_tokenizer", "use_regex"], False, ConfigError, "`pre_tokenizer`"),
+    ("bpe", ["pre_tokenizer"], {"type": "Sequence", "pretokenizers": 3}, ConfigError, "must be"),
+    ("bpe", ["post_processor"], None, ConfigError, "`post_processor`"),
+    ("bpe", ["post_processor", "cls"], ["no", 7], ConfigError, "`post_processor`"),
+    ("bpe", ["post_processor", "cls"], 7, DataError, "cls"),
+    ("bpe", ["added_tokens", 0, "single_word"], True, DataError, "single_word"),
+    ("bpe", ["added_tokens", 0, "content"], "", DataError, "content"),
+    ("bpe", ["added_tokens", 0, "id"], 5, DataError, "id of its piece"),
+    ("bpe", ["added_tokens"], [{}] * 501, DataError, "500"),
+    ("unigram", ["model", "unk_id"], 99, DataError, "unk_id"),
+    ("unigram", ["model", "unk_id"], None, DataError, "unk_id"),
+    ("unigram", ["model", "vocab", 5], ["a", "b"], DataError, "score"),
+    ("unigram", ["model", "vocab", 5], ["a", float("nan")], DataError, "score"),
+    ("unigram", ["model", "vocab", 5], ["a" * 1001, -1.0], DataError, "score"),
+    ("unigram", ["model", "vocab"], [], DataError, "vocab"),
+    ("unigram", ["pre_tokenizer", "prepend_scheme"], "first", ConfigError, "`pre_tokenizer`"),
+    ("unigram", ["pre_tokenizer", "replacement"], "_", ConfigError, "`pre_tokenizer`"),
+    ("unigram", ["post_processor", "single"], [], ConfigError, "`post_processor`"),
+    ("unigram", ["post_processor", "pair"], [{"A": 1}], DataError, "`post_processor`"),
+    ("unigram", ["normalizer"], {"type": "NFC"}, ConfigError, "normalizer"),
+    ("unigram", ["normalizer"], {"type": "Sequence"}, ConfigError, "normalizers"),
+    (
+        "unigram",
+        ["normalizer"],
+        {"type": "Precompiled", "precompiled_charsmap": "é"},
+        DataError,
+        "base64",
+    ),
+    (
+        "unigram",
+        ["normalizer"],
+        {"type": "Precompiled", "precompiled_charsmap": "AAAA"},
+        DataError,
+        "charsmap",
+    ),
+]
+
+
+@pytest.mark.parametrize("kind, path, value, error, message", BAD)
+def test_bad_definitions(kind, path, value, error, message):
+    definition = bpe_definition(MERGES) if kind == "bpe" else unigram_definition(PIECES)
+    with pytest.raises(error, match=message):
+        SubwordTokenizer(changed(definition, path, value))
+
+
+def test_damaged_files(tmp_path):
+    """A changed byte is read as something else, or refused, and nothing else happens."""
+    write_files(tmp_path, "albert")
+    path = tmp_path / "spiece.model"
+    content = path.read_bytes()
+    generator = random.Random(0)
+    refused = 0
+    for _ in range(200):
+        damaged = bytearray(content)
+        for _ in range(generator.randint(1, 4)):
+            damaged[generator.randrange(300)] = generator.randrange(256)
+        path.write_bytes(damaged[: generator.choice([len(content), len(content) - 9, 50])])
+        try:
+            load_tokenizer(tmp_path)
+        except UserError:
+            refused += 1
+    assert refused > 100
+    path.write_bytes(sentencepiece_model([("<unk>", 0.0, 2)], model_type=2))
+    with pytest.raises(DataError, match="Unigram model"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE"}, "added_tokens": 3}')
+    with pytest.raises(DataError, match="added_tokens"):
+        load_tokenizer(tmp_path)
