@@ -23,7 +23,7 @@ TEXTS = ["the good film", "bad film", "the bad.", "good good"]
 LABELS = [1, 0, 0, 1]
 
 
-@pytest.fixture(params=DEFINITIONS)
+@pytest.fixture(params=["byte pairs", pytest.param("Unigram", marks=pytest.mark.full)])
 def make(request):
     tokenizer = SubwordTokenizer(DEFINITIONS[request.param])
     config = BertConfig(
