@@ -62,7 +62,11 @@ def _cc_toolchain_config_impl(ctx):
             name = "default_flags",
             enabled = True,
             flag_sets = [
-                _flags(_COMPILE, ["-no-canonical-prefixes", "-fstack-protector"]),
+                _flags(_COMPILE, [
+                    "-no-canonical-prefixes",
+                    "-fno-canonical-system-headers",  # else Bazel finds headers outside the repository
+                    "-fstack-protector",
+                ]),
                 _flags(_COMPILE, ["-O2", "-DNDEBUG", "-ffunction-sections", "-fdata-sections"], "opt"),
                 _flags(_COMPILE, ["-g"], "dbg"),
                 _flags(_LINK, ["-no-canonical-prefixes", "-Wl,-z,relro,-z,now"]),
