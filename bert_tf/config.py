@@ -28,7 +28,7 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
-from bert_tf.network_families import BERT, BERT_GENERATION, FAMILIES, REFUSED
+from bert_tf.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES, REFUSED
 from bert_tf.pruned_heads import checked_pruned_heads
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
@@ -207,7 +207,7 @@ class BertConfig:
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self):
-        if self.model_type in (None, BERT, BERT_GENERATION):
+        if self.model_type in (None, *BERTS):
             model_type = BERT if self.type_vocab_size else BERT_GENERATION
             object.__setattr__(self, "model_type", model_type)
         check(vars(self), _CHECKED, None, ConfigError)
@@ -380,10 +380,7 @@ def _of_family(values, has_defaults) -> dict[str, Any]:
     Raises:
         ConfigError: If the network is another one.
     """
-    name = values.get("model_type")
-    if name is None:
-        _refuse_other_networks(values)
-        name = BERT
+    name = values.get("model_type") or BERT
     why = f" ({REFUSED[name]})" if name in REFUSED else ""
     rule = f"must be one of {_NETWORKS}{why}: see docs/checkpoints.md"
     require(name in FAMILIES, rule, model_type=name)

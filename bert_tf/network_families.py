@@ -12,6 +12,7 @@ from typing import Any
 
 # Hugging Face's names (config.json, `model_type`).
 BERT, BERT_GENERATION = "bert", "bert-generation"
+BERTS = (BERT, BERT_GENERATION)  # their files have the same names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Family:
         """Returns the fields of a `BertConfig` as the values of a file."""
         values = dict(values)
         if self.counts_padding_id:
-            values["max_position_embeddings"] += values.pop("position_offset")
+            values["max_position_embeddings"] += values.pop("position_offset", 0)
         if "embedding_size" in self.defaults:
             values.setdefault("embedding_size", values["hidden_size"])
         kept = {field: value for field, value in values.items() if field not in self.fixed}

@@ -18,7 +18,7 @@ from bert_tf.config import DECODER_KEYS, BertConfig
 from bert_tf.errors import ConfigError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import OBJECT, integer, list_of, object_of, optional, text
-from bert_tf.network_families import BERT, BERT_GENERATION
+from bert_tf.network_families import BERT_GENERATION, BERTS
 
 CLASS = "BertEncoderDecoder"
 MODEL_TYPE = "encoder-decoder"
@@ -63,9 +63,9 @@ def read_config(path: str) -> tuple[BertConfig, dict[str, Any], dict[str, Any]]:
     values = read_json(path, _FILE, ConfigError)
     for part in ("encoder", "decoder"):
         name = values[part].get("model_type")
-        if name not in (None, BERT, BERT_GENERATION):
+        if name not in (None, *BERTS):
             raise ConfigError(
-                f"{path}, {part}: `model_type` must be {BERT!r} or {BERT_GENERATION!r}. Received: "
+                f"{path}, {part}: `model_type` must be {' or '.join(map(repr, BERTS))}. Received: "
                 f"model_type={name!r}"
             )
     encoder = BertConfig.from_huggingface(values["encoder"], path, "encoder")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
-from bert_tf.network_families import BERT, BERT_GENERATION, FAMILIES
+from bert_tf.network_families import BERTS, FAMILIES
 
 # The endings of the names of the classes that the families have, besides "Model".
 _SEQUENCE, _CHOICE = "ForSequenceClassification", "ForMultipleChoice"
@@ -108,7 +108,7 @@ def bert_class(name: str, model_type: str) -> str:
 
 def family_class(name: str, model_type: str) -> str | None:
     """Returns a family's class for one of BERT's, or None if the family has none."""
-    if model_type in (BERT, BERT_GENERATION):
+    if model_type in BERTS:
         return name
     ending = name.removeprefix("Bert")
     known = ending in ("Model", *_ENDINGS)
@@ -125,7 +125,14 @@ class FamilySource:
         self._source, self._model_type = source, model_type
         prefix = _prefix(model_type)
         translate = _translation(model_type, reads=True)
-        self._names = {translate(name.removeprefix(prefix)): name for name in source.shapes}
+        ours = {name: translate(name.removeprefix(prefix)) for name in source.shapes}
+        # Old files of classifiers also have an untrained pooler: what a rule has renamed is used,
+        # and the other tensor keeps its own name.
+        renamed_last = sorted(ours, key=lambda name: ours[name] != name.removeprefix(prefix))
+        winners = {ours[name]: name for name in renamed_last}
+        self._names = {
+            ours[name] if winners[ours[name]] == name else name: name for name in source.shapes
+        }
         self.shapes = {ours: source.shapes[name] for ours, name in self._names.items()}
         ours_of = {name: ours for ours, name in self._names.items()}
         aliases = getattr(source, "aliases", {})
@@ -148,7 +155,7 @@ def names_of(tensors: Mapping[str, np.ndarray], model_type: str, architecture: s
         model_type: The family.
         architecture: The family's class that is written.
     """
-    if model_type in (BERT, BERT_GENERATION):
+    if model_type in BERTS:
         return dict(tensors)
     translate = _translation(model_type, reads=False, architecture=architecture)
     named = {}

@@ -30,7 +30,7 @@ from bert_tf.errors import ConfigError
 from bert_tf.files import recover
 from bert_tf.json_files import parse_json, read_json
 from bert_tf.json_schema import OBJECT, check, object_of, optional, text
-from bert_tf.network_families import BERT, BERT_GENERATION
+from bert_tf.network_families import BERTS
 
 _logger = logging.getLogger("bert_tf")
 
@@ -179,7 +179,7 @@ def _open_huggingface(directory, path, config_file, allow_decoder):
     source, model_type = open_weights(path), config.model_type
     names = config.extra.get("architectures") or ()
     architectures = tuple(bert_class(name, model_type) for name in names)
-    if model_type not in (BERT, BERT_GENERATION):
+    if model_type not in BERTS:
         source = FamilySource(source, model_type)
     return Pretrained(directory, config, source, *_class_and_options(config), architectures)
 

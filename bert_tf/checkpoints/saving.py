@@ -22,7 +22,7 @@ from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantize
 from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
 from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
 from bert_tf.config import SWITCHES, BertConfig
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import ConfigError, UserError, require_one_of
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import write_json
 from bert_tf.network_families import BERT, BERT_GENERATION
@@ -104,9 +104,12 @@ def _require_family_of(format, model, config):
     if format == "tf1":
         is_known = config.model_type == BERT and set(SWITCHES).isdisjoint(config.to_dict())
     else:
-        read = BertConfig.from_huggingface(config.to_huggingface(), "config.json", "")
-        is_known = all(getattr(read, name) == getattr(config, name) for name in SWITCHES)
-        is_known &= family_class(architecture_of(model), config.model_type) is not None
+        is_known = family_class(architecture_of(model), config.model_type) is not None
+        try:
+            read = BertConfig.from_huggingface(config.to_huggingface(), "config.json", "")
+            is_known &= all(getattr(read, name) == getattr(config, name) for name in SWITCHES)
+        except ConfigError:
+            is_known = False
     if not is_known:
         switches = {name: getattr(config, name) for name in SWITCHES}
         raise UserError(

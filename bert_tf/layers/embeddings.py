@@ -32,7 +32,7 @@ class BertEmbeddings(keras.layers.Layer):
     Returns:
         The vectors `[R, H]`, and the word embeddings `[V, E]` for a head that shares them. If the
         head uses this output and not the variable, the two gradients are added without another
-        `[V, H]` tensor. The second output of a quantized layer is None; see `dequantized_words`.
+        `[V, E]` tensor. The second output of a quantized layer is None; see `dequantized_words`.
 
     Example:
         >>> config = bert_tf.BertConfig(vocab_size=64, hidden_size=32, num_attention_heads=4)

@@ -82,14 +82,8 @@ class TaskModel(PretrainedModel, RawTextModel):
                 f"`max_length` must be in [3, {limit}] (max_position_embeddings). "
                 f"Received: {max_length=}"
             )
-        num_words = backbone.config.vocab_size
-        unused = num_words - tokenizer.vocab_size if tokenizer is not None else 0
-        if unused and not 0 <= unused <= tokenizer.most_unused_ids:
-            raise UserError(
-                f"The vocabulary must have as many entries as the word embeddings: {num_words}. "
-                f"Received: {tokenizer.vocab_size} entries. "
-                "Take the vocabulary that the checkpoint was trained with."
-            )
+        if tokenizer is not None:
+            tokenizer.require_size_of(backbone.config.vocab_size)
         self.backbone = backbone
         self.tokenizer = tokenizer
         self.max_length = max_length

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.text import unicode_tables as unicode
+from bert_tf.text.wordpiece import Pieces
 
 CODE_POINT_BITS = 21
 # `char::is_whitespace` of Rust and `\s` of Oniguruma: the property White_Space.
@@ -63,6 +64,26 @@ def decode(texts: tf.Tensor) -> Decoded:
     ends = tf.where(is_last, lengths, tf.roll(offsets.values, -1, 0))
     points = CodePoints(ragged.values, rows, places, places)
     return Decoded(points, ragged.row_starts(), offsets.values, ends)
+
+
+def trimmed(pieces: Pieces, texts: tf.Tensor) -> Pieces:
+    """Returns the pieces of `texts` (strings `[B]`) without white space before them."""
+    decoded, rows = decode(texts), pieces.ids.value_rowids()
+    row_starts = tf.gather(decoded.row_starts, rows)
+    is_space = tf.reduce_any(decoded.points.values[:, tf.newaxis] == list(WHITE_SPACE), axis=1)
+    text = tf.where(~is_space)[:, 0]  # the positions of the other characters
+    next_text = tf.searchsorted(text, pieces.char_starts.values + row_starts)
+    size = tf.size(is_space, tf.int64)
+    first = tf.gather(tf.concat([text, [size]], axis=0), next_text)
+    ends = pieces.char_ends.values
+    char_starts = tf.minimum(first - row_starts, ends)
+    byte_starts = tf.gather(tf.concat([decoded.byte_starts, [0]], axis=0), first)
+    byte_ends = pieces.byte_ends.values
+    byte_starts = tf.where(char_starts < ends, byte_starts, byte_ends)
+    return pieces._replace(
+        char_starts=pieces.ids.with_values(char_starts),
+        byte_starts=pieces.ids.with_values(byte_starts),
+    )
 
 
 def starts(numbers: tf.Tensor) -> tf.Tensor:

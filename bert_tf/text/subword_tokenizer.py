@@ -97,6 +97,7 @@ class SubwordTokenizer(Tokenizer):
         self.truncation_side = truncation_side
         self.errors = errors
         self.split_special_tokens = split_special_tokens
+        self.spans_have_spaces = parts.merges is None
         self._parts = parts
         self._ids = parts.ids
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, require
+from bert_tf.errors import ConfigError, UserError, require
 from bert_tf.text import packing
+from bert_tf.text.code_points import trimmed
 from bert_tf.text.strings import TextLike, as_strings, map_strings
 from bert_tf.text.tokenizer_graphs import TokenizerGraphs
 from bert_tf.text.wordpiece import Pieces
@@ -42,6 +43,7 @@ class Tokenizer:
     mask_token_id: int | None
     separators = 1  # `[SEP]` between two segments
     most_unused_ids = 0  # by how much a model's word embeddings may exceed the vocabulary
+    spans_have_spaces = False  # before their text
     has_segments = True  # whether the segment ids of the second segment are 1
     _ids: dict[str, int]
     _graphs: TokenizerGraphs
@@ -148,13 +150,17 @@ class Tokenizer:
         with tf.device("CPU:0"):
             return tf.gather(tf.constant(self.vocabulary), self.tokenize(texts))
 
-    def tokenize_with_offsets(self, texts: Sequence[str] | tf.Tensor) -> Pieces:
+    def tokenize_with_offsets(
+        self, texts: Sequence[str] | tf.Tensor, trim_offsets: bool = False
+    ) -> Pieces:
         """Converts text to ids and the position of each piece in the original text.
 
         Spans include accents that normalization removed. The span of `[UNK]` is its word.
 
         Args:
             texts: Strings `[B]`.
+            trim_offsets: Whether spans do not begin with white space. Those of Hugging Face do for
+                pieces such as `▁film`.
 
         Returns:
             A `Pieces` tuple of ragged `[B, (T)]`: `ids` int32, and int64 `byte_starts`,
@@ -171,7 +177,9 @@ class Tokenizer:
             (<tf.RaggedTensor [[0, 6, 11, 15]]>, <tf.RaggedTensor [[5, 11, 15, 16]]>)
         """
         with tf.device("CPU:0"):
-            return self._graphs.pieces(as_strings(texts, "texts", ranks=(1,)))
+            texts = as_strings(texts, "texts", ranks=(1,))
+            pieces = self._graphs.pieces(texts)
+            return trimmed(pieces, texts) if trim_offsets and self.spans_have_spaces else pieces
 
     def detokenize(
         self, ids: tf.Tensor | tf.RaggedTensor | Sequence, skip_special_tokens: bool = True
@@ -207,16 +215,25 @@ class Tokenizer:
 
     def _joined(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Returns the texts, `[B]`, of ids, ragged `[B, (T)]`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have a method `_joined`.")
 
     def continues_word(self) -> np.ndarray:
         """Returns whether each piece of the vocabulary continues a word, bool `[V]`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must have a method `continues_word`.")
 
     @property
     def vocab_size(self) -> int:
         """The number of pieces."""
         return len(self.vocabulary)
+
+    def require_size_of(self, num_words: int) -> None:
+        """Raises `UserError` if the vocabulary does not fit `num_words` word embeddings."""
+        if not 0 <= num_words - self.vocab_size <= self.most_unused_ids:
+            raise UserError(
+                f"The vocabulary must have as many entries as the word embeddings: {num_words}. "
+                f"Received: {self.vocab_size} entries. "
+                "Take the vocabulary that the checkpoint was trained with."
+            )
 
     def token_to_id(self, token: str) -> int:
         """Returns the id of a piece, or that of `unk_token` if it is not in the vocabulary."""

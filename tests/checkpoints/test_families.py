@@ -82,7 +82,7 @@ def random_model(name, model_class=bert_tf.BertTextClassifier, **changes):
 
 
 def batch_of(name, rows=3, choices=None):
-    """Ids, segments and mask; padding on the right, and in one row on the left."""
+    """Ids, segments and mask; the first row has padding on the right."""
     generator = np.random.default_rng(3)
     shape = (rows, 11) if choices is None else (rows, choices, 11)
     pad = 1 if FAMILIES[name].counts_padding_id else 0
@@ -183,6 +183,10 @@ def test_every_form_of_the_model(name, tmp_path):
         opened = bert_tf.BertTextClassifier.from_pretrained(path)
         assert opened.backbone.config == model.backbone.config
         np.testing.assert_allclose(opened(tokens), expected, atol=1e-6)
+    for dtype in ("mixed_bfloat16", "mixed_float16"):
+        opened = bert_tf.BertTextClassifier.from_pretrained(tmp_path / "theirs", dtype=dtype)
+        error = np.abs(opened(tokens).numpy().astype(np.float32) - expected).max()
+        assert 0 < error < 0.1 * np.abs(expected).max()
     model.enable_lora(2)
     np.testing.assert_allclose(model(tokens), expected, atol=1e-5)
     model.merge_lora()
@@ -393,6 +397,40 @@ def test_what_has_no_name_is_written_in_our_own_format_only(tmp_path):
     model.save_pretrained(tmp_path / "ours", format="bert_tf")
     opened = bert_tf.BertNextSentencePredictor.from_pretrained(tmp_path / "ours")
     assert opened.backbone.config.position_offset == 2
+
+
+@pytest.mark.parametrize("name", ["roberta", "electra"])
+def test_the_dense_layer_of_a_classifier_is_not_the_pooler_of_old_files(name, tmp_path):
+    model = random_model(name)
+    model.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    for leaf in ("weight", "bias"):
+        unused = np.zeros_like(tensors[f"classifier.dense.{leaf}"])
+        tensors[f"{name}.pooler.dense.{leaf}"] = unused
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    batch = batch_of(name)
+    opened = bert_tf.BertTextClassifier.from_pretrained(tmp_path)
+    np.testing.assert_array_equal(ours(opened, *batch), ours(model, *batch))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_type": "bert", "embedding_size": 16},
+        {"model_type": "roberta", "position_offset": 0},
+        {"model_type": "roberta", "pooler_act": "relu"},
+        {"model_type": "roberta", "shared_blocks": True},
+    ],
+    ids=str,
+)
+def test_switches_that_the_family_has_not(changes, tmp_path):
+    backbone = BertBackbone(BertConfig(**{**SIZES, "pad_token_id": 1, **changes}))
+    for format in ("huggingface", "tf1"):
+        with pytest.raises(UserError, match="`format` must be 'bert_tf'"):
+            backbone.save_pretrained(tmp_path, format=format)
+    assert not list(tmp_path.iterdir())
+    backbone.save_pretrained(tmp_path, format="bert_tf")
+    assert BertBackbone.from_pretrained(tmp_path).config == backbone.config
 
 
 def test_no_part_of_an_encoder_decoder(tmp_path):

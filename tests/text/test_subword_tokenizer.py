@@ -331,3 +331,20 @@ def test_damaged_files(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE"}, "added_tokens": 3}')
     with pytest.raises(DataError, match="added_tokens"):
         load_tokenizer(tmp_path)
+
+
+def test_trimmed_offsets_begin_with_text():
+    tokenizer = SubwordTokenizer(unigram_definition([("▁the", -1.0), ("▁", -3.0), ("é", -4.0)]))
+    texts = ["the the", "the  é\u3000 é", " ", ""]
+    plain = tokenizer.tokenize_with_offsets(texts)
+    pieces = tokenizer.tokenize_with_offsets(texts, trim_offsets=True)
+    assert pieces.ids.to_list() == plain.ids.to_list()
+    for row, text in enumerate(texts):
+        spans = zip(plain.char_starts[row].numpy(), plain.char_ends[row].numpy())
+        before = [text[start:end] for start, end in spans]
+        spans = zip(pieces.char_starts[row].numpy(), pieces.char_ends[row].numpy())
+        assert [text[start:end] for start, end in spans] == [span.lstrip() for span in before]
+        spans = zip(pieces.byte_starts[row].numpy(), pieces.byte_ends[row].numpy())
+        received = [text.encode()[start:end].decode() for start, end in spans]
+        assert received == [span.lstrip() for span in before]
+    assert " the" in [texts[0][a:b] for a, b in zip(plain.char_starts[0], plain.char_ends[0])]

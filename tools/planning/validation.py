@@ -13,7 +13,7 @@ TURN_SECONDS = 1.0
 
 MODELS = ((2, 128), (6, 384), (12, 256))  # layers, hidden size
 LENGTHS = (64, 128)
-BATCHES = (8, 32)  # over all workers; more of these have a row each
+BATCHES = (8, 32)  # over all workers; if these are more, each has one row
 
 
 def validate(

@@ -16,7 +16,7 @@ from bert_tf.models.next_word_model import NextWordModel
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_generator import TextGenerator
 from bert_tf.models.token_inputs import checked_token_inputs, depending_on, require
-from bert_tf.network_families import BERT, BERT_GENERATION
+from bert_tf.network_families import BERTS
 from bert_tf.tasks.encoder_decoder.preprocessor import (
     DECODER_PADDING_MASK,
     DECODER_TOKEN_IDS,
@@ -289,7 +289,7 @@ def _decoder_config(config, encoder_config) -> BertConfig:
     config = BertConfig(**config) if isinstance(config, dict) else config
     for part, network in (("encoder", encoder_config), ("decoder", config or encoder_config)):
         name = network.model_type
-        if name not in (BERT, BERT_GENERATION):
+        if name not in BERTS:
             raise UserError(
                 f"The {part} must be a BERT or a BERT-generation network. Received: "
                 f"model_type={name!r}"

@@ -82,7 +82,8 @@ class BertQuestionAnswerer(DenseHeadModel):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         if max_query_length is None:
             max_query_length = min(MAX_QUERY_LENGTH, self.longest // 2)
-        check_window_lengths(self.longest, doc_stride, max_query_length)
+        separators = 1 if tokenizer is None else tokenizer.separators
+        check_window_lengths(self.longest, doc_stride, max_query_length, separators)
         if n_best_size < 1 or max_answer_length < 1:
             raise UserError(
                 "`n_best_size` and `max_answer_length` must be at least 1. Received: "

@@ -59,9 +59,8 @@ class QuestionWindows(RaggedRows):
                 "`contexts` must be one for each question. "
                 f"Received: {len(questions)} questions, {len(contexts)} contexts"
             )
-        check_window_lengths(
-            max_length, doc_stride, max_query_length, getattr(tokenizer, "separators", 1)
-        )
+        lengths = (max_length, doc_stride, max_query_length)
+        check_window_lengths(*lengths, tokenizer.separators)
         self.contexts = contexts
         self.labels = ()
         self._tokenized = _TokenizedOnce(tokenizer, contexts)
@@ -185,7 +184,9 @@ class _TokenizedOnce:
         found = []
         shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
         for rows in progress_slices(len(different), _TEXTS_AT_ONCE, **shown):
-            pieces = tokenizer.tokenize_with_offsets(tf.constant(different[rows], tf.string))
+            pieces = tokenizer.tokenize_with_offsets(
+                tf.constant(different[rows], tf.string), trim_offsets=True
+            )
             found.append((pieces.ids, pieces.char_starts, pieces.char_ends))
         with tf.device("CPU:0"):
             self._tokens = [tf.concat(values, axis=0) for values in zip(*found)]

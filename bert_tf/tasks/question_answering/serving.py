@@ -38,7 +38,7 @@ class QuestionAnsweringModule(ServingModule):
 
     def of_text(self, question, context):
         model, tokenizer, preprocessor = self.model, self.model.tokenizer, self.model.preprocessor
-        pieces = tokenizer.tokenize_with_offsets(context)
+        pieces = tokenizer.tokenize_with_offsets(context, trim_offsets=True)
         questions = tokenizer.tokenize(question)
         windows = pack_windows(tokenizer, questions, pieces.ids, **model.window_lengths())
         ids = windows.token_ids, windows.segment_ids

@@ -34,7 +34,7 @@ class Words(NamedTuple):
 
 def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> Words:
     """Splits texts `[B]` into words: a piece and those after it that continue its word."""
-    pieces = tokenizer.tokenize_with_offsets(texts)
+    pieces = tokenizer.tokenize_with_offsets(texts, trim_offsets=True)
     continues = tf.constant(tokenizer.continues_word())
     begins = ~tf.gather(continues, pieces.ids.values)
     begins |= code_points.starts(pieces.ids.value_rowids())
