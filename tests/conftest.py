@@ -176,8 +176,16 @@ def _too_long(config):
 def pytest_terminal_summary(terminalreporter):
     for line in _unexpected_skips:
         terminalreporter.write_line(f"UNEXPECTED SKIP {line}", red=True)
-    for line in _too_long(terminalreporter.config):
+    too_long = _too_long(terminalreporter.config)
+    for line in too_long:
         terminalreporter.write_line(f"TOO LONG {line}", red=True)
+    if too_long:
+        limit = terminalreporter.config.getoption("--fail-slow")
+        terminalreporter.write_line(
+            f"No test may take longer than {limit:g} s, so this run fails. If the machine is slow and "
+            "the tests are not: make test LONGEST_TEST=30",
+            red=True,
+        )
 
 
 def pytest_sessionfinish(session):
