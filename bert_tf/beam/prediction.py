@@ -275,6 +275,8 @@ def predict_corpus(
 def _apply(transform, pipeline):
     # Beam would print the traceback of a dead letter several times; it is in the error anyway.
     logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+    # Without PyTorch, Beam 2.77 takes `resource` for missing and says so at the end of each worker.
+    logging.getLogger().addFilter(lambda record: "Resource module" not in str(record.msg))
     return pipeline | transform
 
 
