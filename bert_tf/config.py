@@ -28,7 +28,7 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
-from bert_tf.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES, REFUSED
+from bert_tf.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES, REFUSED, SWITCHES
 from bert_tf.pruned_heads import checked_pruned_heads
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
@@ -82,8 +82,6 @@ _TF1_FIELDS = (
 )
 _ONLY_BERT = "bert_tf implements BERT encoders only"
 _NETWORKS = ", ".join(sorted(FAMILIES))
-# Fields that BERT's own network does not need. They are written where it is another one.
-SWITCHES = ("model_type", "embedding_size", "position_offset", "shared_blocks", "pooler_act")
 _TF1_EXTRA = ("id2label", "label2id", "problem_type")
 
 _SIZE = integer(least=1)
@@ -108,6 +106,7 @@ _FIELDS = {
     "model_type": one_of(*FAMILIES),
     "embedding_size": optional(_SIZE),
     "position_offset": integer(),
+    "relative_attention_num_buckets": optional(integer(least=4)),
     "shared_blocks": FLAG,
     "pooler_act": one_of("tanh", "relu", "gelu"),
 }
@@ -165,6 +164,8 @@ class BertConfig:
             ALBERT). None for `hidden_size`, without that layer.
         position_offset: Row of the position table for the first token of a sequence. If it is not
             0, padding does not count (RoBERTa, where it is `pad_token_id + 1`).
+        relative_attention_num_buckets: Into how many buckets the distances of tokens fall. For each
+            head and bucket, a number is added to the scores of attention (MPNet). None for none.
         shared_blocks: Whether all blocks have the same weights (ALBERT). What is said about block
             0, as in `pruned_heads`, then holds for all.
         pooler_act: Activation of the pooler: "tanh", "relu" (DistilBERT) or "gelu" (ELECTRA).
@@ -202,6 +203,7 @@ class BertConfig:
     model_type: str | None = None
     embedding_size: int | None = None
     position_offset: int = 0
+    relative_attention_num_buckets: int | None = None
     shared_blocks: bool = False
     pooler_act: str = "tanh"
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
@@ -336,7 +338,8 @@ class BertConfig:
         values["pruned_heads"] = {str(key): list(v) for key, v in self.pruned_heads.items()}
         # BERT's own values are left out, so that older versions of this package read the rest.
         usual = BertConfig(type_vocab_size=self.type_vocab_size)
-        unused = {name for name in SWITCHES if values[name] == getattr(usual, name)}
+        switches = ("model_type", *SWITCHES)
+        unused = {name for name in switches if values[name] == getattr(usual, name)}
         return {name: value for name, value in values.items() if name not in unused}
 
     def to_huggingface(self) -> dict[str, Any]:
@@ -393,6 +396,9 @@ def _of_family(values, has_defaults) -> dict[str, Any]:
         rule = f"must be positive without model_type={BERT_GENERATION!r}"
         require(size != 0, rule, type_vocab_size=size)
         _refuse_other_networks(values)
+    # A switch that the family does not have is an unknown key, which does nothing.
+    unknown = {*SWITCHES} - {*family.defaults}
+    values = {key: value for key, value in values.items() if key not in unknown}
     if has_defaults:
         family = dataclasses.replace(family, defaults={})
     return family.read(values)

@@ -2,8 +2,8 @@
 
 Sources: `transformers`, configuration_*.py; Liu et al. 2019 (arXiv 1907.11692) for RoBERTa, Conneau
 et al. 2020 (1911.02116) for XLM-R, Martin et al. 2020 (1911.03894) for CamemBERT, Sanh et al. 2019
-(1910.01108) for DistilBERT, Clark et al. 2020 (2003.10555) for ELECTRA, Lan et al. 2020
-(1909.11942) for ALBERT.
+(1910.01108) for DistilBERT, Clark et al. 2020 (2003.10555) for ELECTRA, Song et al. 2020
+(2004.09297) for MPNet, Lan et al. 2020 (1909.11942) for ALBERT.
 """
 
 import dataclasses
@@ -13,6 +13,15 @@ from typing import Any
 # Hugging Face's names (config.json, `model_type`).
 BERT, BERT_GENERATION = "bert", "bert-generation"
 BERTS = (BERT, BERT_GENERATION)  # their files have the same names
+# Fields of `BertConfig` that BERT's own network does not need. They are written where it is another
+# one.
+SWITCHES = (
+    "embedding_size",
+    "position_offset",
+    "relative_attention_num_buckets",
+    "shared_blocks",
+    "pooler_act",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +120,18 @@ FAMILIES = {
         fixed={"pooler_act": "gelu"},
         only={"summary_activation": "gelu", "summary_use_proj": True, "summary_type": "first"},
     ),
+    "mpnet": Family(
+        "MPNet",
+        defaults={
+            "vocab_size": 30527,
+            "max_position_embeddings": 512,
+            "pad_token_id": 1,
+            "relative_attention_num_buckets": 32,
+        },
+        fixed={"type_vocab_size": 0},
+        counts_padding_id=True,
+        only={"relative_attention_num_buckets": 32},  # `transformers` has no other ones
+    ),
     "albert": Family(
         "Albert",
         defaults={
@@ -134,6 +155,5 @@ REFUSED = {
     "deberta": "its attention also depends on the distance of tokens",
     "deberta-v2": "its attention also depends on the distance of tokens",
     "modernbert": "its positions are rotations",
-    "mpnet": "its attention has a bias that depends on the distance of tokens",
     "nomic_bert": "its positions are rotations",
 }

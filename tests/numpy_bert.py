@@ -46,10 +46,11 @@ class NumpyBert:
         real = padding_mask[:, :, None]
         return x * real, pooled, [state * real for state in states], probabilities
 
-    def block(self, x, attends, name):
+    def block(self, x, attends, name, score_bias=0.0):
         """An encoder block: `[B, T, H]` to `[B, T, H]` and the probabilities `[B, N, T, T]`.
 
-        `attends` `[B, T, T]` or `[B, 1, T]` says which keys a query attends to.
+        `attends` `[B, T, T]` or `[B, 1, T]` says which keys a query attends to; `score_bias`
+        `[N, T, T]` is added to the scores.
         """
         batch, length, _ = x.shape
         query, key, value = (
@@ -59,6 +60,7 @@ class NumpyBert:
             for role in ("query", "key", "value")
         )
         scores = query @ key.swapaxes(2, 3) / self.dtype(np.sqrt(query.shape[-1]))
+        scores = scores + score_bias
         scores = np.where(attends[:, np.newaxis], scores, self.dtype(-1e30))
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)

@@ -38,12 +38,26 @@ _ROBERTA = (
     _Rule("lm_head.layer_norm", "cls.predictions.transform.LayerNorm"),
     _Rule("lm_head", "cls.predictions"),
 )
+_MPNET = (
+    *(
+        _Rule(f"encoder.layer.{{}}.attention.{theirs}", f"encoder.layer.{{}}.attention.{ours}")
+        for theirs, ours in (
+            ("attn.q", "self.query"),
+            ("attn.k", "self.key"),
+            ("attn.v", "self.value"),
+            ("attn.o", "output.dense"),
+            ("LayerNorm", "output.LayerNorm"),
+        )
+    ),
+    *_ROBERTA,
+)
 _ALBERT_BLOCK = "encoder.albert_layer_groups.{}.albert_layers.0."
 # The first rule that fits is applied.
 _RULES: dict[str, Sequence[_Rule]] = {
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
+    "mpnet": _MPNET,
     "distilbert": (
         _Rule("pre_classifier", "pooler.dense"),
         *(

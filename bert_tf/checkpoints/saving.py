@@ -21,11 +21,11 @@ from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
 from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
 from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
-from bert_tf.config import SWITCHES, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import write_json
-from bert_tf.network_families import BERT, BERT_GENERATION
+from bert_tf.network_families import BERT, BERT_GENERATION, SWITCHES
 
 _logger = logging.getLogger("bert_tf")
 
@@ -102,7 +102,7 @@ def _require_family_of(format, model, config):
     if format == OWN:
         return
     if format == "tf1":
-        is_known = config.model_type == BERT and set(SWITCHES).isdisjoint(config.to_dict())
+        is_known = config.model_type == BERT and {*SWITCHES}.isdisjoint(config.to_dict())
     else:
         is_known = family_class(architecture_of(model), config.model_type) is not None
         try:
@@ -111,7 +111,7 @@ def _require_family_of(format, model, config):
         except ConfigError:
             is_known = False
     if not is_known:
-        switches = {name: getattr(config, name) for name in SWITCHES}
+        switches = {name: getattr(config, name) for name in ("model_type", *SWITCHES)}
         raise UserError(
             f"`format` must be {OWN!r} for a {type(model).__name__} of this network, which is none "
             f"that {format!r} has a name for. Received: format={format!r}, {switches}"

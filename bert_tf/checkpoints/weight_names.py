@@ -67,6 +67,7 @@ EMBEDDINGS = (
         "encoder/layer_with_weights-3|encoder/_embedding_norm_layer",
     ),
     Row(DENSE, "embeddings.projection", "embeddings_project", None, None, None),
+    Row(TABLE, "encoder.distance_bias.biases", "encoder.relative_attention_bias", None, None, None),
 )
 
 
@@ -197,8 +198,13 @@ def row_weights(rows: Iterable[Row], root, config, prefix="", **fields) -> list[
 
 
 def _resolve(root, path):
-    """Returns the attribute at a path such as `encoder.blocks.0`; numbers are indices."""
+    """Returns the attribute at a path such as `encoder.blocks.0`; numbers are indices.
+
+    None if a layer of the path is None.
+    """
     for step in path.split("."):
+        if root is None:
+            break
         root = root[int(step)] if step.isdigit() else getattr(root, step)
     return root
 

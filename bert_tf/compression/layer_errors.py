@@ -67,7 +67,7 @@ class _SeenAttention:
         self._result = self._difference = 0.0
 
     def add(self, qkv, layout):
-        qkv, mask = tf.cast(qkv, tf.float32), layout.row_attention()
+        qkv, mask = tf.cast(qkv, tf.float32), layout.row_attention(tf.float32)
         expected = ops.varlen_attention(qkv, layout.row_splits, **mask)
         quantized = ops.quantized_attention(qkv, layout.row_splits, **mask)
         self._result += float(tf.reduce_sum(tf.square(expected)))

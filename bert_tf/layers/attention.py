@@ -108,7 +108,9 @@ class BertSelfAttention(keras.layers.Layer):
         if layout.prefix_rows is not None:
             context = layout.prefix_rows.attention(qkv, dropout_rate, dropout_key, compute_dtype)
         elif layout.is_packed and self.precision == INT8:
-            context = ops.quantized_attention(qkv, layout.row_splits, **layout.row_attention())
+            context = ops.quantized_attention(
+                qkv, layout.row_splits, **layout.row_attention(qkv.dtype)
+            )
         elif layout.is_packed:
             context = ops.varlen_attention(
                 qkv,
@@ -116,7 +118,7 @@ class BertSelfAttention(keras.layers.Layer):
                 dropout_rate,
                 dropout_key,
                 compute_dtype=compute_dtype,
-                **layout.row_attention(),
+                **layout.row_attention(qkv.dtype),
             )
         else:
             context, probabilities = _padded_attention(qkv, layout, dropout_rate, dropout_key)
@@ -194,7 +196,9 @@ def _padded_attention(qkv, layout, dropout_rate, seed):
     query, key, value = tf.unstack(  # [B, T, 3, n, D] -> 3 of [B, n, T, D]
         tf.transpose(heads, [2, 0, 3, 1, 4])
     )
-    mask = layout.attention_mask()
-    context, probabilities = dot_product_attention(query, key, value, mask, dropout_rate, seed)
+    mask, bias = layout.attention_mask(), layout.score_bias()
+    context, probabilities = dot_product_attention(
+        query, key, value, mask, dropout_rate, seed, bias
+    )
     context = tf.transpose(context, [0, 2, 1, 3])  # [B, n, T, D] -> [B, T, n, D]
     return tf.reshape(context, [-1, num_heads, head_size]), probabilities

@@ -12,8 +12,8 @@ from bert_tf.layers.dropout import stateless_dropout
 MASKED_SCORE = -1e9
 
 
-def dot_product_attention(query, key, value, mask, dropout_rate=0.0, seed=None):
-    """Computes softmax(QKᵀ/√D + mask)V and the probabilities.
+def dot_product_attention(query, key, value, mask, dropout_rate=0.0, seed=None, bias=None):
+    """Computes softmax(QKᵀ/√D + bias + mask)V and the probabilities.
 
     Args:
         query: `[B, N, T, D]`.
@@ -22,6 +22,7 @@ def dot_product_attention(query, key, value, mask, dropout_rate=0.0, seed=None):
         mask: bool, broadcastable to `[B, N, T, S]`: which keys a query attends to.
         dropout_rate: Rate of the dropout of the probabilities.
         seed: Seed of the dropout, a scalar int64. Required if the rate is not 0.
+        bias: float32, broadcastable to `[B, N, T, S]`, or None.
 
     Returns:
         `[B, N, T, D]`, and the probabilities `[B, N, T, S]` before the dropout.
@@ -29,6 +30,8 @@ def dot_product_attention(query, key, value, mask, dropout_rate=0.0, seed=None):
     # The softmax is computed in float32 for every compute dtype.
     scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32)  # [B, N, T, S]
     scores *= query.shape[-1] ** -0.5
+    if bias is not None:
+        scores += bias
     scores = tf.where(mask, scores, MASKED_SCORE)
     probabilities = tf.cast(tf.nn.softmax(scores), query.dtype)
     weights = probabilities

@@ -7,6 +7,7 @@ from bert_tf.config import BertConfig
 from bert_tf.layers import pipeline
 from bert_tf.layers.attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.distance_bias import DistanceBias
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.token_layout import TokenLayout
 
@@ -16,6 +17,7 @@ class BertEncoder(keras.layers.Layer):
     """A stack of `config.num_hidden_layers` encoder blocks on `[R, H]`.
 
     `blocks` are those with weights of their own: with `config.shared_blocks` only one.
+    `distance_bias` is None without `config.relative_attention_num_buckets`.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
@@ -63,6 +65,11 @@ class BertEncoder(keras.layers.Layer):
             )
             for index in range(self.config.num_blocks)
         ]
+        self.distance_bias = None
+        if self.config.relative_attention_num_buckets:
+            self.distance_bias = DistanceBias(
+                self.config, dtype=self.dtype_policy, name="distance_bias"
+            )
 
     def stack(self) -> list[BertEncoderBlock]:
         """Returns the block of each of the L layers."""
@@ -72,18 +79,23 @@ class BertEncoder(keras.layers.Layer):
     def build(self, input_shape=None):
         for block in self.blocks:
             block.build()
+        if self.distance_bias is not None:
+            self.distance_bias.build()
         self.built = True
 
     def call(
         self, rows, layout: TokenLayout, training=False, return_probabilities=False, head_mask=None
     ):
         states, probabilities = [], []
+        distance_bias = None if self.distance_bias is None else self.distance_bias.of_distances()
         recomputes = self.gradient_checkpointing and training
         recomputes = recomputes and not return_probabilities and head_mask is None
         for index, block in enumerate(self.stack()):
-            block_mask = None
+            block_mask, heads = None, self.config.kept_heads(index)
             if head_mask is not None:  # [B, L, N] -> [B, n]
-                block_mask = tf.gather(head_mask[:, index], self.config.kept_heads(index), axis=1)
+                block_mask = tf.gather(head_mask[:, index], heads, axis=1)
+            if distance_bias is not None:  # [N, 2 M + 1] -> [n, 2 M + 1]
+                layout = layout.with_distance_bias(tf.gather(distance_bias, heads))
             with pipeline.at_block(index):
                 rows = pipeline.received(rows, index - 1)
                 if recomputes:
@@ -143,28 +155,31 @@ class BertEncoder(keras.layers.Layer):
 def _recomputed(block, rows, layout):
     """Calls `block` in training and recomputes its activations in the backward pass."""
     keys = block.draw_seeds()  # drawn once, so that both passes drop the same units
+    inputs = [rows] if layout.distance_bias is None else [rows, layout.distance_bias]
     # All float variables: tf.custom_gradient does not allow variables that are not arguments, and a
     # variable that is frozen in Keras is still a trainable tf.Variable.
     variables = [v for v in block.variables if keras.backend.is_float_dtype(v.dtype)]
 
-    def forward(rows, weights):
+    def forward(rows, *others):
+        bias, weights = others[: len(inputs) - 1], others[len(inputs) - 1 :]
         mapping = list(zip(variables, weights))
         with keras.StatelessScope(state_mapping=mapping):
-            return block(rows, layout=layout, training=True, dropout_keys=keys)
+            block_layout = layout.with_distance_bias(*bias) if bias else layout
+            return block(rows, layout=block_layout, training=True, dropout_keys=keys)
 
     @tf.custom_gradient
-    def compute(rows, *weights):
+    def compute(rows, *others):
         def gradient(d_output):
             # Graph optimizers would merge the second pass with the first, and all activations would
             # be stored. Adding a zero that depends on the incoming gradient prevents this.
             first = tf.reshape(d_output, [-1])[:1]
             zero = tf.reduce_sum(tf.where(first == first, tf.zeros_like(first), first))
-            again = [rows + zero, *weights]
+            again = [rows + zero, *others]
             with tf.GradientTape() as tape:
                 tape.watch(again)
-                output = forward(again[0], again[1:])
+                output = forward(*again)
             return tape.gradient(output, again, d_output)
 
-        return forward(rows, weights), gradient
+        return forward(rows, *others), gradient
 
-    return compute(rows, *[tf.convert_to_tensor(variable) for variable in variables])
+    return compute(*inputs, *[tf.convert_to_tensor(variable) for variable in variables])

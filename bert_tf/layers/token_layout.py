@@ -18,6 +18,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.layers.prefix_attention import PrefixRows
 from bert_tf.ops import native
+from bert_tf.ops.padded_attention import biases_of_distances
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +40,8 @@ class TokenLayout:
         num_global_tokens: The number of first tokens of each sequence for which the window does
             not apply: they attend to all tokens, and all tokens attend to them.
         prefix_rows: What `prefix_mask` says about packed rows.
+        distance_bias: float32 `[n, 2 M + 1]`, what attention adds to scores, for each head of the
+            block, as in `ops.varlen_attention`. None for nothing.
     """
 
     padding_mask: tf.Tensor
@@ -51,12 +54,17 @@ class TokenLayout:
     window_size: int | None = None
     num_global_tokens: int = 0
     prefix_rows: PrefixRows | None = None
+    distance_bias: tf.Tensor | None = None
 
     def __post_init__(self):
         if self.prefix_mask is not None and self.window_size is not None:
             raise UserError(
                 "`attention_window` must be None where a prefix is seen whole. Received: "
                 f"attention_window={self.window_size}"
+            )
+        if self.prefix_mask is not None and self.distance_bias is not None:
+            raise UserError(
+                "`relative_attention_num_buckets` must be None where a prefix is seen whole."
             )
 
     @classmethod
@@ -115,16 +123,9 @@ class TokenLayout:
 
     def attention_mask(self) -> tf.Tensor:
         """Returns which keys a query attends to, for a padded layout: bool `[B, 1, 1 or T, T]`."""
-        mask = self.padding_mask[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, T]
-        if self.sequence_ids is not None:
-            ids = self.sequence_ids
-            mask &= (ids[:, :, tf.newaxis] == ids[:, tf.newaxis, :])[:, tf.newaxis]  # [B, 1, T, T]
-        columns = tf.range(tf.shape(self.padding_mask)[1])
-        not_later = columns[tf.newaxis, :] <= columns[:, tf.newaxis]  # [T, T]
+        mask, not_later = self._of_sequence(), self._not_later()
         if self.window_size is not None:
-            # Distances count the real tokens of the sequence, as for packed rows.
-            place = tf.reduce_sum(tf.cast(mask & not_later, tf.int32), axis=-1) - 1  # [B, 1, T]
-            query, key = place[..., tf.newaxis], place[:, :, tf.newaxis, :]
+            query, key = self._places()  # [B, 1, T, 1], [B, 1, 1, T]
             near = tf.abs(query - key) <= self.window_size  # [B, 1, T, T]
             near |= (query < self.num_global_tokens) | (key < self.num_global_tokens)
             mask &= near
@@ -134,15 +135,51 @@ class TokenLayout:
             mask &= not_later
         return mask
 
-    def row_attention(self) -> dict:
-        """Returns the arguments of `ops.varlen_attention` that say which rows attend to which."""
-        if self.window_size is None:
-            return {"causal": self.causal}
-        return {
-            "causal": self.causal,
-            "window_size": self.window_size,
-            "num_global_tokens": self.num_global_tokens,
-        }
+    def score_bias(self) -> tf.Tensor | None:
+        """Returns what to add to the scores of a padded layout: `[B, n, T, T]`, or None."""
+        if self.distance_bias is None:
+            return None
+        query, key = self._places()
+        return biases_of_distances(self.distance_bias, (query - key)[:, 0])
+
+    def _of_sequence(self):
+        """Which tokens are real and of the sequence of the query: bool `[B, 1, 1 or T, T]`."""
+        mask = self.padding_mask[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, T]
+        if self.sequence_ids is None:
+            return mask
+        ids = self.sequence_ids
+        return mask & (ids[:, :, tf.newaxis] == ids[:, tf.newaxis, :])[:, tf.newaxis]
+
+    def _not_later(self):
+        columns = tf.range(tf.shape(self.padding_mask)[1])
+        return columns[tf.newaxis, :] <= columns[:, tf.newaxis]  # [T, T]
+
+    def _places(self):
+        """The positions of queries and keys, int32 `[B, 1, T, 1]` and `[B, 1, 1, T]`.
+
+        They count the real tokens of the sequence, as for packed rows.
+        """
+        earlier = tf.cast(self._of_sequence() & self._not_later(), tf.int32)  # [B, 1, T, T]
+        places = tf.reduce_sum(earlier, axis=-1) - 1  # [B, 1, T]
+        return places[..., tf.newaxis], places[:, :, tf.newaxis, :]
+
+    def row_attention(self, dtype: tf.DType) -> dict:
+        """Returns the arguments of `ops.varlen_attention` that say how rows attend to others.
+
+        Args:
+            dtype: That of queries, keys and values.
+        """
+        arguments = {"causal": self.causal}
+        if self.window_size is not None:
+            arguments["window_size"] = self.window_size
+            arguments["num_global_tokens"] = self.num_global_tokens
+        if self.distance_bias is not None:
+            arguments["distance_bias"] = tf.cast(self.distance_bias, dtype)
+        return arguments
+
+    def with_distance_bias(self, distance_bias: tf.Tensor) -> "TokenLayout":
+        """Returns the layout with other biases; see `distance_bias`."""
+        return dataclasses.replace(self, distance_bias=distance_bias)
 
     @property
     def is_packed(self) -> bool:

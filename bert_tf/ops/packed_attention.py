@@ -1,6 +1,7 @@
 """The arguments of the attention ops, checked.
 
-Glossary: `R` tokens of all sequences, `N` heads, `D` head size.
+Glossary: `R` tokens of all sequences, `N` heads, `D` head size, `M` the largest distance of query
+and key with a bias of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class PackedAttention:
     """The arguments of an op for self-attention; `varlen_attention` describes them.
 
     Raises:
-        TypeError: If the dtype of `qkv` or `row_splits` is not supported.
+        TypeError: If the dtype of `qkv`, `row_splits` or `distance_bias` is not supported.
         ValueError: If shapes do not match, `window_size` or `num_global_tokens` is negative, or
             there are global tokens without a window.
     """
@@ -30,6 +31,7 @@ class PackedAttention:
     causal: bool
     window_size: int | None
     num_global_tokens: int
+    distance_bias: tf.Tensor | None = None
 
     def __post_init__(self):
         (qkv,) = float_tensors(qkv=self.qkv)
@@ -55,6 +57,9 @@ class PackedAttention:
                 f"tokens are global. Received: num_global_tokens={self.num_global_tokens}, "
                 "window_size=None"
             )
+        if self.distance_bias is not None:
+            bias = _checked_distance_bias(self.distance_bias, qkv)
+            object.__setattr__(self, "distance_bias", bias)
         object.__setattr__(self, "qkv", qkv)
         object.__setattr__(self, "row_splits", row_splits)
 
@@ -66,13 +71,25 @@ class PackedAttention:
             "num_global_tokens": int(self.num_global_tokens),
         }
 
+    def distance_biases(self) -> list[tf.Tensor]:
+        """Returns the distance bias, if there is one, as a list in float32, for the native op."""
+        return [] if self.distance_bias is None else [tf.cast(self.distance_bias, tf.float32)]
+
     def padded(self) -> PaddedAttention:
         """Returns the sequences as a padded batch, for a reference implementation."""
         qkv = tf.ensure_shape(self.qkv, [None, 3, None, None])
         rows = PaddedRows(qkv, self.row_splits, "row_splits", "qkv")
         query, key, value = tf.unstack(rows.padded(), num=3, axis=2)  # each [B, T, N, D]
         return PaddedAttention(
-            rows, rows, query, key, value, self.causal, self.window_size, self.num_global_tokens
+            rows,
+            rows,
+            query,
+            key,
+            value,
+            self.causal,
+            self.window_size,
+            self.num_global_tokens,
+            *self.distance_biases(),
         )
 
 
@@ -147,6 +164,19 @@ def multiplies_bfloat16(tokens: tf.Tensor, compute_dtype: str | None) -> bool:
             f"Received: compute_dtype={compute_dtype!r}"
         )
     return "bfloat16" in (compute_dtype, tokens.dtype.name)
+
+
+def _checked_distance_bias(bias, qkv: tf.Tensor) -> tf.Tensor:
+    _, bias = float_tensors(qkv=qkv, distance_bias=bias)
+    heads = None if qkv.shape.rank is None else qkv.shape[2]
+    distances = bias.shape[1] if bias.shape.rank == 2 else None
+    is_odd = distances is None or distances % 2 == 1
+    if not (bias.shape.is_compatible_with([heads, None]) and is_odd):
+        raise ValueError(
+            f"`distance_bias` must have shape [{heads or 'heads'}, an odd number of distances]. "
+            f"Received: distance_bias.shape={bias.shape}, qkv.shape={qkv.shape}"
+        )
+    return bias
 
 
 def _checked_row_splits(name: str, row_splits) -> tf.Tensor:

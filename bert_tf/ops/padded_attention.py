@@ -82,6 +82,7 @@ class PaddedAttention:
         query: `[B, Tq, N, D]`, zeros for padding.
         key, value: `[B, Tk, N, D]`, zeros for padding.
         causal, window_size, num_global_tokens: As in `varlen_attention`.
+        distance_bias: The same, in float32.
     """
 
     queries: PaddedRows
@@ -92,6 +93,7 @@ class PaddedAttention:
     causal: bool
     window_size: int | None = None
     num_global_tokens: int = 0
+    distance_bias: tf.Tensor | None = None
 
     @property
     def score_scale(self):
@@ -135,6 +137,33 @@ class PaddedAttention:
         sees |= ~self.attends[:, :, tf.newaxis]
         return sees[:, tf.newaxis]
 
+    def with_distance_bias(self, scores: tf.Tensor) -> tf.Tensor:
+        """Adds the biases of the distances to scores of self-attention, `[B, N, T, T]`."""
+        if self.distance_bias is None:
+            return scores
+        positions = tf.range(self.queries.longest)
+        distances = positions[:, tf.newaxis] - positions  # [T, T]
+        return scores + biases_of_distances(self.distance_bias, distances)
+
     def pack(self, output: tf.Tensor) -> tf.Tensor:
         """`[B, Tq, N, D]` -> `[Rq, N, D]` with the dtype of the queries."""
         return self.queries.pack(output)
+
+
+def biases_of_distances(distance_bias: tf.Tensor, distances: tf.Tensor) -> tf.Tensor:
+    """Returns the biases of distances of query and key.
+
+    Args:
+        distance_bias: `[N, 2 M + 1]`, for the distances from -M to M; farther ones have the last
+            numbers.
+        distances: Integers `[..., T, T]`, position of the query minus that of the key.
+
+    Returns:
+        `[..., N, T, T]`.
+    """
+    reach = tf.shape(distance_bias, out_type=distances.dtype)[1] // 2  # M
+    places = tf.clip_by_value(distances, -reach, reach) + reach
+    biases = tf.gather(distance_bias, places, axis=1)  # [N, ..., T, T]
+    if distances.shape.rank == 2:
+        return biases
+    return tf.transpose(biases, [1, 0, 2, 3])  # -> [B, N, T, T]

@@ -30,6 +30,7 @@ def quantized_attention(
     causal: bool = False,
     window_size: int | None = None,
     num_global_tokens: int = 0,
+    distance_bias: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Computes `varlen_attention` in 8-bit integers, without dropout.
 
@@ -40,7 +41,7 @@ def quantized_attention(
 
     A query that is not finite gives NaN in its own row. A key or a value that is not finite gives
     NaN in all rows of its sequence and head, even where a mask hides it. So do keys whose sum is
-    beyond float32's range.
+    beyond float32's range, and a distance bias that is not finite in its head.
 
     Args:
         qkv: `[R, 3, N, D]`, float32, bfloat16 or float16, as in `varlen_attention`.
@@ -51,6 +52,7 @@ def quantized_attention(
             sequence.
         num_global_tokens: The number of first tokens of each sequence for which the window does
             not apply.
+        distance_bias: `[N, 2 M + 1]`, as in `varlen_attention`.
 
     Returns:
         `[R, N, D]` with the dtype of `qkv`.
@@ -69,7 +71,9 @@ def quantized_attention(
 
     Reference: SageAttention, arXiv 2410.02367.
     """
-    attention = PackedAttention(qkv, row_splits, causal, window_size, num_global_tokens)
+    attention = PackedAttention(
+        qkv, row_splits, causal, window_size, num_global_tokens, distance_bias
+    )
     head_size = attention.qkv.shape[-1]
     if head_size is not None and head_size > MAX_DEPTH:
         raise ValueError(
@@ -79,7 +83,7 @@ def quantized_attention(
     if not native.use_native(runs_on_gpu=False):
         return _reference(attention)
     return native.library().bert_tf_quantized_attention(
-        attention.qkv, attention.row_splits, **attention.attributes()
+        attention.qkv, attention.row_splits, attention.distance_biases(), **attention.attributes()
     )
 
 
@@ -129,12 +133,15 @@ def _reference(attention: PackedAttention) -> tf.Tensor:
     scores = tf.einsum("bqnd,bknd->bnqk", query, key)  # [B, N, T, T]
     scores *= tf.transpose(key_scale, [0, 2, 3, 1])  # [B, T, N, 1] -> [B, N, 1, T]
     scores *= tf.transpose(query_scale, [0, 2, 1])[..., tf.newaxis]  # [B, T, N] -> [B, N, T, 1]
+    scores = padded.with_distance_bias(scores)
     scores = tf.where(padded.sees, scores, -float("inf"))
     scores -= tf.reduce_max(scores, axis=-1, keepdims=True)
     weights = tf.round(_LARGEST_WEIGHT * tf.exp(scores))
     weights /= tf.reduce_sum(weights, axis=-1, keepdims=True)
     output = tf.einsum("bnqk,bknd->bqnd", weights, value) * value_scale  # [B, T, N, D]
     zero_or_nan = tf.reduce_sum(0.0 * padded.key + 0.0 * padded.value, axis=[1, 3], keepdims=True)
+    if padded.distance_bias is not None:
+        zero_or_nan += tf.reduce_sum(0.0 * padded.distance_bias, axis=1)[:, tf.newaxis]
     return padded.pack(output + zero_or_nan)
 
 

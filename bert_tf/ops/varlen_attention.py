@@ -1,15 +1,17 @@
 """Softmax attention over packed sequences of any length, without padding and `[T, T]` tensors.
 
-    out[r, n] = sum_j dropout(softmax_j(q[r, n] . k[j, n] / sqrt(D))) v[j, n]
+    out[r, n] = sum_j dropout(softmax_j(q[r, n] . k[j, n] / sqrt(D) + bias[n, r - j])) v[j, n]
 
 The sum is over the tokens j of the sequence of row r that the mask does not hide from r. The native
 kernel (`custom_ops/kernels/attention/varlen_attention.h`) processes tiles with an online softmax,
 as in FlashAttention (Dao et al., arXiv 2205.14135), on tokens that are packed without padding, as
 in ByteTransformer (Zhai et al., arXiv 2210.03052). Its gradient recomputes the probabilities. The
-window and the global tokens are those of Longformer (Beltagy et al., arXiv 2004.05150).
+window and the global tokens are those of Longformer (Beltagy et al., arXiv 2004.05150), the bias of
+the distance is that of T5 (Raffel et al., arXiv 1910.10683).
 
 Glossary: `B` sequences, `T` length of a sequence (of the longest one in the reference
-implementation), `R` tokens of all sequences, `N` heads, `D` head size.
+implementation), `R` tokens of all sequences, `N` heads, `D` head size, `M` the largest distance of
+query and key with a bias of its own.
 """
 
 import math
@@ -39,6 +41,7 @@ def varlen_attention(
     window_size: int | None = None,
     num_global_tokens: int = 0,
     compute_dtype: str | None = None,
+    distance_bias: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Computes multi-head attention of packed sequences; each token attends to its own sequence.
 
@@ -54,8 +57,8 @@ def varlen_attention(
     about 1.5 times as fast as float32. Other processors compute the same products, but not faster.
     On a GPU, `compute_dtype` has no effect.
 
-    The native op can be differentiated once, with respect to `qkv`. A gradient of the gradient
-    needs the reference implementation (`bert_tf.ops.backend("reference")`).
+    The native op can be differentiated once, with respect to `qkv` and `distance_bias`. A gradient
+    of the gradient needs the reference implementation (`bert_tf.ops.backend("reference")`).
 
     Args:
         qkv: `[R, 3, N, D]`, float32, bfloat16 or float16: the queries, keys and values of all
@@ -73,14 +76,17 @@ def varlen_attention(
             not apply: they attend to all tokens, and all tokens attend to them.
         compute_dtype: "bfloat16" for matrix products in bfloat16. None means float32, unless `qkv`
             is bfloat16.
+        distance_bias: `[N, 2 M + 1]`, with the dtype of `qkv`: to the score of a query at position
+            i and a key at position j, `distance_bias[:, M + clip(i - j, -M, M)]` is added.
 
     Returns:
         `[R, N, D]` with the dtype of `qkv`.
 
     Raises:
-        TypeError: If the dtype of `qkv` or `row_splits` is not supported.
+        TypeError: If the dtype of `qkv`, `row_splits` or `distance_bias` is not supported.
         ValueError, tf.errors.InvalidArgumentError: If shapes do not match; `row_splits` does not
-            begin with 0, does not end with R, or decreases; `dropout_rate` is outside of [0, 1) or
+            begin with 0, does not end with R, or decreases; `distance_bias` has an even number of
+            columns; `dropout_rate` is outside of [0, 1) or
             has no seed; `window_size` or `num_global_tokens` is negative; there are global tokens
             without a window; or `compute_dtype` is neither None nor "bfloat16".
 
@@ -91,7 +97,9 @@ def varlen_attention(
 
     Reference: FlashAttention, arXiv 2205.14135; ByteTransformer, arXiv 2210.03052.
     """
-    attention = PackedAttention(qkv, row_splits, causal, window_size, num_global_tokens)
+    attention = PackedAttention(
+        qkv, row_splits, causal, window_size, num_global_tokens, distance_bias
+    )
     dropout_rate = check_dropout(dropout_rate, seed)
     bfloat16_products = multiplies_bfloat16(attention.qkv, compute_dtype)
     if not native.use_native():
@@ -101,6 +109,7 @@ def varlen_attention(
         attention.qkv,
         attention.row_splits,
         seed_tensor(seed),
+        attention.distance_biases(),
         dropout_rate=dropout_rate,
         bfloat16_products=bfloat16_products,
         **attention.attributes(),
@@ -135,6 +144,7 @@ def padded_attention(
 
     query = factor(padded.query) * padded.score_scale
     scores = tf.einsum("bqnd,bknd->bnqk", query, factor(padded.key))  # [B, N, T, T]
+    scores = padded.with_distance_bias(scores)
     probabilities = tf.nn.softmax(tf.where(padded.sees, scores, -math.inf))
     if padded.causal or padded.window_size is not None:
         # Even if the softmax of a row is NaN (its scores overflow), hidden keys have probability 0.
@@ -162,22 +172,23 @@ def padded_attention(
 def _varlen_attention_gradient(
     op: tf.Operation, d_output: tf.Tensor, _: tf.Tensor
 ) -> list[tf.Tensor | None]:
-    qkv, row_splits, seed = op.inputs
+    qkv, row_splits, seed, *distance_bias = op.inputs
     output, logsumexp = op.outputs
-    d_qkv = native.library().bert_tf_varlen_attention_grad(
+    d_qkv, d_distance_bias = native.library().bert_tf_varlen_attention_grad(
         d_output,
         qkv,
         output,
         logsumexp,
         row_splits,
         seed,
+        distance_bias,
         dropout_rate=op.get_attr("dropout_rate"),
         causal=op.get_attr("causal"),
         window_size=op.get_attr("window_size"),
         num_global_tokens=op.get_attr("num_global_tokens"),
         bfloat16_products=op.get_attr("bfloat16_products"),
     )
-    return [d_qkv, None, None]
+    return [d_qkv, None, None, *d_distance_bias]
 
 
 refuse_second_order("BertTf>VarlenAttentionGrad", "varlen_attention")

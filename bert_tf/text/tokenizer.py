@@ -47,6 +47,8 @@ class BertTokenizer(Tokenizer):
         pad_token: The piece at padded positions.
         cls_token: The piece at the start of each row.
         mask_token: The piece that hides a token in pre-training. None if there is none.
+        separators: How many `sep_token` are between the segments of a pair: 1, or 2 as in MPNet,
+            whose segment ids are all 0.
 
     Attributes:
         unk_token_id, sep_token_id, pad_token_id, cls_token_id, mask_token_id: The ids of these
@@ -84,6 +86,7 @@ class BertTokenizer(Tokenizer):
         pad_token: str = "[PAD]",
         cls_token: str = "[CLS]",
         mask_token: str | None = "[MASK]",
+        separators: int = 1,
     ):
         source = None
         if isinstance(vocabulary, (str, os.PathLike)):
@@ -95,6 +98,7 @@ class BertTokenizer(Tokenizer):
         require(errors in tokenizer_files.ERRORS, rule, errors=errors)
         rule = f"must be one of {packing.TRUNCATION_SIDES}"
         require(truncation_side in packing.TRUNCATION_SIDES, rule, truncation_side=truncation_side)
+        require(separators in (1, 2), "must be 1 or 2", separators=separators)
         check_limits(max_input_chars_per_word=max_input_chars_per_word)
         packing.check_max_length(max_length, pairs=False)
         self.vocabulary = vocabulary
@@ -112,6 +116,8 @@ class BertTokenizer(Tokenizer):
         self.pad_token = pad_token
         self.cls_token = cls_token
         self.mask_token = mask_token
+        self.separators = separators
+        self.has_segments = separators == 1
         self._ids = {piece: index for index, piece in enumerate(vocabulary)}
         tokens = {name: getattr(self, name) for name in (*SPECIAL_TOKENS, "number_token")}
         missing = [
@@ -184,7 +190,10 @@ class BertTokenizer(Tokenizer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments, with the vocabulary as a list."""
-        return super().get_config() | {"vocabulary": list(self.vocabulary)}
+        config = super().get_config() | {"vocabulary": list(self.vocabulary)}
+        if self.separators == 1:
+            del config["separators"]  # which older versions of this package do not know
+        return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "BertTokenizer":

@@ -62,6 +62,7 @@ ARGUMENTS = object_of(
         "max_length": optional(integer(least=2)),
         "errors": may_lack(one_of(*ERRORS)),
         "truncation_side": may_lack(one_of(*TRUNCATION_SIDES)),
+        "separators": may_lack(one_of(1, 2)),
         **dict.fromkeys(_TOKENS[:4], may_lack(_PIECE)),
         **dict.fromkeys(_TOKENS[4:], optional(_PIECE)),
         **dict.fromkeys(("lowercase", "split_special_tokens", "split_on_cjk"), may_lack(FLAG)),
@@ -73,11 +74,13 @@ _LENGTH = Kind(
     f"an integer in [2, {NO_LIMIT}], or a larger number for no limit",
     lambda value: integer(2, NO_LIMIT).fits(value) or (number().fits(value) and value > NO_LIMIT),
 )
+_TWO_SEPARATORS = "MPNetTokenizer"  # Hugging Face's class with two between the segments of a pair
 _FLAGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "split_special_tokens")
 _CONFIG = object_of(
     {
         **dict.fromkeys((*_FLAGS, "truncates_middle", "has_mask_token"), optional(FLAG)),
         "model_max_length": optional(_LENGTH),
+        "tokenizer_class": optional(text()),
         "truncation_side": optional(one_of(*TRUNCATION_SIDES)),
         "max_input_chars_per_word": optional(integer(least=1)),
         "errors": optional(one_of(*ERRORS)),
@@ -91,7 +94,9 @@ _NORMALIZER = {
     "split_on_cjk": "handle_chinese_chars",
 }
 _NORMALIZER_KEYS = object_of(dict.fromkeys(_NORMALIZER.values(), optional(FLAG)))
-_TOKENIZER = object_of({"normalizer": optional(_NORMALIZER_KEYS)})
+_TOKENIZER = object_of(
+    {"normalizer": optional(_NORMALIZER_KEYS), "post_processor": optional(OBJECT)}
+)
 _KERAS_HUB_FLAGS = object_of(dict.fromkeys(("lowercase", "strip_accents"), may_lack(FLAG)))
 _KERAS_HUB = object_of({"class_name": text(), "config": may_lack(_KERAS_HUB_FLAGS)})
 
@@ -123,6 +128,8 @@ def read(
         options.update({k: config[k] for k in ("lowercase", "strip_accents") if k in config})
     else:
         options.update(_normalizer_options(tokenizer.get("normalizer"), path))
+        if (tokenizer.get("post_processor") or {}).get("type") == "RobertaProcessing":
+            options["separators"] = 2
     config_path = os.path.join(directory, CONFIG_FILE)
     if os.path.exists(config_path):
         options.update(config_options(config_path))
@@ -177,7 +184,7 @@ def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
     content = {key: config[argument] for argument, key in _KEYS.items()}
-    content["tokenizer_class"] = "BertTokenizer"
+    content["tokenizer_class"] = _TWO_SEPARATORS if "separators" in config else "BertTokenizer"
     if content["model_max_length"] is None:
         content["model_max_length"] = int(1e30)
     if content["truncation_side"] == "middle":  # Hugging Face refuses unknown values
@@ -211,6 +218,8 @@ def config_options(path: str | os.PathLike) -> dict[str, Any]:
         options["truncation_side"] = "middle"
     if config.get("has_mask_token") is False:
         options["mask_token"] = None
+    if (config.get("tokenizer_class") or "").removesuffix("Fast") == _TWO_SEPARATORS:
+        options["separators"] = 2
     return options
 
 

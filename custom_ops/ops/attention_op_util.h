@@ -47,12 +47,33 @@ inline absl::Status ReadRowSplitsShape(tensorflow::shape_inference::InferenceCon
                          ".shape=[0]");
 }
 
+// Reads the shape of the optional distance bias: [heads, 2 M + 1].
+inline absl::Status ReadDistanceBiasShape(tensorflow::shape_inference::InferenceContext* c,
+                                          const HeadRowsShape& rows, int* number,
+                                          tensorflow::shape_inference::ShapeHandle* shape) {
+  TF_RETURN_IF_ERROR(ReadOptional(c, "num_distance_bias", number));
+  if (*number == 0) return absl::OkStatus();
+  constexpr char kBe[] = "have shape [heads, an odd number of distances]";
+  TF_RETURN_IF_ERROR(ReadShape(c, "distance_bias", 2, kBe, shape));
+  tensorflow::shape_inference::DimensionHandle unused;
+  const int64_t distances = c->Value(c->Dim(*shape, 1));
+  if (c->Merge(c->Dim(*shape, 0), rows.heads, &unused).ok() &&
+      (distances < 0 || distances % 2 == 1)) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("`distance_bias` must ", kBe,
+                         ". Received: distance_bias.shape=", c->DebugString(*shape),
+                         ", qkv.shape=", c->DebugString(rows.shape));
+}
+
 // The shapes of the inputs that the ops of self-attention have in common, and those that follow
 // from them.
 struct AttentionShapes {
-  tensorflow::shape_inference::ShapeHandle qkv;        // [R, 3, N, D]
-  tensorflow::shape_inference::ShapeHandle output;     // [R, N, D]
-  tensorflow::shape_inference::ShapeHandle logsumexp;  // [R, N]
+  tensorflow::shape_inference::ShapeHandle qkv;            // [R, 3, N, D]
+  tensorflow::shape_inference::ShapeHandle output;         // [R, N, D]
+  tensorflow::shape_inference::ShapeHandle logsumexp;      // [R, N]
+  int num_distance_bias;                                   // 0 or 1
+  tensorflow::shape_inference::ShapeHandle distance_bias;  // [N, 2 M + 1]
 
   // Also checks the attributes and the row splits.
   absl::Status Read(tensorflow::shape_inference::InferenceContext* c) {
@@ -66,6 +87,7 @@ struct AttentionShapes {
     TF_RETURN_IF_ERROR(rows.Read(c, "qkv", 3, "have shape [rows, 3, heads, head size]"));
     tensorflow::shape_inference::ShapeHandle splits;
     TF_RETURN_IF_ERROR(ReadRowSplitsShape(c, "row_splits", &splits));
+    TF_RETURN_IF_ERROR(ReadDistanceBiasShape(c, rows, &num_distance_bias, &distance_bias));
     qkv = rows.shape;
     output = c->MakeShape({rows.rows, rows.heads, rows.size});
     logsumexp = c->MakeShape({rows.rows, rows.heads});

@@ -344,6 +344,17 @@ absl::Status BindAttention(Call* call, const Buffer& qkv, AttentionArgs<T>* args
   return error.empty() ? call->status() : absl::InvalidArgumentError(error);
 }
 
+// The distance bias [N, 2 M + 1], whose shape was checked, is the next input if the op has one.
+template <typename Call, typename T>
+void BindDistanceBias(Call* call, AttentionArgs<T>* args) {
+  int64_t number = 0;
+  call->Attribute("num_distance_bias", &number);
+  if (number == 0) return;
+  const Buffer bias = call->NextInput();
+  args->distance_bias = static_cast<const float*>(bias.data);
+  args->max_distance = bias.sizes[1] / 2;
+}
+
 // The seed is the next input. A GPU multiplies as it does without `bfloat16_products`.
 template <typename Call, typename T>
 void BindVarlenOptions(Call* call, AttentionArgs<T>* args) {
@@ -360,6 +371,7 @@ absl::Status Bind(Call* call, AttentionArgs<T>* args) {
   const absl::Status status = BindAttention(call, qkv, args);
   if (!status.ok()) return status;
   BindVarlenOptions(call, args);
+  BindDistanceBias(call, args);
   call->Output(&args->output);
   call->Output(&args->logsumexp);
   return call->status();
@@ -374,14 +386,19 @@ absl::Status Bind(Call* call, AttentionGradArgs<T>* args) {
   const absl::Status status = BindAttention<Call, T>(call, qkv, args);
   if (!status.ok()) return status;
   BindVarlenOptions<Call, T>(call, args);
+  BindDistanceBias<Call, T>(call, args);
   if constexpr (std::is_void_v<T>) {
     call->Output(&args->d_qkv);
-    args->scratch =
-        call->NextScratch(BertTfCudaVarlenAttentionGradScratch(args->rows, args->num_heads));
   } else {
     T* d_qkv;
     call->Output(&d_qkv);
     args->SetQkvGradient(d_qkv);
+  }
+  call->OptionalOutput("num_distance_bias", &args->d_distance_bias);
+  if constexpr (std::is_void_v<T>) {
+    const int64_t distances = args->distance_bias == nullptr ? 0 : 2 * args->max_distance + 1;
+    args->scratch = call->NextScratch(BertTfCudaVarlenAttentionGradScratch(
+        args->rows, args->num_heads, args->num_sequences, distances));
   }
   return call->status();
 }
@@ -450,6 +467,7 @@ absl::Status Bind(Call* call, QuantizedAttentionArgs<T>* args) {
                      " tokens, so that int32 can hold the sums. Received: ", length,
                      " tokens in sequence ", b, ". Use varlen_attention."));
   }
+  BindDistanceBias<Call, T>(call, args);
   call->Output(&args->output);
   return call->status();
 }

@@ -14,12 +14,14 @@ using tensorflow::shape_inference::InferenceContext;
 REGISTER_OP("BertTf>QuantizedAttention")
     .Input("qkv: T")
     .Input("row_splits: Tsplits")
+    .Input("distance_bias: num_distance_bias * float")
     .Output("output: T")
     .Attr("T: {float, bfloat16, half}")
     .Attr("Tsplits: {int32, int64}")
     .Attr("causal: bool = false")
     .Attr("window_size: int = -1")
     .Attr("num_global_tokens: int = 0")
+    .Attr("num_distance_bias: int >= 0 = 0")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
       TF_RETURN_IF_ERROR(shapes.Read(c));

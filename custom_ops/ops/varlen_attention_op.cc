@@ -15,6 +15,7 @@ REGISTER_OP("BertTf>VarlenAttention")
     .Input("qkv: T")
     .Input("row_splits: Tsplits")
     .Input("seed: int64")
+    .Input("distance_bias: num_distance_bias * float")
     .Output("output: T")
     .Output("logsumexp: float")
     .Attr("T: {float, bfloat16, half}")
@@ -24,6 +25,7 @@ REGISTER_OP("BertTf>VarlenAttention")
     .Attr("window_size: int = -1")
     .Attr("num_global_tokens: int = 0")
     .Attr("bfloat16_products: bool = false")
+    .Attr("num_distance_bias: int >= 0 = 0")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
       TF_RETURN_IF_ERROR(shapes.Read(c));
@@ -40,7 +42,9 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
     .Input("logsumexp: float")
     .Input("row_splits: Tsplits")
     .Input("seed: int64")
+    .Input("distance_bias: num_distance_bias * float")
     .Output("d_qkv: T")
+    .Output("d_distance_bias: num_distance_bias * float")
     .Attr("T: {float, bfloat16, half}")
     .Attr("Tsplits: {int32, int64}")
     .Attr("dropout_rate: float = 0.0")
@@ -48,6 +52,7 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
     .Attr("window_size: int = -1")
     .Attr("num_global_tokens: int = 0")
     .Attr("bfloat16_products: bool = false")
+    .Attr("num_distance_bias: int >= 0 = 0")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
       TF_RETURN_IF_ERROR(shapes.Read(c));
@@ -56,6 +61,7 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
       TF_RETURN_IF_ERROR(MergeShape(c, "output", &shapes.output));
       TF_RETURN_IF_ERROR(MergeShape(c, "logsumexp", &shapes.logsumexp));
       c->set_output(0, shapes.qkv);
+      if (shapes.num_distance_bias == 1) c->set_output(1, shapes.distance_bias);
       return absl::OkStatus();
     });
 

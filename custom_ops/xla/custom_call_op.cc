@@ -90,7 +90,7 @@ void CompileCustomCall(XlaOpKernelContext* context, ScratchSize scratch_size) {
     result_shapes.push_back(RowMajor(context->output_xla_type(i), outputs[i]));
   }
   if (scratch_size != nullptr) {
-    const int64_t size = scratch_size(inputs[0]);
+    const int64_t size = scratch_size(inputs);
     OP_REQUIRES(context, size >= 0,
                 absl::InvalidArgumentError(
                     absl::StrCat("The first input of ", context->op_kernel().type_string(),

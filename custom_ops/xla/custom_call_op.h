@@ -27,9 +27,9 @@ xla::XlaOp CallHandler(tensorflow::XlaOpKernelContext* context,
                        const std::vector<xla::Shape>& operand_shapes,
                        const std::vector<xla::Shape>& result_shapes, int in_place = 0);
 
-// The number of floats of scratch that a kernel needs for a first input of this shape. Scratch is
-// an additional last result that is not used.
-using ScratchSize = int64_t (*)(const tensorflow::TensorShape& first_input);
+// The number of floats of scratch that a kernel needs for inputs of these shapes. Scratch is an
+// additional last result that is not used.
+using ScratchSize = int64_t (*)(const std::vector<tensorflow::TensorShape>& inputs);
 
 void CompileCustomCall(tensorflow::XlaOpKernelContext* context, ScratchSize scratch_size);
 
@@ -46,7 +46,8 @@ class CustomCallOp : public tensorflow::XlaOpKernel {
 
 // The scratch of a kernel for a first input [..., columns].
 template <int64_t (*kSize)(int64_t rows, int64_t columns)>
-int64_t ScratchOfMatrix(const tensorflow::TensorShape& shape) {
+int64_t ScratchOfMatrix(const std::vector<tensorflow::TensorShape>& inputs) {
+  const tensorflow::TensorShape& shape = inputs[0];
   const int64_t columns = shape.dim_size(shape.dims() - 1);
   return kSize(columns == 0 ? 0 : shape.num_elements() / columns, columns);
 }

@@ -1,5 +1,6 @@
 // The ops with GPU kernels under XLA on a GPU (jit_compile=True).
 #include <cstdint>
+#include <vector>
 
 #include "custom_ops/kernels/cuda/cuda_launchers.h"
 #include "custom_ops/xla/custom_call_op.h"
@@ -8,9 +9,12 @@
 namespace bert_tf {
 namespace {
 
-// d_output is [R, N, D].
-int64_t AttentionScratch(const tensorflow::TensorShape& d_output) {
-  return BertTfCudaVarlenAttentionGradScratch(d_output.dim_size(0), d_output.dim_size(1));
+// The inputs of BertTf>VarlenAttentionGrad: d_output [R, N, D] is the first one, the row splits are
+// the fifth, and the distance bias [N, 2 M + 1] may be the seventh.
+int64_t AttentionScratch(const std::vector<tensorflow::TensorShape>& inputs) {
+  const int64_t distances = inputs.size() > 6 ? inputs[6].dim_size(1) : 0;
+  return BertTfCudaVarlenAttentionGradScratch(inputs[0].dim_size(0), inputs[0].dim_size(1),
+                                              inputs[4].dim_size(0) - 1, distances);
 }
 
 // The priority is only needed in a build for tests, where the CPU also has its own lowerings.

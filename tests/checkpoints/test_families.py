@@ -33,7 +33,9 @@ OWN_SIZES = {
     "xlm-roberta": {"type_vocab_size": 1, "max_position_embeddings": 42},
     "electra": {"embedding_size": 16},
     "albert": {"embedding_size": 16},
+    "mpnet": {"max_position_embeddings": 42},
 }
+WITHOUT_SEGMENTS = ("distilbert", "mpnet")
 NAMES = [name for name in FAMILIES if name not in ("bert", "bert-generation")]
 TASKS = {
     "ForSequenceClassification": bert_tf.BertTextClassifier,
@@ -51,8 +53,9 @@ def their_model(name, ending, **changes):
     transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")
     prefix = FAMILIES[name].class_prefix
     sizes = {**SIZES, **OWN_SIZES.get(name, {}), **changes}
-    if name == "distilbert":
+    if name in WITHOUT_SEGMENTS:
         del sizes["type_vocab_size"]
+    if name == "distilbert":
         sizes = {FAMILIES[name].keys.get(key, key): value for key, value in sizes.items()}
     config = getattr(transformers, f"{prefix}Config")(
         **sizes, num_labels=2 if "Question" in ending else 3
@@ -73,6 +76,8 @@ def random_model(name, model_class=bert_tf.BertTextClassifier, **changes):
         sizes.update(pad_token_id=1, position_offset=2)
     if name in ("electra", "albert"):
         sizes["embedding_size"] = 16
+    if name == "mpnet":
+        sizes["relative_attention_num_buckets"] = 32
     backbone = BertBackbone(BertConfig(**{**sizes, **changes}))
     model = backbone if model_class is BertBackbone else model_class(backbone, num_classes=3)
     generator = np.random.default_rng(5)
@@ -91,14 +96,14 @@ def batch_of(name, rows=3, choices=None):
     mask[0, ..., 7:] = False
     ids[~mask] = pad
     segments = generator.integers(0, 2, shape) * mask
-    segments *= name not in ("distilbert", "roberta", "xlm-roberta")
+    segments *= name not in (*WITHOUT_SEGMENTS, "roberta", "xlm-roberta")
     return ids, segments, mask
 
 
 def theirs(model, name, ids, segments, mask):
     torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
     inputs = {"input_ids": ids, "attention_mask": mask.astype(int), "token_type_ids": segments}
-    if name == "distilbert":
+    if name in WITHOUT_SEGMENTS:
         del inputs["token_type_ids"]
     with torch.no_grad():
         return model(**{key: torch.tensor(value) for key, value in inputs.items()})
@@ -204,19 +209,24 @@ WITH_GRADIENTS = {
         model.backbone.encoder.blocks[0].output_dense.kernel
     ),
     "pooler.dense.weight": lambda model: model.backbone.pooler.dense.kernel,
+    "encoder.relative_attention_bias.weight": lambda model: (
+        model.backbone.encoder.distance_bias.biases
+    ),
 }
+
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 @each_family
 def test_gradients(name, tmp_path):
     torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
-    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    network = their_model(name, "ForSequenceClassification", **no_dropout)
+    network = their_model(name, "ForSequenceClassification", **NO_DROPOUT)
     write(network, tmp_path)
     ids, segments, mask = batch_of(name)
     labels = [0, 2, 1]
     inputs = {"input_ids": ids, "attention_mask": mask.astype(int), "token_type_ids": segments}
-    if name == "distilbert":
+    if name in WITHOUT_SEGMENTS:
         del inputs["token_type_ids"]
     inputs = {key: torch.tensor(value) for key, value in inputs.items()}
     network(**inputs, labels=torch.tensor(labels)).loss.backward()
@@ -230,17 +240,18 @@ def test_gradients(name, tmp_path):
 
     expected = family_names.FamilySource(Gradients(), name)
     model = bert_tf.BertTextClassifier.from_pretrained(tmp_path, dropout=0.0)
+    weights = {key: of(model) for key, of in WITH_GRADIENTS.items() if key in expected.shapes}
+    assert len(weights) == 4 + (name == "mpnet")
     for padding_free in (True, False):
         model.backbone.padding_free = padding_free
         with tf.GradientTape() as tape:
             logits = ours(model, ids, segments, mask, training=True)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
             loss = tf.reduce_mean(losses)
-        variables = [of(model) for of in WITH_GRADIENTS.values()]
-        found = tape.gradient(loss, [variable.value for variable in variables])
-        for key, received in zip(WITH_GRADIENTS, found):
+        found = tape.gradient(loss, [variable.value for variable in weights.values()])
+        for key, received in zip(weights, found):
             received = tf.convert_to_tensor(received).numpy()
-            received = received if "embeddings" in key else received.T
+            received = received.T if "dense" in key else received
             wanted = expected.read(key)
             error = np.abs(received - wanted).max() / np.abs(wanted).max()
             assert error < 1e-4, (key, error)
@@ -269,6 +280,44 @@ def test_left_padding_does_not_move_positions_of_roberta(tmp_path):
     np.testing.assert_allclose(received[mask], expected[mask], rtol=1e-5, atol=1e-5)
 
 
+def test_buckets_of_distances():
+    pytest.importorskip("transformers", reason="needs transformers and PyTorch")
+    torch = pytest.importorskip("torch", reason="needs transformers and PyTorch")
+    from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+
+    distances = np.arange(-600, 601)
+    expected = MPNetEncoder.relative_position_bucket(torch.tensor(-distances)).numpy()
+    np.testing.assert_array_equal([distance_bucket(d) for d in distances], expected)
+
+
+def test_distances_beyond_the_last_bucket(tmp_path):
+    backbone = random_model("mpnet", BertBackbone, max_position_embeddings=300)
+    backbone.save_pretrained(tmp_path)
+    generator = np.random.default_rng(4)
+    ids = generator.integers(5, SIZES["vocab_size"], [2, 290])
+    mask = np.arange(290) < [[290], [150]]
+    batch = (ids, np.zeros_like(ids), mask)
+    states, _ = Reference(backbone.config, open_pretrained(tmp_path).source)(*batch)
+    for padding_free in (True, False):
+        backbone.padding_free = padding_free
+        received = ours(backbone, *batch)["sequence_output"]
+        np.testing.assert_allclose(received, states * mask[..., np.newaxis], atol=2e-5)
+
+
+def test_recomputed_blocks_have_the_gradient_of_the_distance_bias():
+    gradients = []
+    for recomputes in (False, True):
+        backbone = random_model("mpnet", BertBackbone, **NO_DROPOUT)
+        backbone.encoder.gradient_checkpointing = recomputes
+        with tf.GradientTape() as tape:
+            output = ours(backbone, *batch_of("mpnet"), training=True)["sequence_output"]
+            loss = tf.reduce_sum(output * tf.cos(tf.range(32, dtype=tf.float32)))
+        biases = backbone.encoder.distance_bias.biases
+        gradients.append(tf.convert_to_tensor(tape.gradient(loss, biases.value)).numpy())
+    assert np.abs(gradients[0]).max() > 0.1
+    np.testing.assert_allclose(*gradients, atol=1e-5)
+
+
 class Reference(NumpyBert):
     """The NumPy network with the switches, by BERT's names of the layers."""
 
@@ -288,12 +337,28 @@ class Reference(NumpyBert):
         x = self.layer_norm(x, "embeddings.LayerNorm")
         if self.network.embedding_size:
             x = self.dense(x, "embeddings_project")
+        bias = self.score_bias(ids.shape[1])
         for index in range(self.network.num_hidden_layers):
             block = 0 if self.network.shared_blocks else index
-            x, _ = self.block(x, mask[:, np.newaxis], f"encoder.layer.{block}")
+            x, _ = self.block(x, mask[:, np.newaxis], f"encoder.layer.{block}", bias)
         activations = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "gelu": self.gelu}
         pooled = activations[self.network.pooler_act](self.dense(x[:, 0], "pooler.dense"))
         return x, pooled
+
+    def score_bias(self, length):
+        """What is added to the scores for the distance of query and key: `[N, T, T]`."""
+        if not self.network.relative_attention_num_buckets:
+            return 0.0
+        buckets = [[distance_bucket(i - j) for j in range(length)] for i in range(length)]
+        return np.moveaxis(self.tensors["encoder.relative_attention_bias.weight"][buckets], 2, 0)
+
+
+def distance_bucket(distance):
+    """The bucket of MPNet: 8 for one distance each, and 8 up to a distance of 128, twice."""
+    size, later = abs(distance), 16 * (distance < 0)
+    if size < 8:
+        return later + size
+    return later + min(15, int(8 + 8 * np.log(size / 8) / np.log(128 / 8) + 1e-9))
 
 
 # Tensors whose names or shapes are the family's own, in a file of a text classifier.
@@ -313,6 +378,15 @@ TENSORS = {
     "electra": {
         "electra.embeddings.word_embeddings.weight": (60, 16),
         "electra.embeddings_project.weight": (32, 16),
+        "classifier.dense.weight": (32, 32),
+        "classifier.out_proj.bias": (3,),
+    },
+    "mpnet": {
+        "mpnet.embeddings.position_embeddings.weight": (42, 32),
+        "mpnet.encoder.layer.2.attention.attn.q.weight": (32, 32),
+        "mpnet.encoder.layer.0.attention.attn.o.bias": (32,),
+        "mpnet.encoder.layer.0.attention.LayerNorm.weight": (32,),
+        "mpnet.encoder.relative_attention_bias.weight": (32, 4),
         "classifier.dense.weight": (32, 32),
         "classifier.out_proj.bias": (3,),
     },
@@ -363,6 +437,7 @@ def test_other_networks_are_refused_by_name(name, tmp_path):
     [
         ("albert", {"num_hidden_groups": 2}),
         ("albert", {"inner_group_num": 2}),
+        ("mpnet", {"relative_attention_num_buckets": 64}),
         ("electra", {"summary_activation": "tanh"}),
         ("roberta", {"position_embedding_type": "relative_key"}),
         ("roberta", {"pad_token_id": 60}),
@@ -418,8 +493,10 @@ def test_the_dense_layer_of_a_classifier_is_not_the_pooler_of_old_files(name, tm
     [
         {"model_type": "bert", "embedding_size": 16},
         {"model_type": "roberta", "position_offset": 0},
-        {"model_type": "roberta", "pooler_act": "relu"},
-        {"model_type": "roberta", "shared_blocks": True},
+        {"model_type": "roberta", "position_offset": 2, "pooler_act": "relu"},
+        {"model_type": "roberta", "position_offset": 2, "shared_blocks": True},
+        {"model_type": "roberta", "position_offset": 2, "embedding_size": 16},
+        {"model_type": "bert", "relative_attention_num_buckets": 32},
     ],
     ids=str,
 )

@@ -1,6 +1,7 @@
 """The attention ops in the table of ops.py.
 
-Glossary: `N` heads, `D` head size.
+Glossary: `N` heads, `D` head size, `M` the largest distance of query and key with a bias of its
+own.
 """
 
 import dataclasses
@@ -15,14 +16,16 @@ from tests.conformance.task import Lack
 from tests.ops import numpy_quantized_attention, numpy_varlen_attention
 
 
-def _attention_arguments(normal, shape, has_seed):
-    """`shape` is the lengths of the sequences, N and D."""
+def _attention_arguments(normal, shape, has_seed, reach=None):
+    """`shape` is the lengths of the sequences, N and D; `reach` is M, or None for no bias."""
     lengths, heads, head_size = shape
     made = {"qkv": normal(sum(lengths), 3, heads, head_size)}
     splits_dtype = tf.int64 if has_seed else tf.int32
     made["row_splits"] = tf.constant(np.cumsum([0, *lengths]), splits_dtype)
     if has_seed:
         made["seed"] = tf.constant(SEED + sum(lengths), tf.int64)
+    if reach is not None:
+        made["distance_bias"] = normal(heads, 2 * reach + 1)
     return made
 
 
@@ -30,10 +33,10 @@ def _attention_formula(qkv, row_splits, seed=0, compute_dtype=None, **options):
     if compute_dtype is not None:
         qkv = tf.cast(tf.cast(qkv, compute_dtype), tf.float64).numpy()
     dy = dy_in_numpy(len(qkv), *qkv.shape[2:])
-    y, d_qkv = numpy_varlen_attention.varlen_attention(
+    y, *gradients = numpy_varlen_attention.varlen_attention(
         qkv, row_splits, seed=int(seed), d_output=dy, **options
     )
-    return y, {"qkv": d_qkv}
+    return y, dict(zip(("qkv", "distance_bias"), gradients))
 
 
 def _cross_attention_arguments(normal, shape, has_seed):
@@ -61,7 +64,7 @@ def _cross_attention_formula(query, key_value, seed=0, compute_dtype=None, **opt
     return y, {"query": d_query, "key_value": d_key_value}
 
 
-def attention(*parts, **mask):
+def attention(*parts, reach=None, **mask):
     has_dropout = "dropout" in parts
     head_sizes = (1, 5, 32, 40, 64, 128) if has_dropout and not mask else ()
     options = {**mask, "dropout_rate": 0.3} if has_dropout else mask
@@ -72,7 +75,7 @@ def attention(*parts, **mask):
         bounds = Bounds(of_largest=2 * ROUNDING[tf.bfloat16], roundings=3)
     return Op(
         ops.varlen_attention,
-        functools.partial(_attention_arguments, has_seed=has_dropout),
+        functools.partial(_attention_arguments, has_seed=has_dropout, reach=reach),
         _attention_formula,
         shapes=tuple(((2, 37, 66), 2, size) for size in head_sizes),
         more_shapes=tuple(
@@ -87,8 +90,11 @@ def attention(*parts, **mask):
         row_splits={"qkv": "row_splits"},
         bounds=bounds,
         gradient_bounds=bounds,
+        # The sums of the distance bias cancel each other: those of a query are 0.
+        sum_bounds=bounds._replace(roundings=30),
         spreads_nan=False,
         spreads_infinity=False,
+        says={"distance_bias": "an odd number"},
         lacks={
             **(BY_ROW if has_dropout else {}),
             "reference under XLA": Lack("XLA must know how long the longest sequence is"),
@@ -128,13 +134,13 @@ def cross_attention(*parts, **mask):
 
 
 def quantized_attention(**mask):
+    def formula(**arguments):
+        return numpy_quantized_attention.quantized_attention(**arguments), {}
+
     return dataclasses.replace(
         attention(**mask),
         function=ops.quantized_attention,
-        formula=lambda qkv, row_splits, **options: (
-            numpy_quantized_attention.quantized_attention(qkv, row_splits, **options),
-            {},
-        ),
+        formula=formula,
         shapes=tuple(((2, 37, 66), 2, size) for size in (1, 5, 32, 40, 64, 128)),
         # Where the exponential has another last bit, a weight may differ by 1 of 255.
         bounds=Bounds(of_largest=0.01, roundings=3),

@@ -68,6 +68,7 @@ class Op:
             the result NaN.
         spreads_infinity: Whether one infinity there makes the whole row of the result NaN.
         more_shapes: Further shapes to compare with the formula, in float32 only.
+        says: What the error about the shape of a tensor says, where that is not its last size.
         lacks: What the op does not have, by the names that `every_op` takes.
         only_values: Whether the entry is tested by `test_values_and_gradients` alone, and without
             `empty`: for variants whose code the other tests reach through another entry.
@@ -90,6 +91,7 @@ class Op:
     spreads_nan: bool = True
     spreads_infinity: bool = True
     more_shapes: tuple = ()
+    says: Mapping[str, str] = dataclasses.field(default_factory=dict)
     lacks: Mapping[str, Lack] = dataclasses.field(default_factory=dict)
     only_values: bool = False
     formula_takes_dtypes: bool = False

@@ -319,6 +319,17 @@ _COMBINATIONS = {
         for parts in ((), ("dropout",), ("compute_bfloat16",), ("compute_bfloat16", "dropout"))
     },
     **{
+        _name("varlen_attention", name, f"reach {reach}", *parts): attention(
+            *parts, reach=reach, **MASKS[name]
+        )
+        for name, reach, *parts in (
+            ("", 0),
+            ("", 40, "dropout"),
+            ("", 200, "compute_bfloat16"),
+            ("causal globals", 2, "compute_bfloat16", "dropout"),
+        )
+    },
+    **{
         _name("varlen_cross_attention", name, *parts): cross_attention(*parts, **MASKS[name])
         for name in ("", "causal")
         for parts in ((), ("dropout",), ("compute_bfloat16", "dropout"))
@@ -326,6 +337,12 @@ _COMBINATIONS = {
     **{
         _name("quantized_attention", name): quantized_attention(**mask)
         for name, mask in MASKS.items()
+    },
+    **{
+        _name("quantized_attention", name, f"reach {reach}"): quantized_attention(
+            reach=reach, **MASKS[name]
+        )
+        for name, reach in (("", 0), ("", 200), ("globals", 5))
     },
     **{
         _name(kind, *bias, activation, *parts): _dense(kind, activation, *bias, *parts)
@@ -347,7 +364,9 @@ OPS = {
             "varlen_attention causal globals",
             "varlen_attention compute_bfloat16 dropout",
             "varlen_attention causal globals compute_bfloat16",
+            "varlen_attention reach 40 dropout",
             "varlen_cross_attention causal dropout",
+            "quantized_attention globals reach 5",
             "quantized_attention causal globals",
             "fused_dense bias gelu",
             "fused_dense bias residual",

@@ -294,7 +294,7 @@ def test_errors_say_what_was_expected_and_received(name, backend):
         longer = tf.zeros([*tensor.shape[:-1], tensor.shape[-1] + 1], tensor.dtype)
         for wrong in (longer, tensor[tf.newaxis], tf.zeros([], tensor.dtype)):
             shape = re.escape(str(wrong.shape))
-            expected = f"`{other}` must .*{tensor.shape[-1]}"
+            expected = f"`{other}` must .*{op.says.get(other, tensor.shape[-1])}"
             refused(ValueError, expected, other, wrong, f"{other}.shape={shape}")
     for changed, other, tensor in different_rows(op, tensors):
         received = re.escape(str({**tensors, changed: tensor}[other].shape))

@@ -82,7 +82,7 @@ def test_the_checker_for_a_gpu_finds_nothing(torch, checks, checker, capsys):
         checks.layer_norm(checker, 9, 1088, dtype, 0.0, False, True)
         checks.attention(checker, [3, 0, 1, 64, 65], 2, 32, dtype, rate=0.1)
         options = {"causal": True, "window": 5, "globals_": 2, "splits_type": torch.int32}
-        checks.attention(checker, [70, 1], 3, 40, dtype, **options)
+        checks.attention(checker, [70, 1], 3, 40, dtype, **options, max_distance=9)
     assert checker.failures == 0, capsys.readouterr().out
     assert checker.checks > 100
 

@@ -6,23 +6,26 @@ Glossary: R tokens of all sequences, N heads, D head size, T length of one seque
 
 import numpy as np
 
-from tests.ops.numpy_varlen_attention import sees
+from tests.ops.numpy_varlen_attention import distance_places, sees
 
 _SMALLEST = 2.0**-100
 
 
-def quantized_attention(qkv, row_splits, **mask):
+def quantized_attention(qkv, row_splits, distance_bias=None, **mask):
     """float64 `[R, 3, N, D]` -> `[R, N, D]`. The integers come from float32, as in the op."""
+    if distance_bias is None:
+        distance_bias = np.zeros([qkv.shape[2], 1])
     output = np.zeros(np.delete(qkv.shape, 1))
     for start, end in zip(row_splits[:-1], row_splits[1:]):
         for n in range(qkv.shape[2]):
             query, key, value = np.moveaxis(qkv[start:end, :, n].astype(np.float32), 1, 0)
-            output[start:end, n] = _head(query, key, value, sees(end - start, **mask))
+            bias = distance_bias[n][distance_places(end - start, distance_bias.shape[1])]
+            output[start:end, n] = _head(query, key, value, bias, sees(end - start, **mask))
     return output
 
 
-def _head(query, key, value, visible):
-    """`[T, D]` of each and bool `[T, T]` -> `[T, D]`."""
+def _head(query, key, value, bias, visible):
+    """`[T, D]` of each, `[T, T]` and bool `[T, T]` -> `[T, D]`."""
     length, head_size = query.shape
     if length == 0:
         return np.zeros([0, head_size])
@@ -31,7 +34,7 @@ def _head(query, key, value, visible):
     b, b_scale = _symmetric(key - mean, axis=1)
     c, c_scale = _symmetric(value, axis=0)
     scores = (a @ b.T) * a_scale * b_scale.T / np.sqrt(head_size)
-    scores = np.where(visible, scores, -np.inf)
+    scores = np.where(visible, scores + bias, -np.inf)
     weights = np.rint(255 * np.exp(scores - scores.max(axis=1, keepdims=True)))
     return weights @ c / weights.sum(axis=1, keepdims=True) * c_scale
 

@@ -2,7 +2,7 @@
 definition, one head of one sequence at a time.
 
 Glossary: B sequences, R tokens of all, N heads, D head size, T length of one sequence, n queries
-and m keys of one sequence.
+and m keys of one sequence, M the largest distance of query and key with a bias of its own.
 """
 
 from __future__ import annotations
@@ -50,19 +50,24 @@ def sees(length, causal=False, window_size=None, num_global_tokens=0):
 
 
 def varlen_attention(qkv, row_splits, dropout_rate=0.0, seed=0, causal=False, window_size=None,
-                     num_global_tokens=0, d_output=None):  # fmt: skip
-    """[R, 3, N, D] -> [R, N, D]; with d_output [R, N, D] also d_qkv [R, 3, N, D]."""
+                     num_global_tokens=0, d_output=None, distance_bias=None):  # fmt: skip
+    """[R, 3, N, D] -> [R, N, D]; with d_output [R, N, D] also d_qkv [R, 3, N, D].
+
+    With a distance bias [N, 2 M + 1] and d_output, also its gradient.
+    """
 
     def visible(length, _):
         return sees(length, causal, window_size, num_global_tokens)
 
     result = _attention(
-        qkv[:, 0], qkv[:, 1:], row_splits, row_splits, visible, dropout_rate, seed, d_output
-    )
+        qkv[:, 0], qkv[:, 1:], row_splits, row_splits, visible, dropout_rate, seed, d_output,
+        distance_bias,
+    )  # fmt: skip
     if d_output is None:
         return result
-    output, d_query, d_key_value = result
-    return output, np.concatenate([d_query[:, None], d_key_value], axis=1)
+    output, d_query, d_key_value, d_bias = result
+    d_qkv = np.concatenate([d_query[:, None], d_key_value], axis=1)
+    return (output, d_qkv) if distance_bias is None else (output, d_qkv, d_bias)
 
 
 def varlen_cross_attention(query, key_value, query_row_splits, key_row_splits, dropout_rate=0.0,
@@ -72,13 +77,24 @@ def varlen_cross_attention(query, key_value, query_row_splits, key_row_splits, d
     def visible(n, m):
         return np.tri(n, m, m - n, bool) if causal else np.ones([n, m], bool)
 
-    return _attention(
+    result = _attention(
         query, key_value, query_row_splits, key_row_splits, visible, dropout_rate, seed, d_output
     )
+    return result if d_output is None else result[:3]
 
 
-def _attention(query, key_value, query_splits, key_splits, visible, dropout_rate, seed, d_output):
+def distance_places(length, num_distances):
+    """The column of a distance bias for each query and key: int [T, T]."""
+    reach = num_distances // 2
+    return np.clip(np.subtract.outer(np.arange(length), np.arange(length)), -reach, reach) + reach
+
+
+def _attention(query, key_value, query_splits, key_splits, visible, dropout_rate, seed, d_output,
+               distance_bias=None):  # fmt: skip
     """The same; `visible(n, m)` says which of m keys each of n queries attends to."""
+    distance_bias = np.zeros([query.shape[1], 1]) if distance_bias is None else distance_bias
+    distance_bias = np.asarray(distance_bias, np.float64)
+    d_bias = np.zeros_like(distance_bias)
     query, key_value = np.asarray(query, np.float64), np.asarray(key_value, np.float64)
     _, num_heads, head_size = query.shape
     output, d_query, d_key_value = map(np.zeros_like, (query, query, key_value))
@@ -91,7 +107,9 @@ def _attention(query, key_value, query_splits, key_splits, visible, dropout_rate
         attends = mask.any(axis=1, keepdims=True)
         for head in range(num_heads):
             q, (k, v) = query[rows, head], np.moveaxis(key_value[keys, :, head], 1, 0)
-            scores = np.where(mask | ~attends, q @ k.T * scale, -np.inf)  # [n, m]
+            places = distance_places(max(n, m), distance_bias.shape[1])[:n, :m]
+            scores = q @ k.T * scale + distance_bias[head][places]  # [n, m]
+            scores = np.where(mask | ~attends, scores, -np.inf)
             p = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
             p = attends * p / p.sum(axis=1, keepdims=True)
             keep = np.ones_like(p)
@@ -103,8 +121,10 @@ def _attention(query, key_value, query_splits, key_splits, visible, dropout_rate
             if d_output is not None:
                 d = np.asarray(d_output, np.float64)[rows, head]  # [n, D]
                 dp = keep * (d @ v.T)
-                ds = p * (dp - (p * dp).sum(axis=1, keepdims=True)) * scale
+                ds = p * (dp - (p * dp).sum(axis=1, keepdims=True))
+                np.add.at(d_bias[head], places, ds)
+                ds = ds * scale
                 d_query[rows, head] = ds @ k
                 d_key_value[keys, 0, head] = ds.T @ q
                 d_key_value[keys, 1, head] = (p * keep).T @ d
-    return output if d_output is None else (output, d_query, d_key_value)
+    return output if d_output is None else (output, d_query, d_key_value, d_bias)

@@ -146,6 +146,10 @@ def test_bad_row_splits_are_refused(backend, row_splits, message):
         ({"window_size": 1, "num_global_tokens": -1}, ValueError, "`num_global_tokens` must be"),
         ({"num_global_tokens": 1}, ValueError, "`window_size` must be given"),
         ({"compute_dtype": "float16"}, ValueError, '`compute_dtype` must be "bfloat16", or None'),
+        ({"distance_bias": tf.zeros([3, 4])}, ValueError, "an odd number of distances"),
+        ({"distance_bias": tf.zeros([2, 5])}, ValueError, r"must have shape \[3, an odd"),
+        ({"distance_bias": tf.zeros([5])}, ValueError, "`distance_bias` must have shape"),
+        ({"distance_bias": tf.zeros([3, 5], tf.float16)}, TypeError, "the dtype of `qkv`, float32"),
     ],
 )
 def test_bad_arguments_are_refused(function, changes, error, message):

@@ -65,10 +65,10 @@ def test_wrong_shapes_are_refused_by_the_shape_function():
         run(random(5, 4), random(3))
 
 
-def _attention_op(head_size=4, splits=(0, 2), **attributes):
+def _attention_op(head_size=4, splits=(0, 2), distance_bias=(), **attributes):
     return native.library().bert_tf_varlen_attention(
         tf.zeros([2, 3, 2, head_size]), tf.constant(splits, tf.int32), tf.constant(0, tf.int64),
-        **attributes,
+        list(distance_bias), **attributes,
     )  # fmt: skip
 
 
@@ -104,6 +104,9 @@ def _dense_op(epsilon):
     (lambda: _attention_op(head_size=0), "head size of at least 1"),
     (lambda: _attention_op(splits=()), "sequences . 1"),
     (lambda: _attention_op(window_size=1, num_global_tokens=-1), "num_global_tokens` must be"),
+    (lambda: _attention_op(distance_bias=[tf.zeros([2, 4])]), "an odd number of distances"),
+    (lambda: _attention_op(distance_bias=[tf.zeros([3, 5])]), "an odd number of distances"),
+    (lambda: _attention_op(distance_bias=[tf.zeros([2, 5])] * 2), "distance_bias` must be 0 or 1"),
 ])  # fmt: skip
 def test_the_same_is_refused(call, said, compiled):
     # What only a hand-made graph can ask for: the Python functions check first.

@@ -1,6 +1,7 @@
 """What the tokenizer offers around the ids."""
 
 import copy
+import json
 import pickle
 import time
 
@@ -10,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError, DataError
-from bert_tf.text import BertTokenizer
+from bert_tf.text import BertTokenizer, load_tokenizer
 from tests.serving.operations import operations
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -307,3 +308,34 @@ def test_a_cased_vocabulary_and_lowered_text(tmp_path, caplog):
     other.write_text("\n".join(words[:-1]))
     tokenizer = BertTokenizer.from_pretrained(tmp_path, vocabulary=other)
     assert tokenizer.vocab_size == 6 and tokenizer.lowercase
+
+
+def test_two_separators_as_in_mpnet(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
+    words = ["the", "film", "##s", "is", "good"]
+    vocabulary = ["<s>", "<pad>", "</s>", "[UNK]", "<mask>", *words]
+    ids = {piece: index for index, piece in enumerate(vocabulary)}
+    theirs = tokenizers.Tokenizer(tokenizers.models.WordPiece(ids, unk_token="[UNK]"))
+    theirs.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=True)
+    theirs.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    ends = ("</s>", 2), ("<s>", 0)
+    theirs.post_processor = tokenizers.processors.RobertaProcessing(*ends, add_prefix_space=False)
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
+    named = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "mask_token": "<mask>"}
+    config = {**named, "unk_token": "[UNK]", "do_lower_case": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+
+    tokenizer = load_tokenizer(tmp_path)
+    texts, pairs = ["The films", "good"], ["Is good?", "the"]
+    expected = [theirs.encode(*pair) for pair in zip(texts, pairs)]
+    tokenizer.save_pretrained(tmp_path / "saved")
+    again = BertTokenizer.from_config(tokenizer.get_config())
+    for one in (tokenizer, load_tokenizer(tmp_path / "saved"), again):
+        received = one(texts, pairs, ragged=True)
+        assert received["token_ids"].to_list() == [row.ids for row in expected]
+        assert received["segment_ids"].to_list() == [row.type_ids for row in expected]
+    saved = json.loads((tmp_path / "saved" / "tokenizer_config.json").read_text())
+    assert saved["tokenizer_class"] == "MPNetTokenizer"
+    with pytest.raises(ConfigError, match="`separators` must be 1 or 2"):
+        BertTokenizer(vocabulary, **named, separators=3)

@@ -66,6 +66,7 @@ def attention(
     globals_=0,
     rate=0.0,
     splits_type=torch.int64,
+    max_distance=None,
 ):
     kernels, op = checker.kernels, "varlen_attention"
     qkv = checker.random(sum(lengths), 3, heads, size, dtype=dtype)
@@ -73,15 +74,22 @@ def attention(
     splits = torch.tensor([0, *lengths]).cumsum(0).to(kernels.device, splits_type)
     options = (causal, window, globals_, rate)
     qkv64 = qkv.double().requires_grad_()
-    output64, logsumexp64 = references.attention(qkv64, lengths, *options, SEED)
+    bias, bias64 = None, None
+    if max_distance is not None:
+        bias = checker.random(heads, 2 * max_distance + 1, dtype=torch.float32)
+        bias64 = bias.double().requires_grad_()
+    output64, logsumexp64 = references.attention(qkv64, lengths, *options, SEED, bias64)
     output64.backward(d_output.double())
-    context = f"{lengths} N={heads} D={size} {dtype} {options}"
-    outputs = checker.run(kernels.attention, qkv, splits, options, checker.seed)
+    context = f"{lengths} N={heads} D={size} {dtype} {options} M={max_distance}"
+    outputs = checker.run(kernels.attention, qkv, splits, options, checker.seed, bias)
     checker.near(op, f"output {context}", outputs["output"], output64.detach(), 2)
     checker.near(op, f"logsumexp {context}", outputs["logsumexp"], logsumexp64.detach(), 2)
-    inputs = (d_output, qkv, *outputs.values(), splits, options, checker.seed)
+    inputs = (d_output, qkv, *outputs.values(), splits, options, checker.seed, bias)
     grads = checker.run(kernels.attention_grad, *inputs)
     checker.near(op, f"d_qkv {context}", grads["d_qkv"], qkv64.grad, 4)
+    if bias is not None:
+        found = grads["d_distance_bias"]
+        checker.near(op, f"d_distance_bias {context}", found, bias64.grad, 4)
 
 
 def fused_calls(checker, dtype):
@@ -151,4 +159,7 @@ def check_kernels(library) -> Checker:
             for causal in (False, True):
                 attention(checker, [300, 67], 2, 64, dtype, causal, window, globals_, 0.1)
         attention(checker, [512] * 4 + [17, 129], 12, 64, dtype)
+        for reach in (0, 5, 128, 1000):
+            attention(checker, [3, 0, 1, 64, 300], 2, 64, dtype, rate=0.1, max_distance=reach)
+            attention(checker, [200, 67], 3, 40, dtype, True, 20, 2, max_distance=reach)
     return checker

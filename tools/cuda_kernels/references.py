@@ -38,12 +38,13 @@ def layer_norm(x, residual, bias, gamma, beta, rate, seed):
     return torch.nn.functional.layer_norm(z, gamma.shape, gamma, beta, eps=EPSILON)
 
 
-def attention(qkv, lengths, causal, window, global_tokens, rate, seed):
+def attention(qkv, lengths, causal, window, global_tokens, rate, seed, bias=None):
     """Attention over packed sequences of these lengths, with `qkv` `[R, 3, N, D]`.
 
     `window` is the largest distance of rows to which a row attends, or negative for no window. It
     does not apply for the first `global_tokens` rows of a sequence. Returns the output `[R, N, D]`
-    and the log-sum-exp of the scores `[R, N]`.
+    and the log-sum-exp of the scores `[R, N]`. `bias` `[N, 2 M + 1]` has a number for each distance
+    of query and key from -M to M; farther ones have the last numbers.
     """
     device, heads = qkv.device, qkv.shape[2]
     outputs, logsumexps = [], []
@@ -53,6 +54,9 @@ def attention(qkv, lengths, causal, window, global_tokens, rate, seed):
         scores = q @ k.transpose(1, 2) / q.shape[2] ** 0.5  # [N, T, T]
         position = torch.arange(length, device=device)
         query, key = position[:, None], position[None, :]
+        if bias is not None:
+            reach = bias.shape[1] // 2
+            scores = scores + bias[:, (query - key).clamp(-reach, reach) + reach]
         sees = torch.ones(length, length, dtype=torch.bool, device=device)
         if window >= 0:
             near = (query - key).abs() <= window

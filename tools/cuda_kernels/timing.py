@@ -10,7 +10,7 @@ import statistics
 import torch
 import torch._functorch.config
 
-from .launchers import EPSILON, attention_sizes
+from .launchers import EPSILON, NO_BIAS, attention_sizes
 
 
 class Timer:
@@ -133,7 +133,8 @@ class Timer:
         options = (False, -1, 0, 0.0)
         outputs = tuple(self.kernels.attention(qkv, splits, options, None).values())
         d_output = torch.randn_like(outputs[0])
-        gradients = (torch.empty_like(qkv), self.kernels.scratch("VarlenAttention", rows, heads))
+        scratch = self.kernels.scratch("VarlenAttention", rows, heads, len(lengths), 0)
+        gradients = (torch.empty_like(qkv), scratch, *NO_BIAS)
         shape = (len(lengths), heads, longest, size)
         padded = [self.random(*shape, dtype=dtype).requires_grad_() for _ in range(3)]
         mask = (torch.arange(longest)[None, :] < torch.tensor(lengths)[:, None]).to(qkv.device)
@@ -147,7 +148,7 @@ class Timer:
         self.row(
             f"varlen_attention {what}",
             4 * moved,
-            lambda: call("VarlenAttention", dtype, *inputs, None, None, None),
+            lambda: call("VarlenAttention", dtype, *inputs, None, None, None, *NO_BIAS),
             {"padded SDPA": lambda: sdpa(*padded)},
         )
         self.row(

@@ -294,6 +294,12 @@ def _decoder_config(config, encoder_config) -> BertConfig:
                 f"The {part} must be a BERT or a BERT-generation network. Received: "
                 f"model_type={name!r}"
             )
+        buckets = network.relative_attention_num_buckets
+        if buckets is not None:
+            raise UserError(
+                f"The {part} must have no bias of distances. Received: "
+                f"relative_attention_num_buckets={buckets}"
+            )
     if config is None:
         return dataclasses.replace(
             encoder_config, attention_window=None, global_tokens=1, pruned_heads={}, extra={}

@@ -23,7 +23,20 @@ struct Case {
   int64_t globals = 0;
   float dropout_rate = 0.0f;
   std::optional<std::vector<int64_t>> key_lengths = std::nullopt;  // for cross-attention
+  int64_t max_distance = -1;  // of the distance bias; negative for none
 
+  // The distance bias, [heads, 2 max_distance + 1]; empty for none.
+  std::vector<float> DistanceBias() const {
+    std::vector<float> bias(max_distance < 0 ? 0 : heads * (2 * max_distance + 1));
+    for (size_t i = 0; i < bias.size(); ++i)
+      bias[i] = 2.0f * std::sin(7.0f * static_cast<float>(i));
+    return bias;
+  }
+  // Where the number for a query and a key is in the distance bias.
+  int64_t BiasIndex(int64_t head, int64_t query, int64_t key) const {
+    return head * (2 * max_distance + 1) + max_distance +
+           std::clamp(query - key, -max_distance, max_distance);
+  }
   int64_t Rows() const { return RowSplits().back(); }
   std::vector<int64_t> RowSplits() const { return SplitsOf(lengths); }
   std::vector<int64_t> KeyRowSplits() const { return SplitsOf(key_lengths.value_or(lengths)); }
@@ -41,7 +54,8 @@ struct Case {
     }
     return text + " N=" + std::to_string(heads) + " D=" + std::to_string(head_size) +
            (causal ? " causal" : "") + " window=" + std::to_string(window) +
-           " globals=" + std::to_string(globals) + " rate=" + std::to_string(dropout_rate) + " ";
+           " globals=" + std::to_string(globals) + " rate=" + std::to_string(dropout_rate) +
+           " M=" + std::to_string(max_distance) + " ";
   }
 
  private:
@@ -54,7 +68,8 @@ struct Case {
 
 constexpr uint64_t kSeed = 0xFEDCBA9876543210u;
 
-inline VarlenAttentionOptions Options(const Case& c, const std::vector<int64_t>& splits) {
+inline VarlenAttentionOptions Options(const Case& c, const std::vector<int64_t>& splits,
+                                      const std::vector<float>& distance_bias) {
   VarlenAttentionOptions options;
   options.num_sequences = static_cast<int64_t>(c.lengths.size());
   options.row_splits = splits.data();
@@ -65,6 +80,10 @@ inline VarlenAttentionOptions Options(const Case& c, const std::vector<int64_t>&
   options.num_global_tokens = c.globals;
   options.dropout_rate = c.dropout_rate;
   options.seed = kSeed;
+  if (c.max_distance >= 0) {
+    options.distance_bias = distance_bias.data();
+    options.max_distance = c.max_distance;
+  }
   return options;
 }
 

@@ -32,6 +32,9 @@ struct Args {
   float* logsumexp;
   float* delta;  // [R, N]: sum_d output * d_output, for the gradient
   T* d_qkv;
+  const float* distance_bias;    // [N, 2 M + 1], or null
+  int64_t max_distance;          // M
+  float* d_distance_bias_parts;  // [blocks, N, 2 M + 1]
 
   BERT_TF_DEVICE int64_t OutputStride() const { return num_heads * head_size; }
   BERT_TF_DEVICE int64_t QkvStride() const { return 3 * OutputStride(); }
@@ -41,6 +44,19 @@ struct Args {
   }
   BERT_TF_DEVICE int64_t OutputOffset(int64_t row, int64_t head) const {
     return row * OutputStride() + head * head_size;
+  }
+
+  BERT_TF_HOST_DEVICE int64_t NumDistances() const { return 2 * max_distance + 1; }
+  // The place of a distance of query and key in a row of the distance bias.
+  BERT_TF_DEVICE int64_t DistanceIndex(int64_t distance) const {
+    return max_distance + Smaller(Larger(distance, -max_distance), max_distance);
+  }
+  // The score of query i and key j from q . k. It is rounded in the same way in all kernels:
+  // otherwise, a large score could be above the logarithm of the sum of its row.
+  BERT_TF_DEVICE float Score(float product, int64_t head, int64_t i, int64_t j) const {
+    const float score = RoundedProduct(product, scale);
+    if (distance_bias == nullptr) return score;
+    return score + distance_bias[head * NumDistances() + DistanceIndex(i - j)];
   }
 
   // Copy `count` rows of a part of qkv or of d_output to a tile, or a result to a part of d_qkv.
@@ -162,6 +178,12 @@ int WithArgs(int type, const CudaAttentionArgs& call, const Function& function) 
     args.logsumexp = call.logsumexp;
     args.delta = call.scratch;
     args.d_qkv = static_cast<T*>(call.d_qkv);
+    args.distance_bias = call.distance_bias;
+    args.max_distance = call.max_distance;
+    args.d_distance_bias_parts = nullptr;
+    if (call.d_distance_bias != nullptr) {
+      args.d_distance_bias_parts = call.scratch + call.rows * call.num_heads;
+    }
     const auto with_size = [&](auto size) {
       return args.dropout.seed != nullptr ? function(args, element, size, std::true_type{})
                                           : function(args, element, size, std::false_type{});

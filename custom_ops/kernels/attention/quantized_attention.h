@@ -6,7 +6,7 @@
 //   q[i, d] ~ a_scale[i] * (a[i, d] - a_zero[i]),  a, a_zero in [0, 255], as x in quantized_dense.h
 //   k[j, d] - mean[d] ~ b_scale[j] * b[j, d],      b in [-127, 127], b_scale[j] = max_d |..| / 127
 //   v[j, d] ~ c_scale[d] * c[j, d],                c in [-127, 127], c_scale[d] = max_j |..| / 127
-//   s[i, j] = a_scale[i] * b_scale[j] / sqrt(D) * sum_d (a[i, d] - a_zero[i]) b[j, d]
+//   s[i, j] = a_scale[i] * b_scale[j] / sqrt(D) * sum_d (a[i, d] - a_zero[i]) b[j, d] + bias[i - j]
 //   p[i, j] = round(255 * e^(s[i, j] - max_j s[i, j])), in [0, 255]
 //   out[i, d] = c_scale[d] * (sum_j p[i, j] c[j, d]) / sum_j p[i, j]
 //
@@ -16,7 +16,8 @@
 // products are exact in int32. The weights p / sum p of a query have the sum 1.
 //
 // A query that is not finite gives NaN in its own row. A key or value that is not finite gives NaN
-// in the rows of its sequence and head, also if a mask hides it.
+// in the rows of its sequence and head, also if a mask hides it; so does a distance bias that is
+// not finite, in its head.
 //
 // Glossary: B sequences, T length of a sequence, R rows of all sequences, N heads, D head size.
 #pragma once

@@ -83,8 +83,9 @@ struct QuantizedScratch {
   float* scores;              // [kTileRows, score_stride]
   float* sums;                // [kTileRows, sum_stride]
   float* global_sums;         // [kTileRows, sum_stride]
+  float* bias;                // [2 score_stride], see DistanceBiases; null without a distance bias
 
-  QuantizedScratch(const HeadLayout& layout, int64_t length) {
+  QuantizedScratch(const HeadLayout& layout, int64_t length, bool has_bias) {
     const int64_t key_panels = CeilDivide(length, kDensePanel);
     key_quads = CeilDivide(layout.head_size, kQuad);
     value_quads = key_panels * kPanelQuads;
@@ -113,8 +114,10 @@ struct QuantizedScratch {
       take(&scores, Method::kTileRows * score_stride);
       take(&sums, Method::kTileRows * sum_stride);
       take(&global_sums, Method::kTileRows * sum_stride);
+      take(&bias, has_bias ? 2 * score_stride : 0);
       if (!has_buffer) buffer = reinterpret_cast<char*>(ThreadScratch(0, size / 4));
     }
+    if (!has_bias) bias = nullptr;
   }
 };
 
@@ -206,6 +209,21 @@ bool QuantizeValues(const T* values, int64_t stride, int64_t head_size, int64_t 
   return ReduceAdd(zeros) == 0.0f;
 }
 
+// Writes the biases of a head times log2(e) in the order of the keys: that of query i and key j is
+// at T - 1 - i + j. Returns whether all of them are finite.
+template <typename Scratch>
+bool DistanceBiases(const VarlenAttentionOptions& options, int64_t head, int64_t length,
+                    const Scratch& s) {
+  if (s.bias == nullptr) return true;
+  const float* const bias = options.DistanceBiasOf(head);
+  float zeros = 0.0f;
+  for (int64_t i = 0; i < options.NumDistances(); ++i) zeros += bias[i] * 0.0f;
+  for (int64_t x = 0; x < 2 * s.score_stride; ++x) {
+    s.bias[x] = bias[DistanceIndex(length - 1 - x, options.max_distance)] * kLog2E;
+  }
+  return zeros == 0.0f;
+}
+
 // round(255 * 2^x) for x <= 0; 0 for NaN. The error of the power is below 1e-5.
 BERT_TF_INLINE VecI32 WeightOf(Vec x) {
   constexpr float kRoundMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
@@ -286,6 +304,16 @@ void AttendRows(const HeadLayout& layout, const Mask& mask, const AttentionUnit&
              {query_scales, s.key_scales + panel, 0, s.scores + i * kDensePanel, s.score_stride});
   }
   for (int64_t i = 0; i < rows; ++i) {
+    if (s.bias != nullptr) {
+      const float* const of_query = s.bias + unit.keys.count - 1 - (first + i);
+      float* scores = s.scores + i * s.score_stride;
+      for (int64_t p = 0; p < panels.Count(); ++p, scores += kDensePanel) {
+        const float* const of_keys = of_query + panels.Panel(p) * kDensePanel;
+        for (int64_t j = 0; j < kDensePanel; j += kLanes) {
+          Store(scores + j, Load(scores + j) + Load(of_keys + j));
+        }
+      }
+    }
     uint8_t* const weights = s.weights + i * s.weight_stride;
     const float scale = Softmax(VisibleKeys(mask, first + i, unit.keys.count), panels,
                                 s.scores + i * s.score_stride, weights);
@@ -320,13 +348,14 @@ void Run(const VarlenAttentionArgs<T>& args, const AttentionUnit* units, int64_t
   const Mask mask(args);
   for (int64_t u = 0; u < count; ++u) {
     const AttentionUnit& unit = units[u];
-    const QuantizedScratch<Method> scratch(layout, unit.keys.count);
+    const QuantizedScratch<Method> scratch(layout, unit.keys.count, args.distance_bias != nullptr);
     const T* const keys = layout.Row(args.key, unit.keys.first, unit.head);
     const T* const values = layout.Row(args.value, unit.keys.first, unit.head);
     const int64_t queries = Smaller(kQuantizedAttentionQueries, unit.queries.count - unit.begin);
     if (!QuantizeKeys(keys, layout.Stride(args.key), layout.head_size, unit.keys.count, scratch) ||
         !QuantizeValues(values, layout.Stride(args.value), layout.head_size, unit.keys.count,
-                        scratch)) {
+                        scratch) ||
+        !DistanceBiases(args, unit.head, unit.keys.count, scratch)) {
       for (int64_t i = 0; i < queries; ++i) {
         T* const y = args.output + layout.RowOffset(unit, unit.begin + i) * layout.head_size;
         ForSingleVectors(layout.head_size, [&](auto lanes, int64_t d) BERT_TF_INLINE_LAMBDA {

@@ -16,14 +16,16 @@ struct Tensors {
   Tensors(const Case& c, uint32_t random_seed)
       : random(random_seed),
         qkv(3 * c.Rows() * c.heads * c.head_size, random, 1.0f, 0.5f),
-        output(c.Rows() * c.heads * c.head_size, FromFloat<T>(7.0f)) {}
+        output(c.Rows() * c.heads * c.head_size, FromFloat<T>(7.0f)),
+        distance_bias(c.DistanceBias()) {}
   std::mt19937 random;
   Buffer<T> qkv, output;
+  std::vector<float> distance_bias;
 };
 
 template <typename T>
 VarlenAttentionArgs<T> Args(const Case& c, const std::vector<int64_t>& splits, Tensors<T>* t) {
-  VarlenAttentionArgs<T> args{Options(c, splits)};
+  VarlenAttentionArgs<T> args{Options(c, splits, t->distance_bias)};
   args.SetQkv(t->qkv.data());
   args.output = t->output.data();
   return args;
@@ -35,10 +37,11 @@ struct Expected {
   std::vector<double> output, slack, exact;
 };
 
-// One head of one sequence: the formula with `Get(i, part, d)`, the numbers of qkv.
-template <typename Get>
-void ReferenceHead(const Case& c, int64_t length, const Get& get, double* output, double* slack,
-                   double* exact, int64_t stride) {
+// One head of one sequence: the formula with `get(i, part, d)`, the numbers of qkv, and `bias(i,
+// j)`.
+template <typename Get, typename Bias>
+void ReferenceHead(const Case& c, int64_t length, const Get& get, const Bias& bias, double* output,
+                   double* slack, double* exact, int64_t stride) {
   const int64_t D = c.head_size;
   const auto rounded = [](float v) { return static_cast<int64_t>(std::nearbyint(v)); };
   std::vector<float> mean(D), value_scale(D);
@@ -83,6 +86,8 @@ void ReferenceHead(const Case& c, int64_t length, const Get& get, double* output
       }
       s[j] = step * key_scale[j] * static_cast<double>(sum) / std::sqrt(static_cast<double>(D));
       t[j] = product / std::sqrt(static_cast<double>(D));
+      s[j] += bias(i, j);
+      t[j] += bias(i, j);
       largest = std::max(largest, s[j]);
       exact_largest = std::max(exact_largest, t[j]);
     }
@@ -121,8 +126,11 @@ Expected Reference(const Case& c, const Tensors<T>& t) {
         return static_cast<float>(
             t.qkv[((splits[b] + i) * 3 + part) * hidden + n * c.head_size + d]);
       };
+      const auto bias = [&](int64_t i, int64_t j) {
+        return c.max_distance < 0 ? 0.0f : t.distance_bias[c.BiasIndex(n, i, j)];
+      };
       const int64_t at = splits[b] * hidden + n * c.head_size;
-      ReferenceHead(c, c.lengths[b], get, e.output.data() + at, e.slack.data() + at,
+      ReferenceHead(c, c.lengths[b], get, bias, e.output.data() + at, e.slack.data() + at,
                     e.exact.data() + at, hidden);
     }
   }
@@ -201,6 +209,10 @@ void TestCases(const BytePath& path) {
       }
     }
     TestCase<T>(path, {{1200}, 1, 16, causal, 30, 40});
+    for (int64_t max_distance : {0, 1, 40, 128, 500}) {
+      TestCase<T>(path, {{150, 3, 67}, 2, 16, causal, -1, 0, 0.0f, std::nullopt, max_distance});
+      TestCase<T>(path, {{600}, 2, 16, causal, 100, 70, 0.0f, std::nullopt, max_distance});
+    }
   }
   TestCase<T>(path, {{}, 2, 8});
   TestCase<T>(path, {{0, 0}, 2, 8});
@@ -239,6 +251,14 @@ void TestNotFinite(const BytePath& path) {
               Name(path) + "part " + std::to_string(part) + " row " + std::to_string(i));
       }
     }
+  }
+  Case biased = c;
+  biased.max_distance = 3;
+  Tensors<float> t(biased, 3);
+  t.distance_bias.back() = std::nanf("");  // of the second head
+  const std::vector<bool> finite = FiniteRows(path, biased, &t);
+  for (size_t i = 0; i < finite.size(); ++i) {
+    Check(finite[i] == (i % 2 == 0), Name(path) + "distance bias " + std::to_string(i));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "custom_ops/kernels/attention/attention_plan.h"
 #include "custom_ops/kernels/attention/varlen_attention_units.h"
@@ -63,6 +64,9 @@ AttentionPlan ForwardPlan(const VarlenAttentionOptions& options) {
   return plan;
 }
 
+// With a distance bias, one unit processes one head of one sequence, so that its sums have one
+// order.
+//
 // If one unit processes one head of one sequence, it computes five products per tile. If a sequence
 // is so long that threads would wait for its last head, it is divided into blocks of queries (dq:
 // three products) and blocks of keys (dk, dv: four products). The order of the sums is the same in
@@ -83,8 +87,8 @@ AttentionPlan BackwardPlan(const VarlenAttentionOptions& options, int num_thread
     AttentionUnit unit = UnitOfSequence(options, b, AttentionUnit::kSequence);
     const int64_t longest = std::max(unit.queries.count, unit.keys.count);
     if (longest == 0) continue;
-    const bool cut =
-        longest > kAttentionTile && static_cast<double>(head_cycles[b]) * num_threads > all_cycles;
+    const bool cut = options.distance_bias == nullptr && longest > kAttentionTile &&
+                     static_cast<double>(head_cycles[b]) * num_threads > all_cycles;
     for (unit.head = 0; unit.head < options.num_heads; ++unit.head) {
       if (cut) {
         unit.kind = AttentionUnit::kQueryBlock;
@@ -100,6 +104,28 @@ AttentionPlan BackwardPlan(const VarlenAttentionOptions& options, int num_thread
   return plan;
 }
 
+// Sums the parts of all sequences, in float64, to the gradient of the distance bias.
+void SumDistanceParts(const Parallel& parallel, const VarlenAttentionOptions& options,
+                      const std::vector<float>& parts, float* d_distance_bias) {
+  const int64_t cycles =
+      static_cast<int64_t>(parts.size()) / std::max<int64_t>(1, options.num_heads);
+  parallel.For(options.num_heads, cycles, [&](int64_t first_head, int64_t last_head) {
+    std::vector<double> sums(options.NumDistances());
+    for (int64_t head = first_head; head < last_head; ++head) {
+      std::fill(sums.begin(), sums.end(), 0.0);
+      for (int64_t b = 0; b < options.num_sequences; ++b) {
+        const RowRange rows = RowsOfSequence(options.row_splits, b);
+        if (rows.count == 0) continue;
+        const auto [begin, reach] = DistancePartOf(options, rows, head);
+        for (int64_t i = 0; i <= 2 * reach; ++i) {
+          sums[options.max_distance - reach + i] += parts[begin + i];
+        }
+      }
+      std::copy(sums.begin(), sums.end(), d_distance_bias + head * options.NumDistances());
+    }
+  });
+}
+
 }  // namespace
 
 template <typename T>
@@ -112,9 +138,18 @@ void VarlenAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& arg
 template <typename T>
 void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionArgs<T>& args) {
   const AttentionPlan plan = BackwardPlan(args, parallel.NumThreads());
+  std::vector<float> parts;
+  VarlenAttentionArgs<T> with_parts = args;
+  if (args.distance_bias != nullptr) {
+    parts.resize(2 * args.row_splits[args.num_sequences] * args.num_heads);
+    with_parts.d_distance_bias_parts = parts.data();
+  }
   RunPlan(parallel, plan, [&](const AttentionUnit* units, int64_t count) {
-    BERT_TF_DISPATCH(AttentionBackwardUnits, args, units, count, HasBfloat16());
+    BERT_TF_DISPATCH(AttentionBackwardUnits, with_parts, units, count, HasBfloat16());
   });
+  if (args.distance_bias != nullptr) {
+    SumDistanceParts(parallel, args, parts, args.d_distance_bias);
+  }
 }
 
 BERT_TF_INSTANTIATE_KERNEL(VarlenAttention, VarlenAttentionArgs)

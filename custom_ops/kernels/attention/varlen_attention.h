@@ -1,8 +1,9 @@
 // Attention over packed sequences, without padding and without [T, T] tensors.
 //
-//   out[r, n] = sum_j dropout(softmax_j(q[r, n] . k[j, n] / sqrt(D))) v[j, n]
+//   out[r, n] = sum_j dropout(softmax_j(q[r, n] . k[j, n] / sqrt(D) + bias[n, r - j])) v[j, n]
 //
-// where j are the keys of the sequence of row r to which row r may attend. The tokens of all
+// where j are the keys of the sequence of row r to which row r may attend. The bias of the distance
+// is optional (Raffel et al., arXiv 1910.10683, section 2.1). The tokens of all
 // sequences are stored one after another, in R rows. The queries of sequence b have the rows
 // [row_splits[b], row_splits[b+1]), its keys and values [key_row_splits[b], key_row_splits[b+1]).
 // In self-attention, queries, keys and values are columns of one tensor with one set of row splits.
@@ -44,6 +45,14 @@ struct VarlenAttentionOptions {
   uint64_t seed = 0;
   // Whether the factors of matrix products are rounded to bfloat16.
   bool bfloat16_products = false;
+  // [N, 2 M + 1]: the number at M + min(max(i - j, -M), M) is added to the score of query i and key
+  // j. Null for none; only self-attention may have it.
+  const float* distance_bias = nullptr;
+  int64_t max_distance = 0;  // M
+
+  // The numbers of a head, and how many there are.
+  const float* DistanceBiasOf(int64_t head) const { return distance_bias + head * NumDistances(); }
+  int64_t NumDistances() const { return 2 * max_distance + 1; }
 };
 
 // A column of a tensor [R, num_columns, N, D].
@@ -63,11 +72,14 @@ template <typename T>
 struct VarlenAttentionArgs : VarlenAttentionOptions {
   TensorColumn<const T> query, key, value;
   T* output;  // [R, N, D]
-  // [R, N]: log sum_j exp(q . k[j] / sqrt(D)), from which the gradient recomputes the softmax;
+  // [R, N]: log sum_j exp(score of j), from which the gradient recomputes the softmax;
   // infinity if a score is +infinity or NaN, -infinity if the query attends to no key
   float* logsumexp;
   const T* d_output;  // [R, N, D]; this and the following only for the gradient
   TensorColumn<T> d_query, d_key, d_value;
+  float* d_distance_bias = nullptr;  // [N, 2 M + 1]
+  // [2 R N]: the part of each sequence and head, in varlen_attention_units.h
+  float* d_distance_bias_parts = nullptr;
 
   // Self-attention: qkv [R, 3, N, D], with `row_splits`, and its gradient.
   void SetQkv(const T* qkv) {
@@ -100,9 +112,9 @@ struct VarlenAttentionArgs : VarlenAttentionOptions {
 template <typename T>
 void VarlenAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args);
 
-// Writes every element of `d_query`, `d_key` and `d_value`. `output` and `logsumexp` are the
-// results of VarlenAttention. All results, of both functions, have the same bits for every number
-// of threads.
+// Writes every element of `d_query`, `d_key`, `d_value` and, with a distance bias,
+// `d_distance_bias`. `output` and `logsumexp` are the results of VarlenAttention. All results, of
+// both functions, have the same bits for every number of threads.
 template <typename T>
 void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionArgs<T>& args);
 

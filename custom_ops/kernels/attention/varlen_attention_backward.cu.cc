@@ -13,18 +13,78 @@
 namespace bert_tf::cuda {
 namespace {
 
-// Recomputes the probability of a pair in the forward pass from q . k. The score is rounded as in
-// the forward pass. Otherwise, a large score could be above the logarithm of the sum of its row.
-BERT_TF_DEVICE float Probability(float product, float scale, float logsumexp) {
-  return FastExp2((RoundedProduct(product, scale) - logsumexp) * kLog2E);
+// Recomputes the probability of a pair in the forward pass.
+BERT_TF_DEVICE float Probability(float score, float logsumexp) {
+  return FastExp2((score - logsumexp) * kLog2E);
+}
+
+// The gradient of the distance bias of a block of queries and a head: that of each distance is the
+// sum of ds along a diagonal, by one thread.
+template <typename T>
+struct DistanceSums {
+  static constexpr int kRow = kTile + 1;  // so that the diagonals use different banks
+  static constexpr int kDiagonals = 2 * kTile - 1;
+  static constexpr int kFloats = kTile * kRow + kDiagonals;
+
+  const Args<T>& args;
+  float* scores;  // [kTile, kRow] in shared memory
+  float* part;    // [2 M + 1] in memory
+
+  BERT_TF_DEVICE DistanceSums(const Args<T>& args, int64_t block, int64_t head, float* shared)
+      : args(args),
+        scores(shared),
+        part(args.d_distance_bias_parts + (block * args.num_heads + head) * args.NumDistances()) {}
+
+  BERT_TF_DEVICE void Clear() const {
+    for (int64_t i = Thread(); i < args.NumDistances(); i += kThreads) part[i] = 0.0f;
+  }
+
+  // Adds a tile of ds whose first query and key have this distance.
+  BERT_TF_DEVICE void Add(const float (&ds)[kGroups][4], int64_t distance) const {
+    float* const sums = scores + kTile * kRow;
+    ForEachElement<kTile>(
+        [&](int group, int e, int row, int column) { scores[row * kRow + column] = ds[group][e]; });
+    SyncThreads();
+    const int diagonal = Thread();
+    const int first_row = static_cast<int>(Larger(diagonal - (kTile - 1), 0));
+    if (diagonal < kDiagonals) {
+      float sum = 0.0f;
+      for (int row = first_row; row < kTile && row <= diagonal; ++row) {
+        sum += scores[row * kRow + row - diagonal + kTile - 1];
+      }
+      sums[diagonal] = sum;
+    }
+    SyncThreads();
+    // Diagonals beyond M have the same place, to which the last one of them adds all.
+    const auto place = [&](int i) { return args.DistanceIndex(distance + i - (kTile - 1)); };
+    if (diagonal >= kDiagonals) return;
+    if (diagonal + 1 < kDiagonals && place(diagonal + 1) == place(diagonal)) return;
+    float sum = 0.0f;
+    for (int i = diagonal; i >= 0 && place(i) == place(diagonal); --i) sum += sums[i];
+    part[place(diagonal)] += sum;
+  }
+};
+
+// Adds up the parts of all blocks; a thread has one number of d_distance_bias.
+__global__ void DistanceGradientKernel(const float* parts, int64_t blocks, int64_t numbers,
+                                       float* d_distance_bias) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + Thread();
+  if (i >= numbers) return;
+  float sum = 0.0f;
+  for (int64_t block = 0; block < blocks; ++block) sum += parts[block * numbers + i];
+  d_distance_bias[i] = sum;
 }
 
 // dq = sum_j ds_j k_j / sqrt(D),  ds = p (dropout'(d_output . v) - delta)
 template <typename T, int kSize, bool kDropout>
 __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args) {
   const Block block = FindBlock(args.sequences, blockIdx.x);
-  if (block.begin >= block.length) return;
   const int64_t head = blockIdx.y;
+  const bool sums_distances = args.d_distance_bias_parts != nullptr;
+  if (block.begin >= block.length) {
+    if (sums_distances) DistanceSums<T>(args, blockIdx.x, head, nullptr).Clear();
+    return;
+  }
   const int64_t first_row = block.Row();
   const int64_t count = block.Count();
   constexpr int kElements = kTileElements<T, kSize>;
@@ -34,7 +94,9 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
   T* const values = keys + kStages<T> * kElements;
   uint32_t* const keep = reinterpret_cast<uint32_t*>(values + kStages<T> * kElements);
   float* const deltas = reinterpret_cast<float*>(keep + kKeepWords);
+  const DistanceSums<T> distances(args, blockIdx.x, head, deltas + 2 * kTile);
 
+  if (sums_distances) distances.Clear();
   args.template LoadPart<kSize>(first_row, 0, head, count, queries);
   args.template LoadGradient<kSize>(first_row, head, count, d_outputs);
   {  // delta = sum_d output * d_output, with two threads per row
@@ -70,7 +132,8 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
         RowProduct<T, kSize>(d_outputs, values + stage * kElements, dp);
         const bool masked = key + kTile > block.length || !args.ShowsTile(block.begin, key);
         ForEachElement<kTile>([&](int group, int e, int row, int column) {
-          float probability = Probability(p[group][e], args.scale, logsumexp[e / 2]);
+          const float score = args.Score(p[group][e], head, block.begin + row, key + column);
+          float probability = Probability(score, logsumexp[e / 2]);
           if (masked &&
               (key + column >= block.length || !args.mask.Sees(block.begin + row, key + column))) {
             probability = 0.0f;
@@ -80,6 +143,7 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
           p[group][e] = probability * (d - delta[e / 2]);
         });
         ColumnProduct<T, kSize>(p, keys + stage * kElements, sum);
+        if (sums_distances) distances.Add(p, block.begin - key);
       });
 
   args.template StorePart<kSize>(sum, args.scale, queries, first_row, 0, head, count);
@@ -137,7 +201,8 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
         RowProduct<T, kSize>(values, d_outputs + stage * kElements, dp);
         const bool masked = !args.ShowsTile(query, block.begin);
         ForEachElement<kTile>([&](int group, int e, int row, int column) {
-          float probability = Probability(p[group][e], args.scale, logsumexps[column]);
+          const float score = args.Score(p[group][e], head, query + column, block.begin + row);
+          float probability = Probability(score, logsumexps[column]);
           if (masked && !args.mask.Sees(query + column, block.begin + row)) probability = 0.0f;
           const bool kept = !kDropout || Kept(keep, column, row);
           float d = dp[group][e];
@@ -159,22 +224,38 @@ __global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
 
 extern "C" {
 
-int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads) {
-  return bert_tf::SizeProduct(rows, num_heads);
+int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads, int64_t num_sequences,
+                                             int64_t distances) {
+  using namespace bert_tf;
+  const int64_t deltas = SizeProduct(rows, num_heads);
+  const int64_t blocks = SizeProduct(cuda::NumBlocks(rows, num_sequences), num_heads);
+  const int64_t parts = SizeProduct(blocks, distances);
+  if (deltas < 0 || parts < 0 || parts > kLargestSize - deltas) return kTooLarge;
+  return deltas + parts;
 }
 
 int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionArgs& call, void* stream) {
   using namespace bert_tf::cuda;
-  return WithArgs(type, call, [&](const auto& args, auto element, auto size, auto dropout) {
-    using T = decltype(element);
-    const size_t shared_bytes = (2 + 2 * kStages<T>)*kTileElements<T, size.value> * sizeof(T) +
-                                kKeepWords * sizeof(uint32_t) + 2 * kTile * sizeof(float);
-    const int status = Launch(QueryGradientKernel<T, size.value, dropout.value>, Grid(args),
-                              kThreads, shared_bytes, stream, args);
-    if (status != 0) return status;
-    return Launch(KeyGradientKernel<T, size.value, dropout.value>, Grid(args), kThreads,
-                  shared_bytes, stream, args);
-  });
+  const int status =
+      WithArgs(type, call, [&](const auto& args, auto element, auto size, auto dropout) {
+        using T = decltype(element);
+        const size_t shared_bytes = (2 + 2 * kStages<T>)*kTileElements<T, size.value> * sizeof(T) +
+                                    kKeepWords * sizeof(uint32_t) + 2 * kTile * sizeof(float);
+        const size_t distance_bytes =
+            args.d_distance_bias_parts == nullptr ? 0 : DistanceSums<T>::kFloats * sizeof(float);
+        const int status = Launch(QueryGradientKernel<T, size.value, dropout.value>, Grid(args),
+                                  kThreads, shared_bytes + distance_bytes, stream, args);
+        if (status != 0) return status;
+        return Launch(KeyGradientKernel<T, size.value, dropout.value>, Grid(args), kThreads,
+                      shared_bytes, stream, args);
+      });
+  if (status != 0 || call.d_distance_bias == nullptr) return status;
+  const int64_t numbers = call.num_heads * (2 * call.max_distance + 1);
+  const int64_t blocks = call.rows == 0 ? 0 : NumBlocks(call.rows, call.num_sequences);
+  const dim3 grid(static_cast<unsigned>((numbers + kThreads - 1) / kThreads));
+  return Launch(DistanceGradientKernel, grid, kThreads, 0, stream,
+                static_cast<const float*>(call.scratch + call.rows * call.num_heads), blocks,
+                numbers, call.d_distance_bias);
 }
 
 }  // extern "C"

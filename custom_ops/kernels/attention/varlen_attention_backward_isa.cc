@@ -5,10 +5,11 @@
 //   dV_j = sum_i P_ij dO_i
 //   dS_ij = p_ij (keep_ij (dO_i . V_j) - delta_i)
 //   dQ_i = sum_j dS_ij K_j / sqrt(D)        dK_j = sum_i dS_ij Q_i / sqrt(D)
+//   dbias_h = sum of dS_ij with the distance h
 //
-// p_ij = exp(q_i . k_j / sqrt(D) - logsumexp_i) is recomputed. A unit is one head of a sequence,
-// or, for long sequences, a block of queries (dQ) or a block of keys (dK, dV). All units sum over
-// ascending tiles, so both kinds give the same bits.
+// p_ij = exp(q_i . k_j / sqrt(D) + bias_ij - logsumexp_i) is recomputed. A unit is one head of a
+// sequence, or, for long sequences, a block of queries (dQ) or a block of keys (dK, dV). All units
+// sum over ascending tiles, so both kinds give the same bits.
 #include "custom_ops/kernels/attention/varlen_attention_tiles.h"
 
 namespace bert_tf::BERT_TF_ISA {
@@ -163,6 +164,7 @@ class Backward {
     const int64_t lanes = RoundUpToLanes(q.count);
     // [keys, D] x [D, queries]
     Scores(layout_, k.count, lanes, k.keys.rows, q.queries_t, s.probabilities);
+    AddDistanceBias(args_, unit.head, q.position, lanes, k.begin, k.count, s.probabilities);
     Product<Format, Sums::kStored, false>(k.count, lanes, layout_.head_size, k.values,
                                           layout_.padded_words, q.d_output_t, s.d_scores.rows,
                                           kTile);
@@ -172,6 +174,9 @@ class Backward {
       } else {
         ScoreGradients<false>(unit, q, k, i, s.probabilities + i, s.d_scores.rows + i);
       }
+    }
+    if (args_.d_distance_bias_parts != nullptr && unit.kind != AttentionUnit::kKeyBlock) {
+      AddDistances(unit, q, k, s.d_scores.rows);
     }
     if (Format::kRounds) {
       PackRows<Format>(s.probabilities, kTile, k.count, q.count, s.probabilities, kTile);
@@ -202,6 +207,22 @@ class Backward {
       add(std::false_type{}, s.d_scores.rows, q.queries.columns, k.d_keys);
     }
     if (d_queries != nullptr) add(std::true_type{}, s.d_scores.columns, k.keys.columns, d_queries);
+  }
+
+  // Adds the gradients of the scores of a tile [keys, queries] to those of the distance bias.
+  void AddDistances(const AttentionUnit& unit, const QueryTile& q, const KeyTile& k,
+                    const float* d_scores) const {
+    float sums[2 * kTile] = {};  // from the distance of the first query to the last key on
+    for (int64_t j = 0; j < k.count; ++j) {
+      float* const of_key = sums + k.count - 1 - j;
+      for (int64_t i = 0; i < q.count; ++i) of_key[i] += d_scores[j * kTile + i];
+    }
+    const DistancePart part = DistancePartOf(args_, unit.queries, unit.head);
+    float* const parts = args_.d_distance_bias_parts + part.begin;
+    const int64_t first = q.position - k.begin - (k.count - 1);
+    for (int64_t i = 0; i < k.count - 1 + q.count; ++i) {
+      parts[DistanceIndex(first + i, part.reach)] += sums[i];
+    }
   }
 
   // For one vector of queries: scores -> probabilities after dropout, and dO . V -> dS, in place.

@@ -37,10 +37,10 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
         for (int group = 0; group < kGroups; ++group) {
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            float score = RoundedProduct(p[group][e], args.scale);
+            const int64_t q = block.begin + LaneRow() + e / 2 * 8;
+            const int64_t k = key + group * 8 + LaneColumn() + e % 2;
+            float score = args.Score(p[group][e], head, q, k);
             if (masked) {
-              const int64_t q = block.begin + LaneRow() + e / 2 * 8;
-              const int64_t k = key + group * 8 + LaneColumn() + e % 2;
               if (k >= block.length || !args.mask.Sees(q, k)) score = -INFINITY;
             }
             p[group][e] = score;

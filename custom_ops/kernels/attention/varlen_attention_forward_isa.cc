@@ -155,6 +155,7 @@ void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropo
     const bool masked = !mask.ShowsAll(position, position + query_count, key, key + key_count);
     const auto [keys, values] = key_tiles->Pack(args, unit, key, key_count);
     Scores(layout, key_count, query_lanes, keys, s.queries_t, s.scores);
+    AddDistanceBias(args, unit.head, position, query_lanes, key, key_count, s.scores);
     for (int64_t i = 0; i < query_lanes; i += kLanes) {
       if (masked) {
         SoftmaxStep<true>(mask, position + i, key, key_count, s.scores + i, s.maximum + i,

@@ -1,7 +1,7 @@
 // Compares varlen_attention with float64: odd lengths, heads and head sizes, keys of other lengths
-// than the queries, every mask, dropout against a scalar Philox, all storage types, products in
-// bfloat16, numbers that are not finite, and equal bits for every number of threads and every plan,
-// with every instruction set of this processor.
+// than the queries, every mask, distance biases, dropout against a scalar Philox, all storage
+// types, products in bfloat16, numbers that are not finite, and equal bits for every number of
+// threads and every plan, with every instruction set of this processor.
 #include "custom_ops/kernels/attention/varlen_attention.h"
 
 #include <utility>
@@ -37,19 +37,23 @@ struct Tensors {
         d_output(splits.back() * c.heads * c.head_size, random, 1.0f),
         output(d_output.size(), FromFloat<T>(7.0f)),
         d_input(input.size(), FromFloat<T>(7.0f)),
-        logsumexp(splits.back() * c.heads) {}
+        logsumexp(splits.back() * c.heads),
+        distance_bias(c.DistanceBias()),
+        d_distance_bias(static_cast<int64_t>(distance_bias.size()), 7.0f) {}
   const Case case_;
   std::vector<int64_t> splits, key_splits;
   std::mt19937 random;
   Buffer<T> input, d_output, output, d_input;
   Buffer<float> logsumexp;
+  std::vector<float> distance_bias;
+  Buffer<float> d_distance_bias;
 };
 
 // T is the type of `t` or, for the reference, double.
 template <typename T, typename Stored>
 VarlenAttentionArgs<T> InputArgs(const Tensors<Stored>& t, const T* input, T* d_input) {
   VarlenAttentionArgs<T> args;
-  static_cast<VarlenAttentionOptions&>(args) = Options(t.case_, t.splits);
+  static_cast<VarlenAttentionOptions&>(args) = Options(t.case_, t.splits, t.distance_bias);
   if (t.case_.key_lengths) {
     args.key_row_splits = t.key_splits.data();
     args.SetQueryKeyValue(input, input + t.output.size());
@@ -68,6 +72,7 @@ VarlenAttentionArgs<T> Args(bool bfloat16_products, Tensors<T>* t) {
   args.output = t->output.data();
   args.logsumexp = t->logsumexp.data();
   args.d_output = t->d_output.data();
+  args.d_distance_bias = t->d_distance_bias.data();
   return args;
 }
 
@@ -79,13 +84,15 @@ T* At(const TensorColumn<T>& column, const Case& c, int64_t row, int64_t head) {
 }
 
 struct Expected {
-  std::vector<double> output, logsumexp, d_input;
+  std::vector<double> output, logsumexp, d_input, d_distance_bias;
+  std::vector<double> d_score_sums;  // the absolute values of all terms of d_distance_bias
 };
 
 template <typename T>
 Expected Reference(const Case& c, const Tensors<T>& t) {
   Expected e{std::vector<double>(t.output.size()), std::vector<double>(t.logsumexp.size()),
-             std::vector<double>(t.input.size())};
+             std::vector<double>(t.input.size()), std::vector<double>(t.distance_bias.size()),
+             std::vector<double>(t.distance_bias.size())};
   std::vector<double> input;
   for (int64_t i = 0; i < t.input.size(); ++i) input.push_back(t.input[i]);
   const auto args = InputArgs<double>(t, input.data(), e.d_input.data());
@@ -107,6 +114,7 @@ Expected Reference(const Case& c, const Tensors<T>& t) {
             p[j] += scale * query[d] * At(args.key, c, first_key + j, n)[d];
             dp[j] += t.d_output[out + d] * At(args.value, c, first_key + j, n)[d];
           }
+          if (c.max_distance >= 0) p[j] += t.distance_bias[c.BiasIndex(n, position, j)];
           maximum = std::max(maximum, p[j]);
         }
         for (int64_t j = 0; j < keys; ++j) {
@@ -126,7 +134,13 @@ Expected Reference(const Case& c, const Tensors<T>& t) {
           }
         }
         for (int64_t j = 0; j < keys; ++j) {
-          const double ds = p[j] * (keep[j] * dp[j] - delta) * scale;
+          const double d_score = p[j] * (keep[j] * dp[j] - delta);
+          const double ds = d_score * scale;
+          if (c.max_distance >= 0) {
+            e.d_distance_bias[c.BiasIndex(n, position, j)] += d_score;
+            e.d_score_sums[c.BiasIndex(n, position, j)] +=
+                p[j] * (keep[j] * std::fabs(dp[j]) + std::fabs(delta));
+          }
           for (int64_t d = 0; d < c.head_size; ++d) {
             At(args.d_query, c, row, n)[d] += ds * At(args.key, c, first_key + j, n)[d];
             At(args.d_key, c, first_key + j, n)[d] += ds * query[d];
@@ -212,6 +226,18 @@ void CheckLogsumexp(const Buffer<float>& actual, std::vector<double> expected,
   CheckNear(finite, expected, 2e-6, context + "logsumexp");
 }
 
+void CheckDistances(const Buffer<float>& actual, const Expected& expected, double tolerance,
+                    const std::string& context) {
+  double worst = 0.0;
+  for (int64_t i = 0; i < actual.size(); ++i) {
+    const double error = std::fabs(actual[i] - expected.d_distance_bias[i]);
+    const double relative = error == 0.0 ? 0.0 : error / expected.d_score_sums[i];
+    worst = relative <= worst ? worst : relative;
+    if (relative != relative) worst = INFINITY;
+  }
+  Check(worst <= tolerance, context + "d_distance_bias error " + std::to_string(worst));
+}
+
 template <typename T>
 void TestCase(const Variant& variant, const Case& c) {
   const std::string context = Describe(variant) + TypeName<T>() + " " + c.Describe();
@@ -235,10 +261,14 @@ void TestCase(const Variant& variant, const Case& c) {
     Check(SameResults(t, other), context + "without the instruction");
   }
   if (variant.isa != BestIsa() || variant.has_instruction != HasBfloat16()) return;
+  Tensors<T> single(c, 17);  // the public functions also compute d_distance_bias
+  RunPublic(rounds, 1, &single);
+  CheckDistances(single.d_distance_bias, expected, 2e-5 + 3 * rounding, context);
   for (int threads : {1, 2, 3, 7, 64}) {
     Tensors<T> threaded(c, 17);
     RunPublic(rounds, threads, &threaded);
-    Check(SameResults(t, threaded), context + std::to_string(threads) + " threads");
+    Check(SameResults(t, threaded) && single.d_distance_bias.SameBits(threaded.d_distance_bias),
+          context + std::to_string(threads) + " threads");
   }
 }
 
@@ -264,6 +294,18 @@ void TestCases(const Variant& variant) {
   }
   TestCase<T>(variant, {{}, 2, 8});
   TestCase<T>(variant, {{0, 0}, 2, 8});
+  const auto test_biased = [&](std::vector<int64_t> lengths, int64_t head_size, bool causal,
+                               int64_t window, float rate) {
+    for (int64_t max_distance : {0, 1, 40, 128, 500}) {
+      TestCase<T>(variant, {lengths, 2, head_size, causal, window, window < 0 ? 0 : 2, rate,
+                            std::nullopt, max_distance});
+    }
+  };
+  test_biased({3, 0, 1, 17, 65, 200}, 8, false, -1, 0.0f);
+  test_biased({150, 1, 66}, 5, true, -1, 0.3f);
+  test_biased({150, 3, 129}, 40, false, 20, 0.3f);
+  test_biased({}, 8, false, -1, 0.0f);
+  test_biased({0, 0}, 8, false, -1, 0.0f);
 }
 
 // Sequences with other numbers of keys than of queries.

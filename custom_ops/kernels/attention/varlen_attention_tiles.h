@@ -106,6 +106,29 @@ void Scores(const TileLayout<Format>& layout, int64_t keys, int64_t query_lanes,
                                 queries_t, scores, kTile, layout.scale);
 }
 
+// The number of a distance among those from -reach to reach. The farther ones have the last
+// numbers.
+BERT_TF_INLINE int64_t DistanceIndex(int64_t distance, int64_t reach) {
+  return reach + Smaller(Larger(distance, -reach), reach);
+}
+
+// Adds the biases of the distances to the scores of a tile [keys, queries], if there are any.
+inline void AddDistanceBias(const VarlenAttentionOptions& options, int64_t head, int64_t query,
+                            int64_t query_lanes, int64_t key, int64_t keys, float* scores) {
+  if (options.distance_bias == nullptr) return;
+  const float* const bias = options.DistanceBiasOf(head);
+  float of_tile[2 * kTile];  // from the distance of the first query to the last key on
+  for (int64_t i = 0; i < keys - 1 + query_lanes; ++i) {
+    of_tile[i] = bias[DistanceIndex(query - key - (keys - 1) + i, options.max_distance)];
+  }
+  for (int64_t j = 0; j < keys; ++j) {
+    const float* const of_key = of_tile + keys - 1 - j;
+    float* const row = scores + j * kTile;
+    for (int64_t i = 0; i < query_lanes; i += kLanes)
+      Store(row + i, Load(row + i) + Load(of_key + i));
+  }
+}
+
 // Copies rows of `padded_size` floats, row i times factor(i), to [rows, D] of type T.
 template <typename T, typename Factor>
 void UnpackRows(const float* packed, const HeadLayout& layout, int64_t rows, const Factor& factor,

@@ -2,6 +2,7 @@
 // instruction set. The plan of the units (varlen_attention.cc) is independent of instruction sets.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -40,6 +41,20 @@ struct AttentionUnit {
   // The position of a query for the mask: queries and keys are aligned at their ends.
   int64_t MaskPosition(int64_t query) const { return query + keys.count - queries.count; }
 };
+
+// The part of a sequence of T tokens and a head in the gradient of the distance bias: of the
+// distances from -reach to reach, where reach is min(M, T - 1). The first is at `begin` of the
+// parts, of which all sequences and heads have 2 T.
+struct DistancePart {
+  int64_t begin;
+  int64_t reach;
+};
+
+inline DistancePart DistancePartOf(const VarlenAttentionOptions& options, RowRange rows,
+                                   int64_t head) {
+  return {2 * (rows.first * options.num_heads + rows.count * head),
+          std::min(options.max_distance, rows.count - 1)};
+}
 
 // Whether products are those of bfloat16 numbers.
 template <typename T>

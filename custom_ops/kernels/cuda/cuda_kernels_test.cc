@@ -248,6 +248,7 @@ struct Case {
   int64_t globals = 0;
   float rate = 0.0f;
   bool aligned = true;
+  int64_t max_distance = -1;  // of the distance bias; negative for none
 };
 
 template <typename T>
@@ -256,13 +257,18 @@ void TestAttention(const Case& c) {
   const std::string context = std::string("attention ") + TypeName<T>() + " rows " +
                               std::to_string(rows) + " D=" + std::to_string(c.head_size) +
                               (c.causal ? " causal" : "") + " window=" + std::to_string(c.window) +
-                              " rate=" + std::to_string(c.rate) + " ";
+                              " rate=" + std::to_string(c.rate) +
+                              " M=" + std::to_string(c.max_distance) + " ";
   std::mt19937 random(5);
   const int64_t width = c.heads * c.head_size;
   Numbers<T> qkv(3 * rows * width, c.aligned, random, 1.0f);
   Numbers<T> d_output(rows * width, c.aligned, random, 1.0f);
   Numbers<T> output(rows * width, c.aligned), d_qkv(qkv.size(), c.aligned);
   Numbers<float> logsumexp(rows * c.heads, true);
+  const bool biased = c.max_distance >= 0;
+  const int64_t distances = biased ? 2 * c.max_distance + 1 : 0;
+  Numbers<float> distance_bias(c.heads * distances, true, random, 1.0f);
+  Numbers<float> d_distance_bias(distance_bias.size(), true);
   VarlenAttentionArgs<T> cpu_args;
   cpu_args.num_sequences = static_cast<int64_t>(c.splits.size()) - 1;
   cpu_args.row_splits = c.splits.data();
@@ -278,6 +284,11 @@ void TestAttention(const Case& c) {
   cpu_args.logsumexp = logsumexp.data();
   cpu_args.d_output = d_output.data();
   cpu_args.SetQkvGradient(d_qkv.data());
+  if (biased) {
+    cpu_args.distance_bias = distance_bias.data();
+    cpu_args.max_distance = c.max_distance;
+    cpu_args.d_distance_bias = d_distance_bias.data();
+  }
   const SerialParallel serial;
   VarlenAttention(serial, cpu_args);
   VarlenAttentionGrad(serial, cpu_args);
@@ -286,6 +297,8 @@ void TestAttention(const Case& c) {
   Numbers<T> gpu_output[2] = {{output.size(), c.aligned}, {output.size(), c.aligned}};
   Numbers<T> gpu_d_qkv[2] = {{qkv.size(), c.aligned}, {qkv.size(), c.aligned}};
   Numbers<float> gpu_logsumexp[2] = {{logsumexp.size(), true}, {logsumexp.size(), true}};
+  Numbers<float> gpu_d_distance_bias[2] = {{distance_bias.size(), true},
+                                           {distance_bias.size(), true}};
   const auto args_of = [&](int run) {
     CudaAttentionArgs args;
     args.qkv = qkv.data();
@@ -302,6 +315,10 @@ void TestAttention(const Case& c) {
     args.seed = &kSeed;
     args.output = gpu_output[run].data();
     args.logsumexp = gpu_logsumexp[run].data();
+    if (biased) {
+      args.distance_bias = distance_bias.data();
+      args.max_distance = c.max_distance;
+    }
     return args;
   };
   InBothOrders([&](int run) {
@@ -313,12 +330,14 @@ void TestAttention(const Case& c) {
     return BertTfCudaVarlenAttention(kType<T>, args, nullptr);
   });
   InBothOrders([&](int run) {
-    std::vector<float> scratch(
-        static_cast<size_t>(BertTfCudaVarlenAttentionGradScratch(rows, c.heads)), NAN);
+    const int64_t floats =
+        BertTfCudaVarlenAttentionGradScratch(rows, c.heads, cpu_args.num_sequences, distances);
+    std::vector<float> scratch(static_cast<size_t>(floats), NAN);
     CudaAttentionArgs args = args_of(run);
     args.d_output = d_output.data();
     args.d_qkv = gpu_d_qkv[run].data();
     args.scratch = scratch.data();
+    if (biased) args.d_distance_bias = gpu_d_distance_bias[run].data();
     return BertTfCudaVarlenAttentionGrad(kType<T>, args, nullptr);
   });
   // On the tensor cores, the probabilities are rounded to T before they are multiplied by the
@@ -326,7 +345,12 @@ void TestAttention(const Case& c) {
   CheckNear(gpu_output[0], output, 4e-6, context + "output");
   CheckNear(gpu_logsumexp[0], logsumexp, 4e-6, context + "logsumexp");
   CheckNear(gpu_d_qkv[0], d_qkv, 1e-5 + RoundingError<T>(), context + "d_qkv");
-  Check(SameBits(gpu_output[0], gpu_output[1]) && SameBits(gpu_d_qkv[0], gpu_d_qkv[1]),
+  // It sums the errors of all rows, which are those of their roundings to T.
+  const double of_rows = std::sqrt(static_cast<double>(rows));
+  CheckNear(gpu_d_distance_bias[0], d_distance_bias, (1e-5 + RoundingError<T>()) * of_rows,
+            context + "d_distance_bias");
+  Check(SameBits(gpu_output[0], gpu_output[1]) && SameBits(gpu_d_qkv[0], gpu_d_qkv[1]) &&
+            SameBits(gpu_d_distance_bias[0], gpu_d_distance_bias[1]),
         context + "orders of threads");
 }
 
@@ -361,6 +385,11 @@ void TestAll() {
   TestAttention<T>({{0, 190}, 1, 64, true, 20, 0, 0.0f});
   TestAttention<T>({{0, 70, 75}, 1, 5});  // no vectors
   TestAttention<T>({{0, 70, 75}, 2, 40, false, -1, 0, 0.1f, false});
+  for (int64_t max_distance : {0, 1, 50, 128, 300}) {
+    TestAttention<T>({{0, 3, 3, 70, 205}, 2, 64, false, -1, 0, 0.0f, true, max_distance});
+    TestAttention<T>({{0, 150, 151}, 3, 5, true, 20, 2, 0.3f, true, max_distance});
+    TestAttention<T>({{0, 0, 0}, 2, 8, false, -1, 0, 0.0f, true, max_distance});
+  }
 }
 
 }  // namespace

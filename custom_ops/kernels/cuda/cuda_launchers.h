@@ -45,6 +45,9 @@ struct CudaAttentionArgs {
   const void* d_output = nullptr;  // this and the following only for the gradient
   void* d_qkv = nullptr;
   float* scratch = nullptr;
+  const float* distance_bias = nullptr;  // [N, 2 M + 1], or null
+  int64_t max_distance = 0;              // M
+  float* d_distance_bias = nullptr;      // only for the gradient
 };
 
 // Returns an error message for arguments that the kernels do not support. It is empty if they do.
@@ -83,6 +86,8 @@ int64_t BertTfCudaResidualLayerNormGradScratch(int64_t rows, int64_t columns);
 
 int BertTfCudaVarlenAttention(int type, const bert_tf::CudaAttentionArgs& args, void* stream);
 int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionArgs& args, void* stream);
-int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads);
+// `distances` is 2 M + 1, or 0 without a distance bias.
+int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads, int64_t num_sequences,
+                                             int64_t distances);
 
 }  // extern "C"
