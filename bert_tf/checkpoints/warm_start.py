@@ -84,7 +84,8 @@ def _open(name: str, path) -> Pretrained:
 def _decoder_weights(decoder, pretrained: Pretrained):
     """Returns the weights of the decoder that a checkpoint has, and what it lacks in words."""
     config = decoder.config
-    encoder = types.SimpleNamespace(blocks=[block.block for block in decoder.blocks])
+    blocks = [block.block for block in decoder.blocks]
+    encoder = types.SimpleNamespace(blocks=blocks, distance_bias=None)
     as_bert = types.SimpleNamespace(config=config, embeddings=decoder.embeddings, encoder=encoder)
     weights, new = backbone_weights(as_bert), []
     is_generation = config.model_type == BERT_GENERATION
