@@ -64,7 +64,8 @@ class TokenLayout:
             )
         if self.prefix_mask is not None and self.distance_bias is not None:
             raise UserError(
-                "`relative_attention_num_buckets` must be None where a prefix is seen whole."
+                "`relative_attention_num_buckets` must be None where a prefix is seen whole. "
+                f"Received: distance_bias.shape={self.distance_bias.shape}"
             )
 
     @classmethod

@@ -516,6 +516,13 @@ def test_no_part_of_an_encoder_decoder(tmp_path):
         bert_tf.BertEncoderDecoder.from_encoder_decoder_pretrained(tmp_path, tmp_path)
 
 
+def test_mpnet_is_no_prefix_language_model():
+    ids, segments, mask = batch_of("mpnet")
+    segments[:, 5:] = 1
+    with pytest.raises(UserError, match="`relative_attention_num_buckets` must be None.*Received"):
+        ours(random_model("mpnet", BertBackbone), ids, segments, mask, prefix_lm=True)
+
+
 def test_names_come_back():
     for name, architecture in ((n, a) for n in NAMES for a in TASKS):
         architecture = FAMILIES[name].class_prefix + architecture
