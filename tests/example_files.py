@@ -151,3 +151,7 @@ def _write_checkpoints(directory, vocabulary, num_hidden_layers):
         classifier.save_pretrained(directory / name)
     translator = bert_tf.BertEncoderDecoder.from_encoder_decoder_pretrained(base, base)
     translator.save_pretrained(directory / "translator")
+    switches = {"model_type": "electra", "embedding_size": 16, "pooler_act": "gelu"}
+    backbone = bert_tf.BertBackbone(bert_tf.BertConfig(**{**config.to_dict(), **switches}))
+    detector = bert_tf.BertReplacedTokenDetector(backbone, tokenizer)
+    detector.save_pretrained(directory / "electra-base-discriminator")

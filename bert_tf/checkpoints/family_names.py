@@ -19,6 +19,11 @@ from bert_tf.network_families import BERTS, FAMILIES
 # The endings of the names of the classes that the families have, besides "Model".
 _SEQUENCE, _CHOICE = "ForSequenceClassification", "ForMultipleChoice"
 _ENDINGS = ("ForMaskedLM", _SEQUENCE, "ForTokenClassification", "ForQuestionAnswering", _CHOICE)
+# And those that some have: ours.
+_OTHER_CLASSES = {
+    "albert": {"ForPreTraining": "ForPreTraining"},
+    "electra": {"ForPreTraining": "ForReplacedTokenDetection"},
+}
 _BERT_PREFIX = "bert."
 
 
@@ -103,6 +108,7 @@ _RULES: dict[str, Sequence[_Rule]] = {
         _Rule("predictions.dense", "cls.predictions.transform.dense"),
         _Rule("predictions.LayerNorm", "cls.predictions.transform.LayerNorm"),
         _Rule("predictions", "cls.predictions"),
+        _Rule("sop_classifier.classifier", "cls.seq_relationship"),
     ),
 }
 # Layers whose names begin with one of these have the prefix of the encoder.
@@ -117,16 +123,21 @@ def _prefix(model_type):
 
 def bert_class(name: str, model_type: str) -> str:
     """Returns BERT's class for one of a family, as `BertForMaskedLM` for `RobertaForMaskedLM`."""
-    return re.sub(f"^{FAMILIES[model_type].class_prefix}(?=For|Model)", "Bert", name)
+    prefix = FAMILIES[model_type].class_prefix
+    ending = name.removeprefix(prefix)
+    if ending == name or not ending.startswith(("For", "Model")):
+        return name
+    return "Bert" + _OTHER_CLASSES.get(model_type, {}).get(ending, ending)
 
 
 def family_class(name: str, model_type: str) -> str | None:
     """Returns a family's class for one of BERT's, or None if the family has none."""
     if model_type in BERTS:
         return name
-    ending = name.removeprefix("Bert")
-    known = ending in ("Model", *_ENDINGS)
-    return FAMILIES[model_type].class_prefix + ending if known else None
+    endings = {ending: ending for ending in ("Model", *_ENDINGS)}
+    endings |= {ours: theirs for theirs, ours in _OTHER_CLASSES.get(model_type, {}).items()}
+    ending = endings.get(name.removeprefix("Bert"))
+    return None if ending is None else FAMILIES[model_type].class_prefix + ending
 
 
 class FamilySource:

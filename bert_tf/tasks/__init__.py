@@ -25,6 +25,7 @@ NAMES = (
     "feature_extraction",
     "encoder_decoder",
     "prefix_lm",
+    "replaced_token_detection",
 )
 
 

@@ -44,6 +44,7 @@ TASKS = {
     "ForMultipleChoice": bert_tf.BertMultipleChoice,
     "ForMaskedLM": bert_tf.BertMaskedLM,
 }
+TWO_CLASSES = ("ForQuestionAnswering", "ForPreTraining")
 each_family = pytest.mark.parametrize("name", NAMES)
 
 
@@ -58,7 +59,7 @@ def their_model(name, ending, **changes):
     if name == "distilbert":
         sizes = {FAMILIES[name].keys.get(key, key): value for key, value in sizes.items()}
     config = getattr(transformers, f"{prefix}Config")(
-        **sizes, num_labels=2 if "Question" in ending else 3
+        **sizes, num_labels=2 if ending in TWO_CLASSES else 3
     )
     torch.manual_seed(7)
     model = getattr(transformers, prefix + ending)(config).eval()
@@ -160,18 +161,57 @@ def test_heads(name, ending, tmp_path):
     np.testing.assert_allclose(received[real], expected[real], rtol=1e-5, atol=1e-5)
 
     model.save_pretrained(tmp_path / "ours")
-    theirs_class = getattr(transformers, FAMILIES[name].class_prefix + ending)
-    again, report = theirs_class.from_pretrained(tmp_path / "ours", output_loading_info=True)
-    assert not report["missing_keys"] and not report["mismatched_keys"]
-    weights = network.float().state_dict()
-    for key, values in again.state_dict().items():
-        np.testing.assert_array_equal(values.numpy(), weights[key].numpy(), key)
+    their_class = getattr(transformers, FAMILIES[name].class_prefix + ending)
+    _assert_read_back(their_class, tmp_path / "ours", network)
     config = json.loads((tmp_path / "ours" / "config.json").read_text())
     before = json.loads((tmp_path / "theirs" / "config.json").read_text())
     sizes = {*SIZES, *FAMILIES[name].keys.values(), "embedding_size", "pad_token_id"}
     sizes &= set(before)
     assert {key: config[key] for key in sizes} == {key: before[key] for key in sizes}
-    assert config["architectures"] == before["architectures"]
+
+
+def test_the_discriminator_of_electra(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")
+    network = their_model("electra", "ForPreTraining")
+    write(network, tmp_path / "theirs")
+    model = bert_tf.BertReplacedTokenDetector.from_pretrained(tmp_path / "theirs")
+    batch = batch_of("electra")
+    expected = theirs(network, "electra", *batch).logits.numpy()
+    received = ours(model, *batch).numpy()
+    np.testing.assert_allclose(received[batch[2]], expected[batch[2]], rtol=1e-5, atol=1e-5)
+    model.save_pretrained(tmp_path / "ours")
+    _assert_read_back(transformers.ElectraForPreTraining, tmp_path / "ours", network)
+
+
+def test_the_order_of_sentences_of_albert(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")
+    network = their_model("albert", "ForPreTraining")
+    write(network, tmp_path / "theirs")
+    model = bert_tf.BertPretrainer.from_pretrained(tmp_path / "theirs", objective="mlm_sop")
+    ids, segments, mask = batch_of("albert")
+    expected = theirs(network, "albert", ids, segments, mask)
+    tokens = {"token_ids": ids, "segment_ids": segments, "padding_mask": mask}
+    tokens = {key: tf.convert_to_tensor(value) for key, value in tokens.items()}
+    places = np.tile(np.arange(7, dtype=np.int32), [3, 1])
+    received = model({**tokens, "masked_positions": tf.constant(places)})
+    for name, logits in (
+        ("masked_logits", expected.prediction_logits[:, :7]),
+        ("next_sentence_logits", expected.sop_logits),
+    ):
+        np.testing.assert_allclose(received[name], logits, rtol=1e-5, atol=1e-5)
+    model.save_pretrained(tmp_path / "ours")
+    _assert_read_back(transformers.AlbertForPreTraining, tmp_path / "ours", network)
+
+
+def _assert_read_back(their_class, directory, network):
+    """`transformers` reads the weights of `network` from what we have written."""
+    again, report = their_class.from_pretrained(directory, output_loading_info=True)
+    assert not report["missing_keys"] and not report["mismatched_keys"]
+    weights = network.float().state_dict()
+    for key, values in again.state_dict().items():
+        np.testing.assert_array_equal(values.numpy(), weights[key].numpy(), key)
+    config = json.loads((directory / "config.json").read_text())
+    assert config["architectures"] == [their_class.__name__]
 
 
 @each_family
@@ -421,6 +461,44 @@ def test_written_and_read_without_transformers(name, tmp_path):
         received = ours(opened.backbone, *batch)
         np.testing.assert_allclose(received["sequence_output"], states * mask, atol=1e-5)
         np.testing.assert_allclose(received["pooled_output"], pooled, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name, model_class, architecture, tensors",
+    [
+        (
+            "electra",
+            bert_tf.BertReplacedTokenDetector,
+            "ElectraForPreTraining",
+            {
+                "discriminator_predictions.dense.weight": (32, 32),
+                "discriminator_predictions.dense_prediction.weight": (1, 32),
+                "electra.embeddings_project.bias": (32,),
+            },
+        ),
+        (
+            "albert",
+            bert_tf.BertPretrainer,
+            "AlbertForPreTraining",
+            {"sop_classifier.classifier.weight": (2, 32), "predictions.dense.weight": (16, 32)},
+        ),
+    ],
+    ids=["electra", "albert"],
+)
+def test_heads_of_pretraining(name, model_class, architecture, tensors, tmp_path):
+    random_model(name, BertBackbone).save_pretrained(tmp_path / "backbone")
+    model = model_class.from_pretrained(tmp_path / "backbone")
+    model.save_pretrained(tmp_path / "ours")
+    written = {
+        key: values.shape for key, values in load_file(tmp_path / "ours/model.safetensors").items()
+    }
+    assert written.items() >= tensors.items()
+    config = json.loads((tmp_path / "ours/config.json").read_text())
+    assert config["architectures"] == [architecture]
+    opened = model_class.from_pretrained(tmp_path / "ours")
+    assert not opened.untrained_heads
+    for one, other in zip(opened.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("name", REFUSED)

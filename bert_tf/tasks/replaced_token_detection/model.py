@@ -1,0 +1,177 @@
+"""Which tokens of a text have replaced others: ELECTRA's pre-training, and its head."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
+from bert_tf.layers.dense import Dense
+from bert_tf.layers.kernels.epilogue import Epilogue
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.task_model import TaskModel
+from bert_tf.models.token_loss import TokenLoss, token_weights
+from bert_tf.tasks.replaced_token_detection.preprocessor import ReplacedTokenPreprocessor
+from bert_tf.training.losses.class_weights import refuse_class_weight
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class ReplacedTokenHead(keras.layers.Layer):
+    """A dense layer with the activation of the network, then one number for each token.
+
+    Args:
+        config: A `BertConfig`, or its `to_dict()`.
+
+    Call arguments:
+        states: `[B, T, H]`.
+
+    Returns:
+        Logits float32 `[B, T]`.
+
+    Reference: google-research/electra, `run_pretraining.py`, `_get_discriminator_output`.
+    """
+
+    def __init__(self, config: BertConfig | dict, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        widths = {"transform": self.config.hidden_size, "out": 1}
+        for name, width in widths.items():
+            stddev = self.config.initializer_range
+            setattr(self, name, Dense(width, stddev, dtype=self.dtype_policy, name=name))
+
+    def build(self, input_shape=None):
+        self.transform.build([None, self.config.hidden_size])
+        self.out.build([None, self.config.hidden_size])
+        self.built = True
+
+    def call(self, states):
+        rows = tf.reshape(states, [-1, self.config.hidden_size])  # [B * T, H]
+        rows = self.transform.apply(rows, Epilogue(activation=self.config.hidden_act))
+        logits = tf.cast(self.out(rows), tf.float32)  # [B * T, 1]
+        return tf.reshape(logits, keras.ops.shape(states)[:2])
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_dict()}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertReplacedTokenDetector(TokenLoss, TaskModel):
+    """BERT that says of every token whether it has replaced another one.
+
+    `fit` and `evaluate` take texts and, as `y`, lists with a 0 for each piece of
+    `tokenizer.pieces(text)` that is as it was and a 1 for one that has replaced another. The loss
+    is the mean over the tokens, `[CLS]` and `[SEP]` among them. `accuracy`, `precision` and
+    `recall` are in the logs.
+
+    Args:
+        backbone, tokenizer, max_length: As in `TaskModel`.
+
+    Returns:
+        Logits float32 `[B, T]`, above 0 where a token has replaced another. `fit` on token
+        dictionaries takes labels int32 `[B, T]`, 0 and 1, -100 at tokens that do not count.
+
+    Raises:
+        UserError: As `TaskModel`.
+
+    Example:
+        >>> model = bert_tf.BertReplacedTokenDetector.from_pretrained("bert-base/")
+        >>> pieces = model.detect("a good film")
+        >>> [piece.piece for piece in pieces]
+        ['a', 'good', 'film']
+
+    Reference: Clark et al. 2020 (arXiv 2003.10555), section 2; google-research/electra.
+    """
+
+    needs_labels = True
+    output_token_axis = 1
+
+    def __init__(
+        self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
+    ):
+        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        backbone.pooler.trainable = False  # no part of the loss
+        self.detector = ReplacedTokenHead(backbone.config, dtype=self.dtype_policy, name="detector")
+        self.accuracy = keras.metrics.Mean(name="accuracy")
+        self.precision = keras.metrics.Mean(name="precision")
+        self.recall = keras.metrics.Mean(name="recall")
+        self.build()
+
+    def build(self, input_shape=None):
+        if not self.detector.built:
+            self.detector.build()
+        self.built = True
+
+    def compile(self, optimizer="adam", loss="auto", **kwargs):
+        """`keras.Model.compile`; the loss is cross-entropy over tokens.
+
+        Args:
+            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
+            loss: "auto"; there is no other.
+
+        Raises:
+            UserError: For another loss and for metrics.
+        """
+        given = {"loss": None if loss == "auto" else loss}
+        given |= {name: kwargs.get(name) for name in ("metrics", "weighted_metrics")}
+        for name, value in given.items():
+            if value is not None:
+                raise UserError(
+                    f"`{name}` must be left out: {type(self).__name__} has its own loss and "
+                    f"metrics, which are over tokens. Received: {name}={value!r}"
+                )
+        super().compile(optimizer=optimizer, loss=None, **kwargs)
+
+    def head(self, outputs, tokens, training=False):
+        return self.detector(outputs["sequence_output"])
+
+    def loss_denominators(self, x, y, sample_weight):
+        return {"tokens": tf.reduce_sum(self._weights(x, y, sample_weight))}
+
+    def _weights(self, x, y, sample_weight):
+        """`[B, T]`: padding does not count, whatever its label is."""
+        weights = token_weights(y, sample_weight)
+        if x is not None:
+            weights *= tf.cast(self.backbone.padding_mask_of(x), tf.float32)
+        return weights
+
+    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
+        weights = self._weights(x, y, sample_weight)
+        is_replaced = tf.equal(y, 1)
+        targets = tf.cast(is_replaced, tf.float32)
+        found = y_pred > 0.0
+        hits = tf.cast(tf.equal(found, is_replaced), tf.float32)
+        self.accuracy.update_state(hits, weights)
+        self.precision.update_state(hits, weights * tf.cast(found, tf.float32))
+        self.recall.update_state(hits, weights * targets)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, y_pred)
+        return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), totals["tokens"])
+
+    def class_weights(self, class_weight):
+        refuse_class_weight(class_weight, "labels are of tokens, and an example has several")
+
+    def make_preprocessor(self, **options):
+        return ReplacedTokenPreprocessor(**options)
+
+    def detect(
+        self,
+        texts: Any,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> list:
+        """Returns for every piece of texts the probability that it has replaced another one.
+
+        Args:
+            texts: A list of strings, or one.
+            batch_size, token_budget, verbose: As in `predict`.
+
+        Returns:
+            For each text a list of `ScoredPiece`s, for one string one list. Pieces after
+            `max_length` have no score.
+
+        Raises:
+            UserError: If there is no tokenizer, or an example has several texts.
+            DataError: If a text is missing or malformed.
+        """
+        return self.predict_decoded(texts, batch_size, token_budget, verbose)
