@@ -54,6 +54,7 @@ EXPECTED_SKIPS = {
     "needs grpcio": "optional: tensorflow-serving-api brings it",
     "needs root": "only root can mount a small disk",
     "needs a browser": "optional: Debian's chromium and chromium-driver, for the page's test",
+    "needs multilingual_e5": "91 MB: tools/fetch_materials.py --materials=multilingual_e5",
     "needs apt-get": "the ordered text is a Debian package",
     "needs the native ops": "a run with BERT_TF_OPS=reference tests the reference alone",
     "needs a TensorFlow with the headers of XLA": "2.19's wheel has none: there jit_compile takes "

@@ -42,7 +42,9 @@ class NumpyBert:
             x, weights = self.block(x, attends, f"encoder.layer.{index}")
             states.append(x)
             probabilities.append(weights)
-        pooled = np.tanh(self.dense(x[:, 0] * padding_mask[:, :1], "pooler.dense"))
+        pooled = None
+        if "pooler.dense.weight" in self.tensors:
+            pooled = np.tanh(self.dense(x[:, 0] * padding_mask[:, :1], "pooler.dense"))
         real = padding_mask[:, :, None]
         return x * real, pooled, [state * real for state in states], probabilities
 

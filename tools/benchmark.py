@@ -11,6 +11,7 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
     python tools/benchmark.py pipeline --workloads=32x128
     python tools/benchmark.py inference --peers= --baseline_dir=../bert_tf_before
     python tools/benchmark.py inference --peer_python=zentf=zentf_env/bin/python
+    python tools/benchmark.py families
     python tools/benchmark.py balance
 
 All libraries ("peers") get the same random weights and the same inputs. A search finds and prints
@@ -31,6 +32,7 @@ from absl import flags
 from benchmarks import (
     balance,
     contest,
+    families,
     generation,
     gpu_training,
     latency,
@@ -67,6 +69,7 @@ _JOBS = (
     "latency",
     "memory",
     "xla",
+    "families",
     "pipeline",
     "balance",
 )
@@ -118,8 +121,8 @@ flags.DEFINE_list(
 flags.DEFINE_list(
     "workloads",
     None,
-    "For inference, training, generation, xla and pipeline: the batches. BATCHxLENGTH has equal "
-    "lengths; ragged or raggedCOUNT has the lengths of real text. Default for inference: "
+    "For inference, training, generation, xla, families and pipeline: the batches. BATCHxLENGTH "
+    "has equal lengths; ragged or raggedCOUNT has the lengths of real text. Default for inference: "
     f"{','.join(contest.WORKLOADS['inference'])}; for training: "
     f"{','.join(contest.WORKLOADS['training'])}; for generation: "
     f"{','.join(generation.WORKLOADS)}; on a GPU: {','.join(gpu_training.WORKLOADS)}.",
@@ -256,7 +259,7 @@ def measure(start, job, peer_job, peers, config, workload_list, results) -> None
         pipeline.run(start, config, workload_list[0], results, *counts)
         return
     materials_dir = os.path.abspath(FLAGS.materials_dir)  # workers have other working directories
-    helpers = {"tokenizer": (), "latency": (), "generation": (), "xla": (OURS_XLA,)}
+    helpers = {"tokenizer": (), "latency": (), "generation": (), "xla": (OURS_XLA,), "families": ()}
     helpers = helpers.get(job, ("machine",))
     names = [OURS, *peers, *helpers]
     with workers.scratch_folder() as scratch:
@@ -284,6 +287,8 @@ def measure(start, job, peer_job, peers, config, workload_list, results) -> None
             elif job == "matmul":
                 rows = positive_integers("matmul_rows")
                 matmul.run(staff, peer_job, FLAGS.matmul_models, rows, results, FLAGS.dtype)
+            elif job == "families":
+                families.run(staff[OURS], config, workload_list, results)
             elif job == "ops":
                 ops.run(staff, results, FLAGS.ops_scale, FLAGS.ops)
             else:
@@ -312,10 +317,10 @@ def main():
     on_gpu = FLAGS.device == "gpu"
     if on_gpu and job != "training":
         raise UserError(f"--job must be training with --device=gpu. Received: --job={job}")
-    if (on_gpu or job in ("xla", "pipeline")) and FLAGS.peers:
+    if (on_gpu or job in ("xla", "families", "pipeline")) and FLAGS.peers:
         raise UserError(
-            "--peers must not be set with --job=xla, --job=pipeline or --device=gpu, which measure "
-            "only bert_tf. "
+            "--peers must not be set with --job=xla, --job=families, --job=pipeline or "
+            "--device=gpu, which measure only bert_tf. "
             f"Received: --peers={','.join(FLAGS.peers)}"
         )
     if not on_gpu and FLAGS.peak_tflops is not None:
@@ -361,6 +366,7 @@ def main():
         "generation": generation.WORKLOADS,
         "memory": ("8x128",),
         "xla": xla.WORKLOADS,
+        "families": families.WORKLOADS,
         "pipeline": pipeline.WORKLOADS,
     }.get(job, ())
     texts = FLAGS.workloads or (gpu_training.WORKLOADS if on_gpu else usual)

