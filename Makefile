@@ -180,6 +180,7 @@ test: lint ops materials
 
 .PHONY: test-full
 test-full: venv $(FULL_STAMP) ops materials
+	$(PY) tools/fetch_materials.py --materials=multilingual_e5
 	$(PY) -m tests.full_suite --summary=.cache/test-full.md
 
 .PHONY: demo
