@@ -5,7 +5,7 @@ import logging
 import os
 from typing import Any
 
-from bert_tf.checkpoints import hub, own_format, training_checkpoint
+from bert_tf.checkpoints import cross_encoder_files, hub, own_format, training_checkpoint
 from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.encoder_decoder_files import (
     CLASS,
@@ -266,9 +266,11 @@ def _open_keras_weights(directory, path, config_file):
 
 
 def _class_and_options(config):
-    """Returns the model's class and its arguments, if this package wrote the file."""
+    """Returns the model's class and its arguments, if the file says them."""
     own = config.extra.get(OWN_KEY) or {}
-    return own.get("class"), dict(own.get("options") or {})
+    if own.get("class") is None:
+        return cross_encoder_files.class_and_options(config)
+    return own["class"], dict(own.get("options") or {})
 
 
 def _find_file(directory, names):

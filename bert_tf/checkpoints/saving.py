@@ -6,7 +6,7 @@ import os
 import numpy as np
 
 from bert_tf.array_files import write_safetensors
-from bert_tf.checkpoints import encoder_decoder_files, own_format
+from bert_tf.checkpoints import cross_encoder_files, encoder_decoder_files, own_format
 from bert_tf.checkpoints.family_names import family_class, names_of
 from bert_tf.checkpoints.model_weights import (
     all_weights,
@@ -247,6 +247,8 @@ def _head_config(model) -> dict:
         labels = options.get("labels") or [f"LABEL_{i}" for i in range(options["num_classes"])]
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
+    if values[OWN_KEY]["class"] == cross_encoder_files.CLASS:
+        values.update(cross_encoder_files.config_values(options["activation"]))
     if "problem_type" in options:
         values["problem_type"] = options["problem_type"]
     if isinstance(options.get("dropout"), (int, float)):

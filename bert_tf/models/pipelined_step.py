@@ -179,15 +179,19 @@ def seeds_of(num_parts: int | tf.Tensor, num_computed: int, model: keras.Model) 
         num_computed: The number of parts that draw seeds within the context, all equally many.
         model: The model whose layers draw them.
     """
-    states = [variable for variable in model.variables if variable.name == _SEED_STATE]
-    if not tf.is_tensor(num_parts):  # all parts have rows
-        states = []
+    # Else all parts have rows.
+    states = seed_states(model) if tf.is_tensor(num_parts) else []
     before = [tf.cast(tf.convert_to_tensor(state), tf.int64) for state in states]
     yield
     for state, first in zip(states, before):
         drawn = tf.cast(tf.convert_to_tensor(state), tf.int64) - first  # [2]: 0, count
         drawn = drawn * tf.cast(num_parts, tf.int64) // num_computed
         state.assign(tf.cast(first + drawn, state.dtype))
+
+
+def seed_states(model: keras.Model) -> list[keras.Variable]:
+    """Returns the random states of a model's layers."""
+    return [variable for variable in model.variables if variable.name == _SEED_STATE]
 
 
 def _all_of(tensors):

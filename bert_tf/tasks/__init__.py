@@ -26,6 +26,7 @@ NAMES = (
     "encoder_decoder",
     "prefix_lm",
     "replaced_token_detection",
+    "cross_encoder",
 )
 
 
@@ -44,11 +45,14 @@ def specs() -> tuple[TaskSpec, ...]:
             "The `model` of every SPEC must be its own, and its `name` its folder's. "
             f"Received: name={names}, model={models}"
         )
-    written = [spec.architectures[0] for spec in found if spec.heads]
-    if len(set(written)) < len(written):
-        raise ValueError(
-            f"The first architecture of every SPEC with heads must be its own. Received: {written}"
-        )
+    written: dict[str, list] = {}
+    for spec in found:
+        heads = list(spec.heads.values())
+        if heads and written.setdefault(spec.architectures[0], heads) != heads:
+            raise ValueError(
+                "SPECs with the same first architecture must have the same heads. Received: "
+                f"{spec.name}, architectures={spec.architectures}"
+            )
     return found
 
 

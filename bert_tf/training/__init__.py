@@ -11,8 +11,11 @@ from bert_tf.training.evaluation import BinaryAUC, BinaryF1, all_scores
 from bert_tf.training.fit_steps import fit_steps
 from bert_tf.training.freezing import freeze_layers
 from bert_tf.training.losses import (
+    CachedMultipleNegativesRankingLoss,
     ClassificationLoss,
     CosineRegressionLoss,
+    MarginMSELoss,
+    MatryoshkaLoss,
     MultipleNegativesRankingLoss,
     SparseCrossentropy,
     TripletLoss,
@@ -27,10 +30,13 @@ __all__ = [
     "AdamWeightDecay",
     "BinaryAUC",
     "BinaryF1",
+    "CachedMultipleNegativesRankingLoss",
     "ClassificationLoss",
     "CosineRegressionLoss",
     "EpochScores",
     "GradualUnfreezing",
+    "MarginMSELoss",
+    "MatryoshkaLoss",
     "MultipleNegativesRankingLoss",
     "Noam",
     "SparseCrossentropy",

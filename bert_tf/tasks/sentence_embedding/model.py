@@ -16,6 +16,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.token_inputs import one_sequence_per_row
 from bert_tf.tasks import option_values
+from bert_tf.tasks.sentence_embedding.cached_gradients import cached_gradients
 from bert_tf.tasks.sentence_embedding.preprocessor import SentenceEmbeddingPreprocessor
 from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
@@ -181,10 +182,24 @@ class BertSentenceEncoder(TaskModel):
 
     def forward(self, x, y, training):
         vectors = self(x, training=training)  # [B, D] or [B, K, D]
-        if self.objective is None:
-            return vectors
+        return vectors if self.objective is None else self._compared(vectors, y)
+
+    def _compared(self, vectors, y):
+        """Returns what the objective compares."""
         self.objective.check(vectors.shape[1] if vectors.shape.rank == 3 else 1, y is not None)
         return self.objective.outputs(vectors)
+
+    def _gradients(self, x, y, sample_weight, totals, variables):
+        objective = self.objective
+        if objective is None or objective.mini_batch_size is None:
+            return super()._gradients(x, y, sample_weight, totals, variables)
+
+        def losses(vectors):
+            y_pred = self._compared(vectors, y)
+            loss = self.partial_loss(x, y, y_pred, sample_weight, True, totals)
+            return loss, self.optimizer.scale_loss(loss)
+
+        return cached_gradients(self, x, objective.mini_batch_size, losses, variables)
 
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         if self.objective is None:

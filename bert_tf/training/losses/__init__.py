@@ -1,16 +1,22 @@
 """Losses on class ids and on sentence vectors."""
 
 from bert_tf.training.losses.sentence_losses import (
+    CachedMultipleNegativesRankingLoss,
     ClassificationLoss,
     CosineRegressionLoss,
+    MarginMSELoss,
+    MatryoshkaLoss,
     MultipleNegativesRankingLoss,
     TripletLoss,
 )
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy, balanced_class_weights
 
 __all__ = [
+    "CachedMultipleNegativesRankingLoss",
     "ClassificationLoss",
     "CosineRegressionLoss",
+    "MarginMSELoss",
+    "MatryoshkaLoss",
     "MultipleNegativesRankingLoss",
     "SparseCrossentropy",
     "TripletLoss",

@@ -7,10 +7,12 @@ Glossary: `B` examples, `K` texts of an example, `D` size of a vector, `C` class
 """
 
 import abc
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
+from bert_tf.json_schema import is_integer
 from bert_tf.layers.dense import Dense
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy, require_mean
 
@@ -25,11 +27,14 @@ class SentenceLoss(abc.ABC):
         num_texts: The supported values of K.
         needs_labels: Whether an example has a label.
         has_hits: Whether the prediction for an example is correct or not.
+        mini_batch_size: The maximum number of examples that are encoded at once for the gradient
+            of a batch; None for all.
     """
 
     num_texts: tuple[int, ...] = (2,)
     needs_labels = True
     has_hits = True
+    mini_batch_size: int | None = None
 
     def build(self, vector_size: int, initializer_range: float) -> None:  # noqa: B027
         """Creates the variables of the loss, if it has any."""
@@ -155,10 +160,13 @@ class MultipleNegativesRankingLoss(SentenceLoss):
 
     The logits are scale * cosine. If an example has a third text, it is a hard negative for all
     texts of the batch. The task is harder in larger batches. A batch is what one replica computes
-    at once, with `gradient_accumulation_steps` a part of its rows.
+    at once, with `gradient_accumulation_steps` a part of its rows. Pairs of a text with itself
+    (`fit((texts, texts))`) need no labels: dropout makes their vectors differ (SimCSE).
 
     Args:
         scale: The factor of the cosines.
+        symmetric: Whether the first text of each pair is also to be found among those of the
+            batch, for its second; the loss is the mean of both.
 
     Raises:
         UserError: If `scale` is not positive.
@@ -169,16 +177,18 @@ class MultipleNegativesRankingLoss(SentenceLoss):
         >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
         >>> encoder.fit((["capital of France?", "2 + 2?"], ["Paris", "4"]))
 
-    Reference: Henderson et al. 2017 (arXiv 1705.00652), section 4.4.
+    Reference: Henderson et al. 2017 (arXiv 1705.00652), section 4.4; Gao et al. 2021 (SimCSE, arXiv
+    2104.08821).
     """
 
     num_texts = (2, 3)
     needs_labels = False
 
-    def __init__(self, scale: float = RANKING_SCALE):
+    def __init__(self, scale: float = RANKING_SCALE, symmetric: bool = False):
         if not scale > 0:
             raise UserError(f"`scale` must be positive. Received: scale={scale}")
         self.scale = scale
+        self.symmetric = symmetric
 
     def outputs(self, vectors):
         texts = tf.unstack(tf.math.l2_normalize(vectors, axis=-1), axis=1)
@@ -187,10 +197,159 @@ class MultipleNegativesRankingLoss(SentenceLoss):
 
     def losses(self, labels, outputs):
         # Not the fused cross-entropy, which fails for the empty last batch of a replica.
-        return tf.reduce_logsumexp(outputs, axis=-1) - tf.linalg.diag_part(outputs)
+        right = tf.linalg.diag_part(outputs)
+        losses = tf.reduce_logsumexp(outputs, axis=-1) - right
+        if self.symmetric:  # of the columns of second texts, [B, B]
+            columns = outputs[:, : tf.shape(outputs)[0]]
+            losses = (losses + tf.reduce_logsumexp(columns, axis=0) - right) / 2.0
+        return losses
 
     def hits(self, labels, outputs):
         return tf.linalg.diag_part(outputs) >= tf.reduce_max(outputs, axis=-1)
+
+
+class CachedMultipleNegativesRankingLoss(MultipleNegativesRankingLoss):
+    """`MultipleNegativesRankingLoss` for batches that are too large to be encoded at once.
+
+    The texts are encoded twice, `mini_batch_size` examples at a time, so memory does not grow with
+    the batch but for the vectors and their cosines `[B, B]`. Loss and gradient are those of the
+    whole batch.
+
+    Args:
+        scale, symmetric: As in `MultipleNegativesRankingLoss`.
+        mini_batch_size: The maximum number of examples that are encoded at once. It changes speed
+            and memory, not the result.
+
+    Raises:
+        UserError: If `scale` is not positive or `mini_batch_size` is less than 1.
+
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+        >>> loss = bert_tf.training.CachedMultipleNegativesRankingLoss(mini_batch_size=2)
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
+        >>> encoder.fit((["capital of France?", "2 + 2?", "it rains"], ["Paris", "4", "it is wet"]))
+
+    Reference: Gao et al. 2021 (GradCache, arXiv 2101.06983); sentence-transformers, the loss of
+    this name.
+    """
+
+    def __init__(
+        self, scale: float = RANKING_SCALE, symmetric: bool = False, mini_batch_size: int = 32
+    ):
+        super().__init__(scale, symmetric)
+        if not is_integer(mini_batch_size) or mini_batch_size < 1:
+            raise UserError(
+                "`mini_batch_size` must be an integer of at least 1. Received: "
+                f"mini_batch_size={mini_batch_size!r}"
+            )
+        self.mini_batch_size = mini_batch_size
+
+
+class MarginMSELoss(SentenceLoss):
+    """((u · v - u · w) - label)², for triplets (query, positive, negative) with a teacher's margin.
+
+    The label is the score that a cross-encoder gives to the positive, minus that of the negative.
+
+    Args:
+        similarity: "dot" or "cosine".
+
+    Raises:
+        UserError: If `similarity` is unknown.
+
+    Example:
+        >>> teacher = bert_tf.BertCrossEncoder.from_pretrained("bert-base/", activation="identity")
+        >>> queries, fit, others = ["capital of France?"], ["Paris"], ["Rome"]
+        >>> margins = teacher.score(queries, fit) - teacher.score(queries, others)
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+        >>> loss = bert_tf.training.MarginMSELoss()
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
+        >>> encoder.fit((queries, fit, others), margins)
+
+    Reference: Hofstätter et al. 2020 (arXiv 2010.02666).
+    """
+
+    num_texts = (3,)
+    has_hits = False
+
+    def __init__(self, similarity: str = "dot"):
+        require_one_of("similarity", similarity, ("dot", "cosine"))
+        self.similarity = similarity
+
+    def outputs(self, vectors):
+        if self.similarity == "cosine":
+            vectors = tf.math.l2_normalize(vectors, axis=-1)
+        scores = tf.reduce_sum(vectors[:, :1] * vectors[:, 1:], axis=-1)  # [B, 2]
+        return scores[:, 0] - scores[:, 1]
+
+    def losses(self, labels, outputs):
+        return tf.square(outputs - tf.cast(tf.reshape(labels, [-1]), tf.float32))
+
+
+class MatryoshkaLoss(SentenceLoss):
+    """A loss on the first dimensions of the vectors, summed over several numbers of them.
+
+    So the beginning of a vector is a good shorter vector: `encode(texts, truncate_dim=128)`.
+
+    Args:
+        loss: The `SentenceLoss`, or its name; one without variables.
+        dims: The numbers of dimensions, such as [384, 256, 128, 64].
+        weights: A factor for each; None for 1.
+
+    Raises:
+        UserError: If `dims` are not positive integers, or `weights` not as many numbers.
+
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
+        >>> loss = bert_tf.training.MatryoshkaLoss("ranking", dims=[32, 16, 8])
+        >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
+        >>> encoder.fit((["capital of France?", "2 + 2?"], ["Paris", "4"]))
+        >>> encoder.encode("capital of France?", truncate_dim=8).shape
+        (8,)
+
+    Reference: Kusupati et al. 2022 (arXiv 2205.13147); sentence-transformers, `MatryoshkaLoss`.
+    """
+
+    def __init__(
+        self,
+        loss: "str | SentenceLoss",
+        dims: Sequence[int],
+        weights: Sequence[float] | None = None,
+    ):
+        self.loss = sentence_loss(loss)
+        if not len(dims) or not all(is_integer(dim) and dim > 0 for dim in dims):
+            raise UserError(f"`dims` must be positive integers. Received: dims={dims!r}")
+        self.dims = [int(dim) for dim in dims]
+        self.weights = [1.0] * len(self.dims) if weights is None else list(weights)
+        if len(self.weights) != len(self.dims):
+            raise UserError(
+                "`weights` must be a number for each of `dims`. Received: "
+                f"{len(self.weights)} weights, {len(self.dims)} dims"
+            )
+        self.num_texts, self.needs_labels = self.loss.num_texts, self.loss.needs_labels
+        self.has_hits, self.mini_batch_size = self.loss.has_hits, self.loss.mini_batch_size
+
+    def build(self, vector_size, initializer_range):
+        self.loss.build(vector_size, initializer_range)
+        if self.loss.variables or max(self.dims) > vector_size:
+            raise UserError(
+                f"MatryoshkaLoss must have a loss without variables, and `dims` up to the size of "
+                f"the vectors, {vector_size}. Received: {self.loss.description()}, "
+                f"dims={self.dims}"
+            )
+
+    def description(self):
+        return f"MatryoshkaLoss({self.loss.description()}, {self.dims}, {self.weights})"
+
+    def outputs(self, vectors):
+        return [self.loss.outputs(vectors[..., :dim]) for dim in self.dims]
+
+    def losses(self, labels, outputs):
+        each = zip(self.weights, outputs)
+        return tf.add_n([weight * self.loss.losses(labels, values) for weight, values in each])
+
+    def hits(self, labels, outputs):
+        """Of the first of `dims`."""
+        return self.loss.hits(labels, outputs[0])
 
 
 class TripletLoss(SentenceLoss):

@@ -170,7 +170,8 @@ class Ours(keras_common.TensorFlowPeer):
                 loss = tf.reduce_sum(outputs["sequence_output"]) + tf.reduce_sum(
                     outputs["pooled_output"]
                 )
-            return outputs["sequence_output"], tape.gradient(loss, weights)[-1]
+            # Of all gradients, so that none is left out as unused.
+            return outputs["sequence_output"], tf.linalg.global_norm(tape.gradient(loss, weights))
 
         return keras_common.inference_task(self.compiled(gradient, "graph"), "graph", batches)
 

@@ -1,0 +1,207 @@
+"""A score for a query and a document, which it reads together."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.plain_rows import is_text
+from bert_tf.errors import UserError, require_one_of
+from bert_tf.json_schema import is_integer
+from bert_tf.layers.dropout import Dropout
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.token_inputs import one_sequence_per_row
+from bert_tf.tasks.cross_encoder.preprocessor import (
+    ACTIVATIONS,
+    SIGMOID,
+    CrossEncoderPreprocessor,
+    RankedDocument,
+)
+from bert_tf.tasks.dense_head_model import DenseHeadModel
+from bert_tf.training.losses.class_weights import refuse_class_weight
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class RelevanceLoss(keras.losses.Loss):
+    """Binary cross-entropy of pairs, or cross-entropy over the documents of a query.
+
+    `call` takes labels in [0, 1] with logits `[B, 1]`, or the number of the document that fits,
+    int `[B]`, with logits `[B, K]` of K > 1 documents, and returns `[B]`.
+
+    Reference: sentence-transformers, `BinaryCrossEntropyLoss` and `MultipleNegativesRankingLoss`
+    of its cross-encoder.
+    """
+
+    def call(self, y_true, y_pred):
+        y_pred = tf.convert_to_tensor(y_pred)
+        if y_pred.shape[-1] == 1:
+            labels = tf.cast(tf.reshape(y_true, [-1, 1]), y_pred.dtype)
+            return tf.nn.sigmoid_cross_entropy_with_logits(labels, y_pred)[:, 0]
+        # Not the fused cross-entropy, which fails for the empty last batch of a replica.
+        best = tf.gather(y_pred, tf.cast(tf.reshape(y_true, [-1]), tf.int32), batch_dims=1)
+        return tf.reduce_logsumexp(y_pred, axis=-1) - best
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+def is_right(y_true, y_pred):
+    """Returns whether a pair is on the right side of 0.5, or the best document is the right one.
+
+    The arguments are those of `RelevanceLoss.call`; the result is float32 `[B]`.
+    """
+    y_true = tf.reshape(tf.cast(y_true, tf.float32), [-1])
+    if y_pred.shape[-1] == 1:
+        found, right = y_pred[:, 0] > 0.0, y_true > 0.5
+    else:
+        found, right = tf.argmax(y_pred, axis=-1), tf.cast(y_true, tf.int64)
+    return tf.cast(tf.equal(found, right), tf.float32)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertCrossEncoder(DenseHeadModel):
+    """BERT with one score for each pair of a query and a document.
+
+    It reads both together, so it is more exact than the cosine of two vectors of a
+    `BertSentenceEncoder`, and has to read every pair. `fit` and `evaluate` take pairs with labels
+    from 0 to 1, or, without labels, tuples of K + 1 lists: queries, documents that fit, and others
+    that do not.
+
+    Args:
+        backbone, tokenizer, max_length: As in `TaskModel`; the longer text of a pair is cut.
+        dropout: Dropout before the last layer; None takes the configuration's.
+        activation: What scores are made of logits with: "sigmoid" or "identity".
+
+    Call arguments:
+        inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K documents of each query; or
+            a tuple of strings `[B]`.
+
+    Returns:
+        Logits float32 `[B, 1]` or `[B, K]`.
+
+    Raises:
+        UserError: If `activation` is unknown.
+
+    Example:
+        >>> model = bert_tf.BertCrossEncoder.from_pretrained("bert-base/")
+        >>> model.fit((["who wrote it?", "who wrote it?"], ["Ada wrote it.", "Rain."]), [1.0, 0.0])
+        >>> model.score("who wrote it?", "Ada wrote it.") <= 1.0
+        True
+        >>> best = model.rank("who wrote it?", ["Rain.", "Ada wrote it."], top_k=1)
+        >>> len(best), best[0].index in (0, 1)
+        (1, True)
+
+    Reference: Nogueira and Cho 2019 (arXiv 1901.04085); sentence-transformers, `CrossEncoder`,
+    whose directories it opens and writes.
+    """
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        dropout: float | None = None,
+        activation: str = SIGMOID,
+        tokenizer=None,
+        max_length: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        require_one_of("activation", activation, tuple(ACTIVATIONS))
+        self.activation = activation
+        self.dropout = self.head_dropout(dropout)
+        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
+        self.classifier = self.dense_head(1)
+        self.build()
+
+    def default_loss(self) -> keras.losses.Loss:
+        """Returns the loss of `compile(loss="auto")`; "mse" learns numbers, such as a teacher's."""
+        return RelevanceLoss()
+
+    def default_metrics(self):
+        return [keras.metrics.MeanMetricWrapper(is_right, name="accuracy")]
+
+    def class_weights(self, class_weight):
+        refuse_class_weight(class_weight, "labels are numbers")
+
+    def make_preprocessor(self, **options):
+        return CrossEncoderPreprocessor(activation=self.activation, **options)
+
+    def call(self, inputs, training=False):
+        tokens = self.tokens_of(inputs)
+        ids = tokens["token_ids"]
+        pairs = one_sequence_per_row(tokens)  # [B, K, T] -> [B * K, T]
+        pooled = self.backbone(pairs, training=training)["pooled_output"]
+        logits = self.classifier(self.dropout_layer(pooled, training=training))  # [B * K, 1]
+        logits = tf.cast(logits, tf.float32)
+        return logits if ids.shape.rank == 2 else tf.reshape(logits, keras.ops.shape(ids)[:2])
+
+    def score(
+        self,
+        queries: str | Sequence[str],
+        documents: str | Sequence[str],
+        *,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> np.ndarray | np.float32:
+        """Returns how well each document fits its query.
+
+        Args:
+            queries, documents: n strings each, or one.
+            batch_size, token_budget, verbose: As in `predict`.
+
+        Returns:
+            float32 `[n]`; for one pair of strings a float32.
+
+        Raises:
+            UserError: If there are not as many documents as queries, or there is no tokenizer.
+            DataError: If a text is missing or malformed.
+        """
+        return self.predict_decoded((queries, documents), batch_size, token_budget, verbose)
+
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        *,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> list[RankedDocument]:
+        """Returns the documents that fit a query best, the best first.
+
+        Args:
+            query: The query.
+            documents: The documents.
+            top_k: How many to return; None for all.
+            batch_size, token_budget, verbose: As in `predict`.
+
+        Returns:
+            `RankedDocument`s. Of equal scores the first document comes first.
+
+        Raises:
+            UserError: If `query` is no string, `documents` is one, `top_k` is less than 1, or there
+                is no tokenizer.
+            DataError: If a text is missing or malformed.
+        """
+        if not is_text(query) or is_text(documents):
+            raise UserError(
+                "`query` must be a string and `documents` a list of strings. Received: "
+                f"query={type(query).__name__}, documents={type(documents).__name__}"
+            )
+        if top_k is not None and (not is_integer(top_k) or top_k < 1):
+            raise UserError(f"`top_k` must be an integer of at least 1. Received: top_k={top_k!r}")
+        documents = list(documents)
+        scores = self.score(
+            [query] * len(documents),
+            documents,
+            batch_size=batch_size,
+            token_budget=token_budget,
+            verbose=verbose,
+        )
+        order = np.argsort(-scores, kind="stable")[:top_k].tolist()
+        return [RankedDocument(i, float(scores[i]), _shown(documents[i])) for i in order]
+
+
+def _shown(text: Any) -> str:
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)

@@ -1,0 +1,116 @@
+"""What `BertCrossEncoder` reads and answers: queries with documents, and a score for each pair.
+
+Glossary: `n` queries, `K` documents of each.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.plain_rows import is_container
+from bert_tf.errors import UserError
+from bert_tf.models.label_inputs import outputs
+from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.text_inputs import TextColumns
+from bert_tf.models.token_inputs import rows_of_examples
+from bert_tf.models.tokenized_texts import TokenizedTexts
+from bert_tf.training.evaluation.probabilities import sigmoid
+
+SIGMOID, IDENTITY = "sigmoid", "identity"
+ACTIVATIONS = {SIGMOID: sigmoid, IDENTITY: np.asarray}
+
+
+class RankedDocument(NamedTuple):
+    """A document and how well it fits a query.
+
+    Attributes:
+        index: Its number in the list of documents, from 0.
+        score: What `score` returns for the query and it.
+        text: The document itself.
+
+    Example:
+        >>> RankedDocument(2, 0.75, "Paris is a city.").text
+        'Paris is a city.'
+    """
+
+    index: int
+    score: float
+    text: str
+
+
+class CrossEncoderPreprocessor(Preprocessor):
+    """Pairs, or queries with K documents each, to tokens; logits to scores.
+
+    Args:
+        activation: "sigmoid" or "identity".
+        **options: The arguments of `Preprocessor`.
+    """
+
+    texts_per_example = None
+    example_form = (
+        "Pass (queries, documents), or (queries, positives, negatives) to train on lists."
+    )
+
+    def __init__(self, *, activation: str, **options):
+        super().__init__(**options)
+        self.activation = activation
+
+    def read_columns(self, x):
+        columns = super().read_columns(x)
+        if len(columns) < 2:
+            raise UserError(
+                "An example of this task must be a query with one document or more. Received: "
+                f"{len(columns)} texts in an example. {self.example_form}"
+            )
+        return columns
+
+    def targets(self, y, x):
+        """As `Preprocessor.targets`: a number for each pair; for lists 0, the number of the first.
+
+        Raises:
+            UserError: If lists have labels.
+        """
+        if isinstance(x, TextColumns) and len(x) > 2:
+            if y is not None:
+                raise UserError(
+                    "`y` must be None for queries with several documents, of which the first is "
+                    f"the one that fits. Received: y={type(y).__name__}. Labels are for pairs."
+                )
+            return np.zeros(x.num_rows, np.int32)
+        return outputs(y, 1) if is_container(y) else y
+
+    def tokens_of(self, inputs):
+        queries, *documents = self.tensor_columns(inputs)
+        if len(documents) < 2:
+            return super().tokens_of(inputs)
+        documents = tf.stack(documents, axis=1)  # [B, K]
+        repeated = tf.repeat(queries, documents.shape[1])
+        return rows_of_examples(self.tokenize(repeated, tf.reshape(documents, [-1])), documents)
+
+    def example_rows(self, columns):
+        if len(columns) == 2:
+            return super().example_rows(columns)
+        pairs = _pairs(columns)
+        return TokenizedTexts.of(self.tokenizer, pairs, self.max_length, len(columns) - 1)
+
+    def rows(self, columns, window_stride=None):
+        """Every pair is a row: pairs of like length share a batch."""
+        return super().rows(_pairs(columns), window_stride)
+
+    def outputs(self, values, rows, columns, pooling):
+        """Returns logits `[n, K]` from those of the pairs `[n * K, 1]`."""
+        return values.reshape(columns.num_rows, len(columns) - 1)
+
+    def decode(self, values, rows, columns):
+        """Returns scores float32 `[n]`, of queries with K documents `[n, K]`."""
+        scores = ACTIVATIONS[self.activation](self.outputs(values, rows, columns, None))
+        return (scores[:, 0] if len(columns) == 2 else scores).astype(np.float32)
+
+
+def _pairs(columns):
+    """Queries `[n]` and K columns of documents `[n]` -> two columns `[n * K]`."""
+    queries, *documents = columns
+    if len(documents) == 1:
+        return columns
+    return TextColumns((np.repeat(queries, len(documents)), np.stack(documents, 1).reshape(-1)))
