@@ -25,7 +25,7 @@ import os
 import numpy as np
 from absl import flags
 from common import fine_tuning, result_files
-from common.checks import options_of
+from common.checks import options_of, positive_integers
 from common.console import predicting_verbose, tell_model
 from common.text_files import read_single_texts
 
@@ -71,6 +71,25 @@ flags.DEFINE_float(
 )
 flags.DEFINE_float(
     "scale", 20.0, "With --objective=ranking: the cosines are multiplied by this.", lower_bound=1e-6
+)
+flags.DEFINE_bool(
+    "symmetric",
+    False,
+    "With --objective=ranking: whether the anchor is also ranked above the other anchors of the "
+    "batch, for its positive.",
+)
+flags.DEFINE_integer(
+    "mini_batch_size",
+    None,
+    "With --objective=ranking: maximum number of examples that are encoded at once, for batches "
+    "that need more memory than there is. Default: the whole batch.",
+    lower_bound=1,
+)
+flags.DEFINE_list(
+    "matryoshka_dims",
+    [],
+    "Also trains vectors of these numbers of dimensions, the first ones, such as 384,128,32; not "
+    "with --objective=classification.",
 )
 flags.DEFINE_enum(
     "distance",
@@ -136,13 +155,24 @@ def read_train_data():
         return texts, np.array(labels, np.float32), sentence_losses.CosineRegressionLoss()
     texts = read_triplets(FLAGS.train_file)
     if FLAGS.objective == "ranking":
-        return texts, None, sentence_losses.MultipleNegativesRankingLoss(FLAGS.scale)
+        return texts, None, ranking_loss()
     if len(texts) < 3:
         raise DataError(
             f"{FLAGS.train_file} must have a column `negative` for --objective=triplet. Received: "
             "none"
         )
     return texts, None, sentence_losses.TripletLoss(FLAGS.distance, FLAGS.margin)
+
+
+def ranking_loss():
+    from bert_tf.training.losses import sentence_losses
+
+    options = {"scale": FLAGS.scale, "symmetric": FLAGS.symmetric}
+    if FLAGS.mini_batch_size is None:
+        return sentence_losses.MultipleNegativesRankingLoss(**options)
+    return sentence_losses.CachedMultipleNegativesRankingLoss(
+        **options, mini_batch_size=FLAGS.mini_batch_size
+    )
 
 
 def load_encoder():
@@ -195,9 +225,16 @@ def main():
             "--label_smoothing, --focal_gamma and --class_weights must be used with "
             f"--objective=classification. Received: --objective={FLAGS.objective}"
         )
+    dims = positive_integers("matryoshka_dims")
+    if dims and FLAGS.objective == "classification":
+        raise UserError(
+            "--objective must be ranking, triplet or cosine with --matryoshka_dims: the classifier "
+            "takes vectors of one size. Received: --objective=classification"
+        )
     tool.require_writable(FLAGS.output_dir, "output_dir")
     import keras
 
+    from bert_tf.training import MatryoshkaLoss
     from bert_tf.training.evaluation.scores import require_scikit_learn
 
     if FLAGS.dev_file:
@@ -210,6 +247,9 @@ def main():
     whitening_texts = read_single_texts(FLAGS.whitening_file) if FLAGS.whitening_file else None
     encoder = load_encoder()
     if FLAGS.do_train:
+        if dims:
+            *examples, loss = train_data
+            train_data = (*examples, MatryoshkaLoss(loss, dims))
         train(encoder, *train_data, dev_data)
         if whitening_texts:
             encoder.fit_whitening(whitening_texts, FLAGS.whitening_size)

@@ -23,6 +23,7 @@ from bert_tf.json_schema import (
     integer,
     is_file_name,
     list_of,
+    mapping_of,
     may_lack,
     object_of,
     optional,
@@ -30,7 +31,9 @@ from bert_tf.json_schema import (
 )
 
 _MODULES_FILE = "modules.json"
+_PROMPT_OPTIONS = ("prompts", "default_prompt_name")
 _LENGTH_FILE = "sentence_bert_config.json"
+_PROMPTS_FILE = "config_sentence_transformers.json"
 _POOLING = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -60,6 +63,9 @@ _DENSE = object_of(
     {"activation_function": _ACTIVATION, "bias": may_lack(FLAG), "out_features": integer(least=1)}
 )
 _LENGTHS = object_of({"max_seq_length": optional(integer())})
+_PROMPTS = object_of(
+    {"prompts": optional(mapping_of(text())), "default_prompt_name": optional(text())}
+)
 
 
 def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **options):
@@ -85,8 +91,8 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
 def encoder_options(directory: str | os.PathLike) -> dict:
     """Returns the arguments of `BertSentenceEncoder` that a checkpoint directory specifies.
 
-    These are `pooling`, `normalize` and, if the files specify them, `whitening_size` and
-    `max_length`; none if there is no `modules.json`.
+    These are `pooling`, `normalize` and, if the files specify them, `whitening_size`, `max_length`,
+    `prompts` and `default_prompt_name`; none if there is no `modules.json`.
 
     Raises:
         CheckpointError: If the modules are other than Transformer, Pooling, Dense without an
@@ -112,6 +118,10 @@ def encoder_options(directory: str | os.PathLike) -> dict:
     if os.path.exists(limits):
         longest = read_json(limits, _LENGTHS).get("max_seq_length")
         options.update({"max_length": longest} if longest else {})
+    prompts = os.path.join(directory, _PROMPTS_FILE)
+    if os.path.exists(prompts):
+        values = read_json(prompts, _PROMPTS)
+        options.update({name: value for name, value in values.items() if name in _PROMPT_OPTIONS})
     return options
 
 
@@ -188,6 +198,9 @@ def write_modules(encoder, directory: str) -> None:
     # The tokenizer's files specify whether text is lowercased.
     limits = {"max_seq_length": encoder.max_length, "do_lower_case": False}
     _write(limits, os.path.join(directory, _LENGTH_FILE))
+    prompts = {name: getattr(encoder, name) for name in _PROMPT_OPTIONS}
+    prompts["similarity_fn_name"] = "cosine"
+    _write(prompts, os.path.join(directory, _PROMPTS_FILE))
 
 
 def _modules(directory):

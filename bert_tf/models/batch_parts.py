@@ -8,7 +8,7 @@ class BatchParts:
 
     Args:
         data: Inputs, labels and sample weights: nests of tensors `[B, ...]`, or None.
-        count: The number of parts.
+        count: The number of parts, an int or a scalar int32.
 
     Attributes:
         num_rows: B, an int where it is static.
@@ -16,7 +16,7 @@ class BatchParts:
         is_static: Whether B is static.
     """
 
-    def __init__(self, data, count: int):
+    def __init__(self, data, count: int | tf.Tensor):
         self.data = data
         self.num_rows = num_rows(data[0])
         self.is_static = not tf.is_tensor(self.num_rows)

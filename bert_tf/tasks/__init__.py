@@ -82,12 +82,15 @@ def option_values(model) -> dict[str, Any]:
     """Returns the options of a task model by their names: what its class adds to `get_config`.
 
     Example:
-        >>> option_values(bert_tf.BertSentenceEncoder.from_pretrained("minilm/"))
-        {'pooling': 'mean', 'normalize': True, 'whitening_size': None}
+        >>> values = option_values(bert_tf.BertSentenceEncoder.from_pretrained("minilm/"))
+        >>> values["pooling"], values["normalize"]
+        ('mean', True)
     """
     values = {name: getattr(model, name) for name in spec_of(type(model)).options}
-    # Keras keeps lists as its own type.
-    return {name: list(v) if isinstance(v, list) else v for name, v in values.items()}
+    # Keras keeps lists and dictionaries as its own types.
+    for kind in (list, dict):
+        values = {name: kind(v) if isinstance(v, kind) else v for name, v in values.items()}
+    return values
 
 
 def spec_of(model: type | str) -> TaskSpec | None:

@@ -59,8 +59,40 @@ def test_trains_evaluates_and_encodes(tiny_config, tiny_vocabulary, tmp_path):
     assert float(values["eval_spearman"]) == pytest.approx(spearman(encoder), abs=1e-4)
 
 
+@pytest.mark.full
+def test_trains_on_large_batches_for_vectors_of_several_sizes(
+    tiny_config, tiny_vocabulary, tmp_path
+):
+    checkpoint, output = tmp_path / "checkpoint", tmp_path / "out"
+    BertBackbone(tiny_config).save_pretrained(checkpoint)
+    BertTokenizer(tiny_vocabulary, lowercase=False).save_pretrained(checkpoint)
+    pairs = [json.dumps({"anchor": a, "positive": b}) for a, b in zip(FIRSTS, SECONDS)]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(pairs))
+    result = run(
+        "run_sentence_encoder",
+        f"--init_checkpoint={checkpoint}",
+        f"--output_dir={output}",
+        "--objective=ranking",
+        "--symmetric",
+        "--mini_batch_size=3",
+        "--matryoshka_dims=32,8",
+        f"--train_file={tmp_path}/pairs.jsonl",
+        "--do_train",
+        "--train_batch_size=16",
+    )
+    assert result.returncode == 0, result.stderr
+    assert BertSentenceEncoder.from_pretrained(output / "model").encode("good").shape == (32,)
+
+
 def test_flags_are_checked_before_any_work(tmp_path):
     for flags, message in (
+        (
+            (
+                *("--do_train", "--init_checkpoint=x", "--train_file=x"),
+                *("--objective=classification", "--matryoshka_dims=8"),
+            ),
+            "--objective must be ranking, triplet or cosine with --matryoshka_dims",
+        ),
         ((), "At least one of"),
         (("--do_train", "--init_checkpoint=x"), "--train_file must be set with --do_train"),
         (("--do_eval",), "--dev_file must be set with --do_eval"),

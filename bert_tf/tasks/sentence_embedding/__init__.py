@@ -1,6 +1,6 @@
 """Sentence embedding: a vector for every text."""
 
-from bert_tf.json_schema import FLAG, integer, may_lack, optional
+from bert_tf.json_schema import FLAG, integer, mapping_of, may_lack, optional, text
 from bert_tf.models.task_spec import POOLING, VECTORS, TaskSpec
 
 SPEC = TaskSpec(
@@ -14,5 +14,8 @@ SPEC = TaskSpec(
         "pooling": POOLING,
         "normalize": may_lack(FLAG),
         "whitening_size": optional(integer(least=1)),
+        "truncate_dim": optional(integer(least=1)),
+        "prompts": optional(mapping_of(text())),
+        "default_prompt_name": optional(text()),
     },
 )

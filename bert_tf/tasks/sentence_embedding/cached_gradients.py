@@ -38,7 +38,7 @@ def cached_gradients(
     states = seed_states(model)
     before = [tf.convert_to_tensor(state) for state in states]
     count = -(-num_rows(x) // mini_batch_size)
-    vectors = _encoded(model, BatchParts(x, count))
+    vectors = _encoded(model, BatchParts((x,), count))
     with tf.GradientTape() as tape:
         tape.watch(vectors)
         loss, scaled = losses(vectors)
@@ -75,7 +75,8 @@ def _encoded(model, parts):
     shapes = []
 
     def body(index, vectors):
-        part = model(parts[index], training=True)
+        (tokens,) = parts[index]
+        part = model(tokens, training=True)
         shapes.append(part.shape[1:])
         return index + 1, vectors.write(index, part)
 

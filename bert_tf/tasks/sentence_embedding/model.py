@@ -10,6 +10,7 @@ from bert_tf import hooks, keras_compat
 from bert_tf.config import POOLING_MODES
 from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError, require_one_of
+from bert_tf.json_schema import is_integer
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
@@ -17,7 +18,10 @@ from bert_tf.models.task_model import TaskModel
 from bert_tf.models.token_inputs import one_sequence_per_row
 from bert_tf.tasks import option_values
 from bert_tf.tasks.sentence_embedding.cached_gradients import cached_gradients
-from bert_tf.tasks.sentence_embedding.preprocessor import SentenceEmbeddingPreprocessor
+from bert_tf.tasks.sentence_embedding.preprocessor import (
+    SentenceEmbeddingPreprocessor,
+    unit_vectors,
+)
 from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
 
@@ -35,16 +39,21 @@ class BertSentenceEncoder(TaskModel):
             vector without the pooler's dense layer, as in sentence-transformers.
         normalize: Whether vectors are scaled to length 1.
         whitening_size: Size of whitened vectors, which `fit_whitening` sets; None: no whitening.
+        truncate_dim: The number of dimensions that are kept, the first ones, before vectors are
+            normalized; for models of `MatryoshkaLoss`. None for all.
+        prompts: Texts that `encode` puts before others, by names such as "query".
+        default_prompt_name: The prompt where `encode` is given none; None for no prompt.
 
     Call arguments:
         inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K texts per example; or
             strings `[B]`, or a tuple of K times strings `[B]`.
 
     Returns:
-        float32 `[B, D]` or `[B, K, D]`; D is H, for "mean_max" 2H, whitened `whitening_size`.
+        float32 `[B, D]` or `[B, K, D]`; D is H, for "mean_max" 2H, whitened `whitening_size`, at
+        most `truncate_dim`.
 
     Raises:
-        UserError: If `pooling` is unknown.
+        UserError: If `pooling` or `default_prompt_name` is unknown, or `truncate_dim` out of range.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
@@ -67,10 +76,17 @@ class BertSentenceEncoder(TaskModel):
         tokenizer=None,
         max_length: int | None = None,
         whitening_size: int | None = None,
+        truncate_dim: int | None = None,
+        prompts: dict[str, str] | None = None,
+        default_prompt_name: str | None = None,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         require_one_of("pooling", pooling, POOLING_MODES)
+        if default_prompt_name is not None:
+            require_one_of("default_prompt_name", default_prompt_name, tuple(prompts or ()))
+        self.prompts = dict(prompts or {})
+        self.default_prompt_name = default_prompt_name
         self.pooling = pooling
         self.normalize = normalize
         self.sequence_pooling = None
@@ -80,6 +96,10 @@ class BertSentenceEncoder(TaskModel):
         self.objective = None
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self._set_whitening(whitening_size)
+        self.truncate_dim = None
+        if truncate_dim is not None:
+            self._require_dimensions(truncate_dim)
+            self.truncate_dim = truncate_dim
         self.built = True
 
     def _set_whitening(self, size):
@@ -96,7 +116,14 @@ class BertSentenceEncoder(TaskModel):
     @property
     def vector_size(self) -> int:
         """D."""
-        return self.whitening_size or self._pooled_size()
+        return self.truncate_dim or self.whitening_size or self._pooled_size()
+
+    def _require_dimensions(self, count):
+        if not is_integer(count) or not 1 <= count <= self.vector_size:
+            raise UserError(
+                f"`truncate_dim` must be in [1, {self.vector_size}], the size of the vectors. "
+                f"Received: truncate_dim={count!r}"
+            )
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "BertSentenceEncoder":
@@ -176,6 +203,7 @@ class BertSentenceEncoder(TaskModel):
         vectors = tf.cast(vectors, tf.float32)
         if self.whitening is not None:
             vectors = self.whitening(vectors)
+        vectors = vectors[:, : self.truncate_dim]
         if self.normalize:
             vectors = tf.math.l2_normalize(vectors, axis=-1)
         return vectors
@@ -275,6 +303,9 @@ class BertSentenceEncoder(TaskModel):
         verbose: int = 0,
         window_stride: int | None = None,
         window_pooling: str = "mean",
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        truncate_dim: int | None = None,
         show_progress: bool | None = None,
     ) -> np.ndarray:
         """Returns the vectors of texts.
@@ -282,23 +313,50 @@ class BertSentenceEncoder(TaskModel):
         Args:
             texts: Single texts as in `fit`, or one string.
             batch_size, token_budget, verbose, window_stride, window_pooling: As in `predict`.
+            prompt_name: The name in `prompts` of what is put before each text; None for the
+                default.
+            prompt: The prompt itself, in place of a name, such as an instruction; "" for none.
+            truncate_dim: The number of dimensions that are kept; None for the model's. Vectors are
+                normalized after that if the model normalizes them.
             show_progress: The old name of `verbose`.
 
         Returns:
             float32 `[n, D]`; `[D]` for one string.
 
         Raises:
-            UserError: If there is no tokenizer, or an example has several texts.
+            UserError: If there is no tokenizer, an example has several texts, the prompt is
+                unknown, or `truncate_dim` is out of range.
             DataError: If a text is missing or malformed.
         """
         if show_progress is not None:
             warn_renamed("encode(show_progress=…)", "encode(verbose=…)")
             verbose = int(show_progress)
-        columns = self.preprocessor.read_examples(texts)
-        verbose = 0 if columns.is_single else verbose
+        if truncate_dim is not None:
+            self._require_dimensions(truncate_dim)
+        preprocessor = self.preprocessor
+        columns = preprocessor.read_examples(texts)
+        is_single, prompt = columns.is_single, self._prompt(prompt_name, prompt)
+        verbose = 0 if is_single else verbose
         windows = {"window_stride": window_stride, "window_pooling": window_pooling}
+        columns = preprocessor.with_prompt(columns, prompt)
         vectors = self.predict(columns, batch_size, verbose, token_budget=token_budget, **windows)
-        return vectors[0] if columns.is_single else vectors
+        if truncate_dim is not None:
+            vectors = vectors[:, :truncate_dim]
+            vectors = unit_vectors(vectors) if self.normalize else vectors
+        return vectors[0] if is_single else vectors
+
+    def _prompt(self, name, prompt):
+        """Returns what is put before each text."""
+        if name is not None and prompt is not None:
+            raise UserError(
+                "At most one of `prompt_name` and `prompt` must be given. Received: "
+                f"prompt_name={name!r}, prompt={prompt!r}"
+            )
+        if name is not None:
+            require_one_of("prompt_name", name, tuple(self.prompts))
+        elif prompt is None:
+            name = self.default_prompt_name
+        return prompt if name is None else self.prompts[name]
 
     def get_config(self):
         return {**super().get_config(), **option_values(self)}

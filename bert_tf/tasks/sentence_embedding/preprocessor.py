@@ -3,8 +3,10 @@
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.plain_rows import object_array
 from bert_tf.errors import UserError
 from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.token_inputs import rows_of_examples
 from bert_tf.models.tokenized_texts import TokenizedTexts
 
@@ -31,6 +33,13 @@ class SentenceEmbeddingPreprocessor(Preprocessor):
         texts = np.stack(columns, axis=1).reshape(-1)  # K times [n] -> [n * K]
         return TokenizedTexts.of(self.tokenizer, (texts,), self.max_length, len(columns))
 
+    def with_prompt(self, columns: TextColumns, prompt: str | None) -> TextColumns:
+        """Returns the texts with a prompt before each."""
+        if not prompt:
+            return columns
+        start = prompt.encode()
+        return TextColumns(object_array([start + text for text in column]) for column in columns)
+
     def rows(self, columns, window_stride=None):
         if len(columns) > 1:
             raise UserError(
@@ -45,6 +54,11 @@ class SentenceEmbeddingPreprocessor(Preprocessor):
     def outputs(self, values, rows, columns, pooling):
         vectors = super().outputs(values, rows, columns, pooling)
         if self.normalize and rows.examples is not None:
-            norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-            vectors /= np.where(norms > 0, norms, 1)  # the mean of unit vectors is shorter
+            vectors = unit_vectors(vectors)  # the mean of unit vectors is shorter
         return vectors
+
+
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Returns vectors `[n, D]` scaled to length 1; zeros stay."""
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(norms > 0, norms, 1)

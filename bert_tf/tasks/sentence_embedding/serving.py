@@ -1,15 +1,21 @@
 """The signatures of `BertSentenceEncoder`: vectors."""
 
+import tensorflow as tf
+
 from bert_tf.models.serving_module import ServingModule
 
 
 class SentenceEmbeddingModule(ServingModule):
-    """Text to its vector."""
+    """Text, after the default prompt if there is one, to its vector."""
 
     outputs = {"vector": "The text's vector."}
 
     def of_tokens(self, tokens):
         return {"vector": self.model(tokens, training=False)}
+
+    def of_text(self, text):
+        prompt = self.model.prompts.get(self.model.default_prompt_name, "")
+        return super().of_text(text=tf.strings.join([prompt, text]) if prompt else text)
 
     def details(self):
         return {"vector_size": self.model.vector_size, "normalized": self.model.normalize}

@@ -8,8 +8,11 @@ from bert_tf.errors import UserError
 from bert_tf.training import SparseCrossentropy
 from bert_tf.training.losses.sentence_losses import (
     SENTENCE_LOSSES,
+    CachedMultipleNegativesRankingLoss,
     ClassificationLoss,
     CosineRegressionLoss,
+    MarginMSELoss,
+    MatryoshkaLoss,
     MultipleNegativesRankingLoss,
     TripletLoss,
     sentence_loss,
@@ -70,6 +73,55 @@ def test_ranking(num_texts):
     np.testing.assert_array_equal(hits, scores.argmax(1) == np.arange(5))
     losses, _ = of(MultipleNegativesRankingLoss(), values[:0])
     assert losses.shape == (0,)
+
+
+@pytest.mark.parametrize("num_texts", [2, 3])
+def test_symmetric_ranking(num_texts):
+    values = vectors(num_texts)
+    scores = 20.0 * np.array([[cosine(a, b) for b in values[:, 1]] for a in values[:, 0]])
+    backward = np.log(np.exp(scores).sum(0)) - np.diag(scores)
+    forward, _ = of(MultipleNegativesRankingLoss(), values)
+    losses, _ = of(MultipleNegativesRankingLoss(symmetric=True), values)
+    np.testing.assert_allclose(losses, (forward + backward) / 2, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("similarity", ["dot", "cosine"])
+def test_margin_mse(similarity):
+    values, labels = vectors(3), np.linspace(-2, 2, 5)
+    similar = cosine if similarity == "cosine" else lambda u, v: np.sum(u * v, -1)
+    query, fit, other = np.moveaxis(values, 1, 0)
+    expected = (similar(query, fit) - similar(query, other) - labels) ** 2
+    losses, hits = of(MarginMSELoss(similarity), values, labels)
+    np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-6)
+    assert hits is None
+
+
+def test_matryoshka():
+    values = vectors(2)
+    loss = MatryoshkaLoss("ranking", dims=[4, 2], weights=[1.0, 0.5])
+    loss.build(4, 0.02)
+    parts = [of(MultipleNegativesRankingLoss(), values[..., :dim]) for dim in (4, 2)]
+    losses, hits = of(loss, values)
+    np.testing.assert_allclose(losses, parts[0][0] + 0.5 * parts[1][0], rtol=1e-5)
+    np.testing.assert_array_equal(hits, parts[0][1])
+    assert "MultipleNegativesRankingLoss" in loss.description() and "[4, 2]" in loss.description()
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: MatryoshkaLoss("ranking", dims=[]), "`dims` must be positive"),
+        (lambda: MatryoshkaLoss("ranking", dims=[4, 0]), "`dims` must be positive"),
+        (lambda: MatryoshkaLoss("ranking", dims=[4], weights=[1, 2]), "for each of `dims`"),
+        (lambda: MatryoshkaLoss("ranking", dims=[8]).build(4, 0.02), "up to the size .*4"),
+        (lambda: MatryoshkaLoss("classification", dims=[4]).build(4, 0.02), "without variables"),
+        (lambda: MarginMSELoss("euclidean"), "`similarity` must be"),
+        (lambda: CachedMultipleNegativesRankingLoss(mini_batch_size=0), "at least 1"),
+    ],
+)
+def test_settings_without_meaning_are_told(make, message):
+    with pytest.raises(UserError, match=message):
+        make()
 
 
 @pytest.mark.parametrize("distance", ["euclidean", "cosine"])
