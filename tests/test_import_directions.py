@@ -66,6 +66,7 @@ def test_only_from_below(name):
 
 # A task whose heads are those of another one, so that they open each other's checkpoints.
 BUILT_ON = {
+    "cross_encoder": {"text_classification"},
     "multiple_choice": {"text_classification"},
     "prefix_lm": {"masked_lm"},
     "pretraining": {"masked_lm", "next_sentence_prediction"},
