@@ -27,7 +27,7 @@ GROUPS = {
         "run_translation",
         "run_summarization",
     ),
-    "Evaluation": ("evaluate", "compare_models", "compare_runs"),
+    "Evaluation": ("evaluate", "evaluate_retrieval", "compare_models", "compare_runs"),
     "Prediction": ("predict", "extract_features", "beam_predict"),
     "Compression": ("quantize_model", "distill", "prune_heads"),
     "Conversion and export": ("convert_checkpoint", "export_saved_model", "export_onnx"),

@@ -38,6 +38,8 @@ EXPECTED_SKIPS = {
     "needs sentence-transformers": "optional: pip install sentence-transformers",
     "needs nbclient and ipykernel": "optional: in the `notebooks` extra",
     "needs huggingface_hub": "optional: only names on the Hugging Face Hub need it",
+    "needs pytrec-eval": "optional: pip install pytrec-eval-terrier; the scores are compared with "
+    "their definitions in every run",
     "needs python-crfsuite": "optional: only the baseline of tagging needs it",
     "needs sacrebleu and rouge-score": "optional: in the `full` extra",
     "needs apache-beam": "optional: in the `test` extra",

@@ -22,6 +22,8 @@ A dog sees a cat.,It,is a bad film.,barks.,reads.,flies off.,1
 SST_2 = "sentence\tlabel\n" + "a bad film\t0\na good film\t1\n" * 2
 SST_2_TEST = "index\tsentence\n0\ta bad film\n"
 PAIRS = "A good film. The bad film.\tA good film.\nThe film. It is bad.\tIt is bad.\n" * 8
+CORPUS = [("d1", "a good film"), ("d2", "a bad film"), ("d3", "the good .")]
+QRELS = "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td3\t1\nq2\td2\t1\n"
 STS = "sentence1\tsentence2\tscore\na good film\tgood .\t4.5\nthe film\tbad\t1.0\n"
 SQUAD = {
     "version": "v2.0",
@@ -99,12 +101,29 @@ def write_document_files(directory: pathlib.Path, vocabulary: list[str]) -> None
     (directory / "dev-v2.0.json").write_text(json.dumps(SQUAD))
     for split in ("train", "dev"):
         (directory / f"sts-{split}.tsv").write_text(STS)
+    write_retrieval_data(
+        directory / "scifact", CORPUS, [("q1", "good film"), ("q2", "bad film")], QRELS
+    )
     for name in ("input.txt", "reviews.txt", "corpus-1.txt", "heldout.txt"):
         (directory / name).write_text(DOCUMENTS)
     _write_film_reviews(directory)
     (directory / "out" / "dev_results.tsv").write_text("0.8\t0.2\n0.1\t0.9\n" * 2)
     (directory / "out" / "test_predictions.txt").write_text("Ada B-PER B-PER\nwrote O O\n")
     (directory / "out" / "predictions.json").write_text('{"q1": "Paris"}')
+
+
+def write_retrieval_data(
+    directory: pathlib.Path,
+    documents: list[tuple[str, str]],
+    queries: list[tuple[str, str]],
+    qrels: str,
+) -> None:
+    """Writes a data set as BEIR has it; `qrels` is the file of its split test."""
+    (directory / "qrels").mkdir(parents=True)
+    for name, rows in (("corpus", documents), ("queries", queries)):
+        lines = (json.dumps({"_id": id_, "text": text}) + "\n" for id_, text in rows)
+        (directory / f"{name}.jsonl").write_text("".join(lines))
+    (directory / "qrels" / "test.tsv").write_text(qrels)
 
 
 def _write_film_reviews(directory):

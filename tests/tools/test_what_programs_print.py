@@ -42,6 +42,8 @@ PROGRAMS = {
     "--do_train --num_train_epochs=1 --output_dir=OUT": "OUT/model",
     f"evaluate {SST_2} --split=dev --labels=0,1 --predictions_file=out/dev_results.tsv "
     "--output_dir=OUT": "OUT/report.txt",
+    "evaluate_retrieval --model_dir=minilm --data_dir=scifact --output_dir=OUT": "OUT/"
+    "retrieval_results.json",
     f"compare_models {SST_2} --split=dev --model_dirs=out/model --timing_rounds=1": None,
     "predict --model_dir=out/model --text='a good film'": None,
     "predict --model_dir=out/model --input_file=reviews.txt --output_file=OUT": "OUT",

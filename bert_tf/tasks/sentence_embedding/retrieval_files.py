@@ -1,0 +1,174 @@
+"""Reads data sets for retrieval: documents, queries, and grades of documents for queries.
+
+A data set of BEIR (Thakur et al. 2021, arXiv 2104.08663) is a directory:
+
+    corpus.jsonl         {"_id": "d1", "title": "A title", "text": "A text."}; the title is optional
+    queries.jsonl        {"_id": "q1", "text": "A question?"}
+    qrels/<split>.tsv    a header, then tab-separated: query-id, corpus-id, score
+"""
+
+import dataclasses
+import glob
+import os
+import re
+from collections.abc import Iterator
+
+from bert_tf.data.table_files import read_table
+from bert_tf.data.tsv import read_lines
+from bert_tf.errors import DataError
+
+QRELS_COLUMNS = ["query-id", "corpus-id", "score"]  # of BEIR
+_TREC_COLUMNS = "query, iteration, document and grade"
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalDataSet:
+    """The files of a data set; `name` is that of its directory."""
+
+    name: str
+    corpus: str
+    queries: str
+    qrels: str
+
+
+def find_data_sets(directory: str | os.PathLike, split: str = "test") -> list[RetrievalDataSet]:
+    """Finds the data set in a directory, or the data sets in its folders, sorted by name.
+
+    Args:
+        directory: A directory with `corpus.jsonl`, or with folders that have one, as NanoBEIR has.
+        split: The name of the file with the grades.
+
+    Raises:
+        DataError: If there is no data set, or a file is missing.
+    """
+    directory = os.path.abspath(directory)
+    pattern = os.path.join(glob.escape(directory), "*", "corpus.jsonl")
+    found = [os.path.join(directory, "corpus.jsonl")]
+    if not os.path.isfile(found[0]):
+        found = sorted(glob.glob(pattern))
+    if not found:
+        raise DataError(
+            f"{directory} must have a corpus.jsonl, or folders with one. Received: none."
+        )
+    return [_data_set(os.path.dirname(corpus), split) for corpus in found]
+
+
+def _data_set(folder, split):
+    files = [
+        os.path.join(folder, name)
+        for name in ("corpus.jsonl", "queries.jsonl", os.path.join("qrels", f"{split}.tsv"))
+    ]
+    for file in files:
+        if not os.path.isfile(file):
+            pattern = os.path.join(glob.escape(os.path.dirname(file)), "*")
+            there = sorted(map(os.path.basename, glob.glob(pattern)))
+            raise DataError(f"{file} must be a file of the data set. Received: only {there}.")
+    return RetrievalDataSet(os.path.basename(folder), *files)
+
+
+def read_corpus(path: str | os.PathLike) -> Iterator[tuple[str, str]]:
+    """Yields the id and the text of each document: its title, if it has one, a space, its text.
+
+    Only the ids are kept in memory, to find repeated ones. A text may be empty.
+
+    Raises:
+        DataError: If the file cannot be read, an id is missing or repeated, or a text is missing.
+    """
+    for line, id_, row in _rows_with_ids(path):
+        parts = [_string(row, "text", path, line)]
+        if row.get("title") is not None:
+            parts.insert(0, _string(row, "title", path, line))
+        yield id_, " ".join(parts).strip()
+
+
+def read_queries(path: str | os.PathLike) -> dict[str, str]:
+    """Returns the texts of queries by their ids.
+
+    Raises:
+        DataError: If the file cannot be read or is empty, an id is missing or repeated, or a text
+            is missing or empty.
+    """
+    queries = {}
+    for line, id_, row in _rows_with_ids(path):
+        queries[id_] = _string(row, "text", path, line)
+        if not queries[id_].strip():
+            raise DataError(f"{path}, line {line} must have a text in `text`. Received: ''.")
+    if not queries:
+        raise DataError(f"{path} must have queries. Received: none.")
+    return queries
+
+
+def read_qrels(path: str | os.PathLike) -> dict[str, dict[str, int]]:
+    """Returns grades by the id of the document, by the id of the query.
+
+    Args:
+        path: A file of BEIR, with a header, or of TREC: lines of query, iteration (ignored),
+            document and grade, separated by spaces or tabs.
+
+    Raises:
+        DataError: If the file cannot be read or is empty, a line has another form, a grade is not a
+            whole number, or a document has two different grades for a query.
+    """
+    qrels = {}
+    for line, query, document, value in _graded_pairs(path):
+        try:
+            grade = int(value)
+        except ValueError:
+            raise DataError(
+                f"{path}, line {line} must have a whole number as its grade. Received: {value!r}."
+            ) from None
+        if qrels.setdefault(query, {}).setdefault(document, grade) != grade:
+            raise DataError(
+                f"{path}, line {line} must have the same grade as the line before it with this "
+                f"query and document. Received: {grade} and {qrels[query][document]} for "
+                f"{query!r} and {document!r}."
+            )
+    if not qrels:
+        raise DataError(f"{path} must have grades of documents. Received: none.")
+    return qrels
+
+
+def trec_fields(text: str) -> list[str]:
+    """Splits a line of TREC's files at spaces and tabs; other white space is part of an id."""
+    return re.findall(r"[^ \t]+", text)
+
+
+def _graded_pairs(path):
+    """Yields line, query, document and grade."""
+    is_beir = False
+    for line, text in read_lines(path):
+        if not text.strip():
+            continue
+        if line == 1 and text.split("\t") == QRELS_COLUMNS:
+            is_beir = True
+            continue
+        fields = text.split("\t") if is_beir else trec_fields(text)
+        if len(fields) != (3 if is_beir else 4):
+            columns = ", ".join(QRELS_COLUMNS) if is_beir else _TREC_COLUMNS
+            hint = "" if is_beir else f" BEIR's files begin with the line {QRELS_COLUMNS}."
+            raise DataError(
+                f"{path}, line {line} must have {columns}. Received: {len(fields)} fields.{hint}"
+            )
+        yield line, fields[0], *fields[-2:]
+
+
+def _rows_with_ids(path):
+    """Yields the line, the id and the row of each JSON object."""
+    seen = set()
+    for line, row in read_table(path, ".jsonl"):
+        id_ = _string(row, "_id", path, line)
+        if not id_ or id_ in seen:
+            raise DataError(
+                f"{path}, line {line} must have an `_id` that no other line has. Received: {id_!r}."
+            )
+        seen.add(id_)
+        yield line, id_, row
+
+
+def _string(row, name, path, line):
+    if not isinstance(row.get(name), str):
+        received = repr(row[name]) if name in row else f"the keys {sorted(row)}"
+        raise DataError(
+            f"{path}, line {line} must have a string in `{name}`. Received: {received}."
+        )
+    return row[name]

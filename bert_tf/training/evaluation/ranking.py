@@ -1,0 +1,177 @@
+"""Scores of rankings, such as those of a search, by the definitions of trec_eval.
+
+    name           trec_eval              of one query
+    ndcg@k         ndcg_cut.k             DCG / DCG of the best ranking, where DCG is the sum of
+                                          grade / log2(rank + 1) over the first k documents
+    map@k          map_cut.k              sum of the precisions at the ranks of the relevant
+                                          documents among the first k / all relevant documents
+    mrr@k          recip_rank with -M k   1 / rank of the first relevant document, if it is among
+                                          the first k, or 0
+    recall@k       recall.k               relevant documents among the first k / all of them
+    precision@k    P.k                    relevant documents among the first k / k
+    hit_rate@k     success.k              1 if a relevant document is among the first k, or 0
+
+A document is relevant if its grade is at least 1. A document without a grade counts as grade 0, and
+a negative grade too.
+
+Glossary: `Q` queries, `K` the largest cutoff.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_tf.errors import UserError
+from bert_tf.training.evaluation.bootstrap import drawn_intervals
+
+
+@dataclasses.dataclass(frozen=True)
+class RankingScores:
+    """The scores of rankings by query.
+
+    Attributes:
+        query_ids: Q ids, in the order of the values.
+        values: float64 `[Q]` by the name of the score, such as "ndcg@10".
+    """
+
+    query_ids: tuple[str, ...]
+    values: dict[str, np.ndarray]
+
+    def means(self) -> dict[str, float]:
+        """Returns the mean over the queries by the name of the score."""
+        return {name: float(values.mean()) for name, values in self.values.items()}
+
+    def intervals(
+        self, samples: int = 1000, confidence: float = 0.95, seed: int = 0
+    ) -> dict[str, tuple[float, float]]:
+        """Returns the interval (low, high) of each mean, by the bootstrap over queries.
+
+        Args:
+            samples, confidence, seed: As in `drawn_intervals`.
+
+        Raises:
+            UserError: If `samples` or `confidence` is out of range.
+        """
+
+        def means(rows):
+            return {name: values[rows].mean() for name, values in self.values.items()}
+
+        return drawn_intervals(means, len(self.query_ids), samples, confidence, seed)
+
+
+def score_rankings(
+    rankings: Mapping[str, Sequence[str] | Mapping[str, float]],
+    qrels: Mapping[str, Mapping[str, int]],
+    cutoffs: Sequence[int] = (1, 10, 100),
+    count_missing: bool = False,
+) -> RankingScores:
+    """Computes NDCG, MAP, MRR, recall, precision and hit rate at each cutoff.
+
+    As in trec_eval, the queries that count are those in both `rankings` and `qrels`. A query whose
+    documents all have a grade below 1 counts: all its scores are 0.
+
+    Args:
+        rankings: By the id of the query, ids of documents, the best first, or scores by the id of
+            the document, which `ranked_documents` sorts.
+        qrels: By the id of the query, grades by the id of the document.
+        cutoffs: The values of k.
+        count_missing: Whether a query of `qrels` that has no ranking counts with scores of 0, as
+            with trec_eval's option -c.
+
+    Returns:
+        The scores of each query, in the order of `qrels`.
+
+    Raises:
+        UserError: If a cutoff is below 1, no query counts, a document occurs twice in a ranking, or
+            a score is NaN.
+
+    Example:
+        >>> qrels = {"q1": {"d1": 2, "d2": 1}, "q2": {"d3": 1}}
+        >>> rankings = {"q1": ["d2", "d9", "d1"], "q2": {"d8": 0.5, "d3": 0.7}}
+        >>> scores = score_rankings(rankings, qrels, cutoffs=[2])
+        >>> scores.values["recall@2"].tolist()
+        [0.5, 1.0]
+        >>> scores.means()["mrr@2"]
+        1.0
+
+    Reference: https://github.com/usnistgov/trec_eval; Järvelin and Kekäläinen 2002, "Cumulated
+    gain-based evaluation of IR techniques".
+    """
+    cutoffs = sorted(set(cutoffs))
+    if not cutoffs or cutoffs[0] < 1:
+        raise UserError(f"`cutoffs` must be numbers of at least 1. Received: {cutoffs=}.")
+    query_ids = tuple(query for query in qrels if count_missing or query in rankings)
+    if not query_ids:
+        raise UserError(
+            "`rankings` and `qrels` must have queries in common. Received: rankings of "
+            f"{_some(rankings)} and grades for {_some(qrels)}."
+        )
+    longest = cutoffs[-1]
+    grades = np.zeros([len(query_ids), longest])  # of the ranked documents
+    best = np.zeros_like(grades)  # of the best ranking
+    num_relevant = np.zeros([len(query_ids), 1])
+    for row, query in enumerate(query_ids):
+        judged = qrels[query]
+        found = [max(0, judged.get(id_, 0)) for id_ in _ids(query, rankings.get(query, ()))]
+        grades[row, : len(found)] = found[:longest]
+        positive = sorted((grade for grade in judged.values() if grade > 0), reverse=True)
+        best[row, : len(positive)] = positive[:longest]
+        num_relevant[row] = len(positive)
+
+    ranks = np.arange(1, longest + 1)
+    relevant = grades > 0  # [Q, K]
+    hits = np.cumsum(relevant, axis=1)
+    precisions = hits / ranks
+    dcg, best_dcg = (np.cumsum(gains / np.log2(ranks + 1), axis=1) for gains in (grades, best))
+    tables = {  # [Q, K]
+        "ndcg": _ratio(dcg, best_dcg),
+        "map": _ratio(np.cumsum(precisions * relevant, axis=1), num_relevant),
+        "mrr": np.maximum.accumulate(relevant / ranks, axis=1),
+        "recall": _ratio(hits, num_relevant),
+        "precision": precisions,
+        "hit_rate": (hits > 0).astype(np.float64),
+    }
+    values = {f"{name}@{k}": table[:, k - 1] for name, table in tables.items() for k in cutoffs}
+    return RankingScores(query_ids, values)
+
+
+def ranked_documents(scores: Mapping[str, float]) -> list[str]:
+    """Sorts documents as trec_eval does: the best score first, of equal ones the larger id.
+
+    Args:
+        scores: Scores by the id of the document. Ids are compared by their code points.
+
+    Raises:
+        UserError: If a score is NaN.
+
+    Example:
+        >>> ranked_documents({"d1": 0.5, "d2": 0.9, "d3": 0.5})
+        ['d2', 'd3', 'd1']
+    """
+    for document, score in scores.items():
+        if math.isnan(score):
+            raise UserError(f"The scores of documents must be numbers. Received: {document}: NaN.")
+    return sorted(scores, key=lambda document: (scores[document], document), reverse=True)
+
+
+def _ids(query, ranking):
+    if isinstance(ranking, Mapping):
+        return ranked_documents(ranking)
+    if len(set(ranking)) < len(ranking):
+        repeated = next(id_ for place, id_ in enumerate(ranking) if id_ in ranking[:place])
+        raise UserError(
+            "`rankings` must have each document once for a query. Received: "
+            f"{repeated!r} twice for the query {query!r}."
+        )
+    return ranking
+
+
+def _ratio(values, totals):
+    """`values / totals`, and 0 where the total is 0."""
+    return np.divide(values, totals, out=np.zeros(values.shape), where=totals > 0)
+
+
+def _some(queries):
+    return f"{len(queries)} queries {list(queries)[:3]}"

@@ -1,0 +1,254 @@
+r"""Scores a sentence encoder, or the results of any search, on data sets for retrieval.
+
+    bert-tf evaluate_retrieval --model_dir=minilm --data_dir=scifact --output_dir=evaluation
+
+--data_dir is a directory as BEIR has it, or one with several such folders, as NanoBEIR has:
+
+    corpus.jsonl         the documents: _id, text and optionally title
+    queries.jsonl        the queries: _id and text
+    qrels/<split>.tsv    query-id, corpus-id and score: which documents are right, with a header
+
+The queries with grades are compared with all documents. The scores are those of trec_eval: NDCG,
+MAP, MRR, recall, precision and hit rate of the first k documents. A query without a relevant
+document counts with zeros.
+
+The results of another search are scored without a model, from files of TREC's form:
+
+    bert-tf evaluate_retrieval --run_file=evaluation/scifact.run \
+      --qrels_file=scifact/qrels/test.tsv --output_dir=evaluation
+
+The tool prints a table for each data set and the mean over the data sets, and writes to
+--output_dir:
+
+    retrieval_results.json    the scores with their bootstrap confidence intervals (95 %, over
+                              queries), and the mean over the data sets
+"""
+
+import logging
+import os
+
+from absl import flags
+from common import result_files
+from common.checks import options_of, positive_integers, require_one
+from common.console import tell_result
+from common.corpus_search import search_corpus
+
+from bert_tf import tool
+from bert_tf.errors import DataError, UserError
+
+FLAGS = flags.FLAGS
+
+_logger = logging.getLogger("bert_tf")
+
+flags.DEFINE_string("model_dir", None, "The directory of the sentence encoder.")
+flags.DEFINE_string(
+    "data_dir", None, "With --model_dir: the data set, or the directory with several."
+)
+flags.DEFINE_string(
+    "split", "test", "With --model_dir: which file of qrels/ has the grades, without .tsv."
+)
+flags.DEFINE_string(
+    "query_prefix", "", "With --model_dir: what is put before each query, such as 'query: '."
+)
+flags.DEFINE_string(
+    "document_prefix",
+    "",
+    "With --model_dir: what is put before each document, such as 'passage: '.",
+)
+flags.DEFINE_enum(
+    "similarity", "cosine", ["cosine", "dot"], "With --model_dir: how vectors are compared."
+)
+flags.DEFINE_integer(
+    "max_seq_length",
+    None,
+    "With --model_dir: maximum length of a text in tokens; longer text is truncated. Default: as "
+    "the model says.",
+    lower_bound=3,
+)
+flags.DEFINE_bool(
+    "ignore_identical_ids",
+    False,
+    "With --model_dir: whether a document with the id of the query is left out, as BEIR does. For "
+    "data sets whose queries are documents, such as ArguAna.",
+)
+flags.DEFINE_string(
+    "run_output",
+    None,
+    "With --model_dir: a directory to write the rankings to, a file NAME.run in TREC's form for "
+    "each data set. Default: they are not written.",
+)
+flags.DEFINE_string(
+    "run_file", None, "Results of a search in TREC's form, to be scored instead of a model."
+)
+flags.DEFINE_string(
+    "qrels_file", None, "With --run_file: the file with the grades, of BEIR or in TREC's form."
+)
+flags.DEFINE_bool(
+    "count_missing",
+    False,
+    "With --run_file: whether queries with grades that are not in the file count with zeros, as "
+    "with trec_eval's option -c. Otherwise they do not count.",
+)
+flags.DEFINE_list(
+    "k", ["1", "10", "100"], "How many documents of each ranking count; several numbers."
+)
+flags.DEFINE_string("output_dir", None, "The directory to write the results to.")
+
+_OF_MODEL = (
+    "data_dir",
+    "split",
+    "query_prefix",
+    "document_prefix",
+    "similarity",
+    "max_seq_length",
+    "ignore_identical_ids",
+    "run_output",
+)
+_OF_RUN = ("qrels_file", "count_missing")
+
+
+def check_flags():
+    """Returns the cutoffs."""
+    require_one("model_dir", "run_file")
+    mode, needed, other, foreign = "model_dir", "data_dir", "run_file", _OF_RUN
+    if FLAGS.run_file:
+        mode, needed, other, foreign = "run_file", "qrels_file", "model_dir", _OF_MODEL
+    if not FLAGS[needed].value:
+        raise UserError(f"--{needed} must be set with --{mode}. Received: none")
+    for name in foreign:
+        if FLAGS[name].present:
+            raise UserError(
+                f"--{name} must be used with --{other}. Received: --{name}={FLAGS[name].value} "
+                f"and --{mode}"
+            )
+    cutoffs = positive_integers("k")
+    if not cutoffs:
+        raise UserError("--k must have at least one number. Received: --k=")
+    tool.require_writable(FLAGS.output_dir, "output_dir")
+    if FLAGS.run_output:
+        tool.require_writable(FLAGS.run_output, "run_output")
+    return cutoffs
+
+
+def read_data_set(data_set):
+    """Returns the grades, and the texts of the queries that have grades."""
+    from bert_tf.tasks.sentence_embedding.retrieval_files import read_qrels, read_queries
+
+    qrels, queries = read_qrels(data_set.qrels), read_queries(data_set.queries)
+    unknown = [query for query in qrels if query not in queries]
+    if unknown:
+        raise DataError(
+            f"{data_set.queries} must have every query of {data_set.qrels}. Received: "
+            f"{len(unknown)} missing: {unknown[:3]}"
+        )
+    return qrels, {id_: text for id_, text in queries.items() if id_ in qrels}
+
+
+def load_encoder():
+    from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
+
+    options = options_of(max_length="max_seq_length")
+    encoder = BertSentenceEncoder.from_pretrained(FLAGS.model_dir, **options)
+    if encoder.tokenizer is None:
+        raise UserError(f"--model_dir must have a tokenizer. Received: {FLAGS.model_dir} without")
+    return encoder
+
+
+def search(encoder, data_set, qrels, queries, k):
+    """Returns the number of documents and the results: scores by document, by query."""
+    from bert_tf.tasks.sentence_embedding.retrieval_files import read_corpus
+
+    ids = {id_ for id_, _ in read_corpus(data_set.corpus)}  # finds mistakes before any work
+    if not ids:
+        raise DataError(f"{data_set.corpus} must have documents. Received: none.")
+    relevant = {id_ for grades in qrels.values() for id_, grade in grades.items() if grade > 0}
+    if relevant - ids:
+        _logger.warning(
+            "%d of %d relevant documents are not in %s, so they are not found.",
+            len(relevant - ids),
+            len(relevant),
+            data_set.corpus,
+        )
+    own = FLAGS.ignore_identical_ids
+    documents = ((i, FLAGS.document_prefix + text) for i, text in read_corpus(data_set.corpus))
+    texts = {id_: FLAGS.query_prefix + text for id_, text in queries.items()}
+    found = search_corpus(encoder, texts, documents, k + own, FLAGS.similarity, len(ids))
+    if own:
+        found = {query: _without(scores, query, k) for query, scores in found.items()}
+    return len(ids), found
+
+
+def _without(scores, document, k):
+    """The first `k` documents, the best first, other than `document`."""
+    return dict([item for item in scores.items() if item[0] != document][:k])
+
+
+def evaluate_model(cutoffs):
+    """Yields the name of each data set, its size in words and its scores."""
+    from bert_tf.tasks.sentence_embedding.retrieval_files import find_data_sets
+    from bert_tf.tasks.sentence_embedding.run_files import write_run
+    from bert_tf.training.evaluation.ranking import score_rankings
+
+    data_sets = find_data_sets(FLAGS.data_dir, FLAGS.split)
+    contents = [read_data_set(data_set) for data_set in data_sets]
+    encoder = load_encoder()
+    for data_set, (qrels, queries) in zip(data_sets, contents):
+        count, run = search(encoder, data_set, qrels, queries, max(cutoffs))
+        if FLAGS.run_output:
+            write_run(os.path.join(FLAGS.run_output, f"{data_set.name}.run"), run)
+        size = f"{len(queries):,} queries, {count:,} documents"
+        yield data_set.name, size, score_rankings(run, qrels, cutoffs)
+
+
+def evaluate_run(cutoffs):
+    """As `evaluate_model`, for --run_file."""
+    from bert_tf.tasks.sentence_embedding.retrieval_files import read_qrels
+    from bert_tf.tasks.sentence_embedding.run_files import read_run
+    from bert_tf.training.evaluation.ranking import score_rankings
+
+    run, qrels = read_run(FLAGS.run_file), read_qrels(FLAGS.qrels_file)
+    scores = score_rankings(run, qrels, cutoffs, FLAGS.count_missing)
+    missing = len(qrels.keys() - run.keys())
+    size = f"{len(qrels) - missing:,} queries"
+    if missing:
+        counted = "count with zeros" if FLAGS.count_missing else "do not count"
+        size += f" ({missing:,} more have no results and {counted})"
+    name = os.path.splitext(os.path.basename(FLAGS.run_file))[0]
+    yield name, size, scores
+
+
+def print_table(title, means, cutoffs):
+    """Prints one line per score and one column per cutoff."""
+    names = list(dict.fromkeys(name.partition("@")[0] for name in means))
+    width = max(map(len, names))
+    print(title)
+    print(" " * width, *(f"{f'@{k}':>8s}" for k in cutoffs))
+    for name in names:
+        print(name.ljust(width), *(f"{means[f'{name}@{k}']:8.4f}" for k in cutoffs))
+
+
+def main():
+    cutoffs = sorted(set(check_flags()))
+    results, tables = {}, []
+    for name, size, scores in (evaluate_run if FLAGS.run_file else evaluate_model)(cutoffs):
+        means, intervals = scores.means(), scores.intervals()
+        tables.append(means)
+        print_table(f"{name}: {size}", means, cutoffs)
+        results[name] = {
+            "queries": len(scores.query_ids),
+            "scores": {
+                score: {"value": value, "low": intervals[score][0], "high": intervals[score][1]}
+                for score, value in means.items()
+            },
+        }
+    mean = {name: sum(table[name] for table in tables) / len(tables) for name in tables[0]}
+    if len(tables) > 1:
+        print_table(f"mean of {len(tables)} data sets", mean, cutoffs)
+    path = os.path.join(FLAGS.output_dir, "retrieval_results.json")
+    result_files.write_json(path, {"data_sets": results, "mean": mean}, indent=2)
+    tell_result("results", path)
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["output_dir"])
+    tool.run(main)
