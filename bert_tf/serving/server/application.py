@@ -19,7 +19,7 @@ import time
 from bert_tf.errors import UserError
 from bert_tf.models.inference_precision import FLOAT32
 from bert_tf.optional_packages import require
-from bert_tf.serving.server import rest_api
+from bert_tf.serving.server import rest_api, retrieval_forms
 from bert_tf.serving.server.batcher import TOKEN_BUDGET, Batcher
 from bert_tf.serving.server.errors import RequestError, invalid, of_computation
 from bert_tf.serving.server.limits import Limits, Memory
@@ -146,6 +146,8 @@ class _Server:
 
         application = self._web.Application(middlewares=[counted])
         add = application.router.add_route
+        for path in retrieval_forms.PATHS:
+            add("POST", path, self._rest)
         add("*", rest_api.PREFIX + "{rest:.*}", self._rest)
         add("GET", "/", self._show_page)
         add("GET", "/page.json", self._show_page_facts)

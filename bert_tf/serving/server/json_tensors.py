@@ -43,11 +43,11 @@ class PredictRequest(NamedTuple):
     values: Any  # the value of this key in the body
 
 
-def parse_predict(body: bytes) -> PredictRequest:
+def parse_object(body: bytes) -> dict[str, Any]:
     """Parses the body of a request.
 
     Raises:
-        RequestError: If it is not a JSON object in row or column format.
+        RequestError: If it is not a JSON object.
     """
     if not body:
         raise invalid("JSON Parse error: The document is empty")
@@ -60,17 +60,27 @@ def parse_predict(body: bytes) -> PredictRequest:
     except ValueError as error:
         raise invalid(f"JSON Parse error: {error}") from None
     if not isinstance(document, dict):
-        raise invalid(f"JSON Value: {_shown(document)} Is not object")
+        raise invalid(f"JSON Value: {shown(document)} Is not object")
+    return document
+
+
+def parse_predict(body: bytes) -> PredictRequest:
+    """Parses the body of a request for predictions.
+
+    Raises:
+        RequestError: If it is not a JSON object in row or column format.
+    """
+    document = parse_object(body)
     name = document.get("signature_name", "")
     if not isinstance(name, str):
         raise invalid(
-            f"JSON Value: {_shown(document)} not formatted correctly. 'signature_name' key must be "
+            f"JSON Value: {shown(document)} not formatted correctly. 'signature_name' key must be "
             "a string value."
         )
     formats = [key for key in (ROWS, COLUMNS) if key in document]
     if len(formats) > 1:
         raise invalid(
-            f"JSON Value: {_shown(document)} Not formatted correctly expecting only one of "
+            f"JSON Value: {shown(document)} Not formatted correctly expecting only one of "
             "'inputs' or 'instances' keys to exist"
         )
     if not formats:
@@ -168,7 +178,7 @@ def _strings(values, binary):
 
 def _columns_of_rows(rows, signature):
     if not isinstance(rows, list):
-        raise invalid(f"JSON Value: {_shown(rows)} Expecting 'instances' to be an list/array")
+        raise invalid(f"JSON Value: {shown(rows)} Expecting 'instances' to be an list/array")
     if not rows:
         raise invalid("No values in 'instances' array")
     names = list(signature.inputs)
@@ -190,7 +200,7 @@ def _columns_of_rows(rows, signature):
         if row.keys() != signature.inputs.keys():
             raise invalid(
                 f"Failed to process element: {number} of 'instances' list. JSON object: "
-                f"{_shown(row)} keys must be equal to: {','.join(names)}"
+                f"{shown(row)} keys must be equal to: {','.join(names)}"
             )
     return {name: [row[name] for row in rows] for name in names}
 
@@ -209,7 +219,7 @@ def _columns(values, signature):
         raise invalid(f"Missing named input: {missing[0]} in 'inputs' object.")
     if unknown := sorted(set(values) - set(names)):
         raise invalid(
-            f"Unknown named input: {_shown(unknown)} in 'inputs' object. Expected: "
+            f"Unknown named input: {shown(unknown)} in 'inputs' object. Expected: "
             f"{', '.join(names)}"
         )
     return values
@@ -248,7 +258,7 @@ def _flattened(values, shape, name):
         for value in flat:
             if not isinstance(value, list):
                 raise invalid(
-                    f"Input {name}: JSON Value: {_shown(value)} found at incorrect level: {level} "
+                    f"Input {name}: JSON Value: {shown(value)} found at incorrect level: {level} "
                     f"in the JSON DOM. Expected at level: {len(shape)}"
                 )
             if len(value) != size:
@@ -270,7 +280,7 @@ def _bytes(value, name, binary, max_text_length):
         try:
             data = value.encode("utf-8")
         except UnicodeEncodeError:
-            message = f"the surrogate pair in a string is invalid: {_shown(value)}"
+            message = f"the surrogate pair in a string is invalid: {shown(value)}"
             raise invalid(f"Input {name}: {message}") from None
         length = len(value)
     elif isinstance(value, dict) and _is_base64(value):
@@ -278,10 +288,10 @@ def _bytes(value, name, binary, max_text_length):
             data = base64.b64decode(value[_BASE64], validate=True)
             length = len(data) if binary else len(data.decode("utf-8"))
         except binascii.Error:
-            raise invalid(f"Input {name}: unable to base64 decode {_shown(value)}") from None
+            raise invalid(f"Input {name}: unable to base64 decode {shown(value)}") from None
         except UnicodeDecodeError as error:
             raise invalid(
-                f"`{name}` must be text in UTF-8. Received: {_shown(value)}, {error.reason} at "
+                f"`{name}` must be text in UTF-8. Received: {shown(value)}, {error.reason} at "
                 f"byte {error.start}"
             ) from None
     else:
@@ -312,7 +322,7 @@ def _numbers(flat, dtype):
 
 def _type_error(value, dtype):
     return invalid(
-        f"JSON Value: {_shown(value)} Type: {_type(value)} is not of expected type: {dtype.name}"
+        f"JSON Value: {shown(value)} Type: {_type(value)} is not of expected type: {dtype.name}"
     )
 
 
@@ -320,7 +330,8 @@ def _type(value):
     return _TYPES.get(type(value), "Number")
 
 
-def _shown(value):
+def shown(value: Any) -> str:
+    """Returns the beginning of a JSON value, for an error."""
     text = ""
     for part in json.JSONEncoder().iterencode(value):
         text += part[: _SHOWN + 1]

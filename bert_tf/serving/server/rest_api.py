@@ -4,13 +4,15 @@
     GET  /v1/models/NAME[/versions/V]/metadata    the signatures
     POST /v1/models/NAME[/versions/V]:predict     {"instances": [...]} or {"inputs": ...}
 
-An error is `{"error": message}` with the HTTP status that TensorFlow Serving uses for it.
+and the paths of `retrieval_forms`. An error is `{"error": message}` with the HTTP status that
+TensorFlow Serving uses for it.
 
 Reference: tensorflow_serving/model_servers/http_rest_api_util.cc and http_rest_api_handler.cc.
 """
 
 import asyncio
 import concurrent.futures
+import functools
 import json
 import re
 import urllib.parse
@@ -18,10 +20,10 @@ from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from bert_tf.serving.server import model_versions
+from bert_tf.serving.server import model_versions, retrieval_forms
 from bert_tf.serving.server.described_inputs import check_described_inputs
 from bert_tf.serving.server.errors import RequestError, invalid
-from bert_tf.serving.server.json_tensors import answer_parts, arrays_of, parse_predict
+from bert_tf.serving.server.json_tensors import answer_parts, arrays_of, parse_object, parse_predict
 from bert_tf.serving.server.limits import Hold, Limits, read_body
 from bert_tf.serving.server.model_versions import LoadedVersion, ModelVersions
 from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, bytes_of
@@ -39,8 +41,8 @@ _LARGE_ANSWER = 1 << 14  # values
 class Target(NamedTuple):
     """The target of a request: a model, or one of its versions."""
 
-    action: str  # predict, classify, regress, metadata or status
-    model: str
+    action: str  # predict, classify, regress, metadata, status, or one of `retrieval_forms`
+    model: str | None  # None for the one that is served
     version: int | None
 
 
@@ -50,6 +52,8 @@ def parse_path(method: str, path: str) -> Target:
     Raises:
         RequestError: If the path is not valid.
     """
+    if method == "POST" and path in retrieval_forms.PATHS:
+        return Target(retrieval_forms.PATHS[path], None, None)
     pattern = {"POST": _POST, "GET": _GET, "HEAD": _GET}.get(method)
     match = re.fullmatch(pattern, path) if pattern else None
     if match is None:
@@ -88,23 +92,23 @@ class RestApi:
         # The body is read before a request is refused; otherwise a client that is still sending it
         # would not receive the error in time.
         body = await read_body(request, hold, self._limits)
-        if target.action != "predict":
+        if target.action in ("classify", "regress"):
             message = f"The method must be predict. Received: {target.action}"
             raise RequestError(HTTPStatus.NOT_IMPLEMENTED, message)
         async with self._version_of(target) as version:
             if len(body) > _LARGE_BODY:
-                format, signature, arrays = await asyncio.get_running_loop().run_in_executor(
-                    self._decoder, self._read, body, version
+                parts_of, signature, arrays = await asyncio.get_running_loop().run_in_executor(
+                    self._decoder, self._read, target.action, body, version
                 )
             else:
-                format, signature, arrays = self._read(body, version)
+                parts_of, signature, arrays = self._read(target.action, body, version)
             del body
-            held = bytes_of(arrays)
-            hold(held)
             rows = signature.checked_rows(arrays)
             if rows > self._limits.max_rows:
                 most = self._limits.max_rows
                 raise invalid(f"The inputs must have at most {most} rows. Received: {rows} rows")
+            held = bytes_of(arrays)
+            hold(held)
             check_described_inputs(version.model.description, signature, arrays)
             expected = signature.least_answer_bytes(arrays)
             self._check_answer(expected)
@@ -114,23 +118,32 @@ class RestApi:
             held = bytes_of(outputs)
             self._check_answer(held)
             hold(held)
-            parts = answer_parts(format, outputs)
+            parts = parts_of(outputs)
             if sum(array.size for array in outputs.values()) > _LARGE_ANSWER:
                 return self._in_threads(parts)
             text = "".join(parts)
             hold(len(text))
             return text
 
-    def _read(self, body, version: LoadedVersion):
-        parsed = parse_predict(body)
+    def _read(self, action, body, version: LoadedVersion):
+        """Returns what writes the answer, the signature and its arrays."""
+        form = None
+        if action == "predict":
+            parsed = parse_predict(body)
+            parts_of = functools.partial(answer_parts, parsed.format)
+        else:
+            document, name = parse_object(body), self._versions.name
+            form = retrieval_forms.read_form(action, document, version.model, name)
+            parsed, parts_of = form.request, form.parts
         signature = version.model.signatures.get(parsed.signature_name)
         if signature is None:
             raise invalid(
                 f'Serving signature name: "{parsed.signature_name[:100]}" not found in signature '
                 f"def. Expected: {', '.join(version.model.signatures)}"
             )
+        arrays = arrays_of(parsed, signature, self._limits.max_text_length)
         # Without the parsed request: as Python objects it needs much more memory than its body.
-        return parsed.format, signature, arrays_of(parsed, signature, self._limits.max_text_length)
+        return parts_of, signature, arrays if form is None else form.completed(arrays)
 
     def _check_answer(self, size):
         if size > self._limits.max_answer:
@@ -189,7 +202,7 @@ class RestApi:
         }
 
     def _version_of(self, target):
-        if target.model != self._versions.name:
+        if target.model not in (None, self._versions.name):
             message = f"Servable not found for request: Latest({target.model})"
             raise RequestError(HTTPStatus.NOT_FOUND, message)
         return self._versions.use(target.version)

@@ -1,0 +1,170 @@
+"""The forms of requests that clients of embeddings and rerankers send.
+
+    POST /v1/embeddings                        OpenAI's form
+    POST /rerank, /v1/rerank and /v2/rerank    Cohere's form, and that of Text Embeddings Inference
+
+They are answered by the default signature of a sentence encoder (`text` to `vector`) and of a
+cross-encoder (`query` and `document` to `score`), with the batches and limits of other requests.
+
+Reference: OpenAI's API reference, "Create embeddings"; Cohere's, "Rerank"; the OpenAPI description
+of huggingface/text-embeddings-inference, `/rerank`.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.serving.server.errors import RequestError, invalid
+from bert_tf.serving.server.json_tensors import COLUMNS, PredictRequest, json_values, shown
+from bert_tf.serving.server.served_model import ServedModel
+from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE
+
+EMBEDDINGS, RERANK = "embeddings", "rerank"
+PATHS = {
+    "/v1/embeddings": EMBEDDINGS,
+    "/rerank": RERANK,
+    "/v1/rerank": RERANK,
+    "/v2/rerank": RERANK,
+}
+_BYTES_OF_TOKEN = 4  # as batches are estimated
+
+
+class Form(NamedTuple):
+    """A request as one for the default signature, and how its answer is written."""
+
+    request: PredictRequest
+    parts: Callable[[Mapping[str, np.ndarray]], Iterator[str]]
+    repeated: tuple[str, ...] = ()  # inputs with one row, which belongs to every row of the others
+
+    def completed(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the arrays with as many rows of each; repeated strings share their memory."""
+        rows = max(map(len, arrays.values()))
+        return {
+            name: np.repeat(array, rows) if name in self.repeated else array
+            for name, array in arrays.items()
+        }
+
+
+def read_form(action: str, document: dict[str, Any], model: ServedModel, name: str) -> Form:
+    """Reads the body of a request.
+
+    Args:
+        action: `EMBEDDINGS` or `RERANK`.
+        document: The body.
+        model: The model.
+        name: Its name in requests.
+
+    Raises:
+        RequestError: If a value is missing or has another type, another model is named, or the
+            model computes something else.
+    """
+    named = document.get("model")
+    if named not in (None, name):
+        message = f"`model` must be {name!r} or left out. Received: {shown(named)}"
+        raise RequestError(HTTPStatus.NOT_FOUND, message)
+    return {EMBEDDINGS: _embeddings, RERANK: _rerank}[action](document, model, name)
+
+
+def _embeddings(document, model, name):
+    _require(model, {"text"}, "vector", "BertSentenceEncoder")
+    texts = document.get("input")
+    texts = [texts] if isinstance(texts, str) else texts
+    _require_texts("input", texts)
+    encoding = _one_of(document, "encoding_format", ("float", "base64"))
+    size = model.signatures[DEFAULT_SIGNATURE].outputs["vector"].shape[-1]
+    dimensions = document.get("dimensions")
+    if dimensions is not None:
+        if type(dimensions) is not int or not 1 <= dimensions <= (size or dimensions):
+            raise invalid(
+                f"`dimensions` must be an integer from 1 to {size}. Received: {shown(dimensions)}"
+            )
+    tokens = sum(-(-len(text.encode("utf-8", "replace")) // _BYTES_OF_TOKEN) for text in texts)
+    end = {"model": name, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+
+    def parts(outputs):
+        vectors = outputs["vector"]
+        if dimensions is not None:
+            vectors = vectors[:, :dimensions]
+            if model.description.get("normalized") is True:
+                norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+                vectors = vectors / np.where(norms > 0, norms, 1)
+        yield '{"object": "list", "data": ['
+        for index, vector in enumerate(vectors):
+            values = json_values(vector)
+            if encoding == "base64":
+                values = base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+            row = {"object": "embedding", "index": index, "embedding": values}
+            yield (", " if index else "") + json.dumps(row)
+        yield "], " + json.dumps(end)[1:] + "\n"
+
+    return Form(PredictRequest(DEFAULT_SIGNATURE, COLUMNS, {"text": texts}), parts)
+
+
+def _rerank(document, model, name):
+    _require(model, {"query", "document"}, "score", "BertCrossEncoder")
+    query = document.get("query")
+    if not isinstance(query, str):
+        raise invalid(f"`query` must be a string. Received: {shown(query)}")
+    is_cohere = "documents" in document
+    key = "documents" if is_cohere else "texts"
+    texts = document.get(key)
+    if is_cohere and isinstance(texts, list):
+        texts = [text.get("text") if isinstance(text, dict) else text for text in texts]
+    _require_texts(key, texts)
+    most = document.get("top_n")
+    if most is not None and (type(most) is not int or most < 1):
+        raise invalid(f"`top_n` must be an integer of at least 1. Received: {shown(most)}")
+    returns_text = _flag(document, "return_documents" if is_cohere else "return_text")
+    output = "logits" if _flag(document, "raw_scores") else "score"
+
+    def parts(outputs):
+        scores = outputs[output].reshape(-1)
+        order = np.argsort(-scores, kind="stable")[:most]
+        names = ("relevance_score", "document") if is_cohere else ("score", "text")
+        rows = []
+        for index, score in zip(order.tolist(), json_values(scores[order])):
+            row = {"index": index, names[0]: score}
+            if returns_text:
+                row[names[1]] = {"text": texts[index]} if is_cohere else texts[index]
+            rows.append(row)
+        yield json.dumps({"results": rows} if is_cohere else rows, ensure_ascii=False) + "\n"
+
+    values = {"query": [query], "document": texts}
+    return Form(PredictRequest(DEFAULT_SIGNATURE, COLUMNS, values), parts, ("query",))
+
+
+def _require(model, inputs, output, kind):
+    """Refuses a model whose default signature is another one."""
+    signature = model.signatures.get(DEFAULT_SIGNATURE)
+    if signature is None or set(signature.inputs) != inputs or output not in signature.outputs:
+        raise RequestError(
+            HTTPStatus.NOT_IMPLEMENTED,
+            f"The model must be a {kind}, with the inputs {sorted(inputs)} and the output "
+            f"{output!r}. Received: a request to a model with "
+            f"{sorted(signature.inputs) if signature else 'no default signature'}",
+        )
+
+
+def _require_texts(name, texts):
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise invalid(f"`{name}` must be strings. Received: {shown(texts)}")
+    if not texts:
+        raise invalid(f"`{name}` must have at least one string. Received: []")
+
+
+def _flag(document, name):
+    value = document.get(name, False)
+    if not isinstance(value, bool):
+        raise invalid(f"`{name}` must be true or false. Received: {shown(value)}")
+    return value
+
+
+def _one_of(document, name, values):
+    value = document.get(name, values[0])
+    if value not in values:
+        raise invalid(f"`{name}` must be one of {values}. Received: {shown(value)}")
+    return value
