@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 from bert_tf import ops
 from bert_tf.checkpoints.model_weights import HEAD_ARCHITECTURES, SPECS, model_class
 from bert_tf.checkpoints.opening import open_pretrained
+from bert_tf.checkpoints.sentence_transformers import encoder_options
 from bert_tf.errors import UserError
 from bert_tf.serving.export import export
 
@@ -45,8 +46,11 @@ def _class_of(path):
         for name, spec in SPECS.items():
             if architecture in HEAD_ARCHITECTURES and architecture in spec.architectures:
                 return model_class(name)
+    if encoder_options(pretrained.directory):
+        return model_class("BertSentenceEncoder")
     raise UserError(
-        "The model must be a task model, such as a classifier that `save_pretrained` wrote. "
+        "The model must be a task model, such as a classifier that `save_pretrained` wrote, "
+        "or a directory of sentence-transformers. "
         f"Received: {pretrained.class_name or list(pretrained.architectures)}. Open it with the "
         "class of its task, then save or export it."
     )

@@ -66,6 +66,18 @@ def test_embeddings(embedder, encoder):
     assert answer["usage"]["total_tokens"] == answer["usage"]["prompt_tokens"] == 4 + 1 + 0 + 3
 
 
+@pytest.mark.full
+def test_a_directory_of_sentence_transformers(minilm, tmp_path):
+    """With the real weights, as others have written them."""
+    with ServerProcess(minilm) as process:
+        body = {"input": ["A dog barks.", "Rates rose."]}
+        status, answer = process.json("POST", "/v1/embeddings", body)
+    assert status == 200, answer
+    vectors = [row["embedding"] for row in answer["data"]]
+    expected = BertSentenceEncoder.from_pretrained(minilm).encode(body["input"])
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+
+
 def test_one_text_in_fewer_dimensions_and_base64(embedder, encoder):
     body = {"input": TEXTS[0], "encoding_format": "base64", "dimensions": 8}
     _, answer = embedder.json("POST", "/v1/embeddings", body)
