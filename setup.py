@@ -228,6 +228,7 @@ setup(
             "seqeval",
         ],
         "onnx": ["onnxruntime", "tf2onnx"],
+        "search": ["faiss-cpu", "usearch"],
         "serve": ["aiohttp", "prometheus-client"],
         "serving": ["tensorflow-serving-api"],
         "tables": ["pandas", "pyarrow"],

@@ -9,7 +9,7 @@ import pkgutil
 from bert_tf import renamed_modules, tasks
 from bert_tf.lazy_names import lazy_names
 
-_SUBPACKAGES = [*(m.name for m in pkgutil.iter_modules(__path__) if m.ispkg), "search"]
+_SUBPACKAGES = [m.name for m in pkgutil.iter_modules(__path__) if m.ispkg]
 
 __version__ = "0.1.0"
 _get_name, _, _names = lazy_names(

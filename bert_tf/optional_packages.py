@@ -13,6 +13,7 @@ from bert_tf.errors import UserError
 PACKAGES = {
     "aiohttp": ("aiohttp", "serve"),
     "apache_beam": ("apache-beam", "beam"),
+    "faiss": ("faiss-cpu", "search"),
     "huggingface_hub": ("huggingface_hub", "hub"),
     "jieba": ("jieba", "chinese"),
     "keras_hub": ("keras-nlp", "augmentation"),
@@ -27,6 +28,7 @@ PACKAGES = {
     "sklearn": ("scikit-learn", "evaluate"),
     "tensorflow_serving": ("tensorflow-serving-api", "serving"),
     "tf2onnx": ("tf2onnx", "onnx"),
+    "usearch": ("usearch", "search"),
 }
 
 

@@ -29,6 +29,7 @@ GROUPS = {
     ),
     "Evaluation": ("evaluate", "evaluate_retrieval", "compare_models", "compare_runs"),
     "Prediction": ("predict", "extract_features", "beam_predict"),
+    "Search": ("build_index", "search"),
     "Compression": ("quantize_model", "distill", "prune_heads"),
     "Conversion and export": ("convert_checkpoint", "export_saved_model", "export_onnx"),
     "Serving": ("serve", "serving_client", "benchmark_serving"),

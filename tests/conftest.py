@@ -35,6 +35,9 @@ EXPECTED_SKIPS = {
     "tested with files made without them too",
     "needs transformers 4.57 with TensorFlow": "`make transformers4` installs it from PyPI, if "
     "Python is 3.10 to 3.12; files as it writes them are read in every run",
+    "needs tensorboard": "optional: pip install tensorboard",
+    "needs faiss": "optional: in the `search` extra",
+    "needs usearch": "optional: in the `search` extra",
     "needs sentence-transformers": "optional: pip install sentence-transformers",
     "needs nbclient and ipykernel": "optional: in the `notebooks` extra",
     "needs huggingface_hub": "optional: only names on the Hugging Face Hub need it",

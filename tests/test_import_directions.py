@@ -17,6 +17,7 @@ PACKAGES = (
     "ops",
     "text",
     "data",
+    "search",
     "layers",
     "training",
     "generation",

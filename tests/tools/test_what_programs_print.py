@@ -47,6 +47,7 @@ PROGRAMS = {
     f"compare_models {SST_2} --split=dev --model_dirs=out/model --timing_rounds=1": None,
     "predict --model_dir=out/model --text='a good film'": None,
     "predict --model_dir=out/model --input_file=reviews.txt --output_file=OUT": "OUT",
+    "build_index --model_dir=minilm --input_file=reviews.txt --output_dir=OUT": "OUT",
     "extract_features --input_file=input.txt --init_checkpoint=bert-base --layers=-1 "
     "--output_file=OUT": "OUT",
     "beam_predict --model_dir=out/model --input_file=reviews.txt --output_file=OUT "
@@ -64,6 +65,7 @@ ELSEWHERE = {
     "export_onnx": "needs tf2onnx; tests/serving/test_other_readers.py starts it",
     "launch_workers": "starts other programs; tests/tools/test_launch_workers.py starts it",
     "plan_training": "prints a plan; tests/tools/test_plan_training.py starts it",
+    "search": "prints what it finds; tests/tools/test_search.py starts it",
     "serve": "runs until it is stopped; tests/serving/server starts it",
     "serving_client": "prints answers; tests/tools/test_serving_client.py starts it",
     "benchmark_serving": "needs a server",

@@ -1,14 +1,11 @@
 """Exact nearest-neighbor search for semantic search, in bounded memory."""
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-
-# Floats in a block of scores or of vectors: 32 MiB.
-_BLOCK = 8 * 2**20
-_QUERIES = 1024
+from bert_tf.search import best_rows
+from bert_tf.search.best_rows import finite_rows
 
 
 def top_k(
@@ -64,32 +61,18 @@ def top_k(
     if not len(queries):
         width = min(k, len(corpus_matrix))
         return np.zeros([0, width], np.float32), np.zeros([0, width], np.int64)
-    chunks = [queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES)]
-    parts = [_best_of_corpus(chunk, corpus_matrix, k, normalize) for chunk in chunks]
+    parts = [
+        _best_of_corpus(queries[part], corpus_matrix, k, normalize)
+        for part in best_rows.query_slices(len(queries))
+    ]
     return tuple(np.concatenate(column) for column in zip(*parts))
 
 
 def _best_of_corpus(queries, corpus, k, normalize):
-    queries, count = _rows(queries, normalize), len(queries)
-    block = max(1, _BLOCK // (count + queries.shape[1]))
-    scores, rows = np.zeros([count, 0], np.float32), np.zeros([count, 0], np.int64)
-    for start in range(0, len(corpus), block):
-        vectors = _rows(corpus[start : start + block], normalize)
-        # The best rows so far come first, because top_k prefers the first of equal values.
-        candidates = tf.concat([scores, tf.matmul(queries, vectors, transpose_b=True)], axis=1)
-        best = tf.math.top_k(candidates, min(k, candidates.shape[1]))
-        columns = best.indices.numpy()  # [num_queries, k]
-        old = np.pad(rows, [(0, 0), (0, 1)])  # one more column, so that there is at least one
-        kept = np.take_along_axis(old, np.minimum(columns, rows.shape[1]), axis=1)
-        rows = np.where(columns < rows.shape[1], kept, columns - rows.shape[1] + start)
-        scores = best.values.numpy()
-    return scores, rows
+    queries = finite_rows(queries, normalize)  # [Q, D]
+    block = max(1, best_rows.BLOCK // (len(queries) + queries.shape[1]))
 
+    def scores_of(part):  # [Q, D] x [rows, D] -> [Q, rows]
+        return tf.matmul(queries, finite_rows(corpus[part], normalize), transpose_b=True)
 
-def _rows(vectors, normalize):
-    vectors = np.asarray(vectors, np.float32)
-    if not np.isfinite(vectors).all():
-        raise UserError(
-            "`query_vectors` and `corpus_matrix` must be finite. Received: NaN or infinity."
-        )
-    return keras.utils.normalize(vectors) if normalize else vectors
+    return best_rows.best_rows(len(queries), len(corpus), k, block, scores_of)

@@ -1,0 +1,21 @@
+"""What is done with vectors of texts: search, quantization, mining, clusters, an index on disk."""
+
+from bert_tf.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "VectorIndex": ".vector_index",
+        "community_detection": ".mining",
+        "draw_clusters": ".cluster_picture",
+        "mine_hard_negatives": ".mining",
+        "open_index_writer": ".index_writer",
+        "paraphrase_mining": ".mining",
+        "quantize_vectors": ".quantized_vectors",
+        "quantized_top_k": ".quantized_vectors",
+        "search_recall": ".recall",
+        "top_k": ".exact_search",
+        "vector_ranges": ".quantized_vectors",
+        "write_projector": ".projector",
+    },
+)

@@ -1,0 +1,81 @@
+"""A picture of clusters of vectors, on their two principal axes."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.errors import UserError
+from bert_tf.files import atomic_path
+from bert_tf.optional_packages import require
+from bert_tf.search.best_rows import finite_rows, matrix
+
+_FORMATS = (".png", ".svg", ".pdf")
+_COLORS = "tab20"  # matplotlib's largest set of colors that can be told apart
+_NUM_COLORS = 20
+
+
+def draw_clusters(
+    path: str | os.PathLike, vectors: np.ndarray, clusters: Sequence[int | str]
+) -> None:
+    """Draws vectors as points, with a color for each cluster.
+
+    Any clustering of scikit-learn takes the vectors: `KMeans(8).fit_predict(vectors)`, or
+    `AgglomerativeClustering(8, metric="cosine", linkage="average").fit_predict(vectors)`. Points
+    that are apart in the picture are apart; points that are close need not be.
+
+    Args:
+        path: A `.png`, `.svg` or `.pdf` file, which is replaced atomically.
+        vectors: Floats `[n, D]`, at least two.
+        clusters: The number or the name of the cluster of each vector.
+
+    Raises:
+        UserError: If the file has another ending, the sizes differ, a value is not finite, or
+            matplotlib is not installed.
+
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
+        >>> vectors = encoder.encode(["A dog barks.", "A dog is barking.", "Interest rates rose."])
+        >>> draw_clusters("clusters.png", vectors, ["dogs", "dogs", "money"])
+    """
+    path = os.fspath(path)
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix not in _FORMATS:
+        raise UserError(f"`path` must end in one of {_FORMATS}. Received: path={path!r}.")
+    vectors = finite_rows(matrix(vectors, "vectors"), False, "vectors")
+    clusters = np.asarray(clusters)
+    if len(vectors) < 2 or clusters.shape != (len(vectors),):
+        raise UserError(
+            "`clusters` must have one entry for each of at least two vectors. Received: "
+            f"vectors.shape={vectors.shape}, clusters.shape={clusters.shape}."
+        )
+    figures = require("matplotlib.figure", "draw_clusters()")
+    colors = require("matplotlib", "draw_clusters()").colormaps[_COLORS].colors
+    points = principal_components(vectors)
+    figure = figures.Figure(figsize=(7, 6), layout="constrained")
+    axes = figure.subplots()
+    for number, name in enumerate(np.unique(clusters)):
+        members = points[clusters == name]
+        color = colors[number % _NUM_COLORS]
+        axes.scatter(members[:, 0], members[:, 1], s=12, color=color, label=str(name))
+    axes.set_xlabel("first principal component")
+    axes.set_ylabel("second principal component")
+    if len(np.unique(clusters)) <= _NUM_COLORS:
+        axes.legend(title="cluster")
+    with atomic_path(path) as new:
+        figure.savefig(new, format=suffix[1:], dpi=150)
+
+
+def principal_components(vectors: np.ndarray) -> np.ndarray:
+    """Returns the coordinates float64 `[n, 2]` of vectors `[n, D]` on their principal axes.
+
+    Example:
+        >>> principal_components(np.array([[0.0, 0.0], [0.0, 2.0], [0.0, 4.0]])).round(1).tolist()
+        [[-2.0, 0.0], [0.0, 0.0], [2.0, 0.0]]
+    """
+    centred = vectors - vectors.mean(axis=0, dtype=np.float64)
+    _, axes = np.linalg.eigh(centred.T @ centred)  # [D, D], in rising order of the variance
+    axes = axes[:, ::-1][:, :2]
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
+    points = centred @ (axes * np.sign(largest))  # an axis and its opposite are equally good
+    return np.pad(points, [(0, 0), (0, 2 - points.shape[1])])  # for D = 1

@@ -1,0 +1,125 @@
+"""The files of a `VectorIndex`: what they contain, and how they are checked.
+
+index.json      the sizes, the precision and the similarity
+vectors.npy     the vectors or their codes, one row per item
+ranges.npy      for int8: float32 [2, D], the ranges of the codes
+items.jsonl     {"id": ..., "text": ...} for each row
+offsets.npy     int64 [n + 1], where each line of items.jsonl begins, and its end
+"""
+
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from bert_tf.errors import DataError, UserError
+from bert_tf.json_files import parse_json, read_json
+from bert_tf.json_schema import SCALAR, integer, object_of, one_of, optional, text
+from bert_tf.json_values import as_json
+
+FORMAT = "bert_tf vector index 1"
+INDEX, VECTORS, RANGES = "index.json", "vectors.npy", "ranges.npy"
+ITEMS, OFFSETS = "items.jsonl", "offsets.npy"
+# How a vector is stored, by precision.
+DTYPES = {"float32": np.float32, "float16": np.float16, "int8": np.int8, "binary": np.uint8}
+SIMILARITIES = ("cosine", "dot")
+_MOST_ROWS = 2**48
+_INDEX_SCHEMA = object_of(
+    {
+        "format": one_of(FORMAT),
+        "num_rows": integer(1, _MOST_ROWS),
+        "vector_size": integer(1),
+        "precision": one_of(*DTYPES),
+        "similarity": one_of(*SIMILARITIES),
+        "model": optional(text()),
+    },
+    only=True,
+)
+_MOST_CHARACTERS = 16 * 2**20
+_ITEM_SCHEMA = object_of(
+    {"id": optional(SCALAR), "text": optional(text(_MOST_CHARACTERS))}, only=True
+)
+_HEADER = 128  # bytes
+
+
+def stored_size(vector_size: int, precision: str) -> int:
+    """Returns the number of columns of vectors.npy."""
+    return -(-vector_size // 8) if precision == "binary" else vector_size
+
+
+def read_index(path: str | os.PathLike) -> dict[str, Any]:
+    """Returns the content of index.json.
+
+    Raises:
+        DataError: If the directory is not an index, or is one of another version.
+    """
+    return read_json(os.path.join(path, INDEX), _INDEX_SCHEMA, DataError)
+
+
+def require_index_or_nothing(path: str | os.PathLike) -> None:
+    """Raises `UserError` if a new index would replace something that is not an index."""
+    if not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path)):
+        return
+    try:
+        read_index(path)
+    except DataError as error:
+        raise UserError(
+            f"{path} must be a new directory or an index, which is replaced. Received: files that "
+            f"would be lost ({error})."
+        ) from None
+
+
+def open_array(path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
+    """Opens a `.npy` file by memory map.
+
+    Raises:
+        DataError: If it is not the file of an array of this shape and type.
+    """
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError, SyntaxError, TypeError) as error:
+        raise DataError(f"{path} must be a .npy file. Received: {error}.") from None
+    if not isinstance(array, np.memmap):  # an .npz archive
+        raise DataError(f"{path} must be a .npy file. Received: an archive.")
+    if (array.shape, array.dtype) != (shape, dtype) or not array.flags.c_contiguous:
+        raise DataError(
+            f"{path} must be an array of {np.dtype(dtype)} {list(shape)}, as {INDEX} says. "
+            f"Received: {array.dtype} {list(array.shape)}. Build the index again."
+        )
+    size = array.offset + array.nbytes
+    if os.path.getsize(path) != size:
+        raise DataError(
+            f"{path} must be a file of {size} bytes. Received: {os.path.getsize(path)} bytes. "
+            "Build the index again."
+        )
+    return array
+
+
+def array_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+    """Returns the first 128 bytes of a `.npy` file, whatever the shape.
+
+    So a file can be written row by row, and its header when the number of rows is known.
+
+    Reference: numpy.lib.format, version 1.0.
+    """
+    content = repr(
+        {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": tuple(map(int, shape))}
+    ).encode("latin1")
+    start = b"\x93NUMPY\x01\x00" + (_HEADER - 10).to_bytes(2, "little")
+    return start + content.ljust(_HEADER - len(start) - 1) + b"\n"
+
+
+def item_line(item: dict[str, Any]) -> bytes:
+    """Returns the line of an item in items.jsonl."""
+    item = {name: as_json(value) for name, value in item.items()}
+    return (json.dumps(item, ensure_ascii=False) + "\n").encode("utf-8")
+
+
+def parse_item(line: bytes, path: str) -> dict[str, Any]:
+    """Returns the item of a line.
+
+    Raises:
+        DataError: If the line is damaged.
+    """
+    return parse_json(line, path, _ITEM_SCHEMA, DataError)

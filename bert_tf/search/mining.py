@@ -1,0 +1,259 @@
+"""Pairs, groups and hard negatives among vectors, by cosine similarity, in bounded memory."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.errors import UserError
+from bert_tf.search import best_rows
+from bert_tf.search.best_rows import finite_rows, matrix
+
+
+def paraphrase_mining(
+    vectors: np.ndarray, top_k: int = 100, max_pairs: int = 500_000, min_score: float | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the most similar pairs of rows.
+
+    A pair is a candidate if one of its rows is among the `top_k` most similar rows of the other.
+
+    Args:
+        vectors: Floats `[n, D]`; the matrix can be a `np.memmap`.
+        top_k: How many other rows are compared with each row.
+        max_pairs: The most pairs to return.
+        min_score: The lowest cosine similarity of a pair; None: any.
+
+    Returns:
+        Cosines float32 `[P]`, the highest first, and rows int64 `[P, 2]`, the smaller one first.
+        Each pair occurs once.
+
+    Raises:
+        UserError: If an argument has another shape or range, or a value is not finite.
+
+    Example:
+        >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
+        >>> vectors = encoder.encode(["A dog barks.", "Interest rates rose.", "A dog is barking."])
+        >>> scores, pairs = paraphrase_mining(vectors, min_score=0.5)
+        >>> pairs.tolist()
+        [[0, 2]]
+
+    Reference: sentence-transformers 5.2, util/retrieval.py, `paraphrase_mining_embeddings`, whose
+        `max_pairs` counts pairs in both directions.
+    """
+    vectors = matrix(vectors, "vectors")
+    if min(top_k, max_pairs) < 1:
+        raise UserError(
+            f"`top_k` and `max_pairs` must be at least 1. Received: {top_k=}, {max_pairs=}."
+        )
+    count = len(vectors)
+    kept = np.zeros(0, np.float32), np.zeros(0, np.int64)  # scores and keys of pairs
+    size = max(1, best_rows.BLOCK // (2 * min(top_k, max(count, 1))))
+    size = min(size, best_rows.QUERIES)
+    for start in range(0, count if count > 1 else 0, size):
+        part = slice(start, min(start + size, count))
+        scores, others = _most_similar(vectors, part, min(top_k, count - 1))
+        rows = np.broadcast_to(np.arange(part.start, part.stop)[:, None], others.shape)
+        keys = np.minimum(rows, others) * count + np.maximum(rows, others)
+        chosen = np.isfinite(scores) if min_score is None else scores >= min_score
+        kept = _best_pairs(
+            np.concatenate([kept[0], scores[chosen]]),
+            np.concatenate([kept[1], keys[chosen]]),
+            max_pairs,
+        )
+    scores, keys = kept
+    return scores, np.stack(np.divmod(keys, max(count, 1)), axis=1)
+
+
+def community_detection(
+    vectors: np.ndarray, threshold: float = 0.75, min_community_size: int = 10
+) -> list[list[int]]:
+    """Finds groups of rows that are similar to a row in their centre.
+
+    A row and all rows with a cosine similarity of at least `threshold` to it are a community if
+    they are at least `min_community_size`. Communities are taken from the largest to the smallest;
+    a row of an earlier one is left out of later ones, which must still be large enough.
+
+    Args:
+        vectors: Floats `[n, D]`; the matrix can be a `np.memmap`.
+        threshold: The lowest cosine similarity to the centre.
+        min_community_size: The fewest rows of a community; at most n counts.
+
+    Returns:
+        Lists of row numbers, the largest list first. A list begins with its centre, unless an
+        earlier community has it, and goes on with the most similar rows.
+
+    Raises:
+        UserError: If an argument has another shape or range, or a value is not finite.
+
+    Example:
+        >>> vectors = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [1.0, 0.1], [-1.0, 0.0]])
+        >>> community_detection(vectors, threshold=0.95, min_community_size=2)
+        [[0, 3, 1]]
+
+    Reference: sentence-transformers 5.2, util/retrieval.py, `community_detection`.
+    """
+    vectors = matrix(vectors, "vectors")
+    if min_community_size < 1 or not -1 <= threshold <= 1:
+        raise UserError(
+            "`min_community_size` must be at least 1 and `threshold` in [-1, 1]. Received: "
+            f"{min_community_size=}, {threshold=}."
+        )
+    least = min(min_community_size, len(vectors))
+    everything = np.arange(len(vectors))
+    counts = np.zeros(len(vectors), np.int64)
+    for rows, cosines in _cosine_rows(vectors, everything):
+        counts[rows] = np.count_nonzero(cosines >= threshold, axis=1)
+    centres = np.argsort(-counts, kind="stable")
+    centres = centres[counts[centres] >= least]
+    taken = np.zeros(len(vectors), bool)
+    communities = []
+    # The similarities are computed a second time, because all communities may not fit in memory.
+    for rows, cosines in _cosine_rows(vectors, centres):
+        for row, similar in zip(rows, cosines):
+            members = np.flatnonzero((similar >= threshold) & ~taken)
+            if len(members) >= least:
+                is_other = members != row
+                members = members[np.lexsort((-similar[members], is_other))]
+                communities.append(members.tolist())
+                taken[members] = True
+    return sorted(communities, key=len, reverse=True)
+
+
+def mine_hard_negatives(
+    query_vectors: np.ndarray,
+    document_vectors: np.ndarray,
+    positives: Sequence[int | Sequence[int]],
+    num_negatives: int = 3,
+    range_min: int = 0,
+    range_max: int | None = None,
+    margin: float | None = None,
+    relative_margin: float | None = None,
+    max_score: float | None = None,
+    seed: int | None = None,
+) -> list[np.ndarray]:
+    """Finds documents that are similar to a query but are not among its right ones.
+
+    Training with them is harder than with random documents. The most similar documents may be
+    right ones that nobody marked: `range_min`, `margin` and `max_score` leave them out.
+
+    Args:
+        query_vectors: Floats `[Q, D]`.
+        document_vectors: Floats `[n, D]`; the matrix can be a `np.memmap`.
+        positives: For each query the row of its right document, or several rows.
+        num_negatives: The most documents for a query.
+        range_min: How many of the most similar documents, without the positives, are left out.
+        range_max: Only the most similar `range_max` documents, without the positives, are used.
+            None: `range_min + num_negatives`, or with one of the next three arguments
+            `range_min + 10 * num_negatives`.
+        margin: The cosine of a negative must be below that of the worst positive by this much.
+        relative_margin: It must be at most `1 - relative_margin` times that of the worst positive.
+        max_score: The highest cosine of a negative.
+        seed: None takes the most similar documents; a number draws them at random.
+
+    Returns:
+        For each query row numbers int64, the most similar document first; fewer than
+        `num_negatives` if there are no more.
+
+    Raises:
+        UserError: If an argument has another shape or range, or a value is not finite.
+
+    Example:
+        >>> documents = np.array([[1.0, 0.0], [0.9, 0.2], [0.7, 0.7], [0.0, 1.0]])
+        >>> mine_hard_negatives(np.array([[1.0, 0.1]]), documents, [0], num_negatives=2)
+        [array([1, 2])]
+        >>> mine_hard_negatives(np.array([[1.0, 0.1]]), documents, [0], 2, max_score=0.9)
+        [array([2, 3])]
+
+    Reference: Moreira et al. 2024 (arXiv 2407.15831); sentence-transformers 5.2,
+        util/hard_negatives.py.
+    """
+    queries = matrix(query_vectors, "query_vectors")
+    documents = matrix(document_vectors, "document_vectors")
+    if queries.shape[1] != documents.shape[1]:
+        raise UserError(
+            "`query_vectors` and `document_vectors` must have the same number of dimensions. "
+            f"Received: {queries.shape} and {documents.shape}."
+        )
+    right = [np.atleast_1d(np.asarray(rows, np.int64)) for rows in positives]
+    if len(right) != len(queries) or any(
+        not len(rows) or rows.min() < 0 or rows.max() >= len(documents) for rows in right
+    ):
+        raise UserError(
+            "`positives` must have, for each query, at least one row of `document_vectors`. "
+            f"Received: {len(right)} for {len(queries)} queries and {len(documents)} documents."
+        )
+    if range_max is None:
+        is_filtered = (margin, relative_margin, max_score) != (None, None, None)
+        range_max = range_min + num_negatives * (10 if is_filtered else 1)
+    if num_negatives < 1 or not 0 <= range_min < range_max:
+        raise UserError(
+            "`num_negatives` must be at least 1 and `range_max` above `range_min`, at least 0. "
+            f"Received: {num_negatives=}, {range_min=}, {range_max=}."
+        )
+    random = None if seed is None else np.random.default_rng(seed)
+    width = range_max + max(map(len, right), default=0)
+    found = []
+    for part in best_rows.query_slices(len(queries)):
+        vectors = finite_rows(queries[part], True, "query_vectors")
+        scores, rows = _best_documents(vectors, documents, width)
+        for vector, score, candidates, own in zip(vectors, scores, rows, right[part]):
+            is_other = ~np.isin(candidates, own)
+            score = score[is_other][range_min:range_max]
+            candidates = candidates[is_other][range_min:range_max]
+            worst = (finite_rows(documents[own], True, "document_vectors") @ vector).min()
+            most = np.inf if max_score is None else max_score
+            most = most if margin is None else min(most, worst - margin)
+            most = most if relative_margin is None else min(most, worst * (1 - relative_margin))
+            candidates = candidates[score <= most]
+            if random is not None and len(candidates) > num_negatives:
+                chosen = random.choice(len(candidates), num_negatives, replace=False)
+                candidates = candidates[np.sort(chosen)]
+            found.append(candidates[:num_negatives])
+    return found
+
+
+def _best_documents(queries, documents, k):
+    block = max(1, best_rows.BLOCK // (len(queries) + queries.shape[1]))
+
+    def scores_of(part):  # [Q, D] x [rows, D] -> [Q, rows]
+        return queries @ finite_rows(documents[part], True, "document_vectors").T
+
+    return best_rows.best_rows(len(queries), len(documents), k, block, scores_of)
+
+
+def _most_similar(vectors, part, k):
+    """Returns the cosines and numbers of the `k` rows most similar to each row of a part."""
+    queries = finite_rows(vectors[part], True, "vectors")
+    own = np.arange(part.start, part.stop)
+    block = max(1, best_rows.BLOCK // (len(queries) + queries.shape[1]))
+
+    def scores_of(rows):  # [Q, D] x [rows, D] -> [Q, rows]
+        scores = queries @ finite_rows(vectors[rows], True, "vectors").T
+        is_in = (own >= rows.start) & (own < rows.stop)
+        scores[is_in, own[is_in] - rows.start] = -np.inf  # a row is not paired with itself
+        return scores
+
+    return best_rows.best_rows(len(queries), len(vectors), k, block, scores_of)
+
+
+def _best_pairs(scores, keys, most):
+    """Returns the best `most` pairs, sorted, without repetitions."""
+    order = np.lexsort((-scores, keys))  # a pair's two scores may differ in the last bit
+    scores, keys = scores[order], keys[order]
+    is_first = np.diff(keys, prepend=-1) > 0
+    scores, keys = scores[is_first], keys[is_first]
+    order = np.lexsort((keys, -scores))[:most]
+    return scores[order], keys[order]
+
+
+def _cosine_rows(vectors, rows):
+    """Yields parts of `rows` with their cosines to all vectors, `[part, n]`."""
+    size = max(1, best_rows.BLOCK // max(1, len(vectors)))
+    block = max(1, best_rows.BLOCK // vectors.shape[1])
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        queries = finite_rows(vectors[part], True, "vectors")
+        cosines = np.empty([len(part), len(vectors)], np.float32)
+        for first in range(0, len(vectors), block):
+            others = finite_rows(vectors[first : first + block], True, "vectors")
+            np.matmul(queries, others.T, out=cosines[:, first : first + block])
+        yield part, cosines

@@ -1,0 +1,29 @@
+"""How much of an exact search an approximate one finds."""
+
+import numpy as np
+
+from bert_tf.errors import UserError
+
+
+def search_recall(found_rows: np.ndarray, exact_rows: np.ndarray) -> float:
+    """Returns how much of an exact search another one finds, from 0 to 1.
+
+    Args:
+        found_rows: Row numbers `[Q, k]`, such as those of faiss, usearch or an index of bits.
+        exact_rows: Those of `top_k` on floats, `[Q, k]`.
+
+    Raises:
+        UserError: If there are no rows, or not as many queries.
+
+    Example:
+        >>> search_recall(np.array([[0, 1], [2, 3]]), np.array([[1, 0], [3, 7]]))
+        0.75
+    """
+    found_rows, exact_rows = np.asarray(found_rows), np.asarray(exact_rows)
+    if exact_rows.ndim != 2 or not exact_rows.size or len(found_rows) != len(exact_rows):
+        raise UserError(
+            "`found_rows` and `exact_rows` must be [Q, k], with at least one row. Received: "
+            f"{found_rows.shape} and {exact_rows.shape}."
+        )
+    pairs = zip(found_rows, exact_rows)
+    return float(np.mean([np.isin(exact, found).mean() for found, exact in pairs]))

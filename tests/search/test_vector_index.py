@@ -1,0 +1,268 @@
+"""The index on disk: what it finds, and that wrong files are refused."""
+
+import json
+import os
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import DataError, UserError
+from bert_tf.search import (
+    VectorIndex,
+    index_writer,
+    open_index_writer,
+    quantize_vectors,
+    quantized_top_k,
+    search_recall,
+    top_k,
+    vector_index,
+    vector_ranges,
+)
+
+PRECISIONS = ("float32", "float16", "int8", "binary")
+
+
+def random_vectors(count, size, seed=0):
+    return np.random.default_rng(seed).standard_normal([count, size]).astype(np.float32)
+
+
+def unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_finds_what_a_search_in_memory_finds(precision, similarity, tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_index, "_BLOCK_ROWS", 50)
+    vectors, queries = random_vectors(211, 21), random_vectors(6, 21, 1)
+    file = np.memmap(tmp_path / "vectors", np.float32, "w+", shape=vectors.shape)
+    file[:] = vectors
+    texts = [f"text {row}\n\u2028 ä" for row in range(211)]
+    index = VectorIndex.build(
+        tmp_path / "index",
+        file,
+        texts,
+        ids=np.arange(211) + 7,
+        precision=precision,
+        similarity=similarity,
+        model="minilm",
+    )
+    assert (len(index), index.vector_size, index.model) == (211, 21, "minilm")
+    assert isinstance(index.vectors, np.memmap)
+    stored, asked = (unit(x) if similarity == "cosine" else x for x in (vectors, queries))
+    for k in (1, 5, 1000):
+        scores, rows = index.search(queries, k)
+        if precision.startswith("float"):
+            expected = top_k(asked, stored.astype(precision), k, "dot")
+        else:
+            name, ranges = ("int8", vector_ranges(stored))
+            if precision == "binary":
+                name, ranges = "ubinary", None
+            codes = quantize_vectors(stored, name, ranges)
+            np.testing.assert_array_equal(index.vectors, codes)
+            expected = quantized_top_k(asked, codes, k, name, ranges)
+        np.testing.assert_allclose(scores, expected[0], atol=1e-5)
+        np.testing.assert_array_equal(rows, expected[1])
+        one = index.search(queries[2], k)
+        np.testing.assert_array_equal(one[1], rows[2])
+    assert index.items([3, 210, 3]) == [{"id": row + 7, "text": texts[row]} for row in (3, 210, 3)]
+    names = {"index.json", "vectors.npy", "items.jsonl", "offsets.npy"}
+    assert set(os.listdir(tmp_path / "index")) == names | (
+        {"ranges.npy"} if precision == "int8" else set()
+    )
+
+
+def test_parts_and_a_sample_for_the_ranges(tmp_path, monkeypatch):
+    monkeypatch.setattr(index_writer, "CALIBRATION_ROWS", 30)
+    vectors = random_vectors(100, 9)
+    with open_index_writer(tmp_path / "index", "int8", "dot") as writer:
+        for start in range(0, 100, 16):
+            writer.add(vectors[start : start + 16])
+    index = VectorIndex(tmp_path / "index")
+    ranges = vector_ranges(vectors[:32])  # the parts that have 30 rows
+    np.testing.assert_array_equal(index.ranges, ranges)
+    np.testing.assert_array_equal(index.vectors, quantize_vectors(vectors, "int8", ranges))
+    given = VectorIndex.build(tmp_path / "given", vectors, precision="int8", ranges=ranges)
+    np.testing.assert_array_equal(given.ranges, ranges)
+    assert index.items([0, 99]) == [{}, {}]
+
+
+def test_an_index_is_replaced_only_when_the_new_one_is_complete(tmp_path):
+    VectorIndex.build(tmp_path / "index", np.eye(3), ["a", "b", "c"])
+    with pytest.raises(UserError, match="finite"):
+        VectorIndex.build(tmp_path / "index", np.full([2, 3], np.nan))
+    with pytest.raises(ZeroDivisionError), open_index_writer(tmp_path / "index") as writer:
+        writer.add(np.eye(3))
+        raise ZeroDivisionError
+    assert VectorIndex(tmp_path / "index").items([1]) == [{"text": "b"}]
+    VectorIndex.build(tmp_path / "index", np.eye(4))
+    assert len(VectorIndex(tmp_path / "index")) == 4
+    assert os.listdir(tmp_path) == ["index"]
+
+
+def test_other_files_are_not_replaced(tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    (tmp_path / "file").write_text("dear")
+    for name in ("home", "file"):
+        with pytest.raises(UserError, match="new directory or an index"):
+            VectorIndex.build(tmp_path / name, np.eye(3))
+    assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
+    (tmp_path / "empty").mkdir()
+    assert len(VectorIndex.build(tmp_path / "empty", np.eye(3))) == 3
+
+
+def test_refusals(tmp_path):
+    index = VectorIndex.build(tmp_path / "index", np.eye(3), ["a", "b", "c"])
+    for call in (
+        lambda: index.search(np.ones([2, 4]), 1),
+        lambda: index.search(np.ones([2, 3]), 0),
+        lambda: index.search(np.full([2, 3], np.nan), 1),
+        lambda: index.items([3]),
+        lambda: index.items([-1]),
+        lambda: VectorIndex.build(tmp_path / "other", np.zeros([0, 3])),
+        lambda: VectorIndex.build(tmp_path / "other", np.eye(3), ["a"]),
+        lambda: VectorIndex.build(tmp_path / "other", np.eye(3), ids=[1, 2, 3, 4]),
+        lambda: VectorIndex.build(tmp_path / "other", np.eye(3), precision="int4"),
+        lambda: VectorIndex.build(tmp_path / "other", np.eye(3), similarity="euclidean"),
+        lambda: VectorIndex(tmp_path / "absent"),
+        lambda: search_recall([[1]], [[1], [2]]),
+        lambda: search_recall(np.zeros([0, 3]), np.zeros([0, 3])),
+    ):
+        with pytest.raises(UserError, match="Received"):
+            call()
+    with open_index_writer(tmp_path / "other") as writer:
+        writer.add(np.eye(3), texts=["a", "b", "c"])
+        for vectors, texts in ((np.eye(4), None), (np.eye(3), ["a"])):
+            with pytest.raises(UserError, match="Received"):
+                writer.add(vectors, texts)
+
+
+class Poison:
+    def __reduce__(self):
+        return os.mkdir, ("executed",)
+
+
+def damage(name, change):
+    def apply(directory):
+        path = directory / name
+        path.write_bytes(change(path.read_bytes()))
+
+    return apply
+
+
+def other_json(**values):
+    def change(content):
+        return json.dumps({**json.loads(content), **values}).encode()
+
+    return damage("index.json", change)
+
+
+def other_array(name, array):
+    return lambda directory: np.save(directory / name, array, allow_pickle=True)
+
+
+def archive(directory):
+    np.savez(directory / "other.npz", a=np.eye(3))
+    (directory / "other.npz").rename(directory / "vectors.npy")
+
+
+FILES = ("index.json", "vectors.npy", "ranges.npy", "items.jsonl", "offsets.npy")
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [
+        *(lambda directory, name=name: (directory / name).unlink() for name in FILES),
+        *(damage(name, lambda content: content[:-9]) for name in FILES),
+        *(damage(name, lambda content: b"") for name in FILES),
+        *(damage(name, lambda content: content + b"12345678") for name in FILES),
+        *(damage(name, lambda content: pickle.dumps(Poison())) for name in FILES),
+        other_array("vectors.npy", np.array([[Poison()] * 5] * 7)),
+        other_array("vectors.npy", np.zeros([7, 5], np.uint8)),
+        other_array("vectors.npy", np.asfortranarray(np.zeros([7, 5], np.int8))),
+        other_array("vectors.npy", np.zeros([6, 5], np.int8)),
+        other_array("offsets.npy", np.zeros([8], np.int64)),
+        other_array("ranges.npy", np.full([2, 5], np.nan, np.float32)),
+        other_array("ranges.npy", np.array([[1] * 5, [0] * 5], np.float32)),
+        archive,
+        other_json(precision="float32"),
+        other_json(precision="int4"),
+        other_json(num_rows=8),
+        other_json(num_rows=0),
+        other_json(num_rows=2**60),
+        other_json(num_rows="7"),
+        other_json(vector_size=6),
+        other_json(similarity=1),
+        other_json(format="bert_tf vector index 2"),
+        other_json(unknown=1),
+    ],
+)
+def test_damaged_files_are_refused(apply, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    VectorIndex.build("index", random_vectors(7, 5), list("abcdefg"), precision="int8")
+    apply(tmp_path / "index")
+    with pytest.raises(DataError, match=r"index/.*Received"):
+        VectorIndex("index")
+    assert not os.path.exists("executed")
+
+
+def test_damaged_items_are_refused(tmp_path):
+    built = VectorIndex.build(tmp_path / "index", np.eye(4), list("abcd"))
+    size = built._offsets[-1]
+    for offsets in ([0, 5, 3, 9, size], [0, -5, 6, 9, size], [0, 2**40, 2**41, 9, size]):
+        shutil.rmtree(tmp_path / "other", ignore_errors=True)
+        shutil.copytree(tmp_path / "index", tmp_path / "other")
+        np.save(tmp_path / "other" / "offsets.npy", np.array(offsets, np.int64))
+        with pytest.raises(DataError, match="Received"):
+            VectorIndex(tmp_path / "other").items([0, 1, 2])
+    path = tmp_path / "index" / "items.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'{"text": "b"}', b'{"text": "b",'))
+    with pytest.raises(DataError, match="items.jsonl, row 1"):
+        VectorIndex(tmp_path / "index").items([1])
+    assert VectorIndex(tmp_path / "index").items([2]) == [{"text": "c"}]
+
+
+def test_recall():
+    exact = np.array([[0, 1, 2], [3, 4, 5]])
+    assert search_recall(exact[:, ::-1], exact) == 1.0
+    assert search_recall([[0, 9, 8], [5, 3, 7]], exact) == pytest.approx(0.5)
+
+
+def clustered(count, size):
+    centres = random_vectors(20, size, 5)
+    return centres[np.arange(count) % 20] + 0.5 * random_vectors(count, size)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_usearch(precision, tmp_path):
+    pytest.importorskip("usearch", reason="needs usearch")
+    vectors = clustered(2000, 32)
+    index = VectorIndex.build(tmp_path / "index", vectors, precision=precision)
+    queries = unit(clustered(50, 32) + 0.1)
+    _, exact = index.search(queries, 10, rescore_multiplier=0)
+    if precision == "int8":
+        queries = quantize_vectors(queries, "int8", index.ranges)
+    elif precision == "binary":
+        queries = quantize_vectors(queries, "ubinary")
+    found = index.to_usearch().search(queries, 10).keys
+    assert search_recall(found, exact) > 0.8
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("exact", [False, True])
+def test_faiss(precision, exact, tmp_path):
+    pytest.importorskip("faiss", reason="needs faiss")
+    index = VectorIndex.build(tmp_path / "index", clustered(2000, 32), precision=precision)
+    if precision == "int8":
+        with pytest.raises(UserError, match="to_usearch"):
+            index.to_faiss()
+        return
+    queries = unit(clustered(50, 32) + 0.1)
+    _, rows = index.search(queries, 10, rescore_multiplier=0)
+    if precision == "binary":
+        queries = quantize_vectors(queries, "ubinary")
+    _, found = index.to_faiss(exact=exact).search(queries, 10)
+    assert search_recall(found, rows) > (0.95 if exact and precision != "binary" else 0.7)

@@ -1,0 +1,128 @@
+r"""Encodes a corpus of texts and writes an index that tools/search.py searches.
+
+    bert-tf build_index --model_dir=minilm --input_file=reviews.csv --text_column=review \
+      --id_column=id --precision=int8 --output_dir=out/index
+
+--input_file is a text file with one text per line, or a .csv, .tsv, .jsonl or .parquet table. It is
+read, encoded and written block by block, so neither the corpus nor its vectors need to fit in
+memory. Lines without text are left out.
+
+The directory holds the vectors, which are opened by memory map, and the texts with their ids. It is
+written atomically. `bert_tf.search.VectorIndex` opens it in Python.
+"""
+
+import itertools
+import os
+
+from absl import flags
+from common.console import tell_result
+from common.prediction_rows import about_how_many_rows
+
+from bert_tf import tool
+from bert_tf.data.table_files import SUFFIXES, read_table
+from bert_tf.data.tsv import read_lines
+from bert_tf.errors import DataError, UserError
+from bert_tf.progress import progress_bar
+from bert_tf.search.index_files import require_index_or_nothing
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string(
+    "model_dir",
+    None,
+    "The sentence encoder: a directory of sentence-transformers, Hugging Face or TF1.",
+)
+flags.DEFINE_string(
+    "input_file",
+    None,
+    "The corpus in UTF-8: one text per line, or a .csv, .tsv, .jsonl or .parquet table.",
+)
+flags.DEFINE_string("text_column", "text", "With a table: the column, or JSON key, of the text.")
+flags.DEFINE_string(
+    "id_column", None, "With a table: the column of the ids, strings or numbers. Default: no ids."
+)
+flags.DEFINE_string("output_dir", None, "The directory of the index; an older index is replaced.")
+flags.DEFINE_enum(
+    "precision",
+    "float32",
+    ["float32", "float16", "int8", "binary"],
+    "How vectors are stored: in 4, 2 or 1 bytes per dimension, or in one bit.",
+)
+flags.DEFINE_enum(
+    "similarity",
+    "cosine",
+    ["cosine", "dot"],
+    "What is compared: the cosines of vectors, or their dot products.",
+)
+flags.DEFINE_integer("batch_size", 32, "Batch size for encoding.", lower_bound=1)
+
+BLOCK_OF_ROWS = 4096  # rows in memory at a time
+
+
+def rows_of_input():
+    """Yields the id, or None, and the text of each row."""
+    path = FLAGS.input_file
+    if not path.lower().endswith(SUFFIXES):
+        if FLAGS["text_column"].present or FLAGS.id_column:
+            raise UserError(
+                f"--input_file must be a {', '.join(SUFFIXES)} file with --text_column and "
+                f"--id_column. Received: {path}, which is read as lines of texts"
+            )
+        yield from ((None, text) for _, text in read_lines(path) if text.strip())
+        return
+    for line, row in read_table(path):
+        text, name = row.get(FLAGS.text_column), FLAGS.text_column
+        if not isinstance(text, str):
+            raise DataError(
+                f"{path}, line {line} must have a text in the column {name!r}. Received: {text!r}. "
+                f"The columns are {', '.join(row)}; set --text_column."
+            )
+        row_id = row.get(FLAGS.id_column) if FLAGS.id_column else None
+        if FLAGS.id_column and not isinstance(row_id, (str, int, float)):
+            raise DataError(
+                f"{path}, line {line} must have a string or a number in the column "
+                f"{FLAGS.id_column!r}. Received: {row_id!r}. The columns are {', '.join(row)}; set "
+                "--id_column."
+            )
+        if text.strip():
+            yield row_id, text
+
+
+def main():
+    require_index_or_nothing(FLAGS.output_dir)
+    tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_dir)), "output_dir")
+    rows = rows_of_input()
+    block = list(itertools.islice(rows, BLOCK_OF_ROWS))  # errors come before the model is loaded
+    if not block:
+        raise DataError(f"{FLAGS.input_file} must be a file with texts. Received: no text")
+    from bert_tf.search.index_writer import open_index_writer
+    from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
+
+    encoder = BertSentenceEncoder.from_pretrained(FLAGS.model_dir)
+    options = {"precision": FLAGS.precision, "similarity": FLAGS.similarity}
+    count = 0
+    with (
+        open_index_writer(FLAGS.output_dir, model=FLAGS.model_dir, **options) as writer,
+        progress_bar(total=about_how_many_rows(), desc="encoding", unit=" texts") as bar,
+    ):
+        while block:
+            ids, texts = zip(*block)
+            vectors = encoder.encode(list(texts), batch_size=FLAGS.batch_size)
+            writer.add(vectors, texts, ids if FLAGS.id_column else None)
+            count += len(block)
+            bar.update(len(block))
+            block = list(itertools.islice(rows, BLOCK_OF_ROWS))
+    print(f"{count} vectors of size {encoder.vector_size}")
+    tell_result(
+        "index",
+        FLAGS.output_dir,
+        "Search",
+        "search",
+        index_dir=FLAGS.output_dir,
+        model_dir=FLAGS.model_dir,
+    )
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["model_dir", "input_file", "output_dir"])
+    tool.run(main)

@@ -1,0 +1,135 @@
+r"""Searches an index of texts that tools/build_index.py has written.
+
+    bert-tf search --index_dir=out/index --model_dir=minilm --query="a waste of time" --top_k=3
+
+Without --query and --query_file it asks for queries on a terminal, until Ctrl-D.
+
+For each query it prints the query and a line for each text that it finds: its score, its id (or the
+number of its row), and the text, with tabs between them. As JSON lines:
+
+    {"query": "...", "results": [{"score": 0.83, "row": 7, "id": "...", "text": "..."}, ...]}
+"""
+
+import json
+import sys
+
+from absl import flags
+from common.console import tell_result
+from common.text_files import read_single_texts
+
+from bert_tf import tool
+from bert_tf.errors import UserError
+from bert_tf.files import atomic_path
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("index_dir", None, "The index: --output_dir of tools/build_index.py.")
+flags.DEFINE_string(
+    "model_dir", None, "The sentence encoder that encoded the corpus, or its query encoder."
+)
+flags.DEFINE_multi_string("query", None, "A query. The flag may be repeated.")
+flags.DEFINE_string("query_file", None, "A UTF-8 file with one query per line.")
+flags.DEFINE_integer("top_k", 10, "How many texts are found for a query.", lower_bound=1)
+flags.DEFINE_integer(
+    "rescore_multiplier",
+    10,
+    "With an index of int8 or bits: how many times --top_k texts are scored again with the "
+    "queries' own vectors. 0: none.",
+    lower_bound=0,
+)
+flags.DEFINE_string(
+    "output_file",
+    None,
+    "The file to write to; a .jsonl file gets JSON lines. Default: standard output.",
+)
+flags.DEFINE_bool("json", False, "Whether JSON lines are printed instead of text.")
+flags.DEFINE_integer("batch_size", 32, "Batch size for encoding.", lower_bound=1)
+
+BLOCK_OF_QUERIES = 1024
+DIGITS = 6  # of scores, after the point
+
+
+def typed_queries():
+    while True:
+        try:
+            query = input("query: ").strip()
+        except EOFError:
+            print()
+            return
+        if query:
+            yield [query]
+
+
+def blocks_of_queries():
+    """Yields lists of queries."""
+    queries = FLAGS.query or read_single_texts(FLAGS.query_file)
+    for start in range(0, len(queries), BLOCK_OF_QUERIES):
+        yield queries[start : start + BLOCK_OF_QUERIES]
+
+
+def results_of(index, encoder, queries):
+    """Returns for each query what is written of it."""
+    vectors = encoder.encode(queries, batch_size=FLAGS.batch_size)
+    scores, rows = index.search(vectors, FLAGS.top_k, FLAGS.rescore_multiplier)
+    return [
+        {
+            "query": query,
+            "results": [
+                {"score": round(score, DIGITS), "row": row, **item}
+                for score, row, item in zip(*found, index.items(found[1]))
+            ],
+        }
+        for query, *found in zip(queries, scores.tolist(), rows.tolist())
+    ]
+
+
+def as_text(result):
+    lines = [result["query"]]
+    for found in result["results"]:
+        text = " ".join(found.get("text", "").split())
+        lines.append(f"{found['score']:.4f}\t{found.get('id', found['row'])}\t{text}")
+    return "\n".join(lines) + "\n\n"
+
+
+def as_json_line(result):
+    return json.dumps(result, ensure_ascii=False) + "\n"
+
+
+def main():
+    if FLAGS.query and FLAGS.query_file:
+        raise UserError("Only one of --query and --query_file must be set. Received: both")
+    is_typed = not (FLAGS.query or FLAGS.query_file)
+    if is_typed and not sys.stdin.isatty():
+        raise UserError(
+            "--query or --query_file must be set where queries cannot be typed. Received: neither, "
+            "and standard input is not a terminal"
+        )
+    if is_typed and FLAGS.output_file:
+        raise UserError(
+            "--output_file must be used with --query or --query_file. Received: neither"
+        )
+    if FLAGS.output_file:
+        inputs = [FLAGS.query_file] if FLAGS.query_file else []
+        tool.require_output_file(FLAGS.output_file, "output_file", inputs)
+    blocks = typed_queries() if is_typed else list(blocks_of_queries())
+    from bert_tf.search.vector_index import VectorIndex
+    from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
+
+    index = VectorIndex(FLAGS.index_dir)
+    encoder = BertSentenceEncoder.from_pretrained(FLAGS.model_dir)
+    results = (result for block in blocks for result in results_of(index, encoder, block))
+    if not FLAGS.output_file:
+        show = as_json_line if FLAGS.json else as_text
+        for result in results:
+            sys.stdout.write(show(result))
+            sys.stdout.flush()
+        return
+    is_json = FLAGS.json or FLAGS.output_file.lower().endswith(".jsonl")
+    with atomic_path(FLAGS.output_file) as new, open(new, "w", encoding="utf-8") as file:
+        file.writelines(map(as_json_line if is_json else as_text, results))
+    tell_result("results", FLAGS.output_file)
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["index_dir", "model_dir"])
+    tool.run(main)
