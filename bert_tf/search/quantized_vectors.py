@@ -158,7 +158,8 @@ def quantized_top_k(
     found = min(k * rescore_multiplier if is_rescored else k, len(codes))
     search = _best_bytes if precision in BYTES else _best_bits
     parts = [
-        search(queries[part], codes, found, precision) for part in _query_parts(queries, found)
+        search(queries[part], codes, found, precision)
+        for part in best_rows.query_slices(len(queries))
     ]
     if not parts:
         scores = np.zeros([0, found], np.int64)
