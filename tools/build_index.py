@@ -54,6 +54,12 @@ flags.DEFINE_enum(
     ["cosine", "dot"],
     "What is compared: the cosines of vectors, or their dot products.",
 )
+flags.DEFINE_string(
+    "prompt",
+    None,
+    "What is put before each text, such as 'passage: '. Default: the model's default prompt, if it "
+    "has one.",
+)
 flags.DEFINE_integer("batch_size", 32, "Batch size for encoding.", lower_bound=1)
 
 BLOCK_OF_ROWS = 4096  # rows in memory at a time
@@ -107,7 +113,7 @@ def main():
     ):
         while block:
             ids, texts = zip(*block)
-            vectors = encoder.encode(list(texts), batch_size=FLAGS.batch_size)
+            vectors = encoder.encode(list(texts), batch_size=FLAGS.batch_size, prompt=FLAGS.prompt)
             writer.add(vectors, texts, ids if FLAGS.id_column else None)
             count += len(block)
             bar.update(len(block))

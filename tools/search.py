@@ -29,6 +29,12 @@ flags.DEFINE_string(
 )
 flags.DEFINE_multi_string("query", None, "A query. The flag may be repeated.")
 flags.DEFINE_string("query_file", None, "A UTF-8 file with one query per line.")
+flags.DEFINE_string(
+    "prompt",
+    None,
+    "What is put before each query, such as 'query: '. Default: the model's default prompt, if it "
+    "has one.",
+)
 flags.DEFINE_integer("top_k", 10, "How many texts are found for a query.", lower_bound=1)
 flags.DEFINE_integer(
     "rescore_multiplier",
@@ -69,7 +75,7 @@ def blocks_of_queries():
 
 def results_of(index, encoder, queries):
     """Returns for each query what is written of it."""
-    vectors = encoder.encode(queries, batch_size=FLAGS.batch_size)
+    vectors = encoder.encode(queries, batch_size=FLAGS.batch_size, prompt=FLAGS.prompt)
     scores, rows = index.search(vectors, FLAGS.top_k, FLAGS.rescore_multiplier)
     return [
         {

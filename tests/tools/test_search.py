@@ -111,6 +111,22 @@ def test_finds_what_a_search_in_memory_finds(start, minilm, reviews, expected):
         np.testing.assert_allclose([result["score"] for result in line["results"]], scores, 1e-4)
 
 
+def test_prompts(start, minilm, reviews):
+    result = build(
+        start, minilm, "queries.txt", "--prompt=passage: ", f"--output_dir={start}/prompted"
+    )
+    assert result.returncode == 0, result.stderr
+    vectors = BertSentenceEncoder.from_pretrained(minilm).encode(
+        [*("passage: " + query for query in QUERIES), "query: a long film"]
+    )
+    np.testing.assert_allclose(VectorIndex(start / "prompted").vectors, vectors[:2], atol=1e-5)
+    flags = ("--query=a long film", "--prompt=query: ", "--json")
+    result = search(start, minilm, *flags, index="prompted")
+    found = json.loads(result.stdout)["results"]
+    expected, _ = top_k(vectors[2:], vectors[:2], 2)
+    np.testing.assert_allclose([each["score"] for each in found], expected[0], atol=1e-4)
+
+
 def test_a_corpus_of_lines(start, minilm, reviews):
     output = f"--output_dir={start}/bits"
     result = build(start, minilm, "reviews.txt", "--precision=binary", output)

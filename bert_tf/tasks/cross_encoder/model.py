@@ -85,8 +85,8 @@ class BertCrossEncoder(DenseHeadModel):
     Example:
         >>> model = bert_tf.BertCrossEncoder.from_pretrained("bert-base/")
         >>> model.fit((["who wrote it?", "who wrote it?"], ["Ada wrote it.", "Rain."]), [1.0, 0.0])
-        >>> model.score("who wrote it?", "Ada wrote it.") <= 1.0
-        True
+        >>> model.score(["who wrote it?"], ["Ada wrote it."]).shape
+        (1,)
         >>> best = model.rank("who wrote it?", ["Rain.", "Ada wrote it."], top_k=1)
         >>> len(best), best[0].index in (0, 1)
         (1, True)

@@ -227,7 +227,6 @@ class CachedMultipleNegativesRankingLoss(MultipleNegativesRankingLoss):
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
         >>> loss = bert_tf.training.CachedMultipleNegativesRankingLoss(mini_batch_size=2)
         >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
-        >>> encoder.fit((["capital of France?", "2 + 2?", "it rains"], ["Paris", "4", "it is wet"]))
 
     Reference: Gao et al. 2021 (GradCache, arXiv 2101.06983); sentence-transformers, the loss of
     this name.
@@ -263,7 +262,6 @@ class MarginMSELoss(SentenceLoss):
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
         >>> loss = bert_tf.training.MarginMSELoss()
         >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
-        >>> encoder.fit((queries, fit, others), margins)
 
     Reference: Hofstätter et al. 2020 (arXiv 2010.02666).
     """
@@ -302,9 +300,6 @@ class MatryoshkaLoss(SentenceLoss):
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
         >>> loss = bert_tf.training.MatryoshkaLoss("ranking", dims=[32, 16, 8])
         >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
-        >>> encoder.fit((["capital of France?", "2 + 2?"], ["Paris", "4"]))
-        >>> encoder.encode("capital of France?", truncate_dim=8).shape
-        (8,)
 
     Reference: Kusupati et al. 2022 (arXiv 2205.13147); sentence-transformers, `MatryoshkaLoss`.
     """
