@@ -36,7 +36,7 @@ def paraphrase_mining(
         >>> pairs.tolist()
         [[0, 2]]
 
-    Reference: sentence-transformers 5.2, util/retrieval.py, `paraphrase_mining_embeddings`, whose
+    Reference: sentence-transformers 6.2, util/retrieval.py, `paraphrase_mining_embeddings`, whose
         `max_pairs` counts pairs in both directions.
     """
     vectors = matrix(vectors, "vectors")
@@ -70,7 +70,8 @@ def community_detection(
 
     A row and all rows with a cosine similarity of at least `threshold` to it are a community if
     they are at least `min_community_size`. Communities are taken from the largest to the smallest;
-    a row of an earlier one is left out of later ones, which must still be large enough.
+    a row of an earlier one is no centre, and is left out of later ones, which must still be large
+    enough.
 
     Args:
         vectors: Floats `[n, D]`; the matrix can be a `np.memmap`.
@@ -78,8 +79,8 @@ def community_detection(
         min_community_size: The fewest rows of a community; at most n counts.
 
     Returns:
-        Lists of row numbers, the largest list first. A list begins with its centre, unless an
-        earlier community has it, and goes on with the most similar rows.
+        Lists of row numbers, the largest list first. A list begins with its centre and goes on with
+        the most similar rows.
 
     Raises:
         UserError: If an argument has another shape or range, or a value is not finite.
@@ -89,7 +90,7 @@ def community_detection(
         >>> community_detection(vectors, threshold=0.95, min_community_size=2)
         [[0, 3, 1]]
 
-    Reference: sentence-transformers 5.2, util/retrieval.py, `community_detection`.
+    Reference: sentence-transformers 6.2, util/retrieval.py, `community_detection`.
     """
     vectors = matrix(vectors, "vectors")
     if min_community_size < 1 or not -1 <= threshold <= 1:
@@ -109,6 +110,8 @@ def community_detection(
     # The similarities are computed a second time, because all communities may not fit in memory.
     for rows, cosines in _cosine_rows(vectors, centres):
         for row, similar in zip(rows, cosines):
+            if taken[row]:
+                continue
             members = np.flatnonzero((similar >= threshold) & ~taken)
             if len(members) >= least:
                 is_other = members != row
@@ -163,7 +166,7 @@ def mine_hard_negatives(
         >>> mine_hard_negatives(np.array([[1.0, 0.1]]), documents, [0], 2, max_score=0.9)
         [array([2, 3])]
 
-    Reference: Moreira et al. 2024 (arXiv 2407.15831); sentence-transformers 5.2,
+    Reference: Moreira et al. 2024 (arXiv 2407.15831); sentence-transformers 6.2,
         util/hard_negatives.py.
     """
     queries = matrix(query_vectors, "query_vectors")

@@ -3,7 +3,7 @@
 The codes are those of sentence-transformers' `quantize_embeddings`:
 
     uint8    floor((x - min) / step), step = (max - min) / 255, with a range for each dimension
-    int8     the same minus 128, rounded towards zero
+    int8     the same minus 128
     ubinary  the bit x > 0, eight to a byte, the first one in the highest bit
     binary   the bytes of ubinary minus 128
 
@@ -71,9 +71,7 @@ def quantize_vectors(
         >>> quantize_vectors(np.array([[0.1, -0.2, 0.3]]), "ubinary").tolist()  # 0b10100000
         [[160]]
 
-    Reference: sentence-transformers 5.2, quantization.py, `quantize_embeddings`. It does not limit
-        values outside of `ranges`, which get arbitrary codes there, and it needs a D that is a
-        multiple of 8 for bits.
+    Reference: sentence-transformers 6.2, quantization.py, `quantize_embeddings`.
     """
     require_one_of("precision", precision, BYTES + BITS)
     vectors = matrix(vectors, "vectors")
@@ -128,7 +126,7 @@ def quantized_top_k(
         >>> rows.tolist()
         [[1, 0]]
 
-    Reference: sentence-transformers 5.2, quantization.py, `semantic_search_faiss`, which multiplies
+    Reference: sentence-transformers 6.2, quantization.py, `semantic_search_faiss`, which multiplies
         the float query by the codes themselves instead of the vectors that they stand for.
     """
     require_one_of("precision", precision, BYTES + BITS)
@@ -211,8 +209,8 @@ def _require_codes(name, codes, precision):
 def _codes(vectors, precision, ranges):
     if precision in BYTES:
         least = _LEAST[precision]
-        values = (vectors - ranges[0]) / _step(ranges) + least
-        return np.trunc(np.clip(values, least, least + _STEPS)).astype(precision)
+        values = np.clip(np.floor((vectors - ranges[0]) / _step(ranges)), 0, _STEPS)
+        return (values + least).astype(precision)
     packed = np.packbits(vectors > 0, axis=1)
     return packed if precision == "ubinary" else (packed ^ 0x80).view(np.int8)
 
@@ -278,9 +276,8 @@ def _rescored(queries, codes, rows, k, precision, ranges):
         vectors = (2 * bits.astype(np.float32) - 1) / np.sqrt(queries.shape[1], dtype=np.float32)
     else:
         ranges = np.asarray(ranges, np.float32)
-        vectors = found.astype(np.float32)
-        vectors += 0.5 * np.sign(vectors) if precision == "int8" else 0.5  # what was cut off
-        vectors = (vectors - _LEAST[precision]) * _step(ranges) + ranges[0]
+        steps = found.astype(np.float32) - _LEAST[precision] + 0.5  # the middle of each
+        vectors = steps * _step(ranges) + ranges[0]
     scores = np.einsum("qd,qfd->qf", np.asarray(queries, np.float32), vectors)
     order = np.lexsort((rows, -scores))[:, :k]
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)

@@ -81,9 +81,9 @@ def slow_communities(vectors, threshold, least):
             groups.append(order)
     groups.sort(key=len, reverse=True)
     taken, result = set(), []
-    for group in groups:
-        group = [row for row in group if row not in taken]
-        if len(group) >= least:
+    for centre, *others in groups:
+        group = [row for row in [centre, *others] if row not in taken]
+        if centre not in taken and len(group) >= least:
             result.append(group)
             taken.update(group)
     return sorted(result, key=len, reverse=True)

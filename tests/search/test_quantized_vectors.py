@@ -25,8 +25,8 @@ def slow_codes(vectors, precision, ranges):
     if precision in ("int8", "uint8"):
         least = -128 if precision == "int8" else 0
         step = (ranges[1] - ranges[0]) / 255
-        codes = np.trunc((vectors - ranges[0]) / step + least)
-        return np.clip(codes, least, least + 255).astype(precision)
+        codes = np.floor((vectors - ranges[0]) / step)
+        return (np.clip(codes, 0, 255) + least).astype(precision)
     rows = []
     for vector in vectors:
         bits = "".join("1" if value > 0 else "0" for value in vector)
@@ -113,7 +113,7 @@ def test_float_queries_score_the_best_again(precision, monkeypatch):
         decoded = np.where(vectors > 0, 1, -1) / np.sqrt(50)
     else:
         least = -128 if precision == "int8" else 0
-        middle = codes + (0.5 * np.sign(codes) if precision == "int8" else 0.5)
+        middle = codes + 0.5
         decoded = (middle - least) * (ranges[1] - ranges[0]) / 255 + ranges[0]
     order, _ = slow_order(coded, codes, precision)
     scores, rows = quantized_top_k(queries, codes, 5, precision, ranges, rescore_multiplier=3)
