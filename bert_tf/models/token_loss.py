@@ -5,6 +5,7 @@ Glossary: `B` rows, `T` tokens of a row.
 
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.models.text_batches import IGNORED
 
 
@@ -20,6 +21,36 @@ class TokenLoss:
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return self.get_metrics_result()  # `partial_loss` counts
+
+
+class OwnTokenLoss(TokenLoss):
+    """The same for models that have no other loss.
+
+    Attributes:
+        loss_items: What the loss and the metrics are over, in the plural.
+    """
+
+    loss_items = "tokens"
+
+    def compile(self, optimizer="adam", loss="auto", **kwargs):
+        """`keras.Model.compile`; the loss is cross-entropy of yes or no, with its metrics.
+
+        Args:
+            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
+            loss: "auto"; there is no other.
+
+        Raises:
+            UserError: For another loss and for metrics.
+        """
+        given = {"loss": None if loss == "auto" else loss}
+        given |= {name: kwargs.get(name) for name in ("metrics", "weighted_metrics")}
+        for name, value in given.items():
+            if value is not None:
+                raise UserError(
+                    f"`{name}` must be left out: {type(self).__name__} has its own loss and "
+                    f"metrics, which are over {self.loss_items}. Received: {name}={value!r}"
+                )
+        super().compile(optimizer=optimizer, loss=None, **kwargs)
 
 
 def token_weights(y: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Tensor:

@@ -10,7 +10,7 @@ from bert_tf.json_schema import is_integer
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.text_batches import IGNORED
-from bert_tf.models.token_loss import TokenLoss, token_weights
+from bert_tf.models.token_loss import OwnTokenLoss, token_weights
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationPreprocessor
 from bert_tf.tasks.extractive_summarization.sentence_layers import SentenceLayers, sentence_starts
@@ -18,7 +18,7 @@ from bert_tf.training.losses.class_weights import refuse_class_weight
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertSentenceExtractor(TokenLoss, DenseHeadModel):
+class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
     """BERT with a score for each sentence of a document, whose best sentences are its summary.
 
     Every sentence begins with its own `[CLS]`. `fit` and `evaluate` take documents as strings,
@@ -58,6 +58,7 @@ class BertSentenceExtractor(TokenLoss, DenseHeadModel):
     needs_labels = True
     output_token_axis = 1
     head_layer = "scorer"
+    loss_items = "sentences"
 
     def __init__(
         self,
@@ -92,26 +93,6 @@ class BertSentenceExtractor(TokenLoss, DenseHeadModel):
         super().build(input_shape)
         if self.sentence_layers is not None and not self.sentence_layers.built:
             self.sentence_layers.build()
-
-    def compile(self, optimizer="adam", loss="auto", **kwargs):
-        """`keras.Model.compile`; the loss is cross-entropy over sentences, with their accuracy.
-
-        Args:
-            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
-            loss: "auto"; there is no other.
-
-        Raises:
-            UserError: For another loss and for metrics.
-        """
-        given = {"loss": None if loss == "auto" else loss}
-        given |= {name: kwargs.get(name) for name in ("metrics", "weighted_metrics")}
-        for name, value in given.items():
-            if value is not None:
-                raise UserError(
-                    f"`{name}` must be left out: {type(self).__name__} has its own loss and "
-                    f"accuracy, which are over sentences. Received: {name}={value!r}"
-                )
-        super().compile(optimizer=optimizer, loss=None, **kwargs)
 
     def head(self, outputs, tokens, training=False):
         states = outputs["sequence_output"]  # [B, T, H]

@@ -6,12 +6,11 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.token_loss import TokenLoss, token_weights
+from bert_tf.models.token_loss import OwnTokenLoss, token_weights
 from bert_tf.tasks.replaced_token_detection.preprocessor import ReplacedTokenPreprocessor
 from bert_tf.training.losses.class_weights import refuse_class_weight
 
@@ -56,7 +55,7 @@ class ReplacedTokenHead(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertReplacedTokenDetector(TokenLoss, TaskModel):
+class BertReplacedTokenDetector(OwnTokenLoss, TaskModel):
     """BERT that says of every token whether it has replaced another one.
 
     `fit` and `evaluate` take texts and, as `y`, lists with a 0 for each piece of
@@ -101,26 +100,6 @@ class BertReplacedTokenDetector(TokenLoss, TaskModel):
         if not self.detector.built:
             self.detector.build()
         self.built = True
-
-    def compile(self, optimizer="adam", loss="auto", **kwargs):
-        """`keras.Model.compile`; the loss is cross-entropy over tokens.
-
-        Args:
-            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
-            loss: "auto"; there is no other.
-
-        Raises:
-            UserError: For another loss and for metrics.
-        """
-        given = {"loss": None if loss == "auto" else loss}
-        given |= {name: kwargs.get(name) for name in ("metrics", "weighted_metrics")}
-        for name, value in given.items():
-            if value is not None:
-                raise UserError(
-                    f"`{name}` must be left out: {type(self).__name__} has its own loss and "
-                    f"metrics, which are over tokens. Received: {name}={value!r}"
-                )
-        super().compile(optimizer=optimizer, loss=None, **kwargs)
 
     def head(self, outputs, tokens, training=False):
         return self.detector(outputs["sequence_output"])
