@@ -41,6 +41,7 @@ _POOLING = {
 }
 # Since version 5.7, one key holds the mode or a list of modes in the order of concatenation.
 _POOLING_KEY = "pooling_mode"
+_INCLUDE_PROMPT = "include_prompt"
 _MEAN_MAX = ["mean", "max"]
 _TYPES = "sentence_transformers.models."
 _IDENTITY = "torch.nn.modules.linear.Identity"
@@ -56,7 +57,7 @@ _FOLDER = Kind(
 _MODULES = list_of(object_of({"type": text(), "path": _FOLDER}), most=100)
 _MODE = either(text(), list_of(text(), most=10))
 _POOLING_FILE = object_of(
-    {_POOLING_KEY: may_lack(_MODE), **{key: may_lack(FLAG) for key in _POOLING}}
+    {_POOLING_KEY: may_lack(_MODE), **dict.fromkeys([*_POOLING, _INCLUDE_PROMPT], may_lack(FLAG))}
 )
 _ACTIVATION = may_lack(text())
 _DENSE = object_of(
@@ -103,10 +104,10 @@ def encoder_options(directory: str | os.PathLike) -> dict:
     path = os.path.join(directory, _MODULES_FILE)
     if not os.path.exists(path):
         return {}
-    options = {"normalize": False}
+    options, pools_prompts = {"normalize": False}, True
     for kind, module_path in _modules(directory):
         if kind == "Pooling":
-            options["pooling"] = _pooling(os.path.join(module_path, "config.json"))
+            options["pooling"], pools_prompts = _pooling(os.path.join(module_path, "config.json"))
         elif kind == "Dense" and not options["normalize"] and "whitening_size" not in options:
             options["whitening_size"] = _linear_size(os.path.join(module_path, "config.json"))
         elif kind == "Normalize":
@@ -122,6 +123,9 @@ def encoder_options(directory: str | os.PathLike) -> dict:
     if os.path.exists(prompts):
         values = read_json(prompts, _PROMPTS)
         options.update({name: value for name, value in values.items() if name in _PROMPT_OPTIONS})
+        if any((values.get("prompts") or {}).values()) and not pools_prompts:
+            received = f"{_INCLUDE_PROMPT}=false and prompts in {_PROMPTS_FILE}"
+            raise file_error(directory, "pool the tokens of prompts with the others", received)
     return options
 
 
@@ -210,7 +214,12 @@ def _modules(directory):
 
 
 def _pooling(path):
+    """Returns the pooling, and whether it includes the tokens of prompts."""
     values = read_json(path, _POOLING_FILE)
+    return _pooling_mode(path, values), values.get(_INCLUDE_PROMPT, True)
+
+
+def _pooling_mode(path, values):
     if _POOLING_KEY in values:
         modes = values[_POOLING_KEY]
         if modes == _MEAN_MAX:

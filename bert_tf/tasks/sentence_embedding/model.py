@@ -294,6 +294,10 @@ class BertSentenceEncoder(TaskModel):
         self._set_whitening(layer.units)
         self.whitening.set_weights(layer.get_weights())
 
+    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
+        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
+        return self.encode(texts, **batching)
+
     def encode(
         self,
         texts: str | list[str],

@@ -48,9 +48,6 @@ class SentenceEmbeddingPreprocessor(Preprocessor):
             )
         return super().rows(columns, window_stride)
 
-    def decode(self, values, rows, columns):
-        return values
-
     def outputs(self, values, rows, columns, pooling):
         vectors = super().outputs(values, rows, columns, pooling)
         if self.normalize and rows.examples is not None:

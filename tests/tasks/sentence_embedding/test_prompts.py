@@ -87,3 +87,21 @@ def test_damaged_files_are_told(encoder, prompts, tmp_path):
     path.write_text(json.dumps({"prompts": prompts}))
     with pytest.raises(CheckpointError, match="config_sentence_transformers.json"):
         BertSentenceEncoder.from_pretrained(tmp_path)
+
+
+def test_prompts_that_are_not_pooled_are_refused(encoder, tmp_path):
+    encoder.save_pretrained(tmp_path)
+    path = tmp_path / "1_Pooling" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "include_prompt": False}))
+    with pytest.raises(CheckpointError, match="include_prompt=false"):
+        BertSentenceEncoder.from_pretrained(tmp_path)
+    (tmp_path / "config_sentence_transformers.json").write_text("{}")
+    BertSentenceEncoder.from_pretrained(tmp_path)
+
+
+def test_any_program_uses_the_default_prompt(minilm, encoder):
+    other = BertSentenceEncoder.from_pretrained(
+        minilm, prompts=PROMPTS, default_prompt_name="query"
+    )
+    expected = encoder.encode(TEXTS, prompt_name="query")
+    np.testing.assert_array_equal(other.predict_decoded(TEXTS), expected)
