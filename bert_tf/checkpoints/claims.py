@@ -9,6 +9,7 @@ from typing import Any
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
+from bert_tf.json_schema import is_integer
 
 # With this tolerance a configuration with a few blocks too many still gets the list of missing
 # tensors from `assignment`.
@@ -62,7 +63,7 @@ def _encoder_numbers(config):
 
 
 def _head_numbers(config, options):
-    """Returns the number of values in the head and the whitening that the files describe."""
+    """Returns about how many values the head, projection and whitening of the files have."""
     classes = max(
         options.get("num_classes") or 0,
         len(options.get("labels") or ()),
@@ -70,4 +71,9 @@ def _head_numbers(config, options):
     )
     width = 2 * config.hidden_size  # two kinds of pooling may be concatenated
     transitions = classes**2 if options.get("use_crf") else 0
-    return (classes + (options.get("whitening_size") or 0)) * width + transitions
+    numbers = (classes + (options.get("whitening_size") or 0)) * width + transitions
+    for step in options.get("projection") or ():
+        units = step.get("units")
+        if is_integer(units):
+            numbers, width = numbers + width * units, units
+    return numbers

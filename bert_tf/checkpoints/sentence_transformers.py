@@ -1,11 +1,12 @@
-"""Reads and writes the files of sentence-transformers: pooling, dense layer, normalization, length.
+"""Reads and writes the files of sentence-transformers: pooling, dense layers, prompts, length.
 
-Reference: sentence-transformers, `modules.json`, `1_Pooling/config.json`, `2_Dense/` and
-`sentence_bert_config.json` of its saved models.
+Reference: sentence-transformers, `modules.json`, `1_Pooling/config.json`, `2_Dense/`, `LayerNorm`
+and `sentence_bert_config.json` of its saved models.
 """
 
 import os
 
+import keras
 import numpy as np
 
 from bert_tf.array_files import write_safetensors
@@ -26,9 +27,11 @@ from bert_tf.json_schema import (
     mapping_of,
     may_lack,
     object_of,
+    one_of,
     optional,
     text,
 )
+from bert_tf.layers.vector_projection import DENSE, LAYER_NORM
 
 _MODULES_FILE = "modules.json"
 _PROMPT_OPTIONS = ("prompts", "default_prompt_name")
@@ -43,9 +46,25 @@ _POOLING = {
 _POOLING_KEY = "pooling_mode"
 _INCLUDE_PROMPT = "include_prompt"
 _MEAN_MAX = ["mean", "max"]
+_VECTOR = "sentence_embedding"
 _TYPES = "sentence_transformers.models."
-_IDENTITY = "torch.nn.modules.linear.Identity"
-_KERNEL, _BIAS = "linear.weight", "linear.bias"
+_ACTIVATIONS = {
+    "linear": "torch.nn.modules.linear.Identity",
+    **{
+        ours: f"torch.nn.modules.activation.{theirs}"
+        for ours, theirs in (
+            ("tanh", "Tanh"),
+            ("gelu", "GELU"),
+            ("relu", "ReLU"),
+            ("sigmoid", "Sigmoid"),
+            ("silu", "SiLU"),
+        )
+    },
+}
+_WEIGHTS_FILE = "model.safetensors"
+# The names of a layer's weights, in the order in which Keras has them.
+_NAMES = {DENSE: ("linear.weight", "linear.bias"), LAYER_NORM: ("norm.weight", "norm.bias")}
+_KINDS = {"Dense": DENSE, "LayerNorm": LAYER_NORM}
 
 _FOLDER = Kind(
     "empty or the path of a folder in the directory",
@@ -59,9 +78,15 @@ _MODE = either(text(), list_of(text(), most=10))
 _POOLING_FILE = object_of(
     {_POOLING_KEY: may_lack(_MODE), **dict.fromkeys([*_POOLING, _INCLUDE_PROMPT], may_lack(FLAG))}
 )
-_ACTIVATION = may_lack(text())
 _DENSE = object_of(
-    {"activation_function": _ACTIVATION, "bias": may_lack(FLAG), "out_features": integer(least=1)}
+    {
+        "activation_function": optional(one_of(*_ACTIVATIONS.values())),
+        "bias": may_lack(FLAG),
+        "out_features": integer(least=1),
+        "module_input_name": may_lack(one_of(_VECTOR)),
+        "module_output_name": optional(one_of(_VECTOR)),
+        "use_residual": may_lack(one_of(False)),
+    }
 )
 _LENGTHS = object_of({"max_seq_length": optional(integer())})
 _PROMPTS = object_of(
@@ -80,41 +105,56 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
         UserError: If an option is unknown or out of range.
     """
     path = resolve(path)
-    options = {**encoder_options(path), **options}
-    if options.get("whitening_size") is not None:
-        whitening_source(path, options["whitening_size"])  # check before allocating memory
+    found = encoder_options(path)
+    options = {**found, **options}
+    size, steps = options.get("whitening_size"), options.get("projection") or []
+    has_same_steps = steps == (found.get("projection") or [])
+    if size is not None and (size != found.get("whitening_size") or not has_same_steps):
+        expected = f"hold the weights of a Dense module for whitening_size={size}"
+        received = f"{found.get('whitening_size')} and projection={found.get('projection')}"
+        fix = "Pass whitening_size=None and fit the whitening again."
+        raise file_error(path, expected, f"{received}. {fix}")
+    steps = [*steps, {"type": DENSE, "units": size}] if size is not None else steps
+    folders = [folder for kind, folder in _modules(path) if kind in _KINDS] if found else []
+    sources = []
+    if has_same_steps:  # else the layers are new
+        sources = list(map(_source, steps, folders))  # before memory is allocated
     encoder = load_task_model(encoder_class, path, **options)
-    if encoder.whitening is not None:
-        load_whitening(encoder.whitening, path)
+    for layer, source in zip(_layers(encoder), sources):
+        _load(layer, source)
     return encoder
 
 
 def encoder_options(directory: str | os.PathLike) -> dict:
     """Returns the arguments of `BertSentenceEncoder` that a checkpoint directory specifies.
 
-    These are `pooling`, `normalize` and, if the files specify them, `whitening_size`, `max_length`,
-    `prompts` and `default_prompt_name`; none if there is no `modules.json`.
+    These are `pooling`, `normalize` and, if the files specify them, `projection`,
+    `whitening_size` (of a Dense without activation that comes last), `max_length`, `prompts` and
+    `default_prompt_name`; none if there is no `modules.json`.
 
     Raises:
-        CheckpointError: If the modules are other than Transformer, Pooling, Dense without an
-            activation and Normalize, in this order, or `BertSentenceEncoder` does not support the
-            pooling.
+        CheckpointError: If the modules are other than Transformer, Pooling, Dense or LayerNorm, and
+            Normalize, in this order, or `BertSentenceEncoder` does not support the pooling.
     """
     directory = os.fspath(directory)
     path = os.path.join(directory, _MODULES_FILE)
     if not os.path.exists(path):
         return {}
-    options, pools_prompts = {"normalize": False}, True
+    options, pools_prompts, steps = {"normalize": False}, True, []
     for kind, module_path in _modules(directory):
         if kind == "Pooling":
             options["pooling"], pools_prompts = _pooling(os.path.join(module_path, "config.json"))
-        elif kind == "Dense" and not options["normalize"] and "whitening_size" not in options:
-            options["whitening_size"] = _linear_size(os.path.join(module_path, "config.json"))
+        elif kind in _KINDS and not options["normalize"]:
+            steps.append(_step(kind, os.path.join(module_path, "config.json")))
         elif kind == "Normalize":
             options["normalize"] = True
         elif kind != "Transformer":
-            expected = "be Transformer, Pooling, Dense (at most once) and Normalize, in this order"
+            expected = "be Transformer, Pooling, Dense or LayerNorm, and Normalize, in this order"
             raise file_error(f"`type` in {path}", expected, f"type={kind!r}")
+    if steps and steps[-1].get("activation") == "linear" and steps[-1]["use_bias"]:
+        options["whitening_size"] = steps.pop()["units"]
+    if steps:
+        options["projection"] = steps
     limits = os.path.join(directory, _LENGTH_FILE)
     if os.path.exists(limits):
         longest = read_json(limits, _LENGTHS).get("max_seq_length")
@@ -129,48 +169,47 @@ def encoder_options(directory: str | os.PathLike) -> dict:
     return options
 
 
-def whitening_source(directory: str | os.PathLike, size: int) -> TensorSource:
-    """Opens the weights of a directory's Dense module, whose output vectors must have `size`.
+def module_variables(model) -> list:
+    """Returns the variables that `write_modules` writes; `weight_names` does not have them."""
+    return [variable for layer in _layers(model) for variable in layer.variables]
+
+
+def _layers(model) -> list:
+    """Returns the layers on the vectors of a `BertSentenceEncoder`; none of another model."""
+    projection = getattr(model, "projection_layer", None)
+    whitening = getattr(model, "whitening", None)
+    layers = [] if projection is None else [*projection.layers]
+    return layers if whitening is None else [*layers, whitening]
+
+
+def _source(step, folder) -> TensorSource:
+    """Opens the weights of a Dense or LayerNorm module.
 
     Raises:
-        CheckpointError: If the directory has no such module or the size differs.
+        CheckpointError: If they are missing, or of another size.
     """
-    directory = os.fspath(directory)
-    has_modules = os.path.exists(os.path.join(directory, _MODULES_FILE))
-    paths = [path for kind, path in _modules(directory) if kind == "Dense"] if has_modules else []
-    file = weights_file(paths[0]) if paths else None
+    file = weights_file(folder)
     if file is None:
-        expected = f"hold the weights of a Dense module for whitening_size={size}"
-        received = "no such weights. Pass whitening_size=None and fit the whitening again."
-        raise file_error(directory, expected, received)
+        raise file_error(folder, "hold the weights of its module", "no such file")
     source = open_weights(file)
-    _require_shape(source, _BIAS, (size,))
+    kernel = _NAMES[step["type"]][0]
+    if "units" in step and source.shapes.get(kernel, (0,))[0] != step["units"]:
+        received = f"shape={source.shapes.get(kernel)}"
+        raise tensor_error(source, kernel, f"have {step['units']} rows", received)
     return source
 
 
-def _require_shape(source, name, shape):
-    if source.shapes.get(name) != shape:
-        received = f"shape={source.shapes.get(name)}"
-        raise tensor_error(source, name, f"have shape {shape}", received)
+def _load(layer, source):
+    for name, variable in zip(_names(layer), layer.weights):
+        shape = tuple(reversed(variable.shape))
+        if source.shapes.get(name) != shape:
+            received = f"shape={source.shapes.get(name)}"
+            raise tensor_error(source, name, f"have shape {shape}", received)
+        variable.assign(np.array(read_floats(source, name)).T)
 
 
-def load_whitening(layer, directory: str | os.PathLike) -> None:
-    """Loads the weights of a `Whitening` layer from the Dense module of a directory.
-
-    Raises:
-        CheckpointError: If they are damaged or do not fit the layer.
-    """
-    source = whitening_source(directory, layer.units)
-    _require_shape(source, _KERNEL, tuple(reversed(layer.kernel.shape)))
-    kernel, bias = (np.array(read_floats(source, name)) for name in (_KERNEL, _BIAS))
-    layer.kernel.assign(kernel.T)
-    layer.bias.assign(bias)
-
-
-def module_variables(model) -> list:
-    """Returns the variables that `write_modules` writes; `weight_names` does not have them."""
-    whitening = getattr(model, "whitening", None)
-    return [] if whitening is None else whitening.variables
+def _names(layer):
+    return _NAMES[LAYER_NORM if isinstance(layer, keras.layers.LayerNormalization) else DENSE]
 
 
 def write_modules(encoder, directory: str) -> None:
@@ -183,15 +222,24 @@ def write_modules(encoder, directory: str) -> None:
         pooling = {key: mode == encoder.pooling for key, mode in _POOLING.items()}
         pooling = {"word_embedding_dimension": config.hidden_size, **pooling}
     _write(pooling, os.path.join(directory, "1_Pooling", "config.json"))
+    steps = [*(encoder.projection or ())]
     if encoder.whitening is not None:
-        modules.append(("Dense", "2_Dense"))
-        kernel, bias = encoder.whitening.kernel.numpy(), encoder.whitening.bias.numpy()
-        folder = os.path.join(directory, "2_Dense")
-        dense = {"in_features": kernel.shape[0], "out_features": kernel.shape[1]}
-        dense.update(bias=True, activation_function=_IDENTITY)
-        _write(dense, os.path.join(folder, "config.json"))
-        tensors = {_KERNEL: np.ascontiguousarray(kernel.T), _BIAS: bias}
-        write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
+        steps.append({"type": DENSE, "units": encoder.whitening_size})
+    size = encoder.pooled_size
+    for step, layer in zip(steps, _layers(encoder)):
+        kind = next(kind for kind, ours in _KINDS.items() if ours == step["type"])
+        folder = f"{len(modules)}_{kind}"
+        modules.append((kind, folder))
+        settings = {"dimension": size}
+        if "units" in step:
+            settings = {"in_features": size, "out_features": step["units"]}
+            settings["bias"] = step.get("use_bias", True)
+            settings["activation_function"] = _ACTIVATIONS[step.get("activation", "linear")]
+            size = step["units"]
+        _write(settings, os.path.join(directory, folder, "config.json"))
+        values = [np.ascontiguousarray(variable.numpy().T) for variable in layer.weights]
+        tensors = dict(zip(_names(layer), values))
+        write_safetensors(os.path.join(directory, folder, _WEIGHTS_FILE), tensors)
     if encoder.normalize:
         modules.append(("Normalize", f"{len(modules)}_Normalize"))
     entries = [
@@ -237,14 +285,15 @@ def _pooling_mode(path, values):
     return modes[0]
 
 
-def _linear_size(path):
+def _step(kind, path):
+    """Returns the step of a `VectorProjection` that a module is."""
+    if kind == "LayerNorm":
+        return {"type": LAYER_NORM}
     values = read_json(path, _DENSE)
-    # If the key is missing, the activation is tanh.
-    if values.get("activation_function") != _IDENTITY or values.get("bias") is False:
-        expected = f"describe a Dense module with a bias and the activation {_IDENTITY}"
-        activation = f"activation_function={values.get('activation_function')!r:.200}"
-        raise file_error(path, expected, f"{activation}, bias={values.get('bias')!r}")
-    return values["out_features"]
+    activation = values.get("activation_function") or _ACTIVATIONS["tanh"]  # if it is missing
+    ours = next(ours for ours, theirs in _ACTIVATIONS.items() if theirs == activation)
+    step = {"type": DENSE, "units": values["out_features"], "activation": ours}
+    return {**step, "use_bias": values.get("bias", True)}
 
 
 def _write(values, path):

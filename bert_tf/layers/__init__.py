@@ -21,6 +21,7 @@ from bert_tf.layers.pooling import BertPooler, SequencePooling
 from bert_tf.layers.quantization import Quantization
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 from bert_tf.layers.scalar_mix import ScalarMix
+from bert_tf.layers.vector_projection import VectorProjection
 from bert_tf.layers.whitening import Whitening
 
 __all__ = [
@@ -40,5 +41,6 @@ __all__ = [
     "ResidualLayerNorm",
     "ScalarMix",
     "SequencePooling",
+    "VectorProjection",
     "Whitening",
 ]

@@ -1,6 +1,6 @@
 """Sentence embedding: a vector for every text."""
 
-from bert_tf.json_schema import FLAG, integer, mapping_of, may_lack, optional, text
+from bert_tf.json_schema import FLAG, OBJECT, integer, list_of, mapping_of, may_lack, optional, text
 from bert_tf.models.task_spec import POOLING, VECTORS, TaskSpec
 
 SPEC = TaskSpec(
@@ -12,6 +12,7 @@ SPEC = TaskSpec(
     distilled_as=VECTORS,
     options={
         "pooling": POOLING,
+        "projection": optional(list_of(OBJECT)),  # `VectorProjection` checks it
         "normalize": may_lack(FLAG),
         "whitening_size": optional(integer(least=1)),
         "truncate_dim": optional(integer(least=1)),

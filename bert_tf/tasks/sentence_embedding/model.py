@@ -1,6 +1,8 @@
 """Sentence embedding: one vector per text; similar vectors for texts with similar meanings."""
 
 import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,6 +14,7 @@ from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError, require_one_of
 from bert_tf.json_schema import is_integer
 from bert_tf.layers.pooling import SequencePooling
+from bert_tf.layers.vector_projection import VectorProjection, projected_size
 from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
@@ -37,6 +40,8 @@ class BertSentenceEncoder(TaskModel):
         backbone, tokenizer, max_length: As in `TaskModel`.
         pooling: "mean", "max" or "mean_max" over the real tokens, or "cls": the first token's
             vector without the pooler's dense layer, as in sentence-transformers.
+        projection: Dense layers and LayerNorms after pooling: the `steps` of
+            `layers.VectorProjection`. None for none.
         normalize: Whether vectors are scaled to length 1.
         whitening_size: Size of whitened vectors, which `fit_whitening` sets; None: no whitening.
         truncate_dim: The number of dimensions that are kept, the first ones, before vectors are
@@ -50,10 +55,11 @@ class BertSentenceEncoder(TaskModel):
 
     Returns:
         float32 `[B, D]` or `[B, K, D]`; D is H, for "mean_max" 2H, whitened `whitening_size`, at
-        most `truncate_dim`.
+        most `truncate_dim`, and with a `projection` the size of its last dense layer.
 
     Raises:
-        UserError: If `pooling` or `default_prompt_name` is unknown, or `truncate_dim` out of range.
+        UserError: If `pooling`, a step of `projection` or `default_prompt_name` is unknown, or
+            `truncate_dim` out of range.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
@@ -79,6 +85,7 @@ class BertSentenceEncoder(TaskModel):
         truncate_dim: int | None = None,
         prompts: dict[str, str] | None = None,
         default_prompt_name: str | None = None,
+        projection: Sequence[Mapping[str, Any]] | None = None,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
@@ -93,6 +100,13 @@ class BertSentenceEncoder(TaskModel):
         if pooling != "cls":
             self.sequence_pooling = SequencePooling(pooling, dtype=self.dtype_policy)
         backbone.pooler.trainable = False  # no part of the vector
+        self.projection_layer = None
+        if projection:
+            initializer_range = backbone.config.initializer_range
+            self.projection_layer = VectorProjection(
+                projection, initializer_range, name="projection"
+            )
+            self.projection_layer.build([None, self.pooled_size])
         self.objective = None
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self._set_whitening(whitening_size)
@@ -108,15 +122,25 @@ class BertSentenceEncoder(TaskModel):
             self.whitening = None
             if size is not None:
                 self.whitening = Whitening(size, name="whitening")
-                self.whitening.build([None, self._pooled_size()])
+                self.whitening.build([None, self._projected_size()])
 
-    def _pooled_size(self) -> int:
+    @property
+    def pooled_size(self) -> int:
+        """The size of the vectors after pooling."""
         return self.backbone.config.hidden_size * (2 if self.pooling == "mean_max" else 1)
+
+    def _projected_size(self) -> int:
+        return projected_size(self.pooled_size, self.projection or ())
+
+    @property
+    def projection(self) -> list[dict[str, Any]] | None:
+        """The dense layers and LayerNorms after pooling."""
+        return None if self.projection_layer is None else self.projection_layer.steps
 
     @property
     def vector_size(self) -> int:
         """D."""
-        return self.truncate_dim or self.whitening_size or self._pooled_size()
+        return self.truncate_dim or self.whitening_size or self._projected_size()
 
     def _require_dimensions(self, count):
         if not is_integer(count) or not 1 <= count <= self.vector_size:
@@ -138,7 +162,7 @@ class BertSentenceEncoder(TaskModel):
 
         Raises:
             CheckpointError: If a file is missing or damaged, or the directory asks for a module
-                other than a Transformer, its pooling, a linear map and normalization.
+                other than a Transformer, its pooling, dense layers, LayerNorms and normalization.
         """
         return hooks.load_sentence_encoder(cls, path, **options)
 
@@ -201,6 +225,8 @@ class BertSentenceEncoder(TaskModel):
         else:
             vectors = self.sequence_pooling(states, self.backbone.padding_mask_of(tokens))
         vectors = tf.cast(vectors, tf.float32)
+        if self.projection_layer is not None:
+            vectors = self.projection_layer(vectors)
         if self.whitening is not None:
             vectors = self.whitening(vectors)
         vectors = vectors[:, : self.truncate_dim]
@@ -286,10 +312,13 @@ class BertSentenceEncoder(TaskModel):
         Reference: Su et al. 2021 (arXiv 2103.15316).
         """
         shared = {"tokenizer": self.tokenizer, "max_length": self.max_length}
-        plain = BertSentenceEncoder(self.backbone, self.pooling, **shared, dtype=self.dtype_policy)
+        shared |= {"projection": self.projection, "dtype": self.dtype_policy}
+        plain = BertSentenceEncoder(self.backbone, self.pooling, **shared)
+        if self.projection_layer is not None:
+            plain.projection_layer.set_weights(self.projection_layer.get_weights())
         vectors = plain.encode(texts, token_budget=token_budget)
         layer = Whitening(len(principal_directions(vectors)[1]) if size is None else size)
-        layer.build([None, self._pooled_size()])
+        layer.build([None, self._projected_size()])
         layer.fit(vectors)
         self._set_whitening(layer.units)
         self.whitening.set_weights(layer.get_weights())

@@ -1,6 +1,7 @@
 """BertSentenceEncoder: real vectors of real sentences, any number of them, in their own order."""
 
 import json
+import math
 
 import keras
 import numpy as np
@@ -140,9 +141,12 @@ def test_options_of_a_sentence_transformers_directory(minilm, tmp_path):
     (pooling / "config.json").write_text('{"pooling_mode": "cls"}')
     dense = tmp_path / "2_Dense"
     dense.mkdir()
-    (dense / "config.json").write_text('{"out_features": 3}')  # with a tanh
+    (dense / "config.json").write_text('{"out_features": 3}')
     modules.append({"path": "2_Dense", "type": "sentence_transformers.models.Dense"})
     (tmp_path / "modules.json").write_text(json.dumps(modules))
+    step = {"type": "dense", "units": 3, "activation": "tanh", "use_bias": True}
+    assert encoder_options(tmp_path)["projection"] == [step]
+    (dense / "config.json").write_text('{"out_features": 3, "activation_function": "os.remove"}')
     with pytest.raises(CheckpointError, match="activation"):
         encoder_options(tmp_path)
     modules[-1]["type"] = "sentence_transformers.models.LSTM"
@@ -175,7 +179,7 @@ def test_whitening_goes_with_the_model(make_encoder, tmp_path, format):
     np.testing.assert_allclose(again.encode(SENTENCES), expected, atol=1e-5)
     without = BertSentenceEncoder.from_pretrained(directory, whitening_size=None, normalize=False)
     np.testing.assert_allclose(without.encode(SENTENCES), plain, atol=1e-5)
-    with pytest.raises(CheckpointError, match="2_Dense"):
+    with pytest.raises(CheckpointError, match="whitening_size=7.*Received: 20"):
         BertSentenceEncoder.from_pretrained(directory, whitening_size=7)
     path = directory / "2_Dense" / "model.safetensors"
     tensors = load_file(path)
@@ -183,6 +187,59 @@ def test_whitening_goes_with_the_model(make_encoder, tmp_path, format):
     save_file(tensors, path)
     with pytest.raises(CheckpointError, match="`linear.bias` in .* must hold finite"):
         BertSentenceEncoder.from_pretrained(directory)
+
+
+PROJECTION = [
+    {"type": "dense", "units": 12, "activation": "tanh", "use_bias": False},
+    {"type": "layer_norm"},
+    {"type": "dense", "units": 9, "activation": "gelu"},
+]
+
+
+def randomize(layer):
+    random = np.random.default_rng(0)
+    layer.set_weights([random.normal(size=w.shape, scale=0.5) for w in layer.get_weights()])
+
+
+@pytest.mark.parametrize("format", ["huggingface", "bert_tf"])
+def test_a_projection_goes_with_the_model(make_encoder, tmp_path, format):
+    encoder = make_encoder(pooling="mean_max", projection=PROJECTION)
+    plain = make_encoder(pooling="mean_max").encode(SENTENCES)
+    randomize(encoder.projection_layer)
+    first, scale, shift, second, bias = encoder.projection_layer.get_weights()
+    hidden = np.tanh(plain.astype(np.float64) @ first)
+    centred = hidden - hidden.mean(axis=1, keepdims=True)
+    hidden = centred / np.sqrt(hidden.var(axis=1, keepdims=True) + 1e-5) * scale + shift
+    expected = hidden @ second + bias
+    expected *= [[0.5 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in expected]
+    vectors = encoder.encode(SENTENCES)
+    np.testing.assert_allclose(vectors, expected, atol=2e-4)
+    encoder.save_pretrained(tmp_path, format=format)
+    again = BertSentenceEncoder.from_pretrained(tmp_path)
+    np.testing.assert_allclose(again.encode(SENTENCES), vectors, atol=1e-6)
+    encoder.fit_whitening(SENTENCES, size=4)
+    vectors = encoder.encode(SENTENCES)
+    np.testing.assert_allclose(np.cov(vectors, rowvar=False, bias=True), np.eye(4), atol=1e-3)
+    encoder.save_pretrained(tmp_path, format=format)
+    again = BertSentenceEncoder.from_pretrained(tmp_path)
+    assert (again.projection, again.whitening_size) == (encoder.projection, 4)
+    np.testing.assert_allclose(again.encode(SENTENCES), vectors, atol=1e-5)
+    new = BertSentenceEncoder.from_pretrained(
+        tmp_path, projection=[{"type": "dense", "units": 3}], whitening_size=None
+    )
+    assert new.encode("a").shape == (3,)
+    with pytest.raises(CheckpointError, match="whitening_size=4"):
+        BertSentenceEncoder.from_pretrained(tmp_path, projection=None)
+    for wrong in ([{"type": "dense"}], [{"type": "layer_norm", "units": 3}], [{"type": "LSTM"}]):
+        with pytest.raises(UserError, match="LSTM|units"):
+            make_encoder(projection=wrong)
+
+
+def test_a_projection_is_trained(make_encoder):
+    encoder = make_encoder(projection=PROJECTION)
+    before = encoder.projection_layer.get_weights()
+    encoder.fit((SENTENCES[:8], SENTENCES[8:16]), epochs=1, verbose=0)
+    assert all(np.any(a != b) for a, b in zip(before, encoder.projection_layer.get_weights()))
 
 
 @pytest.mark.full
@@ -203,12 +260,14 @@ def test_sentence_transformers_gives_the_same(minilm, materials, tmp_path, pooli
     library = pytest.importorskip("sentence_transformers", reason="needs sentence-transformers")
     path = materials / "film_reviews" / "rotten_tomatoes_corpus_full.csv.bz2"
     texts = [text for text, _, _ in read_film_reviews(path)[:1000]]
-    # Its own directory first, then one that this package wrote, with whitening.
+    # Its own directory first, then one that this package wrote, with layers on the vectors.
     expected = library.SentenceTransformer(str(minilm), device="cpu").encode(texts[:200])
     encoder = BertSentenceEncoder.from_pretrained(minilm, max_length=256)
     np.testing.assert_allclose(encoder.encode(texts[:200]), expected, atol=5e-6)
-    encoder = BertSentenceEncoder.from_pretrained(minilm, pooling=pooling, max_length=64)
-    encoder.fit_whitening(texts, size=32)
+    options = {"pooling": pooling, "projection": PROJECTION, "max_length": 64}
+    encoder = BertSentenceEncoder.from_pretrained(minilm, **options)
+    randomize(encoder.projection_layer)
+    encoder.fit_whitening(texts, size=8)
     encoder.save_pretrained(tmp_path / "saved")
     theirs = library.SentenceTransformer(str(tmp_path / "saved"), device="cpu")
     assert theirs.max_seq_length == 64

@@ -1,0 +1,116 @@
+"""Dense layers and LayerNorms on the vectors of sentences, as sentence-transformers has them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.json_schema import FLAG, check, integer, list_of, may_lack, object_of, one_of
+
+DENSE, LAYER_NORM = "dense", "layer_norm"
+ACTIVATIONS = ("linear", "tanh", "gelu", "relu", "sigmoid", "silu")
+LAYER_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm
+STEPS = list_of(
+    object_of(
+        {
+            "type": one_of(DENSE, LAYER_NORM),
+            "units": may_lack(integer(least=1)),
+            "activation": may_lack(one_of(*ACTIVATIONS)),
+            "use_bias": may_lack(FLAG),
+        },
+        only=True,
+    ),
+    most=20,
+)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class VectorProjection(keras.layers.Layer):
+    """Applies dense layers and LayerNorms in turn.
+
+    Args:
+        steps: Dictionaries: `{"type": "dense", "units": 512, "activation": "tanh", "use_bias":
+            True}`, of which `activation` ("linear" if it is missing) and `use_bias` may be missing,
+            or `{"type": "layer_norm"}`.
+        initializer_range: Standard deviation of the kernels at first.
+
+    Call arguments:
+        vectors: `[B, D]`.
+
+    Returns:
+        float32 `[B, units]`, of the last dense layer.
+
+    Raises:
+        UserError: If a step is something else.
+
+    Example:
+        >>> layer = bert_tf.layers.VectorProjection([{"type": "dense", "units": 3}])
+        >>> layer(np.ones([2, 8], np.float32)).shape
+        TensorShape([2, 3])
+
+    Reference: sentence-transformers, the modules `Dense` and `LayerNorm`.
+    """
+
+    def __init__(
+        self, steps: Sequence[Mapping[str, Any]], initializer_range: float = 0.02, **kwargs
+    ):
+        super().__init__(**{**kwargs, "dtype": "float32"})
+        check(steps, STEPS, "the projection of vectors", UserError)
+        steps = [dict(step) for step in steps]
+        wrong = [step for step in steps if (step["type"] == DENSE) != ("units" in step)]
+        if wrong:
+            raise UserError(
+                "A dense layer must have `units`, and a LayerNorm must not. Received: "
+                f"{wrong[0]!r:.200}"
+            )
+        defaults = {"activation": "linear", "use_bias": True}
+        steps = [{**defaults, **step} if step["type"] == DENSE else step for step in steps]
+        self.initializer_range = initializer_range
+        self._steps = steps
+        initializer = keras.initializers.TruncatedNormal(initializer_range)
+        self.layers = [
+            keras.layers.Dense(
+                step["units"],
+                activation=step["activation"],
+                use_bias=step["use_bias"],
+                kernel_initializer=initializer,
+                dtype="float32",
+                name=f"dense_{place}",
+            )
+            if step["type"] == DENSE
+            else keras.layers.LayerNormalization(
+                epsilon=LAYER_NORM_EPSILON, dtype="float32", name=f"layer_norm_{place}"
+            )
+            for place, step in enumerate(steps)
+        ]
+
+    @property
+    def steps(self) -> list[dict[str, Any]]:
+        """The steps of the constructor, with all keys."""
+        return [dict(step) for step in self._steps]
+
+    def build(self, input_shape):
+        for layer in self.layers:
+            layer.build(input_shape)
+            input_shape = layer.compute_output_shape(input_shape)
+        self.built = True
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], projected_size(input_shape[-1], self._steps))
+
+    def call(self, vectors):
+        vectors = tf.cast(vectors, tf.float32)
+        for layer in self.layers:
+            vectors = layer(vectors)
+        return vectors
+
+    def get_config(self):
+        config = super().get_config()
+        return {**config, "steps": self.steps, "initializer_range": self.initializer_range}
+
+
+def projected_size(size: int, steps: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the size of vectors after `steps`, `size` before them."""
+    return next((step["units"] for step in reversed(steps) if "units" in step), size)
