@@ -85,6 +85,18 @@ flags.DEFINE_integer(
     "that need more memory than there is. Default: the whole batch.",
     lower_bound=1,
 )
+flags.DEFINE_bool(
+    "no_duplicates",
+    False,
+    "With --objective=ranking: whether no text may be in two examples of a batch, where it would "
+    "be a wrong negative. An epoch lacks the examples for which no batch is left.",
+)
+flags.DEFINE_string(
+    "guide_dir",
+    None,
+    "With --objective=ranking: the directory of a sentence encoder. Texts of the batch that it "
+    "finds more similar than the positive are no negatives (GISTEmbedLoss). Default: all are.",
+)
 flags.DEFINE_list(
     "matryoshka_dims",
     [],
@@ -155,7 +167,7 @@ def read_train_data():
         return texts, np.array(labels, np.float32), sentence_losses.CosineRegressionLoss()
     texts = read_triplets(FLAGS.train_file)
     if FLAGS.objective == "ranking":
-        return texts, None, ranking_loss()
+        return texts, guide_vectors(texts) if FLAGS.guide_dir else None, ranking_loss()
     if len(texts) < 3:
         raise DataError(
             f"{FLAGS.train_file} must have a column `negative` for --objective=triplet. Received: "
@@ -164,15 +176,25 @@ def read_train_data():
     return texts, None, sentence_losses.TripletLoss(FLAGS.distance, FLAGS.margin)
 
 
-def ranking_loss():
-    from bert_tf.training.losses import sentence_losses
+def guide_vectors(texts):
+    from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
-    options = {"scale": FLAGS.scale, "symmetric": FLAGS.symmetric}
+    guide = BertSentenceEncoder.from_pretrained(FLAGS.guide_dir)
+    return np.stack([guide.encode(column) for column in texts], axis=1)  # [n, K, G]
+
+
+def ranking_loss():
+    from bert_tf.training import losses
+
+    options = options_of("no_duplicates")
+    if FLAGS.mini_batch_size is not None:
+        options["mini_batch_size"] = FLAGS.mini_batch_size
+    if FLAGS.guide_dir:
+        return losses.GISTEmbedLoss(1 / FLAGS.scale, **options)
+    options.update(options_of("scale", "symmetric"))
     if FLAGS.mini_batch_size is None:
-        return sentence_losses.MultipleNegativesRankingLoss(**options)
-    return sentence_losses.CachedMultipleNegativesRankingLoss(
-        **options, mini_batch_size=FLAGS.mini_batch_size
-    )
+        return losses.MultipleNegativesRankingLoss(**options)
+    return losses.CachedMultipleNegativesRankingLoss(**options)
 
 
 def load_encoder():
@@ -224,6 +246,11 @@ def main():
         raise UserError(
             "--label_smoothing, --focal_gamma and --class_weights must be used with "
             f"--objective=classification. Received: --objective={FLAGS.objective}"
+        )
+    if FLAGS.guide_dir and FLAGS.symmetric:
+        raise UserError(
+            "--symmetric must be false with --guide_dir, whose loss compares all texts of a batch. "
+            "Received: --symmetric"
         )
     dims = positive_integers("matryoshka_dims")
     if dims and FLAGS.objective == "classification":

@@ -26,13 +26,16 @@ class EpochBatches:
         seed: The seed of the orders.
         shuffle: Whether epochs have different orders. If not, all have that of epoch 0, and with
             `batch_size` the rows stay in their order.
+        groups: With `batch_size`: int `[n, K]`, numbers that two rows of a batch must not share,
+            such as those of their texts. Later batches have the rows that wait for that, and an
+            epoch lacks those for which no batch is left.
 
     Attributes:
         steps_per_epoch: The number of batches of an epoch, M.
 
     Raises:
         ConfigError: If `batch_size` or `token_budget` is below 1.
-        UserError: If not exactly one of them is given.
+        UserError: If not exactly one of them is given, or `groups` with a `token_budget`.
 
     Example:
         >>> batches = EpochBatches([3, 9, 4, 2], token_budget=10)
@@ -50,11 +53,17 @@ class EpochBatches:
         padded: bool = False,
         seed: int = 0,
         shuffle: bool = True,
+        groups: np.ndarray | None = None,
     ):
         if (batch_size is None) == (token_budget is None):
             raise UserError(
                 "Exactly one of `batch_size` and `token_budget` must be given. Received: "
                 f"batch_size={batch_size}, token_budget={token_budget}"
+            )
+        if groups is not None and token_budget is not None:
+            raise UserError(
+                "`token_budget` must be None for batches that have no duplicates. "
+                f"Received: token_budget={token_budget}"
             )
         check_limits(batch_size=batch_size, token_budget=token_budget)
         lengths = np.asarray(lengths, np.int64)
@@ -65,6 +74,7 @@ class EpochBatches:
         self.padded = padded
         self.seed = seed
         self.shuffle = shuffle
+        self.groups = groups
         if token_budget is None:
             count = len(self.lengths)
             self._splits = np.append(np.arange(0, count, batch_size), count)
@@ -80,6 +90,8 @@ class EpochBatches:
             order = random.permutation(len(self.lengths))
         if self.token_budget is not None:
             order = order[by_length(self.lengths[order])]
+        if self.groups is not None:
+            return _without_duplicates(order, self.groups, np.diff(self._splits))
         batches = np.split(order, self._splits[1:-1])
         if self.token_budget is not None:
             random.shuffle(batches)
@@ -120,3 +132,22 @@ class EpochBatches:
             return order[splits[index] : splits[index + 1]], epoch
 
         return tf.data.Dataset.range(self.steps_per_epoch).map(batch)
+
+
+def _without_duplicates(order, groups, sizes) -> list[np.ndarray]:
+    """Returns batches of at most `sizes` rows, of which no two share a group."""
+    batches, waiting = [], [(row, set(groups[row].tolist())) for row in order.tolist()]
+    for size in sizes:
+        rows, used, skipped = [], set(), []
+        for place, (row, own) in enumerate(waiting):
+            if len(rows) == size:
+                skipped += waiting[place:]
+                break
+            if used.isdisjoint(own):
+                rows.append(row)
+                used |= own
+            else:
+                skipped.append((row, own))
+        batches.append(np.array(rows, np.int64))
+        waiting = skipped
+    return batches

@@ -209,8 +209,13 @@ class Preprocessor:
             return self.batches_of_stream(x)
         rows, labels = self.training_rows(x, y, sample_weight)
         limits = (batch_size, token_budget)
-        numbers = self.numbers(len(rows), lambda: rows, *limits, shuffle, epochs, share)
+        groups = self.batch_groups(x) if training else None
+        numbers = self.numbers(len(rows), lambda: rows, *limits, shuffle, epochs, share, groups)
         return self.batches_of_rows(rows, labels, numbers.map(lambda rows, epoch: rows))
+
+    def batch_groups(self, columns: TextColumns) -> np.ndarray | None:
+        """Returns the `groups` of `EpochBatches`, or None where a batch may have any rows."""
+        return None
 
     def numbers(
         self,
@@ -221,6 +226,7 @@ class Preprocessor:
         shuffle: bool,
         epochs: TextEpochs | None,
         share: ReplicaShare | None,
+        groups: np.ndarray | None = None,
     ) -> tf.data.Dataset:
         """Returns a dataset of the rows of each batch, int64 `[B]`, and their epoch, int64.
 
@@ -228,12 +234,13 @@ class Preprocessor:
             num_rows: The number of rows.
             make_rows: Returns the rows. It is called only if the batches depend on their lengths.
             batch_size, token_budget, shuffle, epochs, share: As in `batches`.
+            groups: As in `EpochBatches`.
 
         Raises:
             UserError: If there is a token budget and all batches must have the same size.
         """
         epochs, share = epochs or TextEpochs(), share or ReplicaShare()
-        options = {"seed": epochs.seed, "shuffle": shuffle}
+        options = {"seed": epochs.seed, "shuffle": shuffle, "groups": groups}
         lengths = None
         if token_budget is not None or share.replicas > 1:
             rows = make_rows()

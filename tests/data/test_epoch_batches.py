@@ -76,3 +76,25 @@ def test_bad_limits():
             EpochBatches([3], **limits)
     with pytest.raises(ConfigError, match="`token_budget` must be at least 1"):
         EpochBatches([3], token_budget=0)
+
+
+def test_batches_without_duplicates():
+    random = np.random.default_rng(2)
+    groups = np.stack([np.arange(200) // 2, random.integers(100, 160, 200)], axis=1)  # [n, 2]
+    batches = EpochBatches(np.ones(200), batch_size=16, seed=3, groups=groups)
+    for epoch in range(3):
+        rows = batches.of_epoch(epoch)
+        assert len(rows) == batches.steps_per_epoch
+        for batch in rows:
+            shared = np.concatenate([np.unique(groups[row]) for row in batch])
+            assert 0 < len(batch) <= 16 and len(np.unique(shared)) == len(shared)
+        found = np.concatenate(rows)
+        assert len(np.unique(found)) == len(found) > 190
+    different = np.arange(400).reshape(200, 2)
+    same = EpochBatches(np.ones(200), batch_size=16, seed=3, groups=different).of_epoch(1)
+    plain = EpochBatches(np.ones(200), batch_size=16, seed=3).of_epoch(1)
+    assert [rows.tolist() for rows in same] == [rows.tolist() for rows in plain]
+    repeated = EpochBatches(np.ones(20), batch_size=8, groups=np.zeros([20, 1], int)).of_epoch(0)
+    assert [len(rows) for rows in repeated] == [1, 1, 1]
+    with pytest.raises(UserError, match="no duplicates"):
+        EpochBatches(np.ones(2), token_budget=8, groups=np.zeros([2, 1], int))

@@ -60,8 +60,9 @@ def test_trains_evaluates_and_encodes(tiny_config, tiny_vocabulary, tmp_path):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("guided", [False, True])
 def test_trains_on_large_batches_for_vectors_of_several_sizes(
-    tiny_config, tiny_vocabulary, tmp_path
+    tiny_config, tiny_vocabulary, tmp_path, guided
 ):
     checkpoint, output = tmp_path / "checkpoint", tmp_path / "out"
     BertBackbone(tiny_config).save_pretrained(checkpoint)
@@ -73,7 +74,8 @@ def test_trains_on_large_batches_for_vectors_of_several_sizes(
         f"--init_checkpoint={checkpoint}",
         f"--output_dir={output}",
         "--objective=ranking",
-        "--symmetric",
+        f"--guide_dir={checkpoint}" if guided else "--symmetric",
+        "--no_duplicates",
         "--mini_batch_size=3",
         "--matryoshka_dims=32,8",
         f"--train_file={tmp_path}/pairs.jsonl",
@@ -92,6 +94,13 @@ def test_flags_are_checked_before_any_work(tmp_path):
                 *("--objective=classification", "--matryoshka_dims=8"),
             ),
             "--objective must be ranking, triplet or cosine with --matryoshka_dims",
+        ),
+        (
+            (
+                *("--do_train", "--init_checkpoint=x", "--train_file=x"),
+                *("--guide_dir=x", "--symmetric"),
+            ),
+            "--symmetric must be false with --guide_dir",
         ),
         ((), "At least one of"),
         (("--do_train", "--init_checkpoint=x"), "--train_file must be set with --do_train"),

@@ -207,7 +207,10 @@ class BertSentenceEncoder(TaskModel):
         return super().get_compile_config() if self.objective is None else None
 
     def make_preprocessor(self, **options):
-        return SentenceEmbeddingPreprocessor(normalize=self.normalize, **options)
+        no_duplicates = self.objective is not None and self.objective.no_duplicates
+        return SentenceEmbeddingPreprocessor(
+            normalize=self.normalize, no_duplicates=no_duplicates, **options
+        )
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)

@@ -16,9 +16,10 @@ class SentenceEmbeddingPreprocessor(Preprocessor):
 
     texts_per_example = None
 
-    def __init__(self, *, normalize: bool, **options):
+    def __init__(self, *, normalize: bool, no_duplicates: bool, **options):
         super().__init__(**options)
         self.normalize = normalize
+        self.no_duplicates = no_duplicates
 
     def tokens_of(self, inputs):
         columns = self.tensor_columns(inputs)
@@ -32,6 +33,12 @@ class SentenceEmbeddingPreprocessor(Preprocessor):
             return super().example_rows(columns)
         texts = np.stack(columns, axis=1).reshape(-1)  # K times [n] -> [n * K]
         return TokenizedTexts.of(self.tokenizer, (texts,), self.max_length, len(columns))
+
+    def batch_groups(self, columns):
+        if not self.no_duplicates:
+            return None
+        texts = np.stack(columns, axis=1)  # [n, K]
+        return np.unique(texts, return_inverse=True)[1].reshape(texts.shape)
 
     def with_prompt(self, columns: TextColumns, prompt: str | None) -> TextColumns:
         """Returns the texts with a prompt before each."""

@@ -1,5 +1,6 @@
 """Losses on class ids and on sentence vectors."""
 
+from bert_tf.training.losses.gist_embed_loss import GISTEmbedLoss
 from bert_tf.training.losses.sentence_losses import (
     CachedMultipleNegativesRankingLoss,
     ClassificationLoss,
@@ -15,6 +16,7 @@ __all__ = [
     "CachedMultipleNegativesRankingLoss",
     "ClassificationLoss",
     "CosineRegressionLoss",
+    "GISTEmbedLoss",
     "MarginMSELoss",
     "MatryoshkaLoss",
     "MultipleNegativesRankingLoss",

@@ -29,12 +29,14 @@ class SentenceLoss(abc.ABC):
         has_hits: Whether the prediction for an example is correct or not.
         mini_batch_size: The maximum number of examples that are encoded at once for the gradient
             of a batch; None for all.
+        no_duplicates: Whether no text may be in two examples of a batch that `fit` makes of texts.
     """
 
     num_texts: tuple[int, ...] = (2,)
     needs_labels = True
     has_hits = True
     mini_batch_size: int | None = None
+    no_duplicates = False
 
     def build(self, vector_size: int, initializer_range: float) -> None:  # noqa: B027
         """Creates the variables of the loss, if it has any."""
@@ -167,6 +169,9 @@ class MultipleNegativesRankingLoss(SentenceLoss):
         scale: The factor of the cosines.
         symmetric: Whether the first text of each pair is also to be found among those of the
             batch, for its second; the loss is the mean of both.
+        no_duplicates: Whether `fit` on texts in memory makes batches in which no text is in two
+            examples, where it would be a wrong negative. Examples of which no batch is left are not
+            in that epoch.
 
     Raises:
         UserError: If `scale` is not positive.
@@ -184,11 +189,14 @@ class MultipleNegativesRankingLoss(SentenceLoss):
     num_texts = (2, 3)
     needs_labels = False
 
-    def __init__(self, scale: float = RANKING_SCALE, symmetric: bool = False):
+    def __init__(
+        self, scale: float = RANKING_SCALE, symmetric: bool = False, no_duplicates: bool = False
+    ):
         if not scale > 0:
             raise UserError(f"`scale` must be positive. Received: scale={scale}")
         self.scale = scale
         self.symmetric = symmetric
+        self.no_duplicates = no_duplicates
 
     def outputs(self, vectors):
         texts = tf.unstack(tf.math.l2_normalize(vectors, axis=-1), axis=1)
@@ -219,6 +227,7 @@ class CachedMultipleNegativesRankingLoss(MultipleNegativesRankingLoss):
         scale, symmetric: As in `MultipleNegativesRankingLoss`.
         mini_batch_size: The maximum number of examples that are encoded at once. It changes speed
             and memory, not the result.
+        no_duplicates: As in `MultipleNegativesRankingLoss`.
 
     Raises:
         UserError: If `scale` is not positive or `mini_batch_size` is less than 1.
@@ -233,15 +242,14 @@ class CachedMultipleNegativesRankingLoss(MultipleNegativesRankingLoss):
     """
 
     def __init__(
-        self, scale: float = RANKING_SCALE, symmetric: bool = False, mini_batch_size: int = 32
+        self,
+        scale: float = RANKING_SCALE,
+        symmetric: bool = False,
+        mini_batch_size: int = 32,
+        no_duplicates: bool = False,
     ):
-        super().__init__(scale, symmetric)
-        if not is_integer(mini_batch_size) or mini_batch_size < 1:
-            raise UserError(
-                "`mini_batch_size` must be an integer of at least 1. Received: "
-                f"mini_batch_size={mini_batch_size!r}"
-            )
-        self.mini_batch_size = mini_batch_size
+        super().__init__(scale, symmetric, no_duplicates)
+        self.mini_batch_size = checked_size(mini_batch_size)
 
 
 class MarginMSELoss(SentenceLoss):
@@ -322,6 +330,7 @@ class MatryoshkaLoss(SentenceLoss):
             )
         self.num_texts, self.needs_labels = self.loss.num_texts, self.loss.needs_labels
         self.has_hits, self.mini_batch_size = self.loss.has_hits, self.loss.mini_batch_size
+        self.no_duplicates = self.loss.no_duplicates
 
     def build(self, vector_size, initializer_range):
         self.loss.build(vector_size, initializer_range)
@@ -413,6 +422,16 @@ def sentence_loss(objective: str | SentenceLoss) -> SentenceLoss:
             f"Received: objective={objective!r}"
         )
     return SENTENCE_LOSSES[objective]()
+
+
+def checked_size(mini_batch_size: int) -> int:
+    """Returns a `mini_batch_size`. Raises `UserError` if it is not a positive integer."""
+    if not is_integer(mini_batch_size) or mini_batch_size < 1:
+        raise UserError(
+            "`mini_batch_size` must be an integer of at least 1. Received: "
+            f"mini_batch_size={mini_batch_size!r}"
+        )
+    return mini_batch_size
 
 
 def _ids(labels):

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
-from bert_tf.training import AdamWeightDecay, TrainingCheckpoint
+from bert_tf.training import AdamWeightDecay, MultipleNegativesRankingLoss, TrainingCheckpoint
 from bert_tf.training.losses.sentence_losses import ClassificationLoss
 
 # The planted likeness: texts of one half of the alphabet belong together.
@@ -163,3 +163,19 @@ def test_a_checkpoint_holds_the_objective(make_encoder, tmp_path):
     encoders[1].compile(AdamWeightDecay(1e-2), objective=ClassificationLoss(3))
     with pytest.raises(CheckpointError, match="num_classes=3"):
         TrainingCheckpoint(tmp_path).restore(encoders[1])
+
+
+def test_batches_have_no_duplicates(make_encoder):
+    encoder = make_encoder()
+    loss = MultipleNegativesRankingLoss(no_duplicates=True)
+    encoder.compile(AdamWeightDecay(1e-3), objective=loss)
+    texts = (list("abcdefgh") * 2, list("ijklmnopqrstuvwx"))
+    preprocessor = encoder.preprocessor
+    batches = preprocessor.batches(
+        preprocessor.read(texts), batch_size=8, shuffle=True, training=True
+    )
+    firsts = [tokens["token_ids"][:, 0].numpy() for (tokens,) in batches]  # [B, T]
+    assert [len(np.unique(rows, axis=0)) for rows in firsts] == [8, 8]
+    with pytest.raises(UserError, match="no duplicates"):
+        encoder.fit(texts, token_budget=64, verbose=0)
+    encoder.fit(texts, batch_size=8, verbose=0)
