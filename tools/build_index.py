@@ -11,6 +11,7 @@ The directory holds the vectors, which are opened by memory map, and the texts w
 written atomically. `bert_tf.search.VectorIndex` opens it in Python.
 """
 
+import contextlib
 import itertools
 import os
 
@@ -61,6 +62,17 @@ flags.DEFINE_string(
     "has one.",
 )
 flags.DEFINE_integer("batch_size", 32, "Batch size for encoding.", lower_bound=1)
+flags.DEFINE_integer(
+    "num_processes",
+    1,
+    "How many processes encode, for processors with many cores. Each has its share of them.",
+    lower_bound=1,
+)
+flags.DEFINE_list(
+    "devices",
+    None,
+    "The GPUs of the processes, as CUDA_VISIBLE_DEVICES names them: 0,1,2,3. Default: none.",
+)
 
 BLOCK_OF_ROWS = 4096  # rows in memory at a time
 
@@ -95,6 +107,11 @@ def rows_of_input():
 
 
 def main():
+    if FLAGS.devices is not None and len(FLAGS.devices) != FLAGS.num_processes:
+        raise UserError(
+            "--devices must have one GPU for each of --num_processes. Received: "
+            f"--devices={','.join(FLAGS.devices)}, --num_processes={FLAGS.num_processes}"
+        )
     require_index_or_nothing(FLAGS.output_dir)
     tool.require_writable(os.path.dirname(os.path.abspath(FLAGS.output_dir)), "output_dir")
     rows = rows_of_input()
@@ -102,12 +119,18 @@ def main():
     if not block:
         raise DataError(f"{FLAGS.input_file} must be a file with texts. Received: no text")
     from bert_tf.search.index_writer import open_index_writer
+    from bert_tf.tasks.sentence_embedding import EncodingPool
     from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
-    encoder = BertSentenceEncoder.from_pretrained(FLAGS.model_dir)
+    if FLAGS.num_processes > 1:
+        encoder = EncodingPool(FLAGS.model_dir, FLAGS.num_processes, FLAGS.devices)
+    else:
+        encoder = BertSentenceEncoder.from_pretrained(FLAGS.model_dir)
     options = {"precision": FLAGS.precision, "similarity": FLAGS.similarity}
     count = 0
+    block_of_rows = BLOCK_OF_ROWS * FLAGS.num_processes
     with (
+        encoder if FLAGS.num_processes > 1 else contextlib.nullcontext(),
         open_index_writer(FLAGS.output_dir, model=FLAGS.model_dir, **options) as writer,
         progress_bar(total=about_how_many_rows(), desc="encoding", unit=" texts") as bar,
     ):
@@ -117,8 +140,8 @@ def main():
             writer.add(vectors, texts, ids if FLAGS.id_column else None)
             count += len(block)
             bar.update(len(block))
-            block = list(itertools.islice(rows, BLOCK_OF_ROWS))
-    print(f"{count} vectors of size {encoder.vector_size}")
+            block = list(itertools.islice(rows, block_of_rows))
+    print(f"{count} vectors of size {vectors.shape[1]}")
     tell_result(
         "index",
         FLAGS.output_dir,

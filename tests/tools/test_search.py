@@ -68,6 +68,7 @@ def search(root, minilm, *flags, index="index"):
         (("--text_column=review", "--id_column=isbn"), "a number in the column 'isbn'"),
         (("--input_file=/dev/null",), "must be a file with texts"),
         (("--output_dir=ROOT",), "must be a new directory or an index"),
+        (("--devices=0,1",), "one GPU for each of --num_processes"),
     ],
 )
 def test_wrong_flags_of_build_index(start, minilm, flags, words):
@@ -94,6 +95,15 @@ def test_wrong_flags_of_search(start, minilm, flags, words):
     result = search(start, minilm, *flags)
     assert result.returncode == 1
     assert words in result.stderr and "Traceback" not in result.stderr
+
+
+@pytest.mark.full
+def test_several_processes_build_the_same_index(start, minilm):
+    flags = ("--num_processes=2", f"--output_dir={start}/of_two")
+    result = build(start, minilm, "reviews.txt", *flags)
+    assert result.returncode == 0, result.stderr
+    index, other = (VectorIndex(start / name) for name in ("index", "of_two"))
+    np.testing.assert_allclose(index.vectors, other.vectors, atol=1e-5)
 
 
 def test_finds_what_a_search_in_memory_finds(start, minilm, reviews, expected):

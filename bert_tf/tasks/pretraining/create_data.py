@@ -16,7 +16,6 @@ import contextlib
 import itertools
 import multiprocessing
 import os
-import signal
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ import numpy as np
 from bert_tf.array_files import save_array
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import scratch_directory, staged_files
+from bert_tf.interrupts import interrupts_blocked
 from bert_tf.progress import progress_bar
 from bert_tf.tasks.pretraining.checks import require
 from bert_tf.tasks.pretraining.chunk_examples import (
@@ -185,7 +185,7 @@ def _run(
     with concurrent.futures.ProcessPoolExecutor(num_processes, context) as pool:
         try:
             for task in tasks:
-                with _interrupts_blocked():  # `submit` starts the workers
+                with interrupts_blocked():  # `submit` starts the workers
                     pending[pool.submit(_make_run, task, *arguments)] = task
                 while len(pending) >= TASKS_PER_PROCESS * num_processes:
                     yield from ended()
@@ -195,16 +195,6 @@ def _run(
             # Running tasks are completed, because killing their processes may hang the pool.
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-
-
-@contextlib.contextmanager
-def _interrupts_blocked() -> Iterator[None]:
-    """Processes started in the block ignore Ctrl-C, which a terminal sends to all processes."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _write(records: Iterable[bytes], output_files: Sequence[str | os.PathLike]) -> None:

@@ -1,6 +1,7 @@
 """Sentence embedding: a vector for every text."""
 
 from bert_tf.json_schema import FLAG, OBJECT, integer, list_of, mapping_of, may_lack, optional, text
+from bert_tf.lazy_names import lazy_names
 from bert_tf.models.task_spec import POOLING, VECTORS, TaskSpec
 
 SPEC = TaskSpec(
@@ -20,3 +21,4 @@ SPEC = TaskSpec(
         "default_prompt_name": optional(text()),
     },
 )
+__getattr__, __dir__, __all__ = lazy_names(__name__, {"EncodingPool": ".encoding_pool"})
