@@ -4,6 +4,7 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
     python tools/benchmark.py inference --dtype=bfloat16
     python tools/benchmark.py inference --dtype=int8
     python tools/benchmark.py latency --dtype=int8
+    python tools/benchmark.py encode --peer_python=st_onnxruntime=st_env/bin/python
     python tools/benchmark.py generation
     python tools/benchmark.py training --peers=keras_hub,pytorch --rounds=5
     python tools/benchmark.py ops --json=/tmp/ops.json --plot=/tmp/ops.png
@@ -32,6 +33,7 @@ from absl import flags
 from benchmarks import (
     balance,
     contest,
+    encoding,
     families,
     generation,
     gpu_training,
@@ -67,6 +69,7 @@ _JOBS = (
     "matmul",
     "tokenizer",
     "latency",
+    "encode",
     "memory",
     "xla",
     "families",
@@ -76,7 +79,7 @@ _JOBS = (
 _JOBS_OF_DTYPE = {
     "float32": _JOBS,
     "bfloat16": ("inference", "training", "generation", "matmul"),
-    "int8": ("inference", "latency", "matmul"),
+    "int8": ("inference", "latency", "encode", "matmul"),
 }
 
 flags.DEFINE_enum(
@@ -108,15 +111,15 @@ flags.DEFINE_enum(
     "float32",
     list(_JOBS_OF_DTYPE),
     "The dtype that all peers compute in: bfloat16 for inference, training, generation and "
-    "matmul; int8 for inference, latency and matmul. Errors against float32 are printed. With "
-    "bfloat16, every way of a peer to use it is tried, also its own choice of precision.",
+    "matmul; int8 for inference, latency, encode and matmul. Errors against float32 are printed. "
+    "With bfloat16, every way of a peer to use it is tried, also its own choice of precision.",
 )
 flags.DEFINE_list(
     "config",
     None,
     f"The model: {', '.join(models.CONFIGS)}, or a JSON file; on a GPU several. Default: "
-    f"base; on a GPU {','.join(gpu_training.CONFIGS)}; for latency the real "
-    "weights of MiniLM-L6.",
+    f"base; on a GPU {','.join(gpu_training.CONFIGS)}; for latency and encode the "
+    "real weights of MiniLM-L6.",
 )
 flags.DEFINE_list(
     "workloads",
@@ -198,8 +201,8 @@ flags.DEFINE_list(
 flags.DEFINE_string(
     "materials_dir",
     MATERIALS_DIRECTORY,
-    "For tokenizer, latency and balance: the directory of tools/fetch_materials.py with texts and "
-    "weights.",
+    "For tokenizer, latency, encode and balance: the directory of tools/fetch_materials.py with "
+    "texts and weights.",
 )
 flags.DEFINE_string(
     "json", None, "A JSON file to write all results to, without rounding. Default: none."
@@ -259,12 +262,12 @@ def measure(start, job, peer_job, peers, config, workload_list, results) -> None
         pipeline.run(start, config, workload_list[0], results, *counts)
         return
     materials_dir = os.path.abspath(FLAGS.materials_dir)  # workers have other working directories
-    helpers = {"tokenizer": (), "latency": (), "generation": (), "xla": (OURS_XLA,), "families": ()}
-    helpers = helpers.get(job, ("machine",))
+    helpers = dict.fromkeys(("tokenizer", "latency", "encode", "generation", "families"), ())
+    helpers = {**helpers, "xla": (OURS_XLA,)}.get(job, ("machine",))
     names = [OURS, *peers, *helpers]
     with workers.scratch_folder() as scratch:
         directory = os.path.join(scratch, "model")
-        real_weights = job == "latency" and not FLAGS.config
+        real_weights = job in ("latency", "encode") and not FLAGS.config
         if real_weights:
             directory = os.path.join(materials_dir, latency.MODEL)
         with workers.crew(names, start, directory) as staff:
@@ -276,10 +279,11 @@ def measure(start, job, peer_job, peers, config, workload_list, results) -> None
                 return
             if job == "tokenizer":
                 tokenizer.run(staff, materials_dir, results, FLAGS.tokenizer_texts)
-            elif job == "latency":
+            elif job in ("latency", "encode"):
                 if not real_weights:
                     latency.make_model(staff[OURS], directory, config, materials_dir)
-                latency.run(staff, peer_job, materials_dir, results)
+                measured = latency if job == "latency" else encoding
+                measured.run(staff, peer_job, materials_dir, results)
             elif job == "generation":
                 models.make_generator(staff[OURS], directory, config)
                 for workload in workload_list:
@@ -399,8 +403,8 @@ def main():
         buckets=tuple(parse_bucket(text) for text in FLAGS.buckets),
         progress=functools.partial(tqdm, desc="timing", unit="turn", leave=False),
     )
-    materials = {"tokenizer": tokenizer, "latency": latency, "balance": balance}.get(job)
-    materials = materials.MATERIALS if materials else ()
+    readers = {"tokenizer": tokenizer, "latency": latency, "encode": encoding, "balance": balance}
+    materials = readers[job].MATERIALS if job in readers else ()
     directory = FLAGS.materials_dir
     missing = [name for name in materials if not os.path.isfile(os.path.join(directory, name))]
     if missing:
@@ -408,7 +412,7 @@ def main():
             f"--materials_dir must have {', '.join(missing)}. Received: --materials_dir="
             f"{directory}. Run `python tools/fetch_materials.py` or `make materials`."
         )
-    if job == "latency":
+    if job in ("latency", "encode"):
         latency.require_vocabulary(config)
     for flag in ("json", "plot"):
         if FLAGS[flag].value:

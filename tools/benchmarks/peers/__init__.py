@@ -68,10 +68,19 @@ _TORCH = ("torch", "transformers")
 _FLOAT = ("inference", "inference_bfloat16")
 _INFERENCE = (*_FLOAT, "inference_int8")
 _LATENCY = ("latency", "latency_int8")
+_ENCODE = ("encode", "encode_int8")
 _GENERATION = ("generation", "generation_bfloat16")
 _MATMUL = ("matmul", "matmul_bfloat16")
 _TRAINING = ("training", "training_bfloat16")
-_BASELINE_JOBS = (*_INFERENCE, *_LATENCY, *_TRAINING, *_MATMUL, "matmul_int8", "tokenizer")
+_BASELINE_JOBS = (
+    *_INFERENCE,
+    *_LATENCY,
+    *_ENCODE,
+    *_TRAINING,
+    *_MATMUL,
+    "matmul_int8",
+    "tokenizer",
+)
 
 # From zentf_env_setup.sh in amd/ZenDNN-tensorflow-plugin. Without KMP_BLOCKTIME, idle threads of
 # OpenMP spin for 200 ms after an op, on the cores that TensorFlow's threads need.
@@ -124,6 +133,18 @@ PEERS = {
         (*_TORCH, "zentorch"),
         environment=_ZENTORCH_ENVIRONMENT,
         requirements=("torch==2.13.*", "zentorch==2.13.0.2", "transformers"),
+    ),
+    "st_onnxruntime": Entry(
+        "sentence_transformers:OnOnnxRuntime",
+        _ENCODE,
+        ("sentence_transformers", "optimum", "onnxruntime"),
+        requirements=("sentence-transformers[onnx]",),
+    ),
+    "st_openvino": Entry(
+        "sentence_transformers:OnOpenVino",
+        _ENCODE,
+        ("sentence_transformers", "optimum", "openvino"),
+        requirements=("sentence-transformers[openvino]",),
     ),
     "hf_tokenizers": Entry("hf_tokenizers:HuggingFaceTokenizers", ("tokenizer",), ("tokenizers",)),
     "tensorflow_text": Entry(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -137,6 +138,13 @@ def sentence_task(encode, text: str) -> Task:
     return Task(lambda: encode(text), lambda: {"vector": np.asarray(encode(text))})
 
 
+def encode_task(encode, slices: Sequence[Sequence[str]]) -> Task:
+    """Encodes the texts of the next slice to vectors, `[n, H]`, in each run; they go round."""
+    turns = itertools.cycle(slices)
+    compared = [text for texts in slices for text in texts[:4]]
+    return Task(lambda: encode(next(turns)), lambda: {"vectors": np.asarray(encode(compared))})
+
+
 class Peer:
     """One framework to compare; `version` is for the report.
 
@@ -148,6 +156,7 @@ class Peer:
     - `ops(case, variant)`, `matmul(shape, variant)`, `matmul_int8(shape, variant)`,
     - `tokenizer(texts, vocabulary, variant)`,
     - `latency(text, variant)`, `latency_int8(text, calibration, variant)`,
+    - `encode(slices, variant)`, `encode_int8(slices, calibration, variant)`,
     - `generation(batch, new_tokens, num_beams, variant)` and `generation_bfloat16` with the same.
     """
 

@@ -62,6 +62,8 @@ class Ours(keras_common.TensorFlowPeer):
         "generation_bfloat16": ("optimized bfloat16", "mixed_bfloat16"),
         "latency": ("graph", "packed", "constants", "SavedModel"),
         "latency_int8": ("constants", "constants, static", "SavedModel"),
+        "encode": ("float", "packed"),
+        "encode_int8": ("int8", "int8, attention, static"),
         "ops": ("native, in place", "native, fresh", "reference, fresh"),
         "matmul": ("default", PACKED_EACH_TIME),
     }
@@ -282,6 +284,12 @@ class Ours(keras_common.TensorFlowPeer):
         variant, *parts = variant.split(", ")
         encode = self._sentence_encoder(variant, ", ".join(["int8", *parts]), calibration)
         return base.sentence_task(encode, text)
+
+    def encode(self, slices, variant, calibration=None):
+        model = self._prepared(bert_tf.BertSentenceEncoder, variant, calibration)
+        return base.encode_task(model.encode, slices)
+
+    encode_int8 = encode
 
     @functools.cache
     def _generator(self, kind, **options):

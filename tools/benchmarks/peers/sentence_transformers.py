@@ -1,0 +1,101 @@
+"""sentence-transformers with ONNX Runtime or OpenVINO: texts to vectors."""
+
+import os
+
+import sentence_transformers
+from sentence_transformers import SentenceTransformer
+
+from . import base
+
+# How many texts are a batch. sentence-transformers' own is 32.
+_BATCH_SIZES = (8, 32, 128)
+
+
+class _SentenceTransformers(base.Peer):
+    VARIANTS = dict.fromkeys(
+        ("encode", "encode_int8"), tuple(f"batches of {size}" for size in _BATCH_SIZES)
+    )
+
+    def __init__(self, setup):
+        super().__init__(setup)
+        self._models = {}
+
+    def encode(self, slices, variant):
+        return self._task("float32", slices, variant, self.float32_model)
+
+    def encode_int8(self, slices, calibration, variant):
+        return self._task("int8", slices, variant, lambda: self.int8_model(calibration))
+
+    def _task(self, kind, slices, variant, make):
+        if kind not in self._models:
+            self._models[kind] = make()
+        model, size = self._models[kind], int(variant.rpartition(" ")[2])
+        return base.encode_task(lambda texts: model.encode(texts, batch_size=size), slices)
+
+
+class OnOnnxRuntime(_SentenceTransformers):
+    @property
+    def version(self):
+        import onnxruntime
+
+        return f"{sentence_transformers.__version__}, ONNX Runtime {onnxruntime.__version__}"
+
+    def float32_model(self, directory=None, **options):
+        import onnxruntime
+
+        session = onnxruntime.SessionOptions()
+        session.intra_op_num_threads = self.setup.threads
+        options |= {"provider": "CPUExecutionProvider", "session_options": session}
+        directory = directory or self.setup.model_directory
+        return SentenceTransformer(directory, backend="onnx", model_kwargs=options)
+
+    def int8_model(self, calibration):
+        instructions = "avx512_vnni" if "avx512_vnni" in _processor_flags() else "avx2"
+        directory = os.path.join(self.setup.scratch, "onnx_int8")
+        model = self.float32_model()
+        model.save_pretrained(directory)
+        sentence_transformers.export_dynamic_quantized_onnx_model(model, instructions, directory)
+        file = f"onnx/model_qint8_{instructions}.onnx"
+        if not os.path.exists(os.path.join(directory, file)):  # avx2 has unsigned activations
+            file = f"onnx/model_quint8_{instructions}.onnx"
+        return self.float32_model(directory, file_name=file)
+
+
+class OnOpenVino(_SentenceTransformers):
+    @property
+    def version(self):
+        import openvino
+
+        return f"{sentence_transformers.__version__}, OpenVINO {openvino.__version__}"
+
+    def float32_model(self, directory=None, **options):
+        # Without the hint, the processor's bfloat16 may be used.
+        settings = {
+            "INFERENCE_NUM_THREADS": str(self.setup.threads),
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+        directory = directory or self.setup.model_directory
+        model_options = {"ov_config": settings, **options}
+        return SentenceTransformer(directory, backend="openvino", model_kwargs=model_options)
+
+    def int8_model(self, calibration):
+        """As `export_static_quantized_openvino_model`, whose data are on the network."""
+        import datasets
+        from optimum.intel.openvino import OVConfig, OVQuantizationConfig, OVQuantizer
+
+        model = self.float32_model()
+        directory = os.path.join(self.setup.scratch, "openvino_int8")
+        model.save_pretrained(directory)
+        tokens = model.tokenizer(list(calibration), padding="max_length", max_length=128)
+        config = OVConfig(quantization_config=OVQuantizationConfig(num_samples=len(calibration)))
+        OVQuantizer.from_pretrained(model[0].auto_model).quantize(
+            datasets.Dataset.from_dict(dict(tokens)),
+            save_directory=os.path.join(directory, "openvino"),
+            ov_config=config,
+        )
+        return self.float32_model(directory)
+
+
+def _processor_flags():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        return next((line.split() for line in file if line.startswith("flags")), [])
