@@ -11,6 +11,7 @@ from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.checkpoints.weight_names import Weight, part_names
 from bert_tf.errors import CheckpointError
 from bert_tf.models.task_spec import Head
+from bert_tf.models.weight_rows import PROJECTION
 from bert_tf.progress import progress_bar
 
 _logger = logging.getLogger("bert_tf")
@@ -35,9 +36,15 @@ def find_tensor(source: TensorSource, names: Sequence[str]) -> str | None:
 
 
 def find_biases(source: TensorSource, head: Head) -> list[str | None]:
-    """Returns the names of a head's biases in the file, None for a missing one."""
+    """Returns the names of a head's biases in the file, None for a missing one.
+
+    Of a layer without a bias, it is the name of the kernel.
+    """
     rows = [row for row in head.rows if getattr(row, source.format, None) is not None]
-    return [find_tensor(source, part_names(row, source.format, "bias")) for row in rows]
+    names = ["kernel" if row.kind == PROJECTION else "bias" for row in rows]
+    return [
+        find_tensor(source, part_names(row, source.format, name)) for row, name in zip(rows, names)
+    ]
 
 
 def find_weights(source: TensorSource, weights: list[Weight]) -> list[str | None]:

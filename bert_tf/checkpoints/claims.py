@@ -71,7 +71,8 @@ def _head_numbers(config, options):
     )
     width = 2 * config.hidden_size  # two kinds of pooling may be concatenated
     transitions = classes**2 if options.get("use_crf") else 0
-    numbers = (classes + (options.get("whitening_size") or 0)) * width + transitions
+    sizes = [options.get(name) or 0 for name in ("whitening_size", "dim")]
+    numbers = (classes + sum(sizes)) * width + transitions
     for step in options.get("projection") or ():
         units = step.get("units")
         if is_integer(units):

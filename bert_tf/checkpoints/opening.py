@@ -5,7 +5,13 @@ import logging
 import os
 from typing import Any
 
-from bert_tf.checkpoints import cross_encoder_files, hub, own_format, training_checkpoint
+from bert_tf.checkpoints import (
+    cross_encoder_files,
+    hub,
+    late_interaction_files,
+    own_format,
+    training_checkpoint,
+)
 from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.encoder_decoder_files import (
     CLASS,
@@ -181,7 +187,18 @@ def _open_huggingface(directory, path, config_file, allow_decoder):
     architectures = tuple(bert_class(name, model_type) for name in names)
     if model_type not in BERTS:
         source = FamilySource(source, model_type)
-    return Pretrained(directory, config, source, *_class_and_options(config), architectures)
+    name, options = _class_and_options(config)
+    is_colbert = late_interaction_files.ARCHITECTURE in architectures
+    if is_colbert or late_interaction_files.is_multi_vector(directory):
+        options = options if name == late_interaction_files.CLASS else {}
+        name = late_interaction_files.CLASS
+        if is_colbert:
+            own = late_interaction_files.colbert_options(directory, source)
+        else:
+            longest = config.max_position_embeddings
+            source, own = late_interaction_files.open_multi_vector(directory, source, longest)
+        options = {**options, **own}
+    return Pretrained(directory, config, source, name, options, architectures)
 
 
 def _open_encoder_decoder(directory, path, file, config_file):

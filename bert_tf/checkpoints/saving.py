@@ -6,7 +6,12 @@ import os
 import numpy as np
 
 from bert_tf.array_files import write_safetensors
-from bert_tf.checkpoints import cross_encoder_files, encoder_decoder_files, own_format
+from bert_tf.checkpoints import (
+    cross_encoder_files,
+    encoder_decoder_files,
+    late_interaction_files,
+    own_format,
+)
 from bert_tf.checkpoints.family_names import family_class, names_of
 from bert_tf.checkpoints.model_weights import (
     all_weights,
@@ -80,6 +85,8 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
             tokenizer.save_pretrained(staging)
         if class_name_of(model) == "BertSentenceEncoder":
             write_modules(model, staging)
+        if format == "huggingface" and class_name_of(model) == late_interaction_files.CLASS:
+            late_interaction_files.write_metadata(model, staging)
 
 
 def _require_network_of(format, model):

@@ -13,16 +13,21 @@ from bert_tf.array_files import write_safetensors
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.loading import load_task_model
+from bert_tf.checkpoints.module_files import (
+    IDENTITY,
+    LENGTH_FILE,
+    MODULES_FILE,
+    PROMPTS_FILE,
+    read_modules,
+)
 from bert_tf.checkpoints.opening import resolve
 from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.json_files import read_json, write_json
 from bert_tf.json_schema import (
     FLAG,
-    Kind,
     either,
     integer,
-    is_file_name,
     list_of,
     mapping_of,
     may_lack,
@@ -33,10 +38,7 @@ from bert_tf.json_schema import (
 )
 from bert_tf.layers.vector_projection import DENSE, LAYER_NORM
 
-_MODULES_FILE = "modules.json"
 _PROMPT_OPTIONS = ("prompts", "default_prompt_name")
-_LENGTH_FILE = "sentence_bert_config.json"
-_PROMPTS_FILE = "config_sentence_transformers.json"
 _POOLING = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -49,7 +51,7 @@ _MEAN_MAX = ["mean", "max"]
 _VECTOR = "sentence_embedding"
 _TYPES = "sentence_transformers.models."
 _ACTIVATIONS = {
-    "linear": "torch.nn.modules.linear.Identity",
+    "linear": IDENTITY,
     **{
         ours: f"torch.nn.modules.activation.{theirs}"
         for ours, theirs in (
@@ -66,14 +68,6 @@ _WEIGHTS_FILE = "model.safetensors"
 _NAMES = {DENSE: ("linear.weight", "linear.bias"), LAYER_NORM: ("norm.weight", "norm.bias")}
 _KINDS = {"Dense": DENSE, "LayerNorm": LAYER_NORM}
 
-_FOLDER = Kind(
-    "empty or the path of a folder in the directory",
-    lambda value: (
-        value == ""
-        or (isinstance(value, str) and all(map(is_file_name, value.rstrip("/").split("/"))))
-    ),
-)
-_MODULES = list_of(object_of({"type": text(), "path": _FOLDER}), most=100)
 _MODE = either(text(), list_of(text(), most=10))
 _POOLING_FILE = object_of(
     {_POOLING_KEY: may_lack(_MODE), **dict.fromkeys([*_POOLING, _INCLUDE_PROMPT], may_lack(FLAG))}
@@ -115,7 +109,7 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
         fix = "Pass whitening_size=None and fit the whitening again."
         raise file_error(path, expected, f"{received}. {fix}")
     steps = [*steps, {"type": DENSE, "units": size}] if size is not None else steps
-    folders = [folder for kind, folder in _modules(path) if kind in _KINDS] if found else []
+    folders = [folder for kind, folder in read_modules(path) if kind in _KINDS]
     sources = []
     if has_same_steps:  # else the layers are new
         sources = list(map(_source, steps, folders))  # before memory is allocated
@@ -137,11 +131,11 @@ def encoder_options(directory: str | os.PathLike) -> dict:
             Normalize, in this order, or `BertSentenceEncoder` does not support the pooling.
     """
     directory = os.fspath(directory)
-    path = os.path.join(directory, _MODULES_FILE)
-    if not os.path.exists(path):
+    modules = read_modules(directory)
+    if not modules:
         return {}
     options, pools_prompts, steps = {"normalize": False}, True, []
-    for kind, module_path in _modules(directory):
+    for kind, module_path in modules:
         if kind == "Pooling":
             options["pooling"], pools_prompts = _pooling(os.path.join(module_path, "config.json"))
         elif kind in _KINDS and not options["normalize"]:
@@ -150,21 +144,22 @@ def encoder_options(directory: str | os.PathLike) -> dict:
             options["normalize"] = True
         elif kind != "Transformer":
             expected = "be Transformer, Pooling, Dense or LayerNorm, and Normalize, in this order"
+            path = os.path.join(directory, MODULES_FILE)
             raise file_error(f"`type` in {path}", expected, f"type={kind!r}")
     if steps and steps[-1].get("activation") == "linear" and steps[-1]["use_bias"]:
         options["whitening_size"] = steps.pop()["units"]
     if steps:
         options["projection"] = steps
-    limits = os.path.join(directory, _LENGTH_FILE)
+    limits = os.path.join(directory, LENGTH_FILE)
     if os.path.exists(limits):
         longest = read_json(limits, _LENGTHS).get("max_seq_length")
         options.update({"max_length": longest} if longest else {})
-    prompts = os.path.join(directory, _PROMPTS_FILE)
+    prompts = os.path.join(directory, PROMPTS_FILE)
     if os.path.exists(prompts):
         values = read_json(prompts, _PROMPTS)
         options.update({name: value for name, value in values.items() if name in _PROMPT_OPTIONS})
         if any((values.get("prompts") or {}).values()) and not pools_prompts:
-            received = f"{_INCLUDE_PROMPT}=false and prompts in {_PROMPTS_FILE}"
+            received = f"{_INCLUDE_PROMPT}=false and prompts in {PROMPTS_FILE}"
             raise file_error(directory, "pool the tokens of prompts with the others", received)
     return options
 
@@ -246,19 +241,13 @@ def write_modules(encoder, directory: str) -> None:
         {"idx": index, "name": str(index), "path": path, "type": _TYPES + kind}
         for index, (kind, path) in enumerate(modules)
     ]
-    _write(entries, os.path.join(directory, _MODULES_FILE))
+    _write(entries, os.path.join(directory, MODULES_FILE))
     # The tokenizer's files specify whether text is lowercased.
     limits = {"max_seq_length": encoder.max_length, "do_lower_case": False}
-    _write(limits, os.path.join(directory, _LENGTH_FILE))
+    _write(limits, os.path.join(directory, LENGTH_FILE))
     prompts = {name: getattr(encoder, name) for name in _PROMPT_OPTIONS}
     prompts["similarity_fn_name"] = "cosine"
-    _write(prompts, os.path.join(directory, _PROMPTS_FILE))
-
-
-def _modules(directory):
-    """Returns pairs of each module's type and directory."""
-    modules = read_json(os.path.join(directory, _MODULES_FILE), _MODULES)
-    return [(m["type"].rpartition(".")[2], os.path.join(directory, m["path"])) for m in modules]
+    _write(prompts, os.path.join(directory, PROMPTS_FILE))
 
 
 def _pooling(path):

@@ -20,6 +20,7 @@ from bert_tf.models.weight_rows import (
     KEY_VALUE,
     LAYER_NORM,
     OUTPUT,
+    PROJECTION,
     QUERY_KEY_VALUE,
     TABLE,
     VECTOR,
@@ -118,7 +119,12 @@ POOLER = (
 )
 
 # The variables of a layer by its kind; those of the other kinds are a kernel and a bias.
-_VARIABLES = {TABLE: (None,), VECTOR: (None,), LAYER_NORM: ("gamma", "beta")}
+_VARIABLES = {
+    TABLE: (None,),
+    VECTOR: (None,),
+    LAYER_NORM: ("gamma", "beta"),
+    PROJECTION: ("kernel",),
+}
 # The last part of a variable's name, by format.
 _HUGGINGFACE_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 _KERAS_LEAVES = {"kernel": "vars/0", "bias": "vars/1", "gamma": "vars/0", "beta": "vars/1"}

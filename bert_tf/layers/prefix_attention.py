@@ -1,7 +1,7 @@
 """Attention of packed tokens whose sequences begin with a prefix that is seen whole.
 
 The tokens of a prefix attend to their prefix; the others, the target, attend to the prefix and to
-the target up to themselves.
+the target up to themselves, or to the prefix alone.
 
 Glossary, besides that of the package: `P` tokens of all prefixes, `Q` tokens of all targets.
 
@@ -50,18 +50,23 @@ class PrefixRows:
         is_prefix: int32 `[R]`, 1 for the rows of the prefixes and 0 for those of the targets.
         row_splits: int32 `[sequences + 1]`, the first row of each sequence, then R.
         prefix_row_splits: The same for the rows of the prefixes alone; the last is P.
+        attends_to_targets: Whether a target attends to itself up to each token, and not to the
+            prefix alone. In the latter case, the tokens of a prefix may be anywhere.
     """
 
     is_prefix: tf.Tensor
     row_splits: tf.Tensor
     prefix_row_splits: tf.Tensor
+    attends_to_targets: bool = True
 
     @classmethod
-    def of(cls, is_prefix: tf.Tensor, row_splits: tf.Tensor) -> "PrefixRows":
+    def of(
+        cls, is_prefix: tf.Tensor, row_splits: tf.Tensor, attends_to_targets: bool = True
+    ) -> "PrefixRows":
         """Makes it of bool `[R]` and int32 `[sequences + 1]`."""
         is_prefix = tf.cast(is_prefix, tf.int32)
         counts = tf.concat([[0], tf.cumsum(is_prefix)], axis=0)  # [R + 1]
-        return cls(is_prefix, row_splits, tf.gather(counts, row_splits))
+        return cls(is_prefix, row_splits, tf.gather(counts, row_splits), attends_to_targets)
 
     def attention(
         self,
@@ -78,14 +83,17 @@ class PrefixRows:
         of_prefixes = ops.varlen_attention(
             prefixes, self.prefix_row_splits, dropout_rate, seed, compute_dtype=compute_dtype
         )
+        keys, key_row_splits = prefixes, self.prefix_row_splits
+        if self.attends_to_targets:
+            keys, key_row_splits = qkv, self.row_splits
         of_targets = ops.varlen_cross_attention(
             targets[:, 0],
-            qkv[:, 1:],
+            keys[:, 1:],
             self.row_splits - self.prefix_row_splits,
-            self.row_splits,
+            key_row_splits,
             dropout_rate,
             None if seed is None else tf.bitwise.invert(seed),  # not the masks of the prefixes
-            causal=True,
+            causal=self.attends_to_targets,
             compute_dtype=compute_dtype,
         )
         places = tf.dynamic_partition(tf.range(tf.shape(qkv)[0]), self.is_prefix, 2)  # [Q], [P]

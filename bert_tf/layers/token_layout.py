@@ -35,11 +35,12 @@ class TokenLayout:
         causal: Whether a token attends only to itself and to earlier tokens.
         prefix_mask: bool `[B, T]`, True for tokens that all tokens of their row attend to even if
             `causal`: the first ones of each row. None means none.
+        attended_mask: bool `[B, T]`, True for tokens that others attend to. None means all.
         window_size: How many tokens to either side a token attends to in its sequence. None means
             all.
         num_global_tokens: The number of first tokens of each sequence for which the window does
             not apply: they attend to all tokens, and all tokens attend to them.
-        prefix_rows: What `prefix_mask` says about packed rows.
+        prefix_rows: What `prefix_mask` or `attended_mask` says about packed rows.
         distance_bias: float32 `[n, 2 M + 1]`, what attention adds to scores, for each head of the
             block, as in `ops.varlen_attention`. None for nothing.
     """
@@ -51,20 +52,30 @@ class TokenLayout:
     has_padding_rows: bool = True
     causal: bool = False
     prefix_mask: tf.Tensor | None = None
+    attended_mask: tf.Tensor | None = None
     window_size: int | None = None
     num_global_tokens: int = 0
     prefix_rows: PrefixRows | None = None
     distance_bias: tf.Tensor | None = None
 
     def __post_init__(self):
-        if self.prefix_mask is not None and self.window_size is not None:
+        if self.prefix_mask is None and self.attended_mask is None:
+            return
+        where = "where a prefix is seen whole"
+        if self.attended_mask is not None:
+            where = "with an `attended_mask`"
+            if self.causal:
+                raise UserError(
+                    f"`causal` and `prefix_lm` must be False {where}. Received: causal=True"
+                )
+        if self.window_size is not None:
             raise UserError(
-                "`attention_window` must be None where a prefix is seen whole. Received: "
+                f"`attention_window` must be None {where}. Received: "
                 f"attention_window={self.window_size}"
             )
-        if self.prefix_mask is not None and self.distance_bias is not None:
+        if self.distance_bias is not None:
             raise UserError(
-                "`relative_attention_num_buckets` must be None where a prefix is seen whole. "
+                f"`relative_attention_num_buckets` must be None {where}. "
                 f"Received: distance_bias.shape={self.distance_bias.shape}"
             )
 
@@ -90,9 +101,12 @@ class TokenLayout:
             row_splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)  # [B + 1]
         else:
             row_splits = _starts_of_runs(real_tokens, sequence_ids)
-        if attention.get("prefix_mask") is not None:
-            is_prefix = tf.gather(tf.reshape(attention["prefix_mask"], [-1]), real_tokens)  # [R]
-            attention["prefix_rows"] = PrefixRows.of(is_prefix, row_splits)
+        for name in ("prefix_mask", "attended_mask"):
+            if attention.get(name) is not None:
+                is_prefix = tf.gather(tf.reshape(attention[name], [-1]), real_tokens)  # [R]
+                attention["prefix_rows"] = PrefixRows.of(
+                    is_prefix, row_splits, attends_to_targets=name == "prefix_mask"
+                )
         return cls(padding_mask, real_tokens, row_splits, sequence_ids, False, **attention)
 
     @classmethod
@@ -125,6 +139,8 @@ class TokenLayout:
     def attention_mask(self) -> tf.Tensor:
         """Returns which keys a query attends to, for a padded layout: bool `[B, 1, 1 or T, T]`."""
         mask, not_later = self._of_sequence(), self._not_later()
+        if self.attended_mask is not None:
+            mask &= self.attended_mask[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, T]
         if self.window_size is not None:
             query, key = self._places()  # [B, 1, T, 1], [B, 1, 1, T]
             near = tf.abs(query - key) <= self.window_size  # [B, 1, T, T]

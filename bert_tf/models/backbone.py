@@ -49,7 +49,8 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
     Call arguments:
         inputs: A dictionary of `token_ids` int32 `[B, T]` and, optionally, `segment_ids` int32
             `[B, T]` (default: zeros) and `padding_mask` bool `[B, T]`, True for real tokens
-            (default: `token_ids != config.pad_token_id`). Padding may be anywhere. If a row holds
+            (default: `token_ids != config.pad_token_id`). Padding may be anywhere. `attended_mask`
+            bool `[B, T]` is True for tokens that others attend to (default: all). If a row holds
             several sequences, each in one piece: `sequence_ids` int32 `[B, T]` (1, 2, ...; no
             attention from one to another), `positions` int32 `[B, T]` (from 0 in each) and
             `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`. `head_mask` float
@@ -241,11 +242,14 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         }
         if prefix_lm:
             attention.update(causal=True, prefix_mask=prefix_mask(inputs, mask))
+        if inputs.get("attended_mask") is not None:
+            attention["attended_mask"] = inputs["attended_mask"] & mask
         if self.packs_tokens() and not output_attentions:
             if not needs_static_shapes():
                 return TokenLayout.packed(mask, sequence_ids, **attention)
             # The numbers of sequences that ids tell apart and of tokens of prefixes are not static.
-            if sequence_ids is None and not prefix_lm:
+            is_plain = {"prefix_mask", "attended_mask"}.isdisjoint(attention)
+            if sequence_ids is None and is_plain:
                 apart = not native.has_gpu_kernels()
                 return TokenLayout.packed_in_place(mask, apart, **attention)
         return TokenLayout.padded(mask, sequence_ids, **attention)

@@ -1,5 +1,6 @@
 """What the signatures of all tasks share: strings, token ids or serialised examples in."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import keras
@@ -56,23 +57,14 @@ class ServingModule:
         raise NotImplementedError(f"{type(self).__name__} must have a method `of_tokens`.")
 
     def signatures(self) -> dict:
-        """Returns the concrete functions by the names of their signatures.
-
-        They hold small weights as constants, because a variable must be passed and read in each
-        call, which is a noticeable part of the time of one short text.
-        """
-        small = [
-            (weight, weight.numpy())
-            for weight in self.model.weights
-            if weight.numpy().nbytes < LEAST_VARIABLE_BYTES
-        ]
+        """Returns the concrete functions by the names of their signatures."""
         ids = tf.TensorSpec(self.tokens_shape, tf.int32)
         shapes = {name: [None, None] if name in self.lists else [None] for name in self.texts}
         strings = {name: tf.TensorSpec(shape, tf.string) for name, shape in shapes.items()}
-        text = _traced(lambda **texts: self.of_text(**texts), strings, small)  # noqa: PLW0108
+        text = self.traced(lambda **texts: self.of_text(**texts), strings)  # noqa: PLW0108
         mask = tf.TensorSpec(self.tokens_shape, tf.bool)
         specs = {"token_ids": ids, "segment_ids": ids, "padding_mask": mask}
-        tokens = _traced(lambda **tokens: self.of_tokens(tokens), specs, small)
+        tokens = self.traced(lambda **tokens: self.of_tokens(tokens), specs)
         several = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
         one = tf.io.FixedLenFeature([], tf.string)
         features = {name: several if name in self.lists else one for name in self.texts}
@@ -81,6 +73,19 @@ class ServingModule:
             {"examples": tf.TensorSpec([None], tf.string)},
         )
         return {SERVING_DEFAULT: text, TOKENS: tokens, EXAMPLES: examples}
+
+    def traced(self, function: Callable, inputs: dict[str, tf.TensorSpec]):
+        """Returns the concrete function of named inputs.
+
+        It holds small weights as constants, because a variable must be passed and read in each
+        call, which is a noticeable part of the time of one short text.
+        """
+        small = [
+            (weight, weight.numpy())
+            for weight in self.model.weights
+            if weight.numpy().nbytes < LEAST_VARIABLE_BYTES
+        ]
+        return _traced(function, inputs, small)
 
     def meanings(self, signature: str) -> tuple[dict[str, str], dict[str, str]]:
         """Returns what the inputs and the outputs of a signature mean, by their names."""

@@ -11,11 +11,12 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes
 
-_SHAPED_LIKE_IDS = ("segment_ids", "padding_mask", "sequence_ids", "positions")
+_MASKS = ("padding_mask", "attended_mask")
+_SHAPED_LIKE_IDS = ("segment_ids", *_MASKS, "sequence_ids", "positions")
 _TOKEN_INPUTS = ("token_ids", *_SHAPED_LIKE_IDS, "sequence_starts", "head_mask")
 # What task models carry in the same dictionary: their own inputs, and the number of a row.
 _TASK_INPUTS = (
-    *("masked_positions", "target_ids", "word_starts", "row_number"),
+    *("masked_positions", "target_ids", "word_starts", "row_number", "is_query"),
     *("decoder_token_ids", "decoder_padding_mask"),
 )
 # The same inputs in Hugging Face's transformers, google-research/bert and tf-models.
@@ -120,7 +121,7 @@ def _as_tensor(name, values) -> tf.Tensor:
     tensor = tf.convert_to_tensor(values)
     if name == "head_mask":
         return tensor
-    if name == "padding_mask":
+    if name in _MASKS:
         return tf.cast(tensor, tf.bool)
     if not tensor.dtype.is_integer:
         raise UserError(f"`{name}` must be integers. Received: dtype={tensor.dtype.name}")

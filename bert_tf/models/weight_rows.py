@@ -12,6 +12,7 @@ ATTENTION_OUTPUT = "attention_output"  # kernel [H, H] or [nD, H], in Keras form
 LAYER_NORM = "layer_norm"  # gamma [H], beta [H]
 # A dense layer that the original made without a layer class: output_weights [out, in].
 OUTPUT = "output"
+PROJECTION = "projection"  # kernel [in, out]
 VECTOR = "vector"  # one vector, or a table without a layer
 
 # The layers of a `BertEncoderBlock`: kind, path in the block, name in Hugging Face's block.

@@ -5,9 +5,12 @@ from bert_tf.lazy_names import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "TokenVectors": ".token_vectors",
         "VectorIndex": ".vector_index",
         "community_detection": ".mining",
         "draw_clusters": ".cluster_picture",
+        "max_sim_scores": ".max_sim",
+        "max_sim_top_k": ".max_sim",
         "mine_hard_negatives": ".mining",
         "open_index_writer": ".index_writer",
         "paraphrase_mining": ".mining",

@@ -27,6 +27,7 @@ NAMES = (
     "prefix_lm",
     "replaced_token_detection",
     "cross_encoder",
+    "late_interaction",
 )
 
 

@@ -118,16 +118,35 @@ def test_optional_inputs_default_to_one_segment_and_no_padding_ids(backbone):
     )
 
 
-def test_gradients_are_equal_packed_and_padded(tiny_config):
+@pytest.mark.parametrize("padding_free", [True, False])
+def test_tokens_that_are_not_attended_to(backbone, references, minilm, padding_free):
+    token_ids, segments, mask = real_batch(minilm, [7, 12], "right")
+    attended = mask & (np.arange(12) % 3 != 1)  # anywhere
+    backbone.padding_free = padding_free
+    inputs = {"token_ids": token_ids, "segment_ids": segments, "padding_mask": mask}
+    try:
+        received = backbone({**inputs, "attended_mask": attended})["sequence_output"]
+    finally:
+        backbone.padding_free = "auto"
+    attends = np.broadcast_to(attended[:, np.newaxis], [2, 12, 12])
+    expected, *_ = references[0](token_ids, segments, mask, attends)
+    np.testing.assert_allclose(received, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("attended", [None, np.arange(9) % 4 != 1])
+def test_gradients_are_equal_packed_and_padded(tiny_config, attended):
     model = BertBackbone(tiny_config)
     token_ids = np.random.default_rng(0).integers(5, 64, (3, 9)).astype(np.int32)
     mask = np.arange(9) < np.array([[9], [4], [6]])
     weights = np.random.default_rng(1).normal(size=(3, 9, 32)).astype(np.float32)
+    inputs = {"token_ids": token_ids, "padding_mask": mask}
+    if attended is not None:
+        inputs["attended_mask"] = mask & attended
 
     def gradients(padding_free):
         model.padding_free = padding_free
         with tf.GradientTape() as tape:
-            outputs = model({"token_ids": token_ids, "padding_mask": mask})
+            outputs = model(inputs)
             loss = tf.reduce_sum(outputs["sequence_output"] * weights) + tf.reduce_sum(
                 outputs["pooled_output"]
             )
@@ -202,6 +221,16 @@ def test_reference_backend_gives_the_same(tiny_config):
 def test_wrong_inputs_are_told(tiny_config, inputs, words):
     with pytest.raises(UserError, match=words):
         BertBackbone(tiny_config)(inputs)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [({"causal": True}, "`causal`"), ({"attention_window": 2}, "`attention_window`")],
+)
+def test_an_attended_mask_is_for_full_attention(tiny_config, options, words):
+    ids = np.ones([1, 4], np.int32)
+    with pytest.raises(UserError, match=words):
+        BertBackbone(tiny_config, **options)({"token_ids": ids, "attended_mask": ids > 0})
 
 
 def test_saved_huggingface_directory_is_equal(minilm, backbone, tmp_path):

@@ -15,4 +15,6 @@ SPEC = TaskSpec(
     options={"dropout": DROPOUT, "activation": may_lack(text())},
 )
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, {"RankedDocument": ".preprocessor"})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__, {"RankedDocument": "bert_tf.models.ranked_documents"}
+)

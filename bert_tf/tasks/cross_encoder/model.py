@@ -1,61 +1,20 @@
 """A score for a query and a document, which it reads together."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_text
-from bert_tf.errors import UserError, require_one_of
-from bert_tf.json_schema import is_integer
+from bert_tf.errors import require_one_of
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.ranked_documents import RankedDocument, best_documents, check_ranking
 from bert_tf.models.token_inputs import one_sequence_per_row
-from bert_tf.tasks.cross_encoder.preprocessor import (
-    ACTIVATIONS,
-    SIGMOID,
-    CrossEncoderPreprocessor,
-    RankedDocument,
-)
+from bert_tf.tasks.cross_encoder.preprocessor import ACTIVATIONS, SIGMOID, CrossEncoderPreprocessor
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.training.losses.class_weights import refuse_class_weight
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class RelevanceLoss(keras.losses.Loss):
-    """Binary cross-entropy of pairs, or cross-entropy over the documents of a query.
-
-    `call` takes labels in [0, 1] with logits `[B, 1]`, or the number of the document that fits,
-    int `[B]`, with logits `[B, K]` of K > 1 documents, and returns `[B]`.
-
-    Reference: sentence-transformers, `BinaryCrossEntropyLoss` and `MultipleNegativesRankingLoss`
-    of its cross-encoder.
-    """
-
-    def call(self, y_true, y_pred):
-        y_pred = tf.convert_to_tensor(y_pred)
-        if y_pred.shape[-1] == 1:
-            labels = tf.cast(tf.reshape(y_true, [-1, 1]), y_pred.dtype)
-            return tf.nn.sigmoid_cross_entropy_with_logits(labels, y_pred)[:, 0]
-        # Not the fused cross-entropy, which fails for the empty last batch of a replica.
-        best = tf.gather(y_pred, tf.cast(tf.reshape(y_true, [-1]), tf.int32), batch_dims=1)
-        return tf.reduce_logsumexp(y_pred, axis=-1) - best
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-def is_right(y_true, y_pred):
-    """Returns whether a pair is on the right side of 0.5, or the best document is the right one.
-
-    The arguments are those of `RelevanceLoss.call`; the result is float32 `[B]`.
-    """
-    y_true = tf.reshape(tf.cast(y_true, tf.float32), [-1])
-    if y_pred.shape[-1] == 1:
-        found, right = y_pred[:, 0] > 0.0, y_true > 0.5
-    else:
-        found, right = tf.argmax(y_pred, axis=-1), tf.cast(y_true, tf.int64)
-    return tf.cast(tf.equal(found, right), tf.float32)
+from bert_tf.training.losses.relevance_losses import RelevanceLoss, is_right
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -184,13 +143,7 @@ class BertCrossEncoder(DenseHeadModel):
                 is no tokenizer.
             DataError: If a text is missing or malformed.
         """
-        if not is_text(query) or is_text(documents):
-            raise UserError(
-                "`query` must be a string and `documents` a list of strings. Received: "
-                f"query={type(query).__name__}, documents={type(documents).__name__}"
-            )
-        if top_k is not None and (not is_integer(top_k) or top_k < 1):
-            raise UserError(f"`top_k` must be an integer of at least 1. Received: top_k={top_k!r}")
+        check_ranking(query, documents, top_k)
         documents = list(documents)
         scores = self.score(
             [query] * len(documents),
@@ -199,9 +152,4 @@ class BertCrossEncoder(DenseHeadModel):
             token_budget=token_budget,
             verbose=verbose,
         )
-        order = np.argsort(-scores, kind="stable")[:top_k].tolist()
-        return [RankedDocument(i, float(scores[i]), _shown(documents[i])) for i in order]
-
-
-def _shown(text: Any) -> str:
-    return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+        return best_documents(scores, documents, top_k)

@@ -3,8 +3,6 @@
 Glossary: `n` queries, `K` documents of each.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import tensorflow as tf
 
@@ -19,24 +17,6 @@ from bert_tf.training.evaluation.probabilities import sigmoid
 
 SIGMOID, IDENTITY = "sigmoid", "identity"
 ACTIVATIONS = {SIGMOID: sigmoid, IDENTITY: np.asarray}
-
-
-class RankedDocument(NamedTuple):
-    """A document and how well it fits a query.
-
-    Attributes:
-        index: Its number in the list of documents, from 0.
-        score: What `score` returns for the query and it.
-        text: The document itself.
-
-    Example:
-        >>> RankedDocument(2, 0.75, "Paris is a city.").text
-        'Paris is a city.'
-    """
-
-    index: int
-    score: float
-    text: str
 
 
 class CrossEncoderPreprocessor(Preprocessor):

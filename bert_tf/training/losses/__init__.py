@@ -1,6 +1,7 @@
-"""Losses on class ids and on sentence vectors."""
+"""Losses on class ids, on sentence vectors and on scores of documents."""
 
 from bert_tf.training.losses.gist_embed_loss import GISTEmbedLoss
+from bert_tf.training.losses.relevance_losses import DocumentRankingLoss
 from bert_tf.training.losses.sentence_losses import (
     CachedMultipleNegativesRankingLoss,
     ClassificationLoss,
@@ -16,6 +17,7 @@ __all__ = [
     "CachedMultipleNegativesRankingLoss",
     "ClassificationLoss",
     "CosineRegressionLoss",
+    "DocumentRankingLoss",
     "GISTEmbedLoss",
     "MarginMSELoss",
     "MatryoshkaLoss",

@@ -1,0 +1,27 @@
+"""Late interaction: a vector for every token, compared token by token (ColBERT)."""
+
+from bert_tf.json_schema import FLAG, integer, may_lack, optional, text
+from bert_tf.models.task_spec import Head, TaskSpec
+from bert_tf.models.weight_rows import PROJECTION, Row
+
+SPEC = TaskSpec(
+    name="late_interaction",
+    model="BertLateInteractionEncoder",
+    architectures=("HF_ColBERT",),  # of stanford-futuredata/ColBERT
+    heads={
+        "projection": Head(
+            "token_projection", (Row(PROJECTION, "", "linear", "linear", None, None),)
+        )
+    },
+    uses_pooler=False,
+    serving="LateInteractionModule",
+    options={
+        "dim": may_lack(integer(least=1)),
+        "query_max_length": may_lack(integer(least=3)),
+        "query_marker": optional(text()),
+        "document_marker": optional(text()),
+        "query_augmentation": may_lack(FLAG),
+        "attend_to_mask_tokens": may_lack(FLAG),
+        "mask_punctuation": may_lack(FLAG),
+    },
+)

@@ -1,0 +1,448 @@
+"""A vector for every token of queries and documents, which are compared token by token.
+
+Glossary: `B` examples, `K` texts of an example, `T` tokens, `Tq` tokens of a query, `D` size of a
+vector, `S` tokens of several texts.
+
+Reference: Khattab and Zaharia 2020 (arXiv 2004.12832); stanford-futuredata/ColBERT,
+`colbert/modeling/colbert.py`.
+"""
+
+import string
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.json_schema import is_integer
+from bert_tf.layers.initial_weights import truncated_normal
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.ranked_documents import RankedDocument, best_documents, check_ranking
+from bert_tf.models.task_model import TaskModel
+from bert_tf.models.text_batches import ROW_NUMBER, TOKEN_BUDGET, sorted_batches
+from bert_tf.models.token_inputs import one_sequence_per_row
+from bert_tf.search.max_sim import max_sim_scores, sum_of_best
+from bert_tf.search.token_vectors import TokenVectors
+from bert_tf.tasks import option_values
+from bert_tf.tasks.late_interaction.preprocessor import LateInteractionPreprocessor
+from bert_tf.training.losses.class_weights import refuse_class_weight
+from bert_tf.training.losses.relevance_losses import DocumentRankingLoss, ranks_right_document_first
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertLateInteractionEncoder(TaskModel):
+    """BERT with a vector of length 1 for each token, and MaxSim scores of queries and documents.
+
+    The score of a document is, summed over the tokens of the query, the largest cosine with a token
+    of the document. Queries and documents are encoded by themselves, so the vectors of documents
+    can be stored; they are compared more exactly than by the one vector of a `BertSentenceEncoder`.
+
+    `fit` and `evaluate` take tuples of K lists: queries, documents that fit and, optionally, others
+    that do not. With `y`, a teacher's scores `[n, K - 1]` of these documents, it learns from them.
+    On token dictionaries, `y` is these scores, or int `[n]`, the number of the document that fits.
+
+    Args:
+        backbone, tokenizer: As in `TaskModel`; special tokens in a text, such as `[MASK]`, are kept
+            whole.
+        dim: D, the size of the vectors.
+        query_max_length: The maximum number of tokens of a query.
+        query_marker, document_marker: The piece of the vocabulary after `[CLS]` that says what the
+            text is; None for none. Spaces after it do not count if the vocabulary has none.
+        query_augmentation: Whether queries are filled up with `[MASK]` to `query_max_length`; the
+            vectors of these tokens count, too.
+        attend_to_mask_tokens: Whether the other tokens of a query attend to these `[MASK]`.
+        mask_punctuation: Whether the vectors of punctuation in documents are left out.
+        max_length: The maximum number of tokens of a document, `[CLS]` and `[SEP]` counted. None
+            for the configuration's.
+
+    Call arguments:
+        inputs: What the backbone takes, `[B, K, T]`: a query, of which the first `query_max_length`
+            tokens are read, and K - 1 documents; or a tuple of K times strings `[B]`. Or single
+            texts, `[B, T]` or strings `[B]`, which are documents where `is_query`, bool `[B]`, does
+            not say otherwise.
+        in_batch: Whether a query is compared with the documents of all examples.
+
+    Returns:
+        Scores float32 `[B, K - 1]`; with `in_batch` `[B, B * (K - 1)]`, beginning with those of the
+        query's own documents. Of single texts vectors float32 `[B, T, D]`, zeros at tokens that do
+        not count.
+
+    Raises:
+        UserError: If an argument is out of range, or a marker is not in the vocabulary.
+
+    Example:
+        >>> encoder = bert_tf.BertLateInteractionEncoder.from_pretrained("bert-base/", dim=16)
+        >>> queries, documents = ["who wrote it?", "is it dry?"], ["Ada wrote it.", "It rains."]
+        >>> encoder.fit((queries, documents))
+        >>> encoder.score(queries, documents).shape
+        (2,)
+        >>> corpus = encoder.encode_documents(documents)
+        >>> scores, rows = bert_tf.search.max_sim_top_k(encoder.encode_queries(queries), corpus, 1)
+        >>> rows.shape
+        (2, 1)
+
+    Reference: Khattab and Zaharia 2020 (ColBERT, arXiv 2004.12832); Santhanam et al. 2022
+    (ColBERTv2, arXiv 2112.01488). It opens and writes ColBERT's directories.
+    """
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        dim: int = 128,
+        query_max_length: int = 32,
+        query_marker: str | None = "[unused0]",
+        document_marker: str | None = "[unused1]",
+        query_augmentation: bool = True,
+        attend_to_mask_tokens: bool = False,
+        mask_punctuation: bool = True,
+        tokenizer=None,
+        max_length: int | None = None,
+        **kwargs,
+    ):
+        # Matches stanford-futuredata/ColBERT: `[MASK]` in a text is one token. Programs that put
+        # the marker into the text would otherwise split it.
+        if tokenizer is not None:
+            tokenizer = tokenizer.keeping_special_tokens
+        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        if not is_integer(dim) or dim < 1:
+            raise UserError(f"`dim` must be an integer of at least 1. Received: dim={dim!r}")
+        limit = backbone.config.max_position_embeddings
+        if not is_integer(query_max_length) or not 3 <= query_max_length <= limit:
+            raise UserError(
+                f"`query_max_length` must be in [3, {limit}] (max_position_embeddings). "
+                f"Received: query_max_length={query_max_length!r}"
+            )
+        self.dim = dim
+        self.query_max_length = query_max_length
+        self.query_marker = query_marker
+        self.document_marker = document_marker
+        self.query_augmentation = query_augmentation
+        self.attend_to_mask_tokens = attend_to_mask_tokens
+        self.mask_punctuation = mask_punctuation
+        self._check_tokenizer()
+        backbone.pooler.trainable = False  # no part of the vectors
+        self.projection = keras.layers.Dense(
+            dim,
+            use_bias=False,
+            kernel_initializer=truncated_normal(backbone.config.initializer_range),
+            dtype=self.dtype_policy,
+            name="projection",
+        )
+        self.in_batch_negatives = True
+        self.build()
+
+    def _check_tokenizer(self):
+        if self.tokenizer is None:
+            return
+        if self.query_augmentation:
+            self.tokenizer.require_mask_token()
+        for name in ("query_marker", "document_marker"):
+            marker = getattr(self, name)
+            pieces = {None, *self.tokenizer.vocabulary}
+            if marker not in pieces and marker.rstrip(" ") in pieces:
+                setattr(self, name, marker.rstrip(" "))
+            elif marker not in pieces:
+                raise UserError(
+                    f"`{name}` must be a piece of the vocabulary, or None for none. "
+                    f"Received: {name}={marker!r}"
+                )
+
+    def build(self, input_shape=None):
+        if not self.projection.built:
+            self.projection.build([None, self.backbone.config.hidden_size])
+        self.built = True
+
+    def compile(
+        self,
+        optimizer="adam",
+        loss="auto",
+        metrics=None,
+        *,
+        in_batch_negatives: bool = True,
+        **kwargs,
+    ):
+        """`keras.Model.compile`; the loss defaults to `bert_tf.training.DocumentRankingLoss`.
+
+        Args:
+            optimizer, metrics, **kwargs: As in `TrainingModel.compile`.
+            loss: A loss on the scores; `DocumentRankingLoss("margin_mse")` for a teacher's margins.
+            in_batch_negatives: Whether the documents of other queries of the batch count as wrong.
+                A batch is what one replica computes at once, with `gradient_accumulation_steps` a
+                part of its rows. It needs memory for B * B * (K - 1) * Tq * T cosines.
+
+        Raises:
+            UserError: As `TrainingModel.compile`.
+        """
+        self.in_batch_negatives = in_batch_negatives
+        loss = DocumentRankingLoss() if loss == "auto" else loss
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        return config and {**config, "in_batch_negatives": self.in_batch_negatives}
+
+    def default_metrics(self):
+        return [keras.metrics.MeanMetricWrapper(ranks_right_document_first, name="accuracy")]
+
+    def class_weights(self, class_weight):
+        refuse_class_weight(class_weight, "labels are scores")
+
+    def make_preprocessor(self, **options):
+        names = ("query_max_length", "query_marker", "document_marker", "query_augmentation")
+        own = {name: getattr(self, name) for name in names}
+        return LateInteractionPreprocessor(**own, **options)
+
+    def forward(self, x, y, training):
+        tokens, in_batch = self.tokens_of(x), self.in_batch_negatives
+        is_ranking = isinstance(self.loss, DocumentRankingLoss)
+        if is_ranking and not in_batch and tokens["token_ids"].shape[1] == 2:
+            raise UserError(
+                "An example must have several documents with `in_batch_negatives=False`. Received: "
+                "one document. Pass (queries, positives, negatives)."
+            )
+        return self(tokens, training=training, in_batch=in_batch)
+
+    def call(self, inputs, training=False, in_batch=False):
+        tokens = self.tokens_of(inputs)
+        ids = tokens["token_ids"]
+        if ids.shape.rank == 2:
+            vectors, _ = self.token_vectors(tokens, training)
+            return vectors
+        batch, count, length = keras.ops.shape(ids)
+        if ids.shape[1] is not None and ids.shape[1] < 2:
+            raise UserError(
+                "`token_ids` must be [B, K, T]: a query and at least one document. "
+                f"Received: shape={ids.shape}"
+            )
+        rows = one_sequence_per_row(tokens)  # [B, K, T] -> [B * K, T]
+        rows["is_query"] = tf.tile(tf.range(count) == 0, [batch])
+        vectors, mask = self.token_vectors(rows, training)
+        vectors = tf.reshape(vectors, [batch, count, length, self.dim])
+        mask = tf.reshape(mask, [batch, count, length])
+        queries = vectors[:, 0, : self.query_max_length]  # [B, Tq, D]
+        query_mask = mask[:, 0, : self.query_max_length]
+        compared = _of_batch if in_batch else _of_examples
+        return compared(queries, query_mask, vectors[:, 1:], mask[:, 1:])
+
+    def token_vectors(
+        self, tokens: dict[str, tf.Tensor], training: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the vectors of single texts, and which of them count.
+
+        Args:
+            tokens: Inputs `[B, T]`, as `call` takes them.
+            training: Whether dropout is applied.
+
+        Returns:
+            float32 `[B, T, D]`, zeros where a vector does not count, and bool `[B, T]`.
+        """
+        ids, counts = tokens["token_ids"], self._counts(tokens)
+        has_unattended = self.query_augmentation and not self.attend_to_mask_tokens
+        if "is_query" in tokens and has_unattended:
+            mask = self.backbone.padding_mask_of(tokens)
+            # The `[MASK]` after the last other token: a text may hold `[MASK]` itself.
+            is_text = mask & tf.not_equal(ids, self._known_tokenizer().mask_token_id)
+            is_followed = tf.cumsum(tf.cast(is_text, tf.int32), axis=1, reverse=True) > 0
+            tokens = {**tokens, "attended_mask": mask & (is_followed | ~_queries(tokens))}
+        states = self.backbone(tokens, training=training)["sequence_output"]
+        rows = self.projection(tf.reshape(states, [-1, states.shape[-1]]))  # [B * T, D]
+        rows = tf.math.l2_normalize(tf.cast(rows, tf.float32), axis=-1)
+        vectors = tf.reshape(rows, [*keras.ops.shape(ids), self.dim])
+        return tf.where(counts[..., tf.newaxis], vectors, 0.0), counts
+
+    def _counts(self, tokens):
+        """Returns which vectors count, bool `[B, T]`: of documents not those of punctuation."""
+        mask = self.backbone.padding_mask_of(tokens)
+        if not self.mask_punctuation:
+            return mask
+        ids = tf.convert_to_tensor(tokens["token_ids"])[..., tf.newaxis]
+        is_punctuation = tf.reduce_any(tf.equal(ids, self._punctuation_ids()), axis=-1)
+        return mask & (~is_punctuation | _queries(tokens))
+
+    def _punctuation_ids(self):
+        tokenizer = self._known_tokenizer()
+        ids = {tokenizer.token_to_id(symbol) for symbol in string.punctuation}
+        # A symbol that the vocabulary lacks is no punctuation: other words are unknown, too.
+        return tf.constant(sorted(ids - {tokenizer.unk_token_id}), tf.int32)
+
+    def _known_tokenizer(self):
+        if self.tokenizer is None:
+            raise UserError(
+                "`tokenizer` must be given: it says which tokens are `[MASK]` and punctuation. "
+                "Received: tokenizer=None. Pass `tokenizer=BertTokenizer(vocab_file)`."
+            )
+        return self.tokenizer
+
+    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
+        columns = self.preprocessor.read_examples(texts)
+        if len(columns) != 2:
+            raise UserError(
+                "Texts must be pairs, (queries, documents). "
+                f"Received: {len(columns)} texts in an example"
+            )
+        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
+        scores = self.score(*columns, **batching)
+        return scores[0] if columns.is_single else scores
+
+    def encode_queries(
+        self,
+        queries: str | Sequence[str],
+        *,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> TokenVectors | np.ndarray:
+        """Returns the vectors of queries, of their `[MASK]` too.
+
+        Args:
+            queries: n strings, or one.
+            batch_size, token_budget: As in `predict`.
+            verbose: 1 shows a progress bar.
+
+        Returns:
+            The `bert_tf.search.TokenVectors` of n texts; for one string float32 `[tokens, D]`.
+
+        Raises:
+            UserError: If there is no tokenizer, or an example has several texts.
+            DataError: If a text is missing or malformed.
+        """
+        return self._encoded(queries, True, batch_size, token_budget, verbose)
+
+    def encode_documents(
+        self,
+        documents: str | Sequence[str],
+        *,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> TokenVectors | np.ndarray:
+        """Returns the vectors of documents, without those of punctuation.
+
+        Args:
+            documents: n strings, or one.
+            batch_size, token_budget, verbose: As in `encode_queries`.
+
+        Returns:
+            As `encode_queries`.
+
+        Raises:
+            UserError: As `encode_queries`.
+            DataError: If a text is missing or malformed.
+        """
+        return self._encoded(documents, False, batch_size, token_budget, verbose)
+
+    def _encoded(self, texts, is_query, batch_size, token_budget, verbose):
+        preprocessor = self.preprocessor
+        columns = preprocessor.read_examples(texts)
+        if len(columns) != 1:
+            raise UserError(
+                "Texts must be one list of strings. "
+                f"Received: {len(columns)} texts in an example. Encode each list by itself."
+            )
+        rows = preprocessor.text_rows(columns[0], is_query)
+        vectors: list[np.ndarray | None] = [None] * len(rows)
+        bar = keras.utils.Progbar(len(rows), verbose=verbose, unit_name="text")
+        length = preprocessor.static_length
+        if length is not None:  # XLA compiles batches of one size
+            batch_size = batch_size or max(1, TOKEN_BUDGET // length)
+        for batch in sorted_batches(rows, token_budget, batch_size, length):
+            numbers = batch.pop(ROW_NUMBER).numpy()
+            counts = self._counts(batch).numpy()
+            for number, row, kept in zip(numbers, self.predict_on_batch(batch), counts):
+                vectors[number] = row[kept]
+            bar.add(len(numbers))
+        if columns.is_single:
+            return vectors[0]
+        splits = np.cumsum([0, *map(len, vectors)])
+        return TokenVectors(np.concatenate([np.zeros([0, self.dim], np.float32), *vectors]), splits)
+
+    def score(
+        self,
+        queries: str | Sequence[str],
+        documents: str | Sequence[str],
+        *,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> np.ndarray | np.float32:
+        """Returns how well each document fits its query.
+
+        Args:
+            queries, documents: n strings each, or one.
+            batch_size, token_budget, verbose: As in `encode_queries`.
+
+        Returns:
+            float32 `[n]`, at most the number of tokens of a query; for one pair of strings a
+            float32.
+
+        Raises:
+            UserError: If there are not as many documents as queries, or there is no tokenizer.
+            DataError: If a text is missing or malformed.
+        """
+        columns = self.preprocessor.read_examples((queries, documents))
+        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
+        queries = self.encode_queries(columns[0], **batching)
+        scores = max_sim_scores(queries, self.encode_documents(columns[1], **batching))
+        return scores[0] if columns.is_single else scores
+
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        *,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> list[RankedDocument]:
+        """Returns the documents that fit a query best, the best first.
+
+        To rank the same documents for many queries, encode them once and call
+        `bert_tf.search.max_sim_top_k`.
+
+        Args:
+            query: The query.
+            documents: The documents.
+            top_k: How many to return; None for all.
+            batch_size, token_budget, verbose: As in `encode_queries`.
+
+        Returns:
+            `RankedDocument`s. Of equal scores the first document comes first.
+
+        Raises:
+            UserError: If `query` is no string, `documents` is one, `top_k` is less than 1, or there
+                is no tokenizer.
+            DataError: If a text is missing or malformed.
+        """
+        check_ranking(query, documents, top_k)
+        documents = list(documents)
+        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
+        vectors = self.encode_documents(documents, **batching)
+        scores = max_sim_scores(self.encode_queries([query]), vectors)
+        return best_documents(scores, documents, top_k)
+
+    def get_config(self):
+        return {**super().get_config(), **option_values(self)}
+
+
+def _of_examples(queries, query_mask, documents, document_mask):
+    """Returns the scores of the documents of each query, `[B, K - 1]`."""
+    similarities = tf.einsum("bqd,bktd->bkqt", queries, documents)  # [B, K - 1, Tq, T]
+    return sum_of_best(similarities, query_mask[:, tf.newaxis], document_mask)
+
+
+def _of_batch(queries, query_mask, documents, document_mask):
+    """Returns the scores of all documents, first of each query's own: `[B, B * (K - 1)]`."""
+    batch, count = keras.ops.shape(documents)[:2]
+    similarities = tf.einsum("bqd,cktd->bckqt", queries, documents)  # [B, B, K - 1, Tq, T]
+    scores = sum_of_best(similarities, query_mask[:, tf.newaxis, tf.newaxis], document_mask)
+    places = tf.range(batch)
+    order = (places[:, tf.newaxis] + places) % tf.maximum(batch, 1)  # [B, B]: i, i + 1, …, i - 1
+    own_first = tf.gather(scores, order, batch_dims=1)  # [B, B, K - 1]
+    return tf.reshape(own_first, [batch, batch * count])
+
+
+def _queries(tokens):
+    """Returns which single texts are queries, bool `[B, 1]`, or False."""
+    return tf.cast(tokens.get("is_query", [False]), tf.bool)[:, tf.newaxis]

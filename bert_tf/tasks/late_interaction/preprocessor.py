@@ -1,0 +1,174 @@
+"""What `BertLateInteractionEncoder` reads: queries with documents, each encoded by itself.
+
+A query is `[CLS] [unused0] query [SEP] [MASK] [MASK] …`, a document `[CLS] [unused1] document
+[SEP]`.
+
+Glossary: `n` examples of K texts, a query and documents; `T` tokens.
+
+Reference: stanford-futuredata/ColBERT, `colbert/modeling/tokenization`.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.models.label_inputs import outputs
+from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.text_inputs import TextColumns
+from bert_tf.models.tokenized_texts import RaggedRows, TokenizedTexts
+
+
+class QueryRows(RaggedRows):
+    """Queries without documents: batches say that they are queries."""
+
+    def batch(self, examples, length=None):
+        return _marked_as_queries(super().batch(examples, length))
+
+
+class LateInteractionPreprocessor(Preprocessor):
+    """Queries with K - 1 documents each to tokens `[B, K, T]`.
+
+    Args:
+        query_max_length: The maximum number of tokens of a query.
+        query_marker, document_marker: The piece after `[CLS]`, or None for none.
+        query_augmentation: Whether queries are filled up with `[MASK]`.
+        **options: The arguments of `Preprocessor`; `max_length` is that of documents.
+    """
+
+    texts_per_example = None
+    example_form = (
+        "Pass (queries, documents) with one document or more for each query, such as (queries, "
+        "positives, negatives) to train; for vectors call `encode_queries` or `encode_documents`."
+    )
+
+    def __init__(
+        self,
+        *,
+        query_max_length: int,
+        query_marker: str | None,
+        document_marker: str | None,
+        query_augmentation: bool,
+        **options,
+    ):
+        super().__init__(**options)
+        self.query_max_length = query_max_length
+        self.query_marker = query_marker
+        self.document_marker = document_marker
+        self.query_augmentation = query_augmentation
+        if self.static_length is not None:
+            self.static_length = max(self.static_length, query_max_length)
+
+    def targets(self, y, x):
+        """As `Preprocessor.targets`: scores of a teacher `[n, K - 1]`; else 0, the first document.
+
+        Raises:
+            UserError: If there is one document for a query, and `y`.
+        """
+        if not isinstance(x, TextColumns):
+            return super().targets(y, x)
+        if y is None:
+            return np.zeros(x.num_rows, np.int32)
+        if len(x) < 3:
+            raise UserError(
+                "`y` must be None for queries with one document, which is the one that fits. "
+                f"Received: y={type(y).__name__}. Scores of a teacher are for several documents."
+            )
+        return outputs(y, len(x) - 1)
+
+    def tokenize(self, texts, pairs=None):
+        """Returns documents `[B]` as tokens `[B, T]`, or queries and documents as `[B, 2, T]`."""
+        return self.tokens_of((texts,) if pairs is None else (texts, pairs))
+
+    def text_tokens(self, texts: tf.Tensor, is_query: bool) -> dict[str, tf.Tensor]:
+        """Returns single texts `[B]` as tokens `[B, T]`; of queries with `is_query` `[B]`."""
+        tokens = self._padded(self.ids(texts, is_query))
+        return _marked_as_queries(tokens) if is_query else tokens
+
+    def tokens_of(self, inputs):
+        """Returns strings, K times `[B]`, as tokens `[B, K, T]`; of single texts as documents."""
+        queries, *documents = columns = self.tensor_columns(inputs)
+        if not documents:
+            return self.text_tokens(queries, is_query=False)
+        count = len(columns)
+        rows = [self.ids(queries, is_query=True), self.ids(tf.concat(documents, axis=0))]
+        tokens = self._padded(tf.concat(rows, axis=0))  # [K * B, T]
+
+        def by_example(values):
+            shape = [count, -1, tf.shape(values)[1]]
+            values = tf.transpose(tf.reshape(values, shape), [1, 0, 2])  # -> [B, K, T]
+            return tf.ensure_shape(values, [None, count, self.static_length])
+
+        return {name: by_example(values) for name, values in tokens.items()}
+
+    def _padded(self, ids):
+        shape = [None, self.static_length]
+        padded = ids.to_tensor(self.tokenizer.pad_token_id, shape=shape)
+        mask = tf.sequence_mask(ids.row_lengths(), tf.shape(padded)[1])
+        mask = tf.ensure_shape(mask, padded.shape)
+        return {"token_ids": padded, "segment_ids": tf.zeros_like(padded), "padding_mask": mask}
+
+    def ids(self, texts: tf.Tensor, is_query: bool = False) -> tf.RaggedTensor:
+        """Returns the ids of strings `[n]`, ragged int32 `[n, (T)]`."""
+        self.require_tokenizer()
+        length = self._length_without_marker(is_query)
+        ids = self.tokenizer(texts, max_length=length, ragged=True)["token_ids"]
+        return self._completed(ids, is_query)
+
+    def text_ids(self, texts: np.ndarray, is_query: bool = False) -> tf.RaggedTensor:
+        """`ids` of many texts in memory."""
+        self.require_tokenizer()
+        length = self._length_without_marker(is_query)
+        ids = TokenizedTexts.of(self.tokenizer, (texts,), length).token_ids
+        with tf.device("CPU:0"):
+            return self._completed(ids, is_query)
+
+    def _length_without_marker(self, is_query):
+        length = self.query_max_length if is_query else self.max_length
+        return length - (self._marker(is_query) is not None)
+
+    def _marker(self, is_query):
+        return self.query_marker if is_query else self.document_marker
+
+    def _completed(self, ids, is_query):
+        """Inserts the marker after `[CLS]`, and fills queries up with `[MASK]`."""
+        marker = self._marker(is_query)
+        if marker is not None:
+            markers = tf.fill([ids.nrows(), 1], self.tokenizer.token_to_id(marker))
+            ids = tf.concat([ids[:, :1], tf.cast(markers, ids.dtype), ids[:, 1:]], axis=1)
+        if is_query and self.query_augmentation:
+            length = self.query_max_length
+            ids = ids.to_tensor(self.tokenizer.mask_token_id, shape=[None, length])
+            ids = tf.RaggedTensor.from_tensor(ids, row_splits_dtype=tf.int64)
+        return ids
+
+    def example_rows(self, columns):
+        if len(columns) < 2:
+            raise UserError(
+                "An example must be a query with one document or more. Received: one text. "
+                f"{self.example_form}"
+            )
+        count = len(columns)
+        parts = [self.text_ids(column, is_query=n == 0) for n, column in enumerate(columns)]
+        with tf.device("CPU:0"):
+            # [n, (T)] K times -> [n * K, (T)], the texts of an example together
+            places = np.arange(count * columns.num_rows).reshape(count, -1).T.reshape(-1)
+            ids = tf.gather(tf.concat(parts, axis=0), places)
+            return RaggedRows(ids, tf.zeros_like(ids), self.tokenizer.pad_token_id, count)
+
+    def rows(self, columns, window_stride=None):
+        """Every example is a row; its queries and documents are compared in the model."""
+        return self.example_rows(columns)
+
+    def text_rows(self, texts: np.ndarray, is_query: bool) -> RaggedRows:
+        """Returns queries, or documents, each a row."""
+        ids = self.text_ids(texts, is_query)
+        kind = QueryRows if is_query else RaggedRows
+        return kind(ids, tf.zeros_like(ids), self.tokenizer.pad_token_id)
+
+    def empty_row(self):
+        ids = super().empty_row()["token_ids"]  # [1, T]
+        return {"token_ids": tf.stack([ids, ids], axis=1)}  # [1, 2, T]
+
+
+def _marked_as_queries(tokens):
+    return {**tokens, "is_query": tf.ones_like(tokens["padding_mask"][:, 0])}  # bool [B]
