@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_tf.errors import UserError, check_limits
 from bert_tf.interrupts import interrupts_blocked
+from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
 MOST_TEXTS = 5000  # of a task; sentence-transformers has the same
 _TASKS_PER_PROCESS = 4  # so that a slow one does not keep the others waiting
@@ -120,8 +121,6 @@ def _start(places, directory, precision, options) -> None:
     if device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
     try:
-        from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
-
         _worker["encoder"] = BertSentenceEncoder.from_pretrained(directory, **options)
         if precision is not None:
             _worker["encoder"].optimize_for_inference(precision)
