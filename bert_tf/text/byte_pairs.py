@@ -167,6 +167,7 @@ class BytePairs:
         def shifted(tensor, by):  # what is `by` places later, of the same string; else 0
             moved = tf.roll(tensor, -by, 0)
             same = tf.roll(points.rows, -by, 0) == points.rows
+            same &= tf.roll(points.first, -by, 0) == points.first + by
             return tf.where(same, moved, 0)[:size]
 
         before = tf.where(row_starts, _SPACE, tf.roll(kinds, 1, 0))

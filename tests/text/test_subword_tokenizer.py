@@ -63,6 +63,13 @@ def test_byte_pairs(byte_pairs):
 
 
 @pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("text", ["s'", "it'", "re'l'"])
+def test_an_apostrophe_at_the_end_of_one_text(byte_pairs, text):
+    """Its contraction would be the beginning of the same text."""
+    assert spell(byte_pairs, [text]) == [list(text)]
+
+
+@pytest.mark.usefixtures("eagerly")
 def test_prefix_space():
     tokenizer = SubwordTokenizer(bpe_definition(MERGES, add_prefix_space=True))
     texts = ["hello", " hello", "", "\nx"]
