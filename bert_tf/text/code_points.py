@@ -5,6 +5,7 @@ Glossary: `B` strings, `C` code points of all strings.
 
 import functools
 import pathlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -48,11 +49,14 @@ class Decoded(NamedTuple):
     byte_starts: tf.Tensor  # int64 [C]
     byte_ends: tf.Tensor  # int64 [C]
 
-    def spans(self, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Returns first and last bytes and code points, from positions (int64); ends exclusive."""
-        row_starts = tf.gather(self.row_starts, tf.gather(self.points.rows, first))
+    def pieces(self, ids: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> Pieces:
+        """Returns pieces from the positions (int64) of their first and last code points."""
+        rows, size = tf.gather(self.points.rows, first), tf.size(self.row_starts, tf.int64)
+        ids = tf.RaggedTensor.from_value_rowids(ids, rows, size, validate=False)
         byte_spans = tf.gather(self.byte_starts, first), tf.gather(self.byte_ends, last)
-        return *byte_spans, first - row_starts, last + 1 - row_starts
+        row_starts = tf.gather(self.row_starts, rows)
+        spans = *byte_spans, first - row_starts, last + 1 - row_starts
+        return Pieces(ids, *map(ids.with_values, spans))
 
 
 def decode(texts: tf.Tensor) -> Decoded:
@@ -70,7 +74,7 @@ def trimmed(pieces: Pieces, texts: tf.Tensor) -> Pieces:
     """Returns the pieces of `texts` (strings `[B]`) without white space before them."""
     decoded, rows = decode(texts), pieces.ids.value_rowids()
     row_starts = tf.gather(decoded.row_starts, rows)
-    is_space = tf.reduce_any(decoded.points.values[:, tf.newaxis] == list(WHITE_SPACE), axis=1)
+    is_space = white_space()(decoded.points.values) > 0
     text = tf.where(~is_space)[:, 0]  # the positions of the other characters
     next_text = tf.searchsorted(text, pieces.char_starts.values + row_starts)
     size = tf.size(is_space, tf.int64)
@@ -89,6 +93,41 @@ def trimmed(pieces: Pieces, texts: tf.Tensor) -> Pieces:
 def starts(numbers: tf.Tensor) -> tf.Tensor:
     """Returns which elements of a sorted vector differ from the one before, bool."""
     return tf.concat([tf.ones_like(numbers[:1], tf.bool), numbers[1:] != numbers[:-1]], axis=0)
+
+
+def places_in_runs(is_start: tf.Tensor) -> tf.Tensor:
+    """Returns the position of each element in its run, int64; runs begin where `is_start` is."""
+    places = tf.range(tf.size(is_start, tf.int64))
+    runs = tf.cumsum(tf.cast(is_start, tf.int64)) - 1
+    return places - tf.gather(tf.boolean_mask(places, is_start), runs)
+
+
+def mask_of(places: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Returns bool `[size]`, True at `places` (int64)."""
+    return tf.scatter_nd(places[:, tf.newaxis], tf.ones_like(places), [size]) > 0
+
+
+def pieces_of_words(
+    code_points: tf.Tensor, is_start: tf.Tensor, segment: Callable
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns the ids (int32) of the pieces of all words, and where each begins and ends (int64).
+
+    Args:
+        code_points: Those of words that follow each other without gaps, int32 `[C]`.
+        is_start: Which of them begin a word.
+        segment: Returns the ids of the pieces of different words (strings), where each begins, and
+            the row splits of the words. It decides about the unit of these positions.
+    """
+    words = tf.RaggedTensor.from_row_starts(code_points, tf.where(is_start)[:, 0], validate=False)
+    different, index = tf.unique(tf.strings.unicode_encode(words, "UTF-8"))
+    ids, begins, word_splits = segment(different)
+    sizes = tf.concat([begins[1:], word_splits[-1:]], axis=0)[: tf.size(begins)] - begins
+    row_splits = tf.searchsorted(begins, word_splits, out_type=tf.int64)
+    order = tf.RaggedTensor.from_row_splits(tf.range(tf.size(ids)), row_splits, validate=False)
+    order = tf.gather(order, index).values
+    sizes = tf.gather(sizes, order)
+    ends = tf.cumsum(sizes)
+    return tf.gather(ids, order), ends - sizes, ends
 
 
 def utf8_lengths(code_points: tf.Tensor) -> tf.Tensor:
@@ -111,6 +150,26 @@ class CodePointTable:
         page = tf.gather(tf.constant(self._pages), code_points // unicode.PAGE_SIZE)
         places = page * unicode.PAGE_SIZE + code_points % unicode.PAGE_SIZE
         return tf.gather(tf.constant(self._values), places)
+
+
+class SparseTable:
+    """An int32 value for each of some int64 keys, below 2**63 - 1, and one for all others."""
+
+    def __init__(self, values: dict[int, int], default: int):
+        keys = sorted(values)
+        self._keys = np.array([*keys, 2**63 - 1], np.int64)
+        self._values = np.array([*(values[key] for key in keys), default], np.int32)
+
+    def __call__(self, keys: tf.Tensor) -> tf.Tensor:
+        places = tf.searchsorted(tf.constant(self._keys), keys)
+        is_known = tf.gather(tf.constant(self._keys), places) == keys
+        return tf.where(is_known, tf.gather(tf.constant(self._values), places), self._values[-1])
+
+
+@functools.cache
+def white_space() -> CodePointTable:
+    """Returns a table that is 1 at white space, else 0."""
+    return CodePointTable(np.isin(np.arange(unicode.NUM_CODE_POINTS), WHITE_SPACE))
 
 
 @functools.cache

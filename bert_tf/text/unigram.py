@@ -16,8 +16,15 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.text.code_points import CODE_POINT_BITS, CodePoints, CodePointTable, decode, starts
-from bert_tf.text.unigram_normalizer import white_space
+from bert_tf.text.code_points import (
+    CODE_POINT_BITS,
+    CodePoints,
+    decode,
+    mask_of,
+    pieces_of_words,
+    starts,
+    white_space,
+)
 from bert_tf.text.word_splitter import WordSplitter
 from bert_tf.text.wordpiece import Pieces
 
@@ -47,7 +54,6 @@ class Unigram:
         self._unk_id = unk_id
         self._split_at_white_space = split_at_white_space
         self._add_prefix_space = add_prefix_space
-        self._space = CodePointTable(white_space())
         scores = np.array([score for _, score in pieces], np.float64)
         # The last score belongs to an unknown character.
         self._scores = np.append(scores, scores.min() - UNKNOWN_PENALTY)  # [V+1]
@@ -64,34 +70,14 @@ class Unigram:
         """Returns the `Pieces` of `texts` (strings `[B]`)."""
         decoded = decode(self.splitter.checked(texts))
         points, is_start = self._words(decoded.points)
-        word_starts = tf.where(is_start)[:, 0]  # [W]
-        word_splits = tf.concat([word_starts, [tf.size(points.values, tf.int64)]], axis=0)
-        words = tf.RaggedTensor.from_row_splits(points.values, word_splits, validate=False)
-        different, index = tf.unique(tf.strings.unicode_encode(words, "UTF-8"))  # [U], [W]
-        order = tf.range(tf.size(index))
-        examples = tf.math.unsorted_segment_min(order, index, tf.size(different))
-        ids, lengths = self._segment(tf.gather(words, examples))  # ragged [U, (pieces)]
-        ids, lengths = tf.gather(ids, index), tf.gather(lengths, index)  # ragged [W, (pieces)]
-        # Words and pieces follow each other without gaps, so lengths add up to positions.
-        ends = tf.cumsum(lengths.values)
-        first = tf.gather(points.first, ends - lengths.values)
-        last = tf.gather(points.last, ends - 1)
-        rows = tf.gather(points.rows, ends - 1)
-        row_splits = tf.searchsorted(
-            rows, tf.range(tf.size(texts, tf.int64) + 1), out_type=tf.int64
-        )
-        spans = decoded.spans(first, last)
-        return Pieces(
-            *(
-                tf.RaggedTensor.from_row_splits(field, row_splits, validate=False)
-                for field in (ids.values, *spans)
-            )
-        )
+        ids, begins, ends = pieces_of_words(points.values, is_start, self._segment)
+        first, last = tf.gather(points.first, begins), tf.gather(points.last, ends - 1)
+        return decoded.pieces(ids, first, last)
 
     def _words(self, points: CodePoints) -> tuple[CodePoints, tf.Tensor]:
         """Returns the code points with `▁` for spaces, and which of them begin a word."""
         if self._split_at_white_space:
-            space = self._space(points.values) > 0
+            space = white_space()(points.values) > 0
             before = tf.roll(space, 1, 0) | points.starts_row()
             kept = tf.where(~space)[:, 0]
             points, begins = points.gather(kept), tf.gather(before, kept)
@@ -102,16 +88,13 @@ class Unigram:
         if self._add_prefix_space:
             lacks = begins & (points.values != METASPACE)
             sources = tf.repeat(tf.range(tf.size(lacks, tf.int64)), 1 + tf.cast(lacks, tf.int64))
-            is_new = tf.gather(lacks, sources) & starts(sources)
-            points, begins = points.gather(sources), tf.gather(begins, sources) & starts(sources)
-            points = points._replace(values=tf.where(is_new, METASPACE, points.values))
+            points, begins = points.gather(sources), tf.gather(lacks, sources) & starts(sources)
+            points = points._replace(values=tf.where(begins, METASPACE, points.values))
         return points, begins | (points.values == METASPACE)
 
-    def _segment(self, words: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns the ids (int32) and lengths (int64) of pieces, ragged `[U, (pieces)]`.
-
-        `words` are code points, ragged int32 `[U, (characters)]`.
-        """
+    def _segment(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the ids (int32) of the pieces of words `[U]`, where they begin, row splits."""
+        words = tf.strings.unicode_decode(words, "UTF-8")  # ragged int32 [U, (characters)]
         size = tf.size(words.values, tf.int64)  # K
         ends = tf.gather(words.row_splits[1:], words.value_rowids())  # of its word, [K]
         first, after, ids = self._edges(words.values, ends)  # [E]
@@ -119,28 +102,18 @@ class Unigram:
             ones = tf.ones_like(first)
             crossed = tf.math.unsorted_segment_sum(ones, first + 1, size + 1)
             crossed = tf.cumsum(crossed - tf.math.unsorted_segment_sum(ones, after, size + 1))
-            is_start = crossed[:-1] == 0
+            unit_starts = crossed[:-1] == 0
         else:
-            is_start = starts(ends)
-        unit_starts = tf.where(is_start)[:, 0]
-        units = tf.RaggedTensor.from_row_splits(
-            words.values, tf.concat([unit_starts, [size]], axis=0), validate=False
-        )
+            unit_starts = starts(ends)
+        unit_starts = tf.where(unit_starts)[:, 0]
+        units = tf.RaggedTensor.from_row_starts(words.values, unit_starts, validate=False)
         chosen = self._best_edges(units, first, after, ids)
+        chosen = tf.gather(chosen, tf.argsort(tf.gather(first, chosen)))
         first, ids = tf.gather(first, chosen), tf.gather(ids, chosen)
-        order = tf.argsort(first)
-        first, ids = tf.gather(first, order), tf.gather(ids, order)
         ids = tf.where(ids < len(self._scores) - 1, ids, self._unk_id)
         # Unknown characters next to each other are one piece.
         is_new = starts(tf.gather(ends, first)) | starts(ids) | (ids != self._unk_id)
-        kept = tf.where(is_new)[:, 0]
-        first, ids = tf.gather(first, kept), tf.gather(ids, kept)
-        lengths = tf.concat([first[1:], [size]], axis=0)[: tf.size(first)] - first
-        row_splits = tf.searchsorted(first, words.row_splits, out_type=tf.int64)
-        return (
-            tf.RaggedTensor.from_row_splits(ids, row_splits, validate=False),
-            tf.RaggedTensor.from_row_splits(lengths, row_splits, validate=False),
-        )
+        return tf.boolean_mask(ids, is_new), tf.boolean_mask(first, is_new), words.row_splits
 
     def _edges(self, code_points, ends) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns where each piece in the words begins and ends, int64, and its id, all `[E]`.
@@ -177,10 +150,7 @@ class Unigram:
             shape_invariants=(scalar, vector, vector, [scalar] * 3),
         )
         first, after, ids = (array.concat() for array in arrays)
-        single = tf.boolean_mask(first, after == first + 1)
-        known = tf.tensor_scatter_nd_update(
-            tf.zeros([size], tf.bool), single[:, tf.newaxis], tf.ones_like(single, tf.bool)
-        )
+        known = mask_of(tf.boolean_mask(first, after == first + 1), size)
         unknown = tf.where(~known)[:, 0]
         unknown_ids = tf.fill([tf.size(unknown)], tf.constant(len(self._scores) - 1, tf.int32))
         return (

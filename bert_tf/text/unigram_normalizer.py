@@ -18,14 +18,16 @@ import tensorflow as tf
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.text.code_points import (
     CODE_POINT_BITS,
-    WHITE_SPACE,
     CodePoints,
     CodePointTable,
     Decoded,
+    SparseTable,
     decode,
     hugging_face_data,
+    places_in_runs,
     starts,
     utf8_lengths,
+    white_space,
 )
 from bert_tf.text.sentencepiece_model import MOST_RULE_BYTES, charsmap_rules
 from bert_tf.text.subword_definition import flat
@@ -108,7 +110,7 @@ class Normalized:
         row_starts = tf.gather(row_starts, ids.value_rowids())
         first = tf.gather(points.first, first.values + row_starts)
         last = tf.gather(points.last, end.values + row_starts - 1)
-        return Pieces(ids, *map(ids.with_values, decoded.spans(first, last)))
+        return decoded.pieces(ids.values, first, last)
 
     def _normalize(self, texts: tf.Tensor) -> tuple[Decoded, CodePoints, tf.Tensor]:
         decoded = decode(texts)
@@ -131,17 +133,15 @@ class _Mapping:
         rules = {key: value for key, value in rules.items() if key}
         if any(len(key) > 2 for key in rules):
             raise ConfigError("`precompiled_charsmap` must map at most 2 characters at a time.")
-        self._graphemes = graphemes
-        table = np.zeros(NUM_CODE_POINTS, np.int32)
-        pairs = {}
-        for number, key in enumerate(rules, start=1):  # 0: no rule
+        numbers = {key: number for number, key in enumerate(rules, start=1)}  # 0: no rule
+        table, pairs = np.zeros(NUM_CODE_POINTS, np.int32), {}
+        for key, number in numbers.items():
             if len(key) == 1:
                 table[ord(key)] = number
             else:
                 pairs[ord(key[0]) << CODE_POINT_BITS | ord(key[1])] = number
-        self._table = CodePointTable(table)
-        self._pairs = np.array([*sorted(pairs), 2**62], np.int64)
-        self._pair_rules = np.array([*(pairs[key] for key in sorted(pairs)), 0], np.int32)
+        self._graphemes = graphemes
+        self._table, self._pairs = CodePointTable(table), SparseTable(pairs, 0)
         lengths = np.array([1, *map(len, rules.values())], np.int64)
         self._lengths, self._starts = lengths, np.cumsum(lengths) - lengths
         self._values = np.array([0, *map(ord, "".join(rules.values()))], np.int32)
@@ -159,10 +159,8 @@ class _Mapping:
             rules, removed, points = self._by_grapheme(points, rules)
         counts = tf.where(removed, tf.constant(0, tf.int64), tf.gather(self._lengths, rules))
         sources = tf.repeat(tf.range(tf.size(rules, tf.int64)), counts)
-        within = tf.range(tf.size(sources, tf.int64))
-        within -= tf.gather(tf.cumsum(counts, exclusive=True), sources)
         points, rules = points.gather(sources), tf.gather(rules, sources)
-        places = tf.gather(tf.constant(self._starts), rules) + tf.where(rules > 0, within, 0)
+        places = tf.gather(tf.constant(self._starts), rules) + places_in_runs(starts(sources))
         mapped = tf.gather(tf.constant(self._values), places)
         return points._replace(values=tf.where(rules > 0, mapped, points.values))
 
@@ -173,20 +171,19 @@ class _Mapping:
         joined |= (prior == _PREPEND) & (classes != _CONTROL)
         joined |= (before == 0x0D) & (values == 0x0A)
         joined &= ~points.starts_row()
-        graphemes = tf.cumsum(tf.cast(~joined, tf.int64)) - 1  # [C]
-        begins = tf.where(~joined)[:, 0]  # [G]
-        ends = tf.concat([begins[1:], [tf.size(values, tf.int64)]], axis=0)[: tf.size(begins)] - 1
-        sizes = tf.math.segment_sum(utf8_lengths(values), graphemes)
-        short = (sizes <= MOST_RULE_BYTES) & (ends > begins)
-        pairs = tf.cast(tf.gather(values, begins), tf.int64) * 2**CODE_POINT_BITS
-        pairs += tf.cast(tf.gather(values, tf.minimum(begins + 1, ends)), tf.int64)
-        index = tf.searchsorted(tf.constant(self._pairs), pairs)
-        same = tf.gather(tf.constant(self._pairs), index) == pairs
-        pair_rules = tf.where(same, tf.gather(tf.constant(self._pair_rules), index), 0)
-        first_rules = tf.gather(rules, begins)
-        whole = tf.where(short, tf.where(first_rules > 0, first_rules, pair_rules), 0)  # [G]
-        whole, is_whole = tf.gather(whole, graphemes), tf.gather(whole > 0, graphemes)  # [C]
-        last = tf.where(is_whole, tf.gather(points.last, tf.gather(ends, graphemes)), points.last)
+        graphemes = tf.cumsum(tf.cast(~joined, tf.int64)) - 1
+
+        def of_graphemes(combine, of):  # [C] -> [C]
+            return tf.gather(combine(of, graphemes), graphemes)
+
+        sizes = utf8_lengths(values)
+        whole_sizes = of_graphemes(tf.math.segment_sum, sizes)
+        pairs = tf.cast(values, tf.int64) * 2**CODE_POINT_BITS
+        pairs += tf.cast(tf.roll(values, -1, 0), tf.int64)
+        whole = tf.where(rules > 0, rules, self._pairs(pairs))  # for the grapheme that begins here
+        whole = of_graphemes(tf.math.segment_max, tf.where(joined, 0, whole))
+        is_whole = (whole > 0) & (whole_sizes > sizes) & (whole_sizes <= MOST_RULE_BYTES)
+        last = tf.where(is_whole, of_graphemes(tf.math.segment_max, points.last), points.last)
         return tf.where(is_whole, whole, rules), is_whole & joined, points._replace(last=last)
 
 
@@ -202,46 +199,31 @@ class _Runs:
         self._char, self._content, self._pairs = ord(char), ord(content), pairs
 
     def __call__(self, points: CodePoints) -> CodePoints:
-        places = tf.where(points.values == self._char)[:, 0]
-        count = tf.size(places, tf.int64)
-        order = tf.range(count)
-        rows = tf.gather(points.rows, places)
-        new = starts(places - order) | starts(rows)
-        within = order - tf.gather(tf.where(new)[:, 0], tf.cumsum(tf.cast(new, tf.int64)) - 1)
+        is_char = points.values == self._char
+        is_start = starts(is_char) | points.starts_row()
+        is_last = tf.roll(is_start, -1, 0)
+        is_odd = places_in_runs(is_start) % 2 == 1
         # The last one stays, as in tokenizers, so that spans agree.
-        is_last = tf.concat([new[1:], tf.ones_like(new[:1])], axis=0)[: tf.size(new)]
-        stays = (within % 2 == 1) if self._pairs else is_last & (within > 0)
-        goes = ~is_last & (within % 2 == 0) if self._pairs else ~is_last
-        stays, goes = (tf.boolean_mask(places, of)[:, tf.newaxis] for of in (stays, goes))
-        content = tf.fill([tf.size(stays)], self._content)
-        values = tf.tensor_scatter_nd_update(points.values, stays, content)
-        gone = tf.scatter_nd(goes, tf.ones_like(goes[:, 0]), [tf.size(values, tf.int64)])
-        return points._replace(values=values).keep(gone == 0)
+        stays = is_odd if self._pairs else is_last & ~is_start
+        goes = ~is_odd & ~is_last if self._pairs else ~is_last
+        values = tf.where(is_char & stays, self._content, points.values)
+        return points._replace(values=values).keep(~(is_char & goes))
 
 
 class _Strip:
     """Removes white space at the ends of each string."""
 
     def __init__(self, left: bool, right: bool):
-        self._sides = (left, right)
-        self._space = CodePointTable(white_space())
+        self._left, self._right = left, right
 
     def __call__(self, points: CodePoints) -> CodePoints:
-        text = self._space(points.values) == 0
-        place = tf.range(tf.size(points.values, tf.int64))
-        rows = tf.reduce_max(tf.concat([points.rows, [-1]], axis=0)) + 1
-        far = tf.where(text, place, -1)
-        last = tf.gather(tf.math.unsorted_segment_max(far, points.rows, rows), points.rows)
-        near = tf.where(text, place, place.dtype.max)
-        first = tf.gather(tf.math.unsorted_segment_min(near, points.rows, rows), points.rows)
-        left, right = self._sides
-        kept = tf.ones_like(text)
-        kept = kept & (place >= first) if left else kept
-        return points.keep(kept & (place <= last) if right else kept)
-
-
-def white_space() -> np.ndarray:
-    """Returns 1 for each white space, int32 `[NUM_CODE_POINTS]`."""
-    values = np.zeros(NUM_CODE_POINTS, np.int32)
-    values[list(WHITE_SPACE)] = 1
-    return values
+        is_text = white_space()(points.values) == 0
+        places, rows = tf.range(tf.size(is_text, tf.int64)), points.rows
+        kept = tf.ones_like(is_text)
+        if self._left:
+            first = tf.math.segment_min(tf.where(is_text, places, places.dtype.max), rows)
+            kept &= places >= tf.gather(first, rows)
+        if self._right:
+            last = tf.math.segment_max(tf.where(is_text, places, -1), rows)
+            kept &= places <= tf.gather(last, rows)
+        return points.keep(kept)
