@@ -168,6 +168,7 @@ setup(
         "keras>=3.10",
         "absl-py",
         "numpy",
+        "protobuf>=4.21.6",  # TensorFlow allows older ones, without `unknown_fields`
         "safetensors",
         "tqdm",
     ],

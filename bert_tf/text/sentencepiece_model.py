@@ -10,6 +10,10 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from google.protobuf import empty_pb2
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from bert_tf.errors import DataError
 from bert_tf.json_files import read_bytes
 
@@ -46,6 +50,8 @@ def parse_model(content: bytes, path: str | os.PathLike) -> dict[str, Any]:
     """
     pieces, types, trainer, normalizer = [], [], {}, {}
     try:
+        if content.count(b"\n") > MOST_PIECES:  # with which each piece begins
+            raise ValueError("too many pieces")
         for name, value in _fields(content, _MODEL):
             if name == "trainer":
                 trainer = dict(_fields(value, _TRAINER))
@@ -53,17 +59,16 @@ def parse_model(content: bytes, path: str | os.PathLike) -> dict[str, Any]:
                 normalizer = dict(_fields(value, _NORMALIZER))
             else:
                 piece = dict(_fields(value, _PIECE))
-                pieces.append((piece["text"].decode(), struct.unpack("<f", piece["score"])[0]))
+                score = struct.unpack("<f", struct.pack("<I", piece["score"]))[0]
+                pieces.append((piece["text"].decode(), score))
                 types.append(piece.get("type", 1))
-                if len(pieces) > MOST_PIECES:
-                    raise ValueError("too many pieces")
         if not pieces:
             raise ValueError("no pieces")
-        kind, fallback = trainer.get("model_type", UNIGRAM), trainer.get("byte_fallback", 0)
-    except (ValueError, KeyError, IndexError, struct.error, AttributeError, TypeError) as error:
+    except (DecodeError, ValueError, KeyError, AttributeError, TypeError, struct.error) as error:
         raise DataError(
             f"{path} must be a sentencepiece model. Received: {type(error).__name__}: {error}."
         ) from None
+    kind, fallback = trainer.get("model_type", UNIGRAM), trainer.get("byte_fallback", 0)
     if kind != UNIGRAM or fallback:
         raise DataError(
             f"{path} must be a Unigram model without byte fallback. Received: model_type={kind}, "
@@ -78,31 +83,11 @@ def parse_model(content: bytes, path: str | os.PathLike) -> dict[str, Any]:
 
 
 def _fields(data: bytes, names: dict[int, str]) -> Iterator[tuple[str, Any]]:
-    """Yields the named fields of a message: integers, or the bytes of everything else."""
-    place = 0
-
-    def varint() -> int:
-        nonlocal place
-        value = shift = 0
-        while shift < 70:  # 10 bytes
-            byte, place = data[place], place + 1
-            value, shift = value | (byte & 127) << shift, shift + 7
-            if byte < 128:
-                return value
-        raise ValueError("an integer of more than 10 bytes")
-
-    while place < len(data):
-        key = varint()
-        kind = key & 7
-        if kind == 0:
-            value = varint()
-        else:
-            size = {1: 8, 5: 4}.get(kind) or (varint() if kind == 2 else len(data) + 1)
-            if place + size > len(data):
-                raise ValueError("a field that ends after the file")
-            value, place = data[place : place + size], place + size
-        if key >> 3 in names:
-            yield names[key >> 3], value
+    """Yields the named fields of a message: integers, or the bytes of strings and messages."""
+    # A message that declares no fields keeps all of them as unknown ones.
+    for field in UnknownFieldSet(empty_pb2.Empty.FromString(data)):
+        if field.field_number in names:
+            yield names[field.field_number], field.data
 
 
 def charsmap_rules(charsmap: bytes, path: str | os.PathLike) -> dict[str, str]:
