@@ -25,8 +25,7 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
-from bert_tf.text.packing import TRUNCATION_SIDES
-from bert_tf.text.tokenizer_files import ERRORS
+from bert_tf.text.tokenizer_files import COMMON_ARGUMENTS
 
 MOST_CONTAINERS = 2_000_000  # a Unigram vocabulary has a list for each piece
 MOST_ADDED_TOKENS = 500
@@ -75,14 +74,12 @@ _ENDS = object_of(dict.fromkeys(("cls", "sep"), list_of(either(_PIECE, integer()
 _ITEM = may_lack(object_of({"id": _PIECE, "type_id": integer(0, 1)}))
 _ITEMS = list_of(object_of({"SpecialToken": _ITEM, "Sequence": _ITEM}, only=True), most=20)
 _TEMPLATE = object_of({"single": _ITEMS, "pair": _ITEMS})
+_TEXT = None  # the place of a text among tokens
 # The result of `SubwordTokenizer.get_config`, as model files store it.
 ARGUMENTS = object_of(
     {
+        **COMMON_ARGUMENTS,
         "definition": OBJECT,
-        "max_length": optional(integer(least=2)),
-        "truncation_side": may_lack(one_of(*TRUNCATION_SIDES)),
-        "errors": may_lack(one_of(*ERRORS)),
-        "split_special_tokens": may_lack(FLAG),
         **dict.fromkeys(("unk_token", "pad_token", "mask_token"), optional(_PIECE)),
     },
     only=True,
@@ -91,16 +88,13 @@ ARGUMENTS = object_of(
 
 @dataclasses.dataclass
 class Parts:
-    """The parts of a definition. Of `merges` and `pieces`, one is None."""
+    """The parts of a definition."""
 
     vocabulary: list[str]
     ids: dict[str, int]
-    model_ids: dict[str, int]  # without added tokens
-    merges: list[tuple[str, str]] | None
-    pieces: list[tuple[str, float]] | None
-    unk_id: int | None
+    model: dict[str, Any]
+    merges: list[tuple[str, str]] | None  # None for a Unigram model
     unk_token: str | None
-    normalizer: dict | None
     add_prefix_space: bool
     split_at_white_space: bool
     trim_offsets: bool
@@ -131,47 +125,41 @@ def parse(definition: dict[str, Any]) -> Parts:
     model = definition["model"]
     is_bpe = model.get("type", "BPE" if "merges" in model else "Unigram") == "BPE"
     check(model, _BPE if is_bpe else _UNIGRAM, "the model of the tokenizer", DataError)
-    merges = pieces = unk_id = None
+    merges = None
     if is_bpe:
-        model_ids, unk_token = model["vocab"], model.get("unk_token")
+        ids, unk_token = dict(model["vocab"]), model.get("unk_token")
         merges = [tuple(m.split(" ") if isinstance(m, str) else m) for m in model["merges"]]
         wrong = next((m for m in merges if len(m) != 2 or not all(m)), None)
         if wrong is not None:
             raise DataError(f"Every merge must have two pieces. Received: {wrong!r:.200}.")
     else:
-        pieces, unk_id = [tuple(piece) for piece in model["vocab"]], model["unk_id"]
-        model_ids = {piece: index for index, (piece, _) in enumerate(pieces)}
+        pieces, unk_id = model["vocab"], model["unk_id"]
+        ids = {piece: index for index, (piece, _) in enumerate(pieces)}
         if unk_id >= len(pieces):
             raise DataError(f"`unk_id` must be below {len(pieces)}. Received: unk_id={unk_id}.")
         unk_token = pieces[unk_id][0]
-    ids, added = dict(model_ids), []
+    added = []
     for token in definition.get("added_tokens") or ():
         if ids.setdefault(token["content"], token["id"]) != token["id"]:
             raise DataError(
                 f"An added token must have the id of its piece, {ids[token['content']]}. "
                 f"Received: {token!r:.200}."
             )
-        flags = {flag: token.get(flag, False) for flag in ("lstrip", "rstrip", "special")}
-        normalized = token.get("normalized", not flags["special"])
-        added.append(
-            {**flags, "normalized": normalized, **{k: token[k] for k in ("id", "content")}}
-        )
+        flags = {"lstrip": False, "rstrip": False, "special": False}
+        added.append({**flags, "normalized": not token.get("special", False), **token})
     return Parts(
-        vocabulary=_vocabulary(ids, None if is_bpe else pieces),
+        vocabulary=_vocabulary(ids, None if is_bpe else model["vocab"]),
         ids=ids,
-        model_ids=model_ids,
+        model=model,
         merges=merges,
-        pieces=pieces,
-        unk_id=unk_id,
         unk_token=unk_token,
-        normalizer=definition.get("normalizer"),
         added_tokens=added,
         **_pre_tokenizer(definition.get("pre_tokenizer"), is_bpe),
         **_post_processor(definition.get("post_processor"), ids),
     )
 
 
-def _vocabulary(ids: dict[str, int], pieces: list[tuple[str, float]] | None) -> list[str]:
+def _vocabulary(ids: dict[str, int], pieces: list | None) -> list[str]:
     by_id = {index: piece for index, (piece, _) in enumerate(pieces or ())}
     by_id |= {index: piece for piece, index in ids.items()}
     if sorted(by_id) != list(range(len(by_id))) or (pieces is None and len(by_id) < len(ids)):
@@ -186,37 +174,42 @@ def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
     parts = flat(step, "pretokenizers")
     kinds = [part.get("type") for part in parts]
     last = parts[-1] if parts else {}
-    prefix = last.get("add_prefix_space", True)
-    if kinds == ["ByteLevel"] and is_bpe and last.get("use_regex", True) is True:
-        return {"add_prefix_space": bool(prefix), "split_at_white_space": False}
-    scheme = last.get("prepend_scheme", "always" if prefix else "never")
-    is_plain = last.get("replacement") == "▁" and last.get("split", True) is True
-    if is_plain and not is_bpe and kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
-        if scheme in ("always", "never"):
-            return {"add_prefix_space": scheme == "always", "split_at_white_space": len(kinds) > 1}
-    raise ConfigError(
-        "`pre_tokenizer` must be ByteLevel with its pattern for byte pairs, or for a Unigram model "
-        'Metaspace, also after WhitespaceSplit, with "▁" before all words or none. '
-        f"Received: pre_tokenizer={step!r:.300}."
-    )
+    scheme = "always" if last.get("add_prefix_space", True) else "never"
+    if is_bpe:
+        fits = kinds == ["ByteLevel"] and last.get("use_regex", True) is True
+    else:
+        scheme = last.get("prepend_scheme", scheme)
+        fits = kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"])
+        fits &= last.get("replacement") == "▁" and last.get("split", True) is True
+    if not fits or scheme not in ("always", "never"):
+        raise ConfigError(
+            "`pre_tokenizer` must be ByteLevel with its pattern for byte pairs, or for a Unigram "
+            'model Metaspace, also after WhitespaceSplit, with "▁" before all words or none. '
+            f"Received: pre_tokenizer={step!r:.300}."
+        )
+    return {"add_prefix_space": scheme == "always", "split_at_white_space": len(kinds) > 1}
+
+
+def _joined(cls: str, sep: str, separators: int, second: int) -> tuple[list, list]:
+    """Returns the tokens of a text and of a pair, with types; the type of the last is `second`."""
+    single = [(cls, 0), (_TEXT, 0), (sep, 0)]
+    return single, [*single, *single[2:] * (separators - 1), (_TEXT, second), (sep, second)]
 
 
 def _post_processor(step: dict | None, ids: dict[str, int]) -> dict[str, Any]:
     """Returns the special tokens, and how pairs are joined."""
-    single, pair, trims = [], [], False  # tokens (None for a text) and their types
+    single, pair, trims = [], [], False
     for part in flat(step, "processors"):
         kind = part.get("type")
-        is_roberta = kind == "RobertaProcessing"
-        if is_roberta or kind == "BertProcessing":
+        if kind in ("RobertaProcessing", "BertProcessing"):
             check(part, _ENDS, "`post_processor`", DataError)
-            single = [(part["cls"][0], 0), (None, 0), (part["sep"][0], 0)]
-            second = int(not is_roberta)
-            pair = [*single, *single[2:] * is_roberta, (None, second), (part["sep"][0], second)]
+            form = (2, 0) if kind == "RobertaProcessing" else (1, 1)
+            single, pair = _joined(part["cls"][0], part["sep"][0], *form)
         elif kind == "TemplateProcessing":
             check(part, _TEMPLATE, "`post_processor`", DataError)
             single, pair = (
                 [
-                    (None if name == "Sequence" else value["id"], value["type_id"])
+                    (_TEXT if name == "Sequence" else value["id"], value["type_id"])
                     for item in part[key]
                     for name, value in item.items()
                 ]
@@ -225,11 +218,10 @@ def _post_processor(step: dict | None, ids: dict[str, int]) -> dict[str, Any]:
         trims |= (
             kind in ("ByteLevel", "RobertaProcessing") and part.get("trim_offsets") is not False
         )
-    (cls, _), (sep, second) = (single[:1] or [("", 0)])[0], (pair[-1:] or [("", 0)])[0]
+    (cls, _), (sep, second) = [*single, ("", 0)][0], [("", 0), *pair][-1]
     separators = len(pair) - 4
-    one = [(cls, 0), (None, 0), (sep, 0)]
-    two = [*one, *one[2:] * (separators - 1), (None, second), (sep, second)]
-    if (single, pair) != (one, two) or separators < 1 or not {cls, sep} <= set(ids):
+    is_known = separators > 0 and {cls, sep} <= set(ids)
+    if not is_known or (single, pair) != _joined(cls, sep, separators, second):
         raise ConfigError(
             "`post_processor` must be RobertaProcessing, BertProcessing or TemplateProcessing that "
             "puts one known token before a text, one after it, and one or more between two. "

@@ -5,6 +5,7 @@ Reference: transformers `convert_slow_tokenizer.py`.
 
 import base64
 import os
+import re
 from typing import Any
 
 from bert_tf.errors import DataError
@@ -23,6 +24,10 @@ _OPTIONS = object_of(
     dict.fromkeys(("do_lower_case", "keep_accents", "add_prefix_space"), optional(FLAG))
 )
 _MODEL_TYPE = object_of({"model_type": optional(text())})
+_MASKS = ("<mask>", "[MASK]")  # which take the space before them
+# How pairs are joined: `<s> first </s></s> second </s>` and `[CLS] first [SEP] second [SEP]`.
+_ROBERTA = {"type": "RobertaProcessing", "trim_offsets": False, "add_prefix_space": False}
+_BERT = {"type": "BertProcessing"}
 
 
 def read(directory: str | os.PathLike, definition: dict | None = None) -> dict[str, Any]:
@@ -76,48 +81,43 @@ def read(directory: str | os.PathLike, definition: dict | None = None) -> dict[s
 
 def config(tokenizer) -> dict[str, Any]:
     """Returns the `tokenizer_config.json` of a `SubwordTokenizer`."""
-    names = ("unk", "pad", "cls", "sep", "mask")
-    tokens = {f"{name}_token": getattr(tokenizer, f"{name}_token") for name in names}
-    content = {
-        **{name: token for name, token in tokens.items() if token is not None},
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": tokenizer.max_length or int(1e30),
-        "errors": tokenizer.errors,
-        "split_special_tokens": tokenizer.split_special_tokens,
-    }
-    if tokenizer.truncation_side == "middle":  # Hugging Face refuses unknown values
-        return {**content, "truncates_middle": True}
-    return {**content, "truncation_side": tokenizer.truncation_side}
+    names = ("unk_token", "pad_token", "cls_token", "sep_token", "mask_token", "max_length")
+    names += ("errors", "split_special_tokens", "truncation_side")
+    arguments = {name: getattr(tokenizer, name) for name in names}
+    return tokenizer_files.config_content(arguments, "PreTrainedTokenizerFast")
 
 
-def _special(pieces: dict[str, int], *tokens: str, mask: str | None = None) -> list[dict]:
-    """Returns added tokens, in the order of their ids; `mask` takes the space before it."""
-    missing = [token for token in (*tokens, mask) if token not in pieces and token]
+def _special(pieces: dict[str, int], *tokens: str) -> list[dict]:
+    """Returns added tokens, in the order of their ids."""
+    missing = [token for token in tokens if token not in pieces]
     if missing:
         raise DataError(f"The vocabulary must contain {missing}. Received: {len(pieces)} pieces.")
-    names = sorted({*tokens, *([mask] if mask else [])}, key=pieces.get)
     flags = {"single_word": False, "rstrip": False, "normalized": False, "special": True}
     return [
-        {"id": pieces[name], "content": name, "lstrip": name == mask, **flags} for name in names
+        {"id": pieces[name], "content": name, "lstrip": name in _MASKS, **flags}
+        for name in sorted(tokens, key=pieces.get)
     ]
+
+
+def _ends(pieces: dict[str, int], cls: str, sep: str) -> dict[str, list]:
+    return {"sep": [sep, pieces[sep]], "cls": [cls, pieces[cls]]}
 
 
 def _roberta(vocabulary: str, merges: str, add_prefix_space: bool) -> dict[str, Any]:
     pieces = read_json(vocabulary, mapping_of(integer(), least=1), DataError)
     try:
-        lines = read_bytes(merges).decode("utf-8-sig").split("\n")
+        lines = re.split("\r?\n", read_bytes(merges).decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{merges} must be a file in UTF-8. Received: {error}.") from None
-    lines = [line.removesuffix("\r") for line in lines]
     pairs = [line for line in lines if line and not line.startswith("#version")]
-    special = _special(pieces, "<s>", "<pad>", "</s>", "<unk>", mask="<mask>")
+    special = _special(pieces, "<s>", "<pad>", "</s>", "<unk>", "<mask>")
     flags = {"trim_offsets": True, "add_prefix_space": add_prefix_space}
-    ends = {"sep": ["</s>", pieces["</s>"]], "cls": ["<s>", pieces["<s>"]]}
+    byte_level = {"type": "ByteLevel", **flags, "use_regex": True}
     return {
         "added_tokens": special,
-        "pre_tokenizer": {"type": "ByteLevel", **flags, "use_regex": True},
-        "post_processor": {"type": "RobertaProcessing", **ends, **flags},
-        "decoder": {"type": "ByteLevel", **flags, "use_regex": True},
+        "pre_tokenizer": byte_level,
+        "post_processor": {**_ROBERTA, **_ends(pieces, "<s>", "</s>"), **flags},
+        "decoder": byte_level,
         "model": {"type": "BPE", "vocab": pieces, "merges": pairs, "unk_token": None},
     }
 
@@ -132,10 +132,10 @@ def _fairseq(path: str, is_camembert: bool) -> dict[str, Any]:
         names = ("<s>", "<pad>", "</s>", "<unk>")
         pieces = [*((name, 0.0) for name in names), *model["pieces"][3:]]
     pieces.append(("<mask>", 0.0))
-    collapse = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}
     strip = {"type": "Strip", "strip_left": False, "strip_right": True}
-    normalizers = [*_precompiled(model), strip, collapse]
-    return _unigram(model, pieces, 3, normalizers, ("<s>", "</s>", "<mask>"), names, 2)
+    normalizers = [*_precompiled(model), strip, _replaces("▁", Regex=" {2,}")]
+    special = ("<s>", "</s>", "<mask>", *names)
+    return _unigram(model, pieces, 3, special, normalizers, _ROBERTA)
 
 
 def _albert(path: str, lowercase: bool, keep_accents: bool) -> dict[str, Any]:
@@ -145,15 +145,18 @@ def _albert(path: str, lowercase: bool, keep_accents: bool) -> dict[str, Any]:
         (piece, score - 100 if piece[-2:-1].isdigit() and piece[-1:] == "," else score)
         for piece, score in model["pieces"]
     ]
-    quotes = [
-        {"type": "Replace", "pattern": {"String": quote}, "content": '"'} for quote in ("``", "''")
-    ]
-    accents = [] if keep_accents else [{"type": "NFKD"}, {"type": "StripAccents"}]
-    lower = [{"type": "Lowercase"}] if lowercase else []
-    collapse = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
-    normalizers = [*quotes, *accents, *lower, *_precompiled(model), collapse]
-    special, names = ("[CLS]", "[SEP]", "[MASK]"), ("<pad>", "<unk>")
-    return _unigram(model, pieces, model["unk_id"], normalizers, special, names, 1)
+    normalizers = [_replaces('"', String="``"), _replaces('"', String="''")]
+    if not keep_accents:
+        normalizers += [{"type": "NFKD"}, {"type": "StripAccents"}]
+    if lowercase:
+        normalizers += [{"type": "Lowercase"}]
+    normalizers += [*_precompiled(model), _replaces(" ", Regex=" {2,}")]
+    special = ("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>")
+    return _unigram(model, pieces, model["unk_id"], special, normalizers, _BERT)
+
+
+def _replaces(content: str, **pattern: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
 
 
 def _precompiled(model: dict[str, Any]) -> list[dict[str, str]]:
@@ -161,41 +164,20 @@ def _precompiled(model: dict[str, Any]) -> list[dict[str, str]]:
     return [{"type": "Precompiled", "precompiled_charsmap": charsmap}] if charsmap else []
 
 
-def _unigram(model, pieces, unk_id, normalizers, special, names, separators) -> dict[str, Any]:
-    """Returns the definition of a Unigram model; `special` are its `cls`, `sep` and `mask`."""
-    cls, sep, mask = special
+def _unigram(model, pieces, unk_id, special, normalizers, processor) -> dict[str, Any]:
+    """Returns the definition of a Unigram model; `special` begins with its `cls` and `sep`."""
     ids = {piece: index for index, (piece, _) in enumerate(pieces)}
-    tokens = _special(ids, cls, sep, *names, mask=mask)
-    known = {token["content"] for token in tokens}
+    tokens = _special(ids, *dict.fromkeys(special))
     for (piece, _), kind in zip(model["pieces"], model["types"]):
-        if kind in (_CONTROL, _USER_DEFINED) and piece in ids and piece not in known:
+        if kind in (_CONTROL, _USER_DEFINED) and piece in ids and piece not in special:
             tokens.append(_special(ids, piece)[0] | {"special": kind == _CONTROL})
-
-    def item(token: str, second: int) -> dict:
-        return {"SpecialToken": {"id": token, "type_id": second if separators == 1 else 0}}
-
-    def text_of(name: str, second: int) -> dict:
-        return {"Sequence": {"id": name, "type_id": second if separators == 1 else 0}}
-
-    single = [item(cls, 0), text_of("A", 0), item(sep, 0)]
-    pair = [*single, *[item(sep, 0)] * (separators - 1), text_of("B", 1), item(sep, 1)]
-    described = {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in (cls, sep)}
     space = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    vocabulary = [list(piece) for piece in pieces]
     return {
         "added_tokens": tokens,
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": space,
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": single,
-            "pair": pair,
-            "special_tokens": described,
-        },
+        "post_processor": {**processor, **_ends(ids, *special[:2])},
         "decoder": space,
-        "model": {
-            "type": "Unigram",
-            "unk_id": unk_id,
-            "vocab": [list(piece) for piece in pieces],
-            "byte_fallback": False,
-        },
+        "model": {"type": "Unigram", "unk_id": unk_id, "vocab": vocabulary, "byte_fallback": False},
     }

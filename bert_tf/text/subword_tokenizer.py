@@ -8,11 +8,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, DataError, require
+from bert_tf.errors import ConfigError
 from bert_tf.files import staged_files
 from bert_tf.json_files import write_json
 from bert_tf.json_schema import check
-from bert_tf.text import packing, subword_definition, subword_files, tokenizer_files
+from bert_tf.text import subword_definition, subword_files, tokenizer_files
 from bert_tf.text.byte_pairs import BytePairs, byte_characters
 from bert_tf.text.kept_whole import KeptWhole
 from bert_tf.text.tokenizer_base import Tokenizer
@@ -85,13 +85,8 @@ class SubwordTokenizer(Tokenizer):
         if not isinstance(definition, dict):
             definition = subword_definition.read(definition)
         parts = subword_definition.parse(definition)
-        rule = f"must be one of {tokenizer_files.ERRORS}"
-        require(errors in tokenizer_files.ERRORS, rule, errors=errors)
-        rule = f"must be one of {packing.TRUNCATION_SIDES}"
-        require(truncation_side in packing.TRUNCATION_SIDES, rule, truncation_side=truncation_side)
-        packing.check_max_length(max_length, pairs=False)
         self.definition = subword_definition.complete(definition)
-        self.vocabulary = parts.vocabulary
+        self.vocabulary, self._ids = parts.vocabulary, parts.ids
         self.separators, self.has_segments = parts.separators, parts.has_segments
         self.max_length = max_length
         self.truncation_side = truncation_side
@@ -99,7 +94,6 @@ class SubwordTokenizer(Tokenizer):
         self.split_special_tokens = split_special_tokens
         self.spans_have_spaces = parts.merges is None
         self._parts = parts
-        self._ids = parts.ids
 
         def existing(*tokens):
             return next((token for token in tokens if token in self._ids), tokens[0])
@@ -109,21 +103,8 @@ class SubwordTokenizer(Tokenizer):
         self.cls_token, self.sep_token = parts.cls_token, parts.sep_token
         mask_token = mask_token or existing("<mask>", "[MASK]")
         self.mask_token = mask_token if mask_token in self._ids else None
-        tokens = {name: getattr(self, name) for name in ("unk_token", "pad_token")}
-        missing = [
-            f"{token!r} ({name})" for name, token in tokens.items() if token not in self._ids
-        ]
-        if missing:
-            raise DataError(
-                "The tokenizer must contain every special token. Received: "
-                f"{len(self.vocabulary)} pieces without {', '.join(missing)}. Pass the names that "
-                "the vocabulary uses."
-            )
-        self.unk_token_id: int = self._ids[self.unk_token]
-        self.pad_token_id: int = self._ids[self.pad_token]
-        self.cls_token_id: int = self._ids[self.cls_token]
-        self.sep_token_id: int = self._ids[self.sep_token]
-        self.mask_token_id: int | None = self._ids.get(self.mask_token)
+        self._check_options()
+        self._set_token_ids("The tokenizer", ("unk_token", "pad_token"))
         model = self._create_model()
         self._graphs = TokenizerGraphs(lambda: model)
 
@@ -180,11 +161,11 @@ class SubwordTokenizer(Tokenizer):
         parts = self._parts
         if parts.merges is not None:
             options = parts.add_prefix_space, parts.trim_offsets
-            model = BytePairs(parts.model_ids, parts.merges, *options)
+            model = BytePairs(parts.model["vocab"], parts.merges, *options)
         else:
             options = parts.split_at_white_space, parts.add_prefix_space
-            model = Unigram(parts.pieces, parts.unk_id, *options)
-        normalization = steps(parts.normalizer)
+            model = Unigram(parts.model["vocab"], parts.model["unk_id"], *options)
+        normalization = steps(self.definition["normalizer"])
         # As in tokenizers, some tokens are found before the text is normalized, others after that.
         for is_normalized in (True, False):
             tokens = [
@@ -213,7 +194,7 @@ class SubwordTokenizer(Tokenizer):
         byte_of = {char: byte for byte, char in enumerate(byte_characters())}
         return [
             bytes(byte_of[char] for char in piece)
-            if piece in self._parts.model_ids and all(char in byte_of for char in piece)
+            if piece in self._parts.model["vocab"] and all(char in byte_of for char in piece)
             else piece.encode()
             for piece in self.vocabulary
         ]

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, DataError, check_limits, require
+from bert_tf.errors import ConfigError, check_limits, require
 from bert_tf.json_schema import check
-from bert_tf.text import packing, tokenizer_files
+from bert_tf.text import tokenizer_files
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, shared_graphs
 from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, continues_word, read_vocabulary
@@ -94,13 +94,8 @@ class BertTokenizer(Tokenizer):
         else:
             vocabulary = list(vocabulary)
             check_vocabulary(vocabulary)
-        rule = f"must be one of {tokenizer_files.ERRORS}"
-        require(errors in tokenizer_files.ERRORS, rule, errors=errors)
-        rule = f"must be one of {packing.TRUNCATION_SIDES}"
-        require(truncation_side in packing.TRUNCATION_SIDES, rule, truncation_side=truncation_side)
         require(separators in (1, 2), "must be 1 or 2", separators=separators)
         check_limits(max_input_chars_per_word=max_input_chars_per_word)
-        packing.check_max_length(max_length, pairs=False)
         self.vocabulary = vocabulary
         self.lowercase = lowercase
         self.strip_accents = strip_accents
@@ -119,23 +114,11 @@ class BertTokenizer(Tokenizer):
         self.separators = separators
         self.has_segments = separators == 1
         self._ids = {piece: index for index, piece in enumerate(vocabulary)}
-        tokens = {name: getattr(self, name) for name in (*SPECIAL_TOKENS, "number_token")}
-        missing = [
-            f"{token!r} ({name})"
-            for name, token in tokens.items()
-            if token not in self._ids and (token is not None or name not in _OPTIONAL_TOKENS)
-        ]
-        if missing:
-            raise DataError(
-                f"{source or '`vocabulary`'} must contain every special token. Received: "
-                f"{len(vocabulary)} pieces without {', '.join(missing)}. Pass the names that "
-                "the vocabulary uses, or mask_token=None if it has no mask token."
-            )
-        self.unk_token_id: int = self._ids[unk_token]
-        self.sep_token_id: int = self._ids[sep_token]
-        self.pad_token_id: int = self._ids[pad_token]
-        self.cls_token_id: int = self._ids[cls_token]
-        self.mask_token_id: int | None = self._ids.get(mask_token)
+        self._check_options()
+        optional = [name for name in _OPTIONAL_TOKENS if getattr(self, name) is None]
+        names = [name for name in (*SPECIAL_TOKENS, "number_token") if name not in optional]
+        way_out = ", or mask_token=None if it has no mask token"
+        self._set_token_ids(source or "`vocabulary`", names, way_out)
         self._graphs = shared_graphs(self)
 
     @classmethod

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, UserError, require
+from bert_tf.errors import ConfigError, DataError, UserError, require
 from bert_tf.text import packing
 from bert_tf.text.code_points import trimmed
 from bert_tf.text.strings import TextLike, as_strings, map_strings
-from bert_tf.text.tokenizer_graphs import TokenizerGraphs
+from bert_tf.text.tokenizer_files import ERRORS
+from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, TokenizerGraphs
 from bert_tf.text.wordpiece import Pieces
 
 
@@ -34,6 +35,7 @@ class Tokenizer:
     vocabulary: list[str]
     max_length: int | None
     truncation_side: str
+    errors: str
     split_special_tokens: bool
     mask_token: str | None
     unk_token_id: int
@@ -47,6 +49,26 @@ class Tokenizer:
     has_segments = True  # whether the segment ids of the second segment are 1
     _ids: dict[str, int]
     _graphs: TokenizerGraphs
+
+    def _check_options(self) -> None:
+        rule = f"must be one of {ERRORS}"
+        require(self.errors in ERRORS, rule, errors=self.errors)
+        side, sides = self.truncation_side, packing.TRUNCATION_SIDES
+        require(side in sides, f"must be one of {sides}", truncation_side=side)
+        packing.check_max_length(self.max_length, pairs=False)
+
+    def _set_token_ids(self, where: str, names: Sequence[str], way_out: str = "") -> None:
+        """Sets the ids of the special tokens, of which those with these `names` must exist."""
+        tokens = {name: getattr(self, name) for name in names}
+        missing = [f"{tokens[name]!r} ({name})" for name in names if tokens[name] not in self._ids]
+        if missing:
+            raise DataError(
+                f"{where} must contain every special token. Received: {len(self.vocabulary)} "
+                f"pieces without {', '.join(missing)}. Pass the names that the vocabulary uses"
+                f"{way_out}."
+            )
+        for name in SPECIAL_TOKENS:
+            setattr(self, f"{name}_id", self._ids.get(getattr(self, name)))
 
     def __call__(
         self,

@@ -54,18 +54,23 @@ _PIECE = text()
 # The pieces themselves, not a path: a model file must not make its reader open another file.
 _VOCABULARY = list_of(_PIECE, least=1)
 PIECES = object_of({"vocabulary": _VOCABULARY})
+# What every tokenizer takes.
+COMMON_ARGUMENTS = {
+    "max_length": optional(integer(least=2)),
+    "truncation_side": may_lack(one_of(*TRUNCATION_SIDES)),
+    "errors": may_lack(one_of(*ERRORS)),
+    "split_special_tokens": may_lack(FLAG),
+}
 # The result of `BertTokenizer.get_config`, as model files store it.
 ARGUMENTS = object_of(
     {
+        **COMMON_ARGUMENTS,
         "vocabulary": _VOCABULARY,
         "max_input_chars_per_word": may_lack(integer(least=1)),
-        "max_length": optional(integer(least=2)),
-        "errors": may_lack(one_of(*ERRORS)),
-        "truncation_side": may_lack(one_of(*TRUNCATION_SIDES)),
         "separators": may_lack(one_of(1, 2)),
         **dict.fromkeys(_TOKENS[:4], may_lack(_PIECE)),
         **dict.fromkeys(_TOKENS[4:], optional(_PIECE)),
-        **dict.fromkeys(("lowercase", "split_special_tokens", "split_on_cjk"), may_lack(FLAG)),
+        **dict.fromkeys(("lowercase", "split_on_cjk"), may_lack(FLAG)),
         "strip_accents": optional(FLAG),
     }
 )
@@ -183,21 +188,27 @@ def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
         DataError: If a piece contains a line end.
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
-    content = {key: config[argument] for argument, key in _KEYS.items()}
-    content["tokenizer_class"] = _TWO_SEPARATORS if "separators" in config else "BertTokenizer"
+    content = config_content(config, _TWO_SEPARATORS if "separators" in config else "BertTokenizer")
+    with staged_files(directory) as new:
+        write_vocabulary(config["vocabulary"], os.path.join(new, VOCABULARY_FILE))
+        write_json(os.path.join(new, CONFIG_FILE), content, sort_keys=True)
+
+
+def config_content(arguments: dict[str, Any], tokenizer_class: str) -> dict[str, Any]:
+    """Returns the `tokenizer_config.json` with the constructor arguments of a tokenizer."""
+    content = {_KEYS[name]: value for name, value in arguments.items() if name in _KEYS}
+    content["tokenizer_class"] = tokenizer_class
     if content["model_max_length"] is None:
         content["model_max_length"] = int(1e30)
     if content["truncation_side"] == "middle":  # Hugging Face refuses unknown values
         del content["truncation_side"]
         content["truncates_middle"] = True
-    if content["number_token"] is None:
-        del content["number_token"]
     if content["mask_token"] is None:
-        del content["mask_token"]
         content["has_mask_token"] = False
-    with staged_files(directory) as new:
-        write_vocabulary(config["vocabulary"], os.path.join(new, VOCABULARY_FILE))
-        write_json(os.path.join(new, CONFIG_FILE), content, sort_keys=True)
+    for name in ("number_token", "mask_token"):
+        if content.get(name) is None:
+            content.pop(name, None)
+    return content
 
 
 def config_options(path: str | os.PathLike) -> dict[str, Any]:
