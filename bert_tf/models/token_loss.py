@@ -3,6 +3,7 @@
 Glossary: `B` rows, `T` tokens of a row.
 """
 
+import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
@@ -24,13 +25,15 @@ class TokenLoss:
 
 
 class OwnTokenLoss(TokenLoss):
-    """The same for models that have no other loss.
+    """The same for models that have no other loss: cross-entropy of one logit for each token.
 
     Attributes:
         loss_items: What the loss and the metrics are over, in the plural.
+        accuracy: The metric of that name.
     """
 
     loss_items = "tokens"
+    accuracy: keras.metrics.Mean
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
         """`keras.Model.compile`; the loss is cross-entropy of yes or no, with its metrics.
@@ -51,6 +54,25 @@ class OwnTokenLoss(TokenLoss):
                     f"metrics, which are over {self.loss_items}. Received: {name}={value!r}"
                 )
         super().compile(optimizer=optimizer, loss=None, **kwargs)
+
+    def item_weights(self, x, y, sample_weight):
+        """Returns what each token counts, float32 `[B, T]`."""
+        return token_weights(y, sample_weight)
+
+    def loss_denominators(self, x, y, sample_weight):
+        return {self.loss_items: tf.reduce_sum(self.item_weights(x, y, sample_weight))}
+
+    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
+        """The mean over the items; `y` is 1 where the answer is yes."""
+        weights = self.item_weights(x, y, sample_weight)  # [B, T]
+        targets = tf.cast(tf.equal(y, 1), tf.float32)
+        self.count_hits(tf.cast(y_pred > 0.0, tf.float32), targets, weights)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, y_pred)  # [B, T]
+        return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), totals[self.loss_items])
+
+    def count_hits(self, found, targets, weights):
+        """Updates the metrics with answers and targets, 0 and 1, all float32 `[B, T]`."""
+        self.accuracy.update_state(tf.cast(tf.equal(found, targets), tf.float32), weights)
 
 
 def token_weights(y: tf.Tensor, sample_weight: tf.Tensor | None) -> tf.Tensor:

@@ -9,8 +9,7 @@ from bert_tf.errors import UserError
 from bert_tf.json_schema import is_integer
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.text_batches import IGNORED
-from bert_tf.models.token_loss import OwnTokenLoss, token_weights
+from bert_tf.models.token_loss import OwnTokenLoss
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationPreprocessor
 from bert_tf.tasks.extractive_summarization.sentence_layers import SentenceLayers, sentence_starts
@@ -110,18 +109,6 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
         starts = sentence_starts(tokens["token_ids"], self.backbone.padding_mask_of(tokens))
         packed = self.backbone.packs_tokens() and not needs_static_shapes()
         return self.sentence_layers(states, starts=starts, packed=packed, training=training)
-
-    def loss_denominators(self, x, y, sample_weight):
-        return {"sentences": tf.reduce_sum(token_weights(y, sample_weight))}
-
-    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
-        """The mean over the sentences."""
-        weights = token_weights(y, sample_weight)  # [B, T]
-        targets = tf.where(tf.equal(y, IGNORED), 0.0, tf.cast(y, tf.float32))
-        hits = tf.equal(y_pred > 0.0, targets > 0.0)
-        self.accuracy.update_state(tf.cast(hits, tf.float32), weights)
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, y_pred)  # [B, T]
-        return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), totals["sentences"])
 
     def class_weights(self, class_weight):
         refuse_class_weight(class_weight, "labels are of sentences, and an example has several")

@@ -10,7 +10,7 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.token_loss import OwnTokenLoss, token_weights
+from bert_tf.models.token_loss import OwnTokenLoss
 from bert_tf.tasks.replaced_token_detection.preprocessor import ReplacedTokenPreprocessor
 from bert_tf.training.losses.class_weights import refuse_class_weight
 
@@ -104,27 +104,17 @@ class BertReplacedTokenDetector(OwnTokenLoss, TaskModel):
     def head(self, outputs, tokens, training=False):
         return self.detector(outputs["sequence_output"])
 
-    def loss_denominators(self, x, y, sample_weight):
-        return {"tokens": tf.reduce_sum(self._weights(x, y, sample_weight))}
-
-    def _weights(self, x, y, sample_weight):
-        """`[B, T]`: padding does not count, whatever its label is."""
-        weights = token_weights(y, sample_weight)
+    def item_weights(self, x, y, sample_weight):
+        """Returns what each token counts: padding nothing, whatever its label is."""
+        weights = super().item_weights(x, y, sample_weight)
         if x is not None:
             weights *= tf.cast(self.backbone.padding_mask_of(x), tf.float32)
         return weights
 
-    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
-        weights = self._weights(x, y, sample_weight)
-        is_replaced = tf.equal(y, 1)
-        targets = tf.cast(is_replaced, tf.float32)
-        found = y_pred > 0.0
-        hits = tf.cast(tf.equal(found, is_replaced), tf.float32)
-        self.accuracy.update_state(hits, weights)
-        self.precision.update_state(hits, weights * tf.cast(found, tf.float32))
-        self.recall.update_state(hits, weights * targets)
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(targets, y_pred)
-        return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), totals["tokens"])
+    def count_hits(self, found, targets, weights):
+        super().count_hits(found, targets, weights)
+        self.precision.update_state(targets, weights * found)
+        self.recall.update_state(found, weights * targets)
 
     def class_weights(self, class_weight):
         refuse_class_weight(class_weight, "labels are of tokens, and an example has several")

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import object_array, plain_rows, refuse_missing
+from bert_tf.data.plain_rows import object_array, plain_rows, refuse_missing, shown
 from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_inputs import TextColumns
 from bert_tf.training.evaluation.probabilities import sigmoid
@@ -57,36 +56,19 @@ class ReplacedTokenPreprocessor(Preprocessor):
         Raises:
             UserError: Also if a text has not a 0 or 1 for each of its pieces.
         """
-        if y is None or len(y) != columns.num_rows:
-            raise UserError(
-                "`y` must have a list of 0 and 1 for each text. Received: "
-                f"{columns.num_rows} texts, {'no' if y is None else len(y)} lists"
-            )
-        rows, _ = super().training_rows(columns, None, None)
-        labels = tf.ragged.constant(self._labels(columns, y), tf.int32, ragged_rank=1)
-        labels = (labels,)
-        if sample_weight is not None:
-            labels += (row_weights(sample_weight, columns.num_rows),)
-        return rows, labels
-
-    def _labels(self, columns, y):
-        """Returns a label for each token of each row, which may be cut."""
+        if y is None:
+            raise UserError("`y` must have a list of 0 and 1 for each text. Received: y=None")
+        rows, (y, *weights) = super().training_rows(columns, y, sample_weight)
         pieces = self.tokenizer.tokenize(columns[0]).row_lengths().numpy()
         labels = []
         for number, (row, count) in enumerate(zip(y, pieces)):
-            if len(row) != count:
+            if len(row) != count or any(label not in (0, 1) for label in row):
                 raise UserError(
                     "`y` must have a 0 or 1 for every piece of `tokenizer.pieces(text)`. Received "
-                    f"for text {number}: {count} pieces, {len(row)} labels"
+                    f"for text {number}: {count} pieces, y={shown(row)}"
                 )
-            unknown = next((label for label in row if label not in (0, 1)), None)
-            if unknown is not None:
-                raise UserError(
-                    "Labels of pieces must be 0, or 1 for one that has replaced another. Received "
-                    f"for text {number}: {unknown!r}"
-                )
-            labels.append([0, *map(int, row[: self.max_length - 2]), 0])
-        return labels
+            labels.append([0, *map(int, row[: self.max_length - 2]), 0])  # which may be cut
+        return rows, (tf.ragged.constant(labels, tf.int32, ragged_rank=1), *weights)
 
     def decode(self, values, rows, columns):
         """Returns a list of `ScoredPiece`s for each text; what was cut off has none."""

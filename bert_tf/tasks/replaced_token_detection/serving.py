@@ -30,13 +30,10 @@ class ReplacedTokenDetectionModule(ServingModule):
         scores = tf.sigmoid(self.model(self.model.tokenize(text), training=False))  # [B, T]
         mask = tf.sequence_mask(ids.row_lengths(), tf.shape(scores)[1] - 2)
 
-        def padded(values):
-            return tf.cast(values, tf.int32).to_tensor(shape=[None, None])
-
         return {
             "piece_count": tf.cast(ids.row_lengths(), tf.int32),
             "piece": tf.gather(tf.constant(tokenizer.vocabulary), ids).to_tensor(""),
-            "piece_start": padded(starts),
-            "piece_end": padded(ends),
+            "piece_start": tf.cast(starts, tf.int32).to_tensor(),
+            "piece_end": tf.cast(ends, tf.int32).to_tensor(),
             "probability": tf.where(mask, scores[:, 1:-1], 0.0),
         }

@@ -57,10 +57,11 @@ def test_no_texts_and_empty_texts(model):
 @pytest.mark.parametrize(
     "labels, message",
     [
-        ([[0, 1]], "2 texts, 1 lists"),
-        ([[0, 1], [0]], "every piece of .*for text 1: 2 pieces, 1 labels"),
-        ([[0, 1], [0, 2]], "0, or 1 .*for text 1: 2"),
-        ([[0, "x"], [0, 1]], "0, or 1 .*for text 0: 'x'"),
+        (None, "list of 0 and 1 for each text.*y=None"),
+        ([[0, 1]], "row for every text: 2. Received: 1 rows"),
+        ([[0, 1], [0]], r"every piece of .*for text 1: 2 pieces, y=\[0\]"),
+        ([[0, 1], [0, 2]], r"0 or 1 .*for text 1: 2 pieces, y=\[0, 2\]"),
+        ([[0, "x"], [0, 1]], r"0 or 1 .*for text 0: 2 pieces, y=\[0, 'x'\]"),
     ],
 )
 def test_wrong_labels_are_told(model, labels, message):
