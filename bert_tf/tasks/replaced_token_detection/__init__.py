@@ -5,21 +5,21 @@ from bert_tf.models.task_spec import Head, TaskSpec
 from bert_tf.models.weight_rows import DENSE, Row
 
 
-def _row(ours: str, huggingface: str, tf1: str) -> Row:
+def _layer(name: str, huggingface: str, tf1: str) -> Head:
     scope = "discriminator_predictions"
-    return Row(DENSE, ours, f"{scope}.{huggingface}", f"{scope}/{tf1}", None, None)
+    row = Row(DENSE, "", f"{scope}.{huggingface}", f"{scope}/{tf1}", None, None)
+    return Head(name, (row,))
 
 
-_HEAD = Head(
-    "replaced_tokens",
-    (_row("transform", "dense", "dense"), _row("out", "dense_prediction", "dense_1")),
-)
 SPEC = TaskSpec(
     name="replaced_token_detection",
     model="BertReplacedTokenDetector",
     # `transformers` has no such class for BERT; for ELECTRA it is ElectraForPreTraining.
     architectures=("BertForReplacedTokenDetection",),
-    heads={"detector": _HEAD},
+    heads={
+        "transform": _layer("replaced_tokens_transform", "dense", "dense"),
+        "detector": _layer("replaced_tokens", "dense_prediction", "dense_1"),
+    },
     uses_pooler=False,
     serving="ReplacedTokenDetectionModule",
 )

@@ -5,58 +5,20 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.task_model import TaskModel
 from bert_tf.models.token_loss import OwnTokenLoss
+from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.replaced_token_detection.preprocessor import ReplacedTokenPreprocessor
 from bert_tf.training.losses.class_weights import refuse_class_weight
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class ReplacedTokenHead(keras.layers.Layer):
-    """A dense layer with the activation of the network, then one number for each token.
-
-    Args:
-        config: A `BertConfig`, or its `to_dict()`.
-
-    Call arguments:
-        states: `[B, T, H]`.
-
-    Returns:
-        Logits float32 `[B, T]`.
-
-    Reference: google-research/electra, `run_pretraining.py`, `_get_discriminator_output`.
-    """
-
-    def __init__(self, config: BertConfig | dict, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
-        widths = {"transform": self.config.hidden_size, "out": 1}
-        for name, width in widths.items():
-            stddev = self.config.initializer_range
-            setattr(self, name, Dense(width, stddev, dtype=self.dtype_policy, name=name))
-
-    def build(self, input_shape=None):
-        self.transform.build([None, self.config.hidden_size])
-        self.out.build([None, self.config.hidden_size])
-        self.built = True
-
-    def call(self, states):
-        rows = tf.reshape(states, [-1, self.config.hidden_size])  # [B * T, H]
-        rows = self.transform.apply(rows, Epilogue(activation=self.config.hidden_act))
-        logits = tf.cast(self.out(rows), tf.float32)  # [B * T, 1]
-        return tf.reshape(logits, keras.ops.shape(states)[:2])
-
-    def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class BertReplacedTokenDetector(OwnTokenLoss, TaskModel):
+class BertReplacedTokenDetector(OwnTokenLoss, DenseHeadModel):
     """BERT that says of every token whether it has replaced another one.
+
+    Its head is a dense layer with the activation of the network, then one number for each token.
 
     `fit` and `evaluate` take texts and, as `y`, lists with a 0 for each piece of
     `tokenizer.pieces(text)` that is as it was and a 1 for one that has replaced another. The loss
@@ -79,30 +41,38 @@ class BertReplacedTokenDetector(OwnTokenLoss, TaskModel):
         >>> [piece.piece for piece in pieces]
         ['a', 'good', 'film']
 
-    Reference: Clark et al. 2020 (arXiv 2003.10555), section 2; google-research/electra.
+    Reference: Clark et al. 2020 (arXiv 2003.10555), section 2; google-research/electra,
+    `run_pretraining.py`, `_get_discriminator_output`.
     """
 
     needs_labels = True
     output_token_axis = 1
+    head_layer = "detector"
 
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         backbone.pooler.trainable = False  # no part of the loss
-        self.detector = ReplacedTokenHead(backbone.config, dtype=self.dtype_policy, name="detector")
+        stddev = backbone.config.initializer_range
+        self.transform = Dense(self.head_width, stddev, dtype=self.dtype_policy, name="transform")
+        self.detector = self.dense_head(1)
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.precision = keras.metrics.Mean(name="precision")
         self.recall = keras.metrics.Mean(name="recall")
         self.build()
 
     def build(self, input_shape=None):
-        if not self.detector.built:
-            self.detector.build()
-        self.built = True
+        if not self.transform.built:
+            self.transform.build([None, self.head_width])
+        super().build(input_shape)
 
     def head(self, outputs, tokens, training=False):
-        return self.detector(outputs["sequence_output"])
+        states = outputs["sequence_output"]  # [B, T, H]
+        activation = Epilogue(activation=self.backbone.config.hidden_act)
+        rows = self.transform.apply(tf.reshape(states, [-1, self.head_width]), activation)
+        states = tf.reshape(rows, keras.ops.shape(states))  # [B * T, H] -> [B, T, H]
+        return tf.squeeze(self.token_logits(states), -1)  # [B, T, 1] -> [B, T]
 
     def item_weights(self, x, y, sample_weight):
         """Returns what each token counts: padding nothing, whatever its label is."""
