@@ -44,22 +44,18 @@ class KeptWhole:
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
-        segments, kept_ids, _ = self._cut(texts)
+        segments, kept_ids = self._cut(texts)
         others = self.wordpiece.ids(tf.where(kept_ids < 0, segments.values, ""))
         ids = tf.concat([others, _one_where_kept(kept_ids, kept_ids)], axis=1)
         return joined_rows(ids, segments.row_splits)
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
         """Returns the `Pieces` of `texts` (strings `[B]`)."""
-        segments, kept_ids, byte_starts = self._cut(texts)
+        segments, kept_ids = self._cut(texts)
         others = self.wordpiece.pieces(tf.where(kept_ids < 0, segments.values, ""))
         chars = tf.cast(tf.strings.length(segments.values, unit="UTF8_CHAR"), tf.int64)
         sizes = tf.cast(tf.strings.length(segments.values), tf.int64)
-        # The segments of a row follow each other without gaps: the first one starts the row.
-        before = tf.cumsum(chars, exclusive=True)
-        row_starts = tf.gather(tf.concat([before, [0]], axis=0), segments.row_starts())
-        char_starts = before - tf.gather(row_starts, segments.value_rowids())
-
+        byte_starts, char_starts = (_starts(of, segments) for of in (sizes, chars))
         kept = Pieces(kept_ids, byte_starts, byte_starts + sizes, char_starts, char_starts + chars)
         if self.trims:
             kept = _trimmed(kept, segments.values)
@@ -72,8 +68,8 @@ class KeptWhole:
 
         return Pieces(*map(merge, others, kept, shifts))
 
-    def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """Returns segments `[B, (S)]` and, flat, the id of each (or -1) and its first byte."""
+    def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Returns segments `[B, (S)]` and, flat, the id of each (or -1)."""
         literals = sorted(self.literals, key=len, reverse=True)
         patterns = [self._pattern(literal) for literal in literals]
         if self.number_id is not None:
@@ -88,9 +84,6 @@ class KeptWhole:
         marked = tf.strings.regex_replace(texts, pattern, _CUT + rb"\1" + _CUT)
         segments = tf.strings.split(marked, _CUT)
         flat = segments.values
-        before = tf.cumsum(tf.cast(tf.strings.length(flat), tf.int64), exclusive=True)
-        row_starts = tf.gather(tf.concat([before, [0]], axis=0), segments.row_starts())
-        starts = before - tf.gather(row_starts, segments.value_rowids())
         ids = tf.fill(tf.shape(flat), -1)
         if self.number_id is not None:
             ids = tf.where(tf.strings.regex_full_match(flat, NUMBER), self.number_id, ids)
@@ -99,11 +92,18 @@ class KeptWhole:
             if literal in self.strips:
                 is_literal = tf.strings.regex_full_match(flat, self._pattern(literal))
             ids = tf.where(is_literal, token_id, ids)
-        return segments, ids, starts
+        return segments, ids
 
     def _pattern(self, literal: str) -> str:
         before, after = self.strips.get(literal, (False, False))
         return f"{SPACES}*" * before + re.escape(literal) + f"{SPACES}*" * after
+
+
+def _starts(sizes: tf.Tensor, segments: tf.RaggedTensor) -> tf.Tensor:
+    """Returns where each segment begins: those of a row follow each other without gaps."""
+    before = tf.cumsum(sizes, exclusive=True)
+    row_starts = tf.gather(tf.concat([before, [0]], axis=0), segments.row_starts())
+    return before - tf.gather(row_starts, segments.value_rowids())
 
 
 def _trimmed(kept: Pieces, texts: tf.Tensor) -> Pieces:

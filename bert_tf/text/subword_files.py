@@ -24,6 +24,9 @@ _OPTIONS = object_of(
     dict.fromkeys(("do_lower_case", "keep_accents", "add_prefix_space"), optional(FLAG))
 )
 _MODEL_TYPE = object_of({"model_type": optional(text())})
+# Arguments of `SubwordTokenizer` that `tokenizer_config.json` has.
+_ARGUMENTS = ("max_length", "truncation_side", "errors", "split_special_tokens")
+_ARGUMENTS += ("unk_token", "pad_token", "mask_token")
 _MASKS = ("<mask>", "[MASK]")  # which take the space before them
 # How pairs are joined: `<s> first </s></s> second </s>` and `[CLS] first [SEP] second [SEP]`.
 _ROBERTA = {"type": "RobertaProcessing", "trim_offsets": False, "add_prefix_space": False}
@@ -53,9 +56,7 @@ def read(directory: str | os.PathLike, definition: dict | None = None) -> dict[s
     if exists(tokenizer_files.CONFIG_FILE):
         options = read_json(path(tokenizer_files.CONFIG_FILE), _OPTIONS, DataError)
         arguments = tokenizer_files.config_options(path(tokenizer_files.CONFIG_FILE))
-        kept = ("max_length", "truncation_side", "errors", "split_special_tokens")
-        kept += ("unk_token", "pad_token", "mask_token")
-        found = {name: value for name, value in arguments.items() if name in kept}
+        found = {name: value for name, value in arguments.items() if name in _ARGUMENTS}
     if definition is not None:
         pass
     elif exists(tokenizer_files.TOKENIZER_FILE):
@@ -81,8 +82,7 @@ def read(directory: str | os.PathLike, definition: dict | None = None) -> dict[s
 
 def config(tokenizer) -> dict[str, Any]:
     """Returns the `tokenizer_config.json` of a `SubwordTokenizer`."""
-    names = ("unk_token", "pad_token", "cls_token", "sep_token", "mask_token", "max_length")
-    names += ("errors", "split_special_tokens", "truncation_side")
+    names = (*_ARGUMENTS, "cls_token", "sep_token")
     arguments = {name: getattr(tokenizer, name) for name in names}
     return tokenizer_files.config_content(arguments, "PreTrainedTokenizerFast")
 

@@ -97,7 +97,7 @@ class Unigram:
         words = tf.strings.unicode_decode(words, "UTF-8")  # ragged int32 [U, (characters)]
         size = tf.size(words.values, tf.int64)  # K
         ends = tf.gather(words.row_splits[1:], words.value_rowids())  # of its word, [K]
-        first, after, ids = self._edges(words.values, ends)  # [E]
+        first, after, ids = self._edges(words.values, ends)
         if self._exact:
             ones = tf.ones_like(first)
             crossed = tf.math.unsorted_segment_sum(ones, first + 1, size + 1)
@@ -110,54 +110,49 @@ class Unigram:
         chosen = self._best_edges(units, first, after, ids)
         chosen = tf.gather(chosen, tf.argsort(tf.gather(first, chosen)))
         first, ids = tf.gather(first, chosen), tf.gather(ids, chosen)
-        ids = tf.where(ids < len(self._scores) - 1, ids, self._unk_id)
+        ids = tf.where(ids < len(self._scores) - 1, tf.cast(ids, tf.int32), self._unk_id)
         # Unknown characters next to each other are one piece.
         is_new = starts(tf.gather(ends, first)) | starts(ids) | (ids != self._unk_id)
         return tf.boolean_mask(ids, is_new), tf.boolean_mask(first, is_new), words.row_splits
 
-    def _edges(self, code_points, ends) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns where each piece in the words begins and ends, int64, and its id, all `[E]`.
+    def _edges(self, code_points, ends) -> list[tf.Tensor]:
+        """Returns where each piece in the words begins and ends, and its id, all int64 `[E]`.
 
         A character that is no piece is an edge too, with an id of `V`.
         """
         size = tf.size(code_points, tf.int64)
         keys, piece_of_node = tf.constant(self._keys), tf.constant(self._piece_of_node)
         code_points = tf.cast(code_points, tf.int64)
-        arrays = [
-            tf.TensorArray(dtype, 1, dynamic_size=True, infer_shape=False, element_shape=[None])
-            for dtype in (tf.int64, tf.int64, tf.int32)
-        ]
 
-        def step(length, first, nodes, arrays):
+        def step(length, first, nodes, edges):
             queries = nodes * 2**CODE_POINT_BITS + tf.gather(code_points, first + length)
             children = tf.searchsorted(keys, queries, out_type=tf.int64)
             known = tf.where(tf.gather(keys, children) == queries)[:, 0]
             first, nodes = tf.gather(first, known), tf.gather(children, known) + 1
             ids, after = tf.gather(piece_of_node, nodes), first + length + 1
-            is_piece = tf.where(ids >= 0)[:, 0]
-            found = (tf.gather(of, is_piece) for of in (first, after, ids))
-            place = tf.cast(length, tf.int32)
-            arrays = [array.write(place, value) for array, value in zip(arrays, found)]
+            found = tf.boolean_mask(tf.stack([first, after, ids], axis=1), ids >= 0)
+            edges = edges.write(tf.cast(length, tf.int32), found)
             more = tf.where(after < tf.gather(ends, first))[:, 0]
-            return length + 1, tf.gather(first, more), tf.gather(nodes, more), arrays
+            return length + 1, tf.gather(first, more), tf.gather(nodes, more), edges
 
-        start = (tf.constant(0, tf.int64), tf.range(size), tf.zeros([size], tf.int64), arrays)
         scalar, vector = tf.TensorShape([]), tf.TensorShape([None])
-        _, _, _, arrays = tf.while_loop(
+        _, _, _, edges = tf.while_loop(
             lambda length, first, *_: (length == 0) | (tf.size(first) > 0),
             step,
-            start,
-            shape_invariants=(scalar, vector, vector, [scalar] * 3),
+            (
+                tf.constant(0, tf.int64),
+                tf.range(size),
+                tf.zeros([size], tf.int64),
+                _rows([None, 3]),
+            ),
+            shape_invariants=(scalar, vector, vector, scalar),
         )
-        first, after, ids = (array.concat() for array in arrays)
-        known = mask_of(tf.boolean_mask(first, after == first + 1), size)
+        edges = edges.concat()  # [E, 3]
+        known = mask_of(tf.boolean_mask(edges[:, 0], edges[:, 1] == edges[:, 0] + 1), size)
         unknown = tf.where(~known)[:, 0]
-        unknown_ids = tf.fill([tf.size(unknown)], tf.constant(len(self._scores) - 1, tf.int32))
-        return (
-            tf.concat([first, unknown], axis=0),
-            tf.concat([after, unknown + 1], axis=0),
-            tf.concat([ids, unknown_ids], axis=0),
-        )
+        unknown_ids = tf.ones_like(unknown) * (len(self._scores) - 1)
+        unknown = tf.stack([unknown, unknown + 1, unknown_ids], axis=1)
+        return tf.unstack(tf.concat([edges, unknown], axis=0), axis=1)
 
     def _best_edges(self, units: tf.RaggedTensor, first, after, ids) -> tf.Tensor:
         """Returns the edges of the best way through each unit, of the first of equally good ones.
@@ -196,17 +191,14 @@ class Unigram:
             recent = tf.concat([recent[start - recent_start :], best], axis=0)
             return position + 1, recent, start, chosen
 
-        array = tf.TensorArray(
-            tf.int64, 0, dynamic_size=True, infer_shape=False, element_shape=[None]
-        )
         scalar = tf.TensorShape([])
-        _, _, _, array = tf.while_loop(
+        _, _, _, chosen = tf.while_loop(
             lambda position, *_: position <= tf.cast(longest, tf.int32),
             step,
-            (1, tf.zeros([offsets[1]], tf.float64), tf.constant(0, tf.int64), array),
+            (1, tf.zeros([offsets[1]], tf.float64), tf.constant(0, tf.int64), _rows([None])),
             shape_invariants=(scalar, tf.TensorShape([None]), scalar, scalar),
         )
-        chosen = array.concat()  # the best edge to each node after those of position 0
+        chosen = chosen.concat()  # the best edge to each node after those of position 0
         # Follow the edges back from the last nodes, in steps of 1, 2, 4, ...
         back = tf.concat([tf.range(offsets[1]), tf.gather(sources, chosen)], axis=0)  # [N]
         last = tf.gather(offsets, lengths) + rank
@@ -220,6 +212,11 @@ class Unigram:
             lambda reach, *_: reach <= longest, follow, (tf.constant(1, tf.int64), back, on_way)
         )
         return tf.gather(order, tf.boolean_mask(chosen, on_way[offsets[1] :] > 0))
+
+
+def _rows(shape: list) -> tf.TensorArray:
+    """Returns an array for int64 tensors of a shape, of which the first dimension differs."""
+    return tf.TensorArray(tf.int64, 0, dynamic_size=True, infer_shape=False, element_shape=shape)
 
 
 def _trie(pieces: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -247,4 +244,4 @@ def _trie(pieces: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         made += len(level)
         alive, nodes = alive[~is_end], nodes[~is_end]
     keys.append(np.array([2**62]))
-    return np.concatenate(keys), np.concatenate(piece_of_node).astype(np.int32)
+    return np.concatenate(keys), np.concatenate(piece_of_node)
