@@ -8,8 +8,7 @@ Sources: `transformers`, modeling_*.py.
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -27,89 +26,69 @@ _OTHER_CLASSES = {
 _BERT_PREFIX = "bert."
 
 
-class _Rule(NamedTuple):
-    theirs: str  # the beginning of a name; {} is the number of a block
-    ours: str
-    only: str = ""  # the ending of the class that writes this name
-
-
-_CLASSIFIER = (
-    _Rule("classifier.dense", "pooler.dense", _SEQUENCE),
-    _Rule("classifier.out_proj", "classifier", _SEQUENCE),
-)
-_ROBERTA = (
-    *_CLASSIFIER,
-    _Rule("lm_head.dense", "cls.predictions.transform.dense"),
-    _Rule("lm_head.layer_norm", "cls.predictions.transform.LayerNorm"),
-    _Rule("lm_head", "cls.predictions"),
-)
-_MPNET = (
-    *(
-        _Rule(f"encoder.layer.{{}}.attention.{theirs}", f"encoder.layer.{{}}.attention.{ours}")
-        for theirs, ours in (
-            ("attn.q", "self.query"),
-            ("attn.k", "self.key"),
-            ("attn.v", "self.value"),
-            ("attn.o", "output.dense"),
-            ("LayerNorm", "output.LayerNorm"),
-        )
-    ),
-    *_ROBERTA,
-)
-_ALBERT_BLOCK = "encoder.albert_layer_groups.{}.albert_layers.0."
-# The first rule that fits is applied.
-_RULES: dict[str, Sequence[_Rule]] = {
+_ONLY = {  # what only a class with this ending writes
+    "classifier.dense": _SEQUENCE,
+    "classifier.out_proj": _SEQUENCE,
+    "sequence_summary.summary": _CHOICE,
+}
+_CLASSIFIER = {"classifier.dense": "pooler.dense", "classifier.out_proj": "classifier"}
+_BLOCK, _ALBERT_BLOCK = "encoder.layer.{}", "encoder.albert_layer_groups.{}.albert_layers.0"
+_ROBERTA = {
+    **_CLASSIFIER,
+    "lm_head.dense": "cls.predictions.transform.dense",
+    "lm_head.layer_norm": "cls.predictions.transform.LayerNorm",
+    "lm_head": "cls.predictions",
+}
+# How names begin, of theirs -> ours; {} is the number of a block. The first that fits is applied.
+_RULES = {
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
-    "mpnet": _MPNET,
-    "distilbert": (
-        _Rule("pre_classifier", "pooler.dense"),
-        *(
-            _Rule(f"transformer.layer.{{}}.{theirs}", f"encoder.layer.{{}}.{ours}")
-            for theirs, ours in (
-                ("attention.q_lin", "attention.self.query"),
-                ("attention.k_lin", "attention.self.key"),
-                ("attention.v_lin", "attention.self.value"),
-                ("attention.out_lin", "attention.output.dense"),
-                ("sa_layer_norm", "attention.output.LayerNorm"),
-                ("ffn.lin1", "intermediate.dense"),
-                ("ffn.lin2", "output.dense"),
-                ("output_layer_norm", "output.LayerNorm"),
-            )
-        ),
-        _Rule("vocab_transform", "cls.predictions.transform.dense"),
-        _Rule("vocab_layer_norm", "cls.predictions.transform.LayerNorm"),
-        _Rule("vocab_projector.bias", "cls.predictions.bias"),
-        _Rule("vocab_projector.weight", "cls.predictions.decoder.weight"),
-    ),
-    "electra": (
-        *_CLASSIFIER,
-        _Rule("sequence_summary.summary", "pooler.dense", _CHOICE),
-        _Rule("generator_predictions.dense", "cls.predictions.transform.dense"),
-        _Rule("generator_predictions.LayerNorm", "cls.predictions.transform.LayerNorm"),
-        _Rule("generator_lm_head.bias", "cls.predictions.bias"),
-        _Rule("generator_lm_head.weight", "cls.predictions.decoder.weight"),
-    ),
-    "albert": (
-        _Rule("encoder.embedding_hidden_mapping_in", "embeddings_project"),
-        *(
-            _Rule(_ALBERT_BLOCK + theirs, f"encoder.layer.{{}}.{ours}")
-            for theirs, ours in (
-                ("attention.dense", "attention.output.dense"),
-                ("attention.LayerNorm", "attention.output.LayerNorm"),
-                ("attention", "attention.self"),
-                ("ffn_output", "output.dense"),
-                ("ffn", "intermediate.dense"),
-                ("full_layer_layer_norm", "output.LayerNorm"),
-            )
-        ),
-        _Rule("pooler", "pooler.dense"),
-        _Rule("predictions.dense", "cls.predictions.transform.dense"),
-        _Rule("predictions.LayerNorm", "cls.predictions.transform.LayerNorm"),
-        _Rule("predictions", "cls.predictions"),
-        _Rule("sop_classifier.classifier", "cls.seq_relationship"),
-    ),
+    "mpnet": {
+        f"{_BLOCK}.attention.attn.q": f"{_BLOCK}.attention.self.query",
+        f"{_BLOCK}.attention.attn.k": f"{_BLOCK}.attention.self.key",
+        f"{_BLOCK}.attention.attn.v": f"{_BLOCK}.attention.self.value",
+        f"{_BLOCK}.attention.attn.o": f"{_BLOCK}.attention.output.dense",
+        f"{_BLOCK}.attention.LayerNorm": f"{_BLOCK}.attention.output.LayerNorm",
+        **_ROBERTA,
+    },
+    "distilbert": {
+        "pre_classifier": "pooler.dense",
+        "transformer.layer.{}.attention.q_lin": f"{_BLOCK}.attention.self.query",
+        "transformer.layer.{}.attention.k_lin": f"{_BLOCK}.attention.self.key",
+        "transformer.layer.{}.attention.v_lin": f"{_BLOCK}.attention.self.value",
+        "transformer.layer.{}.attention.out_lin": f"{_BLOCK}.attention.output.dense",
+        "transformer.layer.{}.sa_layer_norm": f"{_BLOCK}.attention.output.LayerNorm",
+        "transformer.layer.{}.ffn.lin1": f"{_BLOCK}.intermediate.dense",
+        "transformer.layer.{}.ffn.lin2": f"{_BLOCK}.output.dense",
+        "transformer.layer.{}.output_layer_norm": f"{_BLOCK}.output.LayerNorm",
+        "vocab_transform": "cls.predictions.transform.dense",
+        "vocab_layer_norm": "cls.predictions.transform.LayerNorm",
+        "vocab_projector.bias": "cls.predictions.bias",
+        "vocab_projector.weight": "cls.predictions.decoder.weight",
+    },
+    "electra": {
+        **_CLASSIFIER,
+        "sequence_summary.summary": "pooler.dense",
+        "generator_predictions.dense": "cls.predictions.transform.dense",
+        "generator_predictions.LayerNorm": "cls.predictions.transform.LayerNorm",
+        "generator_lm_head.bias": "cls.predictions.bias",
+        "generator_lm_head.weight": "cls.predictions.decoder.weight",
+    },
+    "albert": {
+        "encoder.embedding_hidden_mapping_in": "embeddings_project",
+        f"{_ALBERT_BLOCK}.attention.dense": f"{_BLOCK}.attention.output.dense",
+        f"{_ALBERT_BLOCK}.attention.LayerNorm": f"{_BLOCK}.attention.output.LayerNorm",
+        f"{_ALBERT_BLOCK}.attention": f"{_BLOCK}.attention.self",
+        f"{_ALBERT_BLOCK}.ffn_output": f"{_BLOCK}.output.dense",
+        f"{_ALBERT_BLOCK}.ffn": f"{_BLOCK}.intermediate.dense",
+        f"{_ALBERT_BLOCK}.full_layer_layer_norm": f"{_BLOCK}.output.LayerNorm",
+        "pooler": "pooler.dense",
+        "predictions.dense": "cls.predictions.transform.dense",
+        "predictions.LayerNorm": "cls.predictions.transform.LayerNorm",
+        "predictions": "cls.predictions",
+        "sop_classifier.classifier": "cls.seq_relationship",
+    },
 }
 # Layers whose names begin with one of these have the prefix of the encoder.
 _ENCODER_PARTS = ("embeddings", "encoder", "transformer", "pooler")
@@ -195,9 +174,9 @@ def names_of(tensors: Mapping[str, np.ndarray], model_type: str, architecture: s
 def _translation(model_type: str, reads: bool, architecture: str = "Model") -> Callable[[str], str]:
     """Returns a function from a family's names to BERT's, or back."""
     rules = []
-    for theirs, ours, only in _RULES[model_type]:
+    for theirs, ours in _RULES[model_type].items():
         before, after = (theirs, ours) if reads else (ours, theirs)
-        if reads or architecture.endswith(only):
+        if reads or architecture.endswith(_ONLY.get(theirs, "")):
             pattern = re.escape(before).replace(r"\{\}", r"(\d+)")
             rules.append((re.compile(rf"{pattern}(?=\.|$)"), after.replace("{}", r"\1")))
 

@@ -135,16 +135,12 @@ class Unigram:
             more = tf.where(after < tf.gather(ends, first))[:, 0]
             return length + 1, tf.gather(first, more), tf.gather(nodes, more), edges
 
+        start = tf.constant(0, tf.int64), tf.range(size), tf.zeros([size], tf.int64)
         scalar, vector = tf.TensorShape([]), tf.TensorShape([None])
         _, _, _, edges = tf.while_loop(
             lambda length, first, *_: (length == 0) | (tf.size(first) > 0),
             step,
-            (
-                tf.constant(0, tf.int64),
-                tf.range(size),
-                tf.zeros([size], tf.int64),
-                _rows([None, 3]),
-            ),
+            (*start, _rows([None, 3])),
             shape_invariants=(scalar, vector, vector, scalar),
         )
         edges = edges.concat()  # [E, 3]

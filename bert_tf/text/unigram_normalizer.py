@@ -8,7 +8,6 @@ Reference: huggingface/tokenizers `src/normalizers`.
 """
 
 import base64
-import binascii
 import functools
 from collections.abc import Callable
 
@@ -55,7 +54,7 @@ def steps(normalizer: dict | None) -> list[Step]:
         if kind == "Precompiled":
             try:
                 charsmap = base64.b64decode(step.get("precompiled_charsmap") or "", validate=True)
-            except (binascii.Error, TypeError, ValueError):
+            except (TypeError, ValueError):
                 raise DataError("`precompiled_charsmap` must be base64.") from None
             if charsmap:
                 found.append(_Mapping(charsmap_rules(charsmap, "The normalizer"), True))
