@@ -18,6 +18,7 @@ from bert_tf.errors import DataError
 from bert_tf.text.code_points import (
     WHITE_SPACE,
     CodePointTable,
+    PieceModel,
     SparseTable,
     decode,
     hugging_face_data,
@@ -27,7 +28,6 @@ from bert_tf.text.code_points import (
     starts,
     utf8_lengths,
 )
-from bert_tf.text.word_splitter import WordSplitter
 from bert_tf.text.wordpiece import Pieces
 
 # Classes of characters in GPT-2's pattern.
@@ -56,7 +56,7 @@ def byte_characters() -> list[str]:
     return [characters[byte] for byte in range(256)]
 
 
-class BytePairs:
+class BytePairs(PieceModel):
     """Converts text to ids.
 
     Args:
@@ -76,7 +76,6 @@ class BytePairs:
         add_prefix_space: bool,
         trim_offsets: bool,
     ):
-        self.splitter = WordSplitter(errors="replace")
         self._add_prefix_space = add_prefix_space
         ranks = {merge: rank for rank, merge in enumerate(merges)}  # of a repeated one, the last
         try:
@@ -110,10 +109,6 @@ class BytePairs:
         kinds = np.select(known, [_LETTER, _NUMBER], _OTHER)
         kinds[list(WHITE_SPACE)] = _SPACE
         self._kinds = CodePointTable(kinds)
-
-    def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
-        return self.pieces(texts).ids
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
         """Returns the `Pieces` of `texts` (strings `[B]`)."""

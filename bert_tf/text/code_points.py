@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.text import unicode_tables as unicode
+from bert_tf.text.word_splitter import WordSplitter
 from bert_tf.text.wordpiece import Pieces
 
 CODE_POINT_BITS = 21
@@ -57,6 +58,24 @@ class Decoded(NamedTuple):
         row_starts = tf.gather(self.row_starts, rows)
         spans = *byte_spans, first - row_starts, last + 1 - row_starts
         return Pieces(ids, *map(ids.with_values, spans))
+
+
+class PieceModel:
+    """Converts text to pieces. A subclass says how.
+
+    Attributes:
+        splitter: Checks the text.
+    """
+
+    splitter = WordSplitter(errors="replace")
+
+    def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
+        return self.pieces(texts).ids
+
+    def pieces(self, texts: tf.Tensor) -> Pieces:
+        """Returns the `Pieces` of `texts` (strings `[B]`)."""
+        raise NotImplementedError(f"{type(self).__name__} must have a method `pieces`.")
 
 
 def decode(texts: tf.Tensor) -> Decoded:

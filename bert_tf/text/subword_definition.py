@@ -10,6 +10,7 @@ from typing import Any
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import (
+    ANYTHING,
     FLAG,
     OBJECT,
     Kind,
@@ -31,14 +32,10 @@ MOST_CONTAINERS = 2_000_000  # a Unigram vocabulary has a list for each piece
 MOST_ADDED_TOKENS = 500
 _CHARSMAP_LENGTH = 50_000_000
 _PIECE = text(most=1000)
+_PAIR, _SCORE = list_of(ANYTHING, least=2, most=2), number()
 _SCORED = Kind(
     "a piece and its score",
-    lambda value: (
-        isinstance(value, (list, tuple))
-        and len(value) == 2
-        and _PIECE.fits(value[0])
-        and number().fits(value[1])
-    ),
+    lambda value: _PAIR.fits(value) and _PIECE.fits(value[0]) and _SCORE.fits(value[1]),
 )
 _MERGE = either(text(most=2001), list_of(_PIECE, least=2, most=2))
 _NOTHING = optional(one_of("", False, 0, 0.0))
@@ -196,6 +193,12 @@ def _joined(cls: str, sep: str, separators: int, second: int) -> tuple[list, lis
     return single, [*single, *single[2:] * (separators - 1), (_TEXT, second), (sep, second)]
 
 
+def _tokens(items: list[dict]) -> list[tuple]:
+    """Returns the same of the items of a TemplateProcessing."""
+    items = [named for item in items for named in item.items()]
+    return [(_TEXT if name == "Sequence" else of["id"], of["type_id"]) for name, of in items]
+
+
 def _post_processor(step: dict | None, ids: dict[str, int]) -> dict[str, Any]:
     """Returns the special tokens, and how pairs are joined."""
     single, pair, trims = [], [], False
@@ -207,17 +210,9 @@ def _post_processor(step: dict | None, ids: dict[str, int]) -> dict[str, Any]:
             single, pair = _joined(part["cls"][0], part["sep"][0], *form)
         elif kind == "TemplateProcessing":
             check(part, _TEMPLATE, "`post_processor`", DataError)
-            single, pair = (
-                [
-                    (_TEXT if name == "Sequence" else value["id"], value["type_id"])
-                    for item in part[key]
-                    for name, value in item.items()
-                ]
-                for key in ("single", "pair")
-            )
-        trims |= (
-            kind in ("ByteLevel", "RobertaProcessing") and part.get("trim_offsets") is not False
-        )
+            single, pair = _tokens(part["single"]), _tokens(part["pair"])
+        if kind in ("ByteLevel", "RobertaProcessing"):
+            trims |= part.get("trim_offsets") is not False
     (cls, _), (sep, second) = [*single, ("", 0)][0], [("", 0), *pair][-1]
     separators = len(pair) - 4
     is_known = separators > 0 and {cls, sep} <= set(ids)

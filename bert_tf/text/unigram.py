@@ -19,13 +19,13 @@ import tensorflow as tf
 from bert_tf.text.code_points import (
     CODE_POINT_BITS,
     CodePoints,
+    PieceModel,
     decode,
     mask_of,
     pieces_of_words,
     starts,
     white_space,
 )
-from bert_tf.text.word_splitter import WordSplitter
 from bert_tf.text.wordpiece import Pieces
 
 UNKNOWN_PENALTY = 10.0  # tokenizers, unigram/model.rs, `K_UNK_PENALTY`
@@ -33,7 +33,7 @@ METASPACE = 0x2581
 _BLANK = 0x20
 
 
-class Unigram:
+class Unigram(PieceModel):
     """Converts text to ids.
 
     Args:
@@ -50,7 +50,6 @@ class Unigram:
         split_at_white_space: bool,
         add_prefix_space: bool,
     ):
-        self.splitter = WordSplitter(errors="replace")
         self._unk_id = unk_id
         self._split_at_white_space = split_at_white_space
         self._add_prefix_space = add_prefix_space
@@ -61,10 +60,6 @@ class Unigram:
         self._exact = bool(np.all(scores == scores.astype(np.float32)))
         self._keys, self._piece_of_node = _trie([piece for piece, _ in pieces])
         self._longest = max(len(piece) for piece, _ in pieces)
-
-    def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
-        return self.pieces(texts).ids
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
         """Returns the `Pieces` of `texts` (strings `[B]`)."""
@@ -226,18 +221,15 @@ def _trie(pieces: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.array([len(text) for text in texts])
     flat = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32).astype(np.int64)
     begins = np.cumsum(lengths) - lengths
-    alive, nodes = np.arange(len(texts)), np.zeros(len(texts), np.int64)
-    keys, piece_of_node = [], [np.array([-1])]
-    made = 1
-    for place in range(int(lengths.max())):
-        codes = nodes << CODE_POINT_BITS | flat[begins[alive] + place]
+    nodes = np.zeros(len(texts), np.int64)  # where each text has arrived
+    keys, size = [], 1
+    for place in range(lengths.max()):
+        left = np.where(lengths > place)[0]
+        codes = nodes[left] << CODE_POINT_BITS | flat[begins[left] + place]
         level, index = np.unique(codes, return_inverse=True)
+        nodes[left] = size + index
         keys.append(level)
-        nodes, is_end = made + index, lengths[alive] == place + 1
-        of_level = np.full(len(level), -1)
-        of_level[index[is_end]] = [ids[texts[i]] for i in alive[is_end]]
-        piece_of_node.append(of_level)
-        made += len(level)
-        alive, nodes = alive[~is_end], nodes[~is_end]
-    keys.append(np.array([2**62]))
-    return np.concatenate(keys), np.concatenate(piece_of_node)
+        size += len(level)
+    piece_of_node = np.full(size, -1)
+    piece_of_node[nodes] = [ids[text] for text in texts]
+    return np.concatenate([*keys, [2**62]]), piece_of_node

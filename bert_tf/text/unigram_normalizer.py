@@ -20,6 +20,7 @@ from bert_tf.text.code_points import (
     CodePoints,
     CodePointTable,
     Decoded,
+    PieceModel,
     SparseTable,
     decode,
     hugging_face_data,
@@ -31,7 +32,6 @@ from bert_tf.text.code_points import (
 from bert_tf.text.sentencepiece_model import MOST_RULE_BYTES, charsmap_rules
 from bert_tf.text.subword_definition import flat
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, unicode_data
-from bert_tf.text.word_splitter import WordSplitter
 from bert_tf.text.wordpiece import Pieces
 
 Step = Callable[[CodePoints], CodePoints]
@@ -84,21 +84,16 @@ def _is_char(text) -> bool:
     return isinstance(text, str) and len(text) == 1
 
 
-class Normalized:
+class Normalized(PieceModel):
     """Normalizes text before a model converts it to ids. Spans are those of the original text."""
 
     def __init__(self, steps: list[Step], model=None):
         self._steps, self._model = steps, model
-        self.splitter = WordSplitter(errors="replace")
 
     def __call__(self, text: str) -> str:
         """Returns a normalized text, outside of any graph."""
         with tf.init_scope():
             return self._normalize(tf.constant([text]))[2].numpy()[0].decode()
-
-    def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
-        return self.pieces(texts).ids
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
         """Returns the `Pieces` of `texts` (strings `[B]`)."""
