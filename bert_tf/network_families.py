@@ -70,11 +70,7 @@ class Family:
         return {self.keys.get(field, field): value for field, value in kept.items()}
 
 
-def _roberta(class_prefix, vocab_size):
-    sizes = {"vocab_size": vocab_size, "max_position_embeddings": 512, "pad_token_id": 1}
-    return Family(class_prefix, sizes, counts_padding_id=True)
-
-
+_COUNTED = {"max_position_embeddings": 512, "pad_token_id": 1}  # where padding is counted
 FAMILIES = {
     BERT: Family(),
     BERT_GENERATION: Family(
@@ -91,9 +87,9 @@ FAMILIES = {
         # Matches transformers: BertGeneration ignores a `type_vocab_size`.
         fixed={"type_vocab_size": 0},
     ),
-    "roberta": _roberta("Roberta", 50265),
-    "xlm-roberta": _roberta("XLMRoberta", 30522),
-    "camembert": _roberta("Camembert", 30522),
+    "roberta": Family("Roberta", {"vocab_size": 50265, **_COUNTED}, counts_padding_id=True),
+    "xlm-roberta": Family("XLMRoberta", _COUNTED, counts_padding_id=True),
+    "camembert": Family("Camembert", _COUNTED, counts_padding_id=True),
     "distilbert": Family(
         "DistilBert",
         defaults={"num_hidden_layers": 6, "classifier_dropout": 0.2},
@@ -122,12 +118,7 @@ FAMILIES = {
     ),
     "mpnet": Family(
         "MPNet",
-        defaults={
-            "vocab_size": 30527,
-            "max_position_embeddings": 512,
-            "pad_token_id": 1,
-            "relative_attention_num_buckets": 32,
-        },
+        defaults={"vocab_size": 30527, "relative_attention_num_buckets": 32, **_COUNTED},
         fixed={"type_vocab_size": 0},
         counts_padding_id=True,
         only={"relative_attention_num_buckets": 32},  # `transformers` has no other ones

@@ -8,7 +8,6 @@ Reference: huggingface/tokenizers `src/normalizers`.
 """
 
 import base64
-import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -59,10 +58,10 @@ def steps(normalizer: dict | None) -> list[Step]:
             if charsmap:
                 found.append(_Mapping(charsmap_rules(charsmap, "The normalizer"), True))
         elif kind == "Lowercase":
-            found.append(_known_mapping("lower"))
+            found.append(_Mapping(hugging_face_data()[1]["lower"]))
         elif kind == "NFKD" and pending and pending[-1].get("type") == "StripAccents":
             pending.pop()  # without marks, their order does not matter
-            found.append(_known_mapping("unaccented"))
+            found.append(_Mapping(hugging_face_data()[1]["unaccented"]))
         elif kind == "Strip":
             found.append(_Strip(step.get("strip_left", False), step.get("strip_right", False)))
         elif kind == "Replace" and literal and len(literal) == 1 and isinstance(content, str):
@@ -179,11 +178,6 @@ class _Mapping:
         is_whole = (whole > 0) & (whole_sizes > sizes) & (whole_sizes <= MOST_RULE_BYTES)
         last = tf.where(is_whole, of_graphemes(tf.math.segment_max, points.last), points.last)
         return tf.where(is_whole, whole, rules), is_whole & joined, points._replace(last=last)
-
-
-@functools.cache
-def _known_mapping(kind: str) -> _Mapping:
-    return _Mapping(hugging_face_data()[1][kind])
 
 
 class _Runs:
