@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints.readers.tensor_source import TensorSource
+from bert_tf.checkpoints.readers.tensor_source import RenamedSource, TensorSource
 from bert_tf.config import DECODER_KEYS, BertConfig
 from bert_tf.errors import ConfigError
 from bert_tf.json_files import read_json
@@ -135,7 +135,7 @@ def _replaced(name, prefix, other):
     return other + name.removeprefix(prefix) if name.startswith(prefix) else name
 
 
-class EncoderDecoderSource:
+class EncoderDecoderSource(RenamedSource):
     """The tensors of an encoder-decoder model, with the names of two BERTs.
 
     Those of the encoder have no `encoder.`, and those of the output are BERT's.
@@ -148,26 +148,18 @@ class EncoderDecoderSource:
     """
 
     def __init__(self, source: TensorSource, decoder_type: str, is_tied: bool):
-        self.path = source.path
-        self.format = source.format
-        self._source = source
         self._head = _GENERATION_HEAD if decoder_type == BERT_GENERATION else _HEAD
-        self._names = {
+        names = {
             _replaced(name, self._head, _HEAD).removeprefix(ENCODER_PREFIX): name
             for name in source.shapes
         }
-        untied = self._names.pop(_UNTIED_BIAS, None)
-        if untied is not None and (_BIAS not in self._names or not is_tied):
-            self._names[_BIAS] = untied
-        self.shapes = {name: source.shapes[there] for name, there in self._names.items()}
-        aliases = getattr(source, "aliases", {})
-        self.aliases = {name: aliases.get(there, there) for name, there in self._names.items()}
+        untied = names.pop(_UNTIED_BIAS, None)
+        if untied is not None and (_BIAS not in names or not is_tied):
+            names[_BIAS] = untied
+        super().__init__(source, names)
 
     def name_in_file(self, name: str) -> str:
         """Returns the name of a tensor in the file, which may lack it."""
         if not name.startswith("decoder."):
             return ENCODER_PREFIX + name
         return _replaced(name, _HEAD, self._head)
-
-    def read(self, name: str) -> np.ndarray:
-        return self._source.read(self._names[name])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from bert_tf.checkpoints.readers.tensor_source import TensorSource
+from bert_tf.checkpoints.readers.tensor_source import RenamedSource, TensorSource
 from bert_tf.network_families import BERTS, FAMILIES
 
 # The endings of the names of the classes that the families have, besides "Model".
@@ -119,14 +119,11 @@ def family_class(name: str, model_type: str) -> str | None:
     return None if ending is None else FAMILIES[model_type].class_prefix + ending
 
 
-class FamilySource:
+class FamilySource(RenamedSource):
     """The tensors of a family's file by BERT's names. A `TensorSource`."""
 
-    format = "huggingface"
-
     def __init__(self, source: TensorSource, model_type: str):
-        self.path = source.path
-        self._source, self._model_type = source, model_type
+        self._model_type = model_type
         prefix = _prefix(model_type)
         translate = _translation(model_type, reads=True)
         ours = {name: translate(name.removeprefix(prefix)) for name in source.shapes}
@@ -134,16 +131,10 @@ class FamilySource:
         # and the other tensor keeps its own name.
         renamed_last = sorted(ours, key=lambda name: ours[name] != name.removeprefix(prefix))
         winners = {ours[name]: name for name in renamed_last}
-        self._names = {
+        names = {
             ours[name] if winners[ours[name]] == name else name: name for name in source.shapes
         }
-        self.shapes = {ours: source.shapes[name] for ours, name in self._names.items()}
-        ours_of = {name: ours for ours, name in self._names.items()}
-        aliases = getattr(source, "aliases", {})
-        self.aliases = {ours_of[name]: ours_of[other] for name, other in aliases.items()}
-
-    def read(self, name: str) -> np.ndarray:
-        return self._source.read(self._names[name])
+        super().__init__(source, names)
 
     def name_in_file(self, name: str) -> str:
         """Returns what the file calls a tensor, or would if it held it, for error messages."""

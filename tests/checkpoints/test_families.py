@@ -273,7 +273,8 @@ def test_gradients(name, tmp_path):
     named = {key: values.grad for key, values in network.named_parameters()}
 
     class Gradients:
-        path, shapes = "", {key: tuple(values.shape) for key, values in named.items()}
+        path, format = "", "huggingface"
+        shapes = {key: tuple(values.shape) for key, values in named.items()}
 
         def read(self, key):
             return named[key].numpy()
@@ -612,7 +613,8 @@ def test_names_come_back():
         theirs = family_names.names_of(tensors, name, architecture)
 
         class Source:
-            path, shapes = "file", {key: value.shape for key, value in theirs.items()}
+            path, format = "file", "huggingface"
+            shapes = {key: value.shape for key, value in theirs.items()}
 
         read = family_names.FamilySource(Source(), name)
         assert sorted(read.shapes) == sorted(n.removeprefix("bert.") for n in names)

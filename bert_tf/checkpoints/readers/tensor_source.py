@@ -1,5 +1,6 @@
 """The interface of the readers: the named tensors of a file, independent of its format."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -49,3 +50,25 @@ class JoinedSource:
 
     def read(self, name: str) -> np.ndarray:
         return self._owners[name].read(name)
+
+
+class RenamedSource:
+    """The tensors of another source by other names. A `TensorSource`.
+
+    Args:
+        source: The other source.
+        names: Our names -> those of the source.
+
+    Attributes:
+        aliases: Our names -> the one of several names that the source has for a tensor.
+    """
+
+    def __init__(self, source: TensorSource, names: Mapping[str, str]):
+        self.path, self.format = source.path, source.format
+        self._source, self._names = source, names
+        shapes, aliases = source.shapes, getattr(source, "aliases", {})
+        self.shapes = {name: shapes[theirs] for name, theirs in names.items()}
+        self.aliases = {name: aliases.get(theirs, theirs) for name, theirs in names.items()}
+
+    def read(self, name: str) -> np.ndarray:
+        return self._source.read(self._names[name])
