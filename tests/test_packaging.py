@@ -317,7 +317,7 @@ def test_the_metadata(wheels):
     plain = {re.split(r"[<>=~ ]", line)[0] for line in required if "extra ==" not in line}
     assert plain == {
         *("tensorflow", "tensorflow-text", "keras"),
-        *("absl-py", "numpy", "safetensors", "tqdm"),
+        *("absl-py", "numpy", "protobuf", "safetensors", "tqdm"),
     }
     for_work = {extra for _, extra in optional_packages.PACKAGES.values()}
     for_this_project = {"test", "full", "benchmark", "notebooks", "tpu"}

@@ -194,7 +194,7 @@ def _joined(cls: str, sep: str, separators: int, second: int) -> tuple[list, lis
 
 
 def _tokens(items: list[dict]) -> list[tuple]:
-    """Returns the same of the items of a TemplateProcessing."""
+    """Returns the tokens in the items of a TemplateProcessing, as `_joined` does."""
     items = [named for item in items for named in item.items()]
     return [(_TEXT if name == "Sequence" else of["id"], of["type_id"]) for name, of in items]
 
@@ -213,10 +213,13 @@ def _post_processor(step: dict | None, ids: dict[str, int]) -> dict[str, Any]:
             single, pair = _tokens(part["single"]), _tokens(part["pair"])
         if kind in ("ByteLevel", "RobertaProcessing"):
             trims |= part.get("trim_offsets") is not False
-    (cls, _), (sep, second) = [*single, ("", 0)][0], [("", 0), *pair][-1]
     separators = len(pair) - 4
-    is_known = separators > 0 and {cls, sep} <= set(ids)
-    if not is_known or (single, pair) != _joined(cls, sep, separators, second):
+    fits = len(single) == 3 and separators > 0
+    if fits:
+        (cls, _), (sep, second) = single[0], pair[-1]
+        fits = cls in ids and sep in ids
+        fits &= (single, pair) == _joined(cls, sep, separators, second)
+    if not fits:
         raise ConfigError(
             "`post_processor` must be RobertaProcessing, BertProcessing or TemplateProcessing that "
             "puts one known token before a text, one after it, and one or more between two. "
