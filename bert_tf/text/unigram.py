@@ -124,7 +124,7 @@ class Unigram(PieceModel):
             children = tf.searchsorted(keys, queries, out_type=tf.int64)
             known = tf.where(tf.gather(keys, children) == queries)[:, 0]
             first, nodes = tf.gather(first, known), tf.gather(children, known) + 1
-            ids, after = tf.gather(piece_of_node, nodes), first + length + 1
+            ids, after = tf.cast(tf.gather(piece_of_node, nodes), tf.int64), first + length + 1
             found = tf.boolean_mask(tf.stack([first, after, ids], axis=1), ids >= 0)
             edges = edges.write(tf.cast(length, tf.int32), found)
             more = tf.where(after < tf.gather(ends, first))[:, 0]
@@ -230,6 +230,6 @@ def _trie(pieces: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         nodes[left] = size + index
         keys.append(level)
         size += len(level)
-    piece_of_node = np.full(size, -1)
+    piece_of_node = np.full(size, -1, np.int32)
     piece_of_node[nodes] = [ids[text] for text in texts]
     return np.concatenate([*keys, [2**62]]), piece_of_node
