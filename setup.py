@@ -233,7 +233,7 @@ setup(
             "seqeval",
         ],
         "onnx": ["onnxruntime", "tf2onnx"],
-        "search": ["bm25s", "faiss-cpu", "usearch"],
+        "search": ["bm25s", "faiss-cpu", "scipy", "usearch"],
         "serve": ["aiohttp", "prometheus-client"],
         "serving": ["tensorflow-serving-api"],
         "tables": ["pandas", "pyarrow"],

@@ -26,6 +26,7 @@ PACKAGES = {
     "pyarrow": ("pyarrow", "tables"),
     "rouge_score": ("rouge-score", "generation"),
     "sacrebleu": ("sacrebleu", "generation"),
+    "scipy": ("scipy", "search"),
     "seqeval": ("seqeval", "tagging"),
     "sklearn": ("scikit-learn", "evaluate"),
     "tensorflow_serving": ("tensorflow-serving-api", "serving"),

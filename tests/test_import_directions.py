@@ -71,6 +71,7 @@ BUILT_ON = {
     "multiple_choice": {"text_classification"},
     "prefix_lm": {"masked_lm"},
     "pretraining": {"masked_lm", "next_sentence_prediction"},
+    "sparse_embedding": {"masked_lm"},
 }
 
 

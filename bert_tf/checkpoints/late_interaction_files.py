@@ -10,7 +10,7 @@ import string
 from typing import Any
 
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
-from bert_tf.checkpoints.module_files import IDENTITY, LENGTH_FILE, PROMPTS_FILE, read_modules
+from bert_tf.checkpoints.module_files import IDENTITY, MODEL_FILE, TRANSFORMER_FILE, read_modules
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
 from bert_tf.json_files import read_json, write_json
@@ -148,7 +148,7 @@ def open_multi_vector(
     if file is None:
         raise file_error(modules["Dense"], "hold the weights of a Dense module", "no such file")
     source = JoinedSource(directory, [source, open_weights(file)])
-    prompts = os.path.join(directory, PROMPTS_FILE)
+    prompts = os.path.join(directory, MODEL_FILE)
     if "MultiVectorMask" in modules:
         options = _encoder_options(directory, prompts, modules["MultiVectorMask"], longest)
     else:
@@ -167,7 +167,7 @@ def _encoder_options(directory, prompts, mask_folder, longest):
     """Returns the options of a `MultiVectorEncoder`, without the size of its vectors."""
     values = read_json(prompts, _PROMPTS) if os.path.exists(prompts) else {}
     markers = values.get("prompts") or {}
-    lengths = read_json(os.path.join(directory, LENGTH_FILE), _LENGTHS)
+    lengths = read_json(os.path.join(directory, TRANSFORMER_FILE), _LENGTHS)
     expansion = lengths.get("query_expansion") or {}
     mask = os.path.join(mask_folder, "config.json")
     return {

@@ -1,17 +1,30 @@
-"""The list of modules in a directory of sentence-transformers or of PyLate.
+"""The files of directories of sentence-transformers and PyLate: modules, length, prompts.
 
-Reference: sentence-transformers, `modules.json` of its saved models.
+Reference: sentence-transformers, `modules.json`, `sentence_bert_config.json` and
+`config_sentence_transformers.json` of its saved models.
 """
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import Kind, is_file_name, list_of, object_of, text
+from bert_tf.json_files import read_json, write_json
+from bert_tf.json_schema import (
+    Kind,
+    integer,
+    is_file_name,
+    list_of,
+    mapping_of,
+    object_of,
+    optional,
+    text,
+)
 
 MODULES_FILE = "modules.json"
-LENGTH_FILE = "sentence_bert_config.json"
-PROMPTS_FILE = "config_sentence_transformers.json"
-IDENTITY = "torch.nn.modules.linear.Identity"
+TRANSFORMER_FILE = "sentence_bert_config.json"
+MODEL_FILE = "config_sentence_transformers.json"
+IDENTITY = "torch.nn.modules.linear.Identity"  # the activation of a Dense module that has none
+_PROMPT_OPTIONS = ("prompts", "default_prompt_name")
 
 _FOLDER = Kind(
     "empty or the path of a folder in the directory",
@@ -21,16 +34,67 @@ _FOLDER = Kind(
     ),
 )
 _MODULES = list_of(object_of({"type": text(), "path": _FOLDER}), most=100)
+_TRANSFORMER = object_of({"max_seq_length": optional(integer())})
+_MODEL = object_of(
+    {"prompts": optional(mapping_of(text())), "default_prompt_name": optional(text())}
+)
 
 
 def read_modules(directory: str) -> list[tuple[str, str]]:
-    """Returns the type and the directory of each module; none if there is no `modules.json`.
+    """Returns the type of each module without its package, and its folder; none without the file.
 
     Raises:
-        CheckpointError: If the file is damaged, or names a folder outside of the directory.
+        CheckpointError: If `modules.json` is damaged, or names a folder outside of the directory.
     """
     path = os.path.join(directory, MODULES_FILE)
     if not os.path.exists(path):
         return []
     modules = read_json(path, _MODULES)
     return [(m["type"].rpartition(".")[2], os.path.join(directory, m["path"])) for m in modules]
+
+
+def shared_options(directory: str) -> dict[str, Any]:
+    """Returns `max_length`, `prompts` and `default_prompt_name`, those that the files have.
+
+    Raises:
+        CheckpointError: If a file is damaged.
+    """
+    options = {}
+    path = os.path.join(directory, TRANSFORMER_FILE)
+    if os.path.exists(path):
+        longest = read_json(path, _TRANSFORMER).get("max_seq_length")
+        options.update({"max_length": longest} if longest else {})
+    path = os.path.join(directory, MODEL_FILE)
+    if os.path.exists(path):
+        values = read_json(path, _MODEL)
+        options.update({name: values[name] for name in _PROMPT_OPTIONS if name in values})
+    return options
+
+
+def write_shared(
+    model: Any, directory: str, modules: Sequence[tuple[str, str]], **values: Any
+) -> None:
+    """Writes the files, with the length and the prompts of a model.
+
+    Args:
+        model: The model.
+        directory: The directory.
+        modules: The type and the path of each module.
+        **values: Further entries of `config_sentence_transformers.json`.
+    """
+    entries = [
+        {"idx": index, "name": str(index), "path": path, "type": kind}
+        for index, (kind, path) in enumerate(modules)
+    ]
+    write(entries, os.path.join(directory, MODULES_FILE))
+    # The tokenizer's files specify whether text is lowercased.
+    limits = {"max_seq_length": model.max_length, "do_lower_case": False}
+    write(limits, os.path.join(directory, TRANSFORMER_FILE))
+    prompts = {name: getattr(model, name) for name in _PROMPT_OPTIONS}
+    write({**prompts, **values}, os.path.join(directory, MODEL_FILE))
+
+
+def write(values: Any, path: str) -> None:
+    """Writes a JSON file, and its folder if there is none."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    write_json(path, values)

@@ -10,6 +10,7 @@ from bert_tf.checkpoints import (
     hub,
     late_interaction_files,
     own_format,
+    sparse_encoder_files,
     training_checkpoint,
 )
 from bert_tf.checkpoints.claims import check_claims
@@ -198,6 +199,9 @@ def _open_huggingface(directory, path, config_file, allow_decoder):
             longest = config.max_position_embeddings
             source, own = late_interaction_files.open_multi_vector(directory, source, longest)
         options = {**options, **own}
+    sparse, modules_options = sparse_encoder_files.class_and_options(directory)
+    if sparse is not None and name in (None, sparse):  # as in `load_sentence_encoder`, these win
+        name, options = sparse, {**options, **modules_options}
     return Pretrained(directory, config, source, name, options, architectures)
 
 

@@ -11,6 +11,8 @@ from bert_tf.checkpoints import (
     encoder_decoder_files,
     late_interaction_files,
     own_format,
+    sentence_transformers,
+    sparse_encoder_files,
 )
 from bert_tf.checkpoints.family_names import family_class, names_of
 from bert_tf.checkpoints.model_weights import (
@@ -24,7 +26,6 @@ from bert_tf.checkpoints.model_weights import (
 )
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
-from bert_tf.checkpoints.sentence_transformers import module_variables, write_modules
 from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of
@@ -83,10 +84,10 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
         tokenizer = getattr(model, "tokenizer", None)
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
-        if class_name_of(model) == "BertSentenceEncoder":
-            write_modules(model, staging)
         if format == "huggingface" and class_name_of(model) == late_interaction_files.CLASS:
             late_interaction_files.write_metadata(model, staging)
+        if class_name_of(model) in _MODULE_WRITERS:
+            _MODULE_WRITERS[class_name_of(model)](model, staging)
 
 
 def _require_network_of(format, model):
@@ -205,13 +206,20 @@ def _write_own(model, directory):
     write_json(os.path.join(directory, own_format.CONFIG_FILE), content, sort_keys=True)
 
 
+_MODULE_WRITERS = {
+    "BertSentenceEncoder": sentence_transformers.write_modules,
+    sparse_encoder_files.CLASS: sparse_encoder_files.write_modules,
+}
 _WRITERS = {"huggingface": _write_huggingface, "tf1": _write_tf1, OWN: _write_own}
 
 
 def _writable(model, format) -> list[Weight]:
     weights = all_weights(model)
     backbone = backbone_of(model)
-    variables = [*(weight.variable for weight in weights), *module_variables(model)]
+    variables = [
+        *(weight.variable for weight in weights),
+        *sentence_transformers.module_variables(model),
+    ]
     known = set(map(id, [*variables, *quantized_variables(backbone)]))
     unknown = [variable.path for variable in model.weights if id(variable) not in known]
     if unknown:

@@ -10,26 +10,19 @@ import keras
 import numpy as np
 
 from bert_tf.array_files import write_safetensors
+from bert_tf.checkpoints import module_files
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.loading import load_task_model
-from bert_tf.checkpoints.module_files import (
-    IDENTITY,
-    LENGTH_FILE,
-    MODULES_FILE,
-    PROMPTS_FILE,
-    read_modules,
-)
 from bert_tf.checkpoints.opening import resolve
 from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
-from bert_tf.json_files import read_json, write_json
+from bert_tf.json_files import read_json
 from bert_tf.json_schema import (
     FLAG,
     either,
     integer,
     list_of,
-    mapping_of,
     may_lack,
     object_of,
     one_of,
@@ -38,7 +31,6 @@ from bert_tf.json_schema import (
 )
 from bert_tf.layers.vector_projection import DENSE, LAYER_NORM
 
-_PROMPT_OPTIONS = ("prompts", "default_prompt_name")
 _POOLING = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -51,7 +43,7 @@ _MEAN_MAX = ["mean", "max"]
 _VECTOR = "sentence_embedding"
 _TYPES = "sentence_transformers.models."
 _ACTIVATIONS = {
-    "linear": IDENTITY,
+    "linear": module_files.IDENTITY,
     **{
         ours: f"torch.nn.modules.activation.{theirs}"
         for ours, theirs in (
@@ -82,10 +74,6 @@ _DENSE = object_of(
         "use_residual": may_lack(one_of(False)),
     }
 )
-_LENGTHS = object_of({"max_seq_length": optional(integer())})
-_PROMPTS = object_of(
-    {"prompts": optional(mapping_of(text())), "default_prompt_name": optional(text())}
-)
 
 
 def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **options):
@@ -109,7 +97,7 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
         fix = "Pass whitening_size=None and fit the whitening again."
         raise file_error(path, expected, f"{received}. {fix}")
     steps = [*steps, {"type": DENSE, "units": size}] if size is not None else steps
-    folders = [folder for kind, folder in read_modules(path) if kind in _KINDS]
+    folders = [folder for kind, folder in module_files.read_modules(path) if kind in _KINDS]
     sources = []
     if has_same_steps:  # else the layers are new
         sources = list(map(_source, steps, folders))  # before memory is allocated
@@ -131,7 +119,7 @@ def encoder_options(directory: str | os.PathLike) -> dict:
             Normalize, in this order, or `BertSentenceEncoder` does not support the pooling.
     """
     directory = os.fspath(directory)
-    modules = read_modules(directory)
+    modules = module_files.read_modules(directory)
     if not modules:
         return {}
     options, pools_prompts, steps = {"normalize": False}, True, []
@@ -144,23 +132,17 @@ def encoder_options(directory: str | os.PathLike) -> dict:
             options["normalize"] = True
         elif kind != "Transformer":
             expected = "be Transformer, Pooling, Dense or LayerNorm, and Normalize, in this order"
-            path = os.path.join(directory, MODULES_FILE)
+            path = os.path.join(directory, module_files.MODULES_FILE)
             raise file_error(f"`type` in {path}", expected, f"type={kind!r}")
     if steps and steps[-1].get("activation") == "linear" and steps[-1]["use_bias"]:
         options["whitening_size"] = steps.pop()["units"]
     if steps:
         options["projection"] = steps
-    limits = os.path.join(directory, LENGTH_FILE)
-    if os.path.exists(limits):
-        longest = read_json(limits, _LENGTHS).get("max_seq_length")
-        options.update({"max_length": longest} if longest else {})
-    prompts = os.path.join(directory, PROMPTS_FILE)
-    if os.path.exists(prompts):
-        values = read_json(prompts, _PROMPTS)
-        options.update({name: value for name, value in values.items() if name in _PROMPT_OPTIONS})
-        if any((values.get("prompts") or {}).values()) and not pools_prompts:
-            received = f"{_INCLUDE_PROMPT}=false and prompts in {PROMPTS_FILE}"
-            raise file_error(directory, "pool the tokens of prompts with the others", received)
+    shared = module_files.shared_options(directory)
+    if any((shared.get("prompts") or {}).values()) and not pools_prompts:
+        received = f"{_INCLUDE_PROMPT}=false and prompts in {module_files.MODEL_FILE}"
+        raise file_error(directory, "pool the tokens of prompts with the others", received)
+    options.update(shared)
     return options
 
 
@@ -216,7 +198,7 @@ def write_modules(encoder, directory: str) -> None:
     else:
         pooling = {key: mode == encoder.pooling for key, mode in _POOLING.items()}
         pooling = {"word_embedding_dimension": config.hidden_size, **pooling}
-    _write(pooling, os.path.join(directory, "1_Pooling", "config.json"))
+    module_files.write(pooling, os.path.join(directory, "1_Pooling", "config.json"))
     steps = [*(encoder.projection or ())]
     if encoder.whitening is not None:
         steps.append({"type": DENSE, "units": encoder.whitening_size})
@@ -231,23 +213,14 @@ def write_modules(encoder, directory: str) -> None:
             settings["bias"] = step.get("use_bias", True)
             settings["activation_function"] = _ACTIVATIONS[step.get("activation", "linear")]
             size = step["units"]
-        _write(settings, os.path.join(directory, folder, "config.json"))
+        module_files.write(settings, os.path.join(directory, folder, "config.json"))
         values = [np.ascontiguousarray(variable.numpy().T) for variable in layer.weights]
         tensors = dict(zip(_names(layer), values))
         write_safetensors(os.path.join(directory, folder, _WEIGHTS_FILE), tensors)
     if encoder.normalize:
         modules.append(("Normalize", f"{len(modules)}_Normalize"))
-    entries = [
-        {"idx": index, "name": str(index), "path": path, "type": _TYPES + kind}
-        for index, (kind, path) in enumerate(modules)
-    ]
-    _write(entries, os.path.join(directory, MODULES_FILE))
-    # The tokenizer's files specify whether text is lowercased.
-    limits = {"max_seq_length": encoder.max_length, "do_lower_case": False}
-    _write(limits, os.path.join(directory, LENGTH_FILE))
-    prompts = {name: getattr(encoder, name) for name in _PROMPT_OPTIONS}
-    prompts["similarity_fn_name"] = "cosine"
-    _write(prompts, os.path.join(directory, PROMPTS_FILE))
+    entries = [(_TYPES + kind, path) for kind, path in modules]
+    module_files.write_shared(encoder, directory, entries, similarity_fn_name="cosine")
 
 
 def _pooling(path):
@@ -283,8 +256,3 @@ def _step(kind, path):
     ours = next(ours for ours, theirs in _ACTIVATIONS.items() if theirs == activation)
     step = {"type": DENSE, "units": values["out_features"], "activation": ours}
     return {**step, "use_bias": values.get("bias", True)}
-
-
-def _write(values, path):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    write_json(path, values)

@@ -4,7 +4,17 @@ import dataclasses
 import importlib
 
 from bert_tf.generation.generation_config import ARGUMENTS
-from bert_tf.json_schema import SCALAR, Kind, integer, list_of, may_lack, number, optional, text
+from bert_tf.json_schema import (
+    SCALAR,
+    Kind,
+    integer,
+    list_of,
+    mapping_of,
+    may_lack,
+    number,
+    optional,
+    text,
+)
 from bert_tf.models.weight_rows import Row
 
 # A model's outputs, for distillation.
@@ -16,6 +26,8 @@ VECTORS = "vectors"  # without labels
 POOLING = may_lack(text())
 MAX_LENGTH = optional(integer(least=3))
 GENERATION_CONFIG = optional(ARGUMENTS)
+ACTIVATION = may_lack(text())
+PROMPT_OPTIONS = {"prompts": optional(mapping_of(text())), "default_prompt_name": optional(text())}
 DROPOUT = optional(number("in [0, 1)", lambda value: 0 <= value < 1))
 CLASS_OPTIONS = {
     "num_classes": optional(integer(least=1)),

@@ -17,6 +17,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "quantize_vectors": ".quantized_vectors",
         "quantized_top_k": ".quantized_vectors",
         "search_recall": ".recall",
+        "sparse_top_k": ".sparse_search",
         "top_k": ".exact_search",
         "vector_ranges": ".quantized_vectors",
         "write_projector": ".projector",

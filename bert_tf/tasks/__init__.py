@@ -28,6 +28,7 @@ NAMES = (
     "replaced_token_detection",
     "cross_encoder",
     "late_interaction",
+    "sparse_embedding",
 )
 
 

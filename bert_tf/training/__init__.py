@@ -20,6 +20,7 @@ from bert_tf.training.losses import (
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
     SparseCrossentropy,
+    SpladeLoss,
     TripletLoss,
     balanced_class_weights,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "MultipleNegativesRankingLoss",
     "Noam",
     "SparseCrossentropy",
+    "SpladeLoss",
     "ThresholdSweep",
     "TrainingCheckpoint",
     "TripletLoss",

@@ -1,8 +1,7 @@
 """Cross-encoders: a score for a pair of texts, to rank documents for a query."""
 
-from bert_tf.json_schema import may_lack, text
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import DROPOUT, NUMBERS, TaskSpec
+from bert_tf.models.task_spec import ACTIVATION, DROPOUT, NUMBERS, TaskSpec
 from bert_tf.tasks import text_classification
 
 SPEC = TaskSpec(
@@ -12,7 +11,7 @@ SPEC = TaskSpec(
     heads={"classifier": text_classification.HEAD},
     serving="CrossEncoderModule",
     distilled_as=NUMBERS,
-    options={"dropout": DROPOUT, "activation": may_lack(text())},
+    options={"dropout": DROPOUT, "activation": ACTIVATION},
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

@@ -1,8 +1,8 @@
 """Sentence embedding: a vector for every text."""
 
-from bert_tf.json_schema import FLAG, OBJECT, integer, list_of, mapping_of, may_lack, optional, text
+from bert_tf.json_schema import FLAG, OBJECT, integer, list_of, may_lack, optional
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import POOLING, VECTORS, TaskSpec
+from bert_tf.models.task_spec import POOLING, PROMPT_OPTIONS, VECTORS, TaskSpec
 
 SPEC = TaskSpec(
     name="sentence_embedding",
@@ -17,8 +17,7 @@ SPEC = TaskSpec(
         "normalize": may_lack(FLAG),
         "whitening_size": optional(integer(least=1)),
         "truncate_dim": optional(integer(least=1)),
-        "prompts": optional(mapping_of(text())),
-        "default_prompt_name": optional(text()),
+        **PROMPT_OPTIONS,
     },
 )
 __getattr__, __dir__, __all__ = lazy_names(__name__, {"EncodingPool": ".encoding_pool"})

@@ -17,20 +17,15 @@ from bert_tf.layers.pooling import SequencePooling
 from bert_tf.layers.vector_projection import VectorProjection, projected_size
 from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.task_model import TaskModel
-from bert_tf.models.token_inputs import one_sequence_per_row
-from bert_tf.tasks import option_values
-from bert_tf.tasks.sentence_embedding.cached_gradients import cached_gradients
 from bert_tf.tasks.sentence_embedding.preprocessor import (
     SentenceEmbeddingPreprocessor,
     unit_vectors,
 )
-from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
-from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
+from bert_tf.tasks.vector_model import VectorModel
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertSentenceEncoder(TaskModel):
+class BertSentenceEncoder(VectorModel):
     """BERT with a pooled vector for each text.
 
     It is trained on tuples of lists, examples of K texts; each text is encoded by itself, and
@@ -88,18 +83,13 @@ class BertSentenceEncoder(TaskModel):
         projection: Sequence[Mapping[str, Any]] | None = None,
         **kwargs,
     ):
-        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        super().__init__(backbone, tokenizer, max_length, prompts, default_prompt_name, **kwargs)
         require_one_of("pooling", pooling, POOLING_MODES)
-        if default_prompt_name is not None:
-            require_one_of("default_prompt_name", default_prompt_name, tuple(prompts or ()))
-        self.prompts = dict(prompts or {})
-        self.default_prompt_name = default_prompt_name
         self.pooling = pooling
         self.normalize = normalize
         self.sequence_pooling = None
         if pooling != "cls":
             self.sequence_pooling = SequencePooling(pooling, dtype=self.dtype_policy)
-        backbone.pooler.trainable = False  # no part of the vector
         self.projection_layer = None
         if projection:
             initializer_range = backbone.config.initializer_range
@@ -107,8 +97,6 @@ class BertSentenceEncoder(TaskModel):
                 projection, initializer_range, name="projection"
             )
             self.projection_layer.build([None, self.pooled_size])
-        self.objective = None
-        self.accuracy = keras.metrics.Mean(name="accuracy")
         self._set_whitening(whitening_size)
         self.truncate_dim = None
         if truncate_dim is not None:
@@ -166,60 +154,9 @@ class BertSentenceEncoder(TaskModel):
         """
         return hooks.load_sentence_encoder(cls, path, **options)
 
-    def compile(self, optimizer="adam", objective: str | SentenceLoss | None = None, **kwargs):
-        """`keras.Model.compile` with a loss on the vectors of each example's texts.
-
-        Saved models hold the encoder, without what the objective trains in addition to it.
-
-        Args:
-            objective: "classification", "cosine", "ranking" or "triplet", or one of
-                `bert_tf.training.losses.sentence_losses` with its arguments. None: Keras's `loss`
-                on the vectors.
-            optimizer, **kwargs: As in `TrainingModel.compile`.
-
-        Raises:
-            UserError: If `objective` is unknown, or is given with a loss or metrics.
-        """
-        if objective is not None:
-            objective = sentence_loss(objective)
-            given = sorted({"loss", "metrics"} & set(kwargs))
-            if given:
-                raise UserError(
-                    "`loss` and `metrics` must not be given with an `objective`, which has its own "
-                    f"loss and metric. Received: {given}"
-                )
-            with self.distribute_strategy.scope():
-                objective.build(self.vector_size, self.backbone.config.initializer_range)
-        self.objective = objective
-        super().compile(optimizer, **kwargs)
-
-    def default_compile(self, y):
-        """Raises `UserError` for labels, which may be classes or scores."""
-        if y is not None:
-            raise UserError(
-                "The encoder must be compiled for texts with labels. Received: `y` and no "
-                "`objective`. Call `compile(optimizer, objective=...)`: 'classification' for class "
-                "ids, 'cosine' for scores."
-            )
-        return {**super().default_compile(y), "objective": "ranking"}
-
-    def get_compile_config(self):
-        return super().get_compile_config() if self.objective is None else None
-
     def make_preprocessor(self, **options):
-        no_duplicates = self.objective is not None and self.objective.no_duplicates
-        return SentenceEmbeddingPreprocessor(
-            normalize=self.normalize, no_duplicates=no_duplicates, **options
-        )
-
-    def call(self, inputs, training=False):
-        tokens = self.tokens_of(inputs)
-        ids = tokens["token_ids"]
-        tokens = one_sequence_per_row(tokens)  # [B, K, T] -> [B * K, T]
-        vectors = self.head(self.backbone(tokens, training=training), tokens)
-        if ids.shape.rank == 2:
-            return vectors
-        return tf.reshape(vectors, [*keras.ops.shape(ids)[:2], self.vector_size])
+        own = {"normalize": self.normalize, "no_duplicates": self.no_duplicates}
+        return SentenceEmbeddingPreprocessor(**own, **options)
 
     def head(self, outputs, tokens, training=False):
         states = outputs["sequence_output"]
@@ -236,58 +173,6 @@ class BertSentenceEncoder(TaskModel):
         if self.normalize:
             vectors = tf.math.l2_normalize(vectors, axis=-1)
         return vectors
-
-    def forward(self, x, y, training):
-        vectors = self(x, training=training)  # [B, D] or [B, K, D]
-        return vectors if self.objective is None else self._compared(vectors, y)
-
-    def _compared(self, vectors, y):
-        """Returns what the objective compares."""
-        self.objective.check(vectors.shape[1] if vectors.shape.rank == 3 else 1, y is not None)
-        return self.objective.outputs(vectors)
-
-    def _gradients(self, x, y, sample_weight, totals, variables):
-        objective = self.objective
-        if objective is None or objective.mini_batch_size is None:
-            return super()._gradients(x, y, sample_weight, totals, variables)
-
-        def losses(vectors):
-            y_pred = self._compared(vectors, y)
-            loss = self.partial_loss(x, y, y_pred, sample_weight, True, totals)
-            return loss, self.optimizer.scale_loss(loss)
-
-        return cached_gradients(self, x, objective.mini_batch_size, losses, variables)
-
-    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
-        if self.objective is None:
-            return super().partial_loss(x, y, y_pred, sample_weight, training, totals)
-        losses = self.objective.losses(y, y_pred)  # [B]
-        if sample_weight is not None:
-            losses *= tf.cast(tf.reshape(sample_weight, [-1]), losses.dtype)
-        hits = self.objective.hits(y, y_pred)
-        if hits is not None:
-            self.accuracy.update_state(tf.cast(hits, tf.float32))
-        return tf.reduce_sum(losses) / totals["rows"]
-
-    def class_weights(self, class_weight):
-        if not isinstance(self.objective, ClassificationLoss):
-            refuse_class_weight(class_weight, "only the objective 'classification' has classes")
-        return class_weights_by_id(class_weight, self.objective.num_classes)
-
-    def trained_variables(self):
-        own = [] if self.objective is None else self.objective.variables
-        return [*self.trainable_variables, *own]
-
-    def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        # The objective's only metric is counted with its loss.
-        if self.objective is None:
-            super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-
-    def _logs(self):
-        logs = super()._logs()
-        if self.objective is None or not self.objective.has_hits:
-            logs.pop("accuracy", None)
-        return logs
 
     def fit_whitening(
         self, texts: list[str], size: int | None = None, token_budget: int | None = None
@@ -369,30 +254,13 @@ class BertSentenceEncoder(TaskModel):
             verbose = int(show_progress)
         if truncate_dim is not None:
             self._require_dimensions(truncate_dim)
-        preprocessor = self.preprocessor
-        columns = preprocessor.read_examples(texts)
-        is_single, prompt = columns.is_single, self._prompt(prompt_name, prompt)
+        columns = self.preprocessor.read_examples(texts)
+        is_single = columns.is_single
         verbose = 0 if is_single else verbose
         windows = {"window_stride": window_stride, "window_pooling": window_pooling}
-        columns = preprocessor.with_prompt(columns, prompt)
+        columns = self.prompted(columns, prompt_name, prompt)
         vectors = self.predict(columns, batch_size, verbose, token_budget=token_budget, **windows)
         if truncate_dim is not None:
             vectors = vectors[:, :truncate_dim]
             vectors = unit_vectors(vectors) if self.normalize else vectors
         return vectors[0] if is_single else vectors
-
-    def _prompt(self, name, prompt):
-        """Returns what is put before each text."""
-        if name is not None and prompt is not None:
-            raise UserError(
-                "At most one of `prompt_name` and `prompt` must be given. Received: "
-                f"prompt_name={name!r}, prompt={prompt!r}"
-            )
-        if name is not None:
-            require_one_of("prompt_name", name, tuple(self.prompts))
-        elif prompt is None:
-            name = self.default_prompt_name
-        return prompt if name is None else self.prompts[name]
-
-    def get_config(self):
-        return {**super().get_config(), **option_values(self)}

@@ -12,6 +12,7 @@ from bert_tf.training.losses.sentence_losses import (
     TripletLoss,
 )
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy, balanced_class_weights
+from bert_tf.training.losses.splade_loss import SpladeLoss
 
 __all__ = [
     "CachedMultipleNegativesRankingLoss",
@@ -23,6 +24,7 @@ __all__ = [
     "MatryoshkaLoss",
     "MultipleNegativesRankingLoss",
     "SparseCrossentropy",
+    "SpladeLoss",
     "TripletLoss",
     "balanced_class_weights",
 ]

@@ -9,6 +9,7 @@ Glossary: `B` examples, `K` texts of an example, `D` size of a vector, `C` class
 import abc
 from collections.abc import Sequence
 
+import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
@@ -17,6 +18,7 @@ from bert_tf.layers.dense import Dense
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy, require_mean
 
 RANKING_SCALE = 20.0  # sentence-transformers, MultipleNegativesRankingLoss
+SIMILARITIES = ("cosine", "dot")
 TRIPLET_MARGIN = 1.0  # Reimers and Gurevych 2019, section 3
 
 
@@ -30,6 +32,7 @@ class SentenceLoss(abc.ABC):
         mini_batch_size: The maximum number of examples that are encoded at once for the gradient
             of a batch; None for all.
         no_duplicates: Whether no text may be in two examples of a batch that `fit` makes of texts.
+        step: The number of steps that the optimizer has taken, a variable that `compile` sets.
     """
 
     num_texts: tuple[int, ...] = (2,)
@@ -37,6 +40,7 @@ class SentenceLoss(abc.ABC):
     has_hits = True
     mini_batch_size: int | None = None
     no_duplicates = False
+    step: keras.Variable | None = None
 
     def build(self, vector_size: int, initializer_range: float) -> None:  # noqa: B027
         """Creates the variables of the loss, if it has any."""
@@ -160,21 +164,22 @@ class CosineRegressionLoss(SentenceLoss):
 class MultipleNegativesRankingLoss(SentenceLoss):
     """Cross-entropy of finding the second text of each pair among those of the batch.
 
-    The logits are scale * cosine. If an example has a third text, it is a hard negative for all
+    The logits are scale * similarity. If an example has a third text, it is a hard negative for all
     texts of the batch. The task is harder in larger batches. A batch is what one replica computes
     at once, with `gradient_accumulation_steps` a part of its rows. Pairs of a text with itself
     (`fit((texts, texts))`) need no labels: dropout makes their vectors differ (SimCSE).
 
     Args:
-        scale: The factor of the cosines.
+        scale: The factor of the similarities.
         symmetric: Whether the first text of each pair is also to be found among those of the
             batch, for its second; the loss is the mean of both.
+        similarity: "cosine" or "dot".
         no_duplicates: Whether `fit` on texts in memory makes batches in which no text is in two
             examples, where it would be a wrong negative. Examples of which no batch is left are not
             in that epoch.
 
     Raises:
-        UserError: If `scale` is not positive.
+        UserError: If `scale` is not positive or `similarity` is unknown.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
@@ -190,16 +195,22 @@ class MultipleNegativesRankingLoss(SentenceLoss):
     needs_labels = False
 
     def __init__(
-        self, scale: float = RANKING_SCALE, symmetric: bool = False, no_duplicates: bool = False
+        self,
+        scale: float = RANKING_SCALE,
+        symmetric: bool = False,
+        similarity: str = "cosine",
+        no_duplicates: bool = False,
     ):
         if not scale > 0:
             raise UserError(f"`scale` must be positive. Received: scale={scale}")
+        require_one_of("similarity", similarity, SIMILARITIES)
         self.scale = scale
         self.symmetric = symmetric
         self.no_duplicates = no_duplicates
+        self.similarity = similarity
 
     def outputs(self, vectors):
-        texts = tf.unstack(tf.math.l2_normalize(vectors, axis=-1), axis=1)
+        texts = tf.unstack(_comparable(vectors, self.similarity), axis=1)
         candidates = tf.concat(texts[1:], axis=0)  # [B, D] or [2B, D], second texts first
         return self.scale * tf.matmul(texts[0], candidates, transpose_b=True)
 
@@ -220,17 +231,16 @@ class CachedMultipleNegativesRankingLoss(MultipleNegativesRankingLoss):
     """`MultipleNegativesRankingLoss` for batches that are too large to be encoded at once.
 
     The texts are encoded twice, `mini_batch_size` examples at a time, so memory does not grow with
-    the batch but for the vectors and their cosines `[B, B]`. Loss and gradient are those of the
-    whole batch.
+    the batch but for the vectors and their similarities `[B, B]`. Loss and gradient are those of
+    the whole batch.
 
     Args:
-        scale, symmetric: As in `MultipleNegativesRankingLoss`.
+        scale, symmetric, similarity, no_duplicates: As in `MultipleNegativesRankingLoss`.
         mini_batch_size: The maximum number of examples that are encoded at once. It changes speed
             and memory, not the result.
-        no_duplicates: As in `MultipleNegativesRankingLoss`.
 
     Raises:
-        UserError: If `scale` is not positive or `mini_batch_size` is less than 1.
+        UserError: As `MultipleNegativesRankingLoss`, or if `mini_batch_size` is less than 1.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
@@ -246,9 +256,10 @@ class CachedMultipleNegativesRankingLoss(MultipleNegativesRankingLoss):
         scale: float = RANKING_SCALE,
         symmetric: bool = False,
         mini_batch_size: int = 32,
+        similarity: str = "cosine",
         no_duplicates: bool = False,
     ):
-        super().__init__(scale, symmetric, no_duplicates)
+        super().__init__(scale, symmetric, similarity, no_duplicates)
         self.mini_batch_size = checked_size(mini_batch_size)
 
 
@@ -278,12 +289,11 @@ class MarginMSELoss(SentenceLoss):
     has_hits = False
 
     def __init__(self, similarity: str = "dot"):
-        require_one_of("similarity", similarity, ("dot", "cosine"))
+        require_one_of("similarity", similarity, SIMILARITIES)
         self.similarity = similarity
 
     def outputs(self, vectors):
-        if self.similarity == "cosine":
-            vectors = tf.math.l2_normalize(vectors, axis=-1)
+        vectors = _comparable(vectors, self.similarity)
         scores = tf.reduce_sum(vectors[:, :1] * vectors[:, 1:], axis=-1)  # [B, 2]
         return scores[:, 0] - scores[:, 1]
 
@@ -432,6 +442,11 @@ def checked_size(mini_batch_size: int) -> int:
             f"mini_batch_size={mini_batch_size!r}"
         )
     return mini_batch_size
+
+
+def _comparable(vectors, similarity):
+    """Returns vectors whose dot products are the similarities."""
+    return tf.math.l2_normalize(vectors, axis=-1) if similarity == "cosine" else vectors
 
 
 def _ids(labels):

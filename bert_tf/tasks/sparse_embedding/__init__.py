@@ -1,0 +1,24 @@
+"""Sparse embedding (SPLADE): a weight for every piece of the vocabulary, most of them zero."""
+
+from bert_tf.json_schema import integer, optional
+from bert_tf.lazy_names import lazy_names
+from bert_tf.models.task_spec import ACTIVATION, POOLING, PROMPT_OPTIONS, VECTORS, TaskSpec
+from bert_tf.tasks import masked_lm
+
+SPEC = TaskSpec(
+    name="sparse_embedding",
+    model="BertSparseEncoder",
+    architectures=("BertForMaskedLM",),
+    heads={"masked_lm_head": masked_lm.HEAD},
+    uses_pooler=False,
+    serving="SparseEmbeddingModule",
+    distilled_as=VECTORS,
+    options={
+        "pooling": POOLING,
+        "activation": ACTIVATION,
+        "max_active_dims": optional(integer(least=1)),
+        **PROMPT_OPTIONS,
+    },
+)
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, {"WeightedTerm": ".terms"})

@@ -1,0 +1,230 @@
+"""Learned sparse vectors (SPLADE): a weight for every piece of the vocabulary."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import require_one_of
+from bert_tf.layers.masked_lm_head import MaskedLMHead
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.tasks.sparse_embedding.splade_pooling import ACTIVATIONS, POOLINGS, splade_pooling
+from bert_tf.tasks.sparse_embedding.terms import (
+    WeightedTerm,
+    require_count,
+    sparse_module,
+    sparse_rows,
+    strongest,
+    weighted_terms,
+)
+from bert_tf.tasks.vector_model import VectorModel
+from bert_tf.tasks.vector_preprocessor import VectorPreprocessor
+from bert_tf.training.losses.splade_loss import SpladeLoss
+
+# Texts whose dense vectors `encode` has in memory at a time: 60 MB for BERT's vocabulary.
+TEXTS_AT_ONCE = 512
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertSparseEncoder(VectorModel):
+    """BERT with its masked-LM head, which gives each text a sparse vector over the vocabulary.
+
+    The weight of a piece is the maximum of log(1 + relu(logit)) over the tokens of the text, also
+    of pieces that are not in it. Queries and documents are compared by dot products, as in a search
+    engine. It is trained on tuples of lists as `BertSentenceEncoder` is, by
+    `compile(objective=bert_tf.training.SpladeLoss(...))`, which is also the loss of `fit` without
+    `compile`. Without training, a masked language model's vectors are not sparse.
+
+    Memory: `predict` has the logits of 1,024 tokens at a time, and the vectors of a batch,
+    4 * B * V bytes. A training step has the logits of all R real tokens of the batch, 4 * R * V
+    bytes, and as much again for their gradient. For large batches there is
+    `gradient_accumulation_steps`, or
+    `SpladeLoss(CachedMultipleNegativesRankingLoss(scale=1.0, similarity="dot"))`, which encodes a
+    batch part by part. With `jit_compile=True`, all positions have logits, padding too.
+
+    Args:
+        backbone, tokenizer, max_length: As in `TaskModel`.
+        pooling: "max" or "sum" over the real tokens.
+        activation: "relu", or "log1p_relu" for log(1 + log(1 + relu(logit))).
+        max_active_dims: The most weights that `encode` keeps of a text, the largest; None for all.
+        prompts: Texts that `encode` puts before others, by names such as "query".
+        default_prompt_name: The prompt where `encode` is given none; None for no prompt.
+
+    Call arguments:
+        inputs: What the backbone takes, `[B, T]`, or `[B, K, T]` for K texts per example; or
+            strings `[B]`, or a tuple of K times strings `[B]`.
+
+    Returns:
+        float32 `[B, V]` or `[B, K, V]`, without the limit of `max_active_dims`.
+
+    Raises:
+        UserError: If `pooling`, `activation` or `default_prompt_name` is unknown, or
+            `max_active_dims` is out of range.
+
+    Example:
+        >>> encoder = bert_tf.BertSparseEncoder.from_pretrained("bert-base/")
+        >>> history = encoder.fit((["who wrote it?", "why?"], ["Ada wrote it.", "It rains."]))
+        >>> documents = encoder.encode(["Ada wrote it.", "It rains."], max_active_dims=16)
+        >>> queries = encoder.encode(["who wrote it?"])
+        >>> encoder.similarity(queries, documents).shape
+        (1, 2)
+        >>> [term.piece for term in encoder.decode(documents, top_k=2)[0]]
+        [..., ...]
+        >>> scores, rows = bert_tf.search.sparse_top_k(queries, documents, k=1)
+
+    Reference: Formal et al. 2021 (arXiv 2109.10086); sentence-transformers, `SparseEncoder`, whose
+    directories it opens and writes.
+    """
+
+    objectives_with_labels = (
+        "`SpladeLoss(MarginMSELoss())` of bert_tf.training for triplets with a teacher's margins"
+    )
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        pooling: str = "max",
+        activation: str = "relu",
+        max_active_dims: int | None = None,
+        tokenizer=None,
+        max_length: int | None = None,
+        prompts: dict[str, str] | None = None,
+        default_prompt_name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(backbone, tokenizer, max_length, prompts, default_prompt_name, **kwargs)
+        require_one_of("pooling", pooling, POOLINGS)
+        require_one_of("activation", activation, ACTIVATIONS)
+        require_count("max_active_dims", max_active_dims)
+        self.pooling = pooling
+        self.activation = activation
+        self.max_active_dims = max_active_dims
+        self.masked_lm_head = MaskedLMHead(
+            backbone.config, dtype=self.dtype_policy, name="masked_lm"
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        if not self.masked_lm_head.built:
+            self.masked_lm_head.build()
+        self.built = True
+
+    @property
+    def vector_size(self) -> int:
+        """V."""
+        return self.backbone.config.vocab_size
+
+    def default_objective(self):
+        return SpladeLoss()
+
+    def make_preprocessor(self, **options):
+        return VectorPreprocessor(no_duplicates=self.no_duplicates, **options)
+
+    def encoded(self, tokens, training):
+        outputs = self.backbone(tokens, training=training, output_word_embeddings=True)
+        words = tf.cast(outputs["word_embeddings"], self.compute_dtype)
+        return splade_pooling(
+            outputs["sequence_output"],
+            self.backbone.padding_mask_of(tokens),
+            lambda rows: self.masked_lm_head(rows, word_embeddings=words),
+            self.vector_size,
+            self.pooling,
+            self.activation,
+            training,
+        )
+
+    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
+        """Returns the terms of each text; see `decode`."""
+        columns = self.preprocessor.read_examples(texts)
+        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
+        terms = self.decode(self.encode(columns, **batching))
+        return terms[0] if columns.is_single else terms
+
+    def encode(
+        self,
+        texts: str | Sequence[str],
+        *,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+        window_stride: int | None = None,
+        window_pooling: str = "max",
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+        max_active_dims: int | None = None,
+    ):
+        """Returns the vectors of texts as a sparse matrix.
+
+        Args:
+            texts: Single texts as in `fit`, or one string.
+            batch_size, token_budget, verbose, window_stride, window_pooling: As in `predict`.
+            prompt_name, prompt: As in `BertSentenceEncoder.encode`.
+            max_active_dims: The most weights of a text, the largest; None for the model's limit.
+
+        Returns:
+            A `scipy.sparse.csr_array` float32 `[n, V]`; `[1, V]` for one string.
+
+        Raises:
+            UserError: If there is no tokenizer, an example has several texts, the prompt is
+                unknown, `max_active_dims` is out of range, or scipy is not installed.
+            DataError: If a text is missing or malformed.
+        """
+        sparse = sparse_module()
+        require_count("max_active_dims", max_active_dims)
+        count = self.max_active_dims if max_active_dims is None else max_active_dims
+        columns = self.preprocessor.read_examples(texts)
+        columns = self.prompted(columns, prompt_name, prompt)
+        windows = {"window_stride": window_stride, "window_pooling": window_pooling}
+        parts = []
+        for start in range(0, max(columns.num_rows, 1), TEXTS_AT_ONCE):
+            part = columns.rows(slice(start, start + TEXTS_AT_ONCE))
+            vectors = self.predict(part, batch_size, verbose, token_budget=token_budget, **windows)
+            parts.append(sparse.csr_array(strongest(vectors, count)))
+        return sparse.vstack(parts, format="csr")
+
+    def decode(
+        self, embeddings: Any, top_k: int | None = None
+    ) -> list[list[WeightedTerm]] | list[WeightedTerm]:
+        """Returns the terms of vectors as words.
+
+        Args:
+            embeddings: A sparse matrix or an array `[n, V]`, such as the result of `encode` or
+                `predict`, or one vector `[V]`.
+            top_k: The most terms of a vector; None for all that are not zero.
+
+        Returns:
+            For each vector a list of `WeightedTerm`s, the largest weight first; for a vector `[V]`
+            its list.
+
+        Raises:
+            UserError: If `embeddings` have another shape, `top_k` is less than 1, there is no
+                tokenizer, or scipy is not installed.
+        """
+        self.preprocessor.require_tokenizer()
+        require_count("top_k", top_k)
+        rows = sparse_rows(embeddings, self.vector_size, "embeddings")
+        terms = weighted_terms(rows, self.pieces(), top_k)
+        return terms[0] if embeddings.ndim == 1 else terms
+
+    def pieces(self) -> list[str]:
+        """Returns the piece of each dimension of a vector; "" if the tokenizer has none."""
+        vocabulary = self.tokenizer.vocabulary
+        return [*vocabulary, *[""] * (self.vector_size - len(vocabulary))]
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
+        """Returns the dot products of two lists of vectors.
+
+        Args:
+            embeddings1, embeddings2: Sparse matrices or arrays `[n, V]` and `[m, V]`.
+
+        Returns:
+            float32 `[n, m]`.
+
+        Raises:
+            UserError: If they have other shapes, or scipy is not installed.
+        """
+        first = sparse_rows(embeddings1, self.vector_size, "embeddings1")
+        second = sparse_rows(embeddings2, self.vector_size, "embeddings2")
+        return (first @ second.T).toarray().astype(np.float32)
