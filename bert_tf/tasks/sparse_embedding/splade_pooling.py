@@ -65,8 +65,10 @@ def splade_pooling(
         logits = tf.cast(logits_of(rows[part]), tf.float32)
         if is_max:
             best = tf.math.unsorted_segment_max(logits, texts[part], batch)  # [R, V] -> [B, V]
-            return tf.maximum(pooled, best)
-        return pooled + tf.math.unsorted_segment_sum(weights_of(logits), texts[part], batch)
+            both = tf.maximum(pooled, best)
+        else:
+            both = pooled + tf.math.unsorted_segment_sum(weights_of(logits), texts[part], batch)
+        return tf.ensure_shape(both, pooled.shape)
 
     pooled = tf.zeros([batch, size])
     if training:

@@ -61,7 +61,7 @@ class SpladeLoss(SentenceLoss):
         query_regularizer_threshold: int | None = None,
         warmup_steps: int = 0,
     ):
-        if not min(document_regularizer_weight, query_regularizer_weight) >= 0:
+        if not (document_regularizer_weight >= 0 and query_regularizer_weight >= 0):
             raise UserError(
                 "`document_regularizer_weight` and `query_regularizer_weight` must be at least 0. "
                 f"Received: {document_regularizer_weight=}, {query_regularizer_weight=}"
