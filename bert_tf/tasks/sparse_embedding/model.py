@@ -38,8 +38,8 @@ class BertSparseEncoder(VectorModel):
     `compile`. Without training, a masked language model's vectors are not sparse.
 
     Memory: `predict` has the logits of 1,024 tokens at a time, and the vectors of a batch,
-    4 * B * V bytes. A training step has the logits of all R real tokens of the batch, 4 * R * V
-    bytes, and as much again for their gradient. For large batches there is
+    4 * B * V bytes. A training step has the logits of all R real tokens of the batch; with their
+    gradient that is about 14 * R * V bytes. For large batches there is
     `gradient_accumulation_steps`, or
     `SpladeLoss(CachedMultipleNegativesRankingLoss(scale=1.0, similarity="dot"))`, which encodes a
     batch part by part. With `jit_compile=True`, all positions have logits, padding too.

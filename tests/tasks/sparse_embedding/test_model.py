@@ -16,6 +16,7 @@ from bert_tf.errors import CheckpointError, UserError
 from bert_tf.network_families import FAMILIES
 from bert_tf.tasks.sparse_embedding import WeightedTerm, splade_pooling
 from bert_tf.tasks.sparse_embedding import model as model_module
+from bert_tf.tasks.sparse_embedding.serving import SparseEmbeddingModule
 from bert_tf.training import (
     AdamWeightDecay,
     CachedMultipleNegativesRankingLoss,
@@ -117,6 +118,19 @@ def test_terms(make, tiny_vocabulary):
     assert model.decode(equal) == [WeightedTerm(*term) for term in expected]
     assert [row[0] for row in model.predict_decoded(TEXTS)] == [row[0] for row in terms]
     assert model.predict_decoded(TEXTS[0])[0].piece == terms[0][0].piece
+
+
+def test_served_terms_are_bounded(make):
+    model = make(max_active_dims=3, prompts={"query": "the "}, default_prompt_name="query")
+    served = {k: v.numpy() for k, v in SparseEmbeddingModule(model).of_text(TEXTS).items()}
+    assert served["term_count"].tolist() == [3] * len(TEXTS)
+    for row, terms in enumerate(model.decode(model.encode(TEXTS))):
+        assert [piece.decode() for piece in served["term"][row]] == [t.piece for t in terms]
+        np.testing.assert_allclose(served["term_weight"][row], [t.weight for t in terms], atol=1e-6)
+    model.masked_lm_head.output_bias.assign(np.full(64, -99.0))  # no term at all
+    served = SparseEmbeddingModule(model).of_text(TEXTS)
+    assert served["term_count"].numpy().tolist() == [0] * len(TEXTS)
+    assert served["term"].shape == (len(TEXTS), 0)
 
 
 def test_similarity(make):
