@@ -66,6 +66,8 @@ class Family:
             values["max_position_embeddings"] += values.pop("position_offset", 0)
         if "embedding_size" in self.defaults:
             values.setdefault("embedding_size", values["hidden_size"])
+        if "classifier_dropout" in self.defaults and values.get("classifier_dropout") is None:
+            values["classifier_dropout"] = values["hidden_dropout_prob"]  # it must be a number
         kept = {field: value for field, value in values.items() if field not in self.fixed}
         return {self.keys.get(field, field): value for field, value in kept.items()}
 

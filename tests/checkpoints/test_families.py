@@ -618,3 +618,12 @@ def test_names_come_back():
 
         read = family_names.FamilySource(Source(), name)
         assert sorted(read.shapes) == sorted(n.removeprefix("bert.") for n in names)
+
+
+@pytest.mark.parametrize("name", ["distilbert", "albert"])
+def test_the_dropout_of_a_head_is_written_as_a_number(name, tmp_path):
+    """transformers refuses null; without the key it would take another default."""
+    model = random_model(name, classifier_dropout=None, hidden_dropout_prob=0.3)
+    model.backbone.save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    assert written[FAMILIES[name].keys["classifier_dropout"]] == 0.3

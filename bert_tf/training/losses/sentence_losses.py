@@ -69,6 +69,12 @@ class SentenceLoss(abc.ABC):
                 f"{'a' if has_labels else 'no'} label"
             )
 
+    def take_examples_of(self, loss: "SentenceLoss") -> None:
+        """Makes examples and batches those of another loss, of which this one is made."""
+        self.num_texts, self.needs_labels = loss.num_texts, loss.needs_labels
+        self.has_hits, self.mini_batch_size = loss.has_hits, loss.mini_batch_size
+        self.no_duplicates = loss.no_duplicates
+
     @abc.abstractmethod
     def outputs(self, vectors: tf.Tensor) -> tf.Tensor:
         """Computes what the loss compares from vectors `[B, K, D]`."""
@@ -338,9 +344,7 @@ class MatryoshkaLoss(SentenceLoss):
                 "`weights` must be a number for each of `dims`. Received: "
                 f"{len(self.weights)} weights, {len(self.dims)} dims"
             )
-        self.num_texts, self.needs_labels = self.loss.num_texts, self.loss.needs_labels
-        self.has_hits, self.mini_batch_size = self.loss.has_hits, self.loss.mini_batch_size
-        self.no_duplicates = self.loss.no_duplicates
+        self.take_examples_of(self.loss)
 
     def build(self, vector_size, initializer_range):
         self.loss.build(vector_size, initializer_range)

@@ -84,8 +84,7 @@ class SpladeLoss(SentenceLoss):
         self.document_regularizer_threshold = document_regularizer_threshold
         self.query_regularizer_threshold = query_regularizer_threshold
         self.warmup_steps = warmup_steps
-        self.num_texts, self.needs_labels = self.loss.num_texts, self.loss.needs_labels
-        self.has_hits, self.mini_batch_size = self.loss.has_hits, self.loss.mini_batch_size
+        self.take_examples_of(self.loss)
 
     def build(self, vector_size, initializer_range):
         self.loss.build(vector_size, initializer_range)
