@@ -13,6 +13,7 @@ r"""Compares the speed and memory of bert_tf with those of other libraries.
     python tools/benchmark.py inference --peers= --baseline_dir=../bert_tf_before
     python tools/benchmark.py inference --peer_python=zentf=zentf_env/bin/python
     python tools/benchmark.py families
+    python tools/benchmark.py search
     python tools/benchmark.py balance
 
 All libraries ("peers") get the same random weights and the same inputs. A search finds and prints
@@ -44,6 +45,7 @@ from benchmarks import (
     ops,
     pipeline,
     report,
+    searching,
     tokenizer,
     workers,
     xla,
@@ -73,6 +75,7 @@ _JOBS = (
     "memory",
     "xla",
     "families",
+    "search",
     "pipeline",
     "balance",
 )
@@ -262,7 +265,8 @@ def measure(start, job, peer_job, peers, config, workload_list, results) -> None
         pipeline.run(start, config, workload_list[0], results, *counts)
         return
     materials_dir = os.path.abspath(FLAGS.materials_dir)  # workers have other working directories
-    helpers = dict.fromkeys(("tokenizer", "latency", "encode", "generation", "families"), ())
+    alone = ("tokenizer", "latency", "encode", "generation", "families", "search")
+    helpers = dict.fromkeys(alone, ())
     helpers = {**helpers, "xla": (OURS_XLA,)}.get(job, ("machine",))
     names = [OURS, *peers, *helpers]
     with workers.scratch_folder() as scratch:
@@ -293,6 +297,8 @@ def measure(start, job, peer_job, peers, config, workload_list, results) -> None
                 matmul.run(staff, peer_job, FLAGS.matmul_models, rows, results, FLAGS.dtype)
             elif job == "families":
                 families.run(staff[OURS], config, workload_list, results)
+            elif job == "search":
+                searching.run(staff[OURS], results)
             elif job == "ops":
                 ops.run(staff, results, FLAGS.ops_scale, FLAGS.ops)
             else:
@@ -321,10 +327,10 @@ def main():
     on_gpu = FLAGS.device == "gpu"
     if on_gpu and job != "training":
         raise UserError(f"--job must be training with --device=gpu. Received: --job={job}")
-    if (on_gpu or job in ("xla", "families", "pipeline")) and FLAGS.peers:
+    if (on_gpu or job in ("xla", "families", "search", "pipeline")) and FLAGS.peers:
         raise UserError(
-            "--peers must not be set with --job=xla, --job=families, --job=pipeline or "
-            "--device=gpu, which measure only bert_tf. "
+            "--peers must not be set with --job=xla, --job=families, --job=search, "
+            "--job=pipeline or --device=gpu, which measure only bert_tf. "
             f"Received: --peers={','.join(FLAGS.peers)}"
         )
     if not on_gpu and FLAGS.peak_tflops is not None:

@@ -7,6 +7,9 @@ from bert_tf.errors import UserError
 from bert_tf.search import best_rows
 from bert_tf.search.best_rows import finite_rows
 
+_SHORTEST = 1e-12  # of vectors that have a direction
+_FEW_QUERIES = 8
+
 
 def top_k(
     query_vectors: np.ndarray, corpus_matrix: np.ndarray, k: int, similarity: str = "cosine"
@@ -73,6 +76,19 @@ def _best_of_corpus(queries, corpus, k, normalize):
     block = max(1, best_rows.BLOCK // (len(queries) + queries.shape[1]))
 
     def scores_of(part):  # [Q, D] x [rows, D] -> [Q, rows]
-        return tf.matmul(queries, finite_rows(corpus[part], normalize), transpose_b=True)
+        rows = np.asarray(corpus[part], np.float32)
+        scores = _products(queries, rows)
+        if normalize:
+            lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+            scores = scores / np.maximum(lengths, _SHORTEST)
+        if not np.isfinite(scores).all():  # fewer than the numbers in `rows`
+            return _products(queries, finite_rows(rows, normalize))
+        return scores
 
     return best_rows.best_rows(len(queries), len(corpus), k, block, scores_of)
+
+
+def _products(queries, rows):
+    if len(queries) < _FEW_QUERIES:  # TensorFlow would copy the rows first
+        return queries @ rows.T
+    return tf.matmul(queries, rows, transpose_b=True).numpy()

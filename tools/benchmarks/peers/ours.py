@@ -292,6 +292,30 @@ class Ours(keras_common.TensorFlowPeer):
     encode_int8 = encode
 
     @functools.cache
+    def _vectors(self, rows, queries, dim):
+        generator = np.random.default_rng(0)
+        vectors = generator.standard_normal([rows + queries, dim], np.float32)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors[queries:], vectors[:queries]
+
+    def search(self, rows, queries, dim, k, variant):
+        """Creates a task: the best rows for all queries, by a search or by a full product."""
+        corpus, asked = self._vectors(rows, queries, dim)
+        kind, _, one = variant.partition(", ")
+        asked = asked[:1] if one == "one query" else asked
+        if kind == "top_k":
+            find = functools.partial(bert_tf.search.top_k, asked, corpus, k, "dot")
+        elif kind == "NumPy":
+            find = functools.partial(_full_product, asked, corpus, k)
+        else:
+            ranges = bert_tf.search.vector_ranges(corpus) if kind == "int8" else None
+            codes = bert_tf.search.quantize_vectors(corpus, kind, ranges)
+            find = functools.partial(
+                bert_tf.search.quantized_top_k, asked, codes, k, kind, ranges=ranges
+            )
+        return base.Task(find, lambda: {"rows": np.asarray(find()[1])})
+
+    @functools.cache
     def _generator(self, kind, **options):
         return self._prepared(bert_tf.BertEncoderDecoder, kind, **options)
 
@@ -322,3 +346,12 @@ def _vector_jacobian(function, arguments, dy):
         tape.watch(arguments)
         y = function(*arguments)
     return tape.gradient(y, arguments, dy)
+
+
+def _full_product(queries, corpus, k):
+    """The best rows by NumPy: all scores in memory, the best of them, and these in order."""
+    scores = queries @ corpus.T
+    rows = np.argpartition(scores, -k, axis=1)[:, -k:]
+    best = np.take_along_axis(scores, rows, axis=1)
+    order = np.argsort(-best, axis=1)
+    return np.take_along_axis(best, order, 1), np.take_along_axis(rows, order, 1)
