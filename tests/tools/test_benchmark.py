@@ -439,7 +439,10 @@ class TestPipeline:
         (["latency", "--peers=", "--config=tiny"], "vocabulary of at least 30522"),
         (["ops", "--peers=", "--plot=out.jpg"], "must be a .png, .svg or .pdf"),
         (["generation", "--config=tiny", "--peers=", "--new_tokens=127"], "must be at most 126"),
-        (["training", "--dtype=int8"], "one of inference, latency, matmul with --dtype=int8"),
+        (
+            ["training", "--dtype=int8"],
+            "one of inference, latency, encode, matmul with --dtype=int8",
+        ),
         (
             ["latency", "--dtype=bfloat16"],
             "one of inference, training, generation, matmul with --dtype=bfloat16",

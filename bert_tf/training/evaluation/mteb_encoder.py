@@ -12,6 +12,9 @@ _PURPOSE = "the Massive Text Embedding Benchmark"
 class MtebEncoder:
     """What `mteb.evaluate` takes as a model, an `mteb.EncoderProtocol`.
 
+    `mteb.evaluate(MtebEncoder(encoder), mteb.get_tasks(tasks=["NFCorpus"]))` downloads the data of
+    the task and scores the encoder.
+
     A prompt of the encoder is used if its name is that of the task, of the task's type, or "query"
     or "document" where the text is one, also joined by a hyphen, as mteb defines.
 
@@ -23,16 +26,6 @@ class MtebEncoder:
 
     Raises:
         UserError: If mteb is missing.
-
-    Example:
-        ```
-        import mteb
-        from bert_tf.training.evaluation.mteb_encoder import MtebEncoder
-
-        encoder = bert_tf.BertSentenceEncoder.from_pretrained("minilm/")
-        tasks = mteb.get_tasks(tasks=["NFCorpus"])
-        results = mteb.evaluate(MtebEncoder(encoder, "mine/minilm"), tasks)
-        ```
 
     Reference: Muennighoff et al. 2022 (arXiv 2210.07316).
     """

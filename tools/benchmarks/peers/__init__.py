@@ -142,7 +142,7 @@ PEERS = {
     ),
     "st_openvino": Entry(
         "sentence_transformers:OnOpenVino",
-        _ENCODE,
+        ("encode",),
         ("sentence_transformers", "optimum", "openvino"),
         requirements=("sentence-transformers[openvino]",),
     ),

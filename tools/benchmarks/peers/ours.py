@@ -62,8 +62,8 @@ class Ours(keras_common.TensorFlowPeer):
         "generation_bfloat16": ("optimized bfloat16", "mixed_bfloat16"),
         "latency": ("graph", "packed", "constants", "SavedModel"),
         "latency_int8": ("constants", "constants, static", "SavedModel"),
-        "encode": ("float", "packed"),
-        "encode_int8": ("int8", "int8, attention, static"),
+        "encode": ("packed",),
+        "encode_int8": ("int8",),
         "ops": ("native, in place", "native, fresh", "reference, fresh"),
         "matmul": ("default", PACKED_EACH_TIME),
     }

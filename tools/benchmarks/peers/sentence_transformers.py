@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 from . import base
 
 # How many texts are a batch. sentence-transformers' own is 32.
-_BATCH_SIZES = (8, 32, 128)
+_BATCH_SIZES = (8, 32)
 
 
 class _SentenceTransformers(base.Peer):
@@ -24,7 +24,7 @@ class _SentenceTransformers(base.Peer):
         return self._task("float32", slices, variant, self.float32_model)
 
     def encode_int8(self, slices, calibration, variant):
-        return self._task("int8", slices, variant, lambda: self.int8_model(calibration))
+        return self._task("int8", slices, variant, self.int8_model)
 
     def _task(self, kind, slices, variant, make):
         if kind not in self._models:
@@ -49,7 +49,7 @@ class OnOnnxRuntime(_SentenceTransformers):
         directory = directory or self.setup.model_directory
         return SentenceTransformer(directory, backend="onnx", model_kwargs=options)
 
-    def int8_model(self, calibration):
+    def int8_model(self):
         instructions = "avx512_vnni" if "avx512_vnni" in _processor_flags() else "avx2"
         directory = os.path.join(self.setup.scratch, "onnx_int8")
         model = self.float32_model()
@@ -68,32 +68,15 @@ class OnOpenVino(_SentenceTransformers):
 
         return f"{sentence_transformers.__version__}, OpenVINO {openvino.__version__}"
 
-    def float32_model(self, directory=None, **options):
+    def float32_model(self):
         # Without the hint, the processor's bfloat16 may be used.
         settings = {
             "INFERENCE_NUM_THREADS": str(self.setup.threads),
             "INFERENCE_PRECISION_HINT": "f32",
         }
-        directory = directory or self.setup.model_directory
-        model_options = {"ov_config": settings, **options}
-        return SentenceTransformer(directory, backend="openvino", model_kwargs=model_options)
-
-    def int8_model(self, calibration):
-        """As `export_static_quantized_openvino_model`, whose data are on the network."""
-        import datasets
-        from optimum.intel.openvino import OVConfig, OVQuantizationConfig, OVQuantizer
-
-        model = self.float32_model()
-        directory = os.path.join(self.setup.scratch, "openvino_int8")
-        model.save_pretrained(directory)
-        tokens = model.tokenizer(list(calibration), padding="max_length", max_length=128)
-        config = OVConfig(quantization_config=OVQuantizationConfig(num_samples=len(calibration)))
-        OVQuantizer.from_pretrained(model[0].auto_model).quantize(
-            datasets.Dataset.from_dict(dict(tokens)),
-            save_directory=os.path.join(directory, "openvino"),
-            ov_config=config,
+        return SentenceTransformer(
+            self.setup.model_directory, backend="openvino", model_kwargs={"ov_config": settings}
         )
-        return self.float32_model(directory)
 
 
 def _processor_flags():
