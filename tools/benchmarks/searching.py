@@ -1,4 +1,4 @@
-"""Measures exact search: the ten best of many vectors, with NumPy's full product beside it."""
+"""Measures exact search: the ten best of many vectors, compared with NumPy's full product."""
 
 from . import limits
 from .report import Report, Table
