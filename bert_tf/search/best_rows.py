@@ -11,6 +11,8 @@ from bert_tf.errors import UserError
 # Floats in a block of scores or of vectors: 32 MiB.
 BLOCK = 8 * 2**20
 QUERIES = 1024
+_GROUP = 32  # columns of a block of scores with one maximum
+_FEW = 4  # if more than one group in so many has candidates, top_k of the whole block is faster
 
 
 def query_slices(num_queries: int) -> list[slice]:
@@ -34,19 +36,74 @@ def best_rows(
         Scores and row numbers int64, both `[Q, min(k, num_rows)]`, the best row first; of equal
         scores, the smaller number first.
     """
-    scores, rows = None, np.zeros([num_queries, 0], np.int64)
+    best = None
     for start in range(0, num_rows, block):
-        candidates = scores_of(slice(start, min(start + block, num_rows)))
-        if scores is not None:
+        scores = np.asarray(scores_of(slice(start, min(start + block, num_rows))))
+        if best is None:
+            best = np.zeros([num_queries, 0], scores.dtype), np.zeros([num_queries, 0], np.int64)
+        found = _candidates(scores, best[0], k)
+        if found is None:
+            top = tf.math.top_k(scores, min(k, scores.shape[1]))
+            found = top.values.numpy(), top.indices.numpy()
+        if found[0].shape[1]:
             # The best rows so far come first, because top_k prefers the first of equal values.
-            candidates = tf.concat([scores, candidates], axis=1)
-        best = tf.math.top_k(candidates, min(k, candidates.shape[1]))
-        columns = best.indices.numpy()  # [Q, k]
-        old = np.pad(rows, [(0, 0), (0, 1)])  # one more column, so that there is at least one
-        kept = np.take_along_axis(old, np.minimum(columns, rows.shape[1]), axis=1)
-        rows = np.where(columns < rows.shape[1], kept, columns - rows.shape[1] + start)
-        scores = best.values.numpy()
-    return scores, rows
+            scores = np.concatenate([best[0], found[0]], axis=1)
+            rows = np.concatenate([best[1], found[1] + np.int64(start)], axis=1)
+            top = tf.math.top_k(scores, min(k, scores.shape[1]))
+            best = top.values.numpy(), np.take_along_axis(rows, top.indices.numpy(), axis=1)
+    return best
+
+
+def _candidates(scores, best, k):
+    """Returns the few scores of a block that can be among the best, and their columns.
+
+    A maximum per group of columns is much faster than `top_k` of all columns. The `k`-th largest
+    of the maxima and of the best scores so far is a lower bound of the new `k`-th best score.
+
+    Args:
+        scores: `[Q, n]`.
+        best: The best scores of the blocks before, `[Q, at most k]`.
+        k: The number of rows to find.
+
+    Returns:
+        Scores and columns `[Q, C]`, in the order of the columns and filled up with the lowest
+        score; None if they are not few, or the bound is not finite.
+    """
+    queries, columns = scores.shape
+    groups = max(1, columns // _GROUP)
+    if best.shape[1] + groups < k:
+        return None
+    # Group g has the columns g, g + groups, ..., so that the maximum is one of long vectors.
+    whole = columns // groups
+    rest = columns - whole * groups
+    maxima = scores[:, : whole * groups].reshape(queries, whole, groups).max(axis=1)  # [Q, groups]
+    np.maximum(maxima[:, :rest], scores[:, whole * groups :], out=maxima[:, :rest])
+    bound = np.concatenate([best, maxima], axis=1)
+    bound = np.partition(bound, -k, axis=1)[:, -k, None]  # [Q, 1]
+    if not np.isfinite(bound).all():
+        return None
+    is_full = best.shape[1] == k
+    found = maxima >= bound
+    if is_full:  # of equal scores the earlier rows are better
+        found &= maxima > best[:, -1:]
+    if np.count_nonzero(found) * _FEW > found.size:
+        return None
+    query, group = np.nonzero(found)  # [G]
+    column = group[:, None] + groups * np.arange(whole + (rest > 0))  # [G, columns of a group]
+    value = scores[query[:, None], np.minimum(column, columns - 1)]
+    found = (value >= bound[query]) & (column < columns)
+    if is_full:
+        found &= value > best[query, -1:]
+    place = np.sort((query[:, None] * columns + column)[found])  # [C]
+    query, column = np.divmod(place, columns)
+    counts = np.bincount(query, minlength=queries)
+    position = np.arange(len(query)) - np.repeat(np.cumsum(counts) - counts, counts)
+    lowest = -np.inf if scores.dtype.kind == "f" else np.iinfo(scores.dtype).min
+    result = np.full([queries, counts.max()], lowest, scores.dtype)
+    result[query, position] = scores[query, column]
+    result_columns = np.zeros(result.shape, np.int64)
+    result_columns[query, position] = column
+    return result, result_columns
 
 
 def matrix(vectors: np.ndarray, name: str) -> np.ndarray:

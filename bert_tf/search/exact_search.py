@@ -1,14 +1,13 @@
 """Exact nearest-neighbor search for semantic search, in bounded memory."""
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.search import best_rows
 from bert_tf.search.best_rows import finite_rows
 
 _SHORTEST = 1e-12  # of vectors that have a direction
-_FEW_QUERIES = 8
+_FEW_QUERIES = 5  # with fewer, one product per query is faster than one of matrices
 
 
 def top_k(
@@ -78,10 +77,11 @@ def _best_of_corpus(queries, corpus, k, normalize):
     def scores_of(part):  # [Q, D] x [rows, D] -> [Q, rows]
         rows = np.asarray(corpus[part], np.float32)
         scores = _products(queries, rows)
+        checked = min(scores, rows, key=np.size)  # what is not finite in a row is so in its scores
         if normalize:
-            lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
-            scores = scores / np.maximum(lengths, _SHORTEST)
-        if not np.isfinite(scores).all():  # fewer than the numbers in `rows`
+            checked = np.sqrt(np.einsum("nd,nd->n", rows, rows))
+            scores /= np.maximum(checked, _SHORTEST)
+        if not np.isfinite(checked).all():
             return _products(queries, finite_rows(rows, normalize))
         return scores
 
@@ -89,6 +89,9 @@ def _best_of_corpus(queries, corpus, k, normalize):
 
 
 def _products(queries, rows):
-    if len(queries) < _FEW_QUERIES:  # TensorFlow would copy the rows first
-        return queries @ rows.T
-    return tf.matmul(queries, rows, transpose_b=True).numpy()
+    if len(queries) < _FEW_QUERIES:  # reads the rows once, in the order of the memory
+        scores = np.empty([len(queries), len(rows)], np.float32)
+        for query, score in zip(queries, scores):
+            np.matmul(rows[:, np.newaxis], query[:, np.newaxis], out=score[:, None, None])
+        return scores
+    return queries @ rows.T

@@ -59,6 +59,44 @@ def test_of_equal_scores_the_first(monkeypatch):
     assert rows.tolist() == [0, 1, 2, 3] and scores.tolist() == [2.0] * 4
 
 
+@pytest.mark.parametrize("kind", ["few", "rising", "falling", "random", "integers", "infinite"])
+@pytest.mark.parametrize("k, block", [(1, 700), (5, 97), (40, 300), (200, 1000), (3, 5000)])
+def test_the_order_is_that_of_a_stable_sort(kind, k, block):
+    random = np.random.default_rng(k)
+    scores = random.standard_normal([9, 2000]).astype(np.float32)
+    if kind == "few":  # equal scores everywhere
+        scores = random.integers(0, 4, scores.shape).astype(np.float32)
+    elif kind in ("rising", "falling"):  # every block is better, or none but the first
+        scores = np.sort(scores, axis=1)[:, :: 1 if kind == "rising" else -1]
+    elif kind == "integers":
+        scores = -random.integers(100, 140, scores.shape).astype(np.int32)
+    elif kind == "infinite":
+        scores[:, random.random(2000) < 0.9] = -np.inf
+        scores[3] = -np.inf
+    found, rows = best_rows.best_rows(9, 2000, k, block, lambda part: scores[:, part])
+    # Negative, as a sort from the largest to the smallest is not stable when it is turned round.
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(rows, expected)
+    np.testing.assert_array_equal(found, np.take_along_axis(scores, expected, 1))
+    assert found.dtype == scores.dtype and rows.dtype == np.int64
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("num_queries", [1, 3, 20])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_refused_anywhere(value, num_queries, similarity):
+    random = np.random.default_rng(0)
+    queries = random.random([num_queries, 8], np.float32)  # positive: the scores of -inf are -inf
+    corpus = random.random([300, 8], np.float32)
+    for changed, row in ((corpus, 0), (corpus, 299), (queries, num_queries - 1)):
+        before = changed[row, 5]
+        changed[row, 5] = value
+        with pytest.raises(UserError, match="must be finite"):
+            top_k(queries, corpus, 2, similarity)
+        changed[row, 5] = before
+    assert top_k(queries, corpus, 2, similarity)[1].shape == (num_queries, 2)
+
+
 def test_edges_and_refusals():
     scores, rows = top_k(np.zeros([1, 2]), np.eye(2), 5)
     assert scores.shape == rows.shape == (1, 2) and np.isfinite(scores).all()
