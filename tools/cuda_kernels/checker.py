@@ -50,13 +50,16 @@ class Checker:
             same = torch.equal(tensor.view(torch.uint8), again[name].view(torch.uint8))
             self.count(same, f"{name}: {what} gave other bits")
 
-    def near(self, op, what, actual, expected, roundings=1.0):
-        """Checks for errors of few roundings of the dtype, relative to max(1, largest value)."""
+    def near(self, op, what, actual, expected, roundings=1.0, scale=1.0):
+        """Checks for errors of few roundings of the dtype, relative to max(`scale`, largest value).
+
+        `scale` is that of the terms of a sum that may cancel.
+        """
         eps = torch.finfo(actual.dtype).eps
         tolerance = 1e-5 + roundings * eps
         if actual.numel() == 0:
             return
-        scale = max(1.0, expected.abs().max().item())
+        scale = max(scale, expected.abs().max().item())
         error = (actual.double() - expected).abs().max().item() / scale
         key = (op, str(actual.dtype).removeprefix("torch."))
         self.worst[key] = max(self.worst.get(key, 0.0), error)

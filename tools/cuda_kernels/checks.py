@@ -79,7 +79,7 @@ def attention(
         bias = checker.random(heads, 2 * max_distance + 1, dtype=torch.float32)
         bias64 = bias.double().requires_grad_()
     output64, logsumexp64 = references.attention(qkv64, lengths, *options, SEED, bias64)
-    output64.backward(d_output.double())
+    output64.backward(d_output.double(), retain_graph=bias is not None)
     context = f"{lengths} N={heads} D={size} {dtype} {options} M={max_distance}"
     outputs = checker.run(kernels.attention, qkv, splits, options, checker.seed, bias)
     checker.near(op, f"output {context}", outputs["output"], output64.detach(), 2)
@@ -88,8 +88,27 @@ def attention(
     grads = checker.run(kernels.attention_grad, *inputs)
     checker.near(op, f"d_qkv {context}", grads["d_qkv"], qkv64.grad, 4)
     if bias is not None:
+        expected, scale = distance_bias_gradient(
+            bias64, d_output.double(), outputs["output"].double(), output64, logsumexp64
+        )
         found = grads["d_distance_bias"]
-        checker.near(op, f"d_distance_bias {context}", found, bias64.grad, 4)
+        checker.near(op, f"d_distance_bias {context}", found, expected, 4, scale)
+
+
+def distance_bias_gradient(bias64, d_output, output, output64, logsumexp64):
+    """The gradient `[N, 2 M + 1]` from the rounded `output` `[R, N, D]`, and the size of its terms.
+
+    Every kernel takes the sum over D of d_output · output from its output in 16 bits. A row's error
+    there is multiplied by its probabilities, which are the gradient of its log-sum-exp.
+    """
+
+    def weighted_probabilities(weights):  # [R, N] -> [N, 2 M + 1]
+        total = (logsumexp64 * weights).sum()
+        return torch.autograd.grad(total, bias64, retain_graph=True)[0]
+
+    error = (d_output * (output - output64.detach())).sum(-1)  # [R, N]
+    terms = weighted_probabilities((d_output * output64.detach()).sum(-1).abs())
+    return bias64.grad - weighted_probabilities(error), terms.max().item()
 
 
 def fused_calls(checker, dtype):
