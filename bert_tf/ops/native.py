@@ -220,14 +220,14 @@ def _try_load() -> _Loaded:
     missing_xla = _load_addition(_XLA_LIBRARY_PATH)
     gpus = _visible_gpus()
     if gpus:
-        # `auto` does not use the GPU kernels: under XLA, plain TensorFlow trains as fast
+        # `auto` does not use the GPU kernels: under XLA, plain TensorFlow trains faster
         # (docs/performance.md).
         missing = _unfit_gpu(gpus) or _load_addition(_GPU_LIBRARY_PATH)
         # Loaded after the kernels, which the handlers of the lowerings call.
         missing_xla = missing or _load_addition(_GPU_XLA_LIBRARY_PATH)
         return _Loaded(
             module,
-            f"a GPU is visible, and {missing or 'with XLA stock TensorFlow trains as fast there'} "
+            f"a GPU is visible, and {missing or 'with XLA stock TensorFlow trains faster there'} "
             f"({BACKEND_VARIABLE}=native uses the native ops anyway)",
             has_xla_lowerings=not missing_xla,
             has_gpu_kernels=not missing,
