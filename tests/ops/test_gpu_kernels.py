@@ -132,6 +132,6 @@ def test_xla_takes_every_op_and_gradient_into_a_gpu_program(xla_library):
             f"{scratch('ResidualLayerNorm', 100, 768)}",
         ),
         ("VarlenAttention", "f32[100,12,64], f32[100,12]"),
-        ("VarlenAttentionGrad", f"f32[100,3,12,64], {scratch('VarlenAttention', 100, 12)}"),
+        ("VarlenAttentionGrad", f"f32[100,3,12,64], {scratch('VarlenAttention', 100, 12, 2, 0)}"),
     ]
     assert program.count("api_version=API_VERSION_TYPED_FFI") == 6
