@@ -4,7 +4,7 @@
 
 In the first start, worker 0 waits and worker 1 is killed; in all later ones both end well. FOLDER
 gets the process id of each start in `pids-<index>`, one per line. A worker acts after the other one
-has written its own.
+has printed its line.
 """
 
 import json
@@ -25,12 +25,6 @@ def until(condition):
         time.sleep(0.001)
 
 
-def pid_of(folder, index, start):
-    path = folder / f"pids-{index}"
-    until(lambda: path.exists() and path.read_text().count("\n") > start)
-    return int(path.read_text().splitlines()[start])
-
-
 def main(folder, *starts):
     folder = pathlib.Path(folder)
     task = json.loads(os.environ["TF_CONFIG"])
@@ -43,8 +37,9 @@ def main(folder, *starts):
         if action in actions:
             signal.signal(signal.SIGTERM, actions[action])
         file.write(f"{os.getpid()}\n")
-    pid_of_other = pid_of(folder, 1 - index, start)
     print(f"start {start} of {index} in {task['cluster']['worker']}", flush=True)
+    (folder / f"printed-{index}-{start}").touch()
+    until((folder / f"printed-{1 - index}-{start}").exists)
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "hang":
@@ -53,7 +48,8 @@ def main(folder, *starts):
         beat()
         os.kill(os.getpid(), signal.SIGSTOP)
     elif action == "last":  # it has an error of its own, which shows after the others have left
-        path = pathlib.Path("/proc", str(pid_of_other))
+        pids = (folder / f"pids-{1 - index}").read_text().splitlines()
+        path = pathlib.Path("/proc", pids[start])
         until(lambda: not path.exists())
         sys.exit("error: a mistake")
     elif action.isdecimal():
