@@ -122,7 +122,7 @@ def inspect_text(
     for name, value in {"steps": steps, "top_k": top_k, "max_tokens": max_tokens}.items():
         if not isinstance(value, int) or value < 1:
             raise UserError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-    row, other = _rows(model, tokenizer, text, pair)
+    row, other = inspected_rows(model, tokenizer, text, pair)
     config, length = model.backbone.config, len(row)
     top_k = min(top_k, len(row.readable))
     outputs = model.backbone(row.tokens, output_attentions=True, output_hidden_states=True)
@@ -173,8 +173,13 @@ def inspect_text(
     )
 
 
-def _rows(model, tokenizer, text, pair):
-    """Returns the row to inspect, and the one that a model of vectors compares it with."""
+def inspected_rows(
+    model: Any, tokenizer: Tokenizer | None, text: str, pair: str | None
+) -> tuple[InspectedRow, InspectedRow | None]:
+    """Returns the row to inspect, and the one that a model of vectors compares it with, or None.
+
+    The arguments are those of `inspect_text`.
+    """
     tokenizer = tokenizer or getattr(model, "tokenizer", None)
     if not hasattr(model, "backbone") or tokenizer is None:
         raise UserError(
@@ -188,7 +193,7 @@ def _rows(model, tokenizer, text, pair):
     spec = tasks.spec_of(type(model))
     if pair is not None and spec is not None and hasattr(model, "vector_size"):
         first, second = (prompt + part for part in (text, pair))
-        return (InspectedRow(tokenizer, (part,), longest) for part in (first, second))
+        return tuple(InspectedRow(tokenizer, (part,), longest) for part in (first, second))
     texts = (text,) if pair is None else (text, pair)
     if prompt and isinstance(text, str):
         texts = (prompt + text, *texts[1:])

@@ -51,7 +51,7 @@ function drawLines(canvas, box, data, layers, allows, least, chosen) {
       for (let to = 0; to < data.length; to++) {
         const weight = weights[from * data.length + to];
         if (weight < least || (from < first && to < first) || (from > last && to > last) || !allows(from, to)) continue;
-        const level = Math.min(LEVELS - 1, Math.floor(weight * LEVELS));
+        const level = Math.min(LEVELS - 1, Math.floor(Math.sqrt(weight) * LEVELS));
         paths[level].moveTo(left, y(from));
         paths[level].lineTo(right, y(to));
         used[level] = true;

@@ -10,7 +10,7 @@ function bars(rows) {
   // Rows of {label, share, text, less, best, onclick}; share from -1 to 1 with `centred`.
   const list = element("div", {className: "bars"});
   for (const row of rows) {
-    const name = element(row.onclick ? "button" : "span", {className: row.best ? "name best" : "name"}, short(row.label, 24));
+    const name = element(row.onclick ? "button" : "span", {className: row.best ? "name best" : "name"}, short(row.label, 40));
     if (row.onclick) name.addEventListener("click", row.onclick);
     name.title = visible(row.label);
     const fill = element("i"), track = element("div", {className: row.centred ? "track centred" : "track"}, fill);
@@ -350,7 +350,7 @@ panels.heads = (pane, state) => {
     for (let head = 0; head < data.heads; head++) {
       const key = `${layer} ${head}`, change = table ? changes[layer * data.heads + head] : 0, pruned = !data.kept[layer].includes(head);
       const shown = !table || pruned ? "" : kind === "probability" ? (100 * change).toFixed(1) : change.toFixed(2);
-      const button = element("button", {className: "head", disabled: pruned || (!table && !state.live)}, shown.replace("-", "−"));
+      const button = element("button", {className: "head", disabled: pruned || (!table && !state.live)}, shown.replace(/^-(0\.0+)$/, "$1").replace("-", "−"));
       button.setAttribute("aria-label", `Layer ${layer}, head ${head}${shown ? `: ${kind} ${signed(change)} without it` : ""}`);
       button.dataset.key = key;
       if (table && !pruned) button.style.background = tint(change, most);
