@@ -89,7 +89,12 @@ class _Server:
 
     async def run(self):
         web, options = self._web, self._options
-        application = web.Application(middlewares=[web.middleware(self._answered)])
+
+        @web.middleware
+        async def answered(request, handler):
+            return await self._answered(request, handler)
+
+        application = web.Application(middlewares=[answered])
         application.router.add_get("/", self._show_page)
         application.router.add_post("/inspect", self._inspect)
         application.router.add_post("/heads", self._heads)
