@@ -183,7 +183,9 @@ def test_a_wheel_has_the_command_and_the_programs(wheels, tmp_path, is_full):
     _, (_, files), _ = wheels
     installed = {file.removeprefix("bert_tf/_tools/") for file in files if "/_tools/" in file}
     names = {name for name in programs.names() if not programs.needs_checkout(name)}
-    assert {file for file in installed if "/" not in file} == {f"{name}.py" for name in names}
+    assert {file for file in installed if "/" not in file} == {
+        programs.file_of(name).name for name in names
+    }
     packages = ("common", "planning", "benchmarks", "benchmarks/peers")
     paths = [path for package in packages for path in (ROOT / "tools" / package).glob("*.py")]
     shared = {path.relative_to(ROOT / "tools").as_posix() for path in paths}

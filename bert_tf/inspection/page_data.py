@@ -69,6 +69,7 @@ def packed_weights(weights: np.ndarray) -> str:
     """Returns weights from 0 to 1, of any shape, as compressed bytes in base64.
 
     Example:
+        >>> import base64, zlib
         >>> packed = base64.b64decode(packed_weights(np.array([0.0, 0.25, 1.0])))
         >>> list(zlib.decompress(packed))
         [0, 128, 255]

@@ -248,7 +248,7 @@ class Tokenizer:
 
         Example:
             >>> bert_tf.BertTokenizer.from_pretrained("minilm/").readable_pieces()[:2]
-            ['[PAD]', '[UNK]']
+            ['[PAD]', '[unused0]']
         """
         return list(self.vocabulary)
 
