@@ -108,8 +108,8 @@ def inspect_text(
         An `Inspection`.
 
     Raises:
-        UserError: If there is no tokenizer, a text is not valid Unicode, or there is no such answer
-            or token.
+        UserError: If there is no tokenizer, a text is not valid Unicode, there is no such answer
+            or token, or the model computes NaN.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -128,6 +128,11 @@ def inspect_text(
     outputs = model.backbone(row.tokens, output_attentions=True, output_hidden_states=True)
     states = np.stack([state[0].numpy() for state in outputs["hidden_states"]])  # [L + 1, T, H]
     states = states.astype(np.float32)
+    if not np.isfinite(states).all():
+        raise UserError(
+            "`model` must compute finite numbers. Received: NaN or infinity in the hidden "
+            "states of this text; the weights may be damaged"
+        )
     kept_heads = [list(config.kept_heads(layer)) for layer in range(config.num_hidden_layers)]
     attentions = _all_heads(outputs["attentions"], kept_heads, config.num_attention_heads)
     left_out: dict[str, str] = {}

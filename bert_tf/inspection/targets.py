@@ -103,7 +103,8 @@ class Target:
         """Returns the scores of all answers, float32 `[B, A]`, with their gradients."""
         if self._axes == (TOKEN_AXIS, WORD_AXIS):
             place = tf.fill([tf.shape(tokens["token_ids"])[0], 1], self.piece)
-            return tf.squeeze(self._model({**tokens, "masked_positions": place}), 1)  # [B, 1, V]
+            logits = self._model({**tokens, "masked_positions": place})
+            return tf.cast(tf.squeeze(logits, 1), tf.float32)  # [B, 1, V] -> [B, V]
         outputs = tf.cast(self._model(tokens), tf.float32)
         if self._anchor is not None:
             cosine = tf.matmul(tf.math.l2_normalize(outputs, axis=-1), self._anchor, False, True)

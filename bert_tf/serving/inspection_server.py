@@ -5,8 +5,9 @@
     POST /heads    the same with "heads": [[layer, head], …], the heads that are switched off
 
 It is for one person on one machine. Only JSON of its own page is answered: a page of another site
-cannot send that content type without asking first, and the name of the host is checked, so that no
-site can point its own name at this machine.
+cannot send that content type without asking first. The host of a request must be this machine or
+the address that the connection came in at, so that no site can point its own name at the server
+(DNS rebinding).
 """
 
 import asyncio
@@ -16,9 +17,10 @@ import dataclasses
 import ipaddress
 import json
 import logging
+import os
 import signal
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -32,11 +34,13 @@ from bert_tf.json_schema import check, integer, list_of, object_of, optional, te
 from bert_tf.optional_packages import require
 from bert_tf.serving.server.errors import RequestError, invalid, of_computation
 from bert_tf.serving.server.limits import Limits, Memory, read_body
+from bert_tf.serving.server.listener import listen
 
 log = logging.getLogger("bert_tf.serving")
 
 MAX_TEXT_LENGTH = 20_000  # characters; a model reads 512 tokens
 _MOST_WAITING = 8  # requests; each may take minutes
+_STOP_SECONDS = 1.0  # for answers that are being sent
 _HEAD = list_of(integer(), least=2, most=2)  # a layer and its head
 _REQUEST = object_of(
     {
@@ -46,8 +50,10 @@ _REQUEST = object_of(
         "target": optional(integer()),
         "piece": optional(integer()),
         "heads": optional(list_of(_HEAD, most=10_000)),
-    }
+    },
+    only=True,
 )
+Models = Sequence[tuple[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,39 +62,63 @@ class InspectionOptions:
 
     host: str = "127.0.0.1"
     port: int = 8502  # 0 chooses a free port
-    texts: tuple[str, str, str] = ("", "", "")  # what the form shows: text, pair, other text
+    # What the form shows at first, by its names: "text", "pair", "text_b", "pair_b".
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     max_text_length: int = MAX_TEXT_LENGTH
     max_tokens: int = MAX_TOKENS  # of one part; see `inspect_text`
 
 
-def serve_inspections(models: Sequence[tuple[str, Any]], options: InspectionOptions) -> None:
-    """Prints the address and serves the page until a signal ends the process.
+def serve_inspections(load_models: Callable[[], Models], options: InspectionOptions) -> None:
+    """Prints the address when the models are loaded, and serves the page until a signal ends it.
+
+    The process ends then, without waiting for what is being computed.
 
     Args:
-        models: One model or two, with their names.
+        load_models: Returns one model or two, each with its name. It is called once the port is
+            bound, so that a wrong address is found before a model is read.
         options: The options.
 
     Raises:
         UserError: If aiohttp is not installed, or the address cannot be used.
     """
-    asyncio.run(_Server(models, options, require("aiohttp.web", "the page")).run())
+    web = require("aiohttp.web", "the page")
+    limits = Limits(max_body=16 * options.max_text_length)
+    with contextlib.closing(listen(options.host, options.port, limits.write_timeout)) as listener:
+        server = _Server(load_models(), options, limits, web)
+        asyncio.run(server.run(listener))
+    logging.shutdown()
+    # The model's thread may compute for another minute, and Python would wait for it.
+    os._exit(0)
 
 
 class _Server:
-    def __init__(self, models, options, web):
-        self._models, self._options, self._web = models, options, web
-        live = dict(zip(("text", "pair", "text_b"), options.texts))
-        live |= {"models": [name for name, _ in models], "maxLength": options.max_text_length}
-        title = "Inspection: " + " and ".join(live["models"])
+    def __init__(self, models, options, limits, web):
+        self._models, self._options, self._limits, self._web = models, options, limits, web
+        names = [name for name, _ in models]
+        live = {**options.texts, "models": names, "maxLength": options.max_text_length}
+        title = "Inspection: " + " and ".join(names)
         self._page = page_of({"title": title, "live": live, "inspections": []}).encode()
-        self._limits = Limits(max_body=16 * options.max_text_length)
-        self._memory = Memory(self._limits.max_buffered)
+        self._memory = Memory(limits.max_buffered)
         # TensorFlow uses all cores for one computation.
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._waiting = 0
 
-    async def run(self):
-        web, options = self._web, self._options
+    async def run(self, listener):
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        runner = self._runner()
+        await runner.setup()
+        await self._web.SockSite(runner, listener).start()
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        names = " and ".join(name for name, _ in self._models)
+        print(f"Inspecting {names}: http://{shown}:{port}/", flush=True)
+        await stop.wait()
+        await runner.cleanup()
+
+    def _runner(self):
+        web = self._web
 
         @web.middleware
         async def answered(request, handler):
@@ -98,26 +128,17 @@ class _Server:
         application.router.add_get("/", self._show_page)
         application.router.add_post("/inspect", self._inspect)
         application.router.add_post("/heads", self._heads)
-        runner = web.AppRunner(application, access_log=None, handle_signals=False)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, options.host, options.port)
-            await site.start()
-        except (OSError, UnicodeError) as error:
-            await runner.cleanup()
-            raise UserError(
-                "`host` and `port` must be a free address of this machine. Received: "
-                f"host={options.host!r}, port={options.port} ({error})"
-            ) from None
-        host, port = runner.addresses[0][:2]
-        shown = f"[{host}]" if ":" in host else host
-        print(f"Inspecting {self._models[0][0]}: http://{shown}:{port}/", flush=True)
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        await stop.wait()
-        await runner.cleanup()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        quiet = logging.getLogger("bert_tf.serving.http")  # logs invalid HTTP of clients
+        quiet.setLevel(logging.CRITICAL)
+        return web.AppRunner(
+            application,
+            access_log=None,
+            logger=quiet,
+            handle_signals=False,
+            keepalive_timeout=self._limits.idle_timeout,
+            handler_cancellation=True,  # do not compute what nobody waits for
+            shutdown_timeout=_STOP_SECONDS,
+        )
 
     async def _answered(self, request, handler):
         """Answers a request, or says what is wrong with it."""
@@ -131,6 +152,11 @@ class _Server:
             response = self._error(RequestError(HTTPStatus(error.status), message))
         except UserError as error:
             response = self._error(invalid(str(error)))
+        except ConnectionError:
+            raise  # the client has disconnected
+        except self._web.RequestPayloadError as error:
+            message = f"The body must be complete and decodable. Received: {error}"
+            response = self._error(invalid(message))
         except Exception as error:
             log.exception("A request failed: %s", request.path)
             response = self._error(of_computation(error))
@@ -140,14 +166,14 @@ class _Server:
         return response
 
     def _require_own_name(self, request):
-        """Refuses other names than the machine's addresses, localhost and --host."""
+        """Refuses hosts that are not this machine, --host or the address of the connection."""
         name = ""
         with contextlib.suppress(ValueError):
             name = urllib.parse.urlsplit(f"//{request.host}").hostname or ""
-        is_address = False
-        with contextlib.suppress(ValueError):
-            is_address = bool(ipaddress.ip_address(name))
-        if not is_address and name not in ("localhost", self._options.host):
+        here = _address(request.transport.get_extra_info("sockname")[0])
+        address = _address(name)
+        is_own = address is not None and (address.is_loopback or address == here)
+        if not is_own and name not in ("localhost", self._options.host.lower()):
             message = f"The page must be opened by the address that is printed. Received: {name}"
             raise RequestError(HTTPStatus.FORBIDDEN, message)
         origin = request.headers.get("Origin")
@@ -176,12 +202,9 @@ class _Server:
         self._waiting += 1
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, self._as_response, compute, asked)
+            body = await loop.run_in_executor(self._thread, _as_json, compute, asked)
         finally:
             self._waiting -= 1
-
-    def _as_response(self, compute, asked):
-        body = json.dumps(compute(asked), allow_nan=False)
         return self._web.Response(text=body, content_type="application/json")
 
     def _checked(self, body):
@@ -220,3 +243,15 @@ class _Server:
     def _error(self, error):
         body = json.dumps({"error": error.message})
         return self._web.Response(text=body, status=error.status, content_type="application/json")
+
+
+def _as_json(compute, asked):
+    return json.dumps(compute(asked), allow_nan=False)
+
+
+def _address(name):
+    """Returns the IP address, IPv4 also where a socket writes it as IPv6; None if it is a name."""
+    with contextlib.suppress(ValueError):
+        address = ipaddress.ip_address(name)
+        return getattr(address, "ipv4_mapped", None) or address
+    return None

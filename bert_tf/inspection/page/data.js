@@ -14,9 +14,10 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-// Characters that show nothing, or that change the order of others, are shown by their numbers.
-const HIDDEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
-const visible = text => text.replace(HIDDEN, c => `‹U+${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}›`);
+// Characters that show nothing, or that change the order of others, are shown by their numbers:
+// controls, formats such as those of bidirectional text, separators of lines, and Hangul fillers.
+const HIDDEN = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0]/gu;
+const visible = text => text.replace(HIDDEN, c => `‹U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}›`);
 const short = (text, most = 16) => {
   const points = Array.from(visible(text).replaceAll("\n", "⏎"));
   return points.length > most ? points.slice(0, most - 1).join("") + "…" : points.join("");

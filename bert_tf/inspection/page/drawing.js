@@ -1,23 +1,35 @@
 // Canvases: lines between pieces, matrices, small matrices. Only what is in view is drawn.
 
-const ROW = 22, LABEL = 132, LEVELS = 12;
+const ROW = 22, LABEL = 132, LEVELS = 12, BINS = 1024;
+const MOST_LINES = 5000;  // more are slow to draw, and cover each other
 
-// Colours of the style sheet as the canvas needs them; they change with light and dark.
+// Colours of the style sheet as the canvas needs them, until light and dark change.
+const colours = new Map();
+
 function colour(name) {
-  const probe = element("span");
-  probe.style.color = `var(--${name})`;
-  document.body.append(probe);
-  const found = getComputedStyle(probe).color;
-  probe.remove();
-  return found;
+  if (!colours.has(name)) {
+    const probe = element("span");
+    probe.style.color = `var(--${name})`;
+    document.body.append(probe);
+    colours.set(name, getComputedStyle(probe).color);
+    probe.remove();
+  }
+  return colours.get(name);
 }
 
 function rgb(name) {
-  const context = element("canvas").getContext("2d", {willReadFrequently: true});
-  context.fillStyle = colour(name);
-  context.fillRect(0, 0, 1, 1);
-  return context.getImageData(0, 0, 1, 1).data;
+  const key = `rgb ${name}`;
+  if (!colours.has(key)) {
+    const context = element("canvas").getContext("2d", {willReadFrequently: true});
+    context.fillStyle = colour(name);
+    context.fillRect(0, 0, 1, 1);
+    colours.set(key, context.getImageData(0, 0, 1, 1).data);
+  }
+  return colours.get(key);
 }
+
+// Neighbours differ in lightness too, because hues alone are close for twelve heads.
+const headTint = (head, heads) => `hsl(${Math.round(360 * head / heads)} 65% ${head % 2 ? 62 : 45}%)`;
 
 function sized(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
@@ -36,52 +48,61 @@ function measured(name, draw) {
   performance.measure(name, {start});
 }
 
-// The lines of several heads, as BertViz draws them. `layers` holds {weights, tint} for each head.
+// The lines of several heads, as BertViz draws them. `layers` holds {weights, tint} for each head;
+// `chosen` is {place, side}, a piece on the left ("from") or on the right ("to"), or null. Returns
+// how many lines were too many: the weakest are left out.
 function drawLines(canvas, box, data, layers, allows, least, chosen) {
-  const width = Math.max(box.clientWidth, 280), height = box.clientHeight, top = box.scrollTop;
+  const width = Math.max(box.clientWidth, 280), height = box.clientHeight, top = box.scrollTop, size = data.length;
   const context = sized(canvas, width, height), label = Math.min(LABEL, width * 0.34);
-  const first = Math.max(0, Math.floor(top / ROW)), last = Math.min(data.length - 1, Math.ceil((top + height) / ROW));
+  const first = Math.max(0, Math.floor(top / ROW)), last = Math.min(size - 1, Math.ceil((top + height) / ROW));
   const left = label, right = width - label, y = place => place * ROW + ROW / 2 - top;
+  const froms = chosen?.side === "from" ? [chosen.place, chosen.place] : [0, size - 1];
+  const tos = chosen?.side === "to" ? [chosen.place, chosen.place] : [0, size - 1];
   context.clearRect(0, 0, width, height);
-  for (const {weights, tint} of layers) {
-    const paths = Array.from({length: LEVELS}, () => new Path2D());
-    const used = new Array(LEVELS).fill(false);
-    for (let from = 0; from < data.length; from++) {
-      if (chosen >= 0 && from !== chosen) continue;
-      for (let to = 0; to < data.length; to++) {
-        const weight = weights[from * data.length + to];
+  const each = visit => layers.forEach(({weights}, number) => {
+    for (let from = froms[0]; from <= froms[1]; from++)
+      for (let to = tos[0]; to <= tos[1]; to++) {
+        const weight = weights[from * size + to];
         if (weight < least || (from < first && to < first) || (from > last && to > last) || !allows(from, to)) continue;
-        const level = Math.min(LEVELS - 1, Math.floor(Math.sqrt(weight) * LEVELS));
-        paths[level].moveTo(left, y(from));
-        paths[level].lineTo(right, y(to));
-        used[level] = true;
+        visit(number, from, to, Math.min(BINS - 1, Math.floor(Math.sqrt(weight) * BINS)));
       }
-    }
-    context.strokeStyle = tint;
-    paths.forEach((path, level) => {
-      if (!used[level]) return;
-      context.globalAlpha = 0.08 + 0.92 * (level + 0.5) / LEVELS;
-      context.lineWidth = 0.7 + 2 * level / LEVELS;
+  });
+  const counts = new Int32Array(BINS);
+  each((number, from, to, bin) => { counts[bin]++; });
+  let lowest = BINS, room = MOST_LINES;
+  while (lowest > 0 && counts[lowest - 1] <= room) room -= counts[--lowest];
+  const paths = Array.from({length: LEVELS}, () => []);  // of each level, for each head
+  each((number, from, to, bin) => {
+    if (bin < lowest) return;
+    const path = paths[Math.floor(bin * LEVELS / BINS)][number] ??= new Path2D();
+    path.moveTo(left, y(from));
+    path.lineTo(right, y(to));
+  });
+  paths.forEach((ofHeads, level) => {
+    context.globalAlpha = 0.08 + 0.92 * (level + 0.5) / LEVELS;
+    context.lineWidth = 0.7 + 2 * level / LEVELS;
+    ofHeads.forEach((path, number) => {
+      context.strokeStyle = layers[number].tint;
       context.stroke(path);
     });
-  }
+  });
   context.globalAlpha = 1;
   context.font = "13px system-ui, sans-serif";
   context.textBaseline = "middle";
-  const normal = colour("text"), quiet = colour("quiet"), accent = colour("accent"), back = colour("raised");
+  const normal = colour("text"), quiet = colour("quiet"), accent = colour("accent");
+  const characters = label < 110 ? 11 : 15;
+  const write = (place, side, x, align) => {
+    const is = chosen?.place === place && chosen.side === side;
+    context.textAlign = align;
+    context.font = `${is ? "bold " : ""}13px system-ui, sans-serif`;
+    context.fillStyle = is ? accent : data.isSpecial(place) ? quiet : normal;
+    context.fillText(short(data.pieces[place], characters), x, y(place), label - 7);
+  };
   for (let place = first; place <= last; place++) {
-    if (place === chosen) {
-      context.fillStyle = back;
-      context.fillRect(0, y(place) - ROW / 2, label - 3, ROW);
-    }
-    context.fillStyle = place === chosen ? accent : data.isSpecial(place) ? quiet : normal;
-    const text = short(data.pieces[place], label < 110 ? 11 : 15);
-    context.textAlign = "right";
-    context.fillText(text, left - 5, y(place));
-    context.textAlign = "left";
-    context.fillStyle = data.isSpecial(place) ? quiet : normal;
-    context.fillText(text, right + 5, y(place));
+    write(place, "from", left - 5, "right");
+    write(place, "to", right + 5, "left");
   }
+  return counts.subarray(0, lowest).reduce((sum, count) => sum + count, 0);
 }
 
 // A picture [T, T] of weights, one pixel for each, light to dark.
@@ -101,12 +122,12 @@ function picture(weights, length, allows, tint, empty) {
 
 const cellSize = (length, width) => Math.max(2, Math.min(20, Math.floor((width - LABEL) / length)));
 
-function drawMatrix(canvas, width, data, weights, allows, cursor) {
+function drawMatrix(canvas, width, data, image, cursor) {
   const cell = cellSize(data.length, width), named = cell >= 11;
   const edge = named ? 110 : 4, size = cell * data.length;
   const context = sized(canvas, edge + size + 4, edge + size + 4);
   context.imageSmoothingEnabled = false;
-  context.drawImage(picture(weights, data.length, allows, rgb("more"), rgb("zero")), edge, edge, size, size);
+  context.drawImage(image, edge, edge, size, size);
   if (named) {
     context.font = `${Math.min(13, cell - 1)}px system-ui, sans-serif`;
     context.textBaseline = "middle";

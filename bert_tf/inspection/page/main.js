@@ -3,7 +3,7 @@
 const TABS = {attention: "Attention", rollout: "Rollout", attributions: "Attributions", masked: "Masked words",
   lens: "Layer lens", neighbours: "Neighbours", heads: "Heads"};
 const page = JSON.parse(get("data").textContent);
-const state = {tab: "attention", layer: 0, head: -1, view: "lines", least: 0.05, hideSpecial: false, pair: "all",
+const state = {tab: "attention", layer: 0, head: -1, view: "lines", least: 0.05, hideSpecial: false, pair: "all", hidden: new Set(),
   method: "integrated gradients", level: "words", live: Boolean(page.live)};
 let panes = [];
 
@@ -18,7 +18,8 @@ class Pane {
     this.told = element("p", {className: "fact"});
     this.told.setAttribute("aria-live", "polite");
     this.root = element("section", {className: "pane"});
-    this.root.setAttribute("aria-label", this.data.model);
+    this.root.setAttribute("aria-label", visible(this.data.model));
+    this.turn = 0;
     this.set = changes => change(changes);
     this.show();
   }
@@ -37,6 +38,7 @@ class Pane {
     });
     roving(pieces, 1);
     this.buttons = [...pieces.children];
+    this.pressed = null;
     const title = element("h2", {}, `${visible(data.model)}${data.task ? `: ${data.task}` : ""}`);
     const size = `${data.length} pieces, ${data.layers} layers of ${data.heads} heads${data.numCut ? `; ${data.numCut} pieces were cut` : ""}`;
     const parts = [title, element("p", {className: "quiet"}, size)];
@@ -59,16 +61,18 @@ class Pane {
   }
 
   tell() {
-    this.buttons.forEach((button, place) => button.setAttribute("aria-pressed", String(place === this.piece)));
+    for (const button of this.pressed ?? this.buttons) button.setAttribute("aria-pressed", "false");
+    this.pressed = this.buttons.slice(this.piece, this.piece + 1);  // of -1: none
+    if (this.piece >= 0) this.buttons[this.piece].setAttribute("aria-pressed", "true");
     this.told.textContent = this.piece < 0 ? "Choose a piece to follow it." : this.data.fact(this.piece);
   }
 
   async render() {
     this.redraw = this.afterShow = null;
-    const tab = state.tab;
+    const tab = state.tab, turn = ++this.turn;
     this.body.setAttribute("aria-labelledby", `tab-${tab}`);
     const parts = await panels[tab](this, state);
-    if (tab !== state.tab) return;
+    if (turn !== this.turn) return;  // something else was chosen meanwhile
     this.body.replaceChildren(...parts.filter(Boolean));
     await this.afterShow?.();
     this.body.dataset.shown = tab;
@@ -87,13 +91,22 @@ class Pane {
       this.without = data.target.answers.map((answer, place) => ({...answer, score: data.headScores[one][which][place],
         probability: data.headProbabilities ? data.headProbabilities[one][which][place] : null}));
     }
-    this.redraw();
-    if (this.off.size && !this.without && state.live) {
-      const heads = [...this.off].map(pair => pair.split(" ").map(Number)), asked = heads.length;
-      const answer = await ask("heads", {...this.asked, target: data.target.number, piece: data.target.piece, heads});
-      if (answer && this.off.size === asked) this.without = answer.answers;
-      this.redraw();
+    this.redraw?.();
+    if (this.off.size && !this.without && state.live) await this.askWithout();
+  }
+
+  // Asks for the answers without the heads that are off, again if others are off when they arrive.
+  async askWithout() {
+    if (this.asking) return;
+    this.asking = true;
+    for (let asked = null; this.off.size && !this.without && asked !== [...this.off].join();) {
+      asked = [...this.off].join();
+      const heads = [...this.off].map(pair => pair.split(" ").map(Number)), target = this.data.target;
+      const answer = await ask("heads", {...this.asked, target: target.number, piece: target.piece, heads});
+      if (answer && target === this.data.target && asked === [...this.off].join()) this.without = answer.answers;
     }
+    this.asking = false;
+    this.redraw?.();
   }
 
   async explain(number) {
@@ -123,7 +136,8 @@ function showControls() {
   if (tab === "attention") parts.push(choice("Show", "view", [["lines", "lines"], ["matrix", "matrix"], ["overview", "all heads"]]));
   if (tab === "rollout" || (tab === "attention" && state.view !== "overview")) parts.push(choice("Layer", "layer", numbers(layers)));
   if (tab === "attention" && state.view !== "overview") {
-    parts.push(choice("Head", "head", [[-1, "mean"], ...(state.view === "lines" ? [[-2, "all, in colours"]] : []), ...numbers(heads)]));
+    parts.push(choice("Head", "head", [[-1, "mean"], ...(state.view === "lines" ? [[-2, "several, in colours"]] : []), ...numbers(heads)]));
+    if (state.view === "lines" && state.head === -2) parts.push(headChoice(heads));
     if (state.view === "lines") {
       const output = element("output", {}, state.least.toFixed(2)), range = element("input", {type: "range", id: "set-least", min: "0", max: "0.5", step: "0.01", value: String(state.least)});
       range.addEventListener("input", () => {
@@ -146,6 +160,29 @@ function showControls() {
     if (names.length) parts.push(choice("Method", "method", names.map(name => [name, name])), choice("Of", "level", [["words", "words"], ["pieces", "pieces"]]));
   }
   get("controls").replaceChildren(...parts);
+}
+
+// A switch for each head, with the colour of its lines.
+function headChoice(heads) {
+  const group = element("span", {className: "chips", role: "group"});
+  group.setAttribute("aria-label", "Heads that are shown");
+  for (let head = 0; head < heads; head++) {
+    const swatch = element("i"), button = element("button", {id: `head-${head}`}, swatch, String(head));
+    swatch.style.background = headTint(head, heads);
+    button.setAttribute("aria-pressed", String(!state.hidden.has(head)));
+    button.title = `Head ${head}. A double click shows it alone, or all.`;
+    button.addEventListener("click", () => {
+      if (!state.hidden.delete(head)) state.hidden.add(head);
+      change({});
+    });
+    button.addEventListener("dblclick", () => {
+      const others = Array.from({length: heads}, (_, one) => one).filter(one => one !== head);
+      const alone = state.hidden.size === others.length && !state.hidden.has(head);
+      change({hidden: new Set(alone ? [] : others)});
+    });
+    group.append(button);
+  }
+  return group;
 }
 
 async function change(changes) {
@@ -194,8 +231,11 @@ async function ask(path, body) {
 }
 
 function showForm(live) {
-  const names = {text: "Text", pair: "Second text of the pair, if any", text_b: "Another text to compare with, side by side"};
-  if (live.models.length > 1) names.text_b = `Text for ${live.models[1]} (empty: the same)`;
+  const names = {text: "Text", pair: "Second text of the pair, if any", text_b: "Another text to compare with, side by side", pair_b: "Second text of its pair, if any"};
+  if (live.models.length > 1) {
+    names.text_b = `Text for ${short(live.models[1], 60)} (empty: the same)`;
+    names.pair_b = "Second text of its pair (empty: the same)";
+  }
   for (const [name, label] of Object.entries(names)) {
     const area = element("textarea", {id: `input-${name}`, rows: 2, maxLength: live.maxLength});
     area.value = live[name] ?? "";
@@ -204,10 +244,14 @@ function showForm(live) {
   get("form").hidden = false;
   get("form").addEventListener("submit", async event => {
     event.preventDefault();
-    const [text, pair, other] = ["text", "pair", "text_b"].map(name => get(`input-${name}`).value);
+    const [text, pair, other, otherPair] = Object.keys(names).map(name => get(`input-${name}`).value);
     const wanted = [{model: 0, text, pair: pair || null}];
-    if (live.models.length > 1) wanted.push({model: 1, text: other || text, pair: pair || null});
-    else if (other) wanted.push({model: 0, text: other, pair: pair || null});
+    if (other) wanted.push({model: live.models.length - 1, text: other, pair: otherPair || null});
+    else if (live.models.length > 1) wanted.push({model: 1, text, pair: otherPair || pair || null});
+    else if (otherPair) {
+      get("error").textContent = "A second pair needs another text to compare with.";
+      return;
+    }
     const found = [];
     for (const asked of wanted) {
       const answer = await ask("inspect", asked);
@@ -230,9 +274,15 @@ get("tabs").addEventListener("keydown", event => {
 get("theme").addEventListener("change", event => {
   if (event.target.value) document.documentElement.dataset.theme = event.target.value;
   else delete document.documentElement.dataset.theme;
-  panes.forEach(pane => pane.render());
+  recolour();
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => panes.forEach(pane => pane.render()));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+
+function recolour() {
+  colours.clear();
+  panes.forEach(pane => pane.render());
+}
+
 let resizing;
 addEventListener("resize", () => {
   clearTimeout(resizing);

@@ -1,6 +1,6 @@
 // What each tab shows in a pane. A pane has `data` (an `Inspected`), `piece`, `off` and `body`.
 
-const PALETTE = ["#2f7de1", "#e1702f", "#2fa86b", "#c23f8e", "#8a6fe8", "#b3942a", "#22a5b8", "#d34a4a"];
+const MANY = 64;  // pieces: with more, the lines of several heads would cover each other
 
 function why(data, name) {
   return data.leftOut[name] ? element("p", {className: "quiet"}, `Not computed: ${data.leftOut[name]}.`) : null;
@@ -46,33 +46,44 @@ panels.attention = async (pane, state) => {
   const data = pane.data, layer = Math.min(state.layer, data.layers - 1);
   const head = Math.min(state.head, data.heads - 1), allows = pairs(data, state);
   if (state.view === "overview") return overview(pane, state);
-  const names = head === -2 ? "all heads" : head === -1 ? "the mean of the heads" : `head ${head}`;
+  const names = head === -2 ? "the heads" : head === -1 ? "the mean of the heads" : `head ${head}`;
   if (head >= 0 && !data.kept[layer].includes(head))
     return [element("p", {className: "quiet"}, `Head ${head} of layer ${layer} is pruned.`)];
   if (state.view === "matrix") {
     const weights = await data.weights(layer, Math.max(head, -1));
     return matrix(pane, weights, allows, `Attention of ${head < 0 ? "the mean of the heads" : names} of layer ${layer}`);
   }
-  const heads = head === -2 ? data.kept[layer] : [head], layers = [];
+  const heads = head === -2 ? data.kept[layer].filter(one => !state.hidden.has(one)) : [head], layers = [];
   for (const one of heads)
-    layers.push({weights: await data.weights(layer, one), tint: head === -2 ? PALETTE[one % PALETTE.length] : colour("more")});
+    layers.push({weights: await data.weights(layer, one), tint: head === -2 ? headTint(one, data.heads) : colour("more")});
   const canvas = element("canvas", {tabIndex: 0, role: "img"});
   canvas.setAttribute("aria-label", `Lines: attention of ${names} of layer ${layer}. Arrow keys choose a piece, Escape all.`);
   const spacer = element("div"), box = element("div", {className: "scroll lines"}, canvas, spacer);
-  const few = head === -2 && data.length > 64 && pane.piece < 0;
-  const draw = () => measured("lines", () =>
-    drawLines(canvas, box, data, few ? [] : layers, allows, state.least, pane.hover ?? pane.piece));
+  const note = element("p", {className: "quiet"}), told = element("div");
+  const few = head === -2 && data.length > MANY;
+  let hover = null;
+  const draw = () => measured("lines", () => {
+    const chosen = hover ?? (pane.piece < 0 ? null : {place: pane.piece, side: "from"});
+    const left = drawLines(canvas, box, data, few && !chosen ? [] : layers, allows, state.least, chosen);
+    note.textContent = left ? `Only the strongest lines are drawn: ${left.toLocaleString("en")} others are left out.` : "";
+  });
   const frame = () => { cancelAnimationFrame(pane.frame); pane.frame = requestAnimationFrame(draw); };
-  const at = event => Math.floor((event.clientY - box.getBoundingClientRect().top + box.scrollTop) / ROW);
-  const inside = place => place >= 0 && place < data.length ? place : null;
+  const at = event => {
+    const place = Math.floor((event.clientY - box.getBoundingClientRect().top - box.clientTop + box.scrollTop) / ROW);
+    if (place < 0 || place >= data.length) return null;
+    return {place, side: event.offsetX < canvas.clientWidth / 2 ? "from" : "to"};
+  };
   box.addEventListener("scroll", frame);
   canvas.addEventListener("pointermove", event => {
     if (event.pointerType !== "mouse") return;
-    pane.hover = event.offsetX < canvas.clientWidth / 2 ? inside(at(event)) : null;
+    hover = at(event);
     frame();
   });
-  canvas.addEventListener("pointerleave", () => { pane.hover = null; frame(); });
-  canvas.addEventListener("click", event => pane.choose(inside(at(event)) === pane.piece ? -1 : inside(at(event)) ?? -1));
+  canvas.addEventListener("pointerleave", () => { hover = null; frame(); });
+  canvas.addEventListener("click", event => {
+    const place = at(event)?.place ?? -1;
+    pane.choose(place === pane.piece ? -1 : place);
+  });
   canvas.addEventListener("keydown", event => {
     const step = {ArrowDown: 1, ArrowUp: -1, PageDown: 10, PageUp: -10}[event.key];
     if (event.key === "Escape") pane.choose(-1);
@@ -89,14 +100,14 @@ panels.attention = async (pane, state) => {
     draw();
     told.replaceChildren(...received(data, layers, pane.piece, allows));
   };
-  const told = element("div");
   pane.afterShow = () => {
     box.style.height = `${Math.min(data.length * ROW + 2, Math.max(300, innerHeight * 0.7))}px`;
     spacer.style.height = `${Math.max(0, data.length * ROW - box.clientHeight)}px`;
     pane.redraw();
   };
-  const hint = few ? "With so many pieces, all heads are drawn for a chosen piece only." : `From the pieces on the left to those on the right: ${names} of layer ${layer}.`;
-  return [element("p", {className: "quiet"}, hint), box, told];
+  const hint = `From the pieces on the left to those on the right: ${names} of layer ${layer}.`
+    + (few ? ` With more than ${MANY} pieces, only the lines of the piece that is chosen or under the pointer.` : "");
+  return [element("p", {className: "quiet"}, hint), box, note, told];
 };
 
 // The pieces that the chosen piece attends to most, as text.
@@ -121,28 +132,46 @@ function matrix(pane, weights, allows, label) {
   const data = pane.data, canvas = element("canvas", {tabIndex: 0, role: "img"});
   const box = element("div", {className: "scroll"}, canvas), told = element("p", {className: "fact"});
   told.setAttribute("aria-live", "polite");
-  let shape = null, cursor = pane.piece >= 0 ? {from: pane.piece, to: 0} : null;
+  let shape = null, image = null, cursor = pane.piece >= 0 ? {from: pane.piece, to: 0} : null;
   canvas.setAttribute("aria-label", `${label}, a matrix: rows attend to columns. Arrow keys move the cell that is read out.`);
-  const draw = () => measured("matrix", () => {
-    shape = drawMatrix(canvas, box.clientWidth, data, weights, allows, cursor);
-    const name = place => `${short(data.pieces[place])} (${place})`;
-    told.textContent = cursor
-      ? `From ${name(cursor.from)} to ${name(cursor.to)}: ${share(weights[cursor.from * data.length + cursor.to])}`
+  const name = place => `${short(data.pieces[place])} (${place})`;
+  const tell = cell => {
+    told.textContent = cell ? `From ${name(cell.from)} to ${name(cell.to)}: ${share(weights[cell.from * data.length + cell.to])}`
       : "Rows are the pieces that attend, columns those that are attended to.";
+  };
+  const draw = () => measured("matrix", () => {
+    image ??= picture(weights, data.length, allows, rgb("more"), rgb("zero"));
+    shape = drawMatrix(canvas, box.clientWidth, data, image, cursor);
+    tell(cursor);
   });
   const move = (from, to) => {
     const inside = place => Math.max(0, Math.min(data.length - 1, place));
     cursor = {from: inside(from), to: inside(to)};
     draw();
+    showCell();
   };
+  // Keeps the cell in view when the matrix is larger than its box.
+  const showCell = () => {
+    const [x, y] = [cursor.to, cursor.from].map(place => shape.edge + place * shape.cell);
+    box.scrollLeft = Math.min(Math.max(box.scrollLeft, x + 2 * shape.cell - box.clientWidth), Math.max(0, x - shape.cell));
+    box.scrollTop = Math.min(Math.max(box.scrollTop, y + 2 * shape.cell - box.clientHeight), Math.max(0, y - shape.cell));
+  };
+  const cellAt = event => {
+    const cell = {from: Math.floor((event.offsetY - shape.edge) / shape.cell), to: Math.floor((event.offsetX - shape.edge) / shape.cell)};
+    return Math.min(cell.from, cell.to) >= 0 && Math.max(cell.from, cell.to) < data.length ? cell : null;
+  };
+  canvas.addEventListener("pointermove", event => tell(cellAt(event) ?? cursor));
+  canvas.addEventListener("pointerleave", () => tell(cursor));
   canvas.addEventListener("keydown", event => {
     const step = {ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1]}[event.key];
     if (!step) return;
     event.preventDefault();
     move((cursor?.from ?? 0) + step[0], (cursor?.to ?? 0) + step[1]);
   });
-  canvas.addEventListener("click", event => move(
-    Math.floor((event.offsetY - shape.edge) / shape.cell), Math.floor((event.offsetX - shape.edge) / shape.cell)));
+  canvas.addEventListener("click", event => {
+    const cell = cellAt(event);
+    if (cell) move(cell.from, cell.to);
+  });
   pane.redraw = () => {
     if (pane.piece >= 0) cursor = {from: pane.piece, to: cursor?.to ?? 0};
     draw();
