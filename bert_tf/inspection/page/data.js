@@ -22,7 +22,11 @@ const short = (text, most = 16) => {
   const points = Array.from(visible(text).replaceAll("\n", "⏎"));
   return points.length > most ? points.slice(0, most - 1).join("") + "…" : points.join("");
 };
-const signed = value => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(3);
+const signed = (value, digits = 3) => {
+  const size = Math.abs(value).toFixed(digits);
+  return (Number(size) === 0 ? "±" : value < 0 ? "−" : "+") + size;
+};
+const decimal = (value, digits) => value.toFixed(digits).replace(/^-(0\.?0*)$/, "$1").replace("-", "−");
 const percent = value => `${(100 * value).toFixed(value < 0.0995 ? 2 : 1)} %`;
 const share = value => value === null ? "" : value < 0.0005 && value > 0 ? "<0.001" : value.toFixed(3);
 

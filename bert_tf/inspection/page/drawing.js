@@ -79,7 +79,7 @@ function drawLines(canvas, box, data, layers, allows, least, chosen) {
     path.lineTo(right, y(to));
   });
   paths.forEach((ofHeads, level) => {
-    context.globalAlpha = 0.08 + 0.92 * (level + 0.5) / LEVELS;
+    context.globalAlpha = 0.15 + 0.85 * (level + 0.5) / LEVELS;
     context.lineWidth = 0.7 + 2 * level / LEVELS;
     ofHeads.forEach((path, number) => {
       context.strokeStyle = layers[number].tint;

@@ -29,7 +29,7 @@ function answerRows(target, answers, onchoose) {
     label: answer.label,
     share: answer.probability ?? answer.score / top,
     centred: answer.probability === null && Math.min(...scores) < 0,
-    text: answer.probability === null ? answer.score.toFixed(3) : `${percent(answer.probability)} (${answer.score.toFixed(2)})`,
+    text: answer.probability === null ? decimal(answer.score, 3) : `${percent(answer.probability)} (${decimal(answer.score, 2)})`,
     best: answer.number === target.number,
     onclick: onchoose ? () => onchoose(answer.number) : null,
   }));
@@ -177,7 +177,7 @@ function matrix(pane, weights, allows, label) {
     draw();
   };
   pane.afterShow = draw;
-  return [element("p", {className: "quiet"}, `${label}.`), box, told];
+  return [element("p", {className: "quiet"}, `${label}.`), told, box];
 }
 
 function overview(pane, state) {
@@ -253,7 +253,7 @@ panels.attributions = (pane, state) => {
   });
   const sum = found.pieces.reduce((total, value) => total + value, 0);
   const facts = found.gap === null ? `Sum of the pieces: ${signed(sum)}.`
-    : `Baseline ${found.baseline.toFixed(3)} ${signed(sum)} (sum of the pieces) ${signed(found.gap)} (completeness gap) = score ${(found.baseline + sum + found.gap).toFixed(3)}.`;
+    : `Baseline ${decimal(found.baseline, 3)} ${signed(sum)} (sum of the pieces) ${signed(found.gap)} (completeness gap) = score ${decimal(found.baseline + sum + found.gap, 3)}.`;
   const about = {
     "gradient × input": "The gradient of the score at each piece's word vector, times the vector. Special tokens count too.",
     "integrated gradients": "Gradients along the line from a text of masks to this one. With more steps the gap shrinks.",
@@ -368,7 +368,7 @@ panels.heads = (pane, state) => {
   if (!target) return [element("p", {}, "There is no prediction that heads could change.")];
   const place = target.answers.findIndex(answer => answer.number === target.number), table = data.headProbabilities ?? data.headScores;
   const before = target.answers[place], kind = before.probability === null ? "score" : "probability";
-  const start = before.probability ?? before.score, grid = element("div", {className: "grid", role: "group"});
+  const start = before.probability ?? before.score, scale = kind === "probability" ? 100 : 1, grid = element("div", {className: "grid", role: "group"});
   grid.setAttribute("aria-label", "Heads. Enter switches a head off and on.");
   grid.style.gridTemplateColumns = `auto repeat(${data.heads}, auto)`;
   grid.append(element("span"), ...Array.from({length: data.heads}, (_, head) => element("span", {className: "label"}, String(head))));
@@ -378,8 +378,8 @@ panels.heads = (pane, state) => {
     grid.append(element("span", {className: "label"}, String(layer)));
     for (let head = 0; head < data.heads; head++) {
       const key = `${layer} ${head}`, change = table ? changes[layer * data.heads + head] : 0, pruned = !data.kept[layer].includes(head);
-      const shown = !table || pruned ? "" : kind === "probability" ? (100 * change).toFixed(1) : change.toFixed(2);
-      const button = element("button", {className: "head", disabled: pruned || (!table && !state.live)}, shown.replace(/^-(0\.0+)$/, "$1").replace("-", "−"));
+      const shown = !table || pruned ? "" : decimal(scale * change, scale * most < 1 ? 2 : scale * most < 10 ? 1 : 0);
+      const button = element("button", {className: "head", disabled: pruned || (!table && !state.live)}, shown);
       button.setAttribute("aria-label", `Layer ${layer}, head ${head}${shown ? `: ${kind} ${signed(change)} without it` : ""}`);
       button.dataset.key = key;
       if (table && !pruned) button.style.background = tint(change, most);
@@ -400,8 +400,9 @@ panels.heads = (pane, state) => {
     if (!without) return result.replaceChildren(title, element("p", {}, state.live ? "Computing …" : "A file has the change for one head at a time. The page of `bert-tf inspect --port` computes any set."));
     result.replaceChildren(title, bars(without.map((answer, index) => {
       const old = target.answers[index], was = old.probability ?? old.score, is = answer.probability ?? answer.score;
-      const change = kind === "probability" ? `${(100 * (is - was)).toFixed(2)} points` : signed(is - was);
-      return {...answerRows(target, [answer])[0], share: answer.probability ?? 0, text: `${kind === "probability" ? percent(is) : is.toFixed(3)} (${change.replace("-", "−")})`, best: answer.number === target.number};
+      const change = kind === "probability" ? `${signed(100 * (is - was), 2)} points` : signed(is - was);
+      return {...answerRows(target, [answer])[0], share: answer.probability ?? answer.score / Math.max(...without.map(other => Math.abs(other.score)), 1e-9),
+        text: `${kind === "probability" ? percent(is) : decimal(is, 3)} (${change})`, best: answer.number === target.number};
     })));
   };
   pane.afterShow = pane.redraw;
