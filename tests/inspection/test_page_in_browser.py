@@ -1,5 +1,6 @@
 """The page in a real browser: keyboard, hostile text, light and dark, 512 pieces."""
 
+import dataclasses
 import json
 
 import pytest
@@ -98,3 +99,44 @@ def test_light_and_dark(browser, page, dark):
     colours = "getComputedStyle(document.body).backgroundColor"
     assert browser.value(colours) == ("rgb(22, 24, 28)" if dark else "rgb(255, 255, 255)")
     assert browser.value("document.documentElement.scrollWidth") <= 400
+
+
+@pytest.fixture(scope="module")
+def long_page(tiny_config, tiny_vocabulary, tmp_path_factory):
+    """512 pieces, 12 layers of 12 heads."""
+    sizes = {"num_hidden_layers": 12, "num_attention_heads": 12, "hidden_size": 48}
+    config = dataclasses.replace(tiny_config, **sizes, max_position_embeddings=512)
+    found = inspection.inspect_text(make(BertMaskedLM, config, tiny_vocabulary), "film good " * 400)
+    path = tmp_path_factory.mktemp("long") / "page.html"
+    inspection.to_html(found, path)
+    return path, found
+
+
+def test_512_pieces(browser, long_page):
+    path, found = long_page
+    browser.look()
+    browser.open(f"file://{path}")
+    shown(browser, "attention")
+    assert browser.value("panes[0].data.length") == 512
+    row = browser.value(
+        "panes[0].data.weights(11, 7).then(w => [...w.subarray(300 * 512, 301 * 512)])"
+    )
+    assert row == pytest.approx(found.attentions[11, 7, 300].tolist(), abs=0.005)
+    # Lines of all pieces: the weakest are left out, and the page says so.
+    browser.value("change({layer: 11, least: 0})")
+    shown(browser, "attention")
+    browser.wait_for("document.body.textContent.includes('Only the strongest lines are drawn')")
+    for settings in ("{head: -2}", "{view: 'matrix', head: 3}"):
+        browser.value(f"change({settings})")
+        browser.value("panes[0].choose(300)")
+    assert "From good (300)" in browser.value(
+        "document.querySelector('[role=tabpanel]').textContent"
+    )
+    browser.value("change({view: 'overview'})")
+    browser.wait_for("document.querySelector('.grid').dataset.ready === 'yes'")
+    assert browser.value("document.querySelectorAll('.grid canvas').length") == 144
+    for tab in TABS[1:]:
+        browser.value(f"change({{tab: '{tab}'}})")
+        shown(browser, tab)
+        browser.value("panes[0].choose(511); panes[0].choose(300)")
+    assert browser.problems == []

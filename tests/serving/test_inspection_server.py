@@ -13,6 +13,7 @@ import pytest
 from bert_tf import BertTextClassifier, inspection
 from bert_tf.inspection.head_masks import without_heads
 from bert_tf.inspection.page_data import page_data
+from tests.inspection.browser import Browser
 from tests.inspection.models import make
 from tests.serving.server.process import PATIENCE, ServerProcess
 from tests.tools.running import run
@@ -270,3 +271,37 @@ def test_each_text_has_its_own_pair(saved, tmp_path, flags, expected):
     assert result.stdout == f"Written: {path}\n"
     data = embedded_data(path.read_text(encoding="utf-8"))
     assert [one["texts"] for one in data["inspections"]] == expected
+
+
+@pytest.mark.browser
+def test_a_text_is_typed_and_heads_are_switched_off(server, classifier, tmp_path):
+    browser = Browser(tmp_path)
+    try:
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.value("get('input-text').value = 'the good film'; get('input-text').focus()")
+        browser.value("get('input-text_b').value = get('input-pair_b').value = ''")
+        browser.key("Tab")
+        browser.value("get('go').click()")
+        browser.wait_for("panes.length === 1 && panes[0].body.dataset.shown === 'attention'")
+        browser.value("change({tab: 'heads'})")
+        browser.wait_for("panes[0].body.dataset.shown === 'heads'")
+        # Three clicks at once: one request is on its way, and the last set of heads is shown.
+        browser.value(
+            "['0 1', '1 3', '1 0'].forEach(key => "
+            "document.querySelector(`[data-key='${key}']`).click())"
+        )
+        browser.wait_for("panes[0].without && panes[0].off.size === 3 && !panes[0].asking")
+        found = inspection.inspect_text(classifier, "the good film")
+        expected = without_heads(classifier, found.row, found.target, [(0, 1), (1, 3), (1, 0)])
+        scores = browser.value("panes[0].without.map(answer => answer.score)")
+        assert scores == pytest.approx([one.score for one in expected], abs=1e-4)
+        # Another answer is explained, and an error of the server is shown.
+        browser.value("document.querySelectorAll('button.name')[2].click()")
+        browser.wait_for("panes[0].asked.target !== undefined")
+        worst = found.target.answers[2].label
+        assert browser.value("panes[0].data.target.name") == worst
+        browser.value("get('input-text').value = '\\ud800'; get('go').click()")
+        browser.wait_for("get('error').textContent.includes('surrogate')")
+        assert [one for one in browser.problems if "400" not in str(one)] == []
+    finally:
+        browser.close()

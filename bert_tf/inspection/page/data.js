@@ -31,7 +31,8 @@ const percent = value => `${(100 * value).toFixed(value < 0.0995 ? 2 : 1)} %`;
 const share = value => value === null ? "" : value < 0.0005 && value > 0 ? "<0.001" : value.toFixed(3);
 
 async function inflated(text) {
-  const packed = Uint8Array.from(atob(text), character => character.charCodeAt(0));
+  const characters = atob(text), packed = new Uint8Array(characters.length);
+  for (let at = 0; at < packed.length; at++) packed[at] = characters.charCodeAt(at);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
@@ -52,6 +53,14 @@ class Inspected {
   bytesOf(layer) {
     if (!this.layerBytes.has(layer)) this.layerBytes.set(layer, inflated(this.attentions[layer]));
     return this.layerBytes.get(layer);
+  }
+
+  // Unpacks the other layers while the page has nothing else to do, so that a change is immediate.
+  async unpackAll() {
+    for (let layer = 0; layer < this.layers; layer++) {
+      await new Promise(resolve => requestIdleCallback(resolve));
+      await this.bytesOf(layer);
+    }
   }
 
   rolloutBytes(layer) {
@@ -77,7 +86,9 @@ class Inspected {
   }
 
   async rolloutWeights(layer) {
-    return Float32Array.from(await this.rolloutBytes(layer), q => WEIGHTS[q]);
+    const bytes = await this.rolloutBytes(layer), found = new Float32Array(bytes.length);
+    for (let at = 0; at < bytes.length; at++) found[at] = WEIGHTS[bytes[at]];
+    return found;
   }
 
   isSpecial(place) { return this.textOf[place] < 0; }

@@ -26,7 +26,7 @@ class Pane {
 
   show() {
     const data = this.data, pieces = element("div", {className: "pieces", role: "toolbar"});
-    pieces.setAttribute("aria-label", "Pieces. Arrow keys go to the next, Enter chooses one.");
+    pieces.setAttribute("aria-label", "Pieces. Arrow keys, Home and End go to others, Enter chooses one, Escape none.");
     data.pieces.forEach((piece, place) => {
       const starts = data.isSpecial(place) || data.words[place] !== data.words[place - 1];
       const label = data.target?.pieceLabels?.[place];
@@ -36,6 +36,7 @@ class Pane {
       button.addEventListener("click", () => this.choose(this.piece === place ? -1 : place));
       pieces.append(button);
     });
+    pieces.addEventListener("keydown", event => { if (event.key === "Escape") this.choose(-1); });
     roving(pieces, 1);
     this.buttons = [...pieces.children];
     this.pressed = null;
@@ -203,11 +204,12 @@ function showTabs() {
   }));
 }
 
-function showPanes(found) {
+async function showPanes(found) {
   panes = found;
   get("content").hidden = false;
   get("panes").replaceChildren(...panes.map(pane => pane.root));
-  return change({layer: Math.min(state.layer, panes[0].data.layers - 1)});
+  await change({layer: Math.min(state.layer, panes[0].data.layers - 1)});
+  panes.forEach(pane => pane.data.unpackAll());
 }
 
 async function ask(path, body) {

@@ -290,21 +290,37 @@ function candidates(list) {
   return cell;
 }
 
+const ROWS = 64;  // that are made at once: all of a long text would take longer than a frame
+
 panels.masked = pane => {
   const data = pane.data;
   if (!data.masked) return [why(data, "masked words") ?? element("p", {}, "This model has no head that predicts masked words.")];
-  const body = element("tbody"), rows = data.pieces.map((piece, place) => {
-    const row = element("tr", {}, element("th", {scope: "row"}, `${short(piece)} (${place})`),
+  const body = element("tbody"), rows = [];
+  const add = () => {
+    const place = rows.length, row = element("tr", {}, element("th", {scope: "row"}, `${short(data.pieces[place])} (${place})`),
       element("td", {}, share(data.masked.own[place])), candidates(data.best(data.masked, place)));
     row.addEventListener("click", () => pane.choose(place));
+    row.className = place === pane.piece ? "chosen" : "";
     body.append(row);
-    return row;
-  });
-  const head = ["Piece", "Its probability", "The likeliest in its place"].map(name => element("th", {scope: "col"}, name));
-  const box = element("div", {className: "scroll", tabIndex: 0, role: "region"}, element("table", {}, element("thead", {}, element("tr", {}, ...head)), body));
+    rows.push(row);
+  };
+  const names = ["Piece", "Its probability", "The likeliest in its place"].map(name => element("th", {scope: "col"}, name));
+  const head = element("thead", {}, element("tr", {}, ...names));
+  const box = element("div", {className: "scroll", tabIndex: 0, role: "region"}, element("table", {}, head, body));
   box.setAttribute("aria-label", "Candidates at each place");
-  pane.redraw = () => rows.forEach((row, place) => row.classList.toggle("chosen", place === pane.piece));
-  pane.afterShow = pane.redraw;
+  pane.redraw = () => {
+    rows.forEach((row, place) => row.classList.toggle("chosen", place === pane.piece));
+    if (pane.piece < 0 || pane.piece >= rows.length) return;
+    // Not scrollIntoView, which moves the whole page.
+    const row = rows[pane.piece].getBoundingClientRect(), view = box.getBoundingClientRect(), top = view.top + head.offsetHeight;
+    box.scrollTop += Math.min(0, row.top - top) || Math.max(0, row.bottom - view.bottom);
+  };
+  pane.afterShow = async () => {
+    do {
+      for (let count = 0; count < ROWS && rows.length < data.length; count++) add();
+      await new Promise(requestAnimationFrame);
+    } while (rows.length < data.length && box.isConnected);
+  };
   return [element("p", {className: "quiet"}, "Each piece alone is hidden by a mask; these are the likeliest pieces in its place."), box];
 };
 
@@ -411,17 +427,17 @@ panels.heads = (pane, state) => {
   return [element("p", {className: "quiet"}, about), element("div", {className: "scroll"}, grid), why(data, "heads"), result];
 };
 
-// One button of a grid is in the order of Tab; arrow keys go to the others.
+// One button of a grid is in the order of Tab; arrow keys, Home and End go to the others.
 function roving(grid, columns) {
   const buttons = [...grid.querySelectorAll("button")];
   buttons.forEach((button, place) => { button.tabIndex = place ? -1 : 0; });
   grid.addEventListener("keydown", event => {
     const step = {ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns}[event.key];
     const place = buttons.indexOf(document.activeElement);
-    if (!step || place < 0) return;
+    if (place < 0 || !(step || event.key === "Home" || event.key === "End")) return;
     event.preventDefault();
-    let next = place + step;
-    while (buttons[next]?.disabled) next += step;
+    let next = step ? place + step : event.key === "Home" ? 0 : buttons.length - 1;
+    while (buttons[next]?.disabled) next += step ?? (event.key === "Home" ? 1 : -1);
     if (!buttons[next]) return;
     buttons[place].tabIndex = -1;
     buttons[next].tabIndex = 0;
