@@ -6,16 +6,18 @@ const MOST_LINES = 5000;  // more are slow to draw, and cover each other
 // Colours of the style sheet as the canvas needs them, until light and dark change.
 const colours = new Map();
 
-function colour(name) {
-  if (!colours.has(name)) {
+function resolved(value) {
+  if (!colours.has(value)) {
     const probe = element("span");
-    probe.style.color = `var(--${name})`;
+    probe.style.color = value;
     document.body.append(probe);
-    colours.set(name, getComputedStyle(probe).color);
+    colours.set(value, getComputedStyle(probe).color);
     probe.remove();
   }
-  return colours.get(name);
+  return colours.get(value);
 }
+
+const colour = name => resolved(`var(--${name})`);
 
 function rgb(name) {
   const key = `rgb ${name}`;
@@ -29,7 +31,10 @@ function rgb(name) {
 }
 
 // Neighbours differ in lightness too, because hues alone are close for twelve heads.
-const headTint = (head, heads) => `hsl(${Math.round(360 * head / heads)} 65% ${head % 2 ? 62 : 45}%)`;
+function headTint(head, heads) {
+  const tone = lightness => `hsl(${Math.round(360 * head / heads)} 65% ${lightness}%)`;
+  return head % 2 ? `light-dark(${tone(58)}, ${tone(78)})` : `light-dark(${tone(42)}, ${tone(60)})`;
+}
 
 function sized(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;

@@ -5,6 +5,7 @@ const TABS = {attention: "Attention", rollout: "Rollout", attributions: "Attribu
 const page = JSON.parse(get("data").textContent);
 const state = {tab: "attention", layer: 0, head: -1, view: "lines", least: 0.05, hideSpecial: false, pair: "all", hidden: new Set(),
   method: "integrated gradients", level: "words", live: Boolean(page.live)};
+const FEW = 5;  // answers that are shown at first
 let panes = [];
 
 class Pane {
@@ -45,8 +46,12 @@ class Pane {
     const parts = [title, element("p", {className: "quiet"}, size)];
     if (data.target) {
       const at = data.target.piece === null ? "" : ` at piece ${data.target.piece}, ${short(data.pieces[data.target.piece])}`;
-      parts.push(element("h3", {}, `What the model says${at}`));
-      parts.push(bars(answerRows(data.target, data.target.answers, state.live && !data.target.isSimilarity ? number => this.explain(number) : null)));
+      const {target} = data, explain = state.live && !target.isSimilarity ? number => this.explain(number) : null;
+      const rows = answerRows(target, target.answers, explain), few = rows.slice(0, FEW);
+      if (!few.some(row => row.best)) few[FEW - 1] = rows.find(row => row.best);
+      const others = rows.filter(row => !few.includes(row));
+      parts.push(element("h3", {}, `What the model says${at}`), bars(few));
+      if (others.length) parts.push(element("details", {}, element("summary", {}, `${others.length} more`), bars(others)));
     }
     parts.push(element("h3", {}, "Pieces"), pieces, this.told);
     if (state.live && data.target && data.target.piece !== null)
@@ -143,6 +148,7 @@ function showControls() {
       const output = element("output", {}, state.least.toFixed(2)), range = element("input", {type: "range", id: "set-least", min: "0", max: "0.5", step: "0.01", value: String(state.least)});
       range.addEventListener("input", () => {
         state.least = Number(range.value);
+        state.hasLeast = true;
         output.textContent = state.least.toFixed(2);
         panes.forEach(pane => pane.redraw?.());
       });
@@ -208,6 +214,8 @@ async function showPanes(found) {
   panes = found;
   get("content").hidden = false;
   get("panes").replaceChildren(...panes.map(pane => pane.root));
+  // In a long text the weights are small.
+  if (!state.hasLeast) state.least = Math.min(0.05, Math.ceil(500 / Math.max(...panes.map(pane => pane.data.length))) / 100);
   await change({layer: Math.min(state.layer, panes[0].data.layers - 1)});
   panes.forEach(pane => pane.data.unpackAll());
 }

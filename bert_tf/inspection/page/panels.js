@@ -55,7 +55,7 @@ panels.attention = async (pane, state) => {
   }
   const heads = head === -2 ? data.kept[layer].filter(one => !state.hidden.has(one)) : [head], layers = [];
   for (const one of heads)
-    layers.push({weights: await data.weights(layer, one), tint: head === -2 ? headTint(one, data.heads) : colour("more")});
+    layers.push({weights: await data.weights(layer, one), tint: head === -2 ? resolved(headTint(one, data.heads)) : colour("more")});
   const canvas = element("canvas", {tabIndex: 0, role: "img"});
   canvas.setAttribute("aria-label", `Lines: attention of ${names} of layer ${layer}. Arrow keys choose a piece, Escape all.`);
   const spacer = element("div"), box = element("div", {className: "scroll lines"}, canvas, spacer);
