@@ -156,7 +156,7 @@ setup(
     ],
     package_dir={TOOLS_PACKAGE: "tools"},
     entry_points={"console_scripts": ["bert-tf = bert_tf.command:main"]},
-    package_data={"bert_tf": ["**/*.html", "**/*.json", "**/*.txt"]},
+    package_data={"bert_tf": ["**/*.css", "**/*.html", "**/*.js", "**/*.json", "**/*.txt"]},
     exclude_package_data={
         "bert_tf.ops": list(BUILT_FILES),
         "bert_tf": [f"ops/{name}" for name in BUILT_FILES],

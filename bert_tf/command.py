@@ -40,7 +40,7 @@ def run(name: str, arguments: list[str]) -> None:
         arguments: Its flags.
     """
     directory = programs.directory()
-    path = str(directory / f"{name}.py")
+    path = str(programs.file_of(name))
     sys.argv = [path, *arguments]
     sys.path.insert(0, str(directory))  # the programs import `common` from there
     runpy.run_path(path, run_name="__main__")

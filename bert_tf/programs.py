@@ -27,7 +27,7 @@ GROUPS = {
         "run_translation",
         "run_summarization",
     ),
-    "Evaluation": ("evaluate", "evaluate_retrieval", "compare_models", "compare_runs"),
+    "Evaluation": ("evaluate", "evaluate_retrieval", "compare_models", "compare_runs", "inspect"),
     "Prediction": ("predict", "extract_features", "beam_predict"),
     "Search": ("build_index", "search"),
     "Compression": ("quantize_model", "distill", "prune_heads"),
@@ -44,6 +44,9 @@ GROUPS = {
     ),
 }
 OTHER = "Other programs"
+# Programs whose file has another name: tools/ is on the path of modules, where inspect.py would
+# replace that of the standard library.
+FILES = {"inspect": "inspect_model"}
 # The programs of these groups work on this project and its data: they need a checkout and are not
 # installed with the package.
 NEED_CHECKOUT = ("Data sets and baselines", "Development")
@@ -78,7 +81,19 @@ def needs_checkout(name: str) -> bool:
 
 def names() -> list[str]:
     """Returns the names of the programs that are here, sorted."""
-    return sorted(path.stem for path in directory().glob("*.py") if path.stem != "__init__")
+    program_of = {file: name for name, file in FILES.items()}
+    stems = (path.stem for path in directory().glob("*.py") if path.stem != "__init__")
+    return sorted(program_of.get(stem, stem) for stem in stems)
+
+
+def file_of(name: str) -> pathlib.Path:
+    """Returns the file of a program.
+
+    Example:
+        >>> file_of("inspect").name, file_of("serve").name
+        ('inspect_model.py', 'serve.py')
+    """
+    return directory() / f"{FILES.get(name, name)}.py"
 
 
 def members(group: str) -> list[str]:
@@ -100,5 +115,5 @@ def summary(name: str) -> str:
         >>> summary("build_vocab")
         'Learns a vocabulary from text files.'
     """
-    source = (directory() / f"{name}.py").read_text(encoding="utf-8")
+    source = file_of(name).read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]

@@ -174,6 +174,9 @@ def test_a_wheel_without_bazel_is_pure_and_has_no_object(wheels):
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bert_tf").rglob("*.py")}
     assert modules <= set(files) and "bert_tf/text/unicode_data.txt" in files
     assert "bert_tf/serving/server/page.html" in files
+    page = {path.name for path in (ROOT / "bert_tf" / "inspection" / "page").iterdir()}
+    assert {f"bert_tf/inspection/page/{name}" for name in page} <= set(files)
+    assert {"page.html", "page.css", "main.js"} <= page
     assert not [file for file in files if file.startswith(("tests/", "tools/", "configure"))]
     assert "bert_tf-0.1.0.dist-info" in {file.split("/")[0] for file in files}
 
@@ -183,7 +186,9 @@ def test_a_wheel_has_the_command_and_the_programs(wheels, tmp_path, is_full):
     _, (_, files), _ = wheels
     installed = {file.removeprefix("bert_tf/_tools/") for file in files if "/_tools/" in file}
     names = {name for name in programs.names() if not programs.needs_checkout(name)}
-    assert {file for file in installed if "/" not in file} == {f"{name}.py" for name in names}
+    assert {file for file in installed if "/" not in file} == {
+        programs.file_of(name).name for name in names
+    }
     packages = ("common", "planning", "benchmarks", "benchmarks/peers")
     paths = [path for package in packages for path in (ROOT / "tools" / package).glob("*.py")]
     shared = {path.relative_to(ROOT / "tools").as_posix() for path in paths}

@@ -22,6 +22,13 @@ CLASSES = "classes"  # logits of classes
 NUMBERS = "numbers"
 VECTORS = "vectors"  # without labels
 
+# What an axis of the outputs for one example counts, for inspection.
+CLASS_AXIS = "classes"
+TOKEN_AXIS = "tokens"
+WORD_AXIS = "words"  # the pieces of the vocabulary
+END_AXIS = "ends"  # the first and the last token of a span
+VECTOR_AXIS = "dimensions"
+
 # Options that several tasks have.
 POOLING = may_lack(text())
 MAX_LENGTH = optional(integer(least=3))
@@ -66,6 +73,8 @@ class TaskSpec:
         serving: The class in its `serving.py`; None if it is not exported.
         distilled_as: What a model can learn from another one of the task: `CLASSES`, `NUMBERS` or
             `VECTORS`; None if it cannot.
+        output_axes: What the axes of the outputs count for the tokens `[B, T]` of one text or pair,
+            after B; None if there are no such outputs.
         options: The constructor's arguments that checkpoints store, besides `max_length` -> the
             kind of their values.
 
@@ -83,6 +92,7 @@ class TaskSpec:
     uses_pooler: bool = True
     serving: str | None = None
     distilled_as: str | None = None
+    output_axes: tuple[str, ...] | None = None
     options: dict[str, Kind] = dataclasses.field(default_factory=dict)
 
     @property

@@ -6,7 +6,6 @@ import pytest
 from absl import flags
 
 from bert_tf import command, programs, tool_help
-from tests.conftest import REPOSITORY
 from tests.tools.running import run, run_program
 
 
@@ -24,10 +23,9 @@ def shown_by(monkeypatch, capsys, *arguments):
 def test_the_list_has_every_program_with_its_first_line(monkeypatch, capsys):
     status, shown = shown_by(monkeypatch, capsys, "--help")
     listed = re.findall(r"^  (\w+) +(\S.*)$", shown.out, re.MULTILINE)
-    files = {path.stem for path in (REPOSITORY / "tools").glob("*.py")}
-    assert status == 0 and sorted(name for name, _ in listed) == sorted(files)
+    assert status == 0 and sorted(name for name, _ in listed) == programs.names()
     for name, line in listed:
-        source = (REPOSITORY / "tools" / f"{name}.py").read_text(encoding="utf-8")
+        source = programs.file_of(name).read_text(encoding="utf-8")
         assert re.match(rf'r?"""{re.escape(line)}\n', source), name
 
 

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from bert_tf import programs
 from tests.conftest import REPOSITORY
 from tests.document_blocks import docstring_examples
 from tests.tools.running import TOOLS, run, run_program
@@ -20,7 +21,8 @@ def test_help_lists_every_flag_and_imports_nothing_heavy(tool):
     listed = set(re.findall(r"^  --(?:\[no\])?(\w+)", result.stdout, re.MULTILINE))
     assert not listed & {"verbosity", "logtostderr", "pdb", "only_check_args"}  # absl's
     # tests/test_documents.py parses the flags of the example.
-    starts = rf"^(bert-tf {tool}|python tools/{tool}\.py)\b"
+    program = next((name for name, file in programs.FILES.items() if file == tool), tool)
+    starts = rf"^(bert-tf {program}|python tools/{tool}\.py)\b"
     assert re.search(starts, docstring_examples(tool), re.MULTILINE)
     lines = result.stderr.splitlines()
     assert all(line.startswith("import time:") for line in lines), result.stderr

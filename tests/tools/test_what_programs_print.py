@@ -63,6 +63,7 @@ QUICK = ("export_saved_model",)  # the others run in the full suite
 ELSEWHERE = {
     "compare_runs": "prints a table",
     "export_onnx": "needs tf2onnx; tests/serving/test_other_readers.py starts it",
+    "inspect_model": "serves a page; tests/inspection",
     "launch_workers": "starts other programs; tests/tools/test_launch_workers.py starts it",
     "plan_training": "prints a plan; tests/tools/test_plan_training.py starts it",
     "search": "prints what it finds; tests/tools/test_search.py starts it",

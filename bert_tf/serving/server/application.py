@@ -13,16 +13,15 @@ import importlib.resources
 import logging
 import os
 import signal
-import socket
 import time
 
-from bert_tf.errors import UserError
 from bert_tf.models.inference_precision import FLOAT32
 from bert_tf.optional_packages import require
 from bert_tf.serving.server import rest_api, retrieval_forms
 from bert_tf.serving.server.batcher import TOKEN_BUDGET, Batcher
 from bert_tf.serving.server.errors import RequestError, invalid, of_computation
 from bert_tf.serving.server.limits import Limits, Memory
+from bert_tf.serving.server.listener import listen
 from bert_tf.serving.server.metrics import METRICS_PATH, Metrics
 from bert_tf.serving.server.model_versions import ModelVersions
 from bert_tf.serving.server.rest_api import RestApi
@@ -88,7 +87,7 @@ class _Server:
 
     async def run(self):
         limits, loop = self._options.limits, asyncio.get_running_loop()
-        listener = _listen(self._options.host, self._options.port, limits.write_timeout)
+        listener = listen(self._options.host, self._options.port, limits.write_timeout)
         with contextlib.closing(listener):
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._signalled)
@@ -221,27 +220,6 @@ class _Server:
     def _json(self, values, status=200, headers=None):
         text = rest_api.as_json(values)
         return self._web.json_response(text=text, status=status, headers=headers)
-
-
-def _listen(host, port, write_timeout):
-    """Binds a socket before any other work; it begins to listen when the model is loaded.
-
-    Its connections are closed if their client receives nothing for `write_timeout` seconds.
-    """
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            milliseconds = max(1, round(1000 * write_timeout))
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
-        listener.bind((host, port))
-    except OSError as error:
-        raise UserError(
-            f"`host` and `port` must be a free address of this machine. Received: host={host!r}, "
-            f"port={port} ({error})"
-        ) from None
-    return listener
 
 
 async def _close_port(runner, site, listener):

@@ -29,7 +29,7 @@ def export_for_server(path: str, directory: str, precision: str, pairs: str = ""
     Raises:
         UserError: If the model's task is unknown or it cannot be exported.
     """
-    model = _class_of(path).from_pretrained(path)
+    model = class_of(path).from_pretrained(path)
     portable = ops.active_backend() != "native"
     if not portable and model.backbone.quantization is None:
         model.optimize_for_inference(precision)
@@ -38,7 +38,12 @@ def export_for_server(path: str, directory: str, precision: str, pairs: str = ""
     return export(model, directory, version=1, portable=portable, pairs=pairs == "pairs")
 
 
-def _class_of(path):
+def class_of(path: str) -> type:
+    """Returns the class of the task model in a directory.
+
+    Raises:
+        UserError: If the model's task is unknown.
+    """
     pretrained = open_pretrained(path)
     if pretrained.class_name in SPECS:
         return model_class(pretrained.class_name)

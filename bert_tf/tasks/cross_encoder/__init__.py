@@ -1,7 +1,7 @@
 """Cross-encoders: a score for a pair of texts, to rank documents for a query."""
 
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import ACTIVATION, DROPOUT, NUMBERS, TaskSpec
+from bert_tf.models.task_spec import ACTIVATION, CLASS_AXIS, DROPOUT, NUMBERS, TaskSpec
 from bert_tf.tasks import text_classification
 
 SPEC = TaskSpec(
@@ -11,6 +11,7 @@ SPEC = TaskSpec(
     heads={"classifier": text_classification.HEAD},
     serving="CrossEncoderModule",
     distilled_as=NUMBERS,
+    output_axes=(CLASS_AXIS,),
     options={"dropout": DROPOUT, "activation": ACTIVATION},
 )
 

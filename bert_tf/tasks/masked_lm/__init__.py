@@ -1,7 +1,7 @@
 """Masked language models: which pieces replace `[MASK]`."""
 
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import Head, TaskSpec
+from bert_tf.models.task_spec import TOKEN_AXIS, WORD_AXIS, Head, TaskSpec
 from bert_tf.models.weight_rows import DENSE, LAYER_NORM, VECTOR, Row
 
 HEAD = Head(
@@ -40,6 +40,7 @@ SPEC = TaskSpec(
     heads={"masked_lm_head": HEAD},
     uses_pooler=False,
     serving="MaskedLMModule",
+    output_axes=(TOKEN_AXIS, WORD_AXIS),
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

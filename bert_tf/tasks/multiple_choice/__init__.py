@@ -10,6 +10,7 @@ SPEC = TaskSpec(
     architectures=("BertForMultipleChoice",),
     heads={"classifier": text_classification.HEAD},
     serving="MultipleChoiceModule",
+    output_axes=(),
     options={"dropout": DROPOUT},
 )
 

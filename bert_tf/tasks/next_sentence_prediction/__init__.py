@@ -1,6 +1,6 @@
 """Next sentence prediction: does the second text follow the first?"""
 
-from bert_tf.models.task_spec import Head, TaskSpec
+from bert_tf.models.task_spec import CLASS_AXIS, Head, TaskSpec
 from bert_tf.models.weight_rows import OUTPUT, Row
 
 HEAD = Head(
@@ -22,4 +22,5 @@ SPEC = TaskSpec(
     architectures=("BertForNextSentencePrediction",),
     heads={"next_sentence": HEAD},
     serving="NextSentencePredictionModule",
+    output_axes=(CLASS_AXIS,),
 )

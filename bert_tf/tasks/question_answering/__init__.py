@@ -2,7 +2,7 @@
 
 from bert_tf.json_schema import FLAG, integer, may_lack, number, optional
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import Head, TaskSpec
+from bert_tf.models.task_spec import END_AXIS, TOKEN_AXIS, Head, TaskSpec
 from bert_tf.models.weight_rows import OUTPUT, Row
 
 _HEAD = Head("question_answering", (Row(OUTPUT, "", "qa_outputs", "cls/squad", None, None),))
@@ -13,6 +13,7 @@ SPEC = TaskSpec(
     heads={"span_classifier": _HEAD},
     uses_pooler=False,
     serving="QuestionAnsweringModule",
+    output_axes=(END_AXIS, TOKEN_AXIS),
     options={
         "allow_no_answer": may_lack(FLAG),
         "null_score_diff_threshold": may_lack(number()),

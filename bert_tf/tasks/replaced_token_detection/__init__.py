@@ -1,7 +1,7 @@
 """Replaced token detection: which tokens of a text were there at first? ELECTRA's pre-training."""
 
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import Head, TaskSpec
+from bert_tf.models.task_spec import TOKEN_AXIS, Head, TaskSpec
 from bert_tf.models.weight_rows import DENSE, Row
 
 
@@ -22,6 +22,7 @@ SPEC = TaskSpec(
     },
     uses_pooler=False,
     serving="ReplacedTokenDetectionModule",
+    output_axes=(TOKEN_AXIS,),
 )
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, {"ScoredPiece": ".preprocessor"})

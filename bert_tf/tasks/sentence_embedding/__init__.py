@@ -2,7 +2,7 @@
 
 from bert_tf.json_schema import FLAG, OBJECT, integer, list_of, may_lack, optional
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import POOLING, PROMPT_OPTIONS, VECTORS, TaskSpec
+from bert_tf.models.task_spec import POOLING, PROMPT_OPTIONS, VECTOR_AXIS, VECTORS, TaskSpec
 
 SPEC = TaskSpec(
     name="sentence_embedding",
@@ -11,6 +11,7 @@ SPEC = TaskSpec(
     uses_pooler=False,
     serving="SentenceEmbeddingModule",
     distilled_as=VECTORS,
+    output_axes=(VECTOR_AXIS,),
     options={
         "pooling": POOLING,
         "projection": optional(list_of(OBJECT)),  # `VectorProjection` checks it

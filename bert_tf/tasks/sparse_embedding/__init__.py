@@ -2,7 +2,14 @@
 
 from bert_tf.json_schema import integer, optional
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import ACTIVATION, POOLING, PROMPT_OPTIONS, VECTORS, TaskSpec
+from bert_tf.models.task_spec import (
+    ACTIVATION,
+    POOLING,
+    PROMPT_OPTIONS,
+    VECTORS,
+    WORD_AXIS,
+    TaskSpec,
+)
 from bert_tf.tasks import masked_lm
 
 SPEC = TaskSpec(
@@ -13,6 +20,7 @@ SPEC = TaskSpec(
     uses_pooler=False,
     serving="SparseEmbeddingModule",
     distilled_as=VECTORS,
+    output_axes=(WORD_AXIS,),
     options={
         "pooling": POOLING,
         "activation": ACTIVATION,

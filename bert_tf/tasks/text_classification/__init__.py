@@ -2,7 +2,7 @@
 
 from bert_tf.json_schema import optional, text
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import CLASS_OPTIONS, CLASSES, POOLING, Head, TaskSpec
+from bert_tf.models.task_spec import CLASS_AXIS, CLASS_OPTIONS, CLASSES, POOLING, Head, TaskSpec
 from bert_tf.models.weight_rows import OUTPUT, Row
 
 HEAD = Head("classifier", (Row(OUTPUT, "", "classifier", "", "task/dense", "classifier/out_proj"),))
@@ -13,6 +13,7 @@ SPEC = TaskSpec(
     heads={"classifier": HEAD},
     serving="TextClassificationModule",
     distilled_as=CLASSES,
+    output_axes=(CLASS_AXIS,),
     options={**CLASS_OPTIONS, "problem_type": optional(text()), "pooling": POOLING},
 )
 

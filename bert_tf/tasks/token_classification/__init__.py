@@ -2,7 +2,7 @@
 
 from bert_tf.json_schema import FLAG, may_lack
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import CLASS_OPTIONS, CLASSES, Head, TaskSpec
+from bert_tf.models.task_spec import CLASS_AXIS, CLASS_OPTIONS, CLASSES, TOKEN_AXIS, Head, TaskSpec
 from bert_tf.models.weight_rows import OUTPUT, VECTOR, Row
 
 _HEAD = Head("token_classifier", (Row(OUTPUT, "", "classifier", "", None, None),))
@@ -23,6 +23,7 @@ SPEC = TaskSpec(
     uses_pooler=False,
     serving="TokenClassificationModule",
     distilled_as=CLASSES,
+    output_axes=(TOKEN_AXIS, CLASS_AXIS),
     options={**CLASS_OPTIONS, "use_crf": may_lack(FLAG)},
 )
 

@@ -1,4 +1,4 @@
-"""tools/serve.py as a process of its own, and a client of the standard library to ask it."""
+"""A server as a process of its own, and a client of the standard library to ask it."""
 
 import faulthandler
 import http.client
@@ -17,11 +17,11 @@ PATIENCE = 60  # seconds before a test gives up on something that always comes
 
 
 class ServerProcess:
-    """A running server; use it in `with`.
+    """A running tools/serve.py; use it in `with`.
 
     Args:
         model: The directory to serve.
-        *flags: Flags of tools/serve.py.
+        *flags: Flags of the program.
         is_real_start: Whether an interpreter of its own imports all that the server needs. Others
             are forked from where it is imported, in a tenth of the time.
 
@@ -30,14 +30,17 @@ class ServerProcess:
         port: Where it listens.
     """
 
+    PROGRAM = "serve"
+    FLAGS = ("--model_name=tiny", "--threads=1")
+    STARTED = r"^Serving \S+: http://.*:(\d+)/"
+
     def __init__(self, model, *flags, is_real_start: bool = False):
         self._folder = tempfile.TemporaryDirectory()
         self.process = start(
-            "serve",
+            self.PROGRAM,
             f"--model={model}",
-            "--model_name=tiny",
             "--port=0",
-            "--threads=1",
+            *self.FLAGS,
             *flags,
             output=pathlib.Path(self._folder.name, "output"),
             environment={"PYTHONFAULTHANDLER": "1"},  # of an interpreter, which a fork is not
@@ -53,7 +56,7 @@ class ServerProcess:
         self.port = port
 
     def _listens_at(self):
-        found = re.search(r"^Serving \S+: http://.*:(\d+)/", self.process.text(), re.MULTILINE)
+        found = re.search(self.STARTED, self.process.text(), re.MULTILINE)
         return int(found.group(1)) if found else None
 
     def ask(self, method, path, body=None, headers=None):

@@ -1,0 +1,40 @@
+"""The likeliest pieces at places of a text, as ids and probabilities."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+ROWS_AT_ONCE = 128  # of logits over the vocabulary
+
+
+class Candidates(NamedTuple):
+    """The k likeliest pieces at every place.
+
+    Attributes:
+        ids: int32 `[..., k]`, the likeliest first.
+        probabilities: float32 of the same shape.
+        own: float32 `[...]`, the probability of the piece that is there.
+    """
+
+    ids: np.ndarray
+    probabilities: np.ndarray
+    own: np.ndarray
+
+
+def best_candidates(logits: tf.Tensor, own_ids: np.ndarray, top_k: int) -> Candidates:
+    """Returns the likeliest pieces for logits `[R, V]`; `own_ids` `[R]` are the pieces there."""
+    probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))
+    best, ids = tf.math.top_k(probabilities, min(top_k, logits.shape[-1]))
+    own = tf.gather(probabilities, own_ids, batch_dims=1)
+    return Candidates(ids.numpy(), best.numpy(), own.numpy())
+
+
+def joined(found: list[Candidates]) -> Candidates:
+    """Returns the candidates of several groups of places as one."""
+    return Candidates(*(np.concatenate(part) for part in zip(*found)))
+
+
+def has_word_head(model) -> bool:
+    """Whether the model predicts masked words with a `masked_lm_head`, and not the next word."""
+    return hasattr(model, "word_logits") and getattr(model, "objective", None) != "ltr"

@@ -1,0 +1,231 @@
+"""`inspect_text`: everything that the page shows about one text and one model, as numbers.
+
+Glossary: `T` tokens, `L` layers, `N` heads, `H` hidden size, `A` answers.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bert_tf import tasks
+from bert_tf.errors import UserError
+from bert_tf.inspection import attributions as methods
+from bert_tf.inspection.attention_rollout import attention_rollout
+from bert_tf.inspection.attributions import Attribution
+from bert_tf.inspection.candidates import Candidates, has_word_head
+from bert_tf.inspection.head_masks import without_each_head
+from bert_tf.inspection.inspected_row import InspectedRow
+from bert_tf.inspection.layer_lens import layer_lens
+from bert_tf.inspection.masked_words import masked_words
+from bert_tf.inspection.neighbours import Neighbours, nearest_pieces, nearest_tokens
+from bert_tf.inspection.targets import Target
+from bert_tf.text.tokenizer_base import Tokenizer
+
+# Tokens that one part may send through the encoder: about half a minute of MiniLM on two cores.
+MAX_TOKENS = 50_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspection:
+    """What a model does with a text or a pair. A part is None if the model or the text has none.
+
+    Attributes:
+        model_name: The name of the model.
+        task: The name of the task.
+        row: The tokens: `pieces`, `ids`, `starts` and `ends` (characters), `words`, `texts`.
+        attentions: The attention probabilities, float32 `[L, N, T, T]`; zeros for pruned heads.
+        kept_heads: For each layer the heads that are not pruned.
+        rollout: Attention rollout, float64 `[L, T, T]`.
+        target: What the model says, and the answer that is explained.
+        attributions: `Attribution`s by the name of the method: "gradient × input", "integrated
+            gradients", "occlusion".
+        masked_words: `Candidates` at each of the T places while it alone is hidden.
+        lens: `Candidates` of the masked-LM head after each layer, `[L + 1, T]`.
+        near_tokens: The nearest other tokens after each layer, `[L + 1, T, k]`.
+        near_pieces: The nearest pieces of the vocabulary after each layer, `[L + 1, T, k]`.
+        head_scores: The scores of `target.answers` without each head, float64 `[L, N, A]`.
+        head_probabilities: Their probabilities.
+        left_out: Why parts that the model could have are None, by their names.
+
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> inspection = bert_tf.inspection.inspect_text(model, "a good film")
+        >>> inspection.attentions.shape[2:] == (5, 5)  # [CLS] a good film [SEP]
+        True
+    """
+
+    model_name: str
+    task: str
+    row: InspectedRow
+    attentions: np.ndarray
+    kept_heads: list[list[int]]
+    rollout: np.ndarray
+    target: Target | None = None
+    attributions: dict[str, Attribution] = dataclasses.field(default_factory=dict)
+    masked_words: Candidates | None = None
+    lens: Candidates | None = None
+    near_tokens: Neighbours | None = None
+    near_pieces: Neighbours | None = None
+    head_scores: np.ndarray | None = None
+    head_probabilities: np.ndarray | None = None
+    left_out: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def inspect_text(
+    model: Any,
+    text: str,
+    pair: str | None = None,
+    *,
+    target: str | int | None = None,
+    piece: int | None = None,
+    tokenizer: Tokenizer | None = None,
+    model_name: str | None = None,
+    steps: int = 32,
+    top_k: int = 5,
+    max_tokens: int = MAX_TOKENS,
+) -> Inspection:
+    """Computes what a model does with a text: attention, attributions, candidates, layers, heads.
+
+    Args:
+        model: A task model, such as a `BertTextClassifier`, or any model with a `backbone`. What
+            its task does not have is left out.
+        text: The text. For question answering it is the question.
+        pair: The second text. For a model of vectors, the text that `text` is compared with.
+        target: The answer that is explained: the name or the number of a class, of a piece of the
+            vocabulary for a masked LM. None for the likeliest.
+        piece: For a model with an answer for every token: the number of the token. None for the
+            first `[MASK]`, or the first token whose class is not the most frequent one.
+        tokenizer: The tokenizer of a model that has none.
+        model_name: The name that is shown; None for the class of the model.
+        steps: The number of steps of integrated gradients.
+        top_k: The number of candidates and neighbours.
+        max_tokens: A part that needs more tokens than this in the encoder is left out, with the
+            reason in `left_out`. Occlusion and masked words need T², heads L·N·T.
+
+    Returns:
+        An `Inspection`.
+
+    Raises:
+        UserError: If there is no tokenizer, a text is not valid Unicode, there is no such answer
+            or token, or the model computes NaN.
+
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> inspection = bert_tf.inspection.inspect_text(model, "a good film", target="good")
+        >>> sorted(inspection.attributions)
+        ['gradient × input', 'integrated gradients', 'occlusion']
+
+    Reference: the modules of `bert_tf.inspection` name the paper of each method.
+    """
+    for name, value in {"steps": steps, "top_k": top_k, "max_tokens": max_tokens}.items():
+        if not isinstance(value, int) or value < 1:
+            raise UserError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    row, other = inspected_rows(model, tokenizer, text, pair)
+    config, length = model.backbone.config, len(row)
+    top_k = min(top_k, len(row.readable))
+    outputs = model.backbone(row.tokens, output_attentions=True, output_hidden_states=True)
+    states = np.stack([state[0].numpy() for state in outputs["hidden_states"]])  # [L + 1, T, H]
+    states = states.astype(np.float32)
+    if not np.isfinite(states).all():
+        raise UserError(
+            "`model` must compute finite numbers. Received: NaN or infinity in the hidden "
+            "states of this text; the weights may be damaged"
+        )
+    kept_heads = [list(config.kept_heads(layer)) for layer in range(config.num_hidden_layers)]
+    attentions = _all_heads(outputs["attentions"], kept_heads, config.num_attention_heads)
+    left_out: dict[str, str] = {}
+
+    def part(name: str, tokens: int, compute: Callable[[], Any]) -> Any:
+        """Returns a part, or None if it needs too many tokens."""
+        if tokens > max_tokens:
+            left_out[name] = (
+                f"needs {tokens:,} tokens in the encoder, more than max_tokens={max_tokens:,}"
+            )
+            return None
+        return compute()
+
+    parts: dict[str, Any] = {}
+    chosen = None
+    spec = tasks.spec_of(type(model))
+    if spec is not None and spec.output_axes is not None:
+        chosen = Target(model, row, other, target, piece)
+        parts["attributions"] = _attributions(model, row, chosen, steps, part, left_out)
+        num_heads = config.num_hidden_layers * config.num_attention_heads
+        found = part("heads", num_heads * length, lambda: without_each_head(model, row, chosen))
+        parts["head_scores"], parts["head_probabilities"] = found or (None, None)
+    if has_word_head(model):
+        parts["lens"] = layer_lens(model, row, states, top_k)
+    if has_word_head(model) and row.tokenizer.mask_token_id is not None:
+        words = part("masked words", length**2, lambda: masked_words(model, row, top_k=top_k))
+        parts["masked_words"] = words
+    parts["near_tokens"] = nearest_tokens(states, top_k)
+    # A layer's vectors times the word embeddings cost about as much as a small encoder.
+    cost = len(states) * length * 10
+    pieces = part("near pieces", cost, lambda: nearest_pieces(model, states, top_k))
+    return Inspection(
+        model_name=model_name or type(model).__name__,
+        task="" if spec is None else spec.name.replace("_", " "),
+        row=row,
+        attentions=attentions,
+        kept_heads=kept_heads,
+        rollout=attention_rollout(attentions),
+        target=chosen,
+        near_pieces=pieces,
+        left_out=left_out,
+        **parts,
+    )
+
+
+def inspected_rows(
+    model: Any, tokenizer: Tokenizer | None, text: str, pair: str | None
+) -> tuple[InspectedRow, InspectedRow | None]:
+    """Returns the row to inspect, and the one that a model of vectors compares it with, or None.
+
+    The arguments are those of `inspect_text`.
+    """
+    tokenizer = tokenizer or getattr(model, "tokenizer", None)
+    if not hasattr(model, "backbone") or tokenizer is None:
+        raise UserError(
+            "`model` must be a task model with a tokenizer, or `tokenizer` must be given. "
+            f"Received: a {type(model).__name__}, tokenizer={tokenizer}"
+        )
+    if has_word_head(model):  # a written [MASK] is one token
+        tokenizer = tokenizer.keeping_special_tokens
+    longest = getattr(model, "longest", model.backbone.config.max_position_embeddings)
+    prompt = getattr(model, "prompts", {}).get(getattr(model, "default_prompt_name", None), "")
+    spec = tasks.spec_of(type(model))
+    if pair is not None and spec is not None and hasattr(model, "vector_size"):
+        first, second = (prompt + part for part in (text, pair))
+        return tuple(InspectedRow(tokenizer, (part,), longest) for part in (first, second))
+    texts = (text,) if pair is None else (text, pair)
+    if prompt and isinstance(text, str):
+        texts = (prompt + text, *texts[1:])
+    return InspectedRow(tokenizer, texts, longest), None
+
+
+def _attributions(model, row, target, steps, part, left_out):
+    found = {}
+    if methods.has_gradients(model):
+        # At a vector's own similarity of 1 the gradient is zero.
+        found["gradient × input"] = methods.gradient_times_input(model, row, target)
+        found["integrated gradients"] = part(
+            "integrated gradients",
+            steps * len(row),
+            lambda: methods.integrated_gradients(model, row, target, steps),
+        )
+    else:
+        left_out["gradients"] = "need a model that is not quantized or prepacked"
+    cost = (1 + len(row) + row.num_words) * len(row)
+    found["occlusion"] = part("occlusion", cost, lambda: methods.occlusion(row, target))
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _all_heads(attentions, kept_heads, num_heads):
+    """Returns the probabilities of all heads, float32 `[L, N, T, T]`, zeros for pruned ones."""
+    length = attentions[0].shape[-1]
+    found = np.zeros([len(attentions), num_heads, length, length], np.float32)
+    for layer, (values, kept) in enumerate(zip(attentions, kept_heads)):
+        found[layer, kept] = values[0].numpy()  # [1, n, T, T] -> [n, T, T]
+    return found

@@ -1,0 +1,187 @@
+"""The number that is explained: one of a model's outputs, or the similarity of two vectors.
+
+The task's `TaskSpec.output_axes` says what the outputs are. All of them become a list of answers,
+each with a name, and one answer is the target.
+
+Glossary: `B` rows, `T` tokens, `A` answers.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import tasks
+from bert_tf.errors import UserError
+from bert_tf.inspection.inspected_row import SPECIAL, InspectedRow
+from bert_tf.models.task_spec import CLASS_AXIS, END_AXIS, TOKEN_AXIS, VECTOR_AXIS, WORD_AXIS
+from bert_tf.training.evaluation.probabilities import sigmoid, softmax
+
+MOST_ANSWERS = 10  # that are listed
+
+
+class Answer(NamedTuple):
+    """One of the answers.
+
+    Attributes:
+        number: Its place among all answers.
+        label: Its name.
+        score: What the model computes: a logit, a number or a similarity.
+        probability: Its probability; None where the model gives none.
+    """
+
+    number: int
+    label: str
+    score: float
+    probability: float | None
+
+
+class Target:
+    """What a model says about a row of tokens, and the answer that is explained.
+
+    Args:
+        model: A task model whose spec has `output_axes`.
+        row: The row.
+        other: For a model of vectors: another row, whose vector is compared with; None for the
+            vector of `row` itself.
+        label: The name of the answer, or its number; None for the likeliest.
+        piece: For a model with an answer for every token: the token; None for `[MASK]`, or for the
+            first token whose answer is not the most frequent one.
+
+    Attributes:
+        name: The name of the answer.
+        number: Its place.
+        piece: The token; None where the answers are about the whole row.
+        answers: The likeliest `Answer`s, the best first; the target is among them.
+        piece_labels: The likeliest class of each token, where there are such classes; else None.
+
+    Raises:
+        UserError: If there is no such answer or token.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        row: InspectedRow,
+        other: InspectedRow | None = None,
+        label: str | int | None = None,
+        piece: int | None = None,
+    ):
+        self._model, self._row = model, row
+        self._axes = tasks.spec_of(type(model)).output_axes
+        self._anchor = None  # the vector to compare with
+        self.piece, self.piece_labels = None, None
+        if self._axes == (VECTOR_AXIS,):
+            vector = model((other or row).copies(1))  # [1, D]
+            self._anchor = tf.stop_gradient(tf.math.l2_normalize(vector, axis=-1))
+        elif self._axes[0:1] == (TOKEN_AXIS,) and len(self._axes) > 1:
+            self.piece = self._chosen_piece(piece)
+        names = self._names(other)
+        scores = self.scores_of_all(row.tokens).numpy()[0]  # [A]
+        probabilities = self.probabilities(scores[np.newaxis])
+        best = np.argsort(-scores, kind="stable")[:MOST_ANSWERS]
+        self.number = int(best[0]) if label is None else _numbered(label, names)
+        if self.number not in best:
+            best = np.append(best, self.number)
+        self.name = names[self.number]
+        self.answers = [
+            Answer(
+                int(place),
+                names[place],
+                float(scores[place]),
+                None if probabilities is None else float(probabilities[0, place]),
+            )
+            for place in best
+        ]
+
+    @property
+    def is_similarity(self) -> bool:
+        """Whether it is the cosine of two vectors."""
+        return self._anchor is not None
+
+    def scores_of_all(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the scores of all answers, float32 `[B, A]`, with their gradients."""
+        if self._axes == (TOKEN_AXIS, WORD_AXIS):
+            place = tf.fill([tf.shape(tokens["token_ids"])[0], 1], self.piece)
+            logits = self._model({**tokens, "masked_positions": place})
+            return tf.cast(tf.squeeze(logits, 1), tf.float32)  # [B, 1, V] -> [B, V]
+        outputs = tf.cast(self._model(tokens), tf.float32)
+        if self._anchor is not None:
+            cosine = tf.matmul(tf.math.l2_normalize(outputs, axis=-1), self._anchor, False, True)
+            return cosine  # [B, D] x [1, D] -> [B, 1]
+        if self.piece is not None:
+            outputs = outputs[:, self.piece]  # [B, T, C] -> [B, C]
+        return tf.reshape(outputs, [tf.shape(outputs)[0], -1])
+
+    def score(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the score of the target, float32 `[B]`, with its gradient."""
+        return self.scores_of_all(tokens)[:, self.number]
+
+    def probabilities(self, scores: np.ndarray) -> np.ndarray | None:
+        """Returns float64 `[B, A]` for the scores of all answers, or None if there are none."""
+        preprocessor = self._model.preprocessor
+        if self._axes == (CLASS_AXIS,) and hasattr(preprocessor, "probabilities"):
+            is_number = getattr(self._model, "problem_type", None) == "regression"
+            return None if is_number else preprocessor.probabilities(scores)
+        if self._axes == (TOKEN_AXIS,):
+            return sigmoid(scores)
+        if self._axes == (END_AXIS, TOKEN_AXIS):
+            by_end = scores.reshape(len(scores), 2, -1)  # [B, 2 T] -> [B, 2, T]
+            return softmax(by_end).reshape(scores.shape)
+        has_classes = self._axes[-1:] == (CLASS_AXIS,) or len(self._axes) > 1
+        return softmax(scores) if has_classes and scores.shape[1] > 1 else None
+
+    def _names(self, other):
+        pieces = [f"{piece} ({place})" for place, piece in enumerate(self._row.pieces)]
+        if self._axes == (END_AXIS, TOKEN_AXIS):
+            return [f"{end}: {piece}" for end in ("start", "end") for piece in pieces]
+        if self._axes == (TOKEN_AXIS,):
+            return pieces
+        if self._anchor is not None:
+            return ["similarity to " + ("the other text" if other else "the whole text")]
+        if self._axes[-1:] == (WORD_AXIS,):
+            return self._row.readable
+        return self._class_names() or ["score"]
+
+    def _class_names(self):
+        preprocessor = self._model.preprocessor
+        for owner, attribute in ((preprocessor, "names"), (self._model, "labels")):
+            if getattr(owner, attribute, None):
+                return list(getattr(owner, attribute))
+        count = self._model(self._row.tokens).shape[-1] if self._axes else 1
+        return [f"class {number}" for number in range(count)] if count > 1 else None
+
+    def _chosen_piece(self, piece):
+        row = self._row
+        if piece is not None:
+            if not isinstance(piece, int) or not 0 <= piece < len(row):
+                raise UserError(
+                    f"`piece` must be the number of a token, in [0, {len(row)}). "
+                    f"Received: piece={piece!r}"
+                )
+        is_text = np.flatnonzero(row.words != SPECIAL)
+        first = int(is_text[0]) if len(is_text) else 0
+        if self._axes[1] == WORD_AXIS:
+            masks = np.flatnonzero(row.ids == row.tokenizer.mask_token_id)
+            first = int(masks[0]) if len(masks) else first
+            return first if piece is None else piece
+        best = self._model(row.tokens).numpy()[0].argmax(axis=-1)  # [T, C] -> [T]
+        names = self._class_names()
+        self.piece_labels = [names[number] for number in best]
+        if piece is None and len(is_text):
+            usual = np.bincount(best[is_text]).argmax()
+            unusual = is_text[best[is_text] != usual]
+            return int(unusual[0]) if len(unusual) else first
+        return first if piece is None else piece
+
+
+def _numbered(label, names):
+    if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < len(names):
+        return label
+    if label in names:
+        return names.index(label)
+    shown = ", ".join(map(str, names[:MOST_ANSWERS])) + (", …" if len(names) > MOST_ANSWERS else "")
+    raise UserError(
+        f"`target` must be the name or the number of one of the {len(names)} answers: {shown}. "
+        f"Received: target={label!r}"
+    )

@@ -1,0 +1,39 @@
+"""The socket of a server, bound before the work of loading a model begins."""
+
+import socket
+
+from bert_tf.errors import UserError
+
+
+def listen(host: str, port: int, write_timeout: float) -> socket.socket:
+    """Binds a socket, which begins to listen when the server starts.
+
+    Args:
+        host: The address, or a name of it.
+        port: The port; 0 chooses a free one.
+        write_timeout: Seconds after which connections are closed whose client receives nothing;
+            only on Linux.
+
+    Returns:
+        The socket; the caller closes it.
+
+    Raises:
+        UserError: If it is no free address of this machine.
+    """
+    listener = None
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            milliseconds = max(1, round(1000 * write_timeout))
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
+        listener.bind((host, port))
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name with a label that is too long
+        if listener is not None:
+            listener.close()
+        raise UserError(
+            f"`host` and `port` must be a free address of this machine. Received: host={host!r}, "
+            f"port={port} ({error})"
+        ) from None
+    return listener
