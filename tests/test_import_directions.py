@@ -23,6 +23,7 @@ PACKAGES = (
     "generation",
     "models",
     "tasks",
+    "baselines",
     "compression",
     "checkpoints",
     "serving",

@@ -53,7 +53,8 @@ class LoraModel:
 
         Raises:
             UserError: For another layer or a rank below 1, if there are additions already, the
-                model is prepacked or quantized, or the optimizer has begun.
+                model is prepacked or quantized, its encoder is no Transformer, or the optimizer
+                has begun.
         """
         if layers is not None:
             warn_renamed("enable_lora(layers=…)", "enable_lora(target_modules=…)")
@@ -73,6 +74,11 @@ class LoraModel:
             raise UserError(
                 "`enable_lora` must come before the first step of training. Received: an optimizer "
                 "that has begun. Compile the model again after it."
+            )
+        if not self.backbone.config.has_attention:
+            raise UserError(
+                "`encoder_type` must be 'transformer' for LoRA. "
+                f"Received: encoder_type={self.backbone.config.encoder_type!r}"
             )
         self.backbone.require_kernels("given LoRA")
         for variable in self.backbone.variables:
