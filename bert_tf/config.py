@@ -35,6 +35,8 @@ LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
 # How a sequence is reduced to one vector: the pooler on the first token, or over the real tokens.
 POOLING_MODES = ("cls", "mean", "max", "mean_max")
+# A classifier of a left-to-right model reads the last token, which has seen all (GPT).
+CLASSIFIER_POOLING_MODES = (*POOLING_MODES, "last")
 
 # The types of a classifier's labels, with Hugging Face's names (config.json, `problem_type`).
 SINGLE_LABEL = "single_label_classification"

@@ -6,12 +6,12 @@ Glossary: `B` rows, `T` tokens of a row, `M` labelled tokens, `H` hidden size, `
 import keras
 import tensorflow as tf
 
-from bert_tf.baselines.word_labels import next_words, previous_words
 from bert_tf.config import LSTM
 from bert_tf.errors import require
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.next_word_model import NextWordModel
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.word_labels import next_words, previous_words
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -39,8 +39,8 @@ class BidirectionalLanguageModel(NextWordModel, TaskModel):
         >>> backbone = bert_tf.BertBackbone(bert_tf.BertConfig(**sizes, **kind))
         >>> model = BidirectionalLanguageModel(backbone)
         >>> tokens = {"token_ids": tf.constant([[2, 7, 3]])}
-        >>> model.labels_of(tokens)
-        <tf.Tensor: shape=(1, 6), dtype=int32, numpy=array([[   7,    3, -100, -100,    2,    7]], dtype=int32)>
+        >>> model.labels_of(tokens).numpy()
+        array([[   7,    3, -100, -100,    2,    7]], dtype=int32)
         >>> model(tokens).shape
         TensorShape([1, 6, 64])
 

@@ -51,10 +51,16 @@ def define_head():
         None,
         "Dropout rate before the classifier. Default: as the config file says.",
     )
+    flags.DEFINE_bool(
+        "causal",
+        None,
+        "Whether tokens attend to earlier tokens only, for a model that was pre-trained from left "
+        "to right. Default: as the config file says.",
+    )
 
 
 def head_options():
-    return options_of("num_encoder_layers", dropout="classifier_dropout")
+    return options_of("num_encoder_layers", "causal", dropout="classifier_dropout")
 
 
 def load_model(model_class, **options):
