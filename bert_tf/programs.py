@@ -39,7 +39,6 @@ GROUPS = {
         "baseline_*",
         "ner_baseline",
         "train_baseline_encoder",
-        "compare_encoders",
     ),
     "Development": (
         "demo",
