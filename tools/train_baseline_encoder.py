@@ -2,7 +2,7 @@ r"""Trains an encoder that BERT is compared with on text: word vectors, NNLM or 
 
     python tools/train_baseline_encoder.py --encoder=elmo --input_file=text.txt \
       --vocab_file=vocab.txt --max_tokens=2000000 --output_dir=elmo
-    bert-tf run_classifier --task_name=simple --data_dir=reviews --init_checkpoint=elmo \
+    bert-tf run_classifier --task_name=simple --data_dir=reviews --init_checkpoint=elmo/model \
       --pooling=mean --do_train --do_eval --output_dir=reviews_elmo
 
 The encoders are those of Mikolov et al. 2013 (skip_gram and cbow, with negative sampling, by

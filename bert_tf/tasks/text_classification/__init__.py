@@ -2,7 +2,15 @@
 
 from bert_tf.json_schema import FLAG, may_lack, number, optional, text
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import CLASS_OPTIONS, CLASSES, POOLING, Head, TaskSpec
+from bert_tf.models.task_spec import (
+    CLASS_OPTIONS,
+    CLASSES,
+    POOLING,
+    SCALAR_MIX,
+    USE_SCALAR_MIX,
+    Head,
+    TaskSpec,
+)
 from bert_tf.models.weight_rows import OUTPUT, Row
 from bert_tf.tasks.masked_lm import HEAD as LANGUAGE_MODEL_HEAD
 
@@ -12,7 +20,7 @@ SPEC = TaskSpec(
     model="BertTextClassifier",
     architectures=("BertForSequenceClassification",),
     heads={"classifier": HEAD},
-    optional_heads={"language_model_head": LANGUAGE_MODEL_HEAD},
+    optional_heads={"language_model_head": LANGUAGE_MODEL_HEAD, "scalar_mix": SCALAR_MIX},
     serving="TextClassificationModule",
     distilled_as=CLASSES,
     options={
@@ -21,6 +29,7 @@ SPEC = TaskSpec(
         "pooling": POOLING,
         "lm_loss_weight": may_lack(number("at least 0", lambda value: value >= 0)),
         "both_orders": may_lack(FLAG),
+        "use_scalar_mix": USE_SCALAR_MIX,
     },
 )
 

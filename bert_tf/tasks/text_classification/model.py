@@ -18,6 +18,7 @@ from bert_tf.errors import UserError, require_one_of
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.pooling import SequencePooling
+from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_id, class_names, class_sets, outputs
 from bert_tf.models.swapped_pairs import swapped_pairs
@@ -54,6 +55,9 @@ class BertTextClassifier(DenseHeadModel):
             mean over the words of each.
         both_orders: Whether the vectors of a pair in both orders are added, for tasks in which the
             order has no meaning, such as similarity.
+        use_scalar_mix: Whether the vectors of tokens are a `bert_tf.layers.ScalarMix` of the
+            embeddings and of the outputs of all blocks, instead of the output of the last block,
+            as in ELMo.
 
     Returns:
         Logits float32 `[B, num_classes]`.
@@ -73,7 +77,8 @@ class BertTextClassifier(DenseHeadModel):
         True
 
     Reference: Devlin et al. 2019, section 4.1; google-research/bert run_classifier.py; Radford et
-    al. 2018, "Improving Language Understanding by Generative Pre-Training", sections 3.2 and 3.3.
+    al. 2018, "Improving Language Understanding by Generative Pre-Training", sections 3.2 and 3.3;
+    Peters et al. 2018 (ELMo, arXiv 1802.05365), section 3.2.
     """
 
     def __init__(
@@ -88,6 +93,7 @@ class BertTextClassifier(DenseHeadModel):
         problem_type: str | None = None,
         lm_loss_weight: float = 0.0,
         both_orders: bool = False,
+        use_scalar_mix: bool = False,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
@@ -118,6 +124,7 @@ class BertTextClassifier(DenseHeadModel):
         self.pooling = pooling
         self.lm_loss_weight = lm_loss_weight
         self.both_orders = both_orders
+        self.use_scalar_mix = use_scalar_mix
         self.dropout = self.head_dropout(dropout)
         self.sequence_pooling = None
         if pooling != "cls":
@@ -125,6 +132,8 @@ class BertTextClassifier(DenseHeadModel):
             backbone.pooler.trainable = False  # no part of the loss
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.classifier = self.dense_head(num_classes)
+        if use_scalar_mix:
+            self.scalar_mix = ScalarMix(dtype=self.dtype_policy, name="scalar_mix")
         self.language_model_head = None
         if lm_loss_weight:
             self.language_model_head = MaskedLMHead(
@@ -170,7 +179,8 @@ class BertTextClassifier(DenseHeadModel):
     def _vectors(self, tokens, training, lm_loss_weight):
         """Returns the pooled vectors `[B, H]`; in training, adds the loss of the next words."""
         has_lm = bool(training and lm_loss_weight)
-        outputs = self.backbone(tokens, training=training, output_word_embeddings=has_lm)
+        options = {**self.backbone_options(), "output_word_embeddings": has_lm}
+        outputs = self.backbone(tokens, training=training, **options)
         if has_lm:
             self.add_loss(lm_loss_weight * self._next_word_loss(outputs, tokens))
         return self._pool(outputs, tokens)
@@ -188,11 +198,17 @@ class BertTextClassifier(DenseHeadModel):
         sums = tf.reduce_sum(tf.reshape(losses, tf.shape(labels)) * counted, axis=1)  # [B]
         return tf.reduce_mean(tf.math.divide_no_nan(sums, tf.reduce_sum(counted, axis=1)))
 
+    def head(self, outputs, tokens, training=False):
+        """The logits, for pairs in the one order that the backbone computed."""
+        return self.logits_of(self._pool(outputs, tokens), training=training)
+
     def _pool(self, outputs, tokens):
-        if self.sequence_pooling is None:
-            return outputs["pooled_output"]
-        mask = self.backbone.padding_mask_of(tokens)
-        return self.sequence_pooling(outputs["sequence_output"], mask)
+        states = self.token_states(outputs)  # [B, T, H]
+        if self.sequence_pooling is not None:
+            return self.sequence_pooling(states, self.backbone.padding_mask_of(tokens))
+        if self.scalar_mix is not None:
+            return self.backbone.pooler(states[:, 0])
+        return outputs["pooled_output"]
 
     def logits_of(self, pooled, training=False):
         """Applies dropout and the classifier to what `pooled` returned."""
