@@ -288,6 +288,11 @@ class BertConfig:
         """Whether the encoder is a Transformer; else its embeddings are those of words alone."""
         return self.encoder_type == TRANSFORMER
 
+    def require_attention(self, purpose: str) -> None:
+        """Raises `ConfigError` if the encoder is not a Transformer; `purpose` begins with "for"."""
+        rule = f"must be {TRANSFORMER!r} {purpose}"
+        require(self.has_attention, rule, encoder_type=self.encoder_type)
+
     @property
     def embedding_width(self) -> int:
         """The width of the embeddings, `E`."""

@@ -1,4 +1,4 @@
-r"""Trains an encoder that BERT is compared with on text: word vectors, NNLM or ELMo.
+r"""Trains an encoder that BERT is compared with on text: word vectors, NNLM, ELMo, or none.
 
     python tools/train_baseline_encoder.py --encoder=elmo --input_file=text.txt \
       --vocab_file=vocab.txt --max_tokens=2000000 --output_dir=elmo
@@ -7,9 +7,11 @@ r"""Trains an encoder that BERT is compared with on text: word vectors, NNLM or 
 
 The encoders are those of Mikolov et al. 2013 (skip_gram and cbow, with negative sampling, by
 gensim), of Bengio et al. 2003 (nnlm) and of Peters et al. 2018 (elmo: two layers of LSTMs in both
-directions). Their words are the pieces of --vocab_file, as for BERT. --input_file has one sentence
-per line and an empty line between documents, as for bert-tf run_pretraining. nnlm and elmo compute
-the softmax over the whole vocabulary.
+directions). `transformer` is BERT's own network with random weights, which is not trained and needs
+no text: it shows what fine-tuning reaches without pre-training. The words are the pieces of
+--vocab_file, as for BERT. --input_file has one sentence per line and an empty line between
+documents, as for bert-tf run_pretraining. nnlm and elmo compute the softmax over the whole
+vocabulary.
 
 The tool writes to --output_dir:
 
@@ -31,7 +33,8 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 
-ENCODERS = ("skip_gram", "cbow", "nnlm", "elmo")
+WORD_VECTORS = ("skip_gram", "cbow")
+ENCODERS = (*WORD_VECTORS, "nnlm", "elmo", "transformer")
 flags.DEFINE_enum("encoder", None, ENCODERS, "The encoder.")
 flags.DEFINE_list("input_file", None, "The UTF-8 text files.")
 flags.DEFINE_string("vocab_file", None, "The vocabulary.")
@@ -42,7 +45,13 @@ flags.DEFINE_bool(
 )
 flags.DEFINE_string("output_dir", None, "The directory to write the encoder to.")
 flags.DEFINE_integer("hidden_size", 128, "Width of the vectors.", lower_bound=2)
-flags.DEFINE_integer("num_layers", 2, "elmo: the number of layers.", lower_bound=1)
+flags.DEFINE_integer("num_layers", 2, "elmo, transformer: the number of layers.", lower_bound=1)
+flags.DEFINE_integer(
+    "num_attention_heads",
+    None,
+    "transformer: the number of heads. Default: one per 64 of --hidden_size.",
+    lower_bound=1,
+)
 flags.DEFINE_integer("lstm_units", 256, "elmo: the units of an LSTM.", lower_bound=1)
 flags.DEFINE_integer(
     "context_size", 5, "nnlm: the number of tokens that predict the next one.", lower_bound=1
@@ -86,6 +95,10 @@ def network():
     if FLAGS.encoder == "elmo":
         sizes = {"num_hidden_layers": FLAGS.num_layers, "intermediate_size": FLAGS.lstm_units}
         return {"encoder_type": LSTM, **sizes}
+    if FLAGS.encoder == "transformer":
+        sizes = {"num_hidden_layers": FLAGS.num_layers, "intermediate_size": 4 * FLAGS.hidden_size}
+        heads = FLAGS.num_attention_heads or max(1, FLAGS.hidden_size // 64)
+        return {"num_attention_heads": heads, "initializer_range": 0.02, **sizes}
     return {"encoder_type": NO_ENCODER, "num_hidden_layers": 0}
 
 
@@ -95,17 +108,16 @@ def make_backbone(tokenizer):
     from bert_tf import BertBackbone, BertConfig
 
     keras.utils.set_random_seed(FLAGS.seed)
-    config = BertConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=FLAGS.hidden_size,
-        num_attention_heads=1,
-        hidden_dropout_prob=FLAGS.dropout,
-        initializer_range=0.05,
-        max_position_embeddings=max(FLAGS.max_position_embeddings, FLAGS.max_seq_length),
-        pad_token_id=tokenizer.pad_token_id,
-        **network(),
-    )
-    backbone = BertBackbone(config)
+    sizes = {
+        "vocab_size": tokenizer.vocab_size,
+        "hidden_size": FLAGS.hidden_size,
+        "num_attention_heads": 1,
+        "hidden_dropout_prob": FLAGS.dropout,
+        "initializer_range": 0.05,
+        "max_position_embeddings": max(FLAGS.max_position_embeddings, FLAGS.max_seq_length),
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    backbone = BertBackbone(BertConfig(**{**sizes, **network()}))
     backbone.pooler.is_missing = True  # nothing trains it
     return backbone
 
@@ -179,8 +191,13 @@ def train_language_model(backbone, rows):
 
 
 def main():
-    if FLAGS.encoder in ENCODERS[:2]:
+    if FLAGS.encoder in WORD_VECTORS:
         optional_packages.require("gensim", f"--encoder={FLAGS.encoder}")
+    if FLAGS.encoder != "transformer" and not FLAGS.input_file:
+        raise UserError(
+            f"--input_file must name a text file for --encoder={FLAGS.encoder}. "
+            "Received: no --input_file"
+        )
     if FLAGS.encoder == "elmo" and FLAGS.hidden_size % 2:
         raise UserError(
             "--hidden_size must be even for --encoder=elmo, whose directions have half of it "
@@ -195,13 +212,16 @@ def main():
     from bert_tf.baselines import TokenRows
 
     tokenizer = new_tokenizer()
-    rows = TokenRows(FLAGS.input_file, tokenizer, FLAGS.max_seq_length)
-    print(f"{len(rows)} rows, {rows.num_tokens} tokens")
     backbone = make_backbone(tokenizer)
-    train = train_vectors if FLAGS.encoder in ENCODERS[:2] else train_language_model
+    result = {"encoder": FLAGS.encoder, "seed": FLAGS.seed, "text_tokens": 0, "tokens": 0}
     start = time.monotonic()
-    result = {"encoder": FLAGS.encoder, "text_tokens": rows.num_tokens, "seed": FLAGS.seed}
-    result |= train(backbone, rows)
+    if FLAGS.encoder != "transformer":
+        rows = TokenRows(FLAGS.input_file, tokenizer, FLAGS.max_seq_length)
+        print(f"{len(rows)} rows, {rows.num_tokens} tokens")
+        result["text_tokens"] = rows.num_tokens
+        start = time.monotonic()
+        train = train_vectors if FLAGS.encoder in WORD_VECTORS else train_language_model
+        result |= train(backbone, rows)
     result.setdefault("minutes", (time.monotonic() - start) / 60)
     directory = os.path.join(FLAGS.output_dir, "model")
     backbone.save_pretrained(directory)
@@ -224,5 +244,5 @@ def encoder_weights(backbone):
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["encoder", "input_file", "vocab_file", "output_dir"])
+    flags.mark_flags_as_required(["encoder", "vocab_file", "output_dir"])
     tool.run(main)

@@ -66,9 +66,19 @@ class TokenRows:
         return len(self._rows)
 
     def split(self, share: float, seed: int = 0) -> tuple["TokenRows", "TokenRows"]:
-        """Returns the rows in two parts, of which the second has `share` of them, at least one."""
+        """Returns the rows in two parts, of which the second has `share` of them.
+
+        Args:
+            share: Above 0 and below 1. Each part has at least one row.
+            seed: That of the draw.
+
+        Raises:
+            DataError: If there is one row only.
+        """
+        if len(self) < 2:
+            raise DataError("`input_files` must hold at least two rows to split. Received: 1 row")
         order = np.random.default_rng(seed).permutation(len(self))
-        count = max(1, round(share * len(self)))
+        count = min(max(1, round(share * len(self))), len(self) - 1)
         return self._part(order[count:]), self._part(order[:count])
 
     def _part(self, indices) -> "TokenRows":

@@ -75,11 +75,7 @@ class LoraModel:
                 "`enable_lora` must come before the first step of training. Received: an optimizer "
                 "that has begun. Compile the model again after it."
             )
-        if not self.backbone.config.has_attention:
-            raise UserError(
-                "`encoder_type` must be 'transformer' for LoRA. "
-                f"Received: encoder_type={self.backbone.config.encoder_type!r}"
-            )
+        self.backbone.config.require_attention("for LoRA")
         self.backbone.require_kernels("given LoRA")
         for variable in self.backbone.variables:
             variable.trainable = False
