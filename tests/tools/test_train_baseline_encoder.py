@@ -19,7 +19,9 @@ def files(tmp_path_factory, tiny_vocabulary):
     """Text, a vocabulary, and the files of a classifier and a tagger, of the same sentences."""
     root = tmp_path_factory.mktemp("baseline_encoders")
     (root / "vocab.txt").write_text("".join(f"{piece}\n" for piece in tiny_vocabulary))
-    (root / "text.txt").write_text("\n\n".join(text for text, _ in ROWS * 10))
+    following = {"pos": "e e .", "neg": "f the b"}  # what tells the two words apart
+    lines = [f"{text} {following[label]}" for text, label in ROWS * 10]
+    (root / "text.txt").write_text("\n\n".join(lines))
     (root / "classes").mkdir()
     (root / "tags").mkdir()
     for split in ("train", "dev"):
@@ -87,7 +89,8 @@ def test_from_text_to_a_classifier(encoder, files, tmp_path):
         lines = (tmp_path / "encoder" / "log.jsonl").read_text().splitlines()
         losses = [json.loads(line)["loss"] for line in lines]
         assert losses[-1] < losses[0]
-    flags = ("--pooling=mean", "--learning_rate=2e-2", "--num_train_epochs=6")
+    rate = 2e-3 if encoder == "transformer" else 2e-2
+    flags = ("--pooling=mean", f"--learning_rate={rate}", "--num_train_epochs=10")
     accuracy, model = classified(files, tmp_path / "encoder" / "model", tmp_path / "out", *flags)
     assert accuracy > 0.95  # by chance 0.5
     texts = [text for text, _ in ROWS[:4]]
@@ -97,10 +100,11 @@ def test_from_text_to_a_classifier(encoder, files, tmp_path):
     np.testing.assert_array_equal(again.predict(texts, verbose=0), expected)
 
 
-def test_features_of_a_frozen_encoder(files, tmp_path):
-    before, _ = trained(files, tmp_path, "elmo", "--max_tokens=3000")
-    flags = ("--use_scalar_mix", "--freeze_layers=-1", "--learning_rate=5e-2")
-    more = ("--pooling=max", "--num_train_epochs=6")
+@pytest.mark.parametrize("encoder", ["nnlm", pytest.param("elmo", marks=pytest.mark.full)])
+def test_features_of_a_frozen_encoder(encoder, files, tmp_path):
+    before, _ = trained(files, tmp_path, encoder, "--max_tokens=10000")
+    flags = ("--use_scalar_mix", "--freeze_layers=-1", "--learning_rate=0.1")
+    more = ("--pooling=mean", "--num_train_epochs=30")
     accuracy, model = classified(files, tmp_path / "model", tmp_path / "out", *flags, *more)
     assert accuracy > 0.9
     assert model.use_scalar_mix and np.ptp(model.scalar_mix.scalars.numpy()) > 0
@@ -110,15 +114,15 @@ def test_features_of_a_frozen_encoder(files, tmp_path):
 
 @pytest.mark.full
 def test_a_tagger_on_a_frozen_encoder(files, tmp_path):
-    before, _ = trained(files, tmp_path, "elmo", "--max_tokens=3000")
+    before, _ = trained(files, tmp_path, "elmo", "--max_tokens=10000")
     result = run(
         "run_ner",
         f"--data_dir={files}/tags",
         "--scheme=none",
         f"--init_checkpoint={tmp_path}/model",
         f"--output_dir={tmp_path}/out",
-        *("--use_scalar_mix", "--freeze_layers=-1", "--learning_rate=5e-2"),
-        *("--do_train", "--do_eval", "--num_train_epochs=6", "--train_batch_size=9"),
+        *("--use_scalar_mix", "--freeze_layers=-1", "--learning_rate=0.1"),
+        *("--do_train", "--do_eval", "--num_train_epochs=20", "--train_batch_size=9"),
     )
     assert result.returncode == 0, result.stderr
     assert float(results_in(tmp_path / "out" / "eval_results.txt")["eval_accuracy"]) > 0.95
