@@ -71,7 +71,7 @@ def classified(files, model, output, *flags):
 @pytest.mark.parametrize(
     "encoder",
     [
-        "skip_gram",
+        pytest.param("skip_gram", marks=pytest.mark.full),
         pytest.param("cbow", marks=pytest.mark.full),
         "nnlm",
         pytest.param("elmo", marks=pytest.mark.full),
@@ -100,7 +100,8 @@ def test_from_text_to_a_classifier(encoder, files, tmp_path):
     np.testing.assert_array_equal(again.predict(texts, verbose=0), expected)
 
 
-@pytest.mark.parametrize("encoder", ["nnlm", pytest.param("elmo", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("encoder", ["nnlm", "elmo"])
 def test_features_of_a_frozen_encoder(encoder, files, tmp_path):
     before, _ = trained(files, tmp_path, encoder, "--max_tokens=10000")
     flags = ("--use_scalar_mix", "--freeze_layers=-1", "--learning_rate=0.1")
