@@ -73,9 +73,9 @@ def classified(files, model, output, *flags):
     [
         pytest.param("skip_gram", marks=pytest.mark.full),
         pytest.param("cbow", marks=pytest.mark.full),
-        "nnlm",
+        pytest.param("nnlm", marks=pytest.mark.full),
         pytest.param("elmo", marks=pytest.mark.full),
-        pytest.param("transformer", marks=pytest.mark.full),
+        "transformer",
     ],
 )
 def test_from_text_to_a_classifier(encoder, files, tmp_path):
