@@ -35,12 +35,18 @@ LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 
 # How a sequence is reduced to one vector: the pooler on the first token, or over the real tokens.
 POOLING_MODES = ("cls", "mean", "max", "mean_max")
+# A classifier of a left-to-right model reads the last token, which has seen all (GPT).
+CLASSIFIER_POOLING_MODES = (*POOLING_MODES, "last")
 
 # The types of a classifier's labels, with Hugging Face's names (config.json, `problem_type`).
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
+
+# What computes the vectors of tokens from those of words: `encoder_type`.
+TRANSFORMER, NO_ENCODER, WINDOW, LSTM = "transformer", "none", "window", "lstm"
+ENCODER_TYPES = (TRANSFORMER, NO_ENCODER, WINDOW, LSTM)
 
 # Names in configuration files -> the name used here.
 _ACTIVATIONS = {
@@ -79,6 +85,7 @@ _TF1_FIELDS = (
     "attention_window",
     "global_tokens",
     "pruned_heads",
+    "causal",
 )
 _ONLY_BERT = "bert_tf implements BERT encoders only"
 _NETWORKS = ", ".join(sorted(FAMILIES))
@@ -89,7 +96,8 @@ _RATE = number("in [0, 1)", lambda value: 0 <= value < 1)
 _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
 _FIELDS = {
     **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), _SIZE),
-    **dict.fromkeys(("num_hidden_layers", "num_attention_heads", "max_position_embeddings"), _SIZE),
+    **dict.fromkeys(("num_attention_heads", "max_position_embeddings"), _SIZE),
+    "num_hidden_layers": integer(),
     "type_vocab_size": integer(),
     "hidden_act": Kind(
         f"one of {sorted(_ACTIVATIONS)}",
@@ -109,6 +117,9 @@ _FIELDS = {
     "relative_attention_num_buckets": optional(integer(least=4)),
     "shared_blocks": FLAG,
     "pooler_act": one_of("tanh", "relu", "gelu"),
+    "causal": FLAG,
+    "encoder_type": one_of(*ENCODER_TYPES),
+    "context_size": optional(_SIZE),
 }
 # Keys that do not change the network but are read.
 _EXTRA = {
@@ -169,6 +180,16 @@ class BertConfig:
         shared_blocks: Whether all blocks have the same weights (ALBERT). What is said about block
             0, as in `pruned_heads`, then holds for all.
         pooler_act: Activation of the pooler: "tanh", "relu" (DistilBERT) or "gelu" (ELECTRA).
+        causal: Whether a token attends only to itself and to earlier tokens (GPT). Other programs
+            do not know this key and compute attention in both directions.
+        encoder_type: "transformer", or one of the encoders that BERT is compared with, which have
+            no positions, segments and LayerNorm in their embeddings: "none", the vectors of the
+            words (`num_hidden_layers` 0); "window", a dense layer on the vectors of the last
+            `context_size` tokens (NNLM, Bengio et al. 2003); "lstm", bidirectional layers of
+            `intermediate_size` units per direction, projected to `H / 2` (ELMo, Peters et al.
+            2018).
+        context_size: For the encoder "window": the number of tokens that it sees, with the one that
+            it computes a vector of. None for the other encoders.
         extra: Other keys of the file (`id2label`, `problem_type`, …), which are written back.
 
     Raises:
@@ -206,6 +227,9 @@ class BertConfig:
     relative_attention_num_buckets: int | None = None
     shared_blocks: bool = False
     pooler_act: str = "tanh"
+    causal: bool = False
+    encoder_type: str = TRANSFORMER
+    context_size: int | None = None
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self):
@@ -226,6 +250,28 @@ class BertConfig:
         if self.shared_blocks:
             rule = "must name block 0 only, because all blocks have its weights"
             require(set(self.pruned_heads) <= {0}, rule, pruned_heads=self.pruned_heads)
+        self._check_encoder()
+
+    def _check_encoder(self):
+        kind = self.encoder_type
+        number = "0" if kind == NO_ENCODER else "1" if kind == WINDOW else "positive"
+        fits = {"0": self.num_hidden_layers == 0, "1": self.num_hidden_layers == 1}
+        rule = f"must be {number} for encoder_type={kind!r}"
+        fits = fits.get(number, self.num_hidden_layers > 0)
+        require(fits, rule, num_hidden_layers=self.num_hidden_layers)
+        rule = f"must be {'a number' if kind == WINDOW else 'None'} for encoder_type={kind!r}"
+        fits = (self.context_size is None) == (kind != WINDOW)
+        require(fits, rule, context_size=self.context_size)
+        if kind == LSTM:
+            rule = "must be even for encoder_type='lstm', whose directions have half of it each"
+            require(self.hidden_size % 2 == 0, rule, hidden_size=self.hidden_size)
+        if kind == TRANSFORMER:
+            return
+        only = {"pruned_heads": {}, "attention_window": None, "position_offset": 0}
+        only |= {"relative_attention_num_buckets": None, "shared_blocks": False, "causal": False}
+        for name, value in only.items():
+            rule = f"must be {value!r} for encoder_type={kind!r}, which has no attention"
+            require(getattr(self, name) == value, rule, **{name: getattr(self, name)})
 
     @property
     def head_size(self) -> int:
@@ -236,6 +282,16 @@ class BertConfig:
     def num_blocks(self) -> int:
         """The number of blocks with weights of their own."""
         return 1 if self.shared_blocks else self.num_hidden_layers
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether the encoder is a Transformer; else its embeddings are those of words alone."""
+        return self.encoder_type == TRANSFORMER
+
+    def require_attention(self, purpose: str) -> None:
+        """Raises `ConfigError` if the encoder is not a Transformer; `purpose` begins with "for"."""
+        rule = f"must be {TRANSFORMER!r} {purpose}"
+        require(self.has_attention, rule, encoder_type=self.encoder_type)
 
     @property
     def embedding_width(self) -> int:
@@ -338,7 +394,7 @@ class BertConfig:
         values["pruned_heads"] = {str(key): list(v) for key, v in self.pruned_heads.items()}
         # BERT's own values are left out, so that older versions of this package read the rest.
         usual = BertConfig(type_vocab_size=self.type_vocab_size)
-        switches = ("model_type", *SWITCHES)
+        switches = ("model_type", "causal", *SWITCHES)
         unused = {name for name in switches if values[name] == getattr(usual, name)}
         return {name: value for name, value in values.items() if name not in unused}
 
@@ -361,8 +417,8 @@ class BertConfig:
         """
         values, defaults = self.to_dict(), BertConfig().to_dict()
         values.pop("extra")
-        own = {name: values.pop(name) for name in _TF1_FIELDS}
-        own = {name: value for name, value in own.items() if value != defaults[name]}
+        own = {name: values.pop(name) for name in _TF1_FIELDS if name in values}
+        own = {name: value for name, value in own.items() if value != defaults.get(name)}
         if own:
             values[_TF1_KEY] = own
         values.update({key: self.extra[key] for key in _TF1_EXTRA if key in self.extra})

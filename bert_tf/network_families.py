@@ -21,6 +21,8 @@ SWITCHES = (
     "relative_attention_num_buckets",
     "shared_blocks",
     "pooler_act",
+    "encoder_type",
+    "context_size",
 )
 
 

@@ -15,6 +15,7 @@ PACKAGES = {
     "apache_beam": ("apache-beam", "beam"),
     "bm25s": ("bm25s", "search"),
     "faiss": ("faiss-cpu", "search"),
+    "gensim": ("gensim", "baselines"),
     "huggingface_hub": ("huggingface_hub", "hub"),
     "jieba": ("jieba", "chinese"),
     "keras_hub": ("keras-nlp", "augmentation"),

@@ -33,7 +33,13 @@ GROUPS = {
     "Compression": ("quantize_model", "distill", "prune_heads"),
     "Conversion and export": ("convert_checkpoint", "export_saved_model", "export_onnx"),
     "Serving": ("serve", "serving_client", "benchmark_serving"),
-    "Data sets and baselines": ("fetch_materials", "prepare_*", "baseline_*", "ner_baseline"),
+    "Data sets and baselines": (
+        "fetch_materials",
+        "prepare_*",
+        "baseline_*",
+        "ner_baseline",
+        "train_baseline_encoder",
+    ),
     "Development": (
         "demo",
         "benchmark",

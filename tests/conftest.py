@@ -37,6 +37,7 @@ EXPECTED_SKIPS = {
     "Python is 3.10 to 3.12; files as it writes them are read in every run",
     "needs tensorboard": "optional: pip install tensorboard",
     "needs faiss": "optional: in the `search` extra",
+    "needs gensim": "optional: in the `test` extra",
     "needs usearch": "optional: in the `search` extra",
     "needs sentence-transformers": "optional: pip install sentence-transformers",
     "needs nbclient and ipykernel": "optional: in the `notebooks` extra",

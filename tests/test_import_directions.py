@@ -23,6 +23,7 @@ PACKAGES = (
     "generation",
     "models",
     "tasks",
+    "baselines",
     "compression",
     "checkpoints",
     "inspection",
@@ -73,6 +74,7 @@ BUILT_ON = {
     "prefix_lm": {"masked_lm"},
     "pretraining": {"masked_lm", "next_sentence_prediction"},
     "sparse_embedding": {"masked_lm"},
+    "text_classification": {"masked_lm"},
 }
 
 

@@ -42,7 +42,7 @@ from common.task_flags import (
 from common.training_batches import TrainingBatches, fit
 
 from bert_tf import tool
-from bert_tf.config import POOLING_MODES, REGRESSION, SINGLE_LABEL
+from bert_tf.config import CLASSIFIER_POOLING_MODES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -73,9 +73,21 @@ flags.DEFINE_string("negative_label", None, "With --negatives_per_pair: the labe
 flags.DEFINE_enum(
     "pooling",
     None,
-    POOLING_MODES,
+    CLASSIFIER_POOLING_MODES,
     "How the sequence is pooled for the classifier. Default: as the model was trained; cls for a "
     "new classifier.",
+)
+flags.DEFINE_float(
+    "lm_loss_weight",
+    None,
+    "With --causal: the weight of the loss of the next words, which is added in training (0.5 in "
+    "GPT). Default: no such loss.",
+    lower_bound=0.0,
+)
+flags.DEFINE_bool(
+    "both_orders",
+    None,
+    "Whether the vectors of a pair in both orders are added, for pairs whose order means nothing.",
 )
 checkpoint_flags.define_head()
 fine_tuning.define_class_weights()
@@ -97,7 +109,7 @@ def load_model(task, labels):
     options = {"labels": list(labels)} if labels else {}
     if FLAGS.do_train:
         options |= {"problem_type": task.problem_type, **checkpoint_flags.head_options()}
-        options |= options_of("pooling")
+        options |= options_of("pooling", "lm_loss_weight", "both_orders")
         if task.problem_type == REGRESSION:
             options["num_classes"] = 1
     options["max_length"] = FLAGS.max_seq_length

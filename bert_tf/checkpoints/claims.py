@@ -7,14 +7,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.config import BertConfig
+from bert_tf.config import LSTM, NO_ENCODER, TRANSFORMER, WINDOW, BertConfig
 from bert_tf.errors import CheckpointError
 from bert_tf.json_schema import is_integer
 
 # With this tolerance a configuration with a few blocks too many still gets the list of missing
 # tensors from `assignment`.
 _SLACK = 4
-_MIN_BLOCK_TENSORS = 6  # every format has at least 12 tensors per block
+# Every format has at least 12 tensors per block of a Transformer.
+_MIN_BLOCK_TENSORS = {TRANSFORMER: 6, NO_ENCODER: 1, WINDOW: 2, LSTM: 10}
 
 
 def check_claims(
@@ -31,9 +32,10 @@ def check_claims(
     decoder = options.get("decoder_config")
     decoder = BertConfig(**decoder) if isinstance(decoder, Mapping) else decoder
     for network in (config, decoder or config):
-        if network.num_blocks * _MIN_BLOCK_TENSORS > len(shapes):
+        fewest = _MIN_BLOCK_TENSORS[network.encoder_type]
+        if network.num_blocks * fewest > len(shapes):
             raise CheckpointError(
-                f"`num_hidden_layers` must be at most {len(shapes) // _MIN_BLOCK_TENSORS}, because "
+                f"`num_hidden_layers` must be at most {len(shapes) // fewest}, because "
                 f"{path} holds {len(shapes)} tensors. Received: "
                 f"num_hidden_layers={network.num_hidden_layers}"
             )
@@ -55,6 +57,12 @@ def check_claims(
 def _encoder_numbers(config):
     """Returns the number of values in the tables and kernels, which are nearly all."""
     hidden = config.hidden_size
+    if not config.has_attention:
+        words = config.vocab_size * config.embedding_width
+        if config.encoder_type == LSTM:  # each block has two LSTMs, with kernels [*, 4 units]
+            units = config.intermediate_size
+            return words + config.num_blocks * 2 * units * (4 * (hidden // 2 + units) + hidden // 2)
+        return words + (config.context_size or 0) * hidden**2
     rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
     heads = config.num_blocks * config.num_attention_heads
     heads -= sum(len(pruned) for pruned in config.pruned_heads.values())

@@ -41,7 +41,7 @@ TF1_PREFIX = "bert_model.ckpt"
 _STALE_KEYS = ("torch_dtype", "dtype", "problem_type", OWN_KEY)
 
 
-def save_model(model, directory: str | os.PathLike, format: str = "huggingface") -> None:
+def save_model(model, directory: str | os.PathLike, format: str | None = None) -> None:
     """Writes a backbone or a task model. See `TaskModel.save_pretrained`.
 
     The files are replaced atomically. If writing fails, the directory keeps its old files. If the
@@ -51,7 +51,8 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
     Args:
         model: A backbone or a task model.
         directory: The directory to write. It is created if missing.
-        format: "huggingface", "tf1" or "bert_tf".
+        format: "huggingface", "tf1" or "bert_tf". None is "huggingface", or "bert_tf" for an
+            encoder without attention, which Hugging Face has not.
 
     Raises:
         UserError: If `format` is unknown, the directory holds a checkpoint of another format, or
@@ -62,6 +63,8 @@ def save_model(model, directory: str | os.PathLike, format: str = "huggingface")
         >>> backbone = bert_tf.BertBackbone.from_pretrained("reviews/")
         >>> bert_tf.checkpoints.save_model(backbone, "backbone/", format="tf1")
     """
+    if format is None:
+        format = "huggingface" if backbone_of(model).config.has_attention else OWN
     require_one_of("format", format, FORMATS)
     quantization = backbone_of(model).quantization
     if quantization is not None and format != OWN:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 import keras
 
+from bert_tf.config import LSTM, NO_ENCODER, TRANSFORMER, WINDOW
 from bert_tf.models.weight_rows import (
     ATTENTION_OUTPUT,
     DENSE,
@@ -22,6 +23,7 @@ from bert_tf.models.weight_rows import (
     OUTPUT,
     PROJECTION,
     QUERY_KEY_VALUE,
+    RECURRENT,
     TABLE,
     VECTOR,
     Row,
@@ -106,6 +108,24 @@ BLOCK = tuple(
     for layer, names in zip(ENCODER_BLOCK, _OTHER_BLOCK_NAMES, strict=True)
 )
 
+
+def _own_row(kind, ours):
+    """Returns a layer of a block that only this package's format has a name for."""
+    return Row(kind, f"encoder.blocks.{{index}}.{ours}".rstrip("."), None, None, None, None)
+
+
+# The layers of a block by the encoder of the configuration.
+BLOCKS = {
+    TRANSFORMER: BLOCK,
+    NO_ENCODER: (),
+    WINDOW: (_own_row(DENSE, ""),),
+    LSTM: tuple(
+        _own_row(kind, name)
+        for direction in ("forward", "backward")
+        for kind, name in ((RECURRENT, f"{direction}.cell"), (DENSE, f"{direction}_projection"))
+    ),
+}
+
 POOLER = (
     Row(
         DENSE,
@@ -124,6 +144,7 @@ _VARIABLES = {
     VECTOR: (None,),
     LAYER_NORM: ("gamma", "beta"),
     PROJECTION: ("kernel",),
+    RECURRENT: ("kernel", "recurrent_kernel", "bias"),
 }
 # The last part of a variable's name, by format.
 _HUGGINGFACE_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
@@ -169,7 +190,8 @@ def backbone_weights(backbone) -> list[Weight]:
     for index in range(backbone.config.num_blocks):
         fields = {"index": index, "place": index + _FIRST_BLOCK}
         suffix = f"_{index}" if index else ""
-        weights += row_weights(BLOCK, backbone, backbone.config, suffix=suffix, **fields)
+        rows = BLOCKS[backbone.config.encoder_type]
+        weights += row_weights(rows, backbone, backbone.config, suffix=suffix, **fields)
     return weights
 
 

@@ -203,12 +203,12 @@ class DistillationModel(RawTextModel):
         return {"student": student, "teacher": tf.nest.map_structure(tf.stop_gradient, teacher)}
 
     def _compared(self, model, tokens, training, blocks):
-        outputs = model.backbone(
-            tokens,
-            training=training,
-            output_hidden_states=bool(self.hidden_weight),
-            output_attentions=bool(self.attention_weight),
-        )
+        options = model.backbone_options()
+        if self.hidden_weight:
+            options["output_hidden_states"] = True
+        if self.attention_weight:
+            options["output_attentions"] = True
+        outputs = model.backbone(tokens, training=training, **options)
         compared = {"logits": model.head(outputs, tokens, training=training)}
         if self.hidden_weight:  # the first are the embeddings
             compared["hidden_states"] = [outputs["hidden_states"][1 + block] for block in blocks]

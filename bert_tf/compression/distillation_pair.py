@@ -24,7 +24,8 @@ def check_pair(student, teacher) -> None:
     Raises:
         UserError: If they are of different tasks or one that cannot be distilled, they share a
             backbone, they differ in problem type, labels, vector size, vocabulary or tokenizer, the
-            teacher takes shorter texts, one has a CRF, or the student cannot be trained.
+            teacher takes shorter texts, one has a CRF or adds the vectors of pairs in
+            both orders, or the student cannot be trained.
     """
     spec = tasks.spec_of(type(student))
     if spec is None or spec.distilled_as is None or tasks.spec_of(type(teacher)) is not spec:
@@ -43,6 +44,12 @@ def check_pair(student, teacher) -> None:
         raise UserError(
             "`use_crf` must be False: a CRF gives no distribution over the tags of a word. "
             f"Received: student.use_crf={student.use_crf}, teacher.use_crf={teacher.use_crf}"
+        )
+    if getattr(student, "both_orders", False) or getattr(teacher, "both_orders", False):
+        raise UserError(
+            "`both_orders` must be False: in distillation, pairs are computed in one order. "
+            f"Received: student.both_orders={student.both_orders}, "
+            f"teacher.both_orders={teacher.both_orders}"
         )
     for name in ("problem_type", "labels", "num_classes", "vector_size"):
         ours, theirs = getattr(student, name, None), getattr(teacher, name, None)

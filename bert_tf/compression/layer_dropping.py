@@ -47,7 +47,7 @@ def student_from_teacher(
 
     Raises:
         UserError: If not exactly one of the two is given, it is out of range, or the teacher is
-            quantized, prepacked or has LoRA.
+            quantized, prepacked, has LoRA or a `ScalarMix`, or its encoder is no Transformer.
 
     Example:
         >>> teacher = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -69,6 +69,12 @@ def student_from_teacher(
         raise UserError(
             f"`layers` must be some of 0 to {num_layers - 1}, the teacher's blocks, in ascending "
             f"order. Received: {layers=}"
+        )
+    backbone.config.require_attention("for blocks that are left out")
+    if getattr(teacher, "use_scalar_mix", False):
+        raise UserError(
+            "`use_scalar_mix` of the teacher must be False: its weights are for its own blocks. "
+            "Received: use_scalar_mix=True"
         )
     backbone.require_kernels("copied block by block")
     if teacher is not backbone:

@@ -19,7 +19,8 @@ class BertEmbeddings(keras.layers.Layer):
     """Converts token ids to vectors.
 
     Without segment embeddings (`config.type_vocab_size` 0), `segment_embeddings` is None. So is
-    `projection`, the dense layer from `E` to `H`, without `config.embedding_size`.
+    `projection`, the dense layer from `E` to `H`, without `config.embedding_size`. Of an encoder
+    without attention, `position_embeddings`, `segment_embeddings` and `layer_norm` are None.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
@@ -49,9 +50,11 @@ class BertEmbeddings(keras.layers.Layer):
     def __init__(self, config: BertConfig | dict, **kwargs):
         super().__init__(**kwargs)
         self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
-        self.layer_norm = ResidualLayerNorm(
-            self.config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm"
-        )
+        self.layer_norm = None
+        if self.config.has_attention:
+            self.layer_norm = ResidualLayerNorm(
+                self.config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm"
+            )
         self.is_quantized = False
         self.prepacked_words = None
         self.dropout = Dropout(
@@ -76,12 +79,13 @@ class BertEmbeddings(keras.layers.Layer):
             )
 
         self.word_embeddings = table("word_embeddings", config.vocab_size)
-        num_positions = config.position_offset + config.max_position_embeddings
-        self.position_embeddings = table("position_embeddings", num_positions)
-        self.segment_embeddings = None
-        if config.type_vocab_size:
-            self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
-        self.layer_norm.build([None, width])
+        self.position_embeddings = self.segment_embeddings = None
+        if self.layer_norm is not None:
+            num_positions = config.position_offset + config.max_position_embeddings
+            self.position_embeddings = table("position_embeddings", num_positions)
+            if config.type_vocab_size:
+                self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
+            self.layer_norm.build([None, width])
         if self.projection is not None:
             self.projection.build([None, width])
         self.built = True
@@ -140,16 +144,22 @@ class BertEmbeddings(keras.layers.Layer):
         else:
             words, table = _lookup(table, token_ids)
         words = words if word_vectors is None else word_vectors
-        places = positions + self.config.position_offset
-        others = tf.gather(tf.convert_to_tensor(self.position_embeddings), places)
-        if self.segment_embeddings is not None:
-            others += tf.gather(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
-        words, others = (tf.cast(x, self.compute_dtype) for x in (words, others))
-        embedded = self.layer_norm(words, residual=others)
+        embedded = tf.cast(words, self.compute_dtype)
+        if self.layer_norm is not None:
+            others = self._others(segment_ids, positions)
+            embedded = self.layer_norm(embedded, residual=tf.cast(others, self.compute_dtype))
         embedded = self.dropout(embedded, training=training)
         if self.projection is not None:
             embedded = self.projection(embedded)  # [R, E] -> [R, H]
         return embedded, table
+
+    def _others(self, segment_ids, positions):
+        """Returns the sum of the position and segment embeddings, `[R, E]`."""
+        places = positions + self.config.position_offset
+        others = tf.gather(tf.convert_to_tensor(self.position_embeddings), places)
+        if self.segment_embeddings is not None:
+            others += tf.gather(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
+        return others
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}

@@ -56,10 +56,10 @@ class BertPooler(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SequencePooling(keras.layers.Layer):
-    """The mean, the maximum or both over the real tokens of each sequence.
+    """The mean, the maximum or both over the real tokens of each sequence, or the last of them.
 
     Args:
-        mode: "mean", "max" or "mean_max".
+        mode: "mean", "max", "mean_max" or "last".
 
     Call arguments:
         sequence_output: `[B, T, H]`.
@@ -81,12 +81,20 @@ class SequencePooling(keras.layers.Layer):
 
     def __init__(self, mode: str, **kwargs):
         super().__init__(**kwargs)
-        if mode not in ("mean", "max", "mean_max"):
-            raise UserError(f"`mode` must be 'mean', 'max' or 'mean_max'. Received: mode={mode!r}")
+        if mode not in ("mean", "max", "mean_max", "last"):
+            raise UserError(
+                f"`mode` must be 'mean', 'max', 'mean_max' or 'last'. Received: mode={mode!r}"
+            )
         self.mode = mode
         self.built = True
 
     def call(self, sequence_output, padding_mask):
+        if self.mode == "last":
+            columns = tf.range(tf.shape(padding_mask)[1])
+            last = tf.reduce_max(tf.where(padding_mask, columns, 0), axis=1)  # [B, T] -> [B]
+            has_token = tf.reduce_any(padding_mask, axis=1, keepdims=True)  # [B, 1]
+            vectors = tf.gather(sequence_output, last, batch_dims=1)  # [B, T, H] -> [B, H]
+            return tf.where(has_token, vectors, tf.zeros([], vectors.dtype))
         pooled = []
         real = padding_mask[:, :, tf.newaxis]  # [B, T, 1]
         if self.mode in ("mean", "mean_max"):

@@ -38,7 +38,7 @@ class ScalarMix(keras.layers.Layer):
         self.scalars = self.add_weight(
             name="scalars", shape=[len(input_shape)], initializer="zeros"
         )
-        self.gamma = self.add_weight(name="gamma", shape=[], initializer="ones")
+        self.gamma = self.add_weight(name="gamma", shape=[1], initializer="ones")
         self.built = True
 
     def call(self, states):

@@ -13,7 +13,7 @@ from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
 from bert_tf.layers import pipeline
 from bert_tf.layers.embeddings import BertEmbeddings
-from bert_tf.layers.encoder import BertEncoder
+from bert_tf.layers.encoders import make_encoder
 from bert_tf.layers.initial_weights import zeros_if_loading
 from bert_tf.layers.pooling import BertPooler
 from bert_tf.layers.prefix_attention import prefix_mask
@@ -36,7 +36,7 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         num_encoder_layers: Build only the first k blocks; None builds all.
         padding_free: True computes on real tokens only, False on all `B * T` positions, with the
             same numbers. "auto" is True with the native attention, except under XLA.
-        causal: Whether a token attends only to itself and to earlier tokens.
+        causal: As in `BertConfig`. None takes the configuration's.
         gradient_checkpointing: Whether training keeps only the input of every block and computes
             the rest again: about a third more time, a fraction of the memory, the same numbers.
         attention_window: As in `BertConfig`, for time and memory that grow with T, not T². None
@@ -88,7 +88,7 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         config: BertConfig | dict,
         num_encoder_layers: int | None = None,
         padding_free: bool | str = "auto",
-        causal: bool = False,
+        causal: bool | None = None,
         gradient_checkpointing: bool = False,
         attention_window: int | None = None,
         global_tokens: int | None = None,
@@ -103,6 +103,7 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         quantization = Quantization.of(quantization)
         config = config if isinstance(config, BertConfig) else BertConfig(**config)
         changes = {"attention_window": attention_window, "global_tokens": global_tokens}
+        changes["causal"] = causal
         if num_encoder_layers is not None:
             if not 1 <= num_encoder_layers <= config.num_hidden_layers:
                 raise UserError(
@@ -121,13 +122,13 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         self.config = config
         self.num_encoder_layers = num_encoder_layers
         self.padding_free = padding_free
-        self.causal = causal
+        self.causal = config.causal
         self.gradient_checkpointing = gradient_checkpointing
         self.attention_window = config.attention_window
         self.global_tokens = config.global_tokens
         dtype, pooler = self.dtype_policy, (config.initializer_range, config.pooler_act)
         self.embeddings = BertEmbeddings(config, dtype=dtype, name="embeddings")
-        self.encoder = BertEncoder(config, gradient_checkpointing, dtype=dtype, name="encoder")
+        self.encoder = make_encoder(config, gradient_checkpointing, dtype=dtype, name="encoder")
         self.pooler = BertPooler(config.hidden_size, *pooler, dtype=dtype, name="pooler")
         self.build()
         if quantization is not None:
@@ -158,13 +159,14 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         """
         return hooks.load_backbone(path, backbone_class=cls, **options)
 
-    def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
+    def save_pretrained(self, directory: str | os.PathLike, format: str | None = None) -> None:
         """Writes weights and configuration.
 
         Args:
             directory: Created if missing; the files in it are replaced together, atomically.
             format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf",
-                the only one for a quantized model.
+                the only one for a quantized model. None is "huggingface", or "bert_tf" for an
+                encoder without attention.
 
         Raises:
             UserError: If the directory holds a checkpoint of another format, the format cannot hold
@@ -195,11 +197,11 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
             return_probabilities=output_attentions,
             head_mask=inputs.get("head_mask"),
         )
+        states = [embedded, *states]
         sequence_output = layout.to_batch(states[-1])  # [R, H] -> [B, T, H]
         pooled_output = self._pooled(sequence_output, inputs.get("sequence_starts"))
         outputs = {"sequence_output": sequence_output, "pooled_output": pooled_output}
         if output_hidden_states:
-            states = [embedded, *states]
             outputs["hidden_states"] = [
                 layout.to_batch(pipeline.received(rows, place - 1))
                 for place, rows in enumerate(states)

@@ -26,7 +26,7 @@ def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
         The copy, not compiled. A task model cuts its texts at `new_length`.
 
     Raises:
-        UserError: If an argument is out of its range.
+        UserError: If an argument is out of its range, or the encoder has no positions.
 
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -38,6 +38,7 @@ def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
     long texts" (kexue.fm/archives/7947).
     """
     backbone = getattr(model, "backbone", model)
+    backbone.config.require_attention("for position embeddings")
     trained = backbone.embeddings.position_embeddings.numpy()
     length = len(trained)
     if not length < new_length <= length**2:
@@ -67,6 +68,9 @@ def set_sinusoidal_positions(model) -> None:
     Args:
         model: A `BertBackbone` or a model with one, and perhaps a decoder, with random weights.
 
+    Raises:
+        UserError: If the encoder has no positions.
+
     Example:
         >>> config = bert_tf.BertConfig(vocab_size=64, hidden_size=32, num_attention_heads=4)
         >>> backbone = bert_tf.BertBackbone(config)
@@ -76,6 +80,7 @@ def set_sinusoidal_positions(model) -> None:
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.5.
     """
+    getattr(model, "backbone", model).config.require_attention("for position embeddings")
     readers = (getattr(model, "backbone", model), getattr(model, "decoder", None))
     for reader in filter(None, readers):
         table = reader.embeddings.position_embeddings

@@ -194,13 +194,14 @@ class PretrainedModel(LoraModel, KerasFiles):
         if self.optimizer_has_begun():
             self.optimizer = None
 
-    def save_pretrained(self, directory: str | os.PathLike, format: str = "huggingface") -> None:
+    def save_pretrained(self, directory: str | os.PathLike, format: str | None = None) -> None:
         """Writes weights and configuration into `directory`, and labels and tokenizer if any.
 
         Args:
             directory: As in `BertBackbone.save_pretrained`.
             format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
-                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf".
+                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf". None is
+                "huggingface", or "bert_tf" for an encoder without attention.
 
         Raises:
             UserError: As `BertBackbone.save_pretrained`, or if the model has LoRA.

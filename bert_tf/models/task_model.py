@@ -156,7 +156,12 @@ class TaskModel(PretrainedModel, RawTextModel):
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
-        return self.head(self.backbone(tokens, training=training), tokens, training=training)
+        outputs = self.backbone(tokens, training=training, **self.backbone_options())
+        return self.head(outputs, tokens, training=training)
+
+    def backbone_options(self) -> dict[str, bool]:
+        """Returns arguments of the backbone's call for the outputs that `head` needs besides."""
+        return {}
 
     def head(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor], training: bool = False):
         """Returns what the model computes from the outputs of the backbone.

@@ -5,6 +5,7 @@ import importlib
 
 from bert_tf.generation.generation_config import ARGUMENTS
 from bert_tf.json_schema import (
+    FLAG,
     SCALAR,
     Kind,
     integer,
@@ -15,7 +16,7 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
-from bert_tf.models.weight_rows import Row
+from bert_tf.models.weight_rows import VECTOR, Row
 
 # A model's outputs, for distillation.
 CLASSES = "classes"  # logits of classes
@@ -31,6 +32,7 @@ VECTOR_AXIS = "dimensions"
 
 # Options that several tasks have.
 POOLING = may_lack(text())
+USE_SCALAR_MIX = may_lack(FLAG)
 MAX_LENGTH = optional(integer(least=3))
 GENERATION_CONFIG = optional(ARGUMENTS)
 ACTIVATION = may_lack(text())
@@ -57,6 +59,16 @@ class Head:
     name: str
     rows: tuple[Row, ...]
     block_rows: tuple[Row, ...] = ()
+
+
+# The weights of the layers, for `use_scalar_mix`; the names in files are our own.
+SCALAR_MIX = Head(
+    "scalar_mix",
+    tuple(
+        Row(VECTOR, name, f"scalar_mix.{name}", f"scalar_mix/{name}", None, None)
+        for name in ("scalars", "gamma")
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks import option_values
 
@@ -16,6 +17,8 @@ class DenseHeadModel(TaskModel):
 
     # The attribute that holds the layer, and the layer's name.
     head_layer = "classifier"
+    # A `ScalarMix` of all hidden states, or None: the head takes those of the last block.
+    scalar_mix: ScalarMix | None = None
 
     @property
     def head_width(self) -> int:
@@ -31,7 +34,19 @@ class DenseHeadModel(TaskModel):
         layer = getattr(self, self.head_layer)
         if not layer.built:
             layer.build([None, self.head_width])
+        if self.scalar_mix is not None and not self.scalar_mix.built:
+            states = self.backbone.config.num_hidden_layers + 1
+            self.scalar_mix.build([[None, None, self.backbone.config.hidden_size]] * states)
         self.built = True
+
+    def backbone_options(self):
+        return {} if self.scalar_mix is None else {"output_hidden_states": True}
+
+    def token_states(self, outputs: dict) -> tf.Tensor:
+        """Returns the vectors of tokens that the head takes, `[B, T, H]`."""
+        if self.scalar_mix is None:
+            return outputs["sequence_output"]
+        return self.scalar_mix(outputs["hidden_states"])
 
     def token_logits(self, states: tf.Tensor) -> tf.Tensor:
         """Applies the layer to every token: `[B, T, H]` to float32 `[B, T, units]`."""

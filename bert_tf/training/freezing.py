@@ -34,6 +34,9 @@ def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) 
     model.backbone.embeddings.trainable = not embeddings
     for index, block in enumerate(blocks):
         block.trainable = index >= num_layers
+    distance_bias = model.backbone.encoder.distance_bias
+    if distance_bias is not None:  # all blocks share it
+        distance_bias.trainable = num_layers < len(blocks)
 
 
 def encoder_blocks(model: keras.Model, num_layers: int) -> list[keras.layers.Layer]:

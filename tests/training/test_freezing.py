@@ -1,5 +1,7 @@
 """Freezing, gradual unfreezing, initializing layers again, and Keras callbacks on a task model."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -64,6 +66,16 @@ def test_frozen_layers_stay(make, gradient_checkpointing):
     assert len(model.trainable_variables) == len(before)
     with pytest.raises(UserError, match=r"\[0, 2\]"):
         freeze_layers(model, 3)
+
+
+def test_what_all_blocks_share_is_frozen_with_the_last_of_them(tiny_config):
+    config = dataclasses.replace(tiny_config, relative_attention_num_buckets=8)
+    model = BertTextClassifier(BertBackbone(config))
+    encoder = model.backbone.encoder
+    freeze_layers(model, 1)
+    assert encoder.distance_bias.trainable
+    freeze_layers(model, 2)
+    assert not encoder.trainable_variables and not model.backbone.embeddings.trainable_variables
 
 
 def test_gradual_unfreezing_opens_a_block_an_epoch(make):

@@ -51,10 +51,24 @@ def define_head():
         None,
         "Dropout rate before the classifier. Default: as the config file says.",
     )
+    flags.DEFINE_bool(
+        "use_scalar_mix",
+        None,
+        "Whether the classifier takes a weighted sum of the embeddings and of the outputs of all "
+        "blocks (ELMo), whose weights are trained, instead of the output of the last block. "
+        "Default: as the model was trained; false for a new classifier.",
+    )
+    flags.DEFINE_bool(
+        "causal",
+        None,
+        "Whether tokens attend to earlier tokens only, for a model that was pre-trained from left "
+        "to right. Default: as the config file says.",
+    )
 
 
 def head_options():
-    return options_of("num_encoder_layers", dropout="classifier_dropout")
+    names = ("num_encoder_layers", "causal", "use_scalar_mix")
+    return options_of(*names, dropout="classifier_dropout")
 
 
 def load_model(model_class, **options):

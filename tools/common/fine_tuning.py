@@ -68,8 +68,8 @@ flags.DEFINE_float(
 flags.DEFINE_integer(
     "freeze_layers",
     None,
-    "Freeze the embeddings and this number of encoder blocks, from the first. Default: freeze "
-    "nothing.",
+    "Freeze the embeddings and this number of encoder blocks, from the first; -1: all blocks, so "
+    "that only the classifier is trained, and the pooler if it is used. Default: freeze nothing.",
 )
 flags.DEFINE_integer(
     "reinit_layers",
@@ -324,7 +324,8 @@ def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
     if FLAGS.reinit_layers is not None:
         reinitialize_top_layers(task_model, FLAGS.reinit_layers, seed=FLAGS.seed)
     if FLAGS.freeze_layers is not None:
-        freeze_layers(task_model, FLAGS.freeze_layers)
+        num_blocks = len(task_model.backbone.encoder.blocks)
+        freeze_layers(task_model, num_blocks if FLAGS.freeze_layers == -1 else FLAGS.freeze_layers)
     if FLAGS.lora_rank is not None:
         task_model.enable_lora(FLAGS.lora_rank, FLAGS.lora_alpha, FLAGS.lora_target_modules)
     optimizer = AdamWeightDecay(

@@ -1,9 +1,19 @@
 """Text classification and regression, of single texts and of pairs."""
 
-from bert_tf.json_schema import optional, text
+from bert_tf.json_schema import FLAG, may_lack, number, optional, text
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import CLASS_AXIS, CLASS_OPTIONS, CLASSES, POOLING, Head, TaskSpec
+from bert_tf.models.task_spec import (
+    CLASS_AXIS,
+    CLASS_OPTIONS,
+    CLASSES,
+    POOLING,
+    SCALAR_MIX,
+    USE_SCALAR_MIX,
+    Head,
+    TaskSpec,
+)
 from bert_tf.models.weight_rows import OUTPUT, Row
+from bert_tf.tasks.masked_lm import HEAD as LANGUAGE_MODEL_HEAD
 
 HEAD = Head("classifier", (Row(OUTPUT, "", "classifier", "", "task/dense", "classifier/out_proj"),))
 SPEC = TaskSpec(
@@ -11,10 +21,18 @@ SPEC = TaskSpec(
     model="BertTextClassifier",
     architectures=("BertForSequenceClassification",),
     heads={"classifier": HEAD},
+    optional_heads={"language_model_head": LANGUAGE_MODEL_HEAD, "scalar_mix": SCALAR_MIX},
     serving="TextClassificationModule",
     distilled_as=CLASSES,
     output_axes=(CLASS_AXIS,),
-    options={**CLASS_OPTIONS, "problem_type": optional(text()), "pooling": POOLING},
+    options={
+        **CLASS_OPTIONS,
+        "problem_type": optional(text()),
+        "pooling": POOLING,
+        "lm_loss_weight": may_lack(number("at least 0", lambda value: value >= 0)),
+        "both_orders": may_lack(FLAG),
+        "use_scalar_mix": USE_SCALAR_MIX,
+    },
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

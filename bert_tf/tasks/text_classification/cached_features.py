@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.errors import UserError
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.tasks.text_classification.model import BertTextClassifier
@@ -19,9 +20,15 @@ def cached_features(
         texts, token_budget, verbose: As in `predict`.
 
     Raises:
-        UserError: If there is no tokenizer.
+        UserError: If there is no tokenizer, or the model has a `ScalarMix`, which is trained too.
         DataError: If a text is missing or malformed.
     """
+    if model.use_scalar_mix:
+        raise UserError(
+            "`use_scalar_mix` of the model must be False: its weights are trained with the head. "
+            "Received: use_scalar_mix=True. Freeze the encoder with "
+            "bert_tf.training.freeze_layers and call `fit`."
+        )
     return _Pooled(model).predict(texts, token_budget=token_budget, verbose=verbose)
 
 

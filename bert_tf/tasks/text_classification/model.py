@@ -6,13 +6,23 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import MULTI_LABEL, POOLING_MODES, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
+from bert_tf.config import (
+    CLASSIFIER_POOLING_MODES,
+    MULTI_LABEL,
+    PROBLEM_TYPES,
+    REGRESSION,
+    SINGLE_LABEL,
+)
 from bert_tf.data.plain_rows import refuse_missing, row_array
 from bert_tf.errors import UserError, require_one_of
 from bert_tf.layers.dropout import Dropout
+from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.pooling import SequencePooling
+from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_id, class_names, class_sets, outputs
+from bert_tf.models.swapped_pairs import swapped_pairs
+from bert_tf.models.word_labels import next_words
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.text_classification.answer_columns import answer_columns, frame_of
 from bert_tf.tasks.text_classification.preprocessor import (
@@ -37,14 +47,24 @@ class BertTextClassifier(DenseHeadModel):
         problem_type: "single_label_classification", "multi_label_classification" or "regression",
             as in Hugging Face; None is regression for `num_classes=1`, else a single label.
         pooling: "cls" (the pooler on the first token, as in the paper), "mean", "max" or
-            "mean_max" over the real tokens.
+            "mean_max" over the real tokens, or "last", the last token, which in a left-to-right
+            model (`causal` of `BertBackbone`) has seen all others.
         dropout: Dropout before the classifier; None takes the configuration's.
+        lm_loss_weight: For a left-to-right model: the weight of the loss of the next words of the
+            texts, which is added in training (0.5 in GPT). It is the mean over the texts of the
+            mean over the words of each.
+        both_orders: Whether the vectors of a pair in both orders are added, for tasks in which the
+            order has no meaning, such as similarity.
+        use_scalar_mix: Whether the vectors of tokens are a `bert_tf.layers.ScalarMix` of the
+            embeddings and of the outputs of all blocks, instead of the output of the last block,
+            as in ELMo.
 
     Returns:
         Logits float32 `[B, num_classes]`.
 
     Raises:
-        UserError: If `pooling` or `problem_type` is unknown, or the number of labels does not fit.
+        UserError: If `pooling` or `problem_type` is unknown, the number of labels does not fit, or
+            `lm_loss_weight` is given for a model that sees later tokens.
 
     Example:
         >>> names = ["bad", "good"]
@@ -56,7 +76,9 @@ class BertTextClassifier(DenseHeadModel):
         >>> classifier.classify("I laughed all the way through.").label in ("bad", "good")
         True
 
-    Reference: Devlin et al. 2019, section 4.1; google-research/bert run_classifier.py.
+    Reference: Devlin et al. 2019, section 4.1; google-research/bert run_classifier.py; Radford et
+    al. 2018, "Improving Language Understanding by Generative Pre-Training", sections 3.2 and 3.3;
+    Peters et al. 2018 (ELMo, arXiv 1802.05365), section 3.2.
     """
 
     def __init__(
@@ -69,10 +91,18 @@ class BertTextClassifier(DenseHeadModel):
         tokenizer=None,
         max_length: int | None = None,
         problem_type: str | None = None,
+        lm_loss_weight: float = 0.0,
+        both_orders: bool = False,
+        use_scalar_mix: bool = False,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        require_one_of("pooling", pooling, POOLING_MODES)
+        require_one_of("pooling", pooling, CLASSIFIER_POOLING_MODES)
+        if lm_loss_weight < 0 or (lm_loss_weight and not backbone.config.causal):
+            raise UserError(
+                "`lm_loss_weight` must be at least 0, and 0 unless the backbone is causal: else it "
+                f"sees the next words. Received: {lm_loss_weight=}, causal={backbone.causal}"
+            )
         labels = None if labels is None else class_names(labels)
         if problem_type is None:
             one_number = num_classes == 1 and labels is None
@@ -92,6 +122,9 @@ class BertTextClassifier(DenseHeadModel):
         self.labels = labels
         self.problem_type = problem_type
         self.pooling = pooling
+        self.lm_loss_weight = lm_loss_weight
+        self.both_orders = both_orders
+        self.use_scalar_mix = use_scalar_mix
         self.dropout = self.head_dropout(dropout)
         self.sequence_pooling = None
         if pooling != "cls":
@@ -99,6 +132,14 @@ class BertTextClassifier(DenseHeadModel):
             backbone.pooler.trainable = False  # no part of the loss
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.classifier = self.dense_head(num_classes)
+        if use_scalar_mix:
+            self.scalar_mix = ScalarMix(dtype=self.dtype_policy, name="scalar_mix")
+        self.language_model_head = None
+        if lm_loss_weight:
+            self.language_model_head = MaskedLMHead(
+                backbone.config, dtype=self.dtype_policy, name="masked_lm"
+            )
+            self.language_model_head.build()
         self.build()
 
     @property
@@ -123,19 +164,51 @@ class BertTextClassifier(DenseHeadModel):
             return [keras.metrics.AUC(multi_label=True, from_logits=True, name="auc")]
         return ["mae"] if self.problem_type == REGRESSION else ["accuracy"]
 
-    def head(self, outputs, tokens, training=False):
-        return self.logits_of(self._pool(outputs, tokens), training=training)
+    def call(self, inputs, training=False):
+        return self.logits_of(self.pooled(inputs, training), training=training)
 
     def pooled(self, inputs, training=False):
         """Returns what the classifier sees of each text: `[B, H]`, for "mean_max" `[B, 2H]`."""
         tokens = self.tokens_of(inputs)
-        return self._pool(self.backbone(tokens, training=training), tokens)
+        if not self.both_orders or "segment_ids" not in tokens:
+            return self._vectors(tokens, training, self.lm_loss_weight)
+        swapped = swapped_pairs(tokens, self.backbone.padding_mask_of(tokens))
+        orders = [self._vectors(t, training, self.lm_loss_weight / 2) for t in (tokens, swapped)]
+        return tf.add_n(orders)
+
+    def _vectors(self, tokens, training, lm_loss_weight):
+        """Returns the pooled vectors `[B, H]`; in training, adds the loss of the next words."""
+        has_lm = bool(training and lm_loss_weight)
+        options = {**self.backbone_options(), "output_word_embeddings": has_lm}
+        outputs = self.backbone(tokens, training=training, **options)
+        if has_lm:
+            self.add_loss(lm_loss_weight * self._next_word_loss(outputs, tokens))
+        return self._pool(outputs, tokens)
+
+    def _next_word_loss(self, outputs, tokens):
+        """Returns the mean over the texts of the mean loss of the words of each, a scalar."""
+        mask = self.backbone.padding_mask_of(tokens)
+        labels = next_words(tokens["token_ids"], mask)  # [B, T]
+        states = outputs["sequence_output"]
+        rows = tf.reshape(states, [-1, states.shape[-1]])  # [B, T, H] -> [B * T, H]
+        logits = self.language_model_head(rows, tf.cast(outputs["word_embeddings"], rows.dtype))
+        ids = tf.reshape(tf.maximum(labels, 0), [-1])  # [B * T]
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, tf.cast(logits, tf.float32))
+        counted = tf.cast(labels >= 0, tf.float32)
+        sums = tf.reduce_sum(tf.reshape(losses, tf.shape(labels)) * counted, axis=1)  # [B]
+        return tf.reduce_mean(tf.math.divide_no_nan(sums, tf.reduce_sum(counted, axis=1)))
+
+    def head(self, outputs, tokens, training=False):
+        """The logits, for pairs in the one order that the backbone computed."""
+        return self.logits_of(self._pool(outputs, tokens), training=training)
 
     def _pool(self, outputs, tokens):
-        if self.sequence_pooling is None:
-            return outputs["pooled_output"]
-        mask = self.backbone.padding_mask_of(tokens)
-        return self.sequence_pooling(outputs["sequence_output"], mask)
+        states = self.token_states(outputs)  # [B, T, H]
+        if self.sequence_pooling is not None:
+            return self.sequence_pooling(states, self.backbone.padding_mask_of(tokens))
+        if self.scalar_mix is not None:
+            return self.backbone.pooler(states[:, 0])
+        return outputs["pooled_output"]
 
     def logits_of(self, pooled, training=False):
         """Applies dropout and the classifier to what `pooled` returned."""

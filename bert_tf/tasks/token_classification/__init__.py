@@ -2,7 +2,16 @@
 
 from bert_tf.json_schema import FLAG, may_lack
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import CLASS_AXIS, CLASS_OPTIONS, CLASSES, TOKEN_AXIS, Head, TaskSpec
+from bert_tf.models.task_spec import (
+    CLASS_AXIS,
+    CLASS_OPTIONS,
+    CLASSES,
+    SCALAR_MIX,
+    TOKEN_AXIS,
+    USE_SCALAR_MIX,
+    Head,
+    TaskSpec,
+)
 from bert_tf.models.weight_rows import OUTPUT, VECTOR, Row
 
 _HEAD = Head("token_classifier", (Row(OUTPUT, "", "classifier", "", None, None),))
@@ -19,12 +28,12 @@ SPEC = TaskSpec(
     model="BertTokenClassifier",
     architectures=("BertForTokenClassification",),
     heads={"classifier": _HEAD},
-    optional_heads={"crf": _CRF},
+    optional_heads={"crf": _CRF, "scalar_mix": SCALAR_MIX},
     uses_pooler=False,
     serving="TokenClassificationModule",
     distilled_as=CLASSES,
     output_axes=(TOKEN_AXIS, CLASS_AXIS),
-    options={**CLASS_OPTIONS, "use_crf": may_lack(FLAG)},
+    options={**CLASS_OPTIONS, "use_crf": may_lack(FLAG), "use_scalar_mix": USE_SCALAR_MIX},
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

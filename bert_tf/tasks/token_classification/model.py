@@ -12,6 +12,7 @@ from bert_tf.data.string_lists import flat_strings
 from bert_tf.errors import UserError
 from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.layers.dropout import Dropout
+from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_names
 from bert_tf.models.text_batches import IGNORED
@@ -40,6 +41,8 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         use_crf: Whether the labels of a sentence are chosen together, by a linear-chain CRF.
         dropout: Dropout before the classifier; None takes the configuration's.
         max_length: Longest window in tokens.
+        use_scalar_mix: Whether the vectors of tokens are a `bert_tf.layers.ScalarMix` of the
+            embeddings and of the outputs of all blocks, instead of the output of the last block.
 
     Returns:
         Logits float32 `[B, T, num_classes]`; with a CRF its emissions. `fit` on token dictionaries
@@ -56,7 +59,8 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         >>> model.tag("Ada Lovelace wrote")
         [TaggedSpan(start=0, end=12, label='PER', text='Ada Lovelace')]
 
-    Reference: Devlin et al. 2019, section 5.3; Lample et al. 2016 (arXiv 1603.01360) for the CRF.
+    Reference: Devlin et al. 2019, section 5.3; Lample et al. 2016 (arXiv 1603.01360) for the CRF;
+    Peters et al. 2018 (ELMo, arXiv 1802.05365), section 3.2, for the mix.
     """
 
     needs_labels = True
@@ -71,6 +75,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         dropout: float | None = None,
         tokenizer=None,
         max_length: int | None = None,
+        use_scalar_mix: bool = False,
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
@@ -90,9 +95,12 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         self.num_classes = len(labels)
         self.labels = labels
         self.use_crf = use_crf
+        self.use_scalar_mix = use_scalar_mix
         self.dropout = self.head_dropout(dropout)
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.classifier = self.dense_head(len(labels))
+        if use_scalar_mix:
+            self.scalar_mix = ScalarMix(dtype=self.dtype_policy, name="scalar_mix")
         self.crf = ConditionalRandomField(len(labels), name="crf") if use_crf else None
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.build()
@@ -137,7 +145,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         return options
 
     def head(self, outputs, tokens, training=False):
-        states = self.dropout_layer(outputs["sequence_output"], training=training)
+        states = self.dropout_layer(self.token_states(outputs), training=training)
         return self.token_logits(states)  # [B, T, C]
 
     def best_tags(self, logits: tf.Tensor, word_starts: tf.Tensor) -> tf.Tensor:

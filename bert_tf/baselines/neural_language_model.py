@@ -1,0 +1,99 @@
+"""The neural probabilistic language model, NNLM: the next word from the last few.
+
+Glossary: `B` rows, `T` tokens of a row, `M` labelled tokens, `H` hidden size, `V` vocabulary,
+`n` is `config.context_size`, `C = n H`.
+"""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import WINDOW
+from bert_tf.errors import require
+from bert_tf.layers.token_layout import TokenLayout
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.next_word_model import NextWordModel
+from bert_tf.models.task_model import TaskModel
+from bert_tf.models.word_labels import next_words
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class NeuralLanguageModel(NextWordModel, TaskModel):
+    """A `BertBackbone` with the encoder "window" and the output layer of Bengio et al.
+
+    The logits are `b + W x + U tanh(d + G x)` of the concatenated vectors `x` of the last `n`
+    tokens. The backbone computes tanh. Task models take the backbone only.
+
+    Args:
+        backbone: The `BertBackbone`, whose configuration has `encoder_type="window"`.
+        has_direct_connections: Whether there is `W`, from the words to the output.
+        tokenizer, max_length: As in `TaskModel`.
+
+    Returns:
+        Logits float32 `[B, T, V]`. `fit` takes token dictionaries with the labels of `labels_of`.
+
+    Raises:
+        UserError: If the backbone has another encoder.
+
+    Example:
+        >>> from bert_tf.baselines import NeuralLanguageModel
+        >>> sizes = {"vocab_size": 64, "hidden_size": 32, "num_attention_heads": 1}
+        >>> kind = {"num_hidden_layers": 1, "encoder_type": "window", "context_size": 3}
+        >>> model = NeuralLanguageModel(bert_tf.BertBackbone(bert_tf.BertConfig(**sizes, **kind)))
+        >>> tokens = {"token_ids": tf.constant([[2, 7, 9, 3, 0]])}
+        >>> model.labels_of(tokens)
+        <tf.Tensor: shape=(1, 5), dtype=int32, numpy=array([[   7,    9,    3, -100, -100]], ...)>
+        >>> model(tokens).shape
+        TensorShape([1, 5, 64])
+
+    Reference: Bengio et al. 2003, "A Neural Probabilistic Language Model", JMLR 3, equation 1.
+    """
+
+    def __init__(
+        self, backbone: BertBackbone, has_direct_connections: bool = True, tokenizer=None, **kwargs
+    ):
+        super().__init__(backbone, tokenizer, **kwargs)
+        config = backbone.config
+        rule = f"of the backbone must be {WINDOW!r}"
+        require(config.encoder_type == WINDOW, rule, encoder_type=config.encoder_type)
+        self.has_direct_connections = has_direct_connections
+        backbone.pooler.trainable = False  # no part of the loss
+        backbone.pooler.is_missing = True
+        self.output_layer = keras.layers.Dense(config.vocab_size, name="output_layer")
+        self.direct = None
+        if has_direct_connections:
+            self.direct = keras.layers.Dense(config.vocab_size, use_bias=False, name="direct")
+        self.build()
+
+    def build(self, input_shape=None):
+        config = self.backbone.config
+        if not self.output_layer.built:
+            self.output_layer.build([None, config.hidden_size])
+            if self.direct is not None:
+                self.direct.build([None, config.context_size * config.hidden_size])
+        self.built = True
+
+    def labels_of(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the word after each token, int32 `[B, T]`, -100 where there is none."""
+        return next_words(tokens["token_ids"], self.backbone.padding_mask_of(tokens))
+
+    def decoded(self, tokens, training):
+        """The vectors are those of the backbone and, for `W`, the contexts: `[B, T, H + C]`."""
+        mask = self.backbone.padding_mask_of(tokens)
+        outputs = self.backbone(tokens, training=training, output_hidden_states=True)
+        states = outputs["sequence_output"]
+        if self.direct is not None:
+            layout = TokenLayout.padded(mask)
+            words = layout.to_rows(outputs["hidden_states"][0])  # [B, T, H] -> [B * T, H]
+            contexts = layout.to_batch(self.backbone.encoder.contexts(words, layout))
+            states = tf.concat([states, contexts], axis=-1)
+        return states, None, mask & (self.labels_of(tokens) >= 0)
+
+    def next_word_logits(self, rows, words):
+        hidden_size = self.backbone.config.hidden_size
+        logits = self.output_layer(rows[:, :hidden_size])
+        if self.direct is not None:
+            logits += self.direct(rows[:, hidden_size:])
+        return tf.cast(logits, tf.float32)
+
+    def get_config(self):
+        return {**super().get_config(), "has_direct_connections": self.has_direct_connections}

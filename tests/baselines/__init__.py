@@ -1,0 +1,1 @@
+"""The encoders that BERT is compared with."""
