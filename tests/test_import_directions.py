@@ -25,6 +25,7 @@ PACKAGES = (
     "tasks",
     "compression",
     "checkpoints",
+    "inspection",
     "serving",
     "beam",
 )

@@ -28,6 +28,7 @@ class BertEmbeddings(keras.layers.Layer):
         token_ids: int32 `[R]`.
         segment_ids: int32 `[R]`, not used without segment embeddings.
         positions: int32 `[R]`, the position of each token in its own sequence.
+        word_vectors: float `[R, E]`, what is used in place of the embeddings of the words; or None.
 
     Returns:
         The vectors `[R, H]`, and the word embeddings `[V, E]` for a head that shares them. If the
@@ -130,7 +131,7 @@ class BertEmbeddings(keras.layers.Layer):
             return self.dequantized_words()
         return tf.convert_to_tensor(self.word_embeddings)
 
-    def call(self, token_ids, segment_ids, positions, training=False):
+    def call(self, token_ids, segment_ids, positions, training=False, word_vectors=None):
         table = tf.convert_to_tensor(self.word_embeddings)  # [V, H]
         if self.is_quantized:
             values = tf.cast(tf.gather(table, token_ids), tf.float32)  # [R, H]
@@ -138,6 +139,7 @@ class BertEmbeddings(keras.layers.Layer):
             words, table = values * scale[:, tf.newaxis], None
         else:
             words, table = _lookup(table, token_ids)
+        words = words if word_vectors is None else word_vectors
         places = positions + self.config.position_offset
         others = tf.gather(tf.convert_to_tensor(self.position_embeddings), places)
         if self.segment_embeddings is not None:

@@ -55,6 +55,7 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
             attention from one to another), `positions` int32 `[B, T]` (from 0 in each) and
             `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`. `head_mask` float
             `[B, L, N]`, pruned heads included, is multiplied with the output of every head.
+            `word_vectors` float `[B, T, E]` replace the word embeddings of the ids.
         output_hidden_states: Whether to return the embeddings and the output of every block.
         output_attentions: Whether to return every block's attention probabilities.
         output_word_embeddings: Whether to return the word embeddings, for a head that shares them.
@@ -223,7 +224,10 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
             columns = tf.range(tf.shape(token_ids)[1])
             positions = tf.broadcast_to(columns, tf.shape(token_ids))
         ids, segments, places = map(layout.to_rows, (token_ids, segment_ids, positions))  # -> [R]
-        return self.embeddings(ids, segment_ids=segments, positions=places, training=training)
+        given = {"segment_ids": segments, "positions": places}
+        if inputs.get("word_vectors") is not None:
+            given["word_vectors"] = layout.to_rows(inputs["word_vectors"])  # [B, T, E] -> [R, E]
+        return self.embeddings(ids, training=training, **given)
 
     def _pooled(self, sequence_output, starts):
         """`[B, T, H]` -> `[B, H]`, or with starts `[B, S]` -> `[B, S, H]`."""

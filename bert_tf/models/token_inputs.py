@@ -1,7 +1,8 @@
 """The dictionary of token tensors that every model takes, checked before a layer reads it.
 
 What is unknown while a function is traced is checked when it runs, but not under XLA. Shapes: `B`
-batch, `T` sequence length, `S` sequences of a row, `L` layers, `N` heads.
+batch, `T` sequence length, `S` sequences of a row, `L` layers, `N` heads, `E` width of the word
+embeddings.
 """
 
 import keras
@@ -12,8 +13,10 @@ from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import needs_static_shapes
 
 _MASKS = ("padding_mask", "attended_mask")
+# Floats, which are not reshaped with the examples that they belong to.
+_FLOATS = ("head_mask", "word_vectors")
 _SHAPED_LIKE_IDS = ("segment_ids", *_MASKS, "sequence_ids", "positions")
-_TOKEN_INPUTS = ("token_ids", *_SHAPED_LIKE_IDS, "sequence_starts", "head_mask")
+_TOKEN_INPUTS = ("token_ids", *_SHAPED_LIKE_IDS, "sequence_starts", "head_mask", "word_vectors")
 # What task models carry in the same dictionary: their own inputs, and the number of a row.
 _TASK_INPUTS = (
     *("masked_positions", "target_ids", "word_starts", "row_number", "is_query"),
@@ -47,10 +50,10 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
 
 
 def one_sequence_per_row(tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Returns tokens `[B, K, T]` as `[B * K, T]`; `[B, T]`, `[B]` and `head_mask` stay."""
+    """Returns tokens `[B, K, T]` as `[B * K, T]`; `[B, T]`, `[B]` and floats stay."""
     return {
         name: tf.reshape(values, [-1, keras.ops.shape(values)[-1]])  # [B, K, T] -> [B * K, T]
-        if values.shape.rank > 2 and name != "head_mask"
+        if values.shape.rank > 2 and name not in _FLOATS
         else values
         for name, values in tokens.items()
     }
@@ -119,7 +122,7 @@ def _check_names(inputs):
 
 def _as_tensor(name, values) -> tf.Tensor:
     tensor = tf.convert_to_tensor(values)
-    if name == "head_mask":
+    if name in _FLOATS:
         return tensor
     if name in _MASKS:
         return tf.cast(tensor, tf.bool)
@@ -148,6 +151,8 @@ def _shape_checks(tensors, config):
     for name, rest in rests.items():
         if name in tensors:
             yield from _same_rows(name, tensors[name], token_ids, *rest)
+    if "word_vectors" in tensors:
+        yield from _vector_per_token(tensors["word_vectors"], token_ids, config.embedding_width)
 
 
 def _same_shape(name, tensor, token_ids):
@@ -172,6 +177,15 @@ def _same_rows(name, tensor, token_ids, rest, described):
     rows = [tf.shape(tensor)[0], tf.shape(token_ids)[0]]
     must = f"`{name}` must have as many rows as `token_ids`"
     return require(tf.equal(*rows), must, rows, f"rows of `{name}` and `token_ids`")
+
+
+def _vector_per_token(vectors, token_ids, width):
+    must = f"`word_vectors` must be [B, T, {width}], a vector for every one of `token_ids`"
+    if not vectors.dtype.is_floating or not vectors.shape.is_compatible_with([None, None, width]):
+        raise UserError(f"{must}. Received: {vectors.dtype.name} of shape {vectors.shape}")
+    shapes = [tf.shape(vectors)[:2], tf.shape(token_ids)]
+    are_equal = tf.reduce_all(tf.equal(*shapes))
+    return require(are_equal, must, shapes, "rows and columns of `word_vectors` and `token_ids`")
 
 
 def _range_checks(tensors, config):

@@ -199,6 +199,10 @@ class SubwordTokenizer(Tokenizer):
             for piece in self.vocabulary
         ]
 
+    def readable_pieces(self) -> list[str]:
+        texts = [text.decode("utf-8", "backslashreplace") for text in self._texts]
+        return [text.replace(" ", chr(METASPACE)) for text in texts]
+
     def continues_word(self) -> np.ndarray:
         """Returns which pieces do not begin with a space, special tokens excepted, bool `[V]`.
 

@@ -243,6 +243,15 @@ class Tokenizer:
         """Returns whether each piece of the vocabulary continues a word, bool `[V]`."""
         raise NotImplementedError(f"{type(self).__name__} must have a method `continues_word`.")
 
+    def readable_pieces(self) -> list[str]:
+        """Returns the pieces as people read them: bytes as text, a space as `▁`.
+
+        Example:
+            >>> bert_tf.BertTokenizer.from_pretrained("minilm/").readable_pieces()[:2]
+            ['[PAD]', '[unused0]']
+        """
+        return list(self.vocabulary)
+
     @property
     def vocab_size(self) -> int:
         """The number of pieces."""

@@ -24,6 +24,7 @@ GOOD = {
     "sequence_ids": ints([[1, 1, 2, 2], [1, 1, 1, 0]]),
     "sequence_starts": ints([[0, 2], [0, 0]]),
     "head_mask": np.ones([2, 2, 4], np.float32),
+    "word_vectors": np.ones([2, 4, 32], np.float32),
 }
 
 WRONG_SHAPES = {
@@ -34,6 +35,7 @@ WRONG_SHAPES = {
     "sequence_ids": ints([[1] * 4] * 3),
     "sequence_starts": ints([[0]]),
     "head_mask": np.ones([1, 2, 4], np.float32),
+    "word_vectors": np.ones([2, 3, 32], np.float32),
 }
 
 WRONG_VALUES = {
@@ -160,11 +162,13 @@ def test_masked_positions_do_not_read_another_row(backbone, position):
 def test_sequences_of_examples_become_rows_and_examples_again():
     ids = tf.reshape(tf.range(12), [2, 3, 2])
     tokens = {"token_ids": ids, "head_mask": tf.ones([6, 1, 2]), "row_number": tf.range(2)}
+    tokens["word_vectors"] = tf.ones([6, 2, 3])
     rows = one_sequence_per_row(tokens)
     assert {name: list(values.shape) for name, values in rows.items()} == {
         "token_ids": [6, 2],
         "head_mask": [6, 1, 2],
         "row_number": [2],
+        "word_vectors": [6, 2, 3],
     }
     examples = rows_of_examples({"token_ids": rows["token_ids"]}, tf.fill([2, 3], "a text"))
     np.testing.assert_array_equal(examples["token_ids"], ids)
