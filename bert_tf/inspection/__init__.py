@@ -1,0 +1,12 @@
+"""What a model does with a text: attention, attributions, candidates, layers, heads, and a page."""
+
+from bert_tf.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "project_pieces": ".projections",
+        "project_texts": ".projections",
+        "project_word": ".projections",
+    },
+)
