@@ -5,6 +5,7 @@ from bert_tf.lazy_names import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "BertLitModel": ".lit_model",
         "project_pieces": ".projections",
         "project_texts": ".projections",
         "project_word": ".projections",

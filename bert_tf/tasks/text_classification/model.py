@@ -124,14 +124,15 @@ class BertTextClassifier(DenseHeadModel):
         return ["mae"] if self.problem_type == REGRESSION else ["accuracy"]
 
     def head(self, outputs, tokens, training=False):
-        return self.logits_of(self._pool(outputs, tokens), training=training)
+        return self.logits_of(self.pooled_of(outputs, tokens), training=training)
 
     def pooled(self, inputs, training=False):
         """Returns what the classifier sees of each text: `[B, H]`, for "mean_max" `[B, 2H]`."""
         tokens = self.tokens_of(inputs)
-        return self._pool(self.backbone(tokens, training=training), tokens)
+        return self.pooled_of(self.backbone(tokens, training=training), tokens)
 
-    def _pool(self, outputs, tokens):
+    def pooled_of(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns what `pooled` does, of the outputs of the backbone for these tokens."""
         if self.sequence_pooling is None:
             return outputs["pooled_output"]
         mask = self.backbone.padding_mask_of(tokens)
