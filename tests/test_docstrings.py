@@ -29,6 +29,7 @@ SOURCES = {
 PACKAGES = [name.removesuffix(".__init__") for name in SOURCES if name.endswith(".__init__")]
 # Examples that do not run in the tests, and why.
 SKIPPED = {
+    "bert_tf.inspection.lit_model": "needs lit-nlp, an optional package",
     "bert_tf.text.whole_words": "needs jieba, an optional package",
     "bert_tf.training.evaluation.generated_text": "needs sacrebleu and rouge-score, optional",
     "bert_tf.training.evaluation.rouge": "needs rouge-score, optional",

@@ -89,8 +89,9 @@ def write_projections(directory: str | os.PathLike, projections: Mapping[str, Pr
     Example:
         >>> words = Projection(np.eye(2), {"word": ["one", "two"]})
         >>> write_projections("projector/", {"words": words})
-        >>> sorted(os.listdir("projector/words"))
-        ['metadata.tsv', 'tensors.tsv']
+        >>> print(open("projector/words/metadata.tsv").read(), end="")
+        one
+        two
     """
     if not projections or not all(map(_NAME.fullmatch, projections)):
         raise UserError(
