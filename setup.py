@@ -210,6 +210,7 @@ setup(
             "sacrebleu>=2.6,<3",
             "selenium",
             "sentence-transformers",
+            "tensorboard",
             "tensorflow-serving-api",
             "tf2onnx",
             "torch",
@@ -222,6 +223,7 @@ setup(
         "evaluate": ["matplotlib", "scikit-learn"],
         "generation": ["rouge-score", "sacrebleu>=2.6,<3"],
         "hub": ["huggingface_hub"],
+        "lit": ["lit-nlp"],
         "mteb": ["mteb"],
         "notebooks": [
             "aiohttp",

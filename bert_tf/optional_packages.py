@@ -19,6 +19,7 @@ PACKAGES = {
     "huggingface_hub": ("huggingface_hub", "hub"),
     "jieba": ("jieba", "chinese"),
     "keras_hub": ("keras-nlp", "augmentation"),
+    "lit_nlp": ("lit-nlp", "lit"),
     "matplotlib": ("matplotlib", "evaluate"),
     "mteb": ("mteb", "mteb"),
     "onnxruntime": ("onnxruntime", "onnx"),

@@ -35,7 +35,8 @@ EXPECTED_SKIPS = {
     "tested with files made without them too",
     "needs transformers 4.57 with TensorFlow": "`make transformers4` installs it from PyPI, if "
     "Python is 3.10 to 3.12; files as it writes them are read in every run",
-    "needs tensorboard": "optional: pip install tensorboard",
+    "needs tensorboard": "optional: in the `full` extra",
+    "needs lit-nlp": "optional: pip install lit-nlp, which asks for NumPy 1",
     "needs faiss": "optional: in the `search` extra",
     "needs gensim": "optional: in the `test` extra",
     "needs usearch": "optional: in the `search` extra",

@@ -10,6 +10,14 @@ tool writes one line to --output_file:
 
     {"linex_index": 0, "features": [{"token": "[CLS]", "layers":
       [{"index": -1, "values": [0.123456, ...]}, ...]}, ...]}
+
+--projector_dir writes vectors for TensorBoard's projector, with or without --output_file: those of
+the pieces of the vocabulary, the mean of the last layer's vectors of each line and, with
+--projector_word, the vectors of a word wherever it is in the lines, after each layer:
+
+    bert-tf extract_features --input_file=input.txt --init_checkpoint=uncased_L-12_H-768_A-12 \
+      --projector_dir=projector --projector_word=bank
+    tensorboard --logdir=projector
 """
 
 import json
@@ -31,12 +39,30 @@ flags.DEFINE_string(
     None,
     "The UTF-8 file with one text per line; ` ||| ` separates the two texts of a pair.",
 )
-flags.DEFINE_string("output_file", None, "The file to write the JSON lines to.")
+flags.DEFINE_string(
+    "output_file", None, "The file to write the JSON lines to. Needed without --projector_dir."
+)
+flags.DEFINE_string(
+    "projector_dir",
+    None,
+    "The directory to write vectors for TensorBoard's projector to. Default: none are written.",
+)
+flags.DEFINE_string(
+    "projector_word",
+    None,
+    "With --projector_dir: the word whose vectors in the lines are written, too. The lines must be "
+    "single texts.",
+)
+flags.DEFINE_string(
+    "projector_labels",
+    None,
+    "With --projector_dir: a file with the label of each line, by which TensorBoard colors them.",
+)
 flags.DEFINE_string(
     "layers",
     "-1,-2,-3,-4",
-    "The encoder blocks whose output is written, separated by commas: 0 is the first block, -1 the "
-    "last.",
+    "The encoder blocks whose output is written to --output_file, separated by commas: 0 is the "
+    "first block, -1 the last.",
 )
 flags.DEFINE_integer(
     "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
@@ -106,18 +132,86 @@ def features_of(extractor, examples, layers):
     return results
 
 
+def read_labels(num_lines):
+    """Returns the labels of the lines, or None."""
+    if FLAGS.projector_labels is None:
+        return None
+    labels = read_single_texts(FLAGS.projector_labels)
+    if len(labels) != num_lines:
+        raise UserError(
+            f"--projector_labels must be a file of {num_lines} lines, one for each line of "
+            f"--input_file. Received: {len(labels)} lines in {FLAGS.projector_labels}"
+        )
+    return labels
+
+
+def projections_of(extractor, examples, labels):
+    """Returns the sets of vectors for the projector, by name."""
+    import numpy as np
+
+    from bert_tf.inspection import project_pieces, project_texts, project_word
+    from bert_tf.search import Projection
+
+    vectors = np.zeros([len(examples), extractor.backbone.config.hidden_size], np.float32)
+    for width in {len(example) for example in examples}:
+        rows = [row for row, example in enumerate(examples) if len(example) == width]
+        columns = tuple([examples[row][part] for row in rows] for part in range(width))
+        vectors[rows] = project_texts(extractor, columns).vectors
+    metadata = {"text": [" ||| ".join(example) for example in examples]}
+    if labels is not None:
+        metadata["label"] = labels
+    found = {"pieces": project_pieces(extractor), "texts": Projection(vectors, metadata)}
+    if FLAGS.projector_word is not None:
+        texts = [text for (text,) in examples]
+        senses = project_word(extractor, FLAGS.projector_word, texts, labels)
+        found |= {f"word_{name}": projection for name, projection in senses.items()}
+    return found
+
+
+def check_flags(examples):
+    """Refuses flags that do not fit together or to the lines."""
+    if not FLAGS.output_file and not FLAGS.projector_dir:
+        raise UserError(
+            "At least one of --output_file and --projector_dir must be set. Received: none"
+        )
+    for name in ("projector_word", "projector_labels"):
+        if FLAGS[name].value is not None and not FLAGS.projector_dir:
+            raise UserError(f"--projector_dir must be set with --{name}. Received: none")
+    if FLAGS.projector_word is not None and any(len(example) > 1 for example in examples):
+        raise UserError(
+            "--projector_word must be used with single texts. Received: pairs in "
+            f"{FLAGS.input_file}"
+        )
+
+
 def main():
     original_flags.tell_ignored()
     try:
-        layers = [int(part) for part in FLAGS.layers.split(",")]
+        layers = [int(part) for part in FLAGS.layers.split(",")] if FLAGS.output_file else [-1]
     except ValueError:
         raise UserError(
             "--layers must be whole numbers, separated by commas. Received: "
             f"--layers={FLAGS.layers}"
         ) from None
     examples = read_examples(FLAGS.input_file)
-    tool.require_output_file(FLAGS.output_file, "output_file", [FLAGS.input_file])
+    check_flags(examples)
+    labels = read_labels(len(examples))
+    if FLAGS.output_file:
+        tool.require_output_file(FLAGS.output_file, "output_file", [FLAGS.input_file])
+    if FLAGS.projector_dir:
+        tool.require_writable(FLAGS.projector_dir, "projector_dir")
     extractor = load_extractor(layers)
+    if FLAGS.projector_dir:
+        from bert_tf.search import write_projections
+
+        write_projections(FLAGS.projector_dir, projections_of(extractor, examples, labels))
+        print(f"vectors: {FLAGS.projector_dir}; tensorboard --logdir={FLAGS.projector_dir}")
+    if FLAGS.output_file:
+        write_features(extractor, examples, layers)
+
+
+def write_features(extractor, examples, layers):
+    """Writes the JSON lines."""
     with atomic_path(FLAGS.output_file) as path, open(path, "w", encoding="utf-8") as file:
         with progress_bar(total=len(examples), unit="line") as bar:
             for start in range(0, len(examples), FLAGS.batch_size):
@@ -131,5 +225,5 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "output_file", "init_checkpoint"])
+    flags.mark_flags_as_required(["input_file", "init_checkpoint"])
     tool.run(main)

@@ -147,6 +147,11 @@ def train(model, checkpoint, step, strategy, training, held_out):
         callbacks.StopOnSignal(checkpoint, initial_step=step),
         callbacks.Heartbeat(),
     ]
+    if FLAGS.histogram_rows:
+        features, _ = (held_out or training).batch_at(0)
+        rows = {name: values[: FLAGS.histogram_rows] for name, values in features.items()}
+        directory = os.path.join(FLAGS.output_dir, "tensorboard")
+        watchers.append(callbacks.TensorBoardHistograms(directory, rows, initial_step=step))
     several = held_out is not None and held_out.devices > 1
     fit_steps(
         model,

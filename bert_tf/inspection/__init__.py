@@ -5,9 +5,13 @@ from bert_tf.lazy_names import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "BertLitModel": ".lit_model",
         "Inspection": ".inspection",
         "InspectionPage": ".page",
         "inspect_text": ".inspection",
+        "project_pieces": ".projections",
+        "project_texts": ".projections",
+        "project_word": ".projections",
         "to_html": ".page",
     },
 )

@@ -5,6 +5,7 @@ from bert_tf.lazy_names import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "Projection": ".projector",
         "TokenVectors": ".token_vectors",
         "VectorIndex": ".vector_index",
         "community_detection": ".mining",
@@ -20,6 +21,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "sparse_top_k": ".sparse_search",
         "top_k": ".exact_search",
         "vector_ranges": ".quantized_vectors",
+        "write_projections": ".projector",
         "write_projector": ".projector",
     },
 )

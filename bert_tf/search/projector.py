@@ -1,8 +1,14 @@
-"""Vectors for TensorBoard's projector."""
+"""Vectors for TensorBoard's projector.
+
+Its reader (`tf_projector_plugin/projector_binary.js` of the package tensorboard) skips lines that
+are blank, ends a row at every line break, and takes the first line for the names of the columns if
+and only if there is a tab in it. So every row that is written has a character that is not blank.
+"""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,17 +16,39 @@ from bert_tf.errors import UserError
 from bert_tf.files import staged_files
 from bert_tf.search.best_rows import finite_rows, matrix
 
-_CONFIG = """embeddings {
-  tensor_path: "tensors.tsv"
-  metadata_path: "metadata.tsv"
-}
+TENSORS, METADATA, CONFIG = "tensors.tsv", "metadata.tsv", "projector_config.pbtxt"
+EMPTY = "(empty)"  # what is shown for a text without characters
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+# Blank for JavaScript's `trim`, but not for Python's `split`.
+_BYTE_ORDER_MARK = "\ufeff"
+_ENTRY = """embeddings {{
+  tensor_name: "{name}"
+  tensor_path: "{folder}{tensors}"
+  metadata_path: "{folder}{metadata}"
+}}
 """
+
+
+class Projection(NamedTuple):
+    """Vectors and what is known of each.
+
+    Attributes:
+        vectors: Floats `[n, D]`.
+        metadata: Columns of n values by name.
+
+    Example:
+        >>> Projection(np.eye(2), {"text": ["one", "two"]}).vectors.shape
+        (2, 2)
+    """
+
+    vectors: np.ndarray
+    metadata: Mapping[str, Sequence[Any]]
 
 
 def write_projector(
     directory: str | os.PathLike, vectors: np.ndarray, metadata: Mapping[str, Sequence[Any]]
 ) -> None:
-    """Writes tensors.tsv, metadata.tsv and projector_config.pbtxt.
+    r"""Writes tensors.tsv, metadata.tsv and projector_config.pbtxt.
 
     `tensorboard --logdir=DIRECTORY` shows them in three dimensions. The two tables can also be
     loaded at projector.tensorflow.org.
@@ -28,8 +56,9 @@ def write_projector(
     Args:
         directory: Where the files are written, atomically.
         vectors: Floats `[n, D]`; some ten thousand at most, as a browser draws them.
-        metadata: Columns of n values by name, such as texts and clusters. Tabs and line breaks
-            become spaces.
+        metadata: Columns of n values by name, such as texts and clusters. White space becomes
+            single spaces; a text of white space alone is written as `\t`, an empty one as
+            `(empty)`.
 
     Raises:
         UserError: If there is no column, the sizes differ, or a value is not finite.
@@ -40,24 +69,89 @@ def write_projector(
         one
         two
     """
-    vectors = finite_rows(matrix(vectors, "vectors"), False, "vectors")
-    columns = {name: list(values) for name, values in metadata.items()}
+    projection = _checked(Projection(vectors, metadata), "")
+    with staged_files(directory) as new:
+        _write_tables(new, projection)
+        _write_config(new, [_ENTRY.format(name="vectors", folder="", **_FILES)])
+
+
+def write_projections(directory: str | os.PathLike, projections: Mapping[str, Projection]) -> None:
+    """Writes several sets of vectors, between which TensorBoard's projector has a menu.
+
+    Args:
+        directory: Where projector_config.pbtxt is written, and for each set a folder with
+            tensors.tsv and metadata.tsv; all of them together, atomically.
+        projections: The sets by name: letters, digits, `_` and `-`.
+
+    Raises:
+        UserError: If there is no set, a name has other characters, or as `write_projector`.
+
+    Example:
+        >>> words = Projection(np.eye(2), {"word": ["one", "two"]})
+        >>> write_projections("projector/", {"words": words})
+        >>> print(open("projector/words/metadata.tsv").read(), end="")
+        one
+        two
+    """
+    if not projections or not all(map(_NAME.fullmatch, projections)):
+        raise UserError(
+            "`projections` must have names of letters, digits, `_` and `-`, at least one. "
+            f"Received: {list(projections)}"
+        )
+    checked = {name: _checked(values, f" of {name}") for name, values in projections.items()}
+    with staged_files(directory) as new:
+        for name, projection in checked.items():
+            os.mkdir(os.path.join(new, name))
+            _write_tables(os.path.join(new, name), projection)
+        _write_config(new, [_ENTRY.format(name=n, folder=f"{n}/", **_FILES) for n in checked])
+
+
+_FILES = {"tensors": TENSORS, "metadata": METADATA}
+
+
+def _checked(projection, of):
+    vectors = finite_rows(matrix(projection.vectors, f"vectors{of}"), False, f"vectors{of}")
+    columns = {name: list(values) for name, values in projection.metadata.items()}
     if not columns or any(len(values) != len(vectors) for values in columns.values()):
         raise UserError(
-            f"`metadata` must have at least one column, each of {len(vectors)} values. Received: "
-            f"{ {name: len(values) for name, values in columns.items()} }."
+            f"`metadata`{of} must have at least one column, each of {len(vectors)} values. "
+            f"Received: { {name: len(values) for name, values in columns.items()} }."
         )
+    return Projection(vectors, columns)
+
+
+def _write_tables(folder, projection):
+    columns = projection.metadata
     rows = list(zip(*columns.values()))
     # TensorBoard takes the first line as the names only if there are several columns.
     header = [tuple(columns)] if len(columns) > 1 else []
-    with staged_files(directory) as new:
-        with open(os.path.join(new, "tensors.tsv"), "w", encoding="utf-8") as file:
-            file.writelines("\t".join(f"{x:.7g}" for x in row) + "\n" for row in vectors.tolist())
-        with open(os.path.join(new, "metadata.tsv"), "w", encoding="utf-8") as file:
-            file.writelines("\t".join(map(_field, row)) + "\n" for row in header + rows)
-        with open(os.path.join(new, "projector_config.pbtxt"), "w", encoding="utf-8") as file:
-            file.write(_CONFIG)
+    with open(os.path.join(folder, TENSORS), "w", encoding="utf-8") as file:
+        for row in projection.vectors.tolist():
+            file.write("\t".join(f"{x:.7g}" for x in row) + "\n")
+    with open(
+        os.path.join(folder, METADATA), "w", encoding="utf-8", errors="backslashreplace"
+    ) as file:
+        file.writelines("\t".join(map(_field, row)) + "\n" for row in header + rows)
+
+
+def _write_config(folder, entries):
+    with open(os.path.join(folder, CONFIG), "w", encoding="utf-8") as file:
+        file.writelines(entries)
 
 
 def _field(value):
-    return " ".join(str(value).split())
+    text = str(value)
+    words = text.replace(_BYTE_ORDER_MARK, " ").split()
+    return " ".join(words) or escaped(text).replace(" ", r"\x20") or EMPTY
+
+
+def escaped(text: str) -> str:
+    r"""Returns the text with `\t`, `\n`, `\u3000` and so on for what is not printable.
+
+    Example:
+        >>> print(escaped("a\tb"))
+        a\tb
+    """
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )

@@ -66,6 +66,8 @@ def test_writes_the_states_of_every_token(start):
         (("--layers=2",), "numbers from -2 to 1"),
         (("--layers=-1,x",), "whole numbers"),
         (("--input_file=absent.txt",), "absent.txt must be a data file"),
+        (("--projector_word=film",), "--projector_dir must be set with --projector_word"),
+        (("--projector_dir=absent", "--projector_word=film"), "pairs in"),
     ],
 )
 def test_wrong_flags_are_told(start, flags, words):
@@ -74,3 +76,50 @@ def test_wrong_flags_are_told(start, flags, words):
     assert result.returncode == 1
     assert words in result.stderr and "Traceback" not in result.stderr
     assert not (start / "none.jsonl").exists()
+
+
+def test_one_of_the_outputs_is_needed(start):
+    result = run("extract_features", *flags_for(start), "--output_file=")
+    assert result.returncode == 1 and "At least one of --output_file" in result.stderr
+
+
+def test_writes_vectors_for_the_projector(start):
+    (start / "single.txt").write_text("good film\nbad\na film film")
+    (start / "labels.txt").write_text("good\nbad\nneither")
+    output = start / "projector"
+    arguments = (
+        f"--input_file={start}/single.txt",
+        f"--init_checkpoint={start}/checkpoint",
+        f"--projector_dir={output}",
+        "--projector_word=film",
+        "--max_seq_length=12",
+        f"--projector_labels={start}/labels.txt",
+    )
+    result = run("extract_features", *arguments)
+    assert result.returncode == 0, result.stderr
+    assert f"tensorboard --logdir={output}" in result.stdout
+    config = (output / "projector_config.pbtxt").read_text()
+    names = ["pieces", "texts", "word_embeddings", "word_layer_00", "word_layer_01"]
+    assert [line for line in config.split("\n") if "tensor_name" in line] == [
+        f'  tensor_name: "{name}"' for name in names
+    ]
+    shapes = {name: np.loadtxt(output / name / "tensors.tsv").shape for name in names}
+    assert list(shapes.values()) == [(64, 32), (3, 32), (3, 32), (3, 32), (3, 32)]
+    words = (output / "word_layer_00" / "metadata.tsv").read_text().splitlines()
+    assert words[0] == "text\tword\tlabel" and words[3] == "a film film\tfilm\tneither"
+    assert (output / "pieces" / "metadata.tsv").read_text().splitlines()[1] == "[PAD]\t0"
+    result = run("extract_features", *arguments, f"--projector_labels={start}/input.txt")
+    assert result.returncode == 1 and "must be a file of 3 lines" in result.stderr
+
+
+def test_pairs_for_the_projector(start):
+    flags = flags_for(start, f"--projector_dir={start}/pairs", "--output_file=")
+    result = run("extract_features", *flags)
+    assert result.returncode == 0, result.stderr
+    lines = (start / "pairs" / "texts" / "metadata.tsv").read_text().splitlines()
+    assert lines == ["good film", "(empty)", *LINES[2:]]
+    backbone = BertBackbone.from_pretrained(start / "checkpoint")
+    tokens = BertTokenizer.from_pretrained(start / "checkpoint")(["the bad"], ["good film."])
+    expected = backbone(tokens)["sequence_output"][0].numpy().mean(axis=0)
+    vectors = np.loadtxt(start / "pairs" / "texts" / "tensors.tsv")
+    np.testing.assert_allclose(vectors[2], expected, atol=1e-5)

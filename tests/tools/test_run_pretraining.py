@@ -89,6 +89,7 @@ def evaluating(root):
         f"--eval_input_file={root}/held_out.tfrecord",
         "--keep_checkpoint_max=1",
         "--max_eval_steps=3",
+        "--histogram_rows=2",
     )
 
 
@@ -103,11 +104,19 @@ def trained(start_files):
 
 def scalars(directory):
     """The last value of every scalar in TensorBoard's files."""
+    values = logged(directory).items()
+    return {name: float(array) for name, (_, array) in values if not array.shape}
+
+
+def logged(directory):
+    """The steps and the last value of everything in TensorBoard's files."""
     values = {}
-    for path in directory.glob("events.*"):
+    for path in sorted(directory.glob("events.*")):
         for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-            for value in tf.compat.v1.Event.FromString(record).summary.value:
-                values[value.tag] = float(tf.make_ndarray(value.tensor))
+            event = tf.compat.v1.Event.FromString(record)
+            for value in event.summary.value:
+                steps, _ = values.get(value.tag, ([], None))
+                values[value.tag] = [*steps, event.step], tf.make_ndarray(value.tensor)
     return values
 
 
@@ -135,6 +144,9 @@ def test_writes_model_results_and_logs(trained, start_files):
     assert training[1]["learning_rate"] == pytest.approx(1e-2 * (1 - 2 / STEPS))
     assert [line["step"] for line in lines if "val_loss" in line] == [4, 8, 12]
     assert LOGGED | {"val_loss"} <= set(scalars(output / "tensorboard"))
+    histograms = {n: v for n, v in logged(output / "tensorboard").items() if v[1].shape}
+    assert {"attention/layer_00", "hidden_states/embeddings"} <= set(histograms)
+    assert all(v[0] == [0, 4, 8, 12] and v[1].shape == (30, 3) for v in histograms.values())
 
     results = results_in(output / "eval_results.txt")
     assert results["global_step"] == str(STEPS)

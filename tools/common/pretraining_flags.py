@@ -145,6 +145,14 @@ flags.DEFINE_integer(
     "log_steps", 100, "Number of steps between two lines of the logs.", lower_bound=1
 )
 flags.DEFINE_integer(
+    "histogram_rows",
+    0,
+    "Write histograms of attention and hidden states to the TensorBoard files, for this number of "
+    "rows of one batch, the held-out one if there is one, before training and at every checkpoint. "
+    "Default: none.",
+    lower_bound=0,
+)
+flags.DEFINE_integer(
     "seed", 12345, "Seed of the weights, the dropout, the shuffling and the masks."
 )
 flags.DEFINE_integer(

@@ -183,7 +183,7 @@ class BertTextClassifier(DenseHeadModel):
         outputs = self.backbone(tokens, training=training, **options)
         if has_lm:
             self.add_loss(lm_loss_weight * self._next_word_loss(outputs, tokens))
-        return self._pool(outputs, tokens)
+        return self.pooled_of(outputs, tokens)
 
     def _next_word_loss(self, outputs, tokens):
         """Returns the mean over the texts of the mean loss of the words of each, a scalar."""
@@ -200,9 +200,14 @@ class BertTextClassifier(DenseHeadModel):
 
     def head(self, outputs, tokens, training=False):
         """The logits, for pairs in the one order that the backbone computed."""
-        return self.logits_of(self._pool(outputs, tokens), training=training)
+        return self.logits_of(self.pooled_of(outputs, tokens), training=training)
 
-    def _pool(self, outputs, tokens):
+    def pooled_of(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns what `pooled` does, of the outputs of the backbone for these tokens.
+
+        `outputs` are those with `backbone_options()`. Of pairs it takes the one order that the
+        backbone computed, also with `both_orders`.
+        """
         states = self.token_states(outputs)  # [B, T, H]
         if self.sequence_pooling is not None:
             return self.sequence_pooling(states, self.backbone.padding_mask_of(tokens))

@@ -6,6 +6,7 @@ from bert_tf.training.callbacks.heartbeat import Heartbeat
 from bert_tf.training.callbacks.json_lines import JsonLines, read_json_lines
 from bert_tf.training.callbacks.progress_line import ProgressLine
 from bert_tf.training.callbacks.stop_on_signal import StopOnSignal
+from bert_tf.training.callbacks.tensorboard_histograms import TensorBoardHistograms
 from bert_tf.training.callbacks.tensorboard_scalars import TensorBoardScalars
 from bert_tf.training.callbacks.terminate_on_bad_loss import TerminateOnBadLoss
 from bert_tf.training.callbacks.threshold_sweep import ThresholdSweep, best_threshold
@@ -18,6 +19,7 @@ __all__ = [
     "JsonLines",
     "ProgressLine",
     "StopOnSignal",
+    "TensorBoardHistograms",
     "TensorBoardScalars",
     "TerminateOnBadLoss",
     "ThresholdSweep",

@@ -1,0 +1,224 @@
+"""Vectors of a model for TensorBoard's projector: of its pieces, of texts, and of a word in texts.
+
+`bert_tf.search.write_projections` writes them.
+
+Glossary: `B` texts, `T` tokens, `H` hidden size, `V` vocabulary, `E` width of the word embeddings,
+`L` layers.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError, require_one_of
+from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
+from bert_tf.search.projector import Projection, escaped
+from bert_tf.text import packing
+from bert_tf.text.unicode_tables import CJK_BLOCKS
+
+_EDGES = (r"(?<!\w)", r"(?!\w)")  # of a word: no letter, digit or `_` before and after it
+MOST_PIECES = 100_000  # that the projector draws: LIMIT_NUM_POINTS of its projector_binary.js
+POOLINGS = ("pooler", "mean")
+
+
+def project_pieces(model: Any, most: int = MOST_PIECES) -> Projection:
+    r"""Returns the word embeddings with their pieces.
+
+    Args:
+        model: A task model with a tokenizer.
+        most: The most pieces, the first of the vocabulary.
+
+    Returns:
+        Vectors float32 `[min(V, most), E]`, and the columns `piece` and `id`. Characters that are
+        not printable are written as `\t` or `\u200b`.
+
+    Raises:
+        UserError: If the model has no tokenizer.
+
+    Example:
+        >>> model = bert_tf.BertFeatureExtractor.from_pretrained("minilm/")
+        >>> pieces = bert_tf.inspection.project_pieces(model, most=2000)
+        >>> bert_tf.search.write_projections("projector/", {"pieces": pieces})
+    """
+    model.preprocessor.require_tokenizer()
+    embeddings = model.backbone.embeddings
+    words = embeddings.word_embeddings
+    if embeddings.is_quantized:
+        words = embeddings.dequantized_words()
+    pieces = [escaped(piece) for piece in model.tokenizer.readable_pieces()[:most]]
+    vectors = tf.cast(words[: len(pieces)], tf.float32).numpy()
+    return Projection(vectors, {"piece": pieces, "id": range(len(pieces))})
+
+
+def project_texts(
+    model: Any, texts: Any, labels: Sequence[Any] | None = None, pooling: str = "mean"
+) -> Projection:
+    """Returns one vector for every text.
+
+    For the vectors of a `BertSentenceEncoder`, with its own pooling and layers after it, write the
+    result of `encode`.
+
+    Args:
+        model: A task model with a tokenizer.
+        texts: Texts or pairs, as the model takes them.
+        labels: A label for each, or None.
+        pooling: "mean" of the last layer's vectors, or "pooler", the output of the backbone's.
+
+    Returns:
+        Vectors float32 `[n, H]`, and the columns `text`, `pair` and `label`, where there are such.
+
+    Raises:
+        UserError: If the model has no tokenizer, `pooling` is unknown, or there is not a label for
+            every text.
+        DataError: If a text is missing or malformed.
+
+    Example:
+        >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> reviews = bert_tf.inspection.project_texts(model, texts, labels)
+        >>> bert_tf.search.write_projections("projector/", {"reviews": reviews})
+    """
+    require_one_of("pooling", pooling, POOLINGS)
+    columns = model.preprocessor.read_examples(texts)
+    metadata = {name: list(map(_text, column)) for name, column in zip(("text", "pair"), columns)}
+    if labels is not None:
+        metadata["label"] = _labels(labels, columns.num_rows)
+    vectors = np.zeros([columns.num_rows, model.backbone.config.hidden_size], np.float32)
+    for numbers, batch, outputs in _outputs(model, columns):
+        if pooling == "pooler":
+            vectors[numbers] = tf.cast(outputs["pooled_output"], tf.float32)
+            continue
+        mask = tf.cast(batch["padding_mask"], tf.float32)  # [B, T]
+        states = tf.cast(outputs["sequence_output"], tf.float32)  # zeros at padding
+        vectors[numbers] = tf.reduce_sum(states, 1) / tf.reduce_sum(mask, 1, keepdims=True)
+    return Projection(vectors, metadata)
+
+
+def project_word(
+    model: Any, word: str, texts: Sequence[str], labels: Sequence[Any] | None = None
+) -> dict[str, Projection]:
+    """Returns the vectors of a word wherever it is in the texts, after each layer.
+
+    They show which senses of the word the layers tell apart. The vector of a word is the mean of
+    those of its pieces. Upper and lower case are the same. A word is not found within a longer one,
+    except next to ideographs.
+
+    Args:
+        model: A task model with a tokenizer.
+        word: The word, or several.
+        texts: Single texts. Places after the one where a text is cut are left out.
+        labels: A label for each text, such as the sense, or None.
+
+    Returns:
+        `embeddings`, and `layer_00` and so on: for each the vectors float32 `[n, H]` of all
+        places, and the columns `text`, `word` (as it is written there) and `label`.
+
+    Raises:
+        UserError: If the model has no tokenizer, the word is in no text, or there is not a label
+            for every text.
+        DataError: If a text is missing or malformed.
+
+    Example:
+        >>> model = bert_tf.BertFeatureExtractor.from_pretrained("minilm/")
+        >>> texts = ["He sat on the bank of the river.", "The bank lent him money."]
+        >>> senses = bert_tf.inspection.project_word(model, "bank", texts, ["shore", "money"])
+        >>> senses["layer_05"].vectors.shape
+        (2, 384)
+        >>> bert_tf.search.write_projections("projector/", senses)
+
+    Reference: Wiedemann et al. 2019 (arXiv 1909.10430).
+    """
+    columns = model.preprocessor.read_examples(texts)
+    if len(columns) != 1:
+        raise UserError(
+            f"`texts` must be single texts. Received: {len(columns)} texts in an example"
+        )
+    texts, labels = list(map(_text, columns[0])), _labels(labels, columns.num_rows)
+    pattern = _pattern(word)
+    spans = [[found.span() for found in pattern.finditer(text)] for text in texts]
+    places: list[tuple[int, tuple[int, int]]] = []  # the text and the characters of each
+    layers: dict[str, list[np.ndarray]] = {}
+    chosen = [number for number, found in enumerate(spans) if found]
+    if chosen:
+        columns = columns.rows(np.array(chosen))
+        for numbers, _, outputs in _outputs(model, columns, output_hidden_states=True):
+            states = [tf.cast(values, tf.float32).numpy() for values in outputs["hidden_states"]]
+            for row, number in enumerate(numbers):
+                text = chosen[number]
+                for span, tokens in _tokens_of(model, texts[text], spans[text]):
+                    places.append((text, span))
+                    for name, values in zip(_layer_names(states), states, strict=True):
+                        layers.setdefault(name, []).append(values[row, tokens].mean(axis=0))
+    if not places:
+        raise UserError(
+            "`word` must be in at least one of the texts, before the place where it is cut. "
+            f"Received: word={word!r}, {len(texts)} texts"
+        )
+    order = sorted(range(len(places)), key=places.__getitem__)
+    places = [places[number] for number in order]
+    metadata = {
+        "text": [texts[text] for text, _ in places],
+        "word": [texts[text][start:end] for text, (start, end) in places],
+    }
+    if labels is not None:
+        metadata["label"] = [labels[text] for text, _ in places]
+    return {name: Projection(np.stack(rows)[order], metadata) for name, rows in layers.items()}
+
+
+def _outputs(model, columns, **options) -> Iterator[tuple[np.ndarray, dict, dict]]:
+    """Yields the numbers of the texts of each batch, the batch and the backbone's outputs."""
+    for batch in sorted_batches(model.preprocessor.rows(columns)):
+        numbers = batch.pop(ROW_NUMBER).numpy()
+        yield numbers, batch, model.backbone(batch, **options)
+
+
+def _labels(labels, num_texts):
+    labels = None if labels is None else list(labels)
+    if labels is not None and len(labels) != num_texts:
+        raise UserError(
+            f"`labels` must have one label for each of the {num_texts} texts. "
+            f"Received: {len(labels)} labels"
+        )
+    return labels
+
+
+def _layer_names(states):
+    return ["embeddings", *(f"layer_{number:02}" for number in range(len(states) - 1))]
+
+
+def _pattern(word):
+    """Returns what finds the word, but not in a longer one."""
+    if not isinstance(word, str) or not word.strip():
+        raise UserError(f"`word` must be a string that is not blank. Received: word={word!r}")
+    word = word.strip()
+    before, after = (
+        "" if _is_ideograph(c) else edge for c, edge in zip((word[0], word[-1]), _EDGES)
+    )
+    return re.compile(f"{before}{re.escape(word)}{after}", re.IGNORECASE)
+
+
+def _is_ideograph(character):
+    return any(first <= ord(character) <= last for first, last in CJK_BLOCKS)
+
+
+def _tokens_of(model, text, spans):
+    """Yields the spans that are not cut, with the numbers of their tokens in the row."""
+    tokenizer = model.tokenizer
+    pieces = tokenizer.tokenize_with_offsets([text], trim_offsets=True)
+    starts, ends = pieces.char_starts[0].numpy(), pieces.char_ends[0].numpy()
+    # The pieces' numbers are packed as the tokenizer packs ids, which tells where each piece is.
+    numbers = tf.RaggedTensor.from_row_splits(tf.range(len(starts)), [0, len(starts)])
+    form = tokenizer.truncation_side, tokenizer.separators, tokenizer.has_segments
+    longest = model.preprocessor.max_length
+    source = packing.pack(numbers, None, -1, -1, longest, "longest_first", *form)[0][0].numpy()
+    for start, end in spans:
+        wanted = np.flatnonzero((starts < end) & (ends > start))
+        tokens = np.flatnonzero(np.isin(source, wanted))
+        if len(tokens) and len(tokens) == len(wanted):
+            yield (start, end), tokens
+
+
+def _text(value):
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
