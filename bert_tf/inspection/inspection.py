@@ -108,8 +108,8 @@ def inspect_text(
         An `Inspection`.
 
     Raises:
-        UserError: If there is no tokenizer, a text is not valid Unicode, there is no such answer
-            or token, or the model computes NaN.
+        UserError: If there is no tokenizer, the encoder has no attention, a text is not valid
+            Unicode, there is no such answer or token, or the model computes NaN.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -122,8 +122,10 @@ def inspect_text(
     for name, value in {"steps": steps, "top_k": top_k, "max_tokens": max_tokens}.items():
         if not isinstance(value, int) or value < 1:
             raise UserError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    config = model.backbone.config
+    config.require_attention("to be inspected")
     row, other = inspected_rows(model, tokenizer, text, pair)
-    config, length = model.backbone.config, len(row)
+    length = len(row)
     top_k = min(top_k, len(row.readable))
     outputs = model.backbone(row.tokens, output_attentions=True, output_hidden_states=True)
     states = np.stack([state[0].numpy() for state in outputs["hidden_states"]])  # [L + 1, T, H]

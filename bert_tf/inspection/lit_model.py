@@ -59,7 +59,8 @@ class BertLitModel(_base()):
         top_k: How many pieces a masked language model predicts for a token.
 
     Raises:
-        UserError: If LIT is missing, or the model is of another kind or has no tokenizer.
+        UserError: If LIT is missing, or the model is of another kind, has no tokenizer or no
+            attention, or sees pairs in both orders.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -83,6 +84,11 @@ class BertLitModel(_base()):
             raise UserError(
                 "`model` must be a BertTextClassifier or a BertMaskedLM. Received: "
                 f"{type(model).__name__}"
+            )
+        model.backbone.config.require_attention("for LIT")
+        if getattr(model, "both_orders", False):
+            raise UserError(
+                "`model` must see pairs in one order, as LIT shows them. Received: both_orders=True"
             )
         model.preprocessor.require_tokenizer()
         self.model = model

@@ -8,6 +8,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.baselines import BidirectionalLanguageModel, NeuralLanguageModel
 from bert_tf.errors import CheckpointError, UserError
+from bert_tf.training.callbacks import TensorBoardHistograms
 
 SIZES = {"vocab_size": 30, "hidden_size": 8, "num_attention_heads": 1, "hidden_dropout_prob": 0.0}
 KINDS = {
@@ -185,3 +186,17 @@ def test_bidirectional_language_model_against_numpy():
                 states = projected + states if index else projected
             losses += softmax_loss(states[:-1] @ output + output_bias, np.array(ids[1:])).tolist()
     assert loss_of(model) == pytest.approx(np.mean(losses), abs=1e-5)
+
+
+def test_what_shows_attention_refuses_encoders_without_it(tmp_path):
+    tokenizer = bert_tf.BertTokenizer(
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", *map(str, range(24))]
+    )
+    options = {"num_classes": 2, "pooling": "mean", "tokenizer": tokenizer}
+    model = bert_tf.BertTextClassifier(backbone_of("lstm"), **options)
+    with pytest.raises(UserError, match="to be inspected. Received: encoder_type='lstm'"):
+        bert_tf.inspection.inspect_text(model, "good")
+    watch = TensorBoardHistograms(tmp_path, ["good"])
+    watch.set_model(model)
+    with pytest.raises(UserError, match="Received: encoder_type='lstm'"):
+        watch.on_train_begin()

@@ -239,6 +239,8 @@ def test_other_models_are_refused(make):
         BertLitModel(model.backbone)
     with pytest.raises(UserError, match="without a tokenizer"):
         BertLitModel(BertTextClassifier(model.backbone))
+    with pytest.raises(UserError, match="Received: both_orders=True"):
+        BertLitModel(BertTextClassifier(model.backbone, both_orders=True))
 
 
 def test_without_lit_it_says_what_to_install(make, monkeypatch):

@@ -40,7 +40,8 @@ class TensorBoardHistograms(StepCallback):
         initial_step: The step from which the run is resumed.
 
     Raises:
-        UserError: If `every` is not positive, or the files cannot be written.
+        UserError: If `every` is not positive, the files cannot be written, or the encoder has no
+            attention.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -63,6 +64,7 @@ class TensorBoardHistograms(StepCallback):
         self._written = None  # the last step that was written
 
     def on_train_begin(self, logs=None):
+        self._watched.backbone.config.require_attention("for TensorBoardHistograms")
         self._write()
 
     def on_step_end(self, logs):
@@ -73,13 +75,16 @@ class TensorBoardHistograms(StepCallback):
         if self.every is None:
             self._write()
 
+    @property
+    def _watched(self):
+        return getattr(self.model, "student", self.model)  # of a `DistillationModel`
+
     def _write(self):
-        model = getattr(self.model, "student", self.model)  # of a `DistillationModel`
         if self.step == self._written or not is_chief(self.model.distribute_strategy):
             return
         self._written = self.step
-        tokens = self.x if isinstance(self.x, dict) else model.tokens_of(self.x)
-        scalars, histograms = summaries(model.backbone, tokens)
+        tokens = self.x if isinstance(self.x, dict) else self._watched.tokens_of(self.x)
+        scalars, histograms = summaries(self._watched.backbone, tokens)
         self._file.write(self.step, scalars, histograms)
 
 
