@@ -13,6 +13,7 @@ pytestmark = pytest.mark.browser
 HOSTILE = (
     "good </script><img src=x onerror=\"document.title='hacked'\"> \u2028 \u202e film {{data}}"
 )
+LABELS = ["<b>bad</b>\u202e", "</script>'\"good\u200b"]
 TABS = ("attention", "rollout", "attributions", "masked", "lens", "neighbours", "heads")
 
 
@@ -28,9 +29,10 @@ def page(tiny_config, tiny_vocabulary, tmp_path_factory):
     """A page of two models side by side, and their inspections."""
     kinds = (BertTextClassifier, BertMaskedLM)
     models = [make(kind, tiny_config, tiny_vocabulary) for kind in kinds]
-    found = [inspection.inspect_text(model, HOSTILE) for model in models]
+    models[0].labels = LABELS
+    found = [inspection.inspect_text(model, HOSTILE, model_name=HOSTILE) for model in models]
     path = tmp_path_factory.mktemp("page") / "page.html"
-    inspection.to_html(found, path)
+    inspection.to_html(found, path, title=HOSTILE)
     return path, found
 
 
@@ -49,8 +51,14 @@ def test_every_tab_by_keyboard_and_hostile_text_is_text(browser, page):
         browser.key("ArrowRight")
         shown(browser, tab)
         assert browser.value("document.activeElement.id") == f"tab-{tab}"
-    assert browser.value("document.title") == "bert_tf: inspection"
-    assert browser.value("document.images.length") == 0
+    assert browser.value("document.querySelectorAll('img, b').length") == 0
+    shown_title = HOSTILE.replace("\u2028", "‹U+2028›").replace("\u202e", "‹U+202E›")
+    for place in ("document.title", "get('title').textContent"):
+        assert browser.value(place).split() == shown_title.split()
+    page_text = browser.value("document.body.innerText")
+    assert "<b>bad</b>‹U+202E›" in page_text and "</script>'\"good‹U+200B›" in page_text
+    assert f"{shown_title}: text classification" in page_text
+    assert not set("\u2028\u202e\u200b") & set(page_text)
     browser.key("Home")
     shown(browser, "attention")
     pieces = browser.value("[...document.querySelector('.pieces').children].map(b => b.title)")

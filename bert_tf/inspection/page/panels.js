@@ -346,7 +346,9 @@ panels.lens = pane => {
         return cell;
       }));
     });
-    box.replaceChildren(element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)));
+    box.replaceChildren(element("table", {className: "lens"}, element("thead", {}, head), element("tbody", {}, ...rows)));
+    const column = box.querySelector("th.chosen");
+    if (column) box.scrollLeft = column.offsetLeft - (box.clientWidth - column.offsetWidth) / 2;
     const place = middle, list = Array.from({length: data.layers + 1}, (_, layer) => element("tr", {},
       element("th", {scope: "row"}, layer ? String(layer - 1) : "input"), element("td", {}, share(data.lens.own[layer * data.length + place])),
       candidates(data.best(data.lens, layer * data.length + place))));
