@@ -289,7 +289,7 @@ class BertConfig:
         return self.encoder_type == TRANSFORMER
 
     def require_attention(self, purpose: str) -> None:
-        """Raises `ConfigError` if the encoder is not a Transformer; `purpose` begins with "for"."""
+        """Raises `ConfigError` without a Transformer; `purpose` is "for …" or "to …"."""
         rule = f"must be {TRANSFORMER!r} {purpose}"
         require(self.has_attention, rule, encoder_type=self.encoder_type)
 

@@ -87,7 +87,7 @@ class _Stream:
         self.num_tokens = 0
 
     def __iter__(self):
-        start = told = time.monotonic()
+        start = reported = time.monotonic()
         epoch = 0
         while True:
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self.rows))
@@ -97,9 +97,9 @@ class _Stream:
                     return
                 row = row[: self.max_tokens - self.num_tokens]
                 self.num_tokens += len(row)
-                if self.report is not None and now - told >= 1.0:
+                if self.report is not None and now - reported >= 1.0:
                     self.report(self.num_tokens, now - start)
-                    told = now
+                    reported = now
                 yield row
             epoch += 1
 

@@ -38,8 +38,8 @@ def without_each_head(
 
     found = in_parts(len(masks), len(row), compute)  # [L N, 2, A]
     found = found.reshape(layers, heads, 2, -1)
-    for layer, pruned in config.pruned_heads.items():
-        found[layer, list(pruned)] = np.nan
+    for layer in range(layers):
+        found[layer, np.delete(np.arange(heads), config.kept_heads(layer))] = np.nan
     has_probabilities = target.answers[0].probability is not None
     return found[:, :, 0], found[:, :, 1] if has_probabilities else None
 

@@ -193,12 +193,12 @@ class BertLitModel(_base()):
         tokens = self._tokens_of(inputs)
         lengths = tf.reduce_sum(tf.cast(tokens["padding_mask"], tf.int32), axis=1).numpy()
         if not self._has_gradients:
-            outputs, rows = self._computed(tokens, inputs)
+            outputs, rows = self._computed(tokens)
         else:
             vectors = self._word_vectors(tokens["token_ids"], inputs, lengths)  # [B, T, E]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(vectors)
-                outputs, rows = self._computed({**tokens, "word_vectors": vectors}, inputs)
+                outputs, rows = self._computed({**tokens, "word_vectors": vectors})
                 targets = self._targets(rows["logits"], inputs)  # [B]
                 explained = tf.gather(rows["logits"], targets, batch_dims=1)
             rows[GRADIENTS] = tape.gradient(explained, vectors)
@@ -221,7 +221,7 @@ class BertLitModel(_base()):
             found.append(output)
         return found
 
-    def _computed(self, tokens, inputs):
+    def _computed(self, tokens):
         """Returns the backbone's outputs, and logits and vectors of the examples by name."""
         options = {"output_attentions": True, "output_word_embeddings": not self._classifies}
         outputs = self.model.backbone(tokens, **{**options, **self.model.backbone_options()})

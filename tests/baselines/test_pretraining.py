@@ -86,17 +86,17 @@ def test_a_language_model_beats_the_frequencies_of_words(model_class, encoder, r
 def test_words_that_are_used_alike_have_similar_vectors(kind, rows):
     pytest.importorskip("gensim", reason="needs gensim: pip install gensim")
     training, _ = rows
-    told = []
+    reports = []
     vectors, num_tokens = train_word_vectors(
         training,
         size=32,
         kind=kind,
         max_tokens=PASSES * training.num_tokens,
-        report=lambda *progress: told.append(progress),
+        report=lambda *progress: reports.append(progress),
     )
     assert vectors.shape == (training.tokenizer.vocab_size, 32) and vectors.dtype == np.float32
     assert num_tokens == PASSES * training.num_tokens
-    assert all(tokens <= num_tokens for tokens, _ in told)
+    assert all(tokens <= num_tokens for tokens, _ in reports)
     assert not vectors[training.tokenizer.pad_token_id].any()  # does not occur
     # Of 250 words, these two are used most alike; by chance each is the other's 125th nearest.
     places = [training.tokenizer.vocabulary.index(word) for word in ("film", "movie")]

@@ -168,6 +168,14 @@ def test_pruned_heads_are_left_out(tiny_config, tiny_vocabulary):
     np.testing.assert_allclose(found.rollout.sum(axis=-1), 1, rtol=1e-6)
 
 
+def test_pruned_heads_of_shared_blocks_are_left_out_of_all_layers(tiny_config, tiny_vocabulary):
+    config = dataclasses.replace(tiny_config, shared_blocks=True, pruned_heads={0: [1]})
+    found = inspection.inspect_text(make(BertTextClassifier, config, tiny_vocabulary), TEXT)
+    assert found.kept_heads == [[0, 2, 3]] * 2
+    assert np.isnan(found.head_scores[:, 1]).all()
+    assert not np.isnan(found.head_scores[:, [0, 2, 3]]).any()
+
+
 def test_masked_words_are_those_of_fill_mask(masked_lm):
     found = inspection.inspect_text(masked_lm, "the good [MASK] .", top_k=3)
     (expected,) = masked_lm.fill_mask(["the good [MASK] ."], top_k=3)[0]

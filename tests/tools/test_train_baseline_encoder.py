@@ -81,11 +81,11 @@ def classified(files, model, output, *flags):
 def test_from_text_to_a_classifier(encoder, files, tmp_path):
     if encoder in ("skip_gram", "cbow"):
         pytest.importorskip("gensim", reason="needs gensim: pip install gensim")
-    _, told = trained(files, tmp_path / "encoder", encoder, "--max_tokens=20000")
-    assert told["encoder"] == encoder
-    assert told["tokens"] == pytest.approx(0 if encoder == "transformer" else 20000, rel=0.02)
+    _, result = trained(files, tmp_path / "encoder", encoder, "--max_tokens=20000")
+    assert result["encoder"] == encoder
+    assert result["tokens"] == pytest.approx(0 if encoder == "transformer" else 20000, rel=0.02)
     if encoder in ("nnlm", "elmo"):
-        assert told["heldout_loss"] < 0.6 * np.log(64)
+        assert result["heldout_loss"] < 0.6 * np.log(64)
         lines = (tmp_path / "encoder" / "log.jsonl").read_text().splitlines()
         losses = [json.loads(line)["loss"] for line in lines]
         assert losses[-1] < losses[0]

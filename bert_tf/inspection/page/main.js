@@ -16,8 +16,8 @@ class Pane {
     this.off = new Set();
     this.without = null;
     this.body = element("div", {role: "tabpanel"});
-    this.told = element("p", {className: "fact"});
-    this.told.setAttribute("aria-live", "polite");
+    this.facts = element("p", {className: "fact"});
+    this.facts.setAttribute("aria-live", "polite");
     this.root = element("section", {className: "pane"});
     this.root.setAttribute("aria-label", visible(this.data.model));
     this.turn = 0;
@@ -53,7 +53,7 @@ class Pane {
       parts.push(element("h3", {}, `What the model says${at}`), bars(few));
       if (others.length) parts.push(element("details", {}, element("summary", {}, `${others.length} more`), bars(others)));
     }
-    parts.push(element("h3", {}, "Pieces"), pieces, this.told);
+    parts.push(element("h3", {}, "Pieces"), pieces, this.facts);
     if (state.live && data.target && data.target.piece !== null)
       parts.push(element("button", {onclick: () => this.explain(null)}, "Explain the answer at the chosen piece"));
     this.root.replaceChildren(...parts, this.body);
@@ -70,7 +70,7 @@ class Pane {
     for (const button of this.pressed ?? this.buttons) button.setAttribute("aria-pressed", "false");
     this.pressed = this.buttons.slice(this.piece, this.piece + 1);  // of -1: none
     if (this.piece >= 0) this.buttons[this.piece].setAttribute("aria-pressed", "true");
-    this.told.textContent = this.piece < 0 ? "Choose a piece to follow it." : this.data.fact(this.piece);
+    this.facts.textContent = this.piece < 0 ? "Choose a piece to follow it." : this.data.fact(this.piece);
   }
 
   async render() {

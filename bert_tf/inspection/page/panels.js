@@ -59,7 +59,7 @@ panels.attention = async (pane, state) => {
   const canvas = element("canvas", {tabIndex: 0, role: "img"});
   canvas.setAttribute("aria-label", `Lines: attention of ${names} of layer ${layer}. Arrow keys choose a piece, Escape all.`);
   const spacer = element("div"), box = element("div", {className: "scroll lines"}, canvas, spacer);
-  const note = element("p", {className: "quiet"}), told = element("div");
+  const note = element("p", {className: "quiet"}), facts = element("div");
   const few = head === -2 && data.length > MANY;
   let hover = null;
   const draw = () => measured("lines", () => {
@@ -98,7 +98,7 @@ panels.attention = async (pane, state) => {
       if (y + ROW > box.scrollTop + box.clientHeight) box.scrollTop = y + ROW - box.clientHeight;
     }
     draw();
-    told.replaceChildren(...received(data, layers, pane.piece, allows));
+    facts.replaceChildren(...received(data, layers, pane.piece, allows));
   };
   pane.afterShow = () => {
     box.style.height = `${Math.min(data.length * ROW + 2, Math.max(300, innerHeight * 0.7))}px`;
@@ -107,7 +107,7 @@ panels.attention = async (pane, state) => {
   };
   const hint = `From the pieces on the left to those on the right: ${names} of layer ${layer}.`
     + (few ? ` With more than ${MANY} pieces, only the lines of the piece that is chosen or under the pointer.` : "");
-  return [element("p", {className: "quiet"}, hint), box, note, told];
+  return [element("p", {className: "quiet"}, hint), box, note, facts];
 };
 
 // The pieces that the chosen piece attends to most, as text.
@@ -130,13 +130,13 @@ function pairs(data, state) {
 
 function matrix(pane, weights, allows, label) {
   const data = pane.data, canvas = element("canvas", {tabIndex: 0, role: "img"});
-  const box = element("div", {className: "scroll"}, canvas), told = element("p", {className: "fact"});
-  told.setAttribute("aria-live", "polite");
+  const box = element("div", {className: "scroll"}, canvas), facts = element("p", {className: "fact"});
+  facts.setAttribute("aria-live", "polite");
   let shape = null, image = null, cursor = pane.piece >= 0 ? {from: pane.piece, to: 0} : null;
   canvas.setAttribute("aria-label", `${label}, a matrix: rows attend to columns. Arrow keys move the cell that is read out.`);
   const name = place => `${short(data.pieces[place])} (${place})`;
   const tell = cell => {
-    told.textContent = cell ? `From ${name(cell.from)} to ${name(cell.to)}: ${share(weights[cell.from * data.length + cell.to])}`
+    facts.textContent = cell ? `From ${name(cell.from)} to ${name(cell.to)}: ${share(weights[cell.from * data.length + cell.to])}`
       : "Rows are the pieces that attend, columns those that are attended to.";
   };
   const draw = () => measured("matrix", () => {
@@ -177,7 +177,7 @@ function matrix(pane, weights, allows, label) {
     draw();
   };
   pane.afterShow = draw;
-  return [element("p", {className: "quiet"}, `${label}.`), told, box];
+  return [element("p", {className: "quiet"}, `${label}.`), facts, box];
 }
 
 function overview(pane, state) {
@@ -216,16 +216,16 @@ function overview(pane, state) {
 panels.rollout = async (pane, state) => {
   const layer = Math.min(state.layer, pane.data.layers - 1), weights = await pane.data.rolloutWeights(layer);
   const parts = matrix(pane, weights, pairs(pane.data, state), `Attention rollout from the input to layer ${layer}`);
-  const told = element("div"), redraw = pane.redraw, afterShow = pane.afterShow;
+  const facts = element("div"), redraw = pane.redraw, afterShow = pane.afterShow;
   const tell = () => {
     const from = Math.max(pane.piece, 0), data = pane.data;
     const most = Array.from({length: data.length}, (_, to) => [weights[from * data.length + to], to]).sort((a, b) => b[0] - a[0]);
-    told.replaceChildren(element("h3", {}, `Most of ${short(data.pieces[from])} (${from}) after layer ${layer} comes from`),
+    facts.replaceChildren(element("h3", {}, `Most of ${short(data.pieces[from])} (${from}) after layer ${layer} comes from`),
       bars(most.slice(0, 10).map(([weight, to]) => ({label: `${data.pieces[to]} (${to})`, share: weight / most[0][0], text: share(weight)}))));
   };
   pane.redraw = () => { redraw(); tell(); };
   pane.afterShow = () => { afterShow(); tell(); };
-  return [...parts, told];
+  return [...parts, facts];
 };
 
 panels.attributions = (pane, state) => {

@@ -102,7 +102,7 @@ def summaries(backbone: Any, tokens: dict[str, Any]) -> tuple[dict, dict]:
         weights = _float32(weights)  # [B, n, T, T]
         entropies = -np.sum(weights * np.log(np.maximum(weights, 1e-30)), axis=-1)  # [B, n, T]
         means = np.moveaxis(entropies, 1, 0)[:, is_real].mean(axis=1)  # [n, R] -> [n]
-        for head, mean in zip(_heads(backbone.config, layer), means, strict=True):
+        for head, mean in zip(backbone.config.kept_heads(layer), means, strict=True):
             scalars[f"attention_entropy/layer_{layer:02}/head_{head:02}"] = float(mean)
         both = is_real[:, :, np.newaxis] & is_real[:, np.newaxis]  # [B, T, T]
         values = np.moveaxis(weights, 1, 0)[:, both]
@@ -118,12 +118,6 @@ def summaries(backbone: Any, tokens: dict[str, Any]) -> tuple[dict, dict]:
     norms = np.linalg.norm(_float32(words), axis=1)  # [V, E] -> [V]
     histograms["word_embeddings/norms"] = histogram(norms)
     return scalars, histograms
-
-
-def _heads(config, layer):
-    """Returns the numbers of the heads of a layer, as before any pruning."""
-    pruned = config.pruned_heads.get(0 if config.shared_blocks else layer, ())
-    return [head for head in range(config.num_attention_heads) if head not in pruned]
 
 
 def _float32(tensor) -> np.ndarray:
