@@ -217,7 +217,7 @@ setup(
             "transformers",
         ],
         "augmentation": ["keras-nlp"],
-        "baselines": ["gensim"],
+        "baselines": ["gensim", "python-crfsuite"],
         "beam": ["apache-beam>=2.77,<3"],
         "chinese": ["jieba"],
         "evaluate": ["matplotlib", "scikit-learn"],

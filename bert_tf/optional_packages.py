@@ -26,6 +26,7 @@ PACKAGES = {
     "pandas": ("pandas", "tables"),
     "prometheus_client": ("prometheus-client", "serve"),
     "pyarrow": ("pyarrow", "tables"),
+    "pycrfsuite": ("python-crfsuite", "baselines"),
     "rouge_score": ("rouge-score", "generation"),
     "sacrebleu": ("sacrebleu", "generation"),
     "scipy": ("scipy", "search"),

@@ -39,6 +39,8 @@ GROUPS = {
         "baseline_*",
         "ner_baseline",
         "train_baseline_encoder",
+        "compare_encoders",
+        "compare_word_senses",
     ),
     "Development": (
         "demo",

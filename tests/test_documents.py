@@ -118,6 +118,8 @@ NOT_RUN = {
     ("results.md", "Chinese text: a small BERT pre-trained here"): "hours of training on all data",
     ("results.md", "English text: MiniLM"): "hours of training on all data",
     ("results.md", "Translation and summarization"): "needs sacrebleu, the network and hours",
+    ("results.md", "BERT and the encoders before it"): "hours of training on all data",
+    ("results.md", "bfloat16"): "needs the models of the next section",
     ("results.md", "8-bit integers"): "needs the models of the section before it",
     ("results.md", "Smaller models"): "needs the models of the sections before it",
 }

@@ -5,8 +5,9 @@ r"""Compares the size, the speed and the scores of several text classifiers or r
 
 Prints a table with one line per model: the number of parameters, the size of the weights in memory,
 the milliseconds per text (from tokens to logits, in batches by tokens; the median of
---timing_rounds, in each of which the models run in turn) and all scores. The tasks and files are
-those of bert-tf run_classifier.
+--timing_rounds, in each of which the models run in turn) and all scores. With
+--precisions=bfloat16 each floating-point model is also compared with itself in that precision. The
+tasks and files are those of bert-tf run_classifier.
 """
 
 from absl import flags
@@ -17,8 +18,14 @@ from bert_tf import tool
 from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
+PRECISIONS = ("float32", "bfloat16", "int8")
 
 flags.DEFINE_list("model_dirs", None, "The directories of the models, with labels and tokenizers.")
+flags.DEFINE_list(
+    "precisions",
+    [],
+    "Compares floating-point models in these precisions too: float32 (prepacked), bfloat16, int8.",
+)
 flags.DEFINE_enum(
     "split", "dev", ["dev", "test"], "The file of the task with the texts and labels."
 )
@@ -37,28 +44,42 @@ flags.DEFINE_integer(
 
 
 def load_models(task):
-    models = [load_classifier(task, directory, "compared") for directory in FLAGS.model_dirs]
-    for directory, model in zip(FLAGS.model_dirs, models):
+    """Returns the models by their names in the table."""
+    models = {name: load_classifier(task, name, "compared") for name in FLAGS.model_dirs}
+    first = models[FLAGS.model_dirs[0]]
+    for directory, model in models.items():
         if model.tokenizer is None:
             raise UserError(
                 f"--model_dirs must be models with tokenizers. Received: {directory} without"
             )
-        if model.labels != models[0].labels:
+        if model.labels != first.labels:
             raise UserError(
                 "--model_dirs must be models with the same labels in the same order. "
-                f"Received: {models[0].labels} in {FLAGS.model_dirs[0]}, {model.labels} in "
+                f"Received: {first.labels} in {FLAGS.model_dirs[0]}, {model.labels} in "
                 f"{directory}"
             )
-        if model.tokenizer.vocabulary != models[0].tokenizer.vocabulary:
+        if model.tokenizer.vocabulary != first.tokenizer.vocabulary:
             raise UserError(
                 "--model_dirs must be models with the same vocabulary. Received: "
                 f"{directory} has another one than {FLAGS.model_dirs[0]}"
             )
+    for precision in FLAGS.precisions:
+        for directory in FLAGS.model_dirs:
+            if models[directory].backbone.quantization is None:
+                model = load_classifier(task, directory, "compared")
+                model.optimize_for_inference(precision)
+                models[f"{directory}, {precision}"] = model
     return models
 
 
 def main():
     from bert_tf.training.evaluation.scores import require_scikit_learn
+
+    wrong = [name for name in FLAGS.precisions if name not in PRECISIONS]
+    if wrong:
+        raise UserError(
+            f"--precisions must be among {', '.join(PRECISIONS)}. Received: {', '.join(wrong)}"
+        )
 
     if not FLAGS.model_dirs or len(set(FLAGS.model_dirs)) != len(FLAGS.model_dirs):
         raise UserError(
@@ -68,14 +89,12 @@ def main():
     require_scikit_learn()
     task = task_from_flags()
     models = load_models(task)
-    examples = read_examples(task, FLAGS.split, models[0].labels)
-    inputs, targets = inputs_and_targets(models[0], examples)
-    results = {
-        directory: scores_of(model, inputs, targets)
-        for directory, model in zip(FLAGS.model_dirs, models)
-    }
-    times = milliseconds_per_text(models, inputs, FLAGS.timing_rounds)
-    print_table(models, results, times)
+    first = models[FLAGS.model_dirs[0]]
+    examples = read_examples(task, FLAGS.split, first.labels)
+    inputs, targets = inputs_and_targets(first, examples)
+    results = {name: scores_of(model, inputs, targets) for name, model in models.items()}
+    times = milliseconds_per_text([*models.values()], inputs, FLAGS.timing_rounds)
+    print_table([*models.values()], results, times)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 r"""Trains and scores a baseline for tagging without a network: a linear-chain CRF by CRFsuite.
 
-    pip install python-crfsuite seqeval
+    pip install 'bert-tf[baselines,tagging]'
     python tools/ner_baseline.py --data_dir=news --output_dir=news_baseline
 
 Reads train.txt and test.txt (CoNLL columns) as bert-tf run_ner does. The features of a word are
@@ -19,11 +19,11 @@ import time
 
 from absl import flags
 from common import result_files
-from common.checks import require
 
 from bert_tf import tool
 from bert_tf.errors import DataError
 from bert_tf.files import atomic_path
+from bert_tf.optional_packages import require
 from bert_tf.tasks.token_classification.files import conll_lines, read_conll
 from bert_tf.tasks.token_classification.tag_schemes import are_span_tags, convert_tags
 
@@ -80,7 +80,7 @@ def read(split):
 
 
 def main():
-    pycrfsuite = require("pycrfsuite", "pip install python-crfsuite")
+    pycrfsuite = require("pycrfsuite", "a CRF")
     from bert_tf.tasks.token_classification import tagging_scores
 
     tool.require_writable(FLAGS.output_dir, "output_dir")

@@ -59,6 +59,12 @@ def test_every_tab_by_keyboard_and_hostile_text_is_text(browser, page):
     assert "<b>bad</b>‹U+202E›" in page_text and "</script>'\"good‹U+200B›" in page_text
     assert f"{shown_title}: text classification" in page_text
     assert not set("\u2028\u202e\u200b") & set(page_text)
+    texts = {
+        "👩🏽\u200d💻 ❤️\u200d🔥": "👩🏽\u200d💻 ❤️\u200d🔥",
+        "a\u200d💻\u200d": "a‹U+200D›💻‹U+200D›",
+    }
+    for text, expected in texts.items():
+        assert browser.value(f"visible({json.dumps(text)})") == expected
     browser.key("Home")
     shown(browser, "attention")
     pieces = browser.value("[...document.querySelector('.pieces').children].map(b => b.title)")

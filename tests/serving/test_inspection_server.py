@@ -1,6 +1,7 @@
 """`bert-tf inspect` as a process: what the page asks for, what it refuses, and its flags."""
 
 import base64
+import concurrent.futures
 import http.client
 import json
 import re
@@ -105,6 +106,18 @@ def test_a_text_longer_than_the_model_is_cut(server, classifier):
     assert status == 200
     assert len(answer["inspection"]["pieces"]) == longest
     assert answer["inspection"]["numCut"] == 3000 - (longest - 2)
+
+
+def test_requests_are_refused_when_eight_wait(server):
+    """All send at once what takes the one thread of the model a while."""
+    body = {**GOOD, "text": "film " * 3000}
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda _: post(server, body=body), range(24)))
+    statuses = [status for status, _ in answers]
+    assert set(statuses) == {200, 429} and statuses.count(200) >= 8
+    refused = [answer["error"] for status, answer in answers if status == 429]
+    assert set(refused) == {"Other texts are being inspected. Try again later."}
+    assert post(server)[0] == 200
 
 
 BAD = {

@@ -31,6 +31,34 @@ def start(tiny_config, tiny_vocabulary, tmp_path_factory):
     return root
 
 
+def test_precisions(start):
+    names = [f"{start}/whole", f"{start}/int8"]
+    result = run(
+        "compare_models",
+        "--task_name=simple",
+        f"--data_dir={start}",
+        f"--model_dirs={','.join(names)}",
+        "--precisions=float32,bfloat16,int8",
+        "--timing_rounds=1",
+    )
+    assert result.returncode == 0, result.stderr
+    rows = [re.split(r"\s{2,}", line.strip()) for line in result.stdout.strip().splitlines()[-5:]]
+    precisions = [f"{names[0]}, {precision}" for precision in ("float32", "bfloat16", "int8")]
+    assert [row[0] for row in rows] == [*names, *precisions]
+    assert [row[1] == "-" for row in rows] == [False, True, True, True, True]
+    assert len({row[4] for row in rows}) == 1  # all say the same here
+
+    result = run(
+        "compare_models",
+        "--task_name=simple",
+        f"--data_dir={start}",
+        f"--model_dirs={names[0]}",
+        "--precisions=float32,float16",
+    )
+    assert result.returncode == 1
+    assert "--precisions must be among float32, bfloat16, int8. Received: float16" in result.stderr
+
+
 def test_a_line_a_model(start):
     directories = [f"{start}/{name}" for name in ("whole", "half", "int8")]
     result = run(

@@ -49,8 +49,8 @@ def print_table(models, results: dict[str, dict[str, float]], milliseconds) -> N
     names = list(dict.fromkeys(name for scores in results.values() for name in scores))
     rows = [["", "parameters", "weights MB", "ms per text", *names]]
     for (name, scores), model, time_of_text in zip(results.items(), models, milliseconds):
-        # The weights of a quantized model include scales and padding, which are no parameters.
-        is_plain = model.backbone.quantization is None
+        # Other weights include scales and padding, which are no parameters.
+        is_plain = model.backbone.quantization is None and not model.backbone.is_prepacked
         rows.append(
             [
                 name,

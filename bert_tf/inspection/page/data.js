@@ -16,7 +16,9 @@ function element(tag, attributes = {}, ...children) {
 
 // Characters that show nothing, or that change the order of others, are shown by their numbers:
 // controls, formats such as those of bidirectional text, separators of lines, and Hangul fillers.
-const HIDDEN = /(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\u115f\u1160\u3164\uffa0]/gu;
+// Joiners between emoji show one emoji.
+const JOINED = "(?<=\\p{Extended_Pictographic}[\\ufe0f\\p{Emoji_Modifier}]?)\\u200d(?=\\p{Extended_Pictographic})";
+const HIDDEN = new RegExp(`(?!\\n)(?!${JOINED})[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\u115f\\u1160\\u3164\\uffa0]`, "gu");
 const visible = text => text.replace(HIDDEN, c => `‹U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}›`);
 const short = (text, most = 16) => {
   const points = Array.from(visible(text).replaceAll("\n", "⏎"));

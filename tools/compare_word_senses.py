@@ -1,0 +1,83 @@
+r"""Measures how well the encoders of compare_encoders.py tell senses of words ("bank") apart.
+
+    python tools/compare_encoders.py --table=encoders --work_dir=comparison
+    python tools/compare_word_senses.py --work_dir=comparison
+
+A word has one vector per sentence: the hidden states of its pieces. Static vectors are the same
+in all sentences. The score is the area under the ROC curve of the cosines: pairs of sentences with
+one sense against pairs with two, the mean over nine words; 0.5 is chance. "Within" counts pairs of
+the same corpus only. --init_checkpoint adds a row for any other encoder.
+
+The tool writes to --work_dir: word_senses.md and word_senses.png.
+"""
+
+import os
+
+from absl import flags
+from common.pictures import require_plotting, save
+from common.result_files import write_text
+from comparison.data_sets import ENGLISH
+from comparison.encoders import ENCODERS
+from comparison.word_senses import read_sentences, separation_by_layer
+
+from bert_tf import tool
+from bert_tf.errors import UserError
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("work_dir", None, "The directory of tools/compare_encoders.py.")
+flags.DEFINE_string("init_checkpoint", None, "Another encoder to add, with its tokenizer.")
+
+
+def checkpoints():
+    """Returns the directories of the encoders by their titles."""
+    found = {one.title: one.checkpoint(ENGLISH, FLAGS.work_dir) for one in ENCODERS}
+    missing = [path for path in found.values() if not os.path.isdir(path)]
+    if missing:
+        raise UserError(
+            "--work_dir must have the encoders of tools/compare_encoders.py. "
+            f"Received: no {missing[0]}"
+        )
+    if FLAGS.init_checkpoint is not None:
+        name = os.path.basename(os.path.abspath(FLAGS.init_checkpoint))
+        found[name] = FLAGS.init_checkpoint
+    return found
+
+
+def draw(path, scores):
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.5), layout="constrained")
+    axes = figure.subplots()
+    for title, layers in scores.items():
+        axes.plot(range(len(layers)), list(layers.values()), marker="o", label=title)
+    axes.axhline(0.5, color="grey", linewidth=0.8)
+    axes.set_xlabel("layer; 0: embeddings")
+    axes.set_ylabel("senses told apart (area under ROC)")
+    axes.legend(fontsize=7)
+    save(figure, path, dpi=110)
+
+
+def main():
+    picture = os.path.join(FLAGS.work_dir, "word_senses.png")
+    require_plotting(picture, "work_dir")
+    paths = checkpoints()
+    sentences = read_sentences(FLAGS.work_dir)
+    from bert_tf import BertFeatureExtractor
+
+    scores, lines = {}, ["| encoder | layer | all pairs | within a corpus |", "|---|---|---:|---:|"]
+    for title, path in paths.items():
+        model = BertFeatureExtractor.from_pretrained(path, layer_indices=(-1,))
+        scores[title] = separation_by_layer(model, sentences)
+        within = separation_by_layer(model, sentences, within=True)
+        for layer, score in scores[title].items():
+            lines.append(f"| {title} | {layer} | {score:.3f} | {within[layer]:.3f} |")
+    table = "\n".join(lines)
+    write_text(os.path.join(FLAGS.work_dir, "word_senses.md"), [table, "\n"])
+    draw(picture, scores)
+    print(table)
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("work_dir")
+    tool.run(main)

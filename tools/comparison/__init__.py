@@ -1,0 +1,1 @@
+"""What tools/compare_encoders.py compares: data, encoders, runs and their tables."""
