@@ -28,7 +28,7 @@ import os
 
 from absl import flags
 from common.pictures import require_plotting
-from common.result_files import write_text
+from common.result_files import write_lines
 from common.table_pictures import draw_table, parse_table
 from comparison import data_sets, fine_tuning_runs
 from comparison.encoders import NAMES, WORD_VECTORS, write_config
@@ -96,7 +96,7 @@ def pretrain(encoders, languages):
         minutes = run.record()["core_minutes"]
         lines.append(f"| {encoder.title} | {language} | {tokens:,} | {minutes:.1f} |")
     path = os.path.join(FLAGS.work_dir, f"{FLAGS.table}_pretraining.md")
-    write_text(path, [f"{line}\n" for line in lines])
+    write_lines(path, lines)
 
 
 def baseline_scores(columns):
@@ -146,7 +146,7 @@ def main():
     if FLAGS.table == "encoders":
         rows.insert(0, ("TF-IDF, for NER a CRF", baseline_scores(columns)))
     lines = markdown([data.column for data in columns], rows)
-    write_text(os.path.join(FLAGS.work_dir, f"{FLAGS.table}.md"), [f"{line}\n" for line in lines])
+    write_lines(os.path.join(FLAGS.work_dir, f"{FLAGS.table}.md"), lines)
     draw_table(parse_table(lines), picture)
     print(*lines, sep="\n")
 

@@ -14,8 +14,9 @@ The tool writes to --work_dir: word_senses.md and word_senses.png.
 import os
 
 from absl import flags
-from common.pictures import require_plotting, save
-from common.result_files import write_text
+from common.pictures import require_plotting
+from common.result_files import write_lines
+from common.table_pictures import draw_table, parse_table
 from comparison.data_sets import ENGLISH
 from comparison.encoders import ENCODERS
 from comparison.word_senses import read_sentences, separation_by_layer
@@ -44,20 +45,6 @@ def checkpoints():
     return found
 
 
-def draw(path, scores):
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 3.5), layout="constrained")
-    axes = figure.subplots()
-    for title, layers in scores.items():
-        axes.plot(range(len(layers)), list(layers.values()), marker="o", label=title)
-    axes.axhline(0.5, color="grey", linewidth=0.8)
-    axes.set_xlabel("layer; 0: embeddings")
-    axes.set_ylabel("senses told apart (area under ROC)")
-    axes.legend(fontsize=7)
-    save(figure, path, dpi=110)
-
-
 def main():
     picture = os.path.join(FLAGS.work_dir, "word_senses.png")
     require_plotting(picture, "work_dir")
@@ -65,17 +52,14 @@ def main():
     sentences = read_sentences(FLAGS.work_dir)
     from bert_tf import BertFeatureExtractor
 
-    scores, lines = {}, ["| encoder | layer | all pairs | within a corpus |", "|---|---|---:|---:|"]
+    lines = ["| encoder | layer | all pairs | within a corpus |", "|---|---|---:|---:|"]
     for title, path in paths.items():
         model = BertFeatureExtractor.from_pretrained(path, layer_indices=(-1,))
-        scores[title] = separation_by_layer(model, sentences)
-        within = separation_by_layer(model, sentences, within=True)
-        for layer, score in scores[title].items():
-            lines.append(f"| {title} | {layer} | {score:.3f} | {within[layer]:.3f} |")
-    table = "\n".join(lines)
-    write_text(os.path.join(FLAGS.work_dir, "word_senses.md"), [table, "\n"])
-    draw(picture, scores)
-    print(table)
+        for layer, (every, within) in separation_by_layer(model, sentences).items():
+            lines.append(f"| {title} | {layer} | {every:.3f} | {within:.3f} |")
+    write_lines(os.path.join(FLAGS.work_dir, "word_senses.md"), lines)
+    draw_table(parse_table(lines), picture)
+    print(*lines, sep="\n")
 
 
 if __name__ == "__main__":

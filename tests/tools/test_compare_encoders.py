@@ -180,3 +180,18 @@ def test_from_texts_to_tables(tmp_path):
     assert len((tmp_path / "encoders_pretraining.md").read_text().splitlines()) == 4
     again = run("compare_encoders", *flags)  # all is there: within seconds
     assert again.returncode == 0 and again.stdout.splitlines()[-len(lines) :] == lines
+
+
+@pytest.mark.full
+def test_word_senses_of_real_encoders(prepared, tmp_path):
+    """MiniLM in the place of every encoder: its last layer tells senses apart, its first less."""
+    for encoder in encoders.ENCODERS:
+        directory = pathlib.Path(encoder.checkpoint(data_sets.ENGLISH, prepared))
+        directory.parent.mkdir(parents=True)
+        directory.symlink_to(MATERIALS / "minilm")
+    result = run("compare_word_senses", f"--work_dir={prepared}", timeout=600)
+    assert result.returncode == 0, result.stderr
+    rows = [line.split(" | ") for line in result.stdout.splitlines() if line.startswith("| Tr")]
+    first, last = float(rows[0][2]), float(rows[-1][2])
+    assert len(rows) == 7 and first < last and last > 0.7
+    assert os.path.exists(f"{prepared}/word_senses.png")

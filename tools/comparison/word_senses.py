@@ -92,13 +92,14 @@ def separation(vectors: np.ndarray, sentences: list[Sentence], within: bool = Fa
 
 
 def separation_by_layer(
-    model, sentences: Mapping[str, list[Sentence]], within: bool = False
-) -> dict[str, float]:
-    """Returns for each layer of a model the mean of `separation` over the words."""
+    model, sentences: Mapping[str, list[Sentence]]
+) -> dict[str, tuple[float, float]]:
+    """Returns for each layer the mean over the words: of all pairs, and of those of one corpus."""
     from bert_tf.inspection import project_word
 
-    values: dict[str, list[float]] = {}
+    values: dict[str, list[tuple[float, float]]] = {}
     for word, of_word in sentences.items():
         for layer, found in project_word(model, word, [one.text for one in of_word]).items():
-            values.setdefault(layer, []).append(separation(found.vectors, of_word, within))
-    return {layer: float(np.nanmean(of_layer)) for layer, of_layer in values.items()}
+            both = tuple(separation(found.vectors, of_word, within) for within in (False, True))
+            values.setdefault(layer, []).append(both)
+    return {layer: tuple(np.nanmean(of_layer, axis=0)) for layer, of_layer in values.items()}
