@@ -82,8 +82,8 @@ def _tokens(english, chinese):
 
 ENCODERS = (
     Encoder("transformer", "Transformer, random weights"),
-    Encoder("skip_gram", "skip-gram", _tokens(60_000_000, 60_000_000), num_layers=0),
-    Encoder("cbow", "CBOW", _tokens(60_000_000, 60_000_000), num_layers=0),
+    Encoder("skip_gram", "skip-gram", _tokens(190_000_000, 190_000_000), num_layers=0),
+    Encoder("cbow", "CBOW", _tokens(500_000_000, 500_000_000), num_layers=0),
     Encoder("nnlm", "NNLM", _tokens(1_300_000, 700_000), num_layers=1),
     Encoder("elmo", "ELMo", _tokens(1_100_000, 600_000), num_layers=2),
     Encoder("gpt", "GPT's objective", _tokens(3_200_000, 2_000_000), "ltr", is_causal=True),
