@@ -105,6 +105,11 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         changes = {"attention_window": attention_window, "global_tokens": global_tokens}
         changes["causal"] = causal
         if num_encoder_layers is not None:
+            if not config.num_hidden_layers:
+                raise UserError(
+                    "`num_encoder_layers` must be None for an encoder without blocks. "
+                    f"Received: {num_encoder_layers=}"
+                )
             if not 1 <= num_encoder_layers <= config.num_hidden_layers:
                 raise UserError(
                     f"`num_encoder_layers` must be in [1, {config.num_hidden_layers}], the number "

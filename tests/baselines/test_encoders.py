@@ -98,6 +98,9 @@ def test_keras_files(tmp_path):
 
 
 def test_what_needs_attention_is_refused():
+    words = bert_tf.BertConfig(encoder_type="none", num_hidden_layers=0, vocab_size=30)
+    with pytest.raises(UserError, match="`num_encoder_layers` must be None for an encoder without"):
+        bert_tf.BertBackbone(words, num_encoder_layers=1)
     with pytest.raises(UserError, match="`num_hidden_layers` must be 0 for encoder_type='none'"):
         bert_tf.BertConfig(encoder_type="none")
     with pytest.raises(UserError, match="`causal` must be False for encoder_type='lstm'"):

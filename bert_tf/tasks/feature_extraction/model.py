@@ -25,8 +25,8 @@ class BertFeatureExtractor(TaskModel):
     Args:
         backbone, tokenizer, max_length: As in `TaskModel`.
         layer_indices: Which of the L + 1 hidden states: 0 is the embeddings, k the output of block
-            k, -1 that of the last. The default is that of google-research/bert and of the paper's
-            best feature-based tagger.
+            k, -1 that of the last. None: the last four, as in google-research/bert and the paper's
+            best feature-based tagger, or all of fewer.
         combine: "stack", "concat", "sum" or "mean" over the layers.
 
     Returns:
@@ -49,7 +49,7 @@ class BertFeatureExtractor(TaskModel):
     def __init__(
         self,
         backbone: BertBackbone,
-        layer_indices: Sequence[int] = (-1, -2, -3, -4),
+        layer_indices: Sequence[int] | None = None,
         combine: str = "stack",
         tokenizer=None,
         max_length: int | None = None,
@@ -57,6 +57,8 @@ class BertFeatureExtractor(TaskModel):
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         count = backbone.config.num_hidden_layers + 1
+        if layer_indices is None:
+            layer_indices = range(-1, -min(4, count) - 1, -1)
         if not len(layer_indices) or not all(-count <= layer < count for layer in layer_indices):
             raise UserError(
                 f"`layer_indices` must be in [{-count}, {count - 1}], at least one: 0 is the "

@@ -1,5 +1,7 @@
 """BertFeatureExtractor: the backbone's states, by layer, without padding."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,14 @@ def test_one_text_and_pairs(make_extractor):
     extractor = make_extractor(layer_indices=(0, 1, 2))
     assert extractor.extract("good film").shape == (4, 3, 32)
     assert len(extractor.extract((["good"], ["bad film"]))[0]) == 6
+
+
+@pytest.mark.parametrize("layers,indices", [(6, [-1, -2, -3, -4]), (1, [-1, -2]), (0, [-1])])
+def test_default_layers_of_shallow_encoders(tiny_config, layers, indices):
+    kind = "transformer" if layers else "none"
+    config = dataclasses.replace(tiny_config, num_hidden_layers=layers, encoder_type=kind)
+    backbone = BertBackbone(config)
+    assert BertFeatureExtractor(backbone).layer_indices == indices
 
 
 def test_real_states_against_float64(minilm):
