@@ -174,8 +174,8 @@ def test_a_wheel_without_bazel_is_pure_and_has_no_object(wheels):
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bert_tf").rglob("*.py")}
     assert modules <= set(files) and "bert_tf/text/unicode_data.txt" in files
     assert "bert_tf/serving/server/page.html" in files
-    page = {path.name for path in (ROOT / "bert_tf" / "inspection" / "page").iterdir()}
-    assert {f"bert_tf/inspection/page/{name}" for name in page} <= set(files)
+    page = {path.name for path in (ROOT / "bert_tf" / "inspection" / "page_files").iterdir()}
+    assert {f"bert_tf/inspection/page_files/{name}" for name in page} <= set(files)
     assert {"page.html", "page.css", "main.js"} <= page
     assert not [file for file in files if file.startswith(("tests/", "tools/", "configure"))]
     assert "bert_tf-0.1.0.dist-info" in {file.split("/")[0] for file in files}
