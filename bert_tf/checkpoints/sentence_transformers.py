@@ -56,8 +56,11 @@ _ACTIVATIONS = {
     },
 }
 _WEIGHTS_FILE = "model.safetensors"
-# The names of a layer's weights, in the order in which Keras has them.
-_NAMES = {DENSE: ("linear.weight", "linear.bias"), LAYER_NORM: ("norm.weight", "norm.bias")}
+# The names of a layer's weights by those in Keras.
+_NAMES = {
+    DENSE: {"kernel": "linear.weight", "bias": "linear.bias", "residual_kernel": "residual.weight"},
+    LAYER_NORM: {"gamma": "norm.weight", "beta": "norm.bias"},
+}
 _KINDS = {"Dense": DENSE, "LayerNorm": LAYER_NORM}
 
 _MODE = either(text(), list_of(text(), most=10))
@@ -71,7 +74,7 @@ _DENSE = object_of(
         "out_features": integer(least=1),
         "module_input_name": may_lack(one_of(_VECTOR)),
         "module_output_name": optional(one_of(_VECTOR)),
-        "use_residual": may_lack(one_of(False)),
+        "use_residual": may_lack(FLAG),
     }
 )
 
@@ -134,7 +137,8 @@ def encoder_options(directory: str | os.PathLike) -> dict:
             expected = "be Transformer, Pooling, Dense or LayerNorm, and Normalize, in this order"
             path = os.path.join(directory, module_files.MODULES_FILE)
             raise file_error(f"`type` in {path}", expected, f"type={kind!r}")
-    if steps and steps[-1].get("activation") == "linear" and steps[-1]["use_bias"]:
+    whitening = {"type": DENSE, "activation": "linear", "use_bias": True, "use_residual": False}
+    if steps and whitening.items() <= steps[-1].items():
         options["whitening_size"] = steps.pop()["units"]
     if steps:
         options["projection"] = steps
@@ -169,7 +173,7 @@ def _source(step, folder) -> TensorSource:
     if file is None:
         raise file_error(folder, "hold the weights of its module", "no such file")
     source = open_weights(file)
-    kernel = _NAMES[step["type"]][0]
+    kernel = next(iter(_NAMES[step["type"]].values()))
     if "units" in step and source.shapes.get(kernel, (0,))[0] != step["units"]:
         received = f"shape={source.shapes.get(kernel)}"
         raise tensor_error(source, kernel, f"have {step['units']} rows", received)
@@ -186,7 +190,8 @@ def _load(layer, source):
 
 
 def _names(layer):
-    return _NAMES[LAYER_NORM if isinstance(layer, keras.layers.LayerNormalization) else DENSE]
+    kind = LAYER_NORM if isinstance(layer, keras.layers.LayerNormalization) else DENSE
+    return [_NAMES[kind][variable.name] for variable in layer.weights]
 
 
 def write_modules(encoder, directory: str) -> None:
@@ -213,6 +218,8 @@ def write_modules(encoder, directory: str) -> None:
             settings["bias"] = step.get("use_bias", True)
             settings["activation_function"] = _ACTIVATIONS[step.get("activation", "linear")]
             size = step["units"]
+            if step.get("use_residual"):
+                settings["use_residual"] = True  # releases before 5.7 do not know the key
         module_files.write(settings, os.path.join(directory, folder, "config.json"))
         values = [np.ascontiguousarray(variable.numpy().T) for variable in layer.weights]
         tensors = dict(zip(_names(layer), values))
@@ -255,4 +262,5 @@ def _step(kind, path):
     activation = values.get("activation_function") or _ACTIVATIONS["tanh"]  # if it is missing
     ours = next(ours for ours, theirs in _ACTIVATIONS.items() if theirs == activation)
     step = {"type": DENSE, "units": values["out_features"], "activation": ours}
-    return {**step, "use_bias": values.get("bias", True)}
+    flags = {"use_bias": ("bias", True), "use_residual": ("use_residual", False)}
+    return {**step, **{ours: values.get(*theirs) for ours, theirs in flags.items()}}

@@ -137,7 +137,9 @@ def embedded(data: Any) -> str:
 
 
 def _text(name):
-    return (importlib.resources.files(__package__) / "page_files" / name).read_text(encoding="utf-8")
+    return (importlib.resources.files(__package__) / "page_files" / name).read_text(
+        encoding="utf-8"
+    )
 
 
 def _hash(text):

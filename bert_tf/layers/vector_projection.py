@@ -19,6 +19,7 @@ STEPS = list_of(
             "units": may_lack(integer(least=1)),
             "activation": may_lack(one_of(*ACTIVATIONS)),
             "use_bias": may_lack(FLAG),
+            "use_residual": may_lack(FLAG),
         },
         only=True,
     ),
@@ -32,8 +33,9 @@ class VectorProjection(keras.layers.Layer):
 
     Args:
         steps: Dictionaries: `{"type": "dense", "units": 512, "activation": "tanh", "use_bias":
-            True}`, of which `activation` ("linear" if it is missing) and `use_bias` may be missing,
-            or `{"type": "layer_norm"}`.
+            True, "use_residual": False}`, of which all but `units` may be missing (the activation
+            is "linear" then), or `{"type": "layer_norm"}`. With `use_residual` a dense layer adds
+            its input to its output, by a kernel without bias where their sizes differ.
         initializer_range: Standard deviation of the kernels at first.
 
     Call arguments:
@@ -65,13 +67,13 @@ class VectorProjection(keras.layers.Layer):
                 "A dense layer must have `units`, and a LayerNorm must not. Received: "
                 f"{wrong[0]!r:.200}"
             )
-        defaults = {"activation": "linear", "use_bias": True}
+        defaults = {"activation": "linear", "use_bias": True, "use_residual": False}
         steps = [{**defaults, **step} if step["type"] == DENSE else step for step in steps]
         self.initializer_range = initializer_range
         self._steps = steps
         initializer = keras.initializers.TruncatedNormal(initializer_range)
         self.layers = [
-            keras.layers.Dense(
+            (_ResidualDense if step["use_residual"] else keras.layers.Dense)(
                 step["units"],
                 activation=step["activation"],
                 use_bias=step["use_bias"],
@@ -109,6 +111,25 @@ class VectorProjection(keras.layers.Layer):
     def get_config(self):
         config = super().get_config()
         return {**config, "steps": self.steps, "initializer_range": self.initializer_range}
+
+
+class _ResidualDense(keras.layers.Dense):
+    """A dense layer that adds its input, `[B, D] -> [B, units]`."""
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.residual_kernel = None
+        if input_shape[-1] != self.units:
+            self.residual_kernel = self.add_weight(
+                name="residual_kernel",
+                shape=(input_shape[-1], self.units),
+                initializer=self.kernel_initializer,
+            )
+
+    def call(self, inputs, training=None):
+        kernel = self.residual_kernel
+        residual = inputs if kernel is None else tf.matmul(inputs, kernel)
+        return super().call(inputs) + residual
 
 
 def projected_size(size: int, steps: Sequence[Mapping[str, Any]]) -> int:

@@ -145,6 +145,12 @@ def test_options_of_a_sentence_transformers_directory(minilm, tmp_path):
     modules.append({"path": "2_Dense", "type": "sentence_transformers.models.Dense"})
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     step = {"type": "dense", "units": 3, "activation": "tanh", "use_bias": True}
+    assert encoder_options(tmp_path)["projection"] == [{**step, "use_residual": False}]
+    identity = '{"out_features": 3, "activation_function": "torch.nn.modules.linear.Identity"'
+    (dense / "config.json").write_text(identity + "}")
+    assert encoder_options(tmp_path)["whitening_size"] == 3
+    (dense / "config.json").write_text(identity + ', "use_residual": true}')
+    step = {**step, "activation": "linear", "use_residual": True}
     assert encoder_options(tmp_path)["projection"] == [step]
     (dense / "config.json").write_text('{"out_features": 3, "activation_function": "os.remove"}')
     with pytest.raises(CheckpointError, match="activation"):
@@ -192,7 +198,8 @@ def test_whitening_goes_with_the_model(make_encoder, tmp_path, format):
 PROJECTION = [
     {"type": "dense", "units": 12, "activation": "tanh", "use_bias": False},
     {"type": "layer_norm"},
-    {"type": "dense", "units": 9, "activation": "gelu"},
+    {"type": "dense", "units": 9, "activation": "gelu", "use_residual": True},
+    {"type": "dense", "units": 9, "activation": "tanh", "use_residual": True},
 ]
 
 
@@ -206,12 +213,16 @@ def test_a_projection_goes_with_the_model(make_encoder, tmp_path, format):
     encoder = make_encoder(pooling="mean_max", projection=PROJECTION)
     plain = make_encoder(pooling="mean_max").encode(SENTENCES)
     randomize(encoder.projection_layer)
-    first, scale, shift, second, bias = encoder.projection_layer.get_weights()
+    first, scale, shift, second, bias, residual, third, last = (
+        encoder.projection_layer.get_weights()
+    )
     hidden = np.tanh(plain.astype(np.float64) @ first)
     centred = hidden - hidden.mean(axis=1, keepdims=True)
     hidden = centred / np.sqrt(hidden.var(axis=1, keepdims=True) + 1e-5) * scale + shift
-    expected = hidden @ second + bias
-    expected *= [[0.5 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in expected]
+    dense = hidden @ second + bias
+    dense *= [[0.5 * (1 + math.erf(v / math.sqrt(2))) for v in row] for row in dense]
+    dense += hidden @ residual
+    expected = np.tanh(dense @ third + last) + dense
     vectors = encoder.encode(SENTENCES)
     np.testing.assert_allclose(vectors, expected, atol=2e-4)
     encoder.save_pretrained(tmp_path, format=format)
