@@ -85,7 +85,7 @@ ENCODERS = (
     Encoder("skip_gram", "skip-gram", _tokens(190_000_000, 190_000_000), num_layers=0),
     Encoder("cbow", "CBOW", _tokens(500_000_000, 500_000_000), num_layers=0),
     Encoder("nnlm", "NNLM", _tokens(1_300_000, 700_000), num_layers=1),
-    Encoder("elmo", "ELMo", _tokens(1_100_000, 600_000), num_layers=2),
+    Encoder("elmo", "ELMo", _tokens(1_100_000, 880_000), num_layers=2),
     Encoder("gpt", "GPT's objective", _tokens(3_200_000, 2_000_000), "ltr", is_causal=True),
     Encoder("bert", "BERT's objective", _tokens(7_300_000, 6_000_000), "mlm"),
 )

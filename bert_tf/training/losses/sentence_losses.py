@@ -236,9 +236,9 @@ class MultipleNegativesRankingLoss(SentenceLoss):
 class CachedMultipleNegativesRankingLoss(MultipleNegativesRankingLoss):
     """`MultipleNegativesRankingLoss` for batches that are too large to be encoded at once.
 
-    The texts are encoded twice, `mini_batch_size` examples at a time, so memory does not grow with
-    the batch but for the vectors and their similarities `[B, B]`. Loss and gradient are those of
-    the whole batch.
+    The texts are encoded twice, `mini_batch_size` examples at a time, so of what grows with the
+    batch only the tokens, the vectors and their similarities `[B, B]` are in memory. Loss and
+    gradient are those of the whole batch.
 
     Args:
         scale, symmetric, similarity, no_duplicates: As in `MultipleNegativesRankingLoss`.
