@@ -11,6 +11,7 @@ from bert_tf.errors import UserError
 # Floats in a block of scores or of vectors: 32 MiB.
 BLOCK = 8 * 2**20
 QUERIES = 1024
+_LARGE = 1e15  # float32 has numbers up to 3e38
 _GROUP = 32  # columns of a block of scores with one maximum
 _FEW = 4  # if more than one group in so many has candidates, top_k of the whole block is faster
 
@@ -130,4 +131,9 @@ def finite_rows(
     vectors = np.asarray(vectors, np.float32)
     if not np.isfinite(vectors).all():
         raise UserError(f"`{name}` must be finite. Received: NaN or infinity.")
-    return keras.utils.normalize(vectors) if normalize else vectors
+    if not normalize:
+        return vectors
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+    if largest.max(initial=0) > _LARGE:  # the sum of squares could be infinite
+        vectors = vectors / np.maximum(largest, 1)
+    return keras.utils.normalize(vectors)

@@ -97,6 +97,18 @@ def test_what_is_not_finite_is_refused_anywhere(value, num_queries, similarity):
     assert top_k(queries, corpus, 2, similarity)[1].shape == (num_queries, 2)
 
 
+@pytest.mark.parametrize("num_queries", [1, 20])
+def test_cosines_of_vectors_whose_squares_are_too_large(num_queries):
+    random = np.random.default_rng(0)
+    queries, corpus = (random.normal(size=[n, 8]).astype(np.float32) for n in (num_queries, 300))
+    expected = top_k(queries, corpus, 3)
+    corpus[::2] *= 2.0**70
+    queries[0] *= 2.0**100
+    scores, rows = top_k(queries, corpus, 3)
+    np.testing.assert_array_equal(rows, expected[1])
+    np.testing.assert_allclose(scores, expected[0], rtol=1e-5)
+
+
 def test_edges_and_refusals():
     scores, rows = top_k(np.zeros([1, 2]), np.eye(2), 5)
     assert scores.shape == rows.shape == (1, 2) and np.isfinite(scores).all()
