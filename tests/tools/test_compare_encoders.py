@@ -81,8 +81,9 @@ def distinct_runs():
     for table, variants in fine_tuning_runs.TABLES.items():
         for variant in variants():
             for data in fine_tuning_runs.data_sets_of(table):
-                one = fine_tuning_runs.FineTuning(variant, data, 1, 3.0).run("work")
-                found[(one.program, *one.flags)] = one
+                for seed in (fine_tuning_runs.SEARCH_SEED, 1):
+                    one = fine_tuning_runs.FineTuning(variant, data, 5.0, 1e-3, seed).run("work")
+                    found[(one.program, *one.flags)] = one
     for data in data_sets.DATA_SETS:
         one = fine_tuning_runs.baseline_run(data, "work")
         found[(one.program, *one.flags)] = one

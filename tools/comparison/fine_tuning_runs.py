@@ -1,4 +1,7 @@
-"""The runs of each table: an encoder is fine-tuned on a data set, or frozen, and scored on test."""
+"""The runs of each table: an encoder is fine-tuned on a data set, or frozen, and scored.
+
+A run is scored on dev, by which the learning rate of a cell is chosen, or on test.
+"""
 
 import dataclasses
 import os
@@ -9,7 +12,10 @@ from comparison.data_sets import DATA_SETS, DataSet, short_directory_of
 from comparison.encoders import ENCODERS, SIZES, Encoder
 from comparison.runs import Run
 
-_LEARNING_RATE = 1e-3  # of all networks, which are small
+# Of which that of the best score on dev is taken. A frozen encoder has only its head to train, and
+# the size of its vectors depends on the encoder.
+TRAINED_RATES, FROZEN_RATES = (1e-3, 3e-3, 1e-2), (1e-2, 5e-2, 2e-1)
+SEARCH_SEED = 0
 _BERT = ENCODERS[-1]
 
 
@@ -23,31 +29,41 @@ class Variant:
     is_frozen: bool = False
 
     @property
+    def learning_rates(self) -> tuple[float, ...]:
+        return FROZEN_RATES if self.is_frozen else TRAINED_RATES
+
+    @property
     def name(self) -> str:
         return self.title + (", frozen" if self.is_frozen else "")
 
 
 @dataclasses.dataclass(frozen=True)
 class FineTuning:
-    """One training run of a table."""
+    """One training run of a table, scored on dev or on test."""
 
     variant: Variant
     data: DataSet
-    seed: int
     epochs: float
+    learning_rate: float
+    seed: int = SEARCH_SEED
+
+    @property
+    def split(self) -> str:
+        return "dev" if self.seed == SEARCH_SEED else "test"
 
     def run(self, work_dir: str) -> Run:
         data, encoder = self.data, self.variant.encoder
         name = "-".join(str(part) for pair in self.variant.flags for part in pair)
         use = "frozen" if self.variant.is_frozen else "trained"
-        parts = (data.name, encoder.name, name or "default", use, str(self.seed))
+        rate = f"{self.learning_rate:g}"
+        parts = (data.name, encoder.name, name or "default", use, rate, str(self.seed))
         flags = {
             "output_dir": os.path.join(work_dir, "runs", *parts),
             "init_checkpoint": encoder.checkpoint(data.language, work_dir),
             "data_dir": short_directory_of(data, work_dir),
             "do_train": True,
             "seed": self.seed,
-            "learning_rate": _LEARNING_RATE,
+            "learning_rate": rate,
             "bias_correction": True,
             "num_train_epochs": f"{self.epochs:g}",
             "train_batch_size": 32,
@@ -60,16 +76,17 @@ class FineTuning:
                 flags["use_scalar_mix"] = True
         if data.is_ner:
             flags |= {"max_seq_length": 128, "do_eval": True}
-            flags["dev_file"] = os.path.join(flags["data_dir"], "test.txt")
+            flags["dev_file"] = os.path.join(flags["data_dir"], f"{self.split}.txt")
             return Run("run_ner", {**flags, **dict(self.variant.flags)})
-        flags |= {"task_name": "simple", "labels": ",".join(data.labels), "do_predict": True}
+        flags |= {"task_name": "simple", "labels": ",".join(data.labels)}
+        flags["do_eval" if self.split == "dev" else "do_predict"] = True
         flags |= {"pooling": "mean", "max_seq_length": 64, "predict_batch_size": 64}
         return Run("run_classifier", {**flags, **dict(self.variant.flags)})
 
     def score(self, work_dir: str) -> float:
-        """Returns the score of the finished run on the test file."""
+        """Returns the score of the finished run."""
         directory = self.run(work_dir).directory
-        if self.data.is_ner:
+        if self.data.is_ner or self.split == "dev":
             return _score_of_file(os.path.join(directory, "eval_results.txt"), self.data.score)
         return _score_of_predictions(
             os.path.join(directory, "test_results.tsv"), self.data, work_dir
