@@ -8,7 +8,7 @@ and then fine-tuned, or frozen with a trained weighted sum of their layers, on 2
 each of five data sets, with --num_seeds seeds. The learning rate of each row is the best of three
 on the dev file: of the questions for English, of each data set for Chinese. The tables are:
 
-    encoders    every encoder, frozen and trained, beside a model without a network
+    encoders    every encoder, frozen and trained, compared with a model without a network
     layers      the first 1 to 4 blocks of BERT
     pooling     mean, maximum and the first token, of BERT
 
