@@ -29,7 +29,7 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
-from bert_tf.layers.vector_projection import DENSE, LAYER_NORM
+from bert_tf.layers.vector_projection import DENSE, LAYER_NORM, VectorProjection
 
 _POOLING = {
     "pooling_mode_cls_token": "cls",
@@ -92,7 +92,8 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
     path = resolve(path)
     found = encoder_options(path)
     options = {**found, **options}
-    size, steps = options.get("whitening_size"), options.get("projection") or []
+    size = options.get("whitening_size")
+    steps = VectorProjection(options.get("projection") or []).steps  # with all keys
     has_same_steps = steps == (found.get("projection") or [])
     if size is not None and (size != found.get("whitening_size") or not has_same_steps):
         expected = f"hold the weights of a Dense module for whitening_size={size}"

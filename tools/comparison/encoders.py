@@ -17,8 +17,8 @@ WORD_VECTORS = ("skip_gram", "cbow")
 class Encoder:
     """An encoder and the number of tokens that it reads, padding not counted.
 
-    The numbers are of about ten minutes of a core each: of an AMD EPYC with AVX-512, measured by
-    two short runs. `None`: nothing is trained.
+    The numbers take about ten minutes of a core each, of an AMD EPYC with AVX-512. `None`: nothing
+    is trained.
     """
 
     name: str

@@ -235,6 +235,9 @@ def test_a_projection_goes_with_the_model(make_encoder, tmp_path, format):
     again = BertSentenceEncoder.from_pretrained(tmp_path)
     assert (again.projection, again.whitening_size) == (encoder.projection, 4)
     np.testing.assert_allclose(again.encode(SENTENCES), vectors, atol=1e-5)
+    # Steps without the keys that have a default are those of the directory.
+    again = BertSentenceEncoder.from_pretrained(tmp_path, projection=PROJECTION)
+    np.testing.assert_allclose(again.encode(SENTENCES), vectors, atol=1e-5)
     new = BertSentenceEncoder.from_pretrained(
         tmp_path, projection=[{"type": "dense", "units": 3}], whitening_size=None
     )
