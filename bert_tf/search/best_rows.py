@@ -70,15 +70,11 @@ def _candidates(scores, best, k):
         Scores and columns `[Q, C]`, in the order of the columns and filled up with the lowest
         score; None if they are not few, or the bound is not finite.
     """
-    queries, columns = scores.shape
+    columns = scores.shape[1]
     groups = max(1, columns // _GROUP)
     if best.shape[1] + groups < k:
         return None
-    # Group g has the columns g, g + groups, ..., so that the maximum is one of long vectors.
-    whole = columns // groups
-    rest = columns - whole * groups
-    maxima = scores[:, : whole * groups].reshape(queries, whole, groups).max(axis=1)  # [Q, groups]
-    np.maximum(maxima[:, :rest], scores[:, whole * groups :], out=maxima[:, :rest])
+    maxima = _maxima_of_groups(scores, groups)
     bound = np.concatenate([best, maxima], axis=1)
     bound = np.partition(bound, -k, axis=1)[:, -k, None]  # [Q, 1]
     if not np.isfinite(bound).all():
@@ -90,21 +86,46 @@ def _candidates(scores, best, k):
     if np.count_nonzero(found) * _FEW > found.size:
         return None
     query, group = np.nonzero(found)  # [G]
-    column = group[:, None] + groups * np.arange(whole + (rest > 0))  # [G, columns of a group]
+    column = group[:, None] + np.arange(0, columns, groups)  # [G, columns of a group]
     value = scores[query[:, None], np.minimum(column, columns - 1)]
     found = (value >= bound[query]) & (column < columns)
     if is_full:
         found &= value > best[query, -1:]
     place = np.sort((query[:, None] * columns + column)[found])  # [C]
-    query, column = np.divmod(place, columns)
-    counts = np.bincount(query, minlength=queries)
+    return _filled_up(scores, *np.divmod(place, columns))
+
+
+def _maxima_of_groups(scores, groups):
+    """Returns the maximum of each group of columns, `[Q, n] -> [Q, groups]`.
+
+    Group g has the columns g, g + groups, ..., so that the maximum is one of long vectors.
+    """
+    queries, columns = scores.shape
+    whole = columns // groups
+    rest = columns - whole * groups
+    maxima = scores[:, : whole * groups].reshape(queries, whole, groups).max(axis=1)  # [Q, groups]
+    np.maximum(maxima[:, :rest], scores[:, whole * groups :], out=maxima[:, :rest])
+    return maxima
+
+
+def _filled_up(scores, query, column):
+    """Returns the scores at places that are in order, and their columns, as rows of equal length.
+
+    Args:
+        scores: `[Q, n]`.
+        query, column: The places, `[C]`.
+
+    Returns:
+        Scores and columns, `[Q, most places of a query]`, filled up with the lowest score.
+    """
+    counts = np.bincount(query, minlength=len(scores))
     position = np.arange(len(query)) - np.repeat(np.cumsum(counts) - counts, counts)
     lowest = -np.inf if scores.dtype.kind == "f" else np.iinfo(scores.dtype).min
-    result = np.full([queries, counts.max()], lowest, scores.dtype)
-    result[query, position] = scores[query, column]
-    result_columns = np.zeros(result.shape, np.int64)
-    result_columns[query, position] = column
-    return result, result_columns
+    values = np.full([len(scores), counts.max(initial=0)], lowest, scores.dtype)
+    values[query, position] = scores[query, column]
+    columns = np.zeros(values.shape, np.int64)
+    columns[query, position] = column
+    return values, columns
 
 
 def matrix(vectors: np.ndarray, name: str) -> np.ndarray:
