@@ -67,6 +67,12 @@ checkpoint_flags.define_start()
 flags.DEFINE_integer("max_seq_length", 128, "Maximum length of a window in tokens.")
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
 flags.DEFINE_bool("do_predict", False, "Whether to tag the test file.")
+flags.DEFINE_enum(
+    "precision",
+    None,
+    ["auto", "float32", "bfloat16", "int8"],
+    "Without --do_train: the model is optimized for inference in this precision before it tags.",
+)
 flags.DEFINE_bool("use_crf", False, "Whether a linear-chain CRF chooses the tags of each sentence.")
 checkpoint_flags.define_head()
 fine_tuning.define_training(batch_of="windows")
@@ -166,6 +172,11 @@ def main():
             "--class_weights, which change the loss of each word: the loss of a CRF is over whole "
             "sentences. Received: both"
         )
+    if FLAGS.precision and FLAGS.do_train:
+        raise UserError(
+            "--precision must not be combined with --do_train, because a model that is optimized "
+            f"for inference cannot be saved. Received: --precision={FLAGS.precision}"
+        )
     tool.require_writable(FLAGS.output_dir, "output_dir")
     if FLAGS.do_eval and FLAGS.scheme != "none":
         from bert_tf.tasks.token_classification.metrics import require_seqeval
@@ -182,6 +193,14 @@ def main():
         )
     if FLAGS.do_train:
         train(model, data, dev)
+    if FLAGS.precision:
+        if model.backbone.quantization is not None:
+            raise UserError(
+                "--precision must be used with a floating-point model. Received: "
+                f"--init_checkpoint={FLAGS.init_checkpoint}, which is already quantized to "
+                f"{model.backbone.quantization}"
+            )
+        model.optimize_for_inference(FLAGS.precision)
     if FLAGS.do_eval:
         words, gold = dev
         report("eval", gold, model.predict_tags(words), model.labels)

@@ -1,7 +1,9 @@
 """The tagging tools, run as a user runs them, on a tiny model."""
 
 import importlib.util
+import itertools
 
+import keras
 import pytest
 
 from bert_tf import BertBackbone, BertTokenClassifier, BertTokenizer
@@ -64,6 +66,34 @@ def test_trains_evaluates_and_predicts(start):
     assert [span.text for span in model.tag("the good film.")] == ["good film"]
 
 
+def test_tags_in_another_precision(start):
+    keras.utils.set_random_seed(1)
+    model = BertTokenClassifier.from_pretrained(start / "checkpoint", labels=["O", "B-X", "I-X"])
+    for weight in model.trainable_weights:
+        if len(weight.shape) == 2:  # large, so that rounding changes tags
+            weight.assign(keras.random.normal(weight.shape, stddev=0.5))
+    model.save_pretrained(start / "model")
+    words = [list(words) for words in itertools.product(["the", "good", "bad", "film"], repeat=4)]
+    text = start / "product.txt"
+    text.write_text("".join(conll_lines((row, ["O"] * 4) for row in words)))
+    tags = model.predict_tags(words)
+    model.optimize_for_inference("int8")
+    expected = model.predict_tags(words)
+    assert expected != tags
+    output = start / "int8"
+    result = run(
+        "run_ner",
+        f"--init_checkpoint={start}/model",
+        f"--test_file={text}",
+        f"--output_dir={output}",
+        "--do_predict",
+        "--max_seq_length=16",
+        "--precision=int8",
+    )
+    assert result.returncode == 0, result.stderr
+    assert [list(row.tags) for row in read_conll(output / "test_predictions.txt")] == expected
+
+
 @pytest.mark.full
 def test_fine_tuning_flags(start):
     """Smoothed labels, balanced classes, LoRA, the best epoch."""
@@ -98,6 +128,7 @@ def test_wrong_flags_are_told(start):
         (("--use_crf", "--class_weights=balanced"), "--use_crf must not be combined with"),
         (("--keep_best=val_f1", "--num_train_epochs=2"), "must have a dev file to score"),
         (("--early_stopping_patience=2",), "--keep_best must be set with"),
+        (("--precision=bfloat16",), "--precision must not be combined with --do_train"),
     ):
         result = run("run_ner", *flags_for(start, *flags))
         assert result.returncode == 1 and message in result.stderr
