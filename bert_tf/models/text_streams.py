@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.label_inputs import UNKNOWN_LABELS
 from bert_tf.models.text_inputs import TextColumns, holds_text
-from bert_tf.text.word_splitter import MALFORMED_TEXT
+from bert_tf.text.strings import MALFORMED_TEXT
 
 _NOTHING = object()
 _NOT_COLLECTED = (

@@ -17,21 +17,23 @@ import tensorflow as tf
 from bert_tf.errors import DataError
 from bert_tf.text.code_points import (
     WHITE_SPACE,
-    CodePointTable,
     PieceModel,
+    PlacedIds,
     SparseTable,
     decode,
-    hugging_face_data,
     mask_of,
     pieces_of_words,
     places_in_runs,
     starts,
+    trimmed,
     utf8_lengths,
 )
-from bert_tf.text.wordpiece import Pieces
+from bert_tf.text.strings import checked
+from bert_tf.text.unicode_tables import CodePointTable, hugging_face_data
 
 # Classes of characters in GPT-2's pattern.
 _SPACE, _OTHER, _LETTER, _NUMBER = range(4)
+_BLANK = 0x20
 _NO_RANK = np.int32(2**31 - 1)
 _ID_BITS = 31
 
@@ -76,7 +78,7 @@ class BytePairs(PieceModel):
         add_prefix_space: bool,
         trim_offsets: bool,
     ):
-        self._add_prefix_space = add_prefix_space
+        self._add_prefix_space, self._trim_offsets = add_prefix_space, trim_offsets
         ranks = {merge: rank for rank, merge in enumerate(merges)}  # of a repeated one, the last
         try:
             self._byte_ids = np.array([ids[char] for char in byte_characters()], np.int32)
@@ -98,42 +100,35 @@ class BytePairs(PieceModel):
         self._in_rounds = all(
             rank > max(made_at.get(a, -1), made_at.get(b, -1)) for (a, b), rank in ranks.items()
         )
-        space = byte_characters()[0x20]
-        trimmed = np.zeros([2, max(ids.values()) + 1], np.int64)  # leading, trailing spaces
-        for piece, index in ids.items() if trim_offsets else ():
-            trimmed[0, index] = len(piece) - len(piece.lstrip(space))
-            trimmed[1, index] = len(piece) - len(piece.rstrip(space))
-        self._trimmed = trimmed
         properties, _ = hugging_face_data()
         known = [properties["letter"], properties["number"]]
         kinds = np.select(known, [_LETTER, _NUMBER], _OTHER)
         kinds[list(WHITE_SPACE)] = _SPACE
         self._kinds = CodePointTable(kinds)
 
-    def pieces(self, texts: tf.Tensor) -> Pieces:
-        """Returns the `Pieces` of `texts` (strings `[B]`)."""
-        texts = self.splitter.checked(texts)
-        added = tf.zeros_like(texts, tf.int64)  # code points, all of them spaces
-        if self._add_prefix_space:
-            lacks = tf.strings.regex_full_match(texts, r"(?s)[^ ].*")
-            texts, added = tf.where(lacks, " " + texts, texts), tf.cast(lacks, tf.int64)
-        decoded = decode(texts)
+    def pieces(self, texts: tf.Tensor) -> PlacedIds:
+        """Returns the pieces of `texts` (strings `[B]`)."""
+        decoded = decode(checked(texts, self.errors))
         points = decoded.points
+        if self._add_prefix_space:
+            lacks = points.starts_row() & (points.values != _BLANK)
+            points, is_added = points.with_marks(lacks, _BLANK)
+            points = points._replace(last=points.last - tf.cast(is_added, tf.int64))
         ids, begins, ends = pieces_of_words(points.values, self._word_starts(points), self._merge)
 
         point_ends = tf.cumsum(utf8_lengths(points.values))  # in bytes, as `begins` and `ends`
         first = tf.searchsorted(point_ends, begins, side="right", out_type=tf.int64)
         last = tf.searchsorted(point_ends, ends, side="left", out_type=tf.int64)
-        pieces = decoded.pieces(ids, first, last)
-        own = tf.gather(added, pieces.ids.value_rowids())
-        fields = [tf.maximum(field.values - own, 0) for field in pieces[1:]]
-        leading, trailing = (tf.gather(tf.constant(side), ids) for side in self._trimmed)
-        if self._add_prefix_space:  # tokenizers, byte_level.rs, `process_offsets`
-            leading = tf.where((fields[2] > 0) | (leading != 1), leading, 0)
-        for start, end in ((0, 1), (2, 3)):  # a space is one byte and one code point
-            fields[start] = tf.minimum(fields[start] + leading, fields[end])
-            fields[end] = tf.maximum(fields[end] - trailing, fields[start])
-        return Pieces(pieces.ids, *map(pieces.ids.with_values, fields))
+        rows, first = tf.gather(points.rows, first), tf.gather(points.first, first)
+        ends = tf.gather(points.last, last) + 1
+        if self._trim_offsets:
+            is_first = tf.gather(decoded.row_splits, rows) == first
+            text, ends = trimmed(decoded.points.values == _BLANK, first, ends)
+            # Matches tokenizers, byte_level.rs, `process_offsets`.
+            stays = is_first & (text == first + 1) & self._add_prefix_space
+            first = tf.where(stays, first, text)
+            ends = tf.maximum(first, ends)
+        return decoded.placed(ids, rows, first, ends)
 
     def _word_starts(self, points) -> tf.Tensor:
         """Returns where GPT-2's pattern begins a new match, bool `[C]`.
@@ -141,7 +136,8 @@ class BytePairs(PieceModel):
         's|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+
         """
         kinds, values = self._kinds(points.values), points.values
-        places, rows = points.first, points.rows
+        rows = points.rows
+        places = tf.range(tf.size(rows))
 
         def near(tensor, by):  # what is `by` places later, in the same string; else 0
             is_inside = tf.roll(places, -by, 0) == places + by

@@ -1,24 +1,54 @@
-"""Texts as one vector of code points, and what Hugging Face's `tokenizers` knows about characters.
+"""Texts as one vector of code points, and the pieces that are made of them.
 
-Glossary: `B` strings, `C` code points of all strings.
+Glossary: `B` strings, `C` code points of all strings, `T` pieces of a string.
 """
 
 import functools
-import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.text import unicode_tables as unicode
-from bert_tf.text.word_splitter import WordSplitter
-from bert_tf.text.wordpiece import Pieces
+from bert_tf.text.unicode_tables import NUM_CODE_POINTS, CodePointTable
 
 CODE_POINT_BITS = 21
 # `char::is_whitespace` of Rust and `\s` of Oniguruma: the property White_Space.
 WHITE_SPACE = (*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B))
 WHITE_SPACE += (0x2028, 0x2029, 0x202F, 0x205F, 0x3000)
+
+
+class Pieces(NamedTuple):
+    """Ids (int32) of pieces and their positions in the string (int64), all ragged `[B, (T)]`.
+
+    The positions are the first byte and code point of each piece, and those after its last ones.
+    """
+
+    ids: tf.RaggedTensor
+    byte_starts: tf.RaggedTensor
+    byte_ends: tf.RaggedTensor
+    char_starts: tf.RaggedTensor
+    char_ends: tf.RaggedTensor
+
+
+class PlacedIds(NamedTuple):
+    """`Pieces` with positions of code points only, which is what models return."""
+
+    ids: tf.RaggedTensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
+
+    def pieces(self, texts: tf.Tensor) -> Pieces:
+        """Returns the `Pieces`; `texts` are the strings `[B]`."""
+        _, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
+        lengths = tf.cast(tf.strings.length(texts), tf.int64)
+        offsets = tf.concat([offsets, lengths[:, tf.newaxis]], axis=1)  # ragged [B, (characters+1)]
+        row_starts = tf.gather(offsets.row_starts(), self.ids.value_rowids())
+        in_bytes = (
+            self.ids.with_values(tf.gather(offsets.values, row_starts + places.values))
+            for places in self[1:]
+        )
+        return Pieces(self.ids, *in_bytes, self.starts, self.ends)
 
 
 class CodePoints(NamedTuple):
@@ -37,76 +67,70 @@ class CodePoints(NamedTuple):
         """Returns those for which `mask` is True."""
         return self.gather(tf.where(mask)[:, 0])
 
+    def with_marks(self, before: tf.Tensor, mark: int) -> tuple["CodePoints", tf.Tensor]:
+        """Returns code points with a `mark` before some (bool `[C]`), and which are marks."""
+        sources, _ = repeated(1 + tf.cast(before, tf.int64))
+        is_mark = tf.gather(before, sources) & starts(sources)
+        points = self.gather(sources)
+        return points._replace(values=tf.where(is_mark, mark, points.values)), is_mark
+
     def starts_row(self) -> tf.Tensor:
         """Returns which are the first of their string, bool `[C]`."""
         return starts(self.rows)
 
 
 class Decoded(NamedTuple):
-    """Decoded strings: `unicode_decode_with_offsets`, malformed bytes as U+FFFD."""
+    """Decoded strings, malformed bytes as U+FFFD."""
 
     points: CodePoints
-    row_starts: tf.Tensor  # int64 [B]
-    byte_starts: tf.Tensor  # int64 [C]
-    byte_ends: tf.Tensor  # int64 [C]
+    row_splits: tf.Tensor  # int64 [B+1]
 
-    def pieces(self, ids: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> Pieces:
-        """Returns pieces from the positions (int64) of their first and last code points."""
-        rows, size = tf.gather(self.points.rows, first), tf.size(self.row_starts, tf.int64)
+    def placed(self, ids: tf.Tensor, rows: tf.Tensor, *spans: tf.Tensor) -> PlacedIds:
+        """Returns pieces from their strings and their spans in the vector `[C]`, all int64."""
+        size, row_starts = tf.size(self.row_splits, tf.int64) - 1, tf.gather(self.row_splits, rows)
         ids = tf.RaggedTensor.from_value_rowids(ids, rows, size, validate=False)
-        byte_spans = tf.gather(self.byte_starts, first), tf.gather(self.byte_ends, last)
-        row_starts = tf.gather(self.row_starts, rows)
-        spans = *byte_spans, first - row_starts, last + 1 - row_starts
-        return Pieces(ids, *map(ids.with_values, spans))
+        return PlacedIds(ids, *(ids.with_values(places - row_starts) for places in spans))
 
 
 class PieceModel:
     """Converts text to pieces. A subclass says how.
 
     Attributes:
-        splitter: Checks the text.
+        errors: What to do with text that is not UTF-8, as in `BertTokenizer`.
     """
 
-    splitter = WordSplitter(errors="replace")
+    errors = "replace"
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
         return self.pieces(texts).ids
 
-    def pieces(self, texts: tf.Tensor) -> Pieces:
-        """Returns the `Pieces` of `texts` (strings `[B]`)."""
+    def pieces(self, texts: tf.Tensor) -> PlacedIds:
+        """Returns the pieces of `texts` (strings `[B]`)."""
         raise NotImplementedError(f"{type(self).__name__} must have a method `pieces`.")
 
 
 def decode(texts: tf.Tensor) -> Decoded:
     """Decodes strings `[B]`."""
-    ragged, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
-    rows, places = ragged.value_rowids(), tf.range(tf.size(ragged.values, tf.int64))
-    lengths = tf.gather(tf.cast(tf.strings.length(texts), tf.int64), rows)
-    is_last = places == tf.gather(ragged.row_splits, rows + 1) - 1
-    ends = tf.where(is_last, lengths, tf.roll(offsets.values, -1, 0))
-    points = CodePoints(ragged.values, rows, places, places)
-    return Decoded(points, ragged.row_starts(), offsets.values, ends)
+    ragged = tf.strings.unicode_decode(texts, "UTF-8")
+    places = tf.range(tf.size(ragged.values, tf.int64))
+    points = CodePoints(ragged.values, ragged.value_rowids(), places, places)
+    return Decoded(points, ragged.row_splits)
 
 
-def trimmed(pieces: Pieces, texts: tf.Tensor) -> Pieces:
-    """Returns the pieces of `texts` (strings `[B]`) without white space before them."""
-    decoded, rows = decode(texts), pieces.ids.value_rowids()
-    row_starts = tf.gather(decoded.row_starts, rows)
-    is_space = white_space()(decoded.points.values) > 0
-    text = tf.where(~is_space)[:, 0]  # the positions of the other characters
-    next_text = tf.searchsorted(text, pieces.char_starts.values + row_starts)
+def trimmed(is_space: tf.Tensor, first: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns spans in a vector without the spaces at their ends.
+
+    Args:
+        is_space: bool `[C]`.
+        first, ends: Where spans begin, and the positions after their last, int64. Those that are
+            returned cross where there is nothing else.
+    """
+    text = tf.where(~is_space)[:, 0]  # the positions of the others
     size = tf.size(is_space, tf.int64)
-    first = tf.gather(tf.concat([text, [size]], axis=0), next_text)
-    ends = pieces.char_ends.values
-    char_starts = tf.minimum(first - row_starts, ends)
-    byte_starts = tf.gather(tf.concat([decoded.byte_starts, [0]], axis=0), first)
-    byte_ends = pieces.byte_ends.values
-    byte_starts = tf.where(char_starts < ends, byte_starts, byte_ends)
-    return pieces._replace(
-        char_starts=pieces.ids.with_values(char_starts),
-        byte_starts=pieces.ids.with_values(byte_starts),
-    )
+    next_text = tf.gather(tf.concat([text, [size]], axis=0), tf.searchsorted(text, first))
+    after_text = tf.gather(tf.concat([[0], text + 1], axis=0), tf.searchsorted(text, ends))
+    return tf.minimum(next_text, ends), after_text
 
 
 def starts(numbers: tf.Tensor) -> tf.Tensor:
@@ -119,6 +143,13 @@ def places_in_runs(is_start: tf.Tensor) -> tf.Tensor:
     places = tf.range(tf.size(is_start, tf.int64))
     runs = tf.cumsum(tf.cast(is_start, tf.int64)) - 1
     return places - tf.gather(tf.boolean_mask(places, is_start), runs)
+
+
+def repeated(counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns each index as often as `counts` (int64) says, and which repetition it is, int64."""
+    sources = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
+    first = tf.cumsum(counts, exclusive=True)
+    return sources, tf.range(tf.size(sources, tf.int64)) - tf.gather(first, sources)
 
 
 def mask_of(places: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
@@ -155,22 +186,6 @@ def utf8_lengths(code_points: tf.Tensor) -> tf.Tensor:
     return 1 + tf.add_n(longer)
 
 
-class CodePointTable:
-    """A value for each code point, int32 `[NUM_CODE_POINTS]`, in a two-level table."""
-
-    def __init__(self, values: np.ndarray):
-        blocks = np.ascontiguousarray(values, np.int32).reshape(-1, unicode.PAGE_SIZE)
-        distinct: dict[bytes, int] = {}
-        pages = [distinct.setdefault(block.tobytes(), len(distinct)) for block in blocks]
-        self._pages = np.array(pages, np.int32)
-        self._values = np.frombuffer(b"".join(distinct), np.int32)
-
-    def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
-        page = tf.gather(tf.constant(self._pages), code_points // unicode.PAGE_SIZE)
-        places = page * unicode.PAGE_SIZE + code_points % unicode.PAGE_SIZE
-        return tf.gather(tf.constant(self._values), places)
-
-
 class SparseTable:
     """An int32 value for each of some int64 keys, below 2**63 - 1, and one for all others."""
 
@@ -188,24 +203,4 @@ class SparseTable:
 @functools.cache
 def white_space() -> CodePointTable:
     """Returns a table that is 1 at white space, else 0."""
-    return CodePointTable(np.isin(np.arange(unicode.NUM_CODE_POINTS), WHITE_SPACE))
-
-
-@functools.cache
-def hugging_face_data() -> tuple[dict[str, np.ndarray], dict[str, dict[str, str]]]:
-    """Returns the properties (bool) and mappings of `hugging_face_data.txt`."""
-    kinds = ("letter", "number", "extend", "prepend")
-    properties = {kind: np.zeros(unicode.NUM_CODE_POINTS, bool) for kind in kinds}
-    syllables = unicode.unicode_data().decomposition
-    syllables = {chr(c): "".join(map(chr, syllables[c])) for c in unicode.HANGUL_SYLLABLES}
-    mappings: dict[str, dict[str, str]] = {"lower": {}, "unaccented": syllables}
-    path = pathlib.Path(__file__).with_name("hugging_face_data.txt")
-    for line in path.read_text(encoding="ascii").splitlines()[2:]:
-        kind, first, last, *values = line.split("\t")
-        if kind in properties:
-            properties[kind][int(first, 16) : int(last, 16) + 1] = True
-        else:
-            mappings[kind][chr(int(first, 16))] = "".join(
-                chr(int(v, 16)) for v in values[0].split()
-            )
-    return properties, mappings
+    return CodePointTable(np.isin(np.arange(NUM_CODE_POINTS), WHITE_SPACE))

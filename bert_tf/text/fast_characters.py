@@ -54,8 +54,8 @@ def fast_characters(lowercase: bool, strip_accents: bool, split_on_cjk: bool) ->
     # Another version of ICU may know more about the characters that are not assigned here.
     tried = [c for part in _TRIED for c in part if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
     code_points = np.array(tried, np.int32)
-    pages = table.pages[code_points >> unicode.PAGE_BITS]
-    entries = table.entries[pages * unicode.PAGE_SIZE + code_points % unicode.PAGE_SIZE]
+    with tf.init_scope(), tf.device("CPU:0"):  # may be called while a graph is built
+        entries = table.entries(code_points).numpy()
 
     def has(flags):
         return entries & flags != 0
@@ -93,7 +93,7 @@ def _tokenized(lowercase: bool, characters: list[str]) -> tuple[np.ndarray, list
         text.build_fast_wordpiece_model(_PIECES, 100, CONTINUATION, _PIECES[0], False, False),
         text.build_fast_bert_normalizer_model(lowercase),
     )
-    with tf.init_scope(), tf.device("CPU:0"):  # may be called while a graph is built
+    with tf.init_scope(), tf.device("CPU:0"):
         wordpiece, normalizer = (tf.constant(np.frombuffer(model, np.uint8)) for model in models)
         tokenizer = text.FastBertTokenizer(
             fast_wordpiece_model_buffer=wordpiece,

@@ -7,7 +7,9 @@ import re
 
 import tensorflow as tf
 
-from bert_tf.text.wordpiece import Pieces, WordPiece, joined_rows
+from bert_tf.text.code_points import PieceModel, PlacedIds, decode, trimmed, white_space
+from bert_tf.text.strings import checked
+from bert_tf.text.wordpiece import joined_rows
 
 SPACES = r"[\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
 _CUT = b"\xff"  # marks where to cut; UTF-8 does not have it
@@ -16,11 +18,11 @@ _CUT = b"\xff"  # marks where to cut; UTF-8 does not have it
 NUMBER = r"\b[0-9]+(?:\.[0-9]+)?\b"
 
 
-class KeptWhole:
+class KeptWhole(PieceModel):
     """Converts text to ids, of which some parts are kept whole.
 
     Args:
-        wordpiece: Converts the rest of the text.
+        model: Converts the rest of the text.
         literals: The strings that are kept whole, with their ids.
         number_id: The id of every number. None leaves numbers to the vocabulary.
         strips: The literals that take the white space before and after them (two flags).
@@ -29,14 +31,13 @@ class KeptWhole:
 
     def __init__(
         self,
-        wordpiece: WordPiece,
+        model: PieceModel,
         literals: dict[str, int],
         number_id: int | None = None,
         strips: dict[str, tuple[bool, bool]] | None = None,
         trims: bool = False,
     ):
-        self.wordpiece = wordpiece
-        self.splitter = wordpiece.splitter
+        self.model, self.errors = model, model.errors
         self.literals = literals
         self.number_id = number_id
         self.strips = strips or {}
@@ -45,28 +46,31 @@ class KeptWhole:
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
         segments, kept_ids = self._cut(texts)
-        others = self.wordpiece.ids(tf.where(kept_ids < 0, segments.values, ""))
+        others = self.model.ids(tf.where(kept_ids < 0, segments.values, ""))
         ids = tf.concat([others, _one_where_kept(kept_ids, kept_ids)], axis=1)
         return joined_rows(ids, segments.row_splits)
 
-    def pieces(self, texts: tf.Tensor) -> Pieces:
-        """Returns the `Pieces` of `texts` (strings `[B]`)."""
+    def pieces(self, texts: tf.Tensor) -> PlacedIds:
+        """Returns the pieces of `texts` (strings `[B]`)."""
         segments, kept_ids = self._cut(texts)
-        others = self.wordpiece.pieces(tf.where(kept_ids < 0, segments.values, ""))
-        chars = tf.cast(tf.strings.length(segments.values, unit="UTF8_CHAR"), tf.int64)
-        sizes = tf.cast(tf.strings.length(segments.values), tf.int64)
-        byte_starts, char_starts = (_starts(of, segments) for of in (sizes, chars))
-        kept = Pieces(kept_ids, byte_starts, byte_starts + sizes, char_starts, char_starts + chars)
+        others = self.model.pieces(tf.where(kept_ids < 0, segments.values, ""))
+        # The segments of a text follow each other without gaps, and so do those of all texts.
+        points, splits = decode(segments.values)
+        row_starts = tf.gather(segments.row_starts(), segments.value_rowids())
+        text_starts = tf.gather(splits, row_starts)
+        spans = splits[:-1], splits[1:]
         if self.trims:
-            kept = _trimmed(kept, segments.values)
-        shifts = (tf.zeros_like(kept_ids), byte_starts, byte_starts, char_starts, char_starts)
+            spans = trimmed(white_space()(points.values) > 0, *spans)
+        kept = kept_ids, *(places - text_starts for places in spans)
+        shift = splits[:-1] - text_starts
+        shifts = tf.zeros_like(kept_ids), shift, shift
 
         def merge(inside: tf.RaggedTensor, kept: tf.Tensor, shift: tf.Tensor) -> tf.RaggedTensor:
             inside = inside.with_values(inside.values + tf.gather(shift, inside.value_rowids()))
             merged = tf.concat([inside, _one_where_kept(kept, kept_ids)], axis=1)
             return joined_rows(merged, segments.row_splits)
 
-        return Pieces(*map(merge, others, kept, shifts))
+        return PlacedIds(*map(merge, others, kept, shifts))
 
     def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Returns segments `[B, (S)]` and, flat, the id of each (or -1)."""
@@ -75,8 +79,8 @@ class KeptWhole:
         if self.number_id is not None:
             patterns.append(NUMBER)
         pattern = f"({'|'.join(patterns)})"
-        texts = self.splitter.checked(texts)
-        if self.splitter.errors != "strict":  # another malformed byte
+        texts = checked(texts, self.errors)
+        if self.errors != "strict":  # another malformed byte
             texts = tf.strings.reduce_join(
                 tf.strings.split(texts, _CUT), axis=-1, separator=b"\xfe"
             )
@@ -97,24 +101,6 @@ class KeptWhole:
     def _pattern(self, literal: str) -> str:
         before, after = self.strips.get(literal, (False, False))
         return f"{SPACES}*" * before + re.escape(literal) + f"{SPACES}*" * after
-
-
-def _starts(sizes: tf.Tensor, segments: tf.RaggedTensor) -> tf.Tensor:
-    """Returns where each segment begins: those of a row follow each other without gaps."""
-    before = tf.cumsum(sizes, exclusive=True)
-    row_starts = tf.gather(tf.concat([before, [0]], axis=0), segments.row_starts())
-    return before - tf.gather(row_starts, segments.value_rowids())
-
-
-def _trimmed(kept: Pieces, texts: tf.Tensor) -> Pieces:
-    """Returns the spans without the white space around texts."""
-    fields = list(kept)
-    for pattern, first, sign in ((f"^{SPACES}+", 1, 1), (f"{SPACES}+$", 2, -1)):
-        text = tf.strings.regex_replace(texts, pattern, "")
-        for place, unit in ((first, "BYTE"), (first + 2, "UTF8_CHAR")):
-            removed = tf.strings.length(texts, unit=unit) - tf.strings.length(text, unit=unit)
-            fields[place] += sign * tf.cast(removed, tf.int64)
-    return Pieces(*fields)
 
 
 def _one_where_kept(values: tf.Tensor, kept_ids: tf.Tensor) -> tf.RaggedTensor:

@@ -2,21 +2,11 @@
 
 import os
 
-from bert_tf.errors import DataError
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import object_of, optional, text
 from bert_tf.text import subword_files, tokenizer_files
-from bert_tf.text.subword_definition import MOST_CONTAINERS
+from bert_tf.text.subword_definition import is_subword
 from bert_tf.text.subword_tokenizer import SubwordTokenizer
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.tokenizer_base import Tokenizer
-
-_SUBWORD_FILES = (
-    subword_files.XLM_ROBERTA_FILE,
-    subword_files.ALBERT_FILE,
-    subword_files.BYTE_PAIR_FILES[0],
-)
-_MODEL = object_of({"model": optional(object_of({"type": optional(text())}))})
 
 
 def load_tokenizer(directory: str | os.PathLike, **options) -> Tokenizer:
@@ -38,22 +28,14 @@ def load_tokenizer(directory: str | os.PathLike, **options) -> Tokenizer:
         >>> type(bert_tf.text.load_tokenizer("minilm/")).__name__
         'BertTokenizer'
     """
-    path = os.path.join(directory, tokenizer_files.TOKENIZER_FILE)
-    if os.path.exists(path):
-        content = read_json(path, _MODEL, DataError, most_containers=MOST_CONTAINERS)
-        model = content.get("model") or {}
-        is_subword = model.get("type") in ("BPE", "Unigram") or "merges" in model
-        options = {"definition": content, **options} if is_subword else options
-    else:
-        is_subword = _find(directory, _SUBWORD_FILES) is not None
-    return (SubwordTokenizer if is_subword else BertTokenizer).from_pretrained(directory, **options)
+    definition = subword_files.read_definition(directory)
+    if definition is None or not is_subword(definition):
+        return BertTokenizer.from_pretrained(directory, **options)
+    return SubwordTokenizer.from_pretrained(directory, **{"definition": definition, **options})
 
 
 def find_tokenizer(directory: str | os.PathLike) -> str | None:
     """Returns the path of a file from which `load_tokenizer` reads, or None if there is none."""
-    return tokenizer_files.find_vocabulary(directory) or _find(directory, _SUBWORD_FILES)
-
-
-def _find(directory, names):
-    paths = (os.path.join(directory, name) for name in names)
-    return next(filter(os.path.exists, paths), None)
+    return tokenizer_files.find(
+        directory, (*tokenizer_files.VOCABULARY_FILES, *subword_files.FILES)
+    )

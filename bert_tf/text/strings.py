@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from bert_tf.errors import ConfigError
 
+# The beginning of the error that the graph raises.
+MALFORMED_TEXT = "Every text must be valid UTF-8."
 TextLike = str | Sequence[str] | tf.Tensor | tf.RaggedTensor
 
 
@@ -50,3 +52,26 @@ def map_strings(function: Callable, texts: TextLike) -> tf.RaggedTensor | tf.Ten
         return function(texts)
     ragged = tf.RaggedTensor.from_tensor(texts, ragged_rank=rank - 1)
     return ragged.with_flat_values(function(ragged.flat_values))
+
+
+def checked(texts: tf.Tensor, errors: str) -> tf.Tensor:
+    """Returns `texts` (strings `[B]`). With errors="strict", it first checks that all are UTF-8.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If a text is not UTF-8. The message names the rows.
+    """
+    if errors != "strict":
+        return texts
+    valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore") == texts
+    check = tf.debugging.Assert(
+        tf.reduce_all(valid),
+        [
+            f"{MALFORMED_TEXT} Received: malformed bytes in row(s)",
+            tf.where(~valid)[:, 0],
+            "Decode the text with its real encoding, or create the tokenizer with "
+            "errors='replace'.",
+        ],
+        summarize=20,
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.identity(texts)

@@ -60,6 +60,7 @@ _ADDED_TOKEN = object_of(
         **dict.fromkeys(("lstrip", "rstrip", "normalized", "special"), may_lack(FLAG)),
     }
 )
+_CONTENT = object_of({"model": optional(object_of({"type": optional(text())}))})
 _DEFINITION = object_of(
     {
         "model": object_of({"type": may_lack(one_of("BPE", "Unigram"))}),
@@ -103,12 +104,21 @@ class Parts:
 
 
 def read(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a `tokenizer.json`.
+    """Reads a `tokenizer.json`, which may be that of another kind of tokenizer (`is_subword`).
 
     Raises:
         DataError: If it cannot be read, or its values are of wrong types.
     """
-    return read_json(path, _DEFINITION, DataError, most_containers=MOST_CONTAINERS)
+    content = read_json(path, _CONTENT, DataError, most_containers=MOST_CONTAINERS)
+    if is_subword(content):
+        check(content, _DEFINITION, path, DataError)
+    return content
+
+
+def is_subword(definition: dict[str, Any]) -> bool:
+    """Returns whether a definition is that of byte pairs or of a Unigram model."""
+    model = definition.get("model") or {}
+    return model.get("type") in ("BPE", "Unigram") or "merges" in model
 
 
 def parse(definition: dict[str, Any]) -> Parts:

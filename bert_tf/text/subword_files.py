@@ -17,13 +17,13 @@ from bert_tf.text.sentencepiece_model import read_model
 
 # sentencepiece_model.proto, SentencePiece.Type.
 _CONTROL, _USER_DEFINED = 3, 4
-# A file, its reader, and the files of the same tokenizer that it needs.
-BYTE_PAIR_FILES = ("vocab.json", "merges.txt")
-XLM_ROBERTA_FILE, ALBERT_FILE = "sentencepiece.bpe.model", "spiece.model"
+_FLAGS = ("do_lower_case", "keep_accents", "add_prefix_space")
 _OPTIONS = object_of(
-    dict.fromkeys(("do_lower_case", "keep_accents", "add_prefix_space"), optional(FLAG))
+    {
+        **dict.fromkeys(_FLAGS, optional(FLAG)),
+        **dict.fromkeys(("tokenizer_class", "model_type"), optional(text())),
+    }
 )
-_MODEL_TYPE = object_of({"model_type": optional(text())})
 # Arguments of `SubwordTokenizer` that `tokenizer_config.json` has.
 _ARGUMENTS = ("max_length", "truncation_side", "errors", "split_special_tokens")
 _ARGUMENTS += ("unk_token", "pad_token", "mask_token")
@@ -36,48 +36,53 @@ _BERT = {"type": "BertProcessing"}
 def read(directory: str | os.PathLike, definition: dict | None = None) -> dict[str, Any]:
     """Returns the constructor arguments of `SubwordTokenizer` that a directory sets.
 
-    `definition` is the content of `tokenizer.json`, if it has been read.
+    `definition` is what `read_definition` returned, if it was called.
 
     Raises:
         DataError: If there is no tokenizer, or a file cannot be read.
-        ConfigError: If the files are of another kind of tokenizer.
+        CheckpointError: If an interrupted save in the directory cannot be undone.
+    """
+    definition = read_definition(directory) if definition is None else definition
+    if definition is None:
+        files = (tokenizer_files.TOKENIZER_FILE, *map(" and ".join, _READERS))
+        raise DataError(
+            f"`directory` must contain {', '.join(files[:-1])} or {files[-1]}. "
+            f"Received: directory={os.fspath(directory)!r}, which has none of them."
+        )
+    path = os.path.join(directory, tokenizer_files.CONFIG_FILE)
+    found = tokenizer_files.config_options(path) if os.path.exists(path) else {}
+    found = {name: value for name, value in found.items() if name in _ARGUMENTS}
+    return {**found, "definition": definition}
+
+
+def read_definition(directory: str | os.PathLike) -> dict[str, Any] | None:
+    """Returns the `tokenizer.json` of a directory, or what other files of it say in that form.
+
+    It may be that of another kind of tokenizer (`subword_definition.is_subword`). None if there is
+    no file.
+
+    Raises:
+        DataError: If a file cannot be read.
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
     recover(directory)
+    path = os.path.join(directory, tokenizer_files.TOKENIZER_FILE)
+    if os.path.exists(path):
+        return subword_definition.read(path)
+    for names, reader in _READERS.items():
+        paths = [os.path.join(directory, name) for name in names]
+        if all(map(os.path.exists, paths)):
+            return reader(*paths, _options(directory))
+    return None
 
-    def path(name: str) -> str:
-        return os.path.join(directory, name)
 
-    def exists(name: str) -> bool:
-        return os.path.exists(path(name))
-
-    options: dict[str, Any] = {}
-    found: dict[str, Any] = {}
-    if exists(tokenizer_files.CONFIG_FILE):
-        options = read_json(path(tokenizer_files.CONFIG_FILE), _OPTIONS, DataError)
-        arguments = tokenizer_files.config_options(path(tokenizer_files.CONFIG_FILE))
-        found = {name: value for name, value in arguments.items() if name in _ARGUMENTS}
-    if definition is not None:
-        pass
-    elif exists(tokenizer_files.TOKENIZER_FILE):
-        definition = subword_definition.read(path(tokenizer_files.TOKENIZER_FILE))
-    elif all(map(exists, BYTE_PAIR_FILES)):
-        definition = _roberta(*map(path, BYTE_PAIR_FILES), bool(options.get("add_prefix_space")))
-    elif exists(XLM_ROBERTA_FILE):
-        kind = str(options.get("tokenizer_class", "")).lower()
-        if exists("config.json"):
-            kind += read_json(path("config.json"), _MODEL_TYPE, DataError).get("model_type") or ""
-        definition = _fairseq(path(XLM_ROBERTA_FILE), "camembert" in kind)
-    elif exists(ALBERT_FILE):
-        accents = options.get("keep_accents") is True
-        definition = _albert(path(ALBERT_FILE), options.get("do_lower_case") is not False, accents)
-    else:
-        names = (tokenizer_files.TOKENIZER_FILE, " and ".join(BYTE_PAIR_FILES))
-        raise DataError(
-            f"`directory` must contain {', '.join((*names, XLM_ROBERTA_FILE))} or {ALBERT_FILE}. "
-            f"Received: directory={os.fspath(directory)!r}, which has none of them."
-        )
-    return {**found, "definition": definition}
+def _options(directory) -> dict[str, Any]:
+    options = {}
+    for name in ("config.json", tokenizer_files.CONFIG_FILE):
+        path = os.path.join(directory, name)
+        if os.path.exists(path):
+            options.update(read_json(path, _OPTIONS, DataError))
+    return options
 
 
 def config(tokenizer) -> dict[str, Any]:
@@ -103,7 +108,7 @@ def _ends(pieces: dict[str, int], cls: str, sep: str) -> dict[str, list]:
     return {"sep": [sep, pieces[sep]], "cls": [cls, pieces[cls]]}
 
 
-def _roberta(vocabulary: str, merges: str, add_prefix_space: bool) -> dict[str, Any]:
+def _roberta(vocabulary: str, merges: str, options: dict[str, Any]) -> dict[str, Any]:
     pieces = read_json(vocabulary, mapping_of(integer(), least=1), DataError)
     try:
         lines = re.split("\r?\n", read_bytes(merges).decode("utf-8-sig"))
@@ -111,6 +116,7 @@ def _roberta(vocabulary: str, merges: str, add_prefix_space: bool) -> dict[str, 
         raise DataError(f"{merges} must be a file in UTF-8. Received: {error}.") from None
     pairs = [line for line in lines if line and not line.startswith("#version")]
     special = _special(pieces, "<s>", "<pad>", "</s>", "<unk>", "<mask>")
+    add_prefix_space = options.get("add_prefix_space") is True
     flags = {"trim_offsets": True, "add_prefix_space": add_prefix_space}
     byte_level = {"type": "ByteLevel", **flags, "use_regex": True}
     return {
@@ -122,10 +128,11 @@ def _roberta(vocabulary: str, merges: str, add_prefix_space: bool) -> dict[str, 
     }
 
 
-def _fairseq(path: str, is_camembert: bool) -> dict[str, Any]:
+def _fairseq(path: str, options: dict[str, Any]) -> dict[str, Any]:
     """The special tokens of fairseq are before the pieces of sentencepiece, and `<mask>` after."""
     model = read_model(path)
-    if is_camembert:
+    kinds = (str(options.get(key)).lower() for key in ("tokenizer_class", "model_type"))
+    if any("camembert" in kind for kind in kinds):
         names = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>")
         pieces = [*((name, 0.0) for name in names), ("<unk>NOTUSED", -100.0), *model["pieces"][1:]]
     else:
@@ -138,7 +145,7 @@ def _fairseq(path: str, is_camembert: bool) -> dict[str, Any]:
     return _unigram(model, pieces, 3, special, normalizers, _ROBERTA)
 
 
-def _albert(path: str, lowercase: bool, keep_accents: bool) -> dict[str, Any]:
+def _albert(path: str, options: dict[str, Any]) -> dict[str, Any]:
     model = read_model(path)
     # Matches transformers: pieces such as "9," are made too unlikely to be used.
     pieces = [
@@ -146,9 +153,9 @@ def _albert(path: str, lowercase: bool, keep_accents: bool) -> dict[str, Any]:
         for piece, score in model["pieces"]
     ]
     normalizers = [_replaces('"', String="``"), _replaces('"', String="''")]
-    if not keep_accents:
+    if options.get("keep_accents") is not True:
         normalizers += [{"type": "NFKD"}, {"type": "StripAccents"}]
-    if lowercase:
+    if options.get("do_lower_case") is not False:
         normalizers += [{"type": "Lowercase"}]
     normalizers += [*_precompiled(model), _replaces(" ", Regex=" {2,}")]
     special = ("[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>")
@@ -181,3 +188,12 @@ def _unigram(model, pieces, unk_id, special, normalizers, processor) -> dict[str
         "decoder": space,
         "model": {"type": "Unigram", "unk_id": unk_id, "vocab": vocabulary, "byte_fallback": False},
     }
+
+
+# The files of each form, of which a directory needs all, and what reads them.
+_READERS = {
+    ("vocab.json", "merges.txt"): _roberta,
+    ("sentencepiece.bpe.model",): _fairseq,
+    ("spiece.model",): _albert,
+}
+FILES = tuple(names[0] for names in _READERS)

@@ -19,7 +19,6 @@ from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import TokenizerGraphs
 from bert_tf.text.unigram import METASPACE, Unigram
 from bert_tf.text.unigram_normalizer import Normalized, steps
-from bert_tf.text.word_splitter import WordSplitter
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -183,7 +182,7 @@ class SubwordTokenizer(Tokenizer):
                 model = KeptWhole(model, literals, None, strips, parts.trim_offsets)
             if is_normalized and normalization:
                 model = Normalized(normalization, model)
-        model.splitter = WordSplitter(errors=self.errors)  # the outermost one checks the text
+        model.errors = self.errors  # the outermost one checks the text
         return model
 
     @functools.cached_property

@@ -13,11 +13,10 @@ import tensorflow as tf
 
 from bert_tf.errors import ConfigError, DataError, UserError, require
 from bert_tf.text import packing
-from bert_tf.text.code_points import trimmed
+from bert_tf.text.code_points import Pieces, PlacedIds, decode, trimmed, white_space
 from bert_tf.text.strings import TextLike, as_strings, map_strings
 from bert_tf.text.tokenizer_files import ERRORS
 from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, TokenizerGraphs
-from bert_tf.text.wordpiece import Pieces
 
 
 class Tokenizer:
@@ -201,7 +200,14 @@ class Tokenizer:
         with tf.device("CPU:0"):
             texts = as_strings(texts, "texts", ranks=(1,))
             pieces = self._graphs.pieces(texts)
-            return trimmed(pieces, texts) if trim_offsets and self.spans_have_spaces else pieces
+            if not (trim_offsets and self.spans_have_spaces):
+                return pieces
+            points, row_splits = decode(texts)
+            row_starts = tf.gather(row_splits, pieces.ids.value_rowids())
+            spans = (places.values + row_starts for places in pieces[3:])
+            starts, _ = trimmed(white_space()(points.values) > 0, *spans)
+            starts = pieces.ids.with_values(starts - row_starts)
+            return PlacedIds(pieces.ids, starts, pieces.char_ends).pieces(texts)
 
     def detokenize(
         self, ids: tf.Tensor | tf.RaggedTensor | Sequence, skip_special_tokens: bool = True

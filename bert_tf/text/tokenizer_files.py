@@ -33,7 +33,7 @@ TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 KERAS_HUB_VOCABULARY_FILE = os.path.join("assets", "tokenizer", "vocabulary.txt")
 # The first of them that exists is read.
-_VOCABULARY_FILES = (VOCABULARY_FILE, KERAS_HUB_VOCABULARY_FILE, TOKENIZER_FILE)
+VOCABULARY_FILES = (VOCABULARY_FILE, KERAS_HUB_VOCABULARY_FILE, TOKENIZER_FILE)
 
 # Hugging Face writes int(1e30) if there is no limit.
 NO_LIMIT = 10**9
@@ -138,7 +138,7 @@ def read(
     config_path = os.path.join(directory, CONFIG_FILE)
     if os.path.exists(config_path):
         options.update(config_options(config_path))
-    vocabulary = find_vocabulary(directory) if vocabulary is None else vocabulary
+    vocabulary = find(directory) if vocabulary is None else vocabulary
     if vocabulary is None:
         raise DataError(
             f"`directory` must contain {VOCABULARY_FILE} or {TOKENIZER_FILE}. Received: "
@@ -148,9 +148,9 @@ def read(
     return {**options, "vocabulary": read_vocabulary(vocabulary) if is_path else list(vocabulary)}
 
 
-def find_vocabulary(directory: str) -> str | None:
-    """Returns the path of the vocabulary in a checkpoint directory, or None if there is none."""
-    paths = (os.path.join(directory, name) for name in _VOCABULARY_FILES)
+def find(directory: str | os.PathLike, names: Sequence[str] = VOCABULARY_FILES) -> str | None:
+    """Returns the path of the first of some files that a directory has, or None."""
+    paths = (os.path.join(directory, name) for name in names)
     return next(filter(os.path.exists, paths), None)
 
 

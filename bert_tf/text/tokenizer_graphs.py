@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from bert_tf.text.code_points import Pieces
 from bert_tf.text.kept_whole import KeptWhole
 from bert_tf.text.word_splitter import WordSplitter
-from bert_tf.text.wordpiece import Pieces, WordPiece
+from bert_tf.text.wordpiece import WordPiece
 
 # The arguments of `BertTokenizer` that are special tokens.
 SPECIAL_TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -44,7 +45,7 @@ class TokenizerGraphs:
     def pieces(self, texts: tf.Tensor) -> Pieces:
         """Returns the `Pieces` of `texts` (strings `[B]`)."""
         with tf.device("CPU:0"):
-            return self._model.pieces(texts)
+            return self._model.pieces(texts).pieces(texts)
 
 
 @functools.lru_cache(maxsize=8)

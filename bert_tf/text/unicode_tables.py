@@ -13,8 +13,10 @@ import dataclasses
 import functools
 import pathlib
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 
 KEPT = 1  # the character is not removed: it is not a space, a control or a removed mark
 SPACE = 2
@@ -63,50 +65,91 @@ class UnicodeData:
     decomposition: dict[int, tuple[int, ...]]  # the canonical decomposition (NFD)
 
 
-@dataclasses.dataclass(frozen=True)
-class CharacterTable:
-    """Two-level tables: `entries[pages[c >> 8] * 256 + (c & 255)]` is the entry of `c`.
+class CodePointTable:
+    """A value for each code point, int32, in a two-level table; repeated pages are stored once.
 
     Args:
-        pages: The page of each block of 256 code points, int32 `[NUM_CODE_POINTS / 256]`.
-        entries: Flags and payload, int32 `[pages * 256]`.
-        combining_classes: The canonical combining class, int32 in the shape of `entries`.
+        values: `[NUM_CODE_POINTS]`.
+    """
+
+    def __init__(self, values: np.ndarray):
+        blocks = np.ascontiguousarray(values, np.int32).reshape(-1, PAGE_SIZE)
+        distinct: dict[bytes, int] = {}
+        pages = [distinct.setdefault(block.tobytes(), len(distinct)) for block in blocks]
+        self._pages = np.array(pages, np.int32)
+        self._values = np.frombuffer(b"".join(distinct), np.int32)
+
+    def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
+        """Returns the values of int32 code points."""
+        numbers = tf.bitwise.right_shift(code_points, PAGE_BITS)
+        places = tf.gather(tf.constant(self._pages), numbers) * PAGE_SIZE
+        places += tf.bitwise.bitwise_and(code_points, PAGE_SIZE - 1)
+        return tf.gather(tf.constant(self._values), places)
+
+
+@dataclasses.dataclass(frozen=True)
+class CharacterTable:
+    """Tables for one kind of normalization.
+
+    Args:
+        entries: Flags and payload.
+        combining_classes: The canonical combining class.
         expansions: The concatenated expansions, int32.
-        expansion_lengths: int32 in the shape of `expansions`: at the first position of each
+        expansion_lengths: int64 in the shape of `expansions`: at the first position of each
             expansion its length, elsewhere 0.
     """
 
-    pages: np.ndarray
-    entries: np.ndarray
-    combining_classes: np.ndarray
+    entries: CodePointTable
+    combining_classes: CodePointTable
     expansions: np.ndarray
     expansion_lengths: np.ndarray
+
+
+def read_data(name: str, mappings: Sequence[str]) -> tuple[str, dict, dict]:
+    """Reads a file of the package with lines of kind, first, last and values.
+
+    Returns:
+        Its first line; kinds -> a value for each code point, int32 or, where lines have none, bool
+        `[NUM_CODE_POINTS]`; and the `mappings`, kinds -> code points -> tuples of code points.
+    """
+    found: dict[str, dict] = {kind: {} for kind in mappings}
+    properties: dict[str, np.ndarray] = {}
+    content = pathlib.Path(__file__).with_name(name).read_text(encoding="ascii")
+    header, _, *lines = content.splitlines()
+    for line in lines:
+        kind, first, last, *values = line.split("\t")
+        numbers = [int(value, 16) for text in values for value in text.split()]
+        if kind in found:
+            found[kind][int(first, 16)] = tuple(numbers)
+        else:
+            if kind not in properties:
+                properties[kind] = np.zeros(NUM_CODE_POINTS, np.int32 if numbers else bool)
+            properties[kind][int(first, 16) : int(last, 16) + 1] = numbers[0] if numbers else True
+    return header, properties, found
 
 
 @functools.cache
 def unicode_data() -> UnicodeData:
     """Reads the Unicode data of the package, once."""
-    properties = {name: np.zeros(NUM_CODE_POINTS, bool) for name in _FLAGS}
-    combining = np.zeros(NUM_CODE_POINTS, np.int32)
-    mappings: dict[str, dict[int, tuple[int, ...]]] = {"lower": {}, "nfd": {}}
-    path = pathlib.Path(__file__).with_name("unicode_data.txt")
-    header, *lines = path.read_text(encoding="ascii").splitlines()
-    for line in lines:
-        if line.startswith("#"):
-            continue
-        kind, first, last, *values = line.split("\t")
-        where = slice(int(first, 16), int(last, 16) + 1)
-        if kind in properties:
-            properties[kind][where] = True
-        elif kind == "combining":
-            combining[where] = int(values[0], 16)
-        else:
-            mappings[kind][where.start] = tuple(int(v, 16) for v in values[0].split())
+    header, properties, mappings = read_data("unicode_data.txt", ("lower", "nfd"))
+    combining = properties.pop("combining")
     for syllable in HANGUL_SYLLABLES:  # their decomposition is the same in every Unicode version
         mappings["nfd"][syllable] = tuple(map(ord, unicodedata.normalize("NFD", chr(syllable))))
-    return UnicodeData(
-        header.removeprefix("# Unicode "), properties, combining, mappings["lower"], mappings["nfd"]
-    )
+    version = header.removeprefix("# Unicode ")
+    return UnicodeData(version, properties, combining, mappings["lower"], mappings["nfd"])
+
+
+@functools.cache
+def hugging_face_data() -> tuple[dict[str, np.ndarray], dict[str, dict[str, str]]]:
+    """Returns the properties (bool) and mappings of `hugging_face_data.txt`."""
+    _, properties, found = read_data("hugging_face_data.txt", ("lower", "unaccented"))
+    syllables = unicode_data().decomposition
+    found["unaccented"] |= {syllable: syllables[syllable] for syllable in HANGUL_SYLLABLES}
+    mappings = {
+        kind: {chr(char): "".join(map(chr, to)) for char, to in mapping.items()}
+        for kind, mapping in found.items()
+    }
+    return properties, mappings
 
 
 @functools.cache
@@ -160,16 +203,10 @@ def character_table(
             expansions.extend(result)
             lengths.extend([len(result)] + [0] * (len(result) - 1))
     entries = (payload << PAYLOAD_SHIFT) | flags.astype(np.int32)
-    blocks = np.stack([entries, data.combining_class]).reshape(2, -1, PAGE_SIZE)
-    blocks = np.ascontiguousarray(blocks.transpose(1, 0, 2))  # [pages, 2, PAGE_SIZE]
-    distinct: dict[bytes, int] = {}
-    pages = np.array([distinct.setdefault(b.tobytes(), len(distinct)) for b in blocks], np.int32)
-    packed = np.frombuffer(b"".join(distinct), np.int32).reshape(-1, 2, PAGE_SIZE)
     return CharacterTable(
-        pages=pages,
-        entries=packed[:, 0].reshape(-1),
-        combining_classes=packed[:, 1].reshape(-1),
+        entries=CodePointTable(entries),
+        combining_classes=CodePointTable(data.combining_class),
         # One zero at the end: no array is empty, so a gather of position 0 is always valid.
         expansions=np.array(expansions + [0], np.int32),
-        expansion_lengths=np.array(lengths + [0], np.int32),
+        expansion_lengths=np.array(lengths + [0], np.int64),
     )

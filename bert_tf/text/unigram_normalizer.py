@@ -17,21 +17,26 @@ from bert_tf.errors import ConfigError, DataError
 from bert_tf.text.code_points import (
     CODE_POINT_BITS,
     CodePoints,
-    CodePointTable,
     Decoded,
     PieceModel,
+    PlacedIds,
     SparseTable,
     decode,
-    hugging_face_data,
     places_in_runs,
+    repeated,
     starts,
     utf8_lengths,
     white_space,
 )
 from bert_tf.text.sentencepiece_model import MOST_RULE_BYTES, charsmap_rules
+from bert_tf.text.strings import checked
 from bert_tf.text.subword_definition import flat
-from bert_tf.text.unicode_tables import NUM_CODE_POINTS, unicode_data
-from bert_tf.text.wordpiece import Pieces
+from bert_tf.text.unicode_tables import (
+    NUM_CODE_POINTS,
+    CodePointTable,
+    hugging_face_data,
+    unicode_data,
+)
 
 Step = Callable[[CodePoints], CodePoints]
 _EXTEND, _PREPEND, _CONTROL = 1, 2, 3  # Grapheme_Cluster_Break, as far as it matters here
@@ -94,16 +99,16 @@ class Normalized(PieceModel):
         with tf.init_scope():
             return self._normalize(tf.constant([text]))[2].numpy()[0].decode()
 
-    def pieces(self, texts: tf.Tensor) -> Pieces:
-        """Returns the `Pieces` of `texts` (strings `[B]`)."""
-        decoded, points, normalized = self._normalize(self.splitter.checked(texts))
-        ids, _, _, first, end = self._model.pieces(normalized)
-        size = tf.size(texts, tf.int64)
+    def pieces(self, texts: tf.Tensor) -> PlacedIds:
+        """Returns the pieces of `texts` (strings `[B]`)."""
+        decoded, points, normalized = self._normalize(checked(texts, self.errors))
+        ids, first, end = self._model.pieces(normalized)
+        rows, size = ids.value_rowids(), tf.size(texts, tf.int64)
         row_starts = tf.searchsorted(points.rows, tf.range(size), out_type=tf.int64)
-        row_starts = tf.gather(row_starts, ids.value_rowids())
+        row_starts = tf.gather(row_starts, rows)
         first = tf.gather(points.first, first.values + row_starts)
         last = tf.gather(points.last, end.values + row_starts - 1)
-        return decoded.pieces(ids.values, first, last)
+        return decoded.placed(ids.values, rows, first, last + 1)
 
     def _normalize(self, texts: tf.Tensor) -> tuple[Decoded, CodePoints, tf.Tensor]:
         decoded = decode(texts)
@@ -151,10 +156,9 @@ class _Mapping:
         if self._graphemes:
             rules, removed, points = self._by_grapheme(points, rules)
         counts = tf.where(removed, tf.constant(0, tf.int64), tf.gather(self._lengths, rules))
-        sources = tf.repeat(tf.range(tf.size(rules, tf.int64)), counts)
+        sources, within = repeated(counts)
         points, rules = points.gather(sources), tf.gather(rules, sources)
-        places = tf.gather(tf.constant(self._starts), rules) + places_in_runs(starts(sources))
-        mapped = tf.gather(tf.constant(self._values), places)
+        mapped = tf.gather(tf.constant(self._values), tf.gather(self._starts, rules) + within)
         return points._replace(values=tf.where(rules > 0, mapped, points.values))
 
     def _by_grapheme(self, points: CodePoints, rules: tf.Tensor):

@@ -16,31 +16,22 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.text import unicode_tables as unicode
-
-# The beginning of the error that the graph raises.
-MALFORMED_TEXT = "Every text must be valid UTF-8."
-
-
-class Spans(NamedTuple):
-    """The position of each normalized code point in its string, all int64 `[K]`.
-
-    Ends are exclusive. They include the marks after the code point that normalization removed.
-    """
-
-    byte_starts: tf.Tensor
-    byte_ends: tf.Tensor
-    char_starts: tf.Tensor
-    char_ends: tf.Tensor
+from bert_tf.text.code_points import repeated, starts
+from bert_tf.text.strings import checked
 
 
 class Words(NamedTuple):
-    """The words of a batch of strings."""
+    """The words of a batch of strings.
+
+    The span of a normalized code point includes the marks after it that normalization removed.
+    """
 
     words: tf.Tensor  # normalized, strings [W]
     row_splits: tf.Tensor  # which words belong to which string, int64 [B+1]
     code_points: tf.Tensor  # of `words`, int32 [K]
     word_splits: tf.Tensor  # which code points belong to which word, int64 [W+1]
-    spans: Spans | None  # of `code_points`, if they were requested
+    starts: tf.Tensor  # where each of `code_points` begins in its string, int64 [K]
+    ends: tf.Tensor  # and the code point after its last, int64 [K]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,33 +59,26 @@ class WordSplitter:
 
     def ragged_words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the words of `texts` (strings `[B]`) as ragged strings `[B, (words)]`."""
-        words = self.split(self.checked(texts))
+        words = self.split(checked(texts, self.errors))
         return tf.RaggedTensor.from_row_splits(words.words, words.row_splits, validate=False)
 
-    def split(self, texts: tf.Tensor, with_spans: bool = False) -> Words:
-        """Splits strings, malformed bytes as U+FFFD; `with_spans` adds the positions."""
-        return _traced_split(self, with_spans)(texts)
+    def split(self, texts: tf.Tensor) -> Words:
+        """Splits strings, malformed bytes as U+FFFD."""
+        return _traced_split(self)(texts)
 
-    def _split(self, texts: tf.Tensor, with_spans: bool) -> Words:
+    def _split(self, texts: tf.Tensor) -> Words:
         table = unicode.character_table(
             self.lowercase, self.strip_accents, self.strip_accents, self.split_on_cjk
         )
-        if with_spans:
-            ragged, offsets = tf.strings.unicode_decode_with_offsets(texts, "UTF-8")
-            byte_starts = offsets.values  # [C]
-        else:
-            ragged, byte_starts = tf.strings.unicode_decode(texts, "UTF-8"), None
-        code_points, row_splits = ragged.values, ragged.row_splits  # [C], [B+1]
-        entries = _lookup(table, table.entries, code_points)  # [C]
+        decoded = tf.strings.unicode_decode(texts, "UTF-8")
+        code_points, row_splits = decoded.values, decoded.row_splits  # [C], [B+1]
+        rows = decoded.value_rowids()  # [C]
+        entries = table.entries(code_points)  # [C]
 
         # Code points without a break between them are one run. There is a break before and after
         # each space and ideograph, and before each string.
         separators = _has(entries, unicode.SPACE | unicode.CJK)
-        breaks = separators | tf.concat([[False], separators[:-1]], axis=0)[: tf.size(separators)]
-        row_starts = tf.scatter_nd(
-            row_splits[:, tf.newaxis], tf.ones_like(row_splits), [tf.size(breaks, tf.int64) + 1]
-        )
-        breaks |= row_starts[:-1] > 0
+        breaks = separators | tf.roll(separators, 1, 0) | starts(rows)
         runs = tf.cumsum(tf.cast(breaks, tf.int32))  # [C]
 
         if self.lowercase:
@@ -107,40 +91,17 @@ class WordSplitter:
 
         # [K]: a word starts at a new run, at punctuation and after punctuation.
         new_runs = tf.gather(runs, sources)
-        later_starts = (new_runs[1:] != new_runs[:-1]) | punctuation[1:] | punctuation[:-1]
-        word_starts = tf.concat([tf.ones_like(new_runs[:1], tf.bool), later_starts], axis=0)
-        starts = tf.where(word_starts)[:, 0]  # [W]
-        word_splits = tf.concat([starts, [tf.size(normalized, out_type=tf.int64)]], axis=0)
+        before = tf.concat([punctuation[:1], punctuation[:-1]], axis=0)
+        first = tf.where(starts(new_runs) | punctuation | before)[:, 0]  # [W]
+        word_splits = tf.concat([first, [tf.size(normalized, out_type=tf.int64)]], axis=0)
         # `sources` is sorted, except for marks that were reordered within a word.
-        row_ends = tf.searchsorted(tf.gather(sources, starts), row_splits, out_type=tf.int64)
+        row_ends = tf.searchsorted(tf.gather(sources, first), row_splits, out_type=tf.int64)
         ragged = tf.RaggedTensor.from_row_splits(normalized, word_splits, validate=False)
         words = tf.strings.unicode_encode(ragged, "UTF-8")
-        spans = None
-        if with_spans:
-            spans = _spans(texts, row_splits, byte_starts, entries, runs, sources)
-        return Words(words, row_ends, normalized, word_splits, spans)
-
-    def checked(self, texts: tf.Tensor) -> tf.Tensor:
-        """Returns `texts`. With `errors="strict"`, it first checks that all are UTF-8.
-
-        Raises:
-            tf.errors.InvalidArgumentError: If a text is not UTF-8. The message names the rows.
-        """
-        if self.errors != "strict":
-            return texts
-        valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore") == texts
-        check = tf.debugging.Assert(
-            tf.reduce_all(valid),
-            [
-                f"{MALFORMED_TEXT} Received: malformed bytes in row(s)",
-                tf.where(~valid)[:, 0],
-                "Decode the text with its real encoding, or create the tokenizer with "
-                "errors='replace'.",
-            ],
-            summarize=20,
-        )
-        with tf.control_dependencies([check] if check is not None else []):
-            return tf.identity(texts)
+        row_starts = tf.gather(row_splits, tf.gather(rows, sources))
+        last = tf.gather(_last_of_groups(entries, runs), sources)
+        spans = sources - row_starts, last + 1 - row_starts
+        return Words(words, row_ends, normalized, word_splits, *spans)
 
     def _normalize(self, table, code_points, entries, runs):
         """Returns the normalized code points, their sources and punctuation flags, all `[K]`."""
@@ -167,22 +128,14 @@ class WordSplitter:
 
 
 @functools.cache
-def _traced_split(splitter: WordSplitter, with_spans: bool):
+def _traced_split(splitter: WordSplitter):
     """Returns `splitter._split`, traced once for all vocabularies."""
-    split = functools.partial(splitter._split, with_spans=with_spans)
-    return tf.function(split, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    signature = [tf.TensorSpec([None], tf.string)]
+    return tf.function(splitter._split, input_signature=signature, autograph=False)
 
 
 def _has(entries: tf.Tensor, flags: int) -> tf.Tensor:
     return tf.bitwise.bitwise_and(entries, flags) != 0
-
-
-def _lookup(table, values, code_points: tf.Tensor) -> tf.Tensor:
-    """Looks up every code point in a two-level table."""
-    numbers = tf.bitwise.right_shift(code_points, unicode.PAGE_BITS)
-    places = tf.gather(tf.constant(table.pages), numbers) * unicode.PAGE_SIZE
-    places += tf.bitwise.bitwise_and(code_points, unicode.PAGE_SIZE - 1)
-    return tf.gather(tf.constant(values), places)
 
 
 def _place_final_sigmas(table, code_points, entries, runs):
@@ -204,7 +157,7 @@ def _place_final_sigmas(table, code_points, entries, runs):
     sigmas = tf.fill([tf.shape(positions)[0]], unicode.FINAL_SIGMA)
     return (
         tf.tensor_scatter_nd_update(code_points, positions, sigmas),
-        tf.tensor_scatter_nd_update(entries, positions, _lookup(table, table.entries, sigmas)),
+        tf.tensor_scatter_nd_update(entries, positions, table.entries(sigmas)),
     )
 
 
@@ -216,54 +169,38 @@ def _expand(table, code_points, entries):
     payload = tf.bitwise.right_shift(kept, unicode.PAYLOAD_SHIFT)
     expands = _has(kept, unicode.EXPANDS)
     expansion = tf.where(expands, payload, 0)
-    counts = tf.where(expands, tf.gather(tf.constant(table.expansion_lengths), expansion), 1)
-    first = tf.repeat(tf.cumsum(counts, exclusive=True), counts)
-    within = tf.range(tf.size(first)) - first
-    expands = tf.repeat(expands, counts)
-    places = tf.where(expands, tf.repeat(expansion, counts) + within, 0)
+    lengths = tf.gather(tf.constant(table.expansion_lengths), expansion)
+    counts = tf.where(expands, lengths, tf.ones_like(lengths))
+    again, within = repeated(counts)
+    expands = tf.gather(expands, again)
+    places = tf.where(expands, tf.gather(expansion, again) + tf.cast(within, tf.int32), 0)
     expanded = tf.gather(tf.constant(table.expansions), places)
-    values = tf.where(expands, expanded, tf.repeat(values + payload, counts))
-    punctuation = _has(_lookup(table, table.entries, values), unicode.PUNCTUATION)
-    return values, tf.repeat(sources, counts), punctuation
+    values = tf.where(expands, expanded, tf.gather(values + payload, again))
+    punctuation = _has(table.entries(values), unicode.PUNCTUATION)
+    return values, tf.gather(sources, again), punctuation
 
 
 def _decompose_in_order(table, code_points, runs):
     """Does `_expand` and sorts marks as NFD does, before marks of category Mn are removed."""
-    entries = _lookup(table, table.entries, code_points)
-    values, sources, punctuation = _expand(table, code_points, entries)
-    classes = _lookup(table, table.combining_classes, values)
-    run = tf.gather(runs, sources)
-    barriers = tf.concat([[True], run[1:] != run[:-1]], axis=0) | (classes == 0)
+    values, sources, punctuation = _expand(table, code_points, table.entries(code_points))
+    classes = table.combining_classes(values)
+    barriers = starts(tf.gather(runs, sources)) | (classes == 0)
     order = tf.cumsum(tf.cast(barriers, tf.int64)) * 256 + tf.cast(classes, tf.int64)
     order = tf.argsort(order, stable=True)
     values = tf.gather(values, order)
-    left = tf.where(~_has(_lookup(table, table.entries, values), unicode.MARK))[:, 0]
+    left = tf.where(~_has(table.entries(values), unicode.MARK))[:, 0]
     order = tf.gather(order, left)
     return tf.gather(values, left), tf.gather(sources, order), tf.gather(punctuation, order)
 
 
-def _spans(texts, row_splits, byte_starts, entries, runs, sources) -> Spans:
-    """Returns the `Spans` of the normalized code points."""
-    rows = tf.range(tf.size(texts, tf.int64))
-    row_of = tf.repeat(rows, row_splits[1:] - row_splits[:-1])  # [C]
-    positions = tf.range(tf.size(row_of, out_type=tf.int64))
-    last_of_row = tf.gather(row_splits[1:], row_of) - 1
-    byte_ends = tf.where(
-        positions == last_of_row,
-        tf.gather(tf.cast(tf.strings.length(texts), tf.int64), row_of),
-        tf.concat([byte_starts[1:], byte_starts[:1]], axis=0),
-    )
-    # A group is a code point and the removed marks after it, without controls and spaces.
+def _last_of_groups(entries, runs):
+    """Returns the last code point of the group of each: one, and the removed marks after it.
+
+    Controls and spaces between them do not end a group, and are not its last.
+    """
     own = _has(entries, unicode.KEPT | unicode.SPACE)
     marks = _has(entries, unicode.MARK) & ~own
-    new_run = tf.concat([[True], runs[1:] != runs[:-1]], axis=0)[: tf.size(runs)]
-    groups = tf.cumsum(tf.cast(own | new_run, tf.int32)) - 1
-    ends = tf.math.segment_max(tf.where(own | marks, positions, -1), groups)
-    ends = tf.gather(ends, tf.gather(groups, sources))  # [K]
-    row_starts = tf.gather(row_splits, tf.gather(row_of, sources))
-    return Spans(
-        byte_starts=tf.gather(byte_starts, sources),
-        byte_ends=tf.gather(byte_ends, ends),
-        char_starts=sources - row_starts,
-        char_ends=ends + 1 - row_starts,
-    )
+    groups = tf.cumsum(tf.cast(own | starts(runs), tf.int32)) - 1
+    positions = tf.range(tf.size(runs, tf.int64))
+    last = tf.math.segment_max(tf.where(own | marks, positions, -1), groups)
+    return tf.gather(last, groups)

@@ -14,12 +14,12 @@ References: google-research/bert `tokenization.py`; Song et al., "Fast WordPiece
 arXiv 2012.15524.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.text.code_points import PieceModel, PlacedIds, utf8_lengths
 from bert_tf.text.fast_characters import ASCII, fast_characters
+from bert_tf.text.strings import checked
 from bert_tf.text.tensorflow_text import import_tensorflow_text
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.word_splitter import Words, WordSplitter
@@ -30,20 +30,7 @@ FEW_BYTES = 1000
 _CUT = "\x01"
 
 
-class Pieces(NamedTuple):
-    """Ids (int32) of pieces and their positions in the string (int64), all ragged `[B, (T)]`.
-
-    The positions are the first byte and code point of each piece, and those after its last ones.
-    """
-
-    ids: tf.RaggedTensor
-    byte_starts: tf.RaggedTensor
-    byte_ends: tf.RaggedTensor
-    char_starts: tf.RaggedTensor
-    char_ends: tf.RaggedTensor
-
-
-class WordPiece:
+class WordPiece(PieceModel):
     """Converts text to ids; its arguments are those of `BertTokenizer`, and a splitter."""
 
     def __init__(
@@ -54,7 +41,7 @@ class WordPiece:
         max_input_chars_per_word: int,
     ):
         text = import_tensorflow_text()
-        self.splitter = splitter
+        self.splitter, self.errors = splitter, splitter.errors
         self.max_input_chars_per_word = max_input_chars_per_word
         # The limit in characters is applied before; this one only has to be large enough.
         self.max_bytes_per_word = MAX_UTF8_BYTES * max_input_chars_per_word
@@ -90,23 +77,21 @@ class WordPiece:
             # For a short text, cutting takes longer than it saves.
             return tf.cond(
                 few_bytes,
-                lambda: self._exact_ids(self.splitter.checked(texts)),
+                lambda: self._exact_ids(checked(texts, self.errors)),
                 lambda: self._mixed_ids(texts, is_fast),
             )
 
         return tf.cond(tf.reduce_all(is_fast), lambda: self._fast_ids(texts), other_ids)
 
-    def pieces(self, texts: tf.Tensor) -> Pieces:
-        """Returns the `Pieces` of `texts` (strings `[B]`), always with the exact path."""
-        words = self.splitter.split(self.splitter.checked(texts), with_spans=True)
+    def pieces(self, texts: tf.Tensor) -> PlacedIds:
+        """Returns the pieces of `texts` (strings `[B]`), always with the exact path."""
+        words = self.splitter.split(checked(texts, self.errors))
         sized_words, too_long = self._sized(words)
         tokenizer = self._wordpiece_tokenizer()
         ids, starts, ends = tokenizer.tokenize_with_offsets(sized_words)  # [W, (T)]
         word_of_piece = ids.value_rowids()
-        byte_lengths = 1 + tf.add_n(
-            [tf.cast(words.code_points >= first, tf.int64) for first in (0x80, 0x800, 0x10000)]
-        )
-        byte_splits = tf.concat([[0], tf.cumsum(byte_lengths)], axis=0)  # [K+1]
+        byte_splits = tf.cumsum(utf8_lengths(words.code_points))
+        byte_splits = tf.concat([[0], byte_splits], axis=0)  # [K+1]
         word_bytes = tf.gather(byte_splits, words.word_splits)  # [W+1]
         word_start = tf.gather(word_bytes, word_of_piece)
         start = word_start + tf.cast(starts.values, tf.int64)
@@ -118,8 +103,9 @@ class WordPiece:
         # The first and the last code point of each piece.
         first = tf.searchsorted(byte_splits[:-1], start, out_type=tf.int64)
         last = tf.searchsorted(byte_splits[:-1], end, out_type=tf.int64) - 1
-        values = (ids.values, *map(tf.gather, words.spans, (first, last, first, last)))
-        return Pieces(*(joined_rows(ids.with_values(field), words.row_splits) for field in values))
+        values = ids.values, tf.gather(words.starts, first), tf.gather(words.ends, last)
+        parts = (joined_rows(ids.with_values(field), words.row_splits) for field in values)
+        return PlacedIds(*parts)
 
     def _is_short(self, texts: tf.Tensor) -> tf.Tensor:
         """Returns which texts are fast because no word in them can be too long, bool `[B]`."""
@@ -142,8 +128,8 @@ class WordPiece:
     def _mixed_ids(self, texts: tf.Tensor, is_fast: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of strings of which some are fast and some are not."""
         # Checked before they are cut, so that an error names the row and not the segment.
-        others = self.splitter.checked(tf.where(is_fast, "", texts))
-        if self.splitter.errors != "strict":  # the pattern does not match malformed bytes
+        others = checked(tf.where(is_fast, "", texts), self.errors)
+        if self.errors != "strict":  # the pattern does not match malformed bytes
             others = tf.strings.unicode_transcode(others, "UTF-8", "UTF-8", errors="replace")
         others = tf.strings.regex_replace(others, _CUT, "")
         # A word, between spaces, with any other character; adjacent words are matched together.

@@ -189,5 +189,5 @@ def has_expansion_or_reordering(text):
     from bert_tf.text import unicode_tables as tables
 
     table = tables.character_table(True, True, True, True)
-    entries = [table.entries[table.pages[ord(c) >> 8] * 256 + (ord(c) & 255)] for c in text]
+    entries = table.entries(tf.constant([ord(char) for char in text], tf.int32)).numpy()
     return any(entry & (tables.EXPANDS | tables.REORDERS) for entry in entries)
