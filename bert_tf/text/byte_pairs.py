@@ -89,7 +89,7 @@ class BytePairs(PieceModel):
                 "The vocabulary must contain the characters of all 256 bytes, and the parts and "
                 f"results of all merges. Received: no piece {error.args[0]!r:.200}."
             ) from None
-        self._ranks = SparseTable(pairs, _NO_RANK)
+        self._ranks = SparseTable([*pairs], [*pairs.values()], _NO_RANK)
         # Which bytes are next to each other in the result of a merge, where it joins its parts.
         byte_of = {char: byte for byte, char in enumerate(byte_characters())}
         self._joins = np.zeros(256 * 256, bool)

@@ -4,7 +4,7 @@ Glossary: `B` strings, `C` code points of all strings, `T` pieces of a string.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -189,10 +189,11 @@ def utf8_lengths(code_points: tf.Tensor) -> tf.Tensor:
 class SparseTable:
     """An int32 value for each of some int64 keys, below 2**63 - 1, and one for all others."""
 
-    def __init__(self, values: dict[int, int], default: int):
-        keys = sorted(values)
-        self._keys = np.array([*keys, 2**63 - 1], np.int64)
-        self._values = np.array([*(values[key] for key in keys), default], np.int32)
+    def __init__(self, keys: Sequence[int], values: Sequence[int], default: int):
+        keys = np.append(np.asarray(keys, np.int64), 2**63 - 1)
+        order = np.argsort(keys)
+        self._keys = keys[order]
+        self._values = np.append(values, default).astype(np.int32)[order]
 
     def __call__(self, keys: tf.Tensor) -> tf.Tensor:
         places = tf.searchsorted(tf.constant(self._keys), keys)

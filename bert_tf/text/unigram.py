@@ -60,18 +60,7 @@ class Unigram(PieceModel):
         self._scores = np.append(scores, scores.min() - UNKNOWN_PENALTY)  # [V+1]
         # Sums of float32 in float64 are exact, so words can be cut where no piece crosses.
         self._exact = bool(np.all(scores == scores.astype(np.float32)))
-        ids = {piece: index for index, (piece, _) in enumerate(pieces)}  # of repeated ones the last
-        nodes = {"": 0}  # of the trie: all beginnings of pieces
-        for piece in ids:
-            for end in range(1, len(piece) + 1):
-                nodes.setdefault(piece[:end], len(nodes))
-        children = {
-            nodes[text[:-1]] << CODE_POINT_BITS | ord(text[-1]): node
-            for text, node in nodes.items()
-            if text
-        }
-        self._children = SparseTable(children, -1)
-        self._piece_of_node = np.array([ids.get(text, -1) for text in nodes], np.int32)
+        self._children, self._piece_of_node = _trie([piece for piece, _ in pieces])
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         """Returns the pieces of `texts` (strings `[B]`)."""
@@ -186,21 +175,44 @@ class Unigram(PieceModel):
         _, _, chosen = tf.while_loop(
             lambda number, *_: number <= last, step, (tf.constant(1, tf.int64), *start)
         )
-        # Follow the edges back from each cut to the one before, in steps of 1, 2, 4, ...
-        # The zero is for texts without any piece.
+        # Follow the edges back from each cut. The zero is for texts without any piece.
         before = tf.gather(tf.concat([first, [0]], axis=0), chosen)  # [K+1]
-        size = tf.size(before, tf.int64)
-        back = tf.where(is_cut, tf.range(size), before)
-        on_way = is_cut | mask_of(tf.gather(before, cuts[1:]), size)
 
-        def follow(reach, back, on_way):
-            return (
-                reach * 2,
-                tf.gather(back, back),
-                on_way | mask_of(tf.boolean_mask(back, on_way), size),
+        def follow(nodes, on_way):
+            on_way = tf.tensor_scatter_nd_update(
+                on_way, nodes[:, tf.newaxis], tf.ones_like(nodes, tf.bool)
             )
+            nodes = tf.gather(before, nodes)
+            return tf.boolean_mask(nodes, ~tf.gather(is_cut, nodes)), on_way
 
-        _, _, on_way = tf.while_loop(
-            lambda reach, *_: reach <= last, follow, (tf.constant(1, tf.int64), back, on_way)
+        _, on_way = tf.while_loop(
+            lambda nodes, _: tf.size(nodes) > 0,
+            follow,
+            (cuts[1:], tf.zeros_like(is_cut)),
+            shape_invariants=(tf.TensorShape([None]), is_cut.shape),
         )
-        return tf.gather(order, tf.gather(chosen, tf.where(on_way)[1:, 0]))
+        return tf.gather(order, tf.gather(chosen, tf.where(on_way)[:, 0]))
+
+
+def _trie(pieces: Sequence[str]) -> tuple[SparseTable, np.ndarray]:
+    """Returns the trie of the pieces. Node 0 is its root.
+
+    The table has the node after a node and a code point, which are one key, or -1. The array has
+    the id of the piece that ends at each node, or -1.
+    """
+    ids = {piece: index for index, piece in enumerate(pieces)}  # of a repeated one, the last
+    code_points = np.fromiter(map(ord, "".join(ids)), np.int64)
+    lengths = np.array([*map(len, ids)])
+    begins = np.cumsum(lengths) - lengths
+    nodes = np.zeros(len(ids), np.int64)  # where each piece has arrived
+    keys, size = [], 1
+    for place in range(lengths.max()):
+        left = np.where(lengths > place)[0]
+        steps = nodes[left] << CODE_POINT_BITS | code_points[begins[left] + place]
+        level, index = np.unique(steps, return_inverse=True)
+        nodes[left] = size + index
+        keys.append(level)
+        size += len(level)
+    piece_of_node = np.full(size, -1, np.int32)
+    piece_of_node[nodes] = [*ids.values()]
+    return SparseTable(np.concatenate(keys), np.arange(1, size), -1), piece_of_node

@@ -139,7 +139,10 @@ class _Mapping:
             else:
                 pairs[ord(key[0]) << CODE_POINT_BITS | ord(key[1])] = number
         self._graphemes = graphemes
-        self._table, self._pairs = CodePointTable(table), SparseTable(pairs, 0)
+        self._table, self._pairs = (
+            CodePointTable(table),
+            SparseTable([*pairs], [*pairs.values()], 0),
+        )
         lengths = np.array([1, *map(len, rules.values())], np.int64)
         self._lengths, self._starts = lengths, np.cumsum(lengths) - lengths
         self._values = np.array([0, *map(ord, "".join(rules.values()))], np.int32)
