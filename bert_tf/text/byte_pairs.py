@@ -1,8 +1,7 @@
 """Byte-level byte-pair encoding in the graph, as Hugging Face's `tokenizers` computes it.
 
-Text is split as GPT-2's pattern does: its alternatives depend on neighboring characters only, so
-each is a vector operation. The bytes of all different words are merged together, in each round all
-pairs of the lowest rank in their word.
+Text is split by GPT-2's pattern. The bytes of all different words are merged together, in each
+round all pairs of the lowest rank in their word.
 
 Glossary: `B` strings, `C` code points of all strings, `W` words, `U` different words, `S` symbols
 of all different words, `T` pieces of a string, `V` vocabulary, `M` merges.
@@ -10,6 +9,8 @@ of all different words, `T` pieces of a string, `V` vocabulary, `M` merges.
 References: Sennrich et al., arXiv 1508.07909; openai/gpt-2 `encoder.py`; huggingface/tokenizers
 `byte_level.rs` and `bpe/word.rs`.
 """
+
+import functools
 
 import numpy as np
 import tensorflow as tf
@@ -20,6 +21,7 @@ from bert_tf.text.code_points import (
     PieceModel,
     PlacedIds,
     SparseTable,
+    character_class,
     decode,
     mask_of,
     pieces_of_words,
@@ -28,11 +30,10 @@ from bert_tf.text.code_points import (
     trimmed,
     utf8_lengths,
 )
+from bert_tf.text.kept_whole import CUT
 from bert_tf.text.strings import checked
-from bert_tf.text.unicode_tables import CodePointTable, hugging_face_data
+from bert_tf.text.unicode_tables import hugging_face_data
 
-# Classes of characters in GPT-2's pattern.
-_SPACE, _OTHER, _LETTER, _NUMBER = range(4)
 _BLANK = 0x20
 _NO_RANK = np.int32(2**31 - 1)
 _ID_BITS = 31
@@ -100,63 +101,31 @@ class BytePairs(PieceModel):
         self._in_rounds = all(
             rank > max(made_at.get(a, -1), made_at.get(b, -1)) for (a, b), rank in ranks.items()
         )
-        properties, _ = hugging_face_data()
-        known = [properties["letter"], properties["number"]]
-        kinds = np.select(known, [_LETTER, _NUMBER], _OTHER)
-        kinds[list(WHITE_SPACE)] = _SPACE
-        self._kinds = CodePointTable(kinds)
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         """Returns the pieces of `texts` (strings `[B]`)."""
-        decoded = decode(checked(texts, self.errors))
+        texts = checked(texts, self.errors)
+        decoded = decode(texts)
         points = decoded.points
         if self._add_prefix_space:
+            texts = tf.strings.regex_replace(texts, r"\A([^ ])", r" \1")
             lacks = points.starts_row() & (points.values != _BLANK)
             points, is_added = points.with_marks(lacks, _BLANK)
             points = points._replace(last=points.last - tf.cast(is_added, tf.int64))
-        ids, begins, ends = pieces_of_words(points.values, self._word_starts(points), self._merge)
+        ids, begins, ends = pieces_of_words(_words(texts), self._merge)
 
         point_ends = tf.cumsum(utf8_lengths(points.values))  # in bytes, as `begins` and `ends`
         first = tf.searchsorted(point_ends, begins, side="right", out_type=tf.int64)
         last = tf.searchsorted(point_ends, ends, side="left", out_type=tf.int64)
-        rows, first = tf.gather(points.rows, first), tf.gather(points.first, first)
-        ends = tf.gather(points.last, last) + 1
+        first, ends = tf.gather(points.first, first), tf.gather(points.last, last) + 1
         if self._trim_offsets:
-            is_first = tf.gather(decoded.row_splits, rows) == first
+            is_first = tf.gather(decoded.row_splits, ids.value_rowids()) == first
             text, ends = trimmed(decoded.points.values == _BLANK, first, ends)
             # Matches tokenizers, byte_level.rs, `process_offsets`.
             stays = is_first & (text == first + 1) & self._add_prefix_space
             first = tf.where(stays, first, text)
             ends = tf.maximum(first, ends)
-        return decoded.placed(ids, rows, first, ends)
-
-    def _word_starts(self, points) -> tf.Tensor:
-        """Returns where GPT-2's pattern begins a new match, bool `[C]`.
-
-        's|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+
-        """
-        kinds, values = self._kinds(points.values), points.values
-        rows = points.rows
-        places = tf.range(tf.size(rows))
-
-        def near(tensor, by):  # what is `by` places later, in the same string; else 0
-            is_inside = tf.roll(places, -by, 0) == places + by
-            is_inside &= tf.roll(rows, -by, 0) == rows
-            return tf.where(is_inside, tf.roll(tensor, -by, 0), tf.zeros_like(tensor))
-
-        is_space = kinds == _SPACE
-        ends_spaces = is_space & (near(kinds, 1) != _SPACE)
-        changes = (near(kinds, -1) != kinds) | ends_spaces
-        result = changes & (is_space | (near(values, -1) != ord(" "))) | points.starts_row()
-        # A contraction, at an apostrophe that begins a match.
-        first, second = near(values, 1), near(values, 2)
-        one = tf.reduce_any([first == ord(char) for char in "stmd"], axis=0)
-        two = tf.reduce_any(
-            [(first == ord(a)) & (second == ord(b)) for a, b in ("re", "ve", "ll")], axis=0
-        )
-        quote = result & (values == ord("'"))
-        result |= near(quote & one, -2) | near(quote & two, -3)
-        return result & ~near(quote & (one | two), -1)
+        return decoded.placed(ids, first, ends)
 
     def _merge(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the ids (int32) of the pieces of words `[U]`, their first bytes, row splits."""
@@ -211,3 +180,27 @@ class BytePairs(PieceModel):
             places = tf.boolean_mask(places, starts(tf.gather(parts, places)))
         merged = tf.gather(tf.constant(self._merged), tf.gather(ranks, places))
         return places, merged, is_open
+
+
+@functools.cache
+def _patterns() -> tuple[str, str]:
+    r"""Returns GPT-2's pattern for RE2, and what is cut at before.
+
+    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+
+    The classes are those of the Unicode version of Hugging Face. RE2 has no `(?!\S)`, so the spaces
+    before the last one before a word are cut off before.
+    """
+    properties, _ = hugging_face_data()
+    space = character_class(WHITE_SPACE)
+    letter, number = (character_class(np.where(properties[k])[0]) for k in ("letter", "number"))
+    words = f" ?[{letter}]+| ?[{number}]+| ?[^{space}{letter}{number}]+|[{space}]+"
+    return f"'(?:[stmd]|re|ve|ll)|{words}", f"([{space}]+)([{space}][^{space}])"
+
+
+def _words(texts: tf.Tensor) -> tf.RaggedTensor:
+    """Splits `texts` (strings `[B]`) as GPT-2 does, `[B, (words)]`."""
+    word, spaces = _patterns()
+    cut = tf.strings.regex_replace(texts, spaces, rb"\1" + CUT + rb"\2")
+    words = tf.strings.split(tf.strings.regex_replace(cut, word, rb"\0" + CUT), CUT)
+    return tf.ragged.boolean_mask(words, words.with_values(words.values != ""))

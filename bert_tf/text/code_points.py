@@ -85,10 +85,9 @@ class Decoded(NamedTuple):
     points: CodePoints
     row_splits: tf.Tensor  # int64 [B+1]
 
-    def placed(self, ids: tf.Tensor, rows: tf.Tensor, *spans: tf.Tensor) -> PlacedIds:
-        """Returns pieces from their strings and their spans in the vector `[C]`, all int64."""
-        size, row_starts = tf.size(self.row_splits, tf.int64) - 1, tf.gather(self.row_splits, rows)
-        ids = tf.RaggedTensor.from_value_rowids(ids, rows, size, validate=False)
+    def placed(self, ids: tf.RaggedTensor, *spans: tf.Tensor) -> PlacedIds:
+        """Returns pieces, ragged `[B, (T)]`, from their spans in the vector `[C]`, int64."""
+        row_starts = tf.gather(self.row_splits, ids.value_rowids())
         return PlacedIds(ids, *(ids.with_values(places - row_starts) for places in spans))
 
 
@@ -96,10 +95,10 @@ class PieceModel:
     """Converts text to pieces. A subclass says how.
 
     Attributes:
-        errors: What to do with text that is not UTF-8, as in `BertTokenizer`.
+        errors: What to do with text that is not UTF-8, as in `BertTokenizer`. None if all is.
     """
 
-    errors = "replace"
+    errors: str | None = None
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
@@ -157,27 +156,42 @@ def mask_of(places: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     return tf.scatter_nd(places[:, tf.newaxis], tf.ones_like(places), [size]) > 0
 
 
+def joined_rows(parts: tf.RaggedTensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
+    """Joins adjacent rows of `parts`; `row_splits` says which of them become one row."""
+    return tf.RaggedTensor.from_row_splits(
+        parts.values, tf.gather(parts.row_splits, row_splits), validate=False
+    )
+
+
 def pieces_of_words(
-    code_points: tf.Tensor, is_start: tf.Tensor, segment: Callable
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the ids (int32) of the pieces of all words, and where each begins and ends (int64).
+    words: tf.RaggedTensor, segment: Callable
+) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
+    """Returns the ids of the pieces of all words, and where each begins and ends (int64).
 
     Args:
-        code_points: Those of words that follow each other without gaps, int32 `[C]`.
-        is_start: Which of them begin a word.
-        segment: Returns the ids of the pieces of different words (strings), where each begins, and
-            the row splits of the words. It decides about the unit of these positions.
+        words: Strings `[B, (words)]`.
+        segment: Returns the ids (int32) of the pieces of different words (strings), where each
+            begins, and the row splits of the words. It decides about the unit of these positions.
+
+    Returns:
+        The ids, ragged `[B, (T)]`, and the positions in all words, which have no gaps between them.
     """
-    words = tf.RaggedTensor.from_row_starts(code_points, tf.where(is_start)[:, 0], validate=False)
-    different, index = tf.unique(tf.strings.unicode_encode(words, "UTF-8"))
+    different, index = tf.unique(words.values)
     ids, begins, word_splits = segment(different)
     sizes = tf.concat([begins[1:], word_splits[-1:]], axis=0)[: tf.size(begins)] - begins
     row_splits = tf.searchsorted(begins, word_splits, out_type=tf.int64)
     order = tf.RaggedTensor.from_row_splits(tf.range(tf.size(ids)), row_splits, validate=False)
-    order = tf.gather(order, index).values
-    sizes = tf.gather(sizes, order)
+    order = tf.gather(order, index)  # [W, (T)]
+    sizes = tf.gather(sizes, order.values)
     ends = tf.cumsum(sizes)
-    return tf.gather(ids, order), ends - sizes, ends
+    ids = joined_rows(order.with_values(tf.gather(ids, order.values)), words.row_splits)
+    return ids, ends - sizes, ends
+
+
+def character_class(code_points: np.ndarray) -> str:
+    """Returns sorted code points as the inside of a character class of RE2."""
+    runs = np.split(code_points, np.where(np.diff(code_points) > 1)[0] + 1)
+    return "".join(rf"\x{{{run[0]:x}}}-\x{{{run[-1]:x}}}" for run in runs if run.size)
 
 
 def utf8_lengths(code_points: tf.Tensor) -> tf.Tensor:

@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.text import unicode_tables as unicode
+from bert_tf.text.code_points import character_class
 from bert_tf.text.tensorflow_text import import_tensorflow_text
 from bert_tf.text.vocabulary import CONTINUATION
 
@@ -80,8 +81,8 @@ def fast_characters(lowercase: bool, strip_accents: bool, split_on_cjk: bool) ->
     no_longer = np.array([len(a.encode()) <= len(b.encode()) for a, b in zip(expected, texts)])
     any_length = same & (removed | word | (normalized < 0x80))
     return FastCharacters(
-        ASCII + _ranges(code_points[any_length]),
-        ASCII + _ranges(code_points[any_length | same & no_longer]),
+        ASCII + character_class(code_points[any_length]),
+        ASCII + character_class(code_points[any_length | same & no_longer]),
     )
 
 
@@ -104,9 +105,3 @@ def _tokenized(lowercase: bool, characters: list[str]) -> tuple[np.ndarray, list
         ids = ids.to_tensor(-1, shape=[None, len(_LETTER)])
         normalized = text.FastBertNormalizer(model_buffer=normalizer).normalize(characters)
     return ids.numpy(), [value.decode() for value in normalized.numpy()]
-
-
-def _ranges(code_points: np.ndarray) -> str:
-    """Returns sorted code points as the inside of a character class."""
-    runs = np.split(code_points, np.where(np.diff(code_points) > 1)[0] + 1)
-    return "".join(rf"\x{{{run[0]:x}}}-\x{{{run[-1]:x}}}" for run in runs if run.size)

@@ -7,12 +7,20 @@ import re
 
 import tensorflow as tf
 
-from bert_tf.text.code_points import PieceModel, PlacedIds, decode, trimmed, white_space
+from bert_tf.text.code_points import (
+    WHITE_SPACE,
+    PieceModel,
+    PlacedIds,
+    character_class,
+    decode,
+    joined_rows,
+    trimmed,
+    white_space,
+)
 from bert_tf.text.strings import checked
-from bert_tf.text.wordpiece import joined_rows
 
-SPACES = r"[\t-\r \x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}]"
-_CUT = b"\xff"  # marks where to cut; UTF-8 does not have it
+SPACES = f"[{character_class(WHITE_SPACE)}]*"
+CUT = b"\xff"  # marks where to cut; UTF-8 does not have it
 # A number that is not part of an English word. RE2's `\b` knows only ASCII, so there is a boundary
 # between a number and an ideograph.
 NUMBER = r"\b[0-9]+(?:\.[0-9]+)?\b"
@@ -78,15 +86,10 @@ class KeptWhole(PieceModel):
         patterns = [self._pattern(literal) for literal in literals]
         if self.number_id is not None:
             patterns.append(NUMBER)
-        pattern = f"({'|'.join(patterns)})"
-        texts = checked(texts, self.errors)
-        if self.errors != "strict":  # another malformed byte
-            texts = tf.strings.reduce_join(
-                tf.strings.split(texts, _CUT), axis=-1, separator=b"\xfe"
-            )
+        pattern = "|".join(patterns)
         # tensorflow-text's `regex_split` would end a text at NUL.
-        marked = tf.strings.regex_replace(texts, pattern, _CUT + rb"\1" + _CUT)
-        segments = tf.strings.split(marked, _CUT)
+        marked = tf.strings.regex_replace(checked(texts, self.errors), pattern, CUT + rb"\0" + CUT)
+        segments = tf.strings.split(marked, CUT)
         flat = segments.values
         ids = tf.fill(tf.shape(flat), -1)
         if self.number_id is not None:
@@ -100,7 +103,7 @@ class KeptWhole(PieceModel):
 
     def _pattern(self, literal: str) -> str:
         before, after = self.strips.get(literal, (False, False))
-        return f"{SPACES}*" * before + re.escape(literal) + f"{SPACES}*" * after
+        return SPACES * before + re.escape(literal) + SPACES * after
 
 
 def _one_where_kept(values: tf.Tensor, kept_ids: tf.Tensor) -> tf.RaggedTensor:

@@ -54,14 +54,17 @@ def map_strings(function: Callable, texts: TextLike) -> tf.RaggedTensor | tf.Ten
     return ragged.with_flat_values(function(ragged.flat_values))
 
 
-def checked(texts: tf.Tensor, errors: str) -> tf.Tensor:
-    """Returns `texts` (strings `[B]`). With errors="strict", it first checks that all are UTF-8.
+def checked(texts: tf.Tensor, errors: str | None) -> tf.Tensor:
+    """Returns `texts` (strings `[B]`) in UTF-8; `errors` is that of a `PieceModel`.
 
     Raises:
-        tf.errors.InvalidArgumentError: If a text is not UTF-8. The message names the rows.
+        tf.errors.InvalidArgumentError: If errors="strict" and a text is not UTF-8. The message
+            names the rows.
     """
-    if errors != "strict":
+    if errors is None:
         return texts
+    if errors == "replace":
+        return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
     valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore") == texts
     check = tf.debugging.Assert(
         tf.reduce_all(valid),

@@ -66,9 +66,17 @@ class Unigram(PieceModel):
         """Returns the pieces of `texts` (strings `[B]`)."""
         decoded = decode(checked(texts, self.errors))
         points, is_start = self._words(decoded.points)
-        ids, begins, ends = pieces_of_words(points.values, is_start, self._segment)
+        first = tf.where(is_start)[:, 0]  # [W]
+        words = tf.RaggedTensor.from_row_starts(points.values, first, validate=False)
+        words = tf.RaggedTensor.from_value_rowids(
+            tf.strings.unicode_encode(words, "UTF-8"),
+            tf.gather(points.rows, first),
+            tf.size(texts, tf.int64),
+            validate=False,
+        )
+        ids, begins, ends = pieces_of_words(words, self._segment)
         spans = tf.gather(points.first, begins), tf.gather(points.last, ends - 1) + 1
-        return decoded.placed(ids, tf.gather(points.rows, begins), *spans)
+        return decoded.placed(ids, *spans)
 
     def _words(self, points: CodePoints) -> tuple[CodePoints, tf.Tensor]:
         """Returns the code points with `▁` for spaces, and which of them begin a word."""

@@ -103,12 +103,11 @@ class Normalized(PieceModel):
         """Returns the pieces of `texts` (strings `[B]`)."""
         decoded, points, normalized = self._normalize(checked(texts, self.errors))
         ids, first, end = self._model.pieces(normalized)
-        rows, size = ids.value_rowids(), tf.size(texts, tf.int64)
-        row_starts = tf.searchsorted(points.rows, tf.range(size), out_type=tf.int64)
-        row_starts = tf.gather(row_starts, rows)
+        row_starts = tf.searchsorted(points.rows, tf.range(ids.nrows()), out_type=tf.int64)
+        row_starts = tf.gather(row_starts, ids.value_rowids())
         first = tf.gather(points.first, first.values + row_starts)
         last = tf.gather(points.last, end.values + row_starts - 1)
-        return decoded.placed(ids.values, rows, first, last + 1)
+        return decoded.placed(ids, first, last + 1)
 
     def _normalize(self, texts: tf.Tensor) -> tuple[Decoded, CodePoints, tf.Tensor]:
         decoded = decode(texts)

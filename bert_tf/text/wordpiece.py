@@ -17,7 +17,7 @@ arXiv 2012.15524.
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.text.code_points import PieceModel, PlacedIds, utf8_lengths
+from bert_tf.text.code_points import PieceModel, PlacedIds, joined_rows, utf8_lengths
 from bert_tf.text.fast_characters import ASCII, fast_characters
 from bert_tf.text.strings import checked
 from bert_tf.text.tensorflow_text import import_tensorflow_text
@@ -161,13 +161,6 @@ class WordPiece(PieceModel):
         """Returns the words and which are too long, which become words of too many bytes."""
         too_long = words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word
         return tf.where(too_long, "a" * (self.max_bytes_per_word + 1), words.words), too_long
-
-
-def joined_rows(parts: tf.RaggedTensor, row_splits: tf.Tensor) -> tf.RaggedTensor:
-    """Joins adjacent rows of `parts`; `row_splits` says which of them become one row."""
-    return tf.RaggedTensor.from_row_splits(
-        parts.values, tf.gather(parts.row_splits, row_splits), validate=False
-    )
 
 
 def _as_tensor(buffer: bytes) -> tf.Tensor:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.data.long_texts import whole_windows
 from bert_tf.models.marked_rows import MarkedRows
 from bert_tf.text import packing
-from bert_tf.text.wordpiece import joined_rows
+from bert_tf.text.code_points import joined_rows
 
 
 class PackedSentences(NamedTuple):
