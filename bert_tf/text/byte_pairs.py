@@ -26,6 +26,7 @@ from bert_tf.text.code_points import (
     mask_of,
     pieces_of_words,
     places_in_runs,
+    repeated,
     starts,
     trimmed,
     utf8_lengths,
@@ -114,10 +115,8 @@ class BytePairs(PieceModel):
             points = points._replace(last=points.last - tf.cast(is_added, tf.int64))
         ids, begins, ends = pieces_of_words(_words(texts), self._merge)
 
-        point_ends = tf.cumsum(utf8_lengths(points.values))  # in bytes, as `begins` and `ends`
-        first = tf.searchsorted(point_ends, begins, side="right", out_type=tf.int64)
-        last = tf.searchsorted(point_ends, ends, side="left", out_type=tf.int64)
-        first, ends = tf.gather(points.first, first), tf.gather(points.last, last) + 1
+        points = points.gather(repeated(utf8_lengths(points.values))[0])  # one for each byte
+        first, ends = tf.gather(points.first, begins), tf.gather(points.last, ends - 1) + 1
         if self._trim_offsets:
             is_first = tf.gather(decoded.row_splits, ids.value_rowids()) == first
             text, ends = trimmed(decoded.points.values == _BLANK, first, ends)

@@ -85,12 +85,9 @@ class SubwordTokenizer(Tokenizer):
             definition = subword_definition.read(definition)
         parts = subword_definition.parse(definition)
         self.definition = subword_definition.complete(definition)
-        self.vocabulary, self._ids = parts.vocabulary, parts.ids
+        options = (max_length, truncation_side, errors, split_special_tokens)
+        super().__init__(parts.vocabulary, parts.ids, *options)
         self.separators, self.has_segments = parts.separators, parts.has_segments
-        self.max_length = max_length
-        self.truncation_side = truncation_side
-        self.errors = errors
-        self.split_special_tokens = split_special_tokens
         self.spans_have_spaces = parts.merges is None
         self._parts = parts
 
@@ -102,7 +99,6 @@ class SubwordTokenizer(Tokenizer):
         self.cls_token, self.sep_token = parts.cls_token, parts.sep_token
         mask_token = mask_token or existing("<mask>", "[MASK]")
         self.mask_token = mask_token if mask_token in self._ids else None
-        self._check_options()
         self._set_token_ids("The tokenizer", ("unk_token", "pad_token"))
         model = self._create_model()
         self._graphs = TokenizerGraphs(lambda: model)

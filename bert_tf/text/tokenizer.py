@@ -96,16 +96,14 @@ class BertTokenizer(Tokenizer):
             check_vocabulary(vocabulary)
         require(separators in (1, 2), "must be 1 or 2", separators=separators)
         check_limits(max_input_chars_per_word=max_input_chars_per_word)
-        self.vocabulary = vocabulary
+        ids = {piece: index for index, piece in enumerate(vocabulary)}
+        options = (max_length, truncation_side, errors, split_special_tokens)
+        super().__init__(vocabulary, ids, *options)
         self.lowercase = lowercase
         self.strip_accents = strip_accents
-        self.split_special_tokens = split_special_tokens
         self.split_on_cjk = split_on_cjk
         self.max_input_chars_per_word = max_input_chars_per_word
-        self.max_length = max_length
         self.number_token = number_token
-        self.errors = errors
-        self.truncation_side = truncation_side
         self.unk_token = unk_token
         self.sep_token = sep_token
         self.pad_token = pad_token
@@ -113,8 +111,6 @@ class BertTokenizer(Tokenizer):
         self.mask_token = mask_token
         self.separators = separators
         self.has_segments = separators == 1
-        self._ids = {piece: index for index, piece in enumerate(vocabulary)}
-        self._check_options()
         optional = [name for name in _OPTIONAL_TOKENS if getattr(self, name) is None]
         names = [name for name in (*SPECIAL_TOKENS, "number_token") if name not in optional]
         way_out = ", or mask_token=None if it has no mask token"

@@ -31,30 +31,28 @@ class Tokenizer:
             special pieces. `mask_token_id` is None if there is no mask token.
     """
 
-    vocabulary: list[str]
-    max_length: int | None
-    truncation_side: str
-    errors: str
-    split_special_tokens: bool
-    mask_token: str | None
-    unk_token_id: int
-    sep_token_id: int
-    pad_token_id: int
-    cls_token_id: int
-    mask_token_id: int | None
     separators = 1  # `[SEP]` between two segments
     most_unused_ids = 0  # by how much a model's word embeddings may exceed the vocabulary
     spans_have_spaces = False  # before their text
     has_segments = True  # whether the segment ids of the second segment are 1
-    _ids: dict[str, int]
     _graphs: TokenizerGraphs
 
-    def _check_options(self) -> None:
-        rule = f"must be one of {ERRORS}"
-        require(self.errors in ERRORS, rule, errors=self.errors)
-        side, sides = self.truncation_side, packing.TRUNCATION_SIDES
-        require(side in sides, f"must be one of {sides}", truncation_side=side)
-        packing.check_max_length(self.max_length, pairs=False)
+    def __init__(
+        self,
+        vocabulary: list[str],
+        ids: dict[str, int],
+        max_length: int | None,
+        truncation_side: str,
+        errors: str,
+        split_special_tokens: bool,
+    ):
+        require(errors in ERRORS, f"must be one of {ERRORS}", errors=errors)
+        rule = f"must be one of {packing.TRUNCATION_SIDES}"
+        require(truncation_side in packing.TRUNCATION_SIDES, rule, truncation_side=truncation_side)
+        packing.check_max_length(max_length, pairs=False)
+        self.vocabulary, self._ids = vocabulary, ids
+        self.max_length, self.truncation_side = max_length, truncation_side
+        self.errors, self.split_special_tokens = errors, split_special_tokens
 
     def _set_token_ids(self, where: str, names: Sequence[str], way_out: str = "") -> None:
         """Sets the ids of the special tokens, of which those with these `names` must exist."""

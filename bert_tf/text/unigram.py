@@ -68,12 +68,9 @@ class Unigram(PieceModel):
         points, is_start = self._words(decoded.points)
         first = tf.where(is_start)[:, 0]  # [W]
         words = tf.RaggedTensor.from_row_starts(points.values, first, validate=False)
-        words = tf.RaggedTensor.from_value_rowids(
-            tf.strings.unicode_encode(words, "UTF-8"),
-            tf.gather(points.rows, first),
-            tf.size(texts, tf.int64),
-            validate=False,
-        )
+        rows, size = tf.gather(points.rows, first), tf.size(texts, tf.int64)
+        words = tf.RaggedTensor.from_value_rowids(words, rows, size, validate=False)
+        words = tf.strings.unicode_encode(words, "UTF-8")  # [B, (W)]
         ids, begins, ends = pieces_of_words(words, self._segment)
         spans = tf.gather(points.first, begins), tf.gather(points.last, ends - 1) + 1
         return decoded.placed(ids, *spans)
