@@ -32,6 +32,7 @@ from bert_tf.text.strings import checked
 
 UNKNOWN_PENALTY = 10.0  # tokenizers, unigram/model.rs, `K_UNK_PENALTY`
 METASPACE = 0x2581
+_STEPS = 256  # of a way, after which all totals are copied
 _BLANK = 0x20
 
 
@@ -153,50 +154,80 @@ class Unigram(PieceModel):
         return tf.unstack(tf.concat([edges, unknown], axis=0), axis=1)
 
     def _best_edges(self, first, after, scores, is_cut) -> tf.Tensor:
-        """Returns the edges of the best ways between cuts, of the first of equally good ones.
+        """Returns the edges of the best ways between cuts, of the first of equally good ones."""
+        size, count = tf.size(is_cut, tf.int64), tf.size(first, tf.int64)
+        totals, longest_way = _totals(first, after, scores, is_cut)
+        zero = tf.zeros([], tf.float64)
+        before = tf.where(tf.gather(is_cut, first), zero, tf.gather(totals, first))
+        is_best = before + scores == tf.gather(totals, after)
+        edges = tf.where(is_best, tf.range(count), count)
+        chosen = tf.math.unsorted_segment_min(edges, after, size)[1:]  # to each node but the first
+        # Follow the edges back from each cut, in steps of 1, 2, 4, ...
+        back = tf.concat([[0], tf.gather(first, chosen)], axis=0)
 
-        Each step of the loop computes the nodes that are equally far from the cut before them.
-        """
-        cuts = tf.where(is_cut)[:, 0]
-        steps = after - tf.gather(cuts, tf.searchsorted(cuts, first, side="right") - 1)
-        order = tf.argsort(steps * tf.size(is_cut, tf.int64) + after, stable=True)
-        steps, first, after, scores = (tf.gather(of, order) for of in (steps, first, after, scores))
-        last = tf.concat([[0], steps], axis=0)[-1]
-        bounds = tf.searchsorted(steps, tf.range(last + 2))
+        def follow(reach, back, on_way):
+            before = tf.math.unsorted_segment_max(on_way, back, size)
+            return reach * 2, tf.gather(back, back), tf.maximum(on_way, before)
 
-        def step(number, totals, chosen):
-            low, high = bounds[number], bounds[number + 1]
-            nodes, group = tf.unique(after[low:high])
-            sums = tf.gather(totals, first[low:high]) + scores[low:high]
-            best = tf.math.segment_max(sums, group)
-            is_best = sums == tf.gather(best, group)
-            edges = tf.math.segment_min(tf.where(is_best, tf.range(low, high), high), group)
-            best = tf.where(tf.gather(is_cut, nodes), tf.zeros_like(best), best)
-            nodes = nodes[:, tf.newaxis]
-            totals = tf.tensor_scatter_nd_update(totals, nodes, best)
-            return number + 1, totals, tf.tensor_scatter_nd_update(chosen, nodes, edges)
-
-        start = tf.zeros_like(is_cut, tf.float64), tf.zeros_like(is_cut, tf.int32)
-        _, _, chosen = tf.while_loop(
-            lambda number, *_: number <= last, step, (tf.constant(1, tf.int64), *start)
-        )
-        # Follow the edges back from each cut. The zero is for texts without any piece.
-        before = tf.gather(tf.concat([first, [0]], axis=0), chosen)  # [K+1]
-
-        def follow(nodes, on_way):
-            on_way = tf.tensor_scatter_nd_update(
-                on_way, nodes[:, tf.newaxis], tf.ones_like(nodes, tf.bool)
-            )
-            nodes = tf.gather(before, nodes)
-            return tf.boolean_mask(nodes, ~tf.gather(is_cut, nodes)), on_way
-
-        _, on_way = tf.while_loop(
-            lambda nodes, _: tf.size(nodes) > 0,
+        _, _, on_way = tf.while_loop(
+            lambda reach, *_: reach <= longest_way,
             follow,
-            (cuts[1:], tf.zeros_like(is_cut)),
-            shape_invariants=(tf.TensorShape([None]), is_cut.shape),
+            (tf.constant(1, tf.int64), back, tf.cast(is_cut, tf.int32)),
         )
-        return tf.gather(order, tf.gather(chosen, tf.where(on_way)[:, 0]))
+        return tf.boolean_mask(chosen, on_way[1:] > 0)
+
+
+def _totals(first, after, scores, is_cut) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the best sum of scores from the cut before each node to it, and the longest way.
+
+    Each step of the inner loop computes the nodes that are equally far from their cuts. It has only
+    the totals that an edge can reach, because what it appends to is copied.
+
+    Args:
+        first, after, scores: Edges `[E]`, at least one to each node but the first.
+        is_cut: bool `[K+1]`.
+
+    Returns:
+        float64 `[K+1]`, and the most nodes from a cut to the next, int64.
+    """
+    cuts, size = tf.where(is_cut)[:, 0], tf.size(is_cut, tf.int64)
+    steps = after - tf.gather(cuts, tf.searchsorted(cuts, first, side="right") - 1)
+    order = tf.argsort(steps * size + after)
+    steps, first, after, scores = (tf.gather(of, order) for of in (steps, first, after, scores))
+    # Nodes have numbers from 1 in the order of their computation; 0 is the beginning of a way.
+    is_new = starts(after)
+    numbers = tf.cumsum(tf.cast(is_new, tf.int64))  # [E]
+    nodes = tf.boolean_mask(after, is_new)[:, tf.newaxis]
+    number_of_node = tf.scatter_nd(nodes, tf.range(1, size), [size])
+    is_begin = tf.gather(is_cut, first)
+    sources = tf.where(is_begin, tf.zeros_like(first), tf.gather(number_of_node, first))
+    last = tf.concat([[0], steps], axis=0)[-1]
+    bounds = tf.searchsorted(steps, tf.range(last + 2))  # the edges of each step
+    node_bounds = tf.gather(tf.concat([numbers, [size]], axis=0), bounds)
+    longest = tf.reduce_max(after - first)
+
+    def compute(step, totals):
+        base = node_bounds[tf.maximum(step - longest, 0)] - 1
+
+        def inner(step, near):  # near[0] is 0, and near[i] the total of number base + i
+            low, high = bounds[step], bounds[step + 1]
+            sums = tf.gather(near, tf.maximum(sources[low:high] - base, 0)) + scores[low:high]
+            best = tf.math.segment_max(sums, numbers[low:high] - node_bounds[step])
+            return step + 1, tf.concat([near, best], axis=0)
+
+        end = tf.minimum(step + _STEPS, last + 1)
+        near = tf.concat([totals[:1], totals[base + 1 :]], axis=0)
+        step, near = tf.while_loop(
+            lambda step, _: step < end, inner, (step, near), shape_invariants=(scalar, vector)
+        )
+        return step, tf.concat([totals[: base + 1], near[1:]], axis=0)
+
+    scalar, vector = tf.TensorShape([]), tf.TensorShape([None])
+    start = tf.constant(1, tf.int64), tf.zeros([1], tf.float64)
+    _, totals = tf.while_loop(
+        lambda step, _: step <= last, compute, start, shape_invariants=(scalar, vector)
+    )
+    return tf.scatter_nd(nodes, totals[1:], [size]), last
 
 
 def _trie(pieces: Sequence[str]) -> tuple[SparseTable, np.ndarray]:

@@ -282,6 +282,7 @@ def test_pieces_of_random_unigram_models(seed):
         pieces.setdefault(word[:5], -score)
     tokenizer = SubwordTokenizer(unigram_definition(pieces.items(), split))
     words = random_words(generator, 150)
+    words[-1] = "".join(words)[:700]
     texts = [f"{a}{space}{b}" for a, b, space in zip(words, words[1:], [" ", "\n", "\u3000"] * 50)]
     scores = dict(tokenizer.definition["model"]["vocab"])
 
