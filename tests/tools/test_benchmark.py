@@ -317,18 +317,32 @@ def test_a_tiny_run_in_another_dtype_tells_the_errors(dtype, peers, tmp_path, is
             assert dtype != "bfloat16" or "bfloat16, " in row["arrangement"]
 
 
-@pytest.mark.full
-def test_a_tiny_run_of_one_sentence_in_int8_tells_the_error(tmp_path):
+def tiny_sentence_run(tmp_path, job):
     config = {**models.CONFIGS["tiny"], "vocab_size": 30522}  # the tokenizer's
     (tmp_path / "config.json").write_text(json.dumps(config))
-    tables = tiny_run(
-        tmp_path, "latency", "--dtype=int8", "--peers=", f"--config={tmp_path}/config.json"
-    )["tables"]
+    flags = "--dtype=int8", "--peers=", f"--config={tmp_path}/config.json"
+    return tiny_run(tmp_path, job, *flags)["tables"]
+
+
+@pytest.mark.full
+def test_a_tiny_run_of_one_sentence_in_int8_tells_the_error(tmp_path):
+    tables = tiny_sentence_run(tmp_path, "latency")
     assert len(tables) == len(latency.SENTENCES)
     for table in tables:
         peers = {row["peer"] for row in table["rows"]}
         assert peers == {"bert_tf, constants", "bert_tf, constants, static", "bert_tf, SavedModel"}
         assert all(0.0001 < row["relative error"] < 0.1 for row in table["rows"])
+
+
+@pytest.mark.full
+def test_a_tiny_run_of_many_sentences_is_in_both_dtypes(tmp_path):
+    in_float32, in_int8 = tiny_sentence_run(tmp_path, "encode")
+    assert "float32" in in_float32["title"] and "int8" in in_int8["title"]
+    (row,) = in_float32["rows"]
+    assert row["peer"] == "bert_tf, packed" and row["difference"] == 0
+    (row,) = in_int8["rows"]
+    assert row["peer"] == "bert_tf, int8" and 0.0001 < row["difference"] < 0.1
+    assert row["texts/s"] > 0
 
 
 @pytest.mark.full

@@ -142,9 +142,10 @@ PEERS = {
     ),
     "st_openvino": Entry(
         "sentence_transformers:OnOpenVino",
-        ("encode",),
+        _ENCODE,
         ("sentence_transformers", "optimum", "openvino"),
-        requirements=("sentence-transformers[openvino]",),
+        {"encode_int8": ("nncf",)},
+        requirements=("sentence-transformers[openvino]", "nncf"),
     ),
     "hf_tokenizers": Entry("hf_tokenizers:HuggingFaceTokenizers", ("tokenizer",), ("tokenizers",)),
     "tensorflow_text": Entry(

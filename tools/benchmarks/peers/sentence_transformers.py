@@ -12,9 +12,10 @@ _BATCH_SIZES = (8, 32)
 
 
 class _SentenceTransformers(base.Peer):
-    VARIANTS = dict.fromkeys(
-        ("encode", "encode_int8"), tuple(f"batches of {size}" for size in _BATCH_SIZES)
-    )
+    VARIANTS = {
+        "encode": tuple(f"batches of {size}" for size in _BATCH_SIZES),
+        "encode_int8": tuple(f"int8, batches of {size}" for size in _BATCH_SIZES),
+    }
 
     def __init__(self, setup):
         super().__init__(setup)
@@ -24,7 +25,7 @@ class _SentenceTransformers(base.Peer):
         return self._task("float32", slices, variant, self.float32_model)
 
     def encode_int8(self, slices, calibration, variant):
-        return self._task("int8", slices, variant, self.int8_model)
+        return self._task("int8", slices, variant, lambda: self.int8_model(calibration))
 
     def _task(self, kind, slices, variant, make):
         if kind not in self._models:
@@ -49,7 +50,8 @@ class OnOnnxRuntime(_SentenceTransformers):
         directory = directory or self.setup.model_directory
         return SentenceTransformer(directory, backend="onnx", model_kwargs=options)
 
-    def int8_model(self):
+    def int8_model(self, texts):
+        """Returns the model as `export_dynamic_quantized_onnx_model` makes it, without `texts`."""
         instructions = "avx512_vnni" if "avx512_vnni" in _processor_flags() else "avx2"
         directory = os.path.join(self.setup.scratch, "onnx_int8")
         model = self.float32_model()
@@ -77,6 +79,25 @@ class OnOpenVino(_SentenceTransformers):
         return SentenceTransformer(
             self.setup.model_directory, backend="openvino", model_kwargs={"ov_config": settings}
         )
+
+    def int8_model(self, texts):
+        """Returns the model as `export_static_quantized_openvino_model` makes it.
+
+        That function itself takes its texts from the network.
+        """
+        import nncf
+
+        model = self.float32_model()
+        network = model[0].auto_model
+        feeds = [dict(model.tokenizer([text], return_tensors="np")) for text in texts]
+        network.model = nncf.quantize(
+            network.model,
+            nncf.Dataset(feeds),
+            subset_size=len(feeds),
+            model_type=nncf.ModelType.TRANSFORMER,
+        )
+        network.request = None  # compiled again by the next call
+        return model
 
 
 def _processor_flags():
