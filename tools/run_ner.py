@@ -197,7 +197,7 @@ def main():
         if model.backbone.quantization is not None:
             raise UserError(
                 "--precision must be used with a floating-point model. Received: "
-                f"--init_checkpoint={FLAGS.init_checkpoint}, which is already quantized to "
+                f"--precision={FLAGS.precision} and a model that is already quantized to "
                 f"{model.backbone.quantization}"
             )
         model.optimize_for_inference(FLAGS.precision)

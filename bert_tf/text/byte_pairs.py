@@ -3,8 +3,8 @@
 Text is split by GPT-2's pattern. The bytes of all different words are merged together, in each
 round all pairs of the lowest rank in their word.
 
-Glossary: `B` strings, `C` code points of all strings, `W` words, `U` different words, `S` symbols
-of all different words, `T` pieces of a string, `V` vocabulary, `M` merges.
+Glossary: `B` strings, `U` different words, `S` symbols of all different words, `T` pieces of a
+string.
 
 References: Sennrich et al., arXiv 1508.07909; openai/gpt-2 `encoder.py`; huggingface/tokenizers
 `byte_level.rs` and `bpe/word.rs`.
@@ -183,12 +183,12 @@ class BytePairs(PieceModel):
 
 @functools.cache
 def _patterns() -> tuple[str, str]:
-    r"""Returns GPT-2's pattern for RE2, and what is cut at before.
+    r"""Returns two patterns for RE2: GPT-2's, and one for the places where spaces are cut first.
 
     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 
-    The classes are those of the Unicode version of Hugging Face. RE2 has no `(?!\S)`, so the spaces
-    before the last one before a word are cut off before.
+    The classes are those of the Unicode version of Hugging Face. RE2 has no `(?!\S)`, so all
+    spaces but the last one in front of a word are cut off first.
     """
     properties, _ = hugging_face_data()
     space = character_class(WHITE_SPACE)

@@ -32,7 +32,7 @@ class Pieces(NamedTuple):
 
 
 class PlacedIds(NamedTuple):
-    """`Pieces` with positions of code points only, which is what models return."""
+    """Pieces with positions of code points only. Models return these."""
 
     ids: tf.RaggedTensor
     starts: tf.RaggedTensor
@@ -95,7 +95,8 @@ class PieceModel:
     """Converts text to pieces. A subclass says how.
 
     Attributes:
-        errors: What to do with text that is not UTF-8, as in `BertTokenizer`. None if all is.
+        errors: What to do with text that is not UTF-8, as in `BertTokenizer`. None if all text is
+            UTF-8.
     """
 
     errors: str | None = None
@@ -122,8 +123,11 @@ def trimmed(is_space: tf.Tensor, first: tf.Tensor, ends: tf.Tensor) -> tuple[tf.
 
     Args:
         is_space: bool `[C]`.
-        first, ends: Where spans begin, and the positions after their last, int64. Those that are
-            returned cross where there is nothing else.
+        first, ends: Where spans begin, and the positions after their last, int64.
+
+    Returns:
+        The same of the trimmed spans. If a span has only spaces, the end is not after its old
+        beginning, and the beginning is its old end.
     """
     text = tf.where(~is_space)[:, 0]  # the positions of the others
     size = tf.size(is_space, tf.int64)
@@ -133,7 +137,7 @@ def trimmed(is_space: tf.Tensor, first: tf.Tensor, ends: tf.Tensor) -> tuple[tf.
 
 
 def starts(numbers: tf.Tensor) -> tf.Tensor:
-    """Returns which elements of a sorted vector differ from the one before, bool."""
+    """Returns which elements of a vector differ from the one before, bool."""
     return tf.concat([tf.ones_like(numbers[:1], tf.bool), numbers[1:] != numbers[:-1]], axis=0)
 
 
@@ -188,7 +192,7 @@ def pieces_of_words(
     return ids, ends - sizes, ends
 
 
-def character_class(code_points: np.ndarray) -> str:
+def character_class(code_points: Sequence[int] | np.ndarray) -> str:
     """Returns sorted code points as the inside of a character class of RE2."""
     runs = np.split(code_points, np.where(np.diff(code_points) > 1)[0] + 1)
     return "".join(rf"\x{{{run[0]:x}}}-\x{{{run[-1]:x}}}" for run in runs if run.size)

@@ -68,7 +68,8 @@ class KeptWhole(PieceModel):
         text_starts = tf.gather(splits, row_starts)
         spans = splits[:-1], splits[1:]
         if self.trims:
-            spans = trimmed(white_space()(points.values) > 0, *spans)
+            first, ends = trimmed(white_space()(points.values) > 0, *spans)
+            spans = first, tf.maximum(first, ends)
         kept = kept_ids, *(places - text_starts for places in spans)
         shift = splits[:-1] - text_starts
         shifts = tf.zeros_like(kept_ids), shift, shift

@@ -29,6 +29,9 @@ def load_tokenizer(directory: str | os.PathLike, **options) -> Tokenizer:
         'BertTokenizer'
     """
     definition = subword_files.read_definition(directory)
+    if definition is None and tokenizer_files.find(directory) is None and find_tokenizer(directory):
+        # One of two files is missing, and the error names both.
+        return SubwordTokenizer.from_pretrained(directory, **options)
     if definition is None or not is_subword(definition):
         return BertTokenizer.from_pretrained(directory, **options)
     return SubwordTokenizer.from_pretrained(directory, **{"definition": definition, **options})

@@ -55,7 +55,11 @@ def map_strings(function: Callable, texts: TextLike) -> tf.RaggedTensor | tf.Ten
 
 
 def checked(texts: tf.Tensor, errors: str | None) -> tf.Tensor:
-    """Returns `texts` (strings `[B]`) in UTF-8; `errors` is that of a `PieceModel`.
+    """Returns texts in UTF-8.
+
+    Args:
+        texts: Strings `[B]`.
+        errors: "strict" or "replace", as in `BertTokenizer`; with None, they are not checked.
 
     Raises:
         tf.errors.InvalidArgumentError: If errors="strict" and a text is not UTF-8. The message

@@ -18,12 +18,12 @@ from bert_tf.text.sentencepiece_model import read_model
 # sentencepiece_model.proto, SentencePiece.Type.
 _CONTROL, _USER_DEFINED = 3, 4
 _FLAGS = ("do_lower_case", "keep_accents", "add_prefix_space")
-_OPTIONS = object_of(
-    {
-        **dict.fromkeys(_FLAGS, optional(FLAG)),
-        **dict.fromkeys(("tokenizer_class", "model_type"), optional(text())),
-    }
-)
+_CLASSES = dict.fromkeys(("tokenizer_class", "model_type"), optional(text()))
+# The options of each file that say how the others are read.
+_OPTIONS = {
+    "config.json": _CLASSES,
+    tokenizer_files.CONFIG_FILE: {**_CLASSES, **dict.fromkeys(_FLAGS, optional(FLAG))},
+}
 # Arguments of `SubwordTokenizer` that `tokenizer_config.json` has.
 _ARGUMENTS = ("max_length", "truncation_side", "errors", "split_special_tokens")
 _ARGUMENTS += ("unk_token", "pad_token", "mask_token")
@@ -33,15 +33,16 @@ _ROBERTA = {"type": "RobertaProcessing", "trim_offsets": False, "add_prefix_spac
 _BERT = {"type": "BertProcessing"}
 
 
-def read(directory: str | os.PathLike, definition: dict | None = None) -> dict[str, Any]:
+def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]:
     """Returns the constructor arguments of `SubwordTokenizer` that a directory sets.
 
-    `definition` is what `read_definition` returned, if it was called.
+    `definition` is the content of `tokenizer.json`, or its path; None: that of the directory.
 
     Raises:
         DataError: If there is no tokenizer, or a file cannot be read.
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
+    recover(directory)
     definition = read_definition(directory) if definition is None else definition
     if definition is None:
         files = (tokenizer_files.TOKENIZER_FILE, *map(" and ".join, _READERS))
@@ -68,7 +69,7 @@ def read_definition(directory: str | os.PathLike) -> dict[str, Any] | None:
     recover(directory)
     path = os.path.join(directory, tokenizer_files.TOKENIZER_FILE)
     if os.path.exists(path):
-        return subword_definition.read(path)
+        return subword_definition.read_any(path)
     for names, reader in _READERS.items():
         paths = [os.path.join(directory, name) for name in names]
         if all(map(os.path.exists, paths)):
@@ -78,10 +79,11 @@ def read_definition(directory: str | os.PathLike) -> dict[str, Any] | None:
 
 def _options(directory) -> dict[str, Any]:
     options = {}
-    for name in ("config.json", tokenizer_files.CONFIG_FILE):
+    for name, schema in _OPTIONS.items():
         path = os.path.join(directory, name)
         if os.path.exists(path):
-            options.update(read_json(path, _OPTIONS, DataError))
+            content = read_json(path, object_of(schema), DataError)
+            options.update({key: content[key] for key in schema if key in content})
     return options
 
 
@@ -190,10 +192,10 @@ def _unigram(model, pieces, unk_id, special, normalizers, processor) -> dict[str
     }
 
 
-# The files of each form, of which a directory needs all, and what reads them.
+# The files of each form, of which a directory needs all, and the function that reads them.
 _READERS = {
     ("vocab.json", "merges.txt"): _roberta,
     ("sentencepiece.bpe.model",): _fairseq,
     ("spiece.model",): _albert,
 }
-FILES = tuple(names[0] for names in _READERS)
+FILES = tuple(names[0] for names in _READERS)  # the first file of each form

@@ -1,11 +1,12 @@
 """Unigram language models in the graph, as Hugging Face's `tokenizers` computes them.
 
 The pieces of all different words are found together: a trie gives the pieces at each position, and
-one loop over positions finds the best way to each end. tensorflow-text's `SentencepieceTokenizer`
-adds scores in float32 and normalizes text in another way, so its ids differ.
+a loop over the distances from cuts, which no piece crosses, finds the best ways. tensorflow-text's
+`SentencepieceTokenizer` adds scores in float32 and normalizes text in another way, so its ids
+differ.
 
-Glossary: `B` strings, `W` words, `U` different words, `K` code points of all different words, `N`
-nodes (a position in a word), `E` edges (a piece at a position), `T` pieces of a string, `V`
+Glossary: `B` strings, `W` words, `U` different words, `K` code points of all different words
+(between them are K + 1 nodes), `E` edges (a piece at a position), `T` pieces of a string, `V`
 vocabulary.
 
 References: Kudo, arXiv 1804.10959; huggingface/tokenizers `unigram/model.rs`, `metaspace.rs`.
@@ -32,7 +33,7 @@ from bert_tf.text.strings import checked
 
 UNKNOWN_PENALTY = 10.0  # tokenizers, unigram/model.rs, `K_UNK_PENALTY`
 METASPACE = 0x2581
-_STEPS = 256  # of a way, after which all totals are copied
+_STEPS = 128  # of the inner loop, which copies the totals of as many steps
 _BLANK = 0x20
 
 
@@ -180,8 +181,8 @@ class Unigram(PieceModel):
 def _totals(first, after, scores, is_cut) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the best sum of scores from the cut before each node to it, and the longest way.
 
-    Each step of the inner loop computes the nodes that are equally far from their cuts. It has only
-    the totals that an edge can reach, because what it appends to is copied.
+    A step computes the nodes that are equally far from their cuts, and copies the totals before
+    it, so the inner loop begins with those that an edge can still reach.
 
     Args:
         first, after, scores: Edges `[E]`, at least one to each node but the first.
@@ -206,28 +207,32 @@ def _totals(first, after, scores, is_cut) -> tuple[tf.Tensor, tf.Tensor]:
     node_bounds = tf.gather(tf.concat([numbers, [size]], axis=0), bounds)
     longest = tf.reduce_max(after - first)
 
-    def compute(step, totals):
-        base = node_bounds[tf.maximum(step - longest, 0)] - 1
-
+    def compute(step, base, near, totals):
         def inner(step, near):  # near[0] is 0, and near[i] the total of number base + i
             low, high = bounds[step], bounds[step + 1]
             sums = tf.gather(near, tf.maximum(sources[low:high] - base, 0)) + scores[low:high]
             best = tf.math.segment_max(sums, numbers[low:high] - node_bounds[step])
             return step + 1, tf.concat([near, best], axis=0)
 
-        end = tf.minimum(step + _STEPS, last + 1)
-        near = tf.concat([totals[:1], totals[base + 1 :]], axis=0)
+        end, known = tf.minimum(step + _STEPS, last + 1), tf.size(near)
         step, near = tf.while_loop(
             lambda step, _: step < end, inner, (step, near), shape_invariants=(scalar, vector)
         )
-        return step, tf.concat([totals[: base + 1], near[1:]], axis=0)
+        totals = totals.write(totals.size(), near[known:])
+        reached = node_bounds[tf.maximum(step - longest, 0)] - 1
+        near = tf.concat([near[:1], near[reached - base + 1 :]], axis=0)
+        return step, reached, near, totals
 
     scalar, vector = tf.TensorShape([]), tf.TensorShape([None])
-    start = tf.constant(1, tf.int64), tf.zeros([1], tf.float64)
-    _, totals = tf.while_loop(
-        lambda step, _: step <= last, compute, start, shape_invariants=(scalar, vector)
+    totals = tf.TensorArray(tf.float64, 0, True, infer_shape=False, element_shape=vector)
+    start = tf.constant(1, tf.int64), tf.constant(0, tf.int64), tf.zeros([1], tf.float64), totals
+    *_, totals = tf.while_loop(
+        lambda step, *_: step <= last,
+        compute,
+        start,
+        shape_invariants=(scalar, scalar, vector, scalar),
     )
-    return tf.scatter_nd(nodes, totals[1:], [size]), last
+    return tf.scatter_nd(nodes, totals.concat(), [size]), last
 
 
 def _trie(pieces: Sequence[str]) -> tuple[SparseTable, np.ndarray]:
@@ -251,4 +256,5 @@ def _trie(pieces: Sequence[str]) -> tuple[SparseTable, np.ndarray]:
         size += len(level)
     piece_of_node = np.full(size, -1, np.int32)
     piece_of_node[nodes] = [*ids.values()]
-    return SparseTable(np.concatenate(keys), np.arange(1, size), -1), piece_of_node
+    keys = np.concatenate([np.zeros(0, np.int64), *keys])  # none if the only piece is empty
+    return SparseTable(keys, np.arange(1, size), -1), piece_of_node

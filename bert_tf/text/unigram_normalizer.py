@@ -105,9 +105,13 @@ class Normalized(PieceModel):
         ids, first, end = self._model.pieces(normalized)
         row_starts = tf.searchsorted(points.rows, tf.range(ids.nrows()), out_type=tf.int64)
         row_starts = tf.gather(row_starts, ids.value_rowids())
-        first = tf.gather(points.first, first.values + row_starts)
-        last = tf.gather(points.last, end.values + row_starts - 1)
-        return decoded.placed(ids, first, last + 1)
+        is_empty, first = first.values == end.values, first.values + row_starts
+        last = tf.maximum(end.values + row_starts - 1, row_starts)
+        after = tf.gather(points.last, last) + 1
+        first = tf.gather(points.first, tf.where(is_empty, last, first))
+        # An empty span is after the code point before it, if there is one.
+        first = tf.where(is_empty & (end.values > 0), after, first)
+        return decoded.placed(ids, first, tf.where(is_empty, first, after))
 
     def _normalize(self, texts: tf.Tensor) -> tuple[Decoded, CodePoints, tf.Tensor]:
         decoded = decode(texts)

@@ -194,9 +194,10 @@ def _decompose_in_order(table, code_points, runs):
 
 
 def _last_of_groups(entries, runs):
-    """Returns the last code point of the group of each: one, and the removed marks after it.
+    """Returns, for each code point, the last one of its group.
 
-    Controls and spaces between them do not end a group, and are not its last.
+    A group is a code point that is kept and the removed marks after it. Controls and spaces between
+    them do not end a group, and are not its last.
     """
     own = _has(entries, unicode.KEPT | unicode.SPACE)
     marks = _has(entries, unicode.MARK) & ~own

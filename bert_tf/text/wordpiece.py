@@ -129,8 +129,6 @@ class WordPiece(PieceModel):
         """Returns the ids of strings of which some are fast and some are not."""
         # Checked before they are cut, so that an error names the row and not the segment.
         others = checked(tf.where(is_fast, "", texts), self.errors)
-        if self.errors != "strict":  # the pattern does not match malformed bytes
-            others = tf.strings.unicode_transcode(others, "UTF-8", "UTF-8", errors="replace")
         others = tf.strings.regex_replace(others, _CUT, "")
         # A word, between spaces, with any other character; adjacent words are matched together.
         fast = self._fast_characters.any_length

@@ -15,7 +15,13 @@ import tensorflow as tf
 from bert_tf.errors import ConfigError, DataError, UserError
 from bert_tf.text import BertTokenizer, SubwordTokenizer, load_tokenizer
 from tests.serving.operations import operations
-from tests.text.subwords import bpe_definition, charsmap, sentencepiece_model, unigram_definition
+from tests.text.subwords import (
+    added,
+    bpe_definition,
+    charsmap,
+    sentencepiece_model,
+    unigram_definition,
+)
 
 MERGES = [("h", "e"), ("l", "l"), ("he", "ll"), ("hell", "o"), ("Ġ", "hello"), ("Ã", "©")]
 PIECES = [("▁", -2.0), ("▁hello", -3.0), ("hello", -5.0), ("中", -4.0), ("'", -4.0), ("é", -1.0)]
@@ -190,6 +196,37 @@ def test_time_is_linear(byte_pairs, unigram, unit):
         assert seconds(tokenizer, 20_000) < 40 * small + 0.5
 
 
+@pytest.mark.usefixtures("eagerly")
+def test_spans_of_spaces_are_empty():
+    """The spans are those of tokenizers 0.23."""
+    definition = bpe_definition(MERGES)
+    vocabulary = definition["model"]["vocab"]
+    vocabulary["\n\n"] = len(vocabulary)
+    definition["added_tokens"].append(added(vocabulary, "\n\n"))
+    texts = ["ab  ", "\n\n", "x \n\n"]
+    assert spans_of(SubwordTokenizer(definition), texts) == [
+        [(0, 1), (1, 2), (3, 3), (4, 4)],
+        [(2, 2)],
+        [(0, 1), (2, 2), (4, 4)],
+    ]
+    for add_prefix_space in (False, True):
+        definition = bpe_definition(MERGES, add_prefix_space)
+        definition["normalizer"] = {"type": "Lowercase"}
+        first = [(0, 0)] * add_prefix_space
+        assert spans_of(SubwordTokenizer(definition), ["a ", "É", "A  b", " "]) == [
+            [*first, (0, 1), (2, 2)],
+            [*first, (0, 1)],
+            [*first, (0, 1), (2, 2), (3, 3), (3, 4)],
+            [(0, 0)] if add_prefix_space else [(1, 1)],
+        ]
+
+
+def spans_of(tokenizer, texts):
+    pieces = tokenizer.tokenize_with_offsets(texts)
+    rows = zip(pieces.char_starts.to_list(), pieces.char_ends.to_list())
+    return [[*zip(*row)] for row in rows]
+
+
 def write_files(directory, name):
     """The files of each form that `load_tokenizer` knows."""
     special = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)]
@@ -240,6 +277,26 @@ def test_files_of_each_family(tmp_path):
     assert isinstance(load_tokenizer(minilm_like(tmp_path / "bert")), BertTokenizer)
     with pytest.raises(DataError, match="must contain"):
         load_tokenizer(tmp_path)
+    (tmp_path / "roberta" / "merges.txt").unlink()
+    with pytest.raises(DataError, match=r"vocab\.json and merges\.txt"):
+        load_tokenizer(tmp_path / "roberta")
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_options_of_the_model_are_not_those_of_the_tokenizer(tmp_path):
+    write_files(tmp_path, "albert")
+    lowercase = {"do_lower_case": False}
+    (tmp_path / "config.json").write_text(json.dumps(lowercase))
+    assert spell(load_tokenizer(tmp_path), ["HELLO"]) == [["▁hello"]]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(lowercase))
+    assert spell(load_tokenizer(tmp_path), ["HELLO"]) == [["▁", "<unk>"]]
+
+
+def test_an_error_names_the_file(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({"model": {"type": "WordPiece"}, "added_tokens": []}))
+    with pytest.raises(DataError, match=r"tokenizer\.json"):
+        SubwordTokenizer(path)
 
 
 def minilm_like(directory):

@@ -89,7 +89,8 @@ class OnOpenVino(_SentenceTransformers):
 
         model = self.float32_model()
         network = model[0].auto_model
-        feeds = [dict(model.tokenizer([text], return_tensors="np")) for text in texts]
+        options = {"truncation": True, "max_length": model.max_seq_length, "return_tensors": "np"}
+        feeds = [dict(model.tokenizer([text], **options)) for text in texts]
         network.model = nncf.quantize(
             network.model,
             nncf.Dataset(feeds),
