@@ -28,6 +28,10 @@ class Encoder:
     is_causal: bool = False
     num_layers: int = SIZES["num_hidden_layers"]
 
+    @property
+    def is_transformer(self) -> bool:
+        return self.num_layers == SIZES["num_hidden_layers"]
+
     def num_tokens(self, language: str, share: float) -> int:
         return 0 if self.tokens is None else max(1, round(self.tokens[language] * share))
 

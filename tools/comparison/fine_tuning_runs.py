@@ -14,7 +14,8 @@ from comparison.runs import Run
 
 # Of which that of the best score on dev is taken. A frozen encoder has only its head to train, and
 # the size of its vectors depends on the encoder.
-TRAINED_RATES, FROZEN_RATES = (1e-3, 3e-3, 1e-2), (1e-2, 5e-2, 2e-1)
+FROZEN_RATES = (1e-2, 5e-2, 2e-1, 1.0)
+TRANSFORMER_RATES, OTHER_RATES = (3e-4, 1e-3, 3e-3), (3e-3, 1e-2, 3e-2)
 SEARCH_SEED = 0
 _BERT = ENCODERS[-1]
 
@@ -30,7 +31,9 @@ class Variant:
 
     @property
     def learning_rates(self) -> tuple[float, ...]:
-        return FROZEN_RATES if self.is_frozen else TRAINED_RATES
+        if self.is_frozen:
+            return FROZEN_RATES
+        return TRANSFORMER_RATES if self.encoder.is_transformer else OTHER_RATES
 
     @property
     def name(self) -> str:
