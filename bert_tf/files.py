@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 
-from bert_tf.errors import CheckpointError
+from bert_tf.errors import CheckpointError, UserError
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import list_of, object_of, text
 
@@ -46,7 +46,12 @@ def atomic_path(path: str | os.PathLike) -> Iterator[str]:
 
     If the block raises, an old `path` is not changed. The path can be a file or a directory, which
     is replaced with all its files.
+
+    Raises:
+        UserError: If `path` is empty, which would be the working directory.
     """
+    if not os.fspath(path):
+        raise UserError(f"`path` must be a file or a directory. Received: {path=}.")
     directory, name = os.path.split(os.path.abspath(path))
     with _staging(directory) as staging:
         yield os.path.join(staging, _NEW, name)

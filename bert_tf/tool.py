@@ -125,6 +125,8 @@ def require_output_file(path: str, flag: str, inputs: Iterable[str] = ()) -> Non
     Raises:
         UserError: If `path` is a directory or one of `inputs`, or its directory is not writable.
     """
+    if not path:
+        raise UserError(f"--{flag} must be a file. Received: --{flag}=")
     if os.path.isdir(path):
         raise UserError(f"--{flag} must be a file. Received: the directory {path}")
     if os.path.realpath(path) in map(os.path.realpath, inputs):
@@ -138,6 +140,8 @@ def require_writable(directory: str, flag: str) -> None:
     Raises:
         UserError: If the directory cannot be created or is not writable; it names the `flag`.
     """
+    if not directory:
+        raise UserError(f"--{flag} must be a directory. Received: --{flag}=")
     try:
         os.makedirs(directory, exist_ok=True)
     except OSError as error:

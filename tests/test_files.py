@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from bert_tf import files
-from bert_tf.errors import CheckpointError
+from bert_tf.errors import CheckpointError, UserError
 
 NEW = {"a.txt": "new", "b.txt": "new", "folder/c.txt": "new"}
 OLD = {"a.txt": "old", "b.txt": "old", "mine.txt": "mine"}
@@ -99,6 +99,14 @@ def test_a_kill_between_two_renames_is_undone_by_the_next(next_one, tmp_path):
         if not killed:
             break
     assert not killed and {None, "old", "new"} <= set(seen)  # some kills did hit the middle
+
+
+def test_an_empty_path_is_not_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.txt").write_text("a")
+    with pytest.raises(UserError, match="Received: path=''"), files.atomic_path("") as path:
+        os.mkdir(path)
+    assert (tmp_path / "mine.txt").read_text() == "a"
 
 
 def test_a_living_writer_is_left_alone(tmp_path):

@@ -36,3 +36,7 @@ def test_output_files(tmp_path):
     inputs = [str(tmp_path / "link" / "a.txt")]
     with pytest.raises(UserError, match="--output_file must not be an input file"):
         tool.require_output_file(str(tmp_path / "a.txt"), "output_file", inputs)
+    with pytest.raises(UserError, match="must be a file. Received: --output_file=$"):
+        tool.require_output_file("", "output_file")
+    with pytest.raises(UserError, match="must be a directory. Received: --output_dir=$"):
+        tool.require_writable("", "output_dir")
