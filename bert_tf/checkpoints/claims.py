@@ -14,6 +14,7 @@ from bert_tf.json_schema import is_integer
 # With this tolerance a configuration with a few blocks too many still gets the list of missing
 # tensors from `assignment`.
 _SLACK = 4
+_MOST_SHARED_BLOCKS = 1000  # ALBERT-xxlarge has 12
 # Every format has at least 12 tensors per block of a Transformer.
 _MIN_BLOCK_TENSORS = {TRANSFORMER: 6, NO_ENCODER: 1, WINDOW: 2, LSTM: 10}
 
@@ -39,6 +40,11 @@ def check_claims(
                 f"{path} holds {len(shapes)} tensors. Received: "
                 f"num_hidden_layers={network.num_hidden_layers}"
             )
+        if network.shared_blocks and network.num_hidden_layers > _MOST_SHARED_BLOCKS:
+            raise CheckpointError(
+                f"`num_hidden_layers` must be at most {_MOST_SHARED_BLOCKS} for shared blocks. "
+                f"Received: num_hidden_layers={network.num_hidden_layers}"
+            )
     available = sum(math.prod(shape) for shape in shapes.values())
     encoder, head = _encoder_numbers(config), _head_numbers(config, options)
     if decoder is not None:
@@ -57,17 +63,21 @@ def check_claims(
 def _encoder_numbers(config):
     """Returns the number of values in the tables and kernels, which are nearly all."""
     hidden = config.hidden_size
+    projection = hidden * (config.embedding_size or 0)
     if not config.has_attention:
-        words = config.vocab_size * config.embedding_width
+        words = config.vocab_size * config.embedding_width + projection
         if config.encoder_type == LSTM:  # each block has two LSTMs, with kernels [*, 4 units]
             units = config.intermediate_size
             return words + config.num_blocks * 2 * units * (4 * (hidden // 2 + units) + hidden // 2)
         return words + (config.context_size or 0) * hidden**2
     rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    rows += config.position_offset
+    buckets = (config.relative_attention_num_buckets or 0) * config.num_attention_heads
     heads = config.num_blocks * config.num_attention_heads
     heads -= sum(len(pruned) for pruned in config.pruned_heads.values())
     wide = config.num_blocks * config.intermediate_size
-    return rows * config.embedding_width + 4 * hidden * heads * config.head_size + 2 * hidden * wide
+    kernels = 4 * hidden * heads * config.head_size + 2 * hidden * wide
+    return rows * config.embedding_width + projection + buckets + kernels
 
 
 def _head_numbers(config, options):

@@ -5,6 +5,7 @@ are read. A normalization (`precompiled_charsmap`) is a trie of UTF-8 strings, a
 darts-clone, and the strings that they become.
 """
 
+import array
 import os
 import struct
 from collections.abc import Iterator
@@ -17,8 +18,9 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from bert_tf.errors import DataError
 from bert_tf.json_files import read_bytes
 
-MOST_PIECES = 5_000_000
 MOST_RULES = 1_000_000  # nmt_nfkc has 6,400
+MOST_NODES = 100_000
+MOST_MODEL_BYTES = 16 * 2**20  # XLM-R's has 5 MB; a field of 2 bytes takes 100 in memory
 MOST_RULE_BYTES = 5  # tokenizers, src/normalizers/precompiled.rs
 UNIGRAM = 1  # TrainerSpec.ModelType
 # Messages that are read, and their fields: number -> name. "piece" repeats.
@@ -50,8 +52,8 @@ def parse_model(content: bytes, path: str | os.PathLike) -> dict[str, Any]:
     """
     pieces, types, trainer, normalizer = [], [], {}, {}
     try:
-        if content.count(b"\n") > MOST_PIECES:  # with which each piece begins
-            raise ValueError("too many pieces")
+        if len(content) > MOST_MODEL_BYTES:
+            raise ValueError(f"more than {MOST_MODEL_BYTES:,} bytes")
         for name, value in _fields(content, _MODEL):
             if name == "trainer":
                 trainer = dict(_fields(value, _TRAINER))
@@ -102,15 +104,16 @@ def charsmap_rules(charsmap: bytes, path: str | os.PathLike) -> dict[str, str]:
     rules: dict[str, str] = {}
     try:
         size = struct.unpack_from("<I", charsmap)[0] // 4
-        units = struct.unpack_from(f"<{size}I", charsmap, 4)
+        units = array.array("I", charsmap[4 : 4 + 4 * size])
         texts = charsmap[4 + 4 * size :]
 
         def offset(unit: int) -> int:
             return (unit >> 10) << ((unit & 512) >> 6)
 
-        stack = [(offset(units[0]), b"")]
+        stack, num_nodes = [(offset(units[0]), b"")], 0
         while stack:
             node, prefix = stack.pop()
+            num_nodes += 1
             for byte in range(1, 256):
                 child = node ^ byte
                 if child >= size or units[child] & 0x800000FF != byte:
@@ -121,8 +124,8 @@ def charsmap_rules(charsmap: bytes, path: str | os.PathLike) -> dict[str, str]:
                     rules[key.decode()] = texts[value : texts.index(0, value)].decode()
                 elif len(key) < MOST_RULE_BYTES:
                     stack.append((below, key))
-                if len(rules) + len(stack) > MOST_RULES:
-                    raise ValueError("too many rules")
+            if num_nodes > MOST_NODES or len(rules) > MOST_RULES:
+                raise ValueError("too many rules")
     except (ValueError, IndexError, struct.error) as error:
         raise DataError(
             f"{path} must have a valid precompiled_charsmap. Received: {error}."

@@ -159,6 +159,17 @@ def test_h5_bomb(tmp_path):
         BertBackbone.from_pretrained(tmp_path)
 
 
+def test_h5_values_elsewhere_in_the_file(tmp_path):
+    """Each of many values could be the same megabytes."""
+    path, name = h5_directory(tmp_path)
+    with h5py.File(path, "a") as file:
+        del file[name]
+        values = file.create_dataset(name, (24,), h5py.vlen_dtype(np.float32))
+        values[0] = np.zeros(10**5, np.float32)
+    with pytest.raises(CheckpointError, match="hold numbers"):
+        BertBackbone.from_pretrained(tmp_path)
+
+
 def keras_archive(tmp_path, tiny_config):
     BertBackbone(tiny_config).save(tmp_path / "model.keras")
     with zipfile.ZipFile(tmp_path / "model.keras") as archive:

@@ -9,6 +9,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
+from bert_tf.checkpoints.claims import check_claims
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.training import AdamWeightDecay, TrainingCheckpoint
 from bert_tf.training.checkpointing.checkpoint_files import read_checkpoint, write_checkpoint
@@ -288,6 +289,9 @@ def test_a_checkpoint_of_a_training_and_the_directory_around_it(tiny_config, tmp
     [
         ("network", "num_hidden_layers", 10**6, "num_hidden_layers"),
         ("network", "vocab_size", 10**9, "must fit the configuration"),
+        ("network", "position_offset", 2**31 - 1, "must fit the configuration"),
+        ("network", "relative_attention_num_buckets", 2**31 - 1, "must fit the configuration"),
+        ("network", "embedding_size", 2**31 - 1, "must fit the configuration"),
         ("options", "num_classes", 10**9, "must fit the configuration"),
         ("options", "colour", "red", "valid arguments of BertTextClassifier"),
         ("model", "class", "Nope", "`model.class` in .*state.json must be"),
@@ -308,3 +312,11 @@ def test_what_a_training_checkpoint_claims_is_compared_with_its_weights(
     write_checkpoint(tmp_path, 0, tensors, state)  # with the right fingerprints
     with pytest.raises(UserError, match=message):
         BertTextClassifier.from_pretrained(tmp_path)
+
+
+def test_shared_blocks_are_not_counted_by_their_weights(tiny_config):
+    endless = {"shared_blocks": True, "num_hidden_layers": 10**9}
+    config = BertConfig(**tiny_config.to_dict() | endless)
+    shapes = {f"tensor_{number}": (10**6,) for number in range(100)}
+    with pytest.raises(CheckpointError, match="must be at most 1000 for shared blocks"):
+        check_claims(config, {}, shapes, "model.safetensors")

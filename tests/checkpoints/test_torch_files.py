@@ -96,6 +96,13 @@ def test_what_a_state_dict_does_not_need_is_refused_by_name(content, words, tmp_
         TorchSource(str(tmp_path / "model.bin"))
 
 
+def test_a_pickle_of_many_containers_is_refused(tmp_path):
+    """One takes 1 byte in the file and 64 in memory."""
+    zip_with_pickle(tmp_path / "model.bin", b"\x80\x02" + b"}" * 1_100_000 + b".")
+    with pytest.raises(CheckpointError, match="more than 1,000,000 instructions"):
+        TorchSource(str(tmp_path / "model.bin"))
+
+
 def test_compressed_members_are_refused(tmp_path):
     """A zip bomb: 64 MB that take 64 KB in the file."""
     with zipfile.ZipFile(tmp_path / "model.bin", "w", zipfile.ZIP_DEFLATED) as archive:

@@ -5,6 +5,7 @@ import copy
 import json
 import pickle
 import random
+import struct
 import time
 
 import keras
@@ -315,6 +316,8 @@ def changed(definition, path, value):
     return definition
 
 
+# A trie of 255 children that each lead back to their parent.
+ENDLESS = struct.pack("<513I", 2048, 256 << 10, *[0] * 256, *(i | i << 10 for i in range(1, 256)))
 BAD = [
     ("bpe", ["model", "type"], "WordLevel", DataError, "`model.type`"),
     ("bpe", ["model", "vocab", "<s>"], "0", DataError, "vocab"),
@@ -361,6 +364,13 @@ BAD = [
         {"type": "Precompiled", "precompiled_charsmap": "AAAA"},
         DataError,
         "charsmap",
+    ),
+    (
+        "unigram",
+        ["normalizer"],
+        {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(ENDLESS).decode()},
+        DataError,
+        "too many rules",
     ),
 ]
 

@@ -48,7 +48,7 @@ class H5File:
             release_pages(self._map)
         try:
             values = dataset[()]
-            if dataset.attrs.get("dtype") != "bfloat16":  # Keras 3; HDF5 has no such type
+            if not self._is_bfloat16(dataset.attrs):
                 return values
             values = np.asarray(values)
             convert = values.view if values.dtype.kind == "V" else values.astype
@@ -74,7 +74,16 @@ class H5File:
                 self._check(item, f"{prefix}{name}")
                 self.datasets[f"{prefix}{name}"] = item
 
+    @staticmethod
+    def _is_bfloat16(attributes):
+        """Returns whether Keras 3 has marked a dataset; HDF5 has no such type."""
+        # An array of strings could need more memory than the file.
+        is_single = "dtype" in attributes and attributes.get_id("dtype").shape == ()
+        return is_single and attributes["dtype"] == "bfloat16"
+
     def _check(self, dataset, name):
+        if dataset.dtype.hasobject:  # values of any size elsewhere in the file, also many times
+            raise tensor_error(self, name, "hold numbers", dataset.dtype)
         if dataset.is_virtual or dataset.external:
             received = "a dataset in another file"
             raise tensor_error(self, name, "be stored in the file itself", received)

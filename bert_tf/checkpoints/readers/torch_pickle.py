@@ -58,6 +58,10 @@ class _Storage(NamedTuple):
 _MARK = object()
 
 
+# An instruction takes 1 byte in the file and up to 100 in memory. BERT-large has under 50,000.
+_MOST_INSTRUCTIONS = 1_000_000
+
+
 def read_pickle(file: BinaryIO, path: str) -> Any:
     """Reads one pickle from the position of a file, and leaves the file after it.
 
@@ -85,7 +89,9 @@ class _Interpreter:
 
     def run(self, file):
         stack, memo = self._stack, self._memo
-        for opcode, argument, _ in pickletools.genops(file):
+        for count, (opcode, argument, _) in enumerate(pickletools.genops(file)):
+            if count > _MOST_INSTRUCTIONS:
+                raise ValueError(f"more than {_MOST_INSTRUCTIONS:,} instructions")
             match opcode.name:
                 case "PROTO" | "FRAME":
                     pass
