@@ -20,6 +20,7 @@ from bert_tf.json_schema import ANYTHING, Kind, check
 MOST_BYTES = 64 * 2**20  # a vocabulary of a million pieces has about 30 MB as JSON
 MOST_NESTED = 64
 MOST_CONTAINERS = 200_000  # lists and objects: an empty one takes 3 bytes in the file, 64 in memory
+MOST_KEYS = 2_000_000  # 200 bytes each in memory, with a short key and a number
 _MOST_DIGITS = 40  # Hugging Face writes int(1e30) for "no limit"
 
 
@@ -82,6 +83,8 @@ def parse_json(
         text = content if isinstance(content, str) else str(content, "utf-8")
         if text.count("[") + text.count("{") > most_containers:
             raise ValueError(f"more than {most_containers:,} lists and objects")
+        if text.count(":") > MOST_KEYS:
+            raise ValueError(f"more than {MOST_KEYS:,} colons, one of which is after each key")
         value = json.loads(
             text,
             object_pairs_hook=_object,

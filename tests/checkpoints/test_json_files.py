@@ -145,6 +145,7 @@ def change(path, *keys, to):
         (b"[" * 100_000, "must be a valid JSON file"),
         (b"[" * 100 + b"]" * 100, "more than 64 levels"),
         (b"[" + b"[],[]," * 200_000 + b"[]]", "lists and objects"),
+        (b'{"a": "' + b":" * 2_000_000 + b'"}', "2,000,000 colons"),
         (b'{"a": 1, "b": 2, "a": 3}', "'a' occurs more than once"),
         (b'{"a": NaN}', "NaN"),
         (b'{"a": -Infinity}', "Infinity"),
