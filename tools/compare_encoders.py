@@ -16,6 +16,7 @@ tables are:
 What has finished is not run again: the same command goes on with an interrupted comparison. The
 tool writes to --work_dir:
 
+    settings.json                 the flags that must not change
     data/, encoders/, runs/       the files of all runs, with their logs and processor times
     TABLE.md, TABLE.png           the mean of each score on the test file and its 95 % interval
     TABLE_pretraining.md          the tokens and minutes of each encoder
@@ -30,7 +31,7 @@ import os
 
 from absl import flags
 from common.pictures import require_plotting
-from common.result_files import write_lines
+from common.result_files import write_json, write_lines
 from common.table_pictures import draw_table, parse_table
 from comparison import data_sets, fine_tuning_runs
 from comparison.encoders import NAMES, WORD_VECTORS, write_config
@@ -40,6 +41,7 @@ from corpora import MATERIALS_DIRECTORY
 
 from bert_tf import optional_packages, tool
 from bert_tf.errors import UserError
+from bert_tf.json_files import read_json
 from bert_tf.progress import progress_bar
 
 FLAGS = flags.FLAGS
@@ -74,6 +76,20 @@ def chosen(flag, things):
 def perform(runs, title):
     with progress_bar(total=len(runs), unit="run", desc=title) as bar:
         perform_all(runs, FLAGS.num_processes, lambda: bar.update(1))
+
+
+def require_same_settings():
+    """Refuses a --work_dir whose runs have other settings, of which some would not run again."""
+    settings = {name: FLAGS[name].value for name in ("token_share", "num_train_epochs")}
+    settings["training_examples"] = data_sets.TRAINING_EXAMPLES
+    path = os.path.join(FLAGS.work_dir, "settings.json")
+    if not os.path.exists(path):
+        write_json(path, settings)
+    elif (before := read_json(path)) != settings:
+        raise UserError(
+            "--work_dir must be new, or that of a comparison with the same settings. Received: "
+            f"--work_dir={FLAGS.work_dir} with {before}, and now {settings}"
+        )
 
 
 def prepare():
@@ -159,6 +175,7 @@ def main():
             optional_packages.require("pycrfsuite", "a CRF")
             optional_packages.require("seqeval", "scores of spans")
     tool.require_writable(FLAGS.work_dir, "work_dir")
+    require_same_settings()
     prepare()
     pretrain(encoders, dict.fromkeys(data.language for data in columns))
     variants = [variant for variant in table if variant.encoder in encoders]

@@ -45,6 +45,14 @@ def test_a_finished_run_is_not_run_again(program):
     assert 0 < record["core_minutes"] < 1
 
 
+def test_an_interrupted_training_begins_again(program):
+    checkpoint = program.parent / "checkpoints" / "ckpt-3"
+    checkpoint.parent.mkdir(parents=True)
+    checkpoint.write_text("")
+    runs.Run("write", {"output_file": str(program)}).perform()
+    assert not checkpoint.exists()
+
+
 def test_a_failed_run_shows_its_output_and_has_no_record(program):
     failing = runs.Run("write", {"output_file": str(program), "fails": True})
     with pytest.raises(UserError, match=r"(?s)write.py.*must succeed.*status 1\b.*it fails"):
@@ -152,6 +160,13 @@ def test_wrong_flags(tmp_path, flags, message):
     result = run("compare_encoders", "--table=encoders", f"--work_dir={tmp_path}/new", *flags)
     assert result.returncode == 1 and message in result.stderr
     assert not os.path.exists(tmp_path / "new")
+
+
+def test_a_directory_has_one_comparison(tmp_path):
+    (tmp_path / "settings.json").write_text(json.dumps({"token_share": 0.5}))
+    result = run("compare_encoders", "--table=encoders", f"--work_dir={tmp_path}")
+    assert result.returncode == 1 and "--work_dir must be new" in result.stderr
+    assert os.listdir(tmp_path) == ["settings.json"]
 
 
 @pytest.mark.full

@@ -108,7 +108,8 @@ def write_texts(work_dir: str) -> None:
     english = []
     for data in DATA_SETS:
         if data.language == ENGLISH:
-            with open(os.path.join(directory_of(data, work_dir), "train.tsv")) as file:
+            path = os.path.join(directory_of(data, work_dir), "train.tsv")
+            with open(path, encoding="utf-8") as file:
                 english += [line.rpartition("\t")[0] + "\n\n" for line in file]
     paths = [os.path.join(work_dir, "data", "ordered_text", "text.txt")]
     write_text(text_file(ENGLISH, work_dir), [*english, *_texts(paths)])

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -55,6 +56,8 @@ class Run:
         if self.record() is not None:
             return
         os.makedirs(self.directory, exist_ok=True)
+        # An interrupted training begins again, so that its time is that of all steps.
+        shutil.rmtree(os.path.join(self.directory, "checkpoints"), ignore_errors=True)
         log = os.path.join(self.directory, f"{self.program}.log")
         threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
         environment = {**os.environ, **threads, "OMP_NUM_THREADS": "1"}

@@ -99,7 +99,13 @@ def separation_by_layer(
 
     values: dict[str, list[tuple[float, float]]] = {}
     for word, of_word in sentences.items():
-        for layer, found in project_word(model, word, [one.text for one in of_word]).items():
+        texts = [one.text for one in of_word]
+        for layer, found in project_word(model, word, texts).items():
+            if found.metadata["text"] != texts:
+                raise DataError(
+                    f"Each sentence of {word!r} must have the word once, in the model's length. "
+                    f"Received: {len(texts)} sentences with {len(found.vectors)} places"
+                )
             both = tuple(separation(found.vectors, of_word, within) for within in (False, True))
             values.setdefault(layer, []).append(both)
     return {layer: tuple(np.nanmean(of_layer, axis=0)) for layer, of_layer in values.items()}
