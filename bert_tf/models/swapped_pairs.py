@@ -11,10 +11,12 @@ def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict
 
     Args:
         tokens: `token_ids` and `segment_ids`, int32 `[B, T]`; rows without a second text stay.
+            `word_vectors` `[B, T, E]` and `attended_mask` `[B, T]` move with their tokens, and
+            `head_mask` `[B, L, N]` is kept.
         padding_mask: bool `[B, T]`, True for real tokens.
 
     Returns:
-        `token_ids`, `segment_ids` and `padding_mask`, with padding on the right.
+        `token_ids`, `segment_ids` and `padding_mask`, with padding on the right, and the others.
     """
     segments = tf.cast(tokens["segment_ids"], tf.int32)
     is_first = tf.range(tf.shape(segments)[1]) == 0
@@ -26,7 +28,15 @@ def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict
     moved = tf.gather(segments, order, batch_dims=1)
     has_pair = tf.reduce_any((segments > 0) & padding_mask, axis=1, keepdims=True)
     other = tf.where(is_first, 0, 1 - tf.minimum(moved, 1))
+    others = {
+        name: tf.gather(tokens[name], order, batch_dims=1)
+        for name in ("word_vectors", "attended_mask")
+        if tokens.get(name) is not None
+    }
+    if tokens.get("head_mask") is not None:
+        others["head_mask"] = tokens["head_mask"]
     return {
+        **others,
         "token_ids": ids,
         "segment_ids": tf.where(has_pair & mask, other, 0),
         "padding_mask": mask,

@@ -80,6 +80,19 @@ def test_pairs_in_both_orders():
     np.testing.assert_allclose(model.pooled(ab), vectors, atol=1e-5)
 
 
+def test_word_vectors_and_switched_off_heads_hold_in_both_orders():
+    ab, ba = encoded(TEXTS, PAIRS), encoded(PAIRS, TEXTS)
+    model = model_of(both_orders=True)
+    table = model.backbone.embeddings.word_embeddings
+    vectors, swapped = (2 * tf.gather(table, tokens["token_ids"]) for tokens in (ab, ba))
+    mask = tf.constant([[[1.0, 0.0], [0.0, 1.0]]] * len(TEXTS))  # [B, L, N]
+    given = model.pooled({**ab, "word_vectors": vectors, "head_mask": mask})
+    single = model_of()
+    expected = single.pooled({**ab, "word_vectors": vectors, "head_mask": mask})
+    expected += single.pooled({**ba, "word_vectors": swapped, "head_mask": mask})
+    np.testing.assert_allclose(given, expected, atol=1e-5)
+
+
 def test_a_model_that_sees_the_next_words_has_no_such_loss():
     with pytest.raises(UserError, match="`lm_loss_weight` must be at least 0"):
         bert_tf.BertTextClassifier(bert_tf.BertBackbone(CONFIG), lm_loss_weight=0.5)
