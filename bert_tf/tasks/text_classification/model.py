@@ -54,7 +54,8 @@ class BertTextClassifier(DenseHeadModel):
             texts, which is added in training (0.5 in GPT). It is the mean over the texts of the
             mean over the words of each.
         both_orders: Whether the vectors of a pair in both orders are added, for tasks in which the
-            order has no meaning, such as similarity.
+            order has no meaning, such as similarity. It needs a tokenizer with segment ids, as
+            BERT's.
         use_scalar_mix: Whether the vectors of tokens are a `bert_tf.layers.ScalarMix` of the
             embeddings and of the outputs of all blocks, instead of the output of the last block,
             as in ELMo.
@@ -63,8 +64,9 @@ class BertTextClassifier(DenseHeadModel):
         Logits float32 `[B, num_classes]`.
 
     Raises:
-        UserError: If `pooling` or `problem_type` is unknown, the number of labels does not fit, or
-            `lm_loss_weight` is given for a model that sees later tokens.
+        UserError: If `pooling` or `problem_type` is unknown, the number of labels does not fit,
+            `lm_loss_weight` is given for a model that sees later tokens, or `both_orders` for a
+            tokenizer without segment ids.
 
     Example:
         >>> names = ["bad", "good"]
@@ -117,6 +119,12 @@ class BertTextClassifier(DenseHeadModel):
             raise UserError(
                 f"`num_classes` must be at least {fewest} for {problem_type}, and the number of "
                 f"`labels`. Received: num_classes={num_classes}, labels={labels}"
+            )
+        if both_orders and tokenizer is not None and not tokenizer.has_segments:
+            raise UserError(
+                "`both_orders` must be False for a tokenizer without segment ids, by which the two "
+                "texts of a pair are told apart. Train on each pair in both orders instead. "
+                f"Received: {both_orders=}, a {type(tokenizer).__name__} with has_segments=False"
             )
         self.num_classes = num_classes
         self.labels = labels

@@ -1,5 +1,7 @@
 """How GPT is fine-tuned: the last token, the loss of the next words, pairs in both orders."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -8,7 +10,9 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.models.swapped_pairs import swapped_pairs
+from bert_tf.text import SubwordTokenizer
 from tests.conformance.task import CONFIG, PAIRS, TEXTS, encoded
+from tests.text.subwords import bpe_definition
 
 LABELS = np.array([0, 1, 1, 0, 1, 0], np.int32)
 
@@ -96,3 +100,12 @@ def test_word_vectors_and_switched_off_heads_hold_in_both_orders():
 def test_a_model_that_sees_the_next_words_has_no_such_loss():
     with pytest.raises(UserError, match="`lm_loss_weight` must be at least 0"):
         bert_tf.BertTextClassifier(bert_tf.BertBackbone(CONFIG), lm_loss_weight=0.5)
+
+
+def test_pairs_in_both_orders_need_segment_ids():
+    tokenizer = SubwordTokenizer(bpe_definition([]))  # RoBERTa's: all segment ids are 0
+    config = dataclasses.replace(CONFIG, vocab_size=tokenizer.vocab_size, pad_token_id=1)
+    with pytest.raises(UserError, match="`both_orders` must be False for .* Received: both_orders"):
+        bert_tf.BertTextClassifier(
+            bert_tf.BertBackbone(config), both_orders=True, tokenizer=tokenizer
+        )
