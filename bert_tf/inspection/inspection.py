@@ -122,9 +122,9 @@ def inspect_text(
     for name, value in {"steps": steps, "top_k": top_k, "max_tokens": max_tokens}.items():
         if not isinstance(value, int) or value < 1:
             raise UserError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    row, other = inspected_rows(model, tokenizer, text, pair)
     config = model.backbone.config
     config.require_attention("to be inspected")
-    row, other = inspected_rows(model, tokenizer, text, pair)
     length = len(row)
     top_k = min(top_k, len(row.readable))
     outputs = model.backbone(row.tokens, output_attentions=True, output_hidden_states=True)
