@@ -45,8 +45,8 @@ def page_data(inspection: Inspection) -> dict[str, Any]:
             name: {
                 "pieces": rounded(found.pieces),
                 "words": rounded(found.words),
-                "gap": found.gap,
-                "baseline": found.baseline,
+                "gap": rounded(found.gap),
+                "baseline": rounded(found.baseline),
             }
             for name, found in inspection.attributions.items()
         },

@@ -56,7 +56,7 @@ class Target:
         piece_labels: The likeliest class of each token, where there are such classes; else None.
 
     Raises:
-        UserError: If there is no such answer or token.
+        UserError: If there is no such answer or token, or a score is NaN or infinite.
     """
 
     def __init__(
@@ -100,7 +100,20 @@ class Target:
         return self._anchor is not None
 
     def scores_of_all(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the scores of all answers, float32 `[B, A]`, with their gradients."""
+        """Returns the scores of all answers, float32 `[B, A]`, with their gradients.
+
+        Raises:
+            UserError: If one is NaN or infinite.
+        """
+        scores = self._scores(tokens)
+        if not np.isfinite(scores.numpy()).all():
+            raise UserError(
+                "`model` must compute finite numbers. Received: NaN or infinity in the outputs for "
+                "this text; the weights may be damaged"
+            )
+        return scores
+
+    def _scores(self, tokens):
         if self._axes == (TOKEN_AXIS, WORD_AXIS):
             place = tf.fill([tf.shape(tokens["token_ids"])[0], 1], self.piece)
             logits = self._model({**tokens, "masked_positions": place})

@@ -336,6 +336,26 @@ def test_mistakes(classifier, arguments, message):
         inspection.inspect_text(classifier, **arguments)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_damaged_weights_of_a_head(tiny_config, tiny_vocabulary, value):
+    model = make(BertTextClassifier, tiny_config, tiny_vocabulary)
+    model.classifier.bias.assign([value, 0.0])
+    with pytest.raises(UserError, match="must compute finite numbers. .* in the outputs"):
+        inspection.inspect_text(model, TEXT)
+
+
+def test_a_gap_that_is_no_number(found):
+    given = found.attributions["integrated gradients"]
+    damaged = {"integrated gradients": dataclasses.replace(given, gap=np.nan)}
+    page = inspection.to_html(dataclasses.replace(found, attributions=damaged))
+    assert '"gap":null' in page.html
+
+
+def test_a_backbone_is_no_task_model(classifier):
+    with pytest.raises(UserError, match="must be a task model .* Received: a BertBackbone"):
+        inspection.inspect_text(classifier.backbone, "good", tokenizer=classifier.tokenizer)
+
+
 def test_a_wrong_piece(masked_lm):
     with pytest.raises(UserError, match=r"in \[0, 3\). Received: piece=3"):
         inspection.inspect_text(masked_lm, "good", piece=3)
