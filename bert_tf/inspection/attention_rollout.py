@@ -26,7 +26,7 @@ def attention_rollout(attentions: np.ndarray) -> np.ndarray:
         array([[0.625, 0.375],
                [0.375, 0.625]])
     """
-    mean = np.asarray(attentions, np.float64).sum(axis=1)  # [L, N, T, T] -> [L, T, T]
+    mean = np.sum(attentions, axis=1, dtype=np.float64)  # [L, N, T, T] -> [L, T, T]
     mean /= mean.sum(axis=-1, keepdims=True)  # the heads that are there count alike
     own = np.eye(mean.shape[-1])
     rolled, layers = own, []

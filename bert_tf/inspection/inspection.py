@@ -25,6 +25,10 @@ from bert_tf.text.tokenizer_base import Tokenizer
 
 # Tokens that one part may send through the encoder: about half a minute of MiniLM on two cores.
 MAX_TOKENS = 50_000
+MAX_WEIGHTS = 200_000_000  # of attention, of which a few copies of 4 bytes each are in memory
+# A vector times the word embeddings, and the search of the best of them, cost about as much as a
+# token in a small encoder for so many pieces.
+PIECES_PER_TOKEN = 3_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,14 +106,16 @@ def inspect_text(
         steps: The number of steps of integrated gradients.
         top_k: The number of candidates and neighbours.
         max_tokens: A part that needs more tokens than this in the encoder is left out, with the
-            reason in `left_out`. Occlusion and masked words need T², heads L·N·T.
+            reason in `left_out`. Occlusion and masked words need T², heads L·N·T, the layer lens
+            and the nearest pieces (L + 1)·T for every 3,000 pieces of the vocabulary.
 
     Returns:
         An `Inspection`.
 
     Raises:
         UserError: If there is no tokenizer, the encoder has no attention, a text is not valid
-            Unicode, there is no such answer or token, or the model computes NaN.
+            Unicode or has too many tokens, there is no such answer or token, or the model
+            computes NaN.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -126,6 +132,13 @@ def inspect_text(
     config = model.backbone.config
     config.require_attention("to be inspected")
     length = len(row)
+    weights = config.num_hidden_layers * config.num_attention_heads * length**2
+    if weights > MAX_WEIGHTS:
+        raise UserError(
+            "`text` must be shorter, so that the model has at most "
+            f"{MAX_WEIGHTS:,} attention weights, the number of layers times that of heads times "
+            f"the square of that of tokens. Received: {length:,} tokens, {weights:,} weights"
+        )
     top_k = min(top_k, len(row.readable))
     outputs = model.backbone(row.tokens, output_attentions=True, output_hidden_states=True)
     states = np.stack([state[0].numpy() for state in outputs["hidden_states"]])  # [L + 1, T, H]
@@ -157,14 +170,14 @@ def inspect_text(
         num_heads = config.num_hidden_layers * config.num_attention_heads
         found = part("heads", num_heads * length, lambda: without_each_head(model, row, chosen))
         parts["head_scores"], parts["head_probabilities"] = found or (None, None)
+    cost = len(states) * length * -(-config.vocab_size // PIECES_PER_TOKEN)
     if has_word_head(model):
-        parts["lens"] = layer_lens(model, row, states, top_k)
+        lens = part("layer lens", cost, lambda: layer_lens(model, row, states, top_k))
+        parts["lens"] = lens
     if has_word_head(model) and row.tokenizer.mask_token_id is not None:
         words = part("masked words", length**2, lambda: masked_words(model, row, top_k=top_k))
         parts["masked_words"] = words
     parts["near_tokens"] = nearest_tokens(states, top_k)
-    # A layer's vectors times the word embeddings cost about as much as a small encoder.
-    cost = len(states) * length * 10
     pieces = part("near pieces", cost, lambda: nearest_pieces(model, states, top_k))
     return Inspection(
         model_name=model_name or type(model).__name__,

@@ -1,6 +1,8 @@
 """The numbers of an inspection, compared with their definitions computed another way."""
 
 import dataclasses
+import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -297,9 +299,28 @@ def test_a_model_of_two_heads_takes_a_tokenizer(tiny_config, tiny_vocabulary):
 
 def test_what_costs_too_much_is_left_out(classifier):
     found = inspection.inspect_text(classifier, TEXT, max_tokens=60)
-    assert set(found.left_out) == {"heads", "integrated gradients", "occlusion", "near pieces"}
+    assert set(found.left_out) == {"heads", "integrated gradients", "occlusion"}
     assert found.left_out["heads"].startswith("needs 72 tokens")
     assert set(found.attributions) == {"gradient × input"}
+
+
+def test_a_large_vocabulary_costs_more(masked_lm, monkeypatch):
+    found = inspection.inspect_text(masked_lm, TEXT, max_tokens=100)
+    assert found.lens is not None and found.near_pieces is not None
+    large = dataclasses.replace(masked_lm.backbone.config, vocab_size=30_522)
+    monkeypatch.setattr(masked_lm.backbone, "config", large)
+    found = inspection.inspect_text(masked_lm, TEXT, max_tokens=100)
+    assert found.lens is None and found.near_pieces is None
+    assert found.left_out["layer lens"] == found.left_out["near pieces"]
+    assert found.left_out["layer lens"].startswith("needs 297 tokens")
+
+
+def test_attention_that_does_not_fit_into_memory_is_refused(classifier, monkeypatch):
+    module = sys.modules["bert_tf.inspection.inspection"]
+    monkeypatch.setattr(module, "MAX_WEIGHTS", 2 * 4 * 9**2)
+    assert inspection.inspect_text(classifier, TEXT).attentions.size == 2 * 4 * 9**2
+    with pytest.raises(UserError, match="`text` must be shorter.* Received: 10 tokens"):
+        inspection.inspect_text(classifier, TEXT + " good")
 
 
 def test_quantized_models_have_no_gradients(tiny_config, tiny_vocabulary):
@@ -359,6 +380,15 @@ def test_a_backbone_is_no_task_model(classifier):
 def test_a_wrong_piece(masked_lm):
     with pytest.raises(UserError, match=r"in \[0, 3\). Received: piece=3"):
         inspection.inspect_text(masked_lm, "good", piece=3)
+
+
+def test_rollout_makes_no_float64_copy_of_the_heads():
+    attentions = np.full([2, 32, 128, 128], 1 / 128, np.float32)
+    tracemalloc.start()
+    attention_rollout(attentions)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < attentions.nbytes
 
 
 def test_rollout_of_one_head():

@@ -328,7 +328,7 @@ const WINDOW = 24;  // columns of the lens: more would be slow, and nobody can r
 
 panels.lens = pane => {
   const data = pane.data;
-  if (!data.lens) return [element("p", {}, "This model has no masked-LM head to look through.")];
+  if (!data.lens) return [why(data, "layer lens") ?? element("p", {}, "This model has no masked-LM head to look through.")];
   const box = element("div", {className: "scroll", tabIndex: 0, role: "region"}), detail = element("div");
   box.setAttribute("aria-label", "The likeliest piece at each place after each layer");
   const fill = () => {
