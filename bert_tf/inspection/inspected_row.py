@@ -34,14 +34,9 @@ class InspectedRow:
             the one after its last; 0 for special tokens.
         words: int64 `[T]`: the number of the word of each piece, or `SPECIAL`.
         num_cut: The number of pieces that were cut.
-
-    Raises:
-        UserError: If a text is not a string, or not valid Unicode.
     """
 
     def __init__(self, tokenizer: Tokenizer, texts: tuple[str, ...], max_length: int):
-        for text in texts:
-            _require_text(text)
         self.tokenizer = tokenizer
         self.texts = texts
         pieces = [tokenizer.tokenize_with_offsets([text], trim_offsets=True) for text in texts]
@@ -109,13 +104,14 @@ class InspectedRow:
         return np.bincount(self.words[is_text], values[is_text], self.num_words)
 
 
-def _require_text(text):
+def require_text(name: str, text: str) -> None:
+    """Raises `UserError` if `text`, the argument `name`, is no string or not valid Unicode."""
     if not isinstance(text, str):
-        raise UserError(f"A text must be a string. Received: {type(text).__name__}")
+        raise UserError(f"`{name}` must be a string. Received: {name}={text!r:.80}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise UserError(
-            "A text must be valid Unicode. Received: half of a surrogate pair, "
+            f"`{name}` must be valid Unicode. Received: half of a surrogate pair, "
             f"U+{ord(text[error.start]):04X}, at character {error.start}"
         ) from None

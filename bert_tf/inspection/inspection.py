@@ -16,7 +16,7 @@ from bert_tf.inspection.attention_rollout import attention_rollout
 from bert_tf.inspection.attributions import Attribution
 from bert_tf.inspection.candidates import Candidates, has_word_head
 from bert_tf.inspection.head_masks import without_each_head
-from bert_tf.inspection.inspected_row import InspectedRow
+from bert_tf.inspection.inspected_row import InspectedRow, require_text
 from bert_tf.inspection.layer_lens import layer_lens
 from bert_tf.inspection.masked_words import masked_words
 from bert_tf.inspection.neighbours import Neighbours, nearest_pieces, nearest_tokens
@@ -29,6 +29,8 @@ MAX_WEIGHTS = 200_000_000  # of attention, of which a few copies of 4 bytes each
 # A vector times the word embeddings, and the search of the best of them, cost about as much as a
 # token in a small encoder for so many pieces.
 PIECES_PER_TOKEN = 3_000
+
+_WITHOUT_PAIRS = ("late_interaction", "sparse_embedding")  # tasks whose rows are single texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +116,8 @@ def inspect_text(
 
     Raises:
         UserError: If there is no tokenizer, the encoder has no attention, a text is not valid
-            Unicode or has too many tokens, there is no such answer or token, or the model
-            computes NaN.
+            Unicode or has too many tokens, the model reads single texts and there is a pair, there
+            is no such answer or token, or the model computes NaN.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -206,18 +208,24 @@ def inspected_rows(
             "`model` must be a task model with a tokenizer, or `tokenizer` must be given. "
             f"Received: a {type(model).__name__}, tokenizer={tokenizer}"
         )
+    require_text("text", text)
+    spec = tasks.spec_of(type(model))
+    if pair is not None:
+        require_text("pair", pair)
+        if spec is not None and spec.name in _WITHOUT_PAIRS:
+            raise UserError(
+                f"`pair` must be None for a {spec.model}, which reads one text at a time. "
+                f"Received: pair={pair!r:.80}. Inspect the texts one by one."
+            )
     if has_word_head(model):  # a written [MASK] is one token
         tokenizer = tokenizer.keeping_special_tokens
     longest = getattr(model, "longest", model.backbone.config.max_position_embeddings)
     prompt = getattr(model, "prompts", {}).get(getattr(model, "default_prompt_name", None), "")
-    spec = tasks.spec_of(type(model))
     if pair is not None and spec is not None and hasattr(model, "vector_size"):
         first, second = (prompt + part for part in (text, pair))
         return tuple(InspectedRow(tokenizer, (part,), longest) for part in (first, second))
     texts = (text,) if pair is None else (text, pair)
-    if prompt and isinstance(text, str):
-        texts = (prompt + text, *texts[1:])
-    return InspectedRow(tokenizer, texts, longest), None
+    return InspectedRow(tokenizer, (prompt + text, *texts[1:]), longest), None
 
 
 def _attributions(model, row, target, steps, part, left_out):

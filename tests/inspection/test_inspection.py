@@ -232,6 +232,20 @@ def test_similarity_of_two_texts(tiny_config, tiny_vocabulary):
     assert alone.target.answers[0].score == pytest.approx(1, abs=1e-5)
 
 
+def test_texts_of_models_with_prompts_are_checked(tiny_config, tiny_vocabulary):
+    options = {"prompts": {"query": "the "}, "default_prompt_name": "query"}
+    model = make(BertSentenceEncoder, tiny_config, tiny_vocabulary, **options)
+    for text, pair, name in ((5, "good", "text"), ("good", 5, "pair"), (5, None, "text")):
+        with pytest.raises(UserError, match=f"`{name}` must be a string. Received: {name}=5"):
+            inspection.inspect_text(model, text, pair)
+
+
+@pytest.mark.parametrize("name", ["sparse encoding", "late interaction"])
+def test_models_without_pairs(name):
+    with pytest.raises(UserError, match="`pair` must be None for a Bert.* Received: pair='film'"):
+        inspection.inspect_text(make_task(TASKS[name]), "good", "film")
+
+
 def test_a_tag_at_a_token(tiny_config, tiny_vocabulary):
     model = make(BertTokenClassifier, tiny_config, tiny_vocabulary, labels=["O", "B-X", "I-X"])
     found = inspection.inspect_text(model, TEXT, target="B-X", piece=3)
@@ -272,7 +286,8 @@ def test_byte_pairs_are_readable(tiny_config):
 def test_any_task_is_inspected(name):
     """What a task says agrees with its outputs; one without outputs shows the rest."""
     model = make_task(TASKS[name])
-    texts = ("the good film", "the bad film .")
+    has_pairs = name not in ("sparse encoding", "late interaction")
+    texts = ("the good film", "the bad film .")[: 1 + has_pairs]
     found = inspection.inspect_text(model, *texts, max_tokens=5000)
     np.testing.assert_allclose(found.attentions.sum(axis=-1), 1, rtol=1e-5)
     if found.target is None:
@@ -344,8 +359,9 @@ def test_empty_and_wide_texts(classifier):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"text": "a \ud800 b"}, "half of a surrogate pair, U\\+D800, at character 2"),
-        ({"text": b"good"}, "must be a string. Received: bytes"),
+        ({"text": "a \ud800 b"}, "`text` must be .* Received: half of .* U\\+D800, at character 2"),
+        ({"text": b"good"}, "`text` must be a string. Received: text=b'good'"),
+        ({"text": "good", "pair": 5}, "`pair` must be a string. Received: pair=5"),
         ({"text": "good", "target": "awful"}, "one of the 3 answers: bad, good, fair. Received"),
         ({"text": "good", "target": True}, "Received: target=True"),
         ({"text": "good", "steps": 0}, "`steps` must be a positive integer"),
