@@ -75,10 +75,14 @@ class InspectedRow:
         return len(self.ids)
 
     def _words(self, source):
-        """Numbers the words: a piece begins one unless it continues that of the piece before it."""
+        """Numbers the words: a piece begins one unless it continues that of the piece before it.
+
+        That piece must be next to it in the text too: in the middle, pieces may have been cut.
+        """
         is_text = source >= 0
         continues = self.tokenizer.continues_word()[self.ids] & is_text
-        continues[1:] &= is_text[:-1] & (self.text_numbers[1:] == self.text_numbers[:-1])
+        continues[1:] &= source[1:] == source[:-1] + 1
+        continues[1:] &= self.text_numbers[1:] == self.text_numbers[:-1]
         continues[0] = False
         return np.where(is_text, np.cumsum(is_text & ~continues) - 1, SPECIAL)
 

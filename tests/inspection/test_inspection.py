@@ -70,6 +70,14 @@ def test_a_pair_is_cut_as_the_tokenizer_cuts_it(tiny_vocabulary, side):
         assert texts[number][start:end] == piece.removeprefix("##") or number == -1
 
 
+def test_a_word_does_not_go_on_after_a_gap(tiny_vocabulary):
+    """Of 8 pieces, the first and the last 3 are kept, and the second is `##c` of `abc`."""
+    tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False, truncation_side="middle")
+    row = InspectedRow(tokenizer, ("good film bad abc the .",), max_length=6)
+    assert row.pieces == ["[CLS]", "good", "##c", "the", ".", "[SEP]"]
+    assert row.words.tolist() == [-1, 0, 1, 2, 3, -1]
+
+
 def test_attention_rows_sum_to_one(found, classifier):
     assert found.attentions.shape == (2, 4, 9, 9)
     np.testing.assert_allclose(found.attentions.sum(axis=-1), 1, rtol=1e-5)
