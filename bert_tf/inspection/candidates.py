@@ -22,10 +22,19 @@ class Candidates(NamedTuple):
     own: np.ndarray
 
 
-def best_candidates(logits: tf.Tensor, own_ids: np.ndarray, top_k: int) -> Candidates:
-    """Returns the likeliest pieces for logits `[R, V]`; `own_ids` `[R]` are the pieces there."""
-    probabilities = tf.nn.softmax(tf.cast(logits, tf.float32))
-    best, ids = tf.math.top_k(probabilities, min(top_k, logits.shape[-1]))
+def best_candidates(
+    logits: tf.Tensor, own_ids: np.ndarray, top_k: int, num_pieces: int
+) -> Candidates:
+    """Returns the likeliest pieces.
+
+    Args:
+        logits: `[R, V]`.
+        own_ids: `[R]`, the pieces that are there.
+        top_k: How many pieces.
+        num_pieces: The pieces of the vocabulary; the V - num_pieces last rows have none.
+    """
+    probabilities = tf.nn.softmax(tf.cast(logits[:, :num_pieces], tf.float32))
+    best, ids = tf.math.top_k(probabilities, min(top_k, num_pieces))
     own = tf.gather(probabilities, own_ids, batch_dims=1)
     return Candidates(ids.numpy(), best.numpy(), own.numpy())
 

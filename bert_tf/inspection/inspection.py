@@ -180,7 +180,8 @@ def inspect_text(
         words = part("masked words", length**2, lambda: masked_words(model, row, top_k=top_k))
         parts["masked_words"] = words
     parts["near_tokens"] = nearest_tokens(states, top_k)
-    pieces = part("near pieces", cost, lambda: nearest_pieces(model, states, top_k))
+    number = len(row.readable)
+    pieces = part("near pieces", cost, lambda: nearest_pieces(model, states, number, top_k))
     return Inspection(
         model_name=model_name or type(model).__name__,
         task="" if spec is None else spec.name.replace("_", " "),

@@ -38,6 +38,6 @@ def layer_lens(
         part = slice(start, start + ROWS_AT_ONCE)
         states = tf.cast(tf.constant(rows[part]), model.compute_dtype)
         logits = model.masked_lm_head(states, word_embeddings=table)
-        found.append(best_candidates(logits, own[part], top_k))
+        found.append(best_candidates(logits, own[part], top_k, len(row.readable)))
     shaped = (values.reshape(layers, length, *values.shape[1:]) for values in joined(found))
     return Candidates(*shaped)

@@ -34,5 +34,5 @@ def masked_words(
         outputs = model.backbone(tokens, output_word_embeddings=True)
         positions = tf.constant(hidden[:, np.newaxis], tf.int32)  # [B, 1]
         logits = tf.squeeze(model.word_logits(outputs, positions), 1)  # [B, 1, V] -> [B, V]
-        found.append(best_candidates(logits, row.ids[hidden], top_k))
+        found.append(best_candidates(logits, row.ids[hidden], top_k, len(row.readable)))
     return joined(found)

@@ -39,12 +39,15 @@ def nearest_tokens(hidden_states: np.ndarray, top_k: int = 5) -> Neighbours:
     return Neighbours(numbers.numpy(), best.numpy())
 
 
-def nearest_pieces(model: Any, hidden_states: np.ndarray, top_k: int = 5) -> Neighbours | None:
+def nearest_pieces(
+    model: Any, hidden_states: np.ndarray, num_pieces: int, top_k: int = 5
+) -> Neighbours | None:
     """Returns the nearest pieces of the vocabulary; None if their vectors have another size.
 
     Args:
         model: The model.
         hidden_states: float32 `[L + 1, T, H]`.
+        num_pieces: The pieces of the vocabulary; later rows of the embeddings have none.
         top_k: How many.
     """
     embeddings = model.backbone.embeddings
@@ -52,7 +55,8 @@ def nearest_pieces(model: Any, hidden_states: np.ndarray, top_k: int = 5) -> Nei
     table = embeddings.word_embeddings if table is None else table
     if table.shape[-1] != hidden_states.shape[-1]:
         return None
-    table = tf.math.l2_normalize(tf.cast(tf.convert_to_tensor(table), tf.float32), axis=-1)
+    table = tf.cast(tf.convert_to_tensor(table)[:num_pieces], tf.float32)
+    table = tf.math.l2_normalize(table, axis=-1)
     layers, length, width = hidden_states.shape
     rows = tf.math.l2_normalize(hidden_states.reshape(-1, width), axis=-1)  # [(L + 1) T, H]
     found = [

@@ -106,6 +106,8 @@ class Target:
             UserError: If one is NaN or infinite.
         """
         scores = self._scores(tokens)
+        if self._axes[-1:] == (WORD_AXIS,):
+            scores = scores[:, : len(self._row.readable)]  # a table may have unused rows
         if not np.isfinite(scores.numpy()).all():
             raise UserError(
                 "`model` must compute finite numbers. Received: NaN or infinity in the outputs for "

@@ -13,6 +13,7 @@ from bert_tf import (
     BertMaskedLM,
     BertPretrainer,
     BertSentenceEncoder,
+    BertSparseEncoder,
     BertTextClassifier,
     BertTokenClassifier,
     BertTokenizer,
@@ -273,6 +274,34 @@ def test_vectors_of_words_replace_their_ids(classifier):
     np.testing.assert_allclose(given, classifier(tokens), rtol=1e-6)
     doubled = classifier({**tokens, "word_vectors": 2 * vectors})
     assert np.abs(doubled - given).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", [BertMaskedLM, BertSparseEncoder])
+def test_rows_of_the_table_that_no_piece_has_are_no_candidates(tiny_config, kind):
+    tokenizer = SubwordTokenizer(bpe_definition([]))
+    size, found, weights = tokenizer.vocab_size, [], []
+    for spare in (0, 8):
+        config = dataclasses.replace(
+            tiny_config, vocab_size=size + spare, type_vocab_size=1, pad_token_id=1
+        )
+        model = kind(BertBackbone(config), tokenizer=tokenizer)
+        model.masked_lm_head.output_bias.assign([0.0] * size + [50.0] * spare)
+        if weights:  # the same ones, and rows of the table that are most likely
+            for value, old in zip(model.weights, weights, strict=True):
+                same = value.shape == old.shape
+                value.assign(old if same else tf.concat([old, value[size:]], axis=0))
+        weights = [tf.identity(value) for value in model.weights]
+        found.append(inspection.inspect_text(model, "good", top_k=size + spare))
+    without, spare = found
+    assert [a.label for a in spare.target.answers] == [a.label for a in without.target.answers]
+    assert spare.near_pieces.numbers.max() < size
+    np.testing.assert_allclose(spare.head_scores, without.head_scores, rtol=1e-4, atol=1e-5)
+    if kind is BertMaskedLM:
+        for part in ("lens", "masked_words"):
+            one, other = getattr(spare, part), getattr(without, part)
+            np.testing.assert_allclose(one.probabilities, other.probabilities, rtol=1e-4)
+            np.testing.assert_allclose(one.own, other.own, rtol=1e-4)
+    inspection.to_html(spare)
 
 
 def test_byte_pairs_are_readable(tiny_config):
