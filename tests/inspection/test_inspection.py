@@ -249,6 +249,12 @@ def test_texts_of_models_with_prompts_are_checked(tiny_config, tiny_vocabulary):
             inspection.inspect_text(model, text, pair)
 
 
+def test_a_summarizer_has_no_answers_for_a_row_that_it_never_reads():
+    """It reads `[CLS]` before each sentence, and a row has one."""
+    found = inspection.inspect_text(make_task(TASKS["extractive summarization"]), "good. bad.")
+    assert found.target is None and found.attributions == {}
+
+
 @pytest.mark.parametrize("name", ["sparse encoding", "late interaction"])
 def test_models_without_pairs(name):
     with pytest.raises(UserError, match="`pair` must be None for a Bert.* Received: pair='film'"):

@@ -2,7 +2,7 @@
 
 from bert_tf.json_schema import FLAG, integer, may_lack
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import TOKEN_AXIS, Head, TaskSpec
+from bert_tf.models.task_spec import Head, TaskSpec
 from bert_tf.models.weight_rows import ENCODER_BLOCK, OUTPUT, Row
 
 _HEAD = Head(
@@ -29,7 +29,6 @@ SPEC = TaskSpec(
     optional_heads={"sentence_layers": _SENTENCE_LAYERS},
     uses_pooler=False,
     serving="ExtractiveSummarizationModule",
-    output_axes=(TOKEN_AXIS,),
     options={
         "num_sentences": may_lack(integer(least=1)),
         "trigram_blocking": may_lack(FLAG),
