@@ -14,7 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
+from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
+from bert_tf.models.text_inputs import TextColumns, as_columns
+from bert_tf.models.text_streams import collected
+from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.search.projector import Projection, escaped
 from bert_tf.text import packing
 from bert_tf.text.unicode_tables import CJK_BLOCKS
@@ -36,7 +40,7 @@ def project_pieces(model: Any, most: int = MOST_PIECES) -> Projection:
         not printable are written as `\t` or `\u200b`.
 
     Raises:
-        UserError: If the model has no tokenizer.
+        UserError: If the model has no tokenizer, or `most` is not positive.
 
     Example:
         >>> model = bert_tf.BertFeatureExtractor.from_pretrained("minilm/")
@@ -63,7 +67,8 @@ def project_texts(
 
     Args:
         model: A task model with a tokenizer.
-        texts: Texts or pairs, as the model takes them.
+        texts: Texts or pairs, in the forms that `BertTextClassifier` takes, for every task. Each is
+            one row of tokens, cut at the longest that the model takes.
         labels: A label for each, or None.
         pooling: "mean" of the last layer's vectors, or "pooler", the output of the backbone's.
 
@@ -71,8 +76,8 @@ def project_texts(
         Vectors float32 `[n, H]`, and the columns `text`, `pair` and `label`, where there are such.
 
     Raises:
-        UserError: If the model has no tokenizer, `pooling` is unknown, or there is not a label for
-            every text.
+        UserError: If the model has no tokenizer, `pooling` is unknown, an example has more than two
+            texts, or there is not a label for every text.
         DataError: If a text is missing or malformed.
 
     Example:
@@ -81,7 +86,7 @@ def project_texts(
         >>> bert_tf.search.write_projections("projector/", {"reviews": reviews})
     """
     require_one_of("pooling", pooling, POOLINGS)
-    columns = model.preprocessor.read_examples(texts)
+    columns = _columns(model, texts)
     metadata = {name: list(map(_text, column)) for name, column in zip(("text", "pair"), columns)}
     if labels is not None:
         metadata["label"] = _labels(labels, columns.num_rows)
@@ -130,7 +135,7 @@ def project_word(
 
     Reference: Wiedemann et al. 2019 (arXiv 1909.10430).
     """
-    columns = model.preprocessor.read_examples(texts)
+    columns = _columns(model, texts)
     if len(columns) != 1:
         raise UserError(
             f"`texts` must be single texts. Received: {len(columns)} texts in an example"
@@ -167,9 +172,21 @@ def project_word(
     return {name: Projection(np.stack(rows)[order], metadata) for name, rows in layers.items()}
 
 
+def _columns(model, texts) -> TextColumns:
+    """Returns texts or pairs as columns, whatever the examples of the model's task are."""
+    model.preprocessor.require_tokenizer()
+    columns = as_columns(collected(texts, Preprocessor.is_example), model.tokenizer.errors)
+    if len(columns) > 2:
+        raise UserError(
+            f"`texts` must be single texts or pairs. Received: {len(columns)} texts in an example"
+        )
+    return columns
+
+
 def _outputs(model, columns, **options) -> Iterator[tuple[np.ndarray, dict, dict]]:
     """Yields the numbers of the texts of each batch, the batch and the backbone's outputs."""
-    for batch in sorted_batches(model.preprocessor.rows(columns)):
+    rows = TokenizedTexts.of(model.tokenizer, columns, model.longest)
+    for batch in sorted_batches(rows):
         numbers = batch.pop(ROW_NUMBER).numpy()
         yield numbers, batch, model.backbone(batch, **options)
 
@@ -211,8 +228,8 @@ def _tokens_of(model, text, spans):
     # The pieces' numbers are packed as the tokenizer packs ids, which tells where each piece is.
     numbers = tf.RaggedTensor.from_row_splits(tf.range(len(starts)), [0, len(starts)])
     form = tokenizer.truncation_side, tokenizer.separators, tokenizer.has_segments
-    longest = model.preprocessor.max_length
-    source = packing.pack(numbers, None, -1, -1, longest, "longest_first", *form)[0][0].numpy()
+    cut = (model.longest, "longest_first")
+    source = packing.pack(numbers, None, -1, -1, *cut, *form)[0][0].numpy()
     for start, end in spans:
         wanted = np.flatnonzero((starts < end) & (ends > start))
         tokens = np.flatnonzero(np.isin(source, wanted))

@@ -8,6 +8,8 @@ import pytest
 from bert_tf import BertBackbone, BertFeatureExtractor, BertTextClassifier, BertTokenizer
 from bert_tf.errors import UserError
 from bert_tf.inspection import project_pieces, project_texts, project_word
+from tests.conformance.task import make as make_task
+from tests.conformance.tasks import TASKS, tasks
 
 TEXTS = ["the bad film", "good film .", "a film film abc film", "no word"]
 
@@ -56,6 +58,27 @@ def test_texts(make, pooling):
         mean = outputs["sequence_output"][0].numpy().mean(axis=0)
         expected = mean if pooling == "mean" else outputs["pooled_output"][0]
         np.testing.assert_allclose(vector, expected, atol=1e-5)
+
+
+@tasks("text")
+def test_any_task(name):
+    """Whatever the examples of a task are, texts and pairs are rows of the tokenizer."""
+    model = make_task(TASKS[name])
+    texts = ["the bad film.", "a b c d e", "good " * 40]
+    vectors, _ = project_texts(model, texts)
+    pair = project_texts(model, (["good"], ["bad film"])).vectors
+    rows = [*(((text,), row) for text, row in zip(texts, vectors)), (("good", "bad film"), pair[0])]
+    for columns, vector in rows:
+        tokens = model.tokenizer(*([text] for text in columns), max_length=model.longest)
+        expected = model.backbone(tokens)["sequence_output"][0].numpy().mean(axis=0)
+        np.testing.assert_allclose(vector, expected, atol=1e-5)
+    places = project_word(model, "good", texts)["layer_01"].vectors
+    assert len(places) == model.longest - 2
+
+
+def test_three_texts_are_no_pair(make):
+    with pytest.raises(UserError, match="`texts` must be single texts or pairs. Received: 3"):
+        project_texts(make(), (["a"], ["b"], ["c"]))
 
 
 def test_pairs(tiny_config, tiny_vocabulary):
