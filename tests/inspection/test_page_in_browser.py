@@ -62,6 +62,9 @@ def test_every_tab_by_keyboard_and_hostile_text_is_text(browser, page):
     texts = {
         "👩🏽\u200d💻 ❤️\u200d🔥": "👩🏽\u200d💻 ❤️\u200d🔥",
         "a\u200d💻\u200d": "a‹U+200D›💻‹U+200D›",
+        "a\u034fb\u180b\ufe00": "a‹U+034F›b‹U+180B›‹U+FE00›",
+        "a\ufe0f 1\ufe0f 1\ufe0f\u20e3 \U000e0100": "a‹U+FE0F› 1‹U+FE0F› 1\ufe0f\u20e3 ‹U+E0100›",
+        "\u115f\u1160\u3164\uffa0": "‹U+115F›‹U+1160›‹U+3164›‹U+FFA0›",
     }
     for text, expected in texts.items():
         assert browser.value(f"visible({json.dumps(text)})") == expected

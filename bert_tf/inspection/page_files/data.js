@@ -15,10 +15,11 @@ function element(tag, attributes = {}, ...children) {
 }
 
 // Characters that show nothing, or that change the order of others, are shown by their numbers:
-// controls, formats such as those of bidirectional text, separators of lines, and Hangul fillers.
-// Joiners between emoji show one emoji.
+// controls, formats such as those of bidirectional text, separators of lines, fillers, and selectors
+// of variants. Joiners between emoji show one emoji, and U+FE0F after a sign its coloured form.
 const JOINED = "(?<=\\p{Extended_Pictographic}[\\ufe0f\\p{Emoji_Modifier}]?)\\u200d(?=\\p{Extended_Pictographic})";
-const HIDDEN = new RegExp(`(?!\\n)(?!${JOINED})[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\u115f\\u1160\\u3164\\uffa0]`, "gu");
+const COLOURED = "(?<=\\p{Extended_Pictographic})\\ufe0f|(?<=[0-9#*])\\ufe0f(?=\\u20e3)";
+const HIDDEN = new RegExp(`(?!\\n)(?!${JOINED})(?!${COLOURED})[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Default_Ignorable_Code_Point}]`, "gu");
 const visible = text => text.replace(HIDDEN, c => `‹U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}›`);
 const short = (text, most = 16) => {
   const points = Array.from(visible(text).replaceAll("\n", "⏎"));
