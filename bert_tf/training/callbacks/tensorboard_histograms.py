@@ -1,7 +1,7 @@
 """Attention and embeddings of a few fixed texts during training, for TensorBoard.
 
-Glossary: `B` texts, `T` tokens, `R` real tokens, `N` heads, `L` layers, `H` hidden size, `V`
-vocabulary.
+Glossary: `B` texts, `K` texts of an example, `T` tokens, `R` real tokens, `N` heads, `L` layers,
+`H` hidden size, `V` vocabulary.
 """
 
 import dataclasses
@@ -15,6 +15,8 @@ from bert_tf.errors import UserError
 from bert_tf.training.callbacks.event_file import EventFile, histogram
 from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.distribution.strategies import is_chief
+
+_TOKENS = ("token_ids", "segment_ids", "padding_mask")  # [B, K, T] for examples of several texts
 
 
 @dataclasses.dataclass(eq=False)
@@ -84,7 +86,9 @@ class TensorBoardHistograms(StepCallback):
             return
         self._written = self.step
         tokens = self.x if isinstance(self.x, dict) else self._watched.tokens_of(self.x)
-        scalars, histograms = summaries(self._watched.backbone, tokens)
+        rows = {name: tokens[name] for name in _TOKENS if name in tokens}
+        rows = {name: tf.reshape(v, [-1, v.shape[-1]]) for name, v in rows.items()}  # [B K, T]
+        scalars, histograms = summaries(self._watched.backbone, {**tokens, **rows})
         self._file.write(self.step, scalars, histograms)
 
 

@@ -11,6 +11,8 @@ from bert_tf.errors import UserError
 from bert_tf.training.callbacks import TensorBoardHistograms
 from bert_tf.training.callbacks.event_file import EventFile, histogram
 from bert_tf.training.callbacks.tensorboard_histograms import summaries
+from tests.conformance.task import make as make_task
+from tests.conformance.tasks import TASKS
 
 TEXTS = ["good film .", "the bad film the bad film .", "a"]
 
@@ -89,6 +91,16 @@ def test_texts_or_tokens(model, tmp_path):
         watch.set_model(model)
         watch.on_train_begin()
         assert set(steps_of(tmp_path / name)["attention/layer_00"]) == {0}
+
+
+@pytest.mark.parametrize("name", ["multiple choice", "sentence encoding", "late interaction"])
+def test_examples_of_several_texts_are_as_many_rows(name, tmp_path):
+    task = TASKS[name]
+    model = make_task(task)
+    watch = TensorBoardHistograms(tmp_path, task.text)
+    watch.set_model(model)
+    watch.on_train_begin()
+    assert set(steps_of(tmp_path)["attention/layer_01"]) == {0}
 
 
 def test_a_wrong_number_of_steps(tmp_path):
