@@ -60,7 +60,7 @@ class BertLitModel(_base()):
 
     Raises:
         UserError: If LIT is missing, or the model is of another kind, has no tokenizer or no
-            attention, or sees pairs in both orders.
+            attention, sees pairs in both orders, or predicts several numbers.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -89,6 +89,11 @@ class BertLitModel(_base()):
         if getattr(model, "both_orders", False):
             raise UserError(
                 "`model` must see pairs in one order, as LIT shows them. Received: both_orders=True"
+            )
+        if getattr(model, "problem_type", None) == REGRESSION and model.num_classes > 1:
+            raise UserError(
+                "`model` must predict one number in a regression, as LIT shows one. Received: "
+                f"num_classes={model.num_classes}"
             )
         model.preprocessor.require_tokenizer()
         self.model = model

@@ -241,6 +241,9 @@ def test_other_models_are_refused(make):
         BertLitModel(BertTextClassifier(model.backbone))
     with pytest.raises(UserError, match="Received: both_orders=True"):
         BertLitModel(BertTextClassifier(model.backbone, both_orders=True))
+    numbers = {"num_classes": 2, "problem_type": "regression"}
+    with pytest.raises(UserError, match="must predict one number .* Received: num_classes=2"):
+        BertLitModel(BertTextClassifier(model.backbone, tokenizer=model.tokenizer, **numbers))
 
 
 def test_without_lit_it_says_what_to_install(make, monkeypatch):
