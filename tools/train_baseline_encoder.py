@@ -49,7 +49,8 @@ flags.DEFINE_integer("num_layers", 2, "elmo, transformer: the number of layers."
 flags.DEFINE_integer(
     "num_attention_heads",
     None,
-    "transformer: the number of heads. Default: one per 64 of --hidden_size.",
+    "transformer: the number of heads. Default: the most heads of width 64 or more that divide "
+    "--hidden_size.",
     lower_bound=1,
 )
 flags.DEFINE_integer("lstm_units", 256, "elmo: the units of an LSTM.", lower_bound=1)
@@ -62,7 +63,13 @@ flags.DEFINE_integer(
 flags.DEFINE_integer(
     "negative", 5, "skip_gram, cbow: the number of negative samples.", lower_bound=1
 )
-flags.DEFINE_float("dropout", 0.1, "Dropout rate of the encoder, also in fine-tuning.")
+flags.DEFINE_float(
+    "dropout",
+    0.1,
+    "Dropout rate of the encoder, also in fine-tuning.",
+    lower_bound=0.0,
+    upper_bound=0.999,
+)
 flags.DEFINE_integer("max_seq_length", 128, "Maximum length of a row in tokens.", lower_bound=3)
 flags.DEFINE_integer(
     "max_position_embeddings", 512, "Maximum length of a text in tokens that the encoder takes."
@@ -75,13 +82,13 @@ flags.DEFINE_integer(
     "Number of tokens to train on, counting repeated text. Default: those of the text once.",
     lower_bound=1,
 )
-flags.DEFINE_float(
-    "max_minutes", None, "Stop after this many minutes. Default: no limit.", lower_bound=0.0
-)
+flags.DEFINE_float("max_minutes", None, "Stop after this many minutes. Default: no limit.")
 flags.DEFINE_float(
     "heldout_share", 0.02, "nnlm, elmo: share of the rows that are held out to measure the loss."
 )
-flags.DEFINE_integer("log_steps", 50, "Number of steps between two lines of the log.")
+flags.DEFINE_integer(
+    "log_steps", 50, "Number of steps between two lines of the log.", lower_bound=1
+)
 flags.DEFINE_integer("seed", 0, "Seed of the weights and the order.")
 
 
@@ -97,7 +104,9 @@ def network():
         return {"encoder_type": LSTM, **sizes}
     if FLAGS.encoder == "transformer":
         sizes = {"num_hidden_layers": FLAGS.num_layers, "intermediate_size": 4 * FLAGS.hidden_size}
-        heads = FLAGS.num_attention_heads or max(1, FLAGS.hidden_size // 64)
+        most = range(max(1, FLAGS.hidden_size // 64), 0, -1)
+        default = next(heads for heads in most if FLAGS.hidden_size % heads == 0)
+        heads = FLAGS.num_attention_heads or default
         return {"num_attention_heads": heads, "initializer_range": 0.02, **sizes}
     return {"encoder_type": NO_ENCODER, "num_hidden_layers": 0}
 
@@ -202,6 +211,10 @@ def main():
         raise UserError(
             "--hidden_size must be even for --encoder=elmo, whose directions have half of it "
             f"each. Received: --hidden_size={FLAGS.hidden_size}"
+        )
+    if FLAGS.max_minutes is not None and not FLAGS.max_minutes > 0:
+        raise UserError(
+            f"--max_minutes must be above 0. Received: --max_minutes={FLAGS.max_minutes}"
         )
     if not 0.0 < FLAGS.heldout_share < 1.0:
         raise UserError(

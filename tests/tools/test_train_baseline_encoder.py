@@ -133,12 +133,21 @@ def test_a_tagger_on_a_frozen_encoder(files, tmp_path):
         np.testing.assert_array_equal(new, old, err_msg=name)
 
 
+def test_heads_divide_the_width(files, tmp_path):
+    trained(files, tmp_path, "transformer", "--hidden_size=200")
+    backbone = bert_tf.BertBackbone.from_pretrained(tmp_path / "model")
+    assert backbone.config.num_attention_heads == 2  # 3 of 64 do not fit
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (("--encoder=elmo",), "--input_file must name a text file for --encoder=elmo"),
         (("--encoder=elmo", "--input_file=x", "--hidden_size=9"), "--hidden_size must be even"),
         (("--encoder=nnlm", "--input_file=x", "--heldout_share=1"), "--heldout_share must be"),
+        (("--encoder=nnlm", "--input_file=x", "--log_steps=0"), "--log_steps=0"),
+        (("--encoder=nnlm", "--input_file=x", "--max_minutes=0"), "--max_minutes must be above 0"),
+        (("--encoder=transformer", "--dropout=1"), "--dropout=1"),
     ],
 )
 def test_wrong_flags(flags, message, files, tmp_path):
