@@ -57,7 +57,16 @@ def check_flags():
         return
     if FLAGS.text is None:
         raise UserError("--text must be given with --output. Received: --text=None")
+    if FLAGS["host"].present or FLAGS["port"].present:
+        raise UserError(
+            "--host and --port must be given without --output, which writes a file and serves no "
+            f"page. Received: {_given('host', 'port')}"
+        )
     tool.require_output_file(FLAGS.output, "output")
+
+
+def _given(*names):
+    return ", ".join(f"--{name}={FLAGS[name].value}" for name in names if FLAGS[name].present)
 
 
 def pairs_of_texts() -> list[tuple[str, str | None]]:

@@ -60,11 +60,13 @@ def without_heads(
     """
     config = model.backbone.config
     mask = np.ones([1, config.num_hidden_layers, config.num_attention_heads], np.float32)
+    heads = list(heads)
     for layer, head in heads:
         if not (0 <= layer < mask.shape[1] and 0 <= head < mask.shape[2]):
             raise UserError(
                 f"`heads` must be pairs of a layer in [0, {mask.shape[1]}) and a head in "
-                f"[0, {mask.shape[2]}). Received: {(layer, head)}"
+                f"[0, {mask.shape[2]}). Received: heads={heads!r:.200}, of which "
+                f"{(layer, head)} is none"
             )
         mask[0, layer, head] = 0
     scores = target.scores_of_all(row.copies(1, head_mask=tf.constant(mask))).numpy()  # [1, A]

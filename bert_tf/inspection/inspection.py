@@ -20,7 +20,7 @@ from bert_tf.inspection.inspected_row import InspectedRow, require_text
 from bert_tf.inspection.layer_lens import layer_lens
 from bert_tf.inspection.masked_words import masked_words
 from bert_tf.inspection.neighbours import Neighbours, nearest_pieces, nearest_tokens
-from bert_tf.inspection.targets import Target
+from bert_tf.inspection.targets import Target, is_whole
 from bert_tf.text.tokenizer_base import Tokenizer
 
 # Tokens that one part may send through the encoder: about half a minute of MiniLM on two cores.
@@ -128,7 +128,7 @@ def inspect_text(
     Reference: the modules of `bert_tf.inspection` name the paper of each method.
     """
     for name, value in {"steps": steps, "top_k": top_k, "max_tokens": max_tokens}.items():
-        if not isinstance(value, int) or value < 1:
+        if not is_whole(value) or value < 1:
             raise UserError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
     row, other = inspected_rows(model, tokenizer, text, pair)
     config = model.backbone.config

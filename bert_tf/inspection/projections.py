@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
+from bert_tf.inspection.targets import is_whole
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
 from bert_tf.models.text_inputs import TextColumns, as_columns
@@ -47,6 +48,8 @@ def project_pieces(model: Any, most: int = MOST_PIECES) -> Projection:
         >>> pieces = bert_tf.inspection.project_pieces(model, most=2000)
         >>> bert_tf.search.write_projections("projector/", {"pieces": pieces})
     """
+    if not is_whole(most) or most < 1:
+        raise UserError(f"`most` must be a positive integer. Received: {most=}")
     model.preprocessor.require_tokenizer()
     embeddings = model.backbone.embeddings
     words = embeddings.word_embeddings

@@ -6,6 +6,7 @@ each with a name, and one answer is the target.
 Glossary: `B` rows, `T` tokens, `A` answers.
 """
 
+import numbers
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,11 @@ from bert_tf.models.task_spec import CLASS_AXIS, END_AXIS, TOKEN_AXIS, VECTOR_AX
 from bert_tf.training.evaluation.probabilities import sigmoid, softmax
 
 MOST_ANSWERS = 10  # that are listed
+
+
+def is_whole(value: Any) -> bool:
+    """Returns whether a value is an integer of Python or NumPy; True and False are none."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 class Answer(NamedTuple):
@@ -169,11 +175,11 @@ class Target:
     def _chosen_piece(self, piece):
         row = self._row
         if piece is not None:
-            if not isinstance(piece, int) or not 0 <= piece < len(row):
+            if not is_whole(piece) or not 0 <= piece < len(row):
                 raise UserError(
-                    f"`piece` must be the number of a token, in [0, {len(row)}). "
-                    f"Received: piece={piece!r}"
+                    f"`piece` must be the number of a token, in [0, {len(row)}). Received: {piece=}"
                 )
+            piece = int(piece)
         is_text = np.flatnonzero(row.words != SPECIAL)
         first = int(is_text[0]) if len(is_text) else 0
         if self._axes[1] == WORD_AXIS:
@@ -191,8 +197,8 @@ class Target:
 
 
 def _numbered(label, names):
-    if isinstance(label, int) and not isinstance(label, bool) and 0 <= label < len(names):
-        return label
+    if is_whole(label) and 0 <= label < len(names):
+        return int(label)
     if label in names:
         return names.index(label)
     shown = ", ".join(map(str, names[:MOST_ANSWERS])) + (", …" if len(names) > MOST_ANSWERS else "")

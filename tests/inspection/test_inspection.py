@@ -409,6 +409,7 @@ def test_empty_and_wide_texts(classifier):
         ({"text": "good", "target": True}, "Received: target=True"),
         ({"text": "good", "steps": 0}, "`steps` must be a positive integer"),
         ({"text": "good", "top_k": "5"}, "`top_k` must be a positive integer"),
+        ({"text": "good", "top_k": True}, "`top_k` must be a positive integer"),
     ],
 )
 def test_mistakes(classifier, arguments, message):
@@ -436,9 +437,23 @@ def test_a_backbone_is_no_task_model(classifier):
         inspection.inspect_text(classifier.backbone, "good", tokenizer=classifier.tokenizer)
 
 
-def test_a_wrong_piece(masked_lm):
-    with pytest.raises(UserError, match=r"in \[0, 3\). Received: piece=3"):
-        inspection.inspect_text(masked_lm, "good", piece=3)
+@pytest.mark.parametrize("piece", [3, True])
+def test_a_wrong_piece(masked_lm, piece):
+    with pytest.raises(UserError, match=rf"in \[0, 3\). Received: piece={piece}"):
+        inspection.inspect_text(masked_lm, "good", piece=piece)
+
+
+def test_numbers_of_numpy_are_numbers(masked_lm):
+    row = InspectedRow(masked_lm.tokenizer, (TEXT,), 40)
+    target = Target(masked_lm, row, label=np.int64(7), piece=np.int64(2))
+    assert (target.number, target.piece) == (7, 2)
+    found = inspection.inspect_text(masked_lm, "good", target=np.int32(7), piece=np.int64(1))
+    inspection.to_html(found)
+
+
+def test_a_wrong_head(classifier, found):
+    with pytest.raises(UserError, match=r"Received: heads=\[.*\], of which \(2, 0\) is"):
+        without_heads(classifier, found.row, found.target, [(0, 1), (2, 0)])
 
 
 def test_rollout_makes_no_float64_copy_of_the_heads():

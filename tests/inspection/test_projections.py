@@ -133,6 +133,8 @@ def test_refusals(make):
         lambda: project_word(model, "film", TEXTS, labels=[1]),
         lambda: project_texts(model, TEXTS, labels=[1]),
         lambda: project_texts(model, TEXTS, pooling="max"),
+        lambda: project_pieces(model, most=0),
+        lambda: project_pieces(model, most=True),
         lambda: project_pieces(BertFeatureExtractor(model.backbone, [-1])),
     ):
         with pytest.raises(UserError, match="Received"):

@@ -254,6 +254,8 @@ WRONG_FLAGS = {
     "--model=. --text=a --text_pair_b=b": "--text_pair_b must be given with --text_b or --model_b",
     "--model=. --port=70000": "port",
     "--model=. --max_tokens=0": "max_tokens",
+    "--model=. --text=a --output=p.html --port=80 --host=::": "--host and --port must be given "
+    "without --output, which writes a file and serves no page. Received: --host=::, --port=80",
     "--text=a": "--model",
 }
 
