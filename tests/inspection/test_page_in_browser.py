@@ -98,6 +98,34 @@ def test_a_head_is_switched_off(browser, page):
     assert browser.value("panes[0].off.size") == 0
 
 
+def test_bars_of_scores_below_and_above_zero_begin_in_the_middle(
+    browser, tiny_config, tiny_vocabulary, tmp_path
+):
+    options = {"num_classes": 2, "problem_type": "regression"}
+    model = make(BertTextClassifier, tiny_config, tiny_vocabulary, **options)
+    model.classifier.bias.assign([30.0, -30.0])
+    path = tmp_path / "page.html"
+    inspection.to_html(inspection.inspect_text(model, "good film"), path)
+    browser.open(f"file://{path}")
+    shown(browser, "attention")
+    browser.value("change({tab: 'heads'}).then(() => panes[0].toggle(0, 1))")
+    tracks = "[...document.querySelectorAll('[role=tabpanel] .track')]"
+    assert browser.value(f"{tracks}.map(track => track.className)") == ["track centred"] * 2
+
+
+def test_a_browser_without_idle_callbacks_unpacks_all_layers(browser, page):
+    """As Safari."""
+    source = "delete globalThis.requestIdleCallback"
+    script = browser.command("Page.addScriptToEvaluateOnNewDocument", source=source)
+    try:
+        browser.open(f"file://{page[0]}")
+        shown(browser, "attention")
+        assert browser.value("panes[0].data.unpackAll().then(() => panes[0].data.layerBytes.size)")
+        assert browser.problems == []
+    finally:
+        browser.command("Page.removeScriptToEvaluateOnNewDocument", **script)
+
+
 def test_weights_arrive(browser, page):
     path, found = page
     browser.open(f"file://{path}")

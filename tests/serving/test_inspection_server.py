@@ -315,6 +315,16 @@ def test_a_text_is_typed_and_heads_are_switched_off(server, classifier, tmp_path
         browser.wait_for("panes[0].asked.target !== undefined")
         worst = found.target.answers[2].label
         assert browser.value("panes[0].data.target.name") == worst
+        # Of two answers that are asked for, the last is shown, also if the first reply comes later.
+        browser.value(
+            "const real = fetch, held = new Promise(done => { window.release = done; });"
+            "window.fetch = (...request) => real(...request).then("
+            "reply => JSON.parse(request[1].body).target === 1 ? held.then(() => reply) : reply)"
+        )
+        browser.value("window.both = [1, 2].map(number => panes[0].explain(number))")
+        browser.value("both[1]")
+        browser.value("release(); both[0]")
+        assert browser.value("panes[0].data.target.number") == 2
         browser.value("get('input-text').value = '\\ud800'; get('go').click()")
         browser.wait_for("get('error').textContent.includes('surrogate')")
         assert [one for one in browser.problems if "400" not in str(one)] == []

@@ -43,6 +43,8 @@ async function inflated(text) {
 // Weights are sent as bytes q with weight (q / 255)², so that small weights keep their digits.
 const WEIGHTS = Float32Array.from({length: 256}, (_, q) => (q / 255) ** 2);
 
+const whenIdle = globalThis.requestIdleCallback ?? setTimeout;  // Safari has no idle callbacks
+
 class Inspected {
   // What the server or the file says about one text.
   constructor(data) {
@@ -61,7 +63,7 @@ class Inspected {
   // Unpacks the other layers while the page has nothing else to do, so that a change is immediate.
   async unpackAll() {
     for (let layer = 0; layer < this.layers; layer++) {
-      await new Promise(resolve => requestIdleCallback(resolve));
+      await new Promise(resolve => whenIdle(resolve));
       await this.bytesOf(layer);
     }
   }

@@ -20,7 +20,7 @@ class Pane {
     this.facts.setAttribute("aria-live", "polite");
     this.root = element("section", {className: "pane"});
     this.root.setAttribute("aria-label", visible(this.data.model));
-    this.turn = 0;
+    this.turn = this.request = 0;
     this.set = changes => change(changes);
     this.show();
   }
@@ -117,9 +117,9 @@ class Pane {
 
   async explain(number) {
     const piece = number === null && this.piece >= 0 ? this.piece : this.data.target.piece;
-    const asked = {...this.asked, target: number, piece};
+    const asked = {...this.asked, target: number, piece}, request = ++this.request;
     const answer = await ask("inspect", asked);
-    if (!answer) return;
+    if (!answer || request !== this.request) return;  // another answer was chosen meanwhile
     this.data = new Inspected(answer.inspection);
     this.asked = asked;
     this.off.clear();

@@ -416,11 +416,11 @@ panels.heads = (pane, state) => {
     const names = [...pane.off].map(key => key.replace(" ", ".")).join(", ");
     const title = element("h3", {}, `Without ${pane.off.size > 1 ? "heads" : "head"} ${names} (layer.head)`);
     if (!without) return result.replaceChildren(title, element("p", {}, state.live ? "Computing …" : "A file has the change for one head at a time. The page of `bert-tf inspect --port` computes any set."));
+    const rows = answerRows(target, without);
     result.replaceChildren(title, bars(without.map((answer, index) => {
       const old = target.answers[index], was = old.probability ?? old.score, is = answer.probability ?? answer.score;
       const change = kind === "probability" ? `${signed(100 * (is - was), 2)} points` : signed(is - was);
-      return {...answerRows(target, [answer])[0], share: answer.probability ?? answer.score / Math.max(...without.map(other => Math.abs(other.score)), 1e-9),
-        text: `${kind === "probability" ? percent(is) : decimal(is, 3)} (${change})`, best: answer.number === target.number};
+      return {...rows[index], text: `${kind === "probability" ? percent(is) : decimal(is, 3)} (${change})`};
     })));
   };
   pane.afterShow = pane.redraw;
