@@ -38,6 +38,7 @@ class Family:
         counts_padding_id: Whether positions begin after the id of padding. The file then counts
             the rows of the table and not the positions of a sequence.
         only: Keys -> the value that they must have.
+        masked_lm_act: The activation of its masked-LM head. None for `hidden_act`.
     """
 
     class_prefix: str = "Bert"
@@ -46,6 +47,7 @@ class Family:
     keys: Mapping[str, str] = dataclasses.field(default_factory=dict)
     counts_padding_id: bool = False
     only: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    masked_lm_act: str | None = None
 
     def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of a file under the names of `BertConfig`'s fields."""
@@ -75,6 +77,7 @@ class Family:
 
 
 _COUNTED = {"max_position_embeddings": 512, "pad_token_id": 1}  # where padding is counted
+_LIKE_ROBERTA = {"counts_padding_id": True, "masked_lm_act": "gelu"}
 FAMILIES = {
     BERT: Family(),
     BERT_GENERATION: Family(
@@ -91,9 +94,9 @@ FAMILIES = {
         # Matches transformers: BertGeneration ignores a `type_vocab_size`.
         fixed={"type_vocab_size": 0},
     ),
-    "roberta": Family("Roberta", {"vocab_size": 50265, **_COUNTED}, counts_padding_id=True),
-    "xlm-roberta": Family("XLMRoberta", _COUNTED, counts_padding_id=True),
-    "camembert": Family("Camembert", _COUNTED, counts_padding_id=True),
+    "roberta": Family("Roberta", {"vocab_size": 50265, **_COUNTED}, **_LIKE_ROBERTA),
+    "xlm-roberta": Family("XLMRoberta", _COUNTED, **_LIKE_ROBERTA),
+    "camembert": Family("Camembert", _COUNTED, **_LIKE_ROBERTA),
     "distilbert": Family(
         "DistilBert",
         defaults={"num_hidden_layers": 6, "classifier_dropout": 0.2},
@@ -119,12 +122,13 @@ FAMILIES = {
         },
         fixed={"pooler_act": "gelu"},
         only={"summary_activation": "gelu", "summary_use_proj": True, "summary_type": "first"},
+        masked_lm_act="gelu",
     ),
     "mpnet": Family(
         "MPNet",
         defaults={"vocab_size": 30527, "relative_attention_num_buckets": 32, **_COUNTED},
         fixed={"type_vocab_size": 0},
-        counts_padding_id=True,
+        **_LIKE_ROBERTA,
         only={"relative_attention_num_buckets": 32},  # `transformers` has no other ones
     ),
     "albert": Family(

@@ -8,6 +8,7 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
+from bert_tf.network_families import FAMILIES
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -60,7 +61,9 @@ class MaskedLMHead(keras.layers.Layer):
 
     def call(self, rows, word_embeddings, prepacked_words: PrepackedKernel | None = None):
         if self.has_transform:
-            rows = self.transform.apply(rows, Epilogue(activation=self.config.hidden_act))
+            family = FAMILIES[self.config.model_type]
+            activation = Epilogue(activation=family.masked_lm_act or self.config.hidden_act)
+            rows = self.transform.apply(rows, activation)
             rows = self.layer_norm(rows)
         bias = tf.convert_to_tensor(self.output_bias)
         if prepacked_words is not None:

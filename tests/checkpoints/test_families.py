@@ -16,6 +16,7 @@ from bert_tf import BertBackbone, BertConfig
 from bert_tf.checkpoints import family_names
 from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.network_families import FAMILIES, REFUSED
 from tests.numpy_bert import NumpyBert
 
@@ -168,6 +169,32 @@ def test_heads(name, ending, tmp_path):
     sizes = {*SIZES, *FAMILIES[name].keys.values(), "embedding_size", "pad_token_id"}
     sizes &= set(before)
     assert {key: config[key] for key in sizes} == {key: before[key] for key in sizes}
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu_new", "relu"])
+@each_family
+def test_the_activation_of_the_masked_lm_head(name, hidden_act, tmp_path):
+    network = their_model(name, "ForMaskedLM", hidden_act=hidden_act)
+    write(network, tmp_path)
+    batch = batch_of(name)
+    expected = theirs(network, name, *batch).logits.numpy()
+    received = ours(bert_tf.BertMaskedLM.from_pretrained(tmp_path), *batch).numpy()
+    np.testing.assert_allclose(received[batch[2]], expected[batch[2]], rtol=1e-5, atol=1e-5)
+
+
+@each_family
+def test_some_masked_lm_heads_always_compute_gelu(name):
+    rows = tf.random.stateless_normal([5, 32], [1, 2])
+    words = tf.random.stateless_normal([60, 32], [3, 4])
+    logits = []
+    for hidden_act in ("gelu", "relu"):
+        config = BertConfig(**{**SIZES, "model_type": name, "hidden_act": hidden_act})
+        head = MaskedLMHead(config)
+        head.build()
+        head.transform.kernel.assign(tf.eye(32))
+        logits.append(head(rows, word_embeddings=words).numpy())
+    is_equal = np.array_equal(*logits)
+    assert is_equal == (name not in ("distilbert", "albert"))
 
 
 def test_the_discriminator_of_electra(tmp_path):
