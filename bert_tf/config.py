@@ -87,6 +87,7 @@ _TF1_FIELDS = (
     "pruned_heads",
     "causal",
 )
+_TF1_DEFAULTS = {"hidden_act": "gelu", "type_vocab_size": 16}  # google-research/bert modeling.py
 _ONLY_BERT = "bert_tf implements BERT encoders only"
 _NETWORKS = ", ".join(sorted(FAMILIES))
 _TF1_EXTRA = ("id2label", "label2id", "problem_type")
@@ -376,11 +377,10 @@ class BertConfig:
         if not is_huggingface:
             if "vocab_size" not in values:
                 raise ConfigError(f"`vocab_size` must be given. Received: keys={sorted(values)}.")
-            if known.get("hidden_act") == "gelu":
+            known = {**(_TF1_DEFAULTS if defaults is None else {}), **known}
+            if known.get("hidden_act") == "gelu" and not values.get("bert_tf_exact_gelu"):
                 # Matches google-research/bert: its "gelu" is the tanh approximation.
                 known["hidden_act"] = "gelu_new"
-            if values.get("bert_tf_exact_gelu"):
-                known["hidden_act"] = "gelu"
             own = values.get(_TF1_KEY) or {}
             known.update({key: own[key] for key in _TF1_FIELDS if key in own})
         if defaults is not None:

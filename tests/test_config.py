@@ -36,6 +36,16 @@ def test_google_gelu_is_tanh_and_huggingface_gelu_is_erf(tmp_path):
     assert huggingface.hidden_act == "gelu"
 
 
+def test_what_a_file_of_google_may_lack(tmp_path):
+    path = write(tmp_path / "bert_config.json", {"vocab_size": 30})
+    google = BertConfig.from_json_file(path)
+    assert (google.hidden_act, google.type_vocab_size) == ("gelu_new", 16)
+    kept = BertConfig.from_json_file(path, defaults=BertConfig(hidden_act="relu"))
+    assert (kept.hidden_act, kept.type_vocab_size, kept.vocab_size) == ("relu", 2, 30)
+    values = {"vocab_size": 30, "hidden_act": "relu", "bert_tf_exact_gelu": True}
+    assert BertConfig.from_json_file(write(path, values)).hidden_act == "relu"
+
+
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
 def test_both_dialects_round_trip(tmp_path, activation):
     config = BertConfig(hidden_act=activation, hidden_size=96)
