@@ -31,7 +31,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import write_json
-from bert_tf.network_families import BERT, BERT_GENERATION, SWITCHES
+from bert_tf.network_families import BERT, BERT_GENERATION, FAMILIES, SWITCHES
 
 _logger = logging.getLogger("bert_tf")
 
@@ -270,5 +270,6 @@ def _head_config(model) -> dict:
     if "problem_type" in options:
         values["problem_type"] = options["problem_type"]
     if isinstance(options.get("dropout"), (int, float)):
-        values["classifier_dropout"] = options["dropout"]
+        keys = FAMILIES[backbone_of(model).config.model_type].keys
+        values[keys.get("classifier_dropout", "classifier_dropout")] = options["dropout"]
     return values

@@ -654,3 +654,13 @@ def test_the_dropout_of_a_head_is_written_as_a_number(name, tmp_path):
     model.backbone.save_pretrained(tmp_path)
     written = json.loads((tmp_path / "config.json").read_text())
     assert written[FAMILIES[name].keys["classifier_dropout"]] == 0.3
+
+
+@each_family
+def test_the_dropout_of_a_classifier_is_written_under_the_key_of_the_family(name, tmp_path):
+    model = random_model(name)
+    model = bert_tf.BertTextClassifier(model.backbone, num_classes=3, dropout=0.25)
+    model.save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "config.json").read_text())
+    key = FAMILIES[name].keys.get("classifier_dropout", "classifier_dropout")
+    assert {k: v for k, v in written.items() if "classif" in k} == {key: 0.25}
