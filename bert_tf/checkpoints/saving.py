@@ -145,6 +145,7 @@ def _write_huggingface(model, directory):
         head[OWN_KEY]["options"] = encoder_decoder_files.own_options(head[OWN_KEY]["options"])
     else:
         config = backbone_of(model).config.to_huggingface()
+        config.pop("tie_word_embeddings", None)  # as by default, the head has no table of its own
     for key in _STALE_KEYS:
         config.pop(key, None)
     if "id2label" in head:

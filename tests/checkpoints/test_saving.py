@@ -8,7 +8,14 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file
 
-from bert_tf import BertBackbone, BertConfig, BertPretrainer, BertTextClassifier, BertTokenizer
+from bert_tf import (
+    BertBackbone,
+    BertConfig,
+    BertMaskedLM,
+    BertPretrainer,
+    BertTextClassifier,
+    BertTokenizer,
+)
 from bert_tf.checkpoints import convert, load_task_model, save_model
 from bert_tf.errors import CheckpointError, UserError
 from tests.checkpoints import foreign
@@ -44,6 +51,13 @@ def test_huggingface_round_trip(tmp_path):
     assert config["architectures"] == ["BertForPreTraining"] and config["use_cache"] is True
     assert config["layer_norm_eps"] == 1e-6 and config["hidden_act"] == "gelu_new"
     assert "torch_dtype" not in config
+
+
+def test_a_head_that_is_tied_is_not_written_as_untied(tmp_path):
+    """Other readers would initialize its table randomly."""
+    foreign.write_huggingface(tmp_path, foreign.random_tensors(), tie_word_embeddings=False)
+    BertMaskedLM.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text()).get("tie_word_embeddings", True)
 
 
 @pytest.mark.parametrize("heads", [HEADS, ("classifier",), ()])
