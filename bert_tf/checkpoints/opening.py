@@ -190,7 +190,8 @@ def _open_huggingface(directory, path, config_file, allow_decoder):
         source = FamilySource(source, model_type)
     name, options = _class_and_options(config)
     is_colbert = late_interaction_files.ARCHITECTURE in architectures
-    if is_colbert or late_interaction_files.is_multi_vector(directory):
+    is_other = name not in (None, late_interaction_files.CLASS)  # its modules.json is older
+    if is_colbert or (not is_other and late_interaction_files.is_multi_vector(directory)):
         options = options if name == late_interaction_files.CLASS else {}
         name = late_interaction_files.CLASS
         if is_colbert:

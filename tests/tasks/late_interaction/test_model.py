@@ -9,7 +9,14 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from bert_tf import BertBackbone, BertConfig, BertLateInteractionEncoder, BertTokenizer
+from bert_tf import (
+    BertBackbone,
+    BertConfig,
+    BertLateInteractionEncoder,
+    BertTextClassifier,
+    BertTokenizer,
+)
+from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.search import max_sim_top_k
 from bert_tf.training import AdamWeightDecay, DocumentRankingLoss
@@ -371,6 +378,15 @@ def test_several_dense_modules_are_refused(model, tmp_path):
     (tmp_path / "modules.json").write_text(json.dumps([*modules, modules[1]]))
     with pytest.raises(CheckpointError, match="must be one Transformer, Dense"):
         BertLateInteractionEncoder.from_pretrained(tmp_path)
+
+
+def test_a_classifier_saved_over_a_model_of_pylate(model, tmp_path):
+    write_pylate(model, tmp_path, **PYLATE)
+    classifier = BertTextClassifier(model.backbone, labels=["a", "b"], pooling="mean")
+    classifier.save_pretrained(tmp_path)
+    assert open_pretrained(tmp_path).class_name == "BertTextClassifier"
+    opened = BertTextClassifier.from_pretrained(tmp_path)
+    assert opened.labels == ["a", "b"] and opened.pooling == "mean"
 
 
 @pytest.mark.peers
