@@ -111,6 +111,7 @@ FAMILIES = {
             "attention_probs_dropout_prob": "attention_dropout",
             "classifier_dropout": "seq_classif_dropout",
         },
+        only={"layer_norm_eps": 1e-12},  # `transformers` ignores the key
     ),
     "electra": Family(
         "Electra",
@@ -129,7 +130,7 @@ FAMILIES = {
         defaults={"vocab_size": 30527, "relative_attention_num_buckets": 32, **_COUNTED},
         fixed={"type_vocab_size": 0},
         **_LIKE_ROBERTA,
-        only={"relative_attention_num_buckets": 32},  # `transformers` has no other ones
+        only={"relative_attention_num_buckets": 32, "pad_token_id": 1},  # as in `transformers`
     ),
     "albert": Family(
         "Albert",

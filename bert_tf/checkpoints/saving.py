@@ -112,20 +112,22 @@ def _require_family_of(format, model, config):
     """Refuses Hugging Face's or TF1's format if it cannot say what the configuration does."""
     if format == OWN:
         return
+    reason = ""
     if format == "tf1":
         is_known = config.model_type == BERT and {*SWITCHES}.isdisjoint(config.to_dict())
     else:
         is_known = family_class(architecture_of(model), config.model_type) is not None
         try:
-            read = BertConfig.from_huggingface(config.to_huggingface(), "config.json", "")
+            values, name = config.to_huggingface(), config.model_type
+            read = BertConfig.from_huggingface(values, "config.json", name)
             is_known &= all(getattr(read, name) == getattr(config, name) for name in SWITCHES)
-        except ConfigError:
-            is_known = False
+        except ConfigError as error:
+            is_known, reason = False, f". {error}"
     if not is_known:
         switches = {name: getattr(config, name) for name in ("model_type", *SWITCHES)}
         raise UserError(
             f"`format` must be {OWN!r} for a {type(model).__name__} of this network, which is none "
-            f"that {format!r} has a name for. Received: format={format!r}, {switches}"
+            f"that {format!r} has a name for. Received: format={format!r}, {switches}{reason}"
         )
 
 

@@ -550,6 +550,8 @@ def test_other_networks_are_refused_by_name(name, tmp_path):
         ("roberta", {"max_position_embeddings": 2}),
         ("distilbert", {"dim": "32"}),
         ("distilbert", {"n_layers": 10**6}),
+        ("distilbert", {"layer_norm_eps": 1e-5}),
+        ("mpnet", {"pad_token_id": 2}),
     ],
 )
 def test_bad_configurations(name, changes, tmp_path):
@@ -592,6 +594,19 @@ def test_the_dense_layer_of_a_classifier_is_not_the_pooler_of_old_files(name, tm
     batch = batch_of(name)
     opened = bert_tf.BertTextClassifier.from_pretrained(tmp_path)
     np.testing.assert_array_equal(ours(opened, *batch), ours(model, *batch))
+
+
+@pytest.mark.parametrize(
+    "name, changes",
+    [
+        ("distilbert", {"layer_norm_eps": 1e-5}),
+        ("mpnet", {"pad_token_id": 2, "position_offset": 3}),
+    ],
+    ids=["distilbert", "mpnet"],
+)
+def test_what_transformers_has_fixed_is_not_written_otherwise(name, changes, tmp_path):
+    with pytest.raises(UserError, match=f"`{next(iter(changes))}` must be 1.*Received"):
+        random_model(name, BertBackbone, **changes).save_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(
