@@ -452,9 +452,12 @@ def _of_family(values, has_defaults) -> dict[str, Any]:
         rule = f"must be positive without model_type={BERT_GENERATION!r}"
         require(size != 0, rule, type_vocab_size=size)
         _refuse_other_networks(values)
-    # A switch that the family does not have is an unknown key, which does nothing.
+    # A switch that the family does not have is an unknown key, which does nothing. Null stands for
+    # the family's default.
     unknown = {*SWITCHES} - {*family.defaults}
-    values = {key: value for key, value in values.items() if key not in unknown}
+    nulls = {family.keys.get(field, field) for field in {*family.defaults} & {*_FIELDS}}
+    nulls = {key for key in nulls if values.get(key) is None}
+    values = {key: value for key, value in values.items() if key not in unknown | nulls}
     if has_defaults:
         family = dataclasses.replace(family, defaults={})
     return family.read(values)

@@ -24,6 +24,7 @@ SWITCHES = (
     "encoder_type",
     "context_size",
 )
+_ATTRIBUTE_MAP = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +52,11 @@ class Family:
 
     def read(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of a file under the names of `BertConfig`'s fields."""
-        ours = {key: field for field, key in self.keys.items()}
-        values = {ours.get(key, key): value for key, value in values.items()}
-        values = {**self.defaults, **values, **self.fixed}
+        named = {field: values[key] for field, key in self.keys.items() if key in values}
+        # Matches transformers: of BERT's names, it also reads those of `attribute_map`, which win.
+        unknown = {*self.keys, *self.keys.values()} - {*_ATTRIBUTE_MAP}
+        others = {key: value for key, value in values.items() if key not in unknown}
+        values = {**self.defaults, **named, **others, **self.fixed}
         if self.counts_padding_id:
             values["position_offset"] = values.get("pad_token_id", 1) + 1
             if "max_position_embeddings" in values:

@@ -84,6 +84,25 @@ def test_what_cannot_be_honoured_is_refused_by_name(tmp_path, changes, words):
         BertConfig.from_json_file(write(tmp_path / "config.json", values))
 
 
+@pytest.mark.parametrize(
+    "model_type, values, expected",
+    [
+        ("distilbert", {"activation": "gelu", "hidden_act": "relu"}, {"hidden_act": "gelu"}),
+        ("distilbert", {"hidden_act": "relu"}, {"hidden_act": "gelu"}),
+        ("distilbert", {"dropout": 0.3, "hidden_dropout_prob": 0.5}, {"hidden_dropout_prob": 0.3}),
+        ("distilbert", {"dim": 96, "hidden_size": 48}, {"hidden_size": 48}),  # `attribute_map`
+        ("distilbert", {"seq_classif_dropout": None}, {"classifier_dropout": 0.2}),
+        ("albert", {"classifier_dropout": 0.4}, {"classifier_dropout": 0.1}),
+        ("electra", {"embedding_size": None}, {"embedding_size": 128}),
+        ("mpnet", {"relative_attention_num_buckets": None}, {"relative_attention_num_buckets": 32}),
+    ],
+)
+def test_names_and_defaults_of_a_family(tmp_path, model_type, values, expected):
+    path = write(tmp_path / "config.json", {"model_type": model_type, **values})
+    config = BertConfig.from_json_file(path)
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
 def test_pruned_heads_round_trip(tmp_path):
     config = BertConfig(num_hidden_layers=3, pruned_heads={2: [5, 0], "0": (3,), 1: []})
     assert config.pruned_heads == {0: (3,), 2: (0, 5)}
