@@ -342,6 +342,8 @@ class BertConfig:
         if allow_decoder:
             values = {key: values[key] for key in values if key not in DECODER_KEYS}
         is_huggingface = os.path.basename(path) == "config.json" or _HUGGINGFACE_KEYS & set(values)
+        if defaults is not None and defaults.model_type != BERT:
+            is_huggingface = True
         try:
             return cls._from_values(values, is_huggingface, defaults)
         except ConfigError as error:
@@ -371,7 +373,7 @@ class BertConfig:
             expected = " or ".join(map(repr, allowed)) or "absent"
             fits = values.get(key) is None or values[key] in allowed
             require(fits, f"must be {expected}: {_ONLY_BERT}", **{key: values.get(key)})
-        values = _of_family(values, has_defaults=defaults is not None)
+        values = _of_family(values, defaults)
         fields = {field.name for field in dataclasses.fields(cls)} - {"extra"}
         known = {key: value for key, value in values.items() if key in fields}
         if not is_huggingface:
@@ -429,17 +431,18 @@ class BertConfig:
         return values
 
 
-def _of_family(values, has_defaults) -> dict[str, Any]:
+def _of_family(values, checkpoint) -> dict[str, Any]:
     """Returns the values of a file under the names of the fields.
 
     Args:
         values: Those of the file.
-        has_defaults: Whether other values than the family's stand for what the file lacks.
+        checkpoint: The configuration that has the values which the file lacks, instead of the
+            family; or None.
 
     Raises:
         ConfigError: If the network is another one.
     """
-    name = values.get("model_type") or BERT
+    name = values.get("model_type") or (checkpoint.model_type if checkpoint else BERT)
     why = f" ({REFUSED[name]})" if name in REFUSED else ""
     rule = f"must be one of {_NETWORKS}{why}: see docs/checkpoints.md"
     require(name in FAMILIES, rule, model_type=name)
@@ -458,8 +461,8 @@ def _of_family(values, has_defaults) -> dict[str, Any]:
     nulls = {family.keys.get(field, field) for field in {*family.defaults} & {*_FIELDS}}
     nulls = {key for key in nulls if values.get(key) is None}
     values = {key: value for key, value in values.items() if key not in unknown | nulls}
-    if has_defaults:
-        family = dataclasses.replace(family, defaults={})
+    if checkpoint:
+        family = dataclasses.replace(family, defaults={"pad_token_id": checkpoint.pad_token_id})
     return family.read(values)
 
 

@@ -103,6 +103,18 @@ def test_names_and_defaults_of_a_family(tmp_path, model_type, values, expected):
     assert {name: getattr(config, name) for name in expected} == expected
 
 
+@pytest.mark.parametrize("model_type", ["roberta", "distilbert", "mpnet", "albert", "electra"])
+def test_a_configuration_of_a_part_is_that_of_the_checkpoint_family(tmp_path, model_type):
+    pad_token_id = 1 if model_type == "mpnet" else 3
+    values = {"model_type": model_type, "pad_token_id": pad_token_id, "embedding_size": 64}
+    checkpoint = BertConfig.from_json_file(write(tmp_path / "config.json", values))
+    part = checkpoint.to_huggingface()
+    for name in ("model_type", "pad_token_id", "embedding_size", "layer_norm_eps"):
+        part.pop(name, None)
+    path = write(tmp_path / "network.json", part)  # without keys that only Hugging Face writes
+    assert BertConfig.from_json_file(path, checkpoint) == checkpoint
+
+
 def test_pruned_heads_round_trip(tmp_path):
     config = BertConfig(num_hidden_layers=3, pruned_heads={2: [5, 0], "0": (3,), 1: []})
     assert config.pruned_heads == {0: (3,), 2: (0, 5)}
