@@ -18,7 +18,14 @@ _CONFIGURATION = [
     "special_tokens_map.json",
     "modules.json",
     "sentence_bert_config.json",
-    "*_Pooling/config.json",
+    "config_sentence_transformers.json",
+    # Modules of sentence-transformers, such as 1_Pooling and 2_Dense.
+    "[0-9]_*/config.json",
+    "[0-9]_*/model.safetensors",
+    "[0-9]_*/pytorch_model.bin",
+    "artifact.metadata",
+    "bert_tf.json",
+    "added_tokens.json",
     "metadata.json",
     "task.json",
     "vocab.json",
@@ -29,6 +36,7 @@ _CONFIGURATION = [
 ]
 # Tried in this order until weights have been downloaded: one copy of the weights is enough.
 _WEIGHTS = (
+    ["bert_tf.safetensors"],
     ["model.safetensors", "model-*.safetensors", "model.safetensors.index.json"],
     ["pytorch_model.bin", "pytorch_model-*.bin", "pytorch_model.bin.index.json"],
     ["tf_model.h5", "tf_model-*.h5", "tf_model.h5.index.json"],

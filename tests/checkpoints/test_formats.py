@@ -14,7 +14,7 @@ from bert_tf import (
     BertSentenceEncoder,
     BertTextClassifier,
 )
-from bert_tf.checkpoints import load_task_model, save_model
+from bert_tf.checkpoints import hub, load_task_model, save_model
 from bert_tf.checkpoints.model_weights import all_weights
 from bert_tf.checkpoints.opening import format_of, open_pretrained
 from bert_tf.checkpoints.recognition import build_recognised, servable_class
@@ -373,6 +373,32 @@ def test_hub_name(tmp_path, monkeypatch):
     assert BertBackbone.from_pretrained("bert-base-uncased").config.vocab_size == 50
     with pytest.raises(CheckpointError, match="hf download org/absent"):
         BertBackbone.from_pretrained("org/absent")
+
+
+@pytest.mark.parametrize(
+    "weights", ["model.safetensors", "pytorch_model.bin", "bert_tf.safetensors"]
+)
+def test_what_is_downloaded(weights, tmp_path, monkeypatch):
+    library = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub")
+    needed = {weights, "bert_tf.json", "config.json", "artifact.metadata", "added_tokens.json"}
+    needed |= {"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"}
+    needed |= {"1_Pooling/config.json", "1_SpladePooling/config.json", "2_Dense/config.json"}
+    needed |= {"2_Dense/pytorch_model.bin", "2_MultiVectorMask/config.json"}
+    needed |= {"3_LayerNorm/config.json", "3_LayerNorm/model.safetensors"}
+    others = {"README.md", "onnx/model.onnx", "openvino/config.json", "rust_model.ot"}
+
+    def download(name, allow_patterns):
+        """As the hub does, but that all files are there already."""
+        names = library.utils.filter_repo_objects(needed | others, allow_patterns=allow_patterns)
+        for file in map(tmp_path.joinpath, names):
+            file.parent.mkdir(exist_ok=True)
+            file.touch()
+        return tmp_path
+
+    monkeypatch.setattr(library, "snapshot_download", download)
+    hub.fetch("org/name")
+    found = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()}
+    assert found == needed
 
 
 def test_nothing_useful_there(tmp_path):
