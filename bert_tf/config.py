@@ -69,11 +69,7 @@ _HUGGINGFACE_KEYS = {
 }
 DECODER_KEYS = ("is_decoder", "add_cross_attention")
 # Keys that would change the network, with the only values that are supported.
-_ONLY_VALUES = {
-    "position_embedding_type": ("absolute",),
-    **dict.fromkeys(DECODER_KEYS, (False,)),
-    "chunk_size_feed_forward": (0,),
-}
+_ONLY_VALUES = {"position_embedding_type": ("absolute",), **dict.fromkeys(DECODER_KEYS, (False,))}
 # Keys of ALBERT in google-research's files, which have no model type.
 _ALBERT_KEYS = ("num_hidden_groups", "inner_group_num")
 # The key for values that google-research/bert's file has no keys for.
@@ -370,7 +366,7 @@ class BertConfig:
     @classmethod
     def _from_values(cls, values, is_huggingface, defaults) -> "BertConfig":
         for key, allowed in _ONLY_VALUES.items():
-            expected = " or ".join(map(repr, allowed)) or "absent"
+            expected = " or ".join(map(repr, allowed))
             fits = values.get(key) is None or values[key] in allowed
             require(fits, f"must be {expected}: {_ONLY_BERT}", **{key: values.get(key)})
         values = _of_family(values, defaults)
