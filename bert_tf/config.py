@@ -88,6 +88,8 @@ _ONLY_BERT = "bert_tf implements BERT encoders only"
 _NETWORKS = ", ".join(sorted(FAMILIES))
 _TF1_EXTRA = ("id2label", "label2id", "problem_type")
 
+# `layers.DistanceBias`: a quarter of them have one distance each, which must be below 128.
+_MOST_BUCKETS = 511
 _SIZE = integer(least=1)
 _RATE = number("in [0, 1)", lambda value: 0 <= value < 1)
 _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
@@ -111,7 +113,7 @@ _FIELDS = {
     "model_type": one_of(*FAMILIES),
     "embedding_size": optional(_SIZE),
     "position_offset": integer(),
-    "relative_attention_num_buckets": optional(integer(least=4)),
+    "relative_attention_num_buckets": optional(integer(4, _MOST_BUCKETS)),
     "shared_blocks": FLAG,
     "pooler_act": one_of("tanh", "relu", "gelu"),
     "causal": FLAG,

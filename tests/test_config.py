@@ -2,10 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from bert_tf import BertConfig
 from bert_tf.errors import ConfigError
+from bert_tf.layers import DistanceBias
 
 GOOGLE = {
     "attention_probs_dropout_prob": 0.1,
@@ -114,6 +116,15 @@ def test_a_configuration_of_a_part_is_that_of_the_checkpoint_family(tmp_path, mo
         part.pop(name, None)
     path = write(tmp_path / "network.json", part)  # without keys that only Hugging Face writes
     assert BertConfig.from_json_file(path, checkpoint) == checkpoint
+
+
+def test_the_most_buckets_of_distances():
+    sizes = {"hidden_size": 32, "num_attention_heads": 4}
+    layer = DistanceBias(BertConfig(relative_attention_num_buckets=511, **sizes))
+    layer.build()
+    assert np.isfinite(layer.of_distances()).all()
+    with pytest.raises(ConfigError, match="`relative_attention_num_buckets` must be .*511"):
+        BertConfig(relative_attention_num_buckets=512, **sizes)
 
 
 def test_pruned_heads_round_trip(tmp_path):

@@ -2,7 +2,7 @@
 
 Instead of one float32 tensor the file holds an int8 tensor with the same shape and name, and its
 float32 scales with the suffix `_scale`: one per column of a kernel `[in, out]`, one per row of the
-word embeddings `[V, H]`. A calibrated kernel also has a float32 tensor `[in]` with the suffix
+word embeddings `[V, E]`. A calibrated kernel also has a float32 tensor `[in]` with the suffix
 `_smoothing`; without it, the smoothing is 1. A static scale and its zero point are a float32 tensor
 `[2]` with the suffix `_input_scale`.
 """

@@ -108,11 +108,11 @@ class BertEmbeddings(keras.layers.Layer):
                 f"word_embeddings.dtype={self.word_embeddings.dtype}"
             )
         table = tf.convert_to_tensor(self.word_embeddings)
-        values, scale = ops.quantize_kernel(tf.transpose(table))  # [V, H] -> [H, V], [V]
+        values, scale = ops.quantize_kernel(tf.transpose(table))  # [V, E] -> [E, V], [V]
         self.set_quantized_words(tf.transpose(values), scale)
 
     def set_quantized_words(self, values: tf.Tensor, scale: tf.Tensor) -> None:
-        """Replaces the word embeddings by integers, int8 `[V, H]`, and scales, float32 `[V]`."""
+        """Replaces the word embeddings by integers, int8 `[V, E]`, and scales, float32 `[V]`."""
         if self.is_quantized:
             self.word_embeddings.assign(values)
             self.word_embeddings_scale.assign(scale)
@@ -122,7 +122,7 @@ class BertEmbeddings(keras.layers.Layer):
         self.is_quantized = True
 
     def dequantized_words(self) -> tf.Tensor:
-        """Returns the quantized word embeddings as float32 `[V, H]`."""
+        """Returns the quantized word embeddings as float32 `[V, E]`."""
         values = tf.cast(tf.convert_to_tensor(self.word_embeddings), tf.float32)
         return values * tf.convert_to_tensor(self.word_embeddings_scale)[:, tf.newaxis]
 
@@ -136,9 +136,9 @@ class BertEmbeddings(keras.layers.Layer):
         return tf.convert_to_tensor(self.word_embeddings)
 
     def call(self, token_ids, segment_ids, positions, training=False, word_vectors=None):
-        table = tf.convert_to_tensor(self.word_embeddings)  # [V, H]
+        table = tf.convert_to_tensor(self.word_embeddings)  # [V, E]
         if self.is_quantized:
-            values = tf.cast(tf.gather(table, token_ids), tf.float32)  # [R, H]
+            values = tf.cast(tf.gather(table, token_ids), tf.float32)  # [R, E]
             scale = tf.gather(tf.convert_to_tensor(self.word_embeddings_scale), token_ids)  # [R]
             words, table = values * scale[:, tf.newaxis], None
         else:
@@ -166,7 +166,7 @@ class BertEmbeddings(keras.layers.Layer):
 
 
 def _lookup(table, token_ids):
-    """Returns rows of the table `[R, H]`, and the table itself `[V, H]`."""
+    """Returns rows of the table `[R, E]`, and the table itself `[V, E]`."""
     words, same_table = _traced_lookup(table, tf.cast(token_ids, tf.int32))
     words.set_shape([token_ids.shape[0], table.shape[1]])
     same_table.set_shape(table.shape)

@@ -16,11 +16,11 @@ class PrepackedWords(keras.layers.Layer):
     layer that owns the table must own this layer, so that Keras loads the table first.
 
     Args:
-        table: Returns the embeddings of the words, float `[V, H]`.
+        table: Returns the embeddings of the words, float `[V, E]`.
         packed_dtype: The dtype of the copy: "bfloat16", or None for the compute dtype.
 
     Attributes:
-        kernel_form: The `PrepackedKernel` `[H, V]`, for the argument `prepacked_words` of
+        kernel_form: The `PrepackedKernel` `[E, V]`, for the argument `prepacked_words` of
             `MaskedLMHead`.
 
     Example:

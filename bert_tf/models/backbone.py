@@ -67,7 +67,7 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         A dictionary: `sequence_output` `[B, T, H]`, `pooled_output` `[B, H]` (of the first
         position; with `sequence_starts` `[B, S, H]`), on request `hidden_states`, a list of L + 1
         times `[B, T, H]`, `attentions`, a list of L times `[B, N, T, T]` (without pruned heads),
-        and `word_embeddings` `[V, H]`. Vectors at padded positions are zeros.
+        and `word_embeddings` `[V, E]`. Vectors at padded positions are zeros.
 
     Raises:
         UserError: If the inputs are not as described; in a running graph, that is a

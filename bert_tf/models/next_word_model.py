@@ -33,13 +33,13 @@ class NextWordModel(TokenLoss):
         """Returns the vectors of tokens, from which the next words are predicted.
 
         Returns:
-            The vectors `[B, T, H]`; the embeddings of the words in the output `[V, H]`; and which
+            The vectors `[B, T, H]`; the embeddings of the words in the output `[V, E]`; and which
             tokens have a next word, bool `[B, T]`.
         """
         raise NotImplementedError(f"{type(self).__name__} must have a method `decoded`.")
 
     def next_word_logits(self, rows: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-        """Returns the logits of the next words: `[M, H]` and `[V, H]` -> float32 `[M, V]`."""
+        """Returns the logits of the next words: `[M, H]` and `[V, E]` -> float32 `[M, V]`."""
         raise NotImplementedError(f"{type(self).__name__} must have `next_word_logits`.")
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):

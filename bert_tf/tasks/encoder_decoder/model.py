@@ -318,8 +318,8 @@ def _decoder_config(config, encoder_config) -> BertConfig:
 
 
 def _require_same_network(config, encoder_config):
-    same, other = (dataclasses.replace(one, extra={}).to_dict() for one in (encoder_config, config))
-    different = [name for name in same if same[name] != other[name]]
+    same, other = vars(encoder_config), vars(config)
+    different = [name for name in same if same[name] != other[name] and name != "extra"]
     if different:
         raise UserError(
             "`decoder_config` must be the encoder's with share_encoder_decoder_weights=True. "

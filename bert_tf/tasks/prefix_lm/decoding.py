@@ -80,7 +80,7 @@ def next_vectors(
         memory: What `read_sources` returned.
 
     Returns:
-        The vectors `[n, H]`, the embeddings of the words `[V, H]` (None if they are quantized) and
+        The vectors `[n, H]`, the embeddings of the words `[V, E]` (None if they are quantized) and
         the next state.
     """
     places = memory["end"][:, tf.newaxis] + position  # [B, 1]

@@ -230,6 +230,10 @@ def test_files_of_other_networks(model, tmp_path, part, change, message):
             {"decoder": {"hidden_act": "relu"}, "share_encoder_decoder_weights": True},
             "must be the encoder's with share.*hidden_act=relu and gelu",
         ),
+        (
+            {"decoder": {"causal": True}, "share_encoder_decoder_weights": True},
+            "must be the encoder's with share.*causal=True and False",
+        ),
     ],
 )
 def test_decoders_that_do_not_fit(make_model, one_block, options, message):
