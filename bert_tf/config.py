@@ -448,6 +448,8 @@ def _of_family(values, checkpoint) -> dict[str, Any]:
     for key, value in family.only.items():
         rule = f"must be {value!r} for model_type={name!r}"
         require(values.get(key) in (None, value), rule, **{key: values.get(key)})
+    keys = {key: _LACKABLE_FIELDS[field] for field, key in family.keys.items()}
+    check(values, object_of(keys), None, ConfigError)
     if name == BERT:
         size = values.get("type_vocab_size")
         rule = f"must be positive without model_type={BERT_GENERATION!r}"
@@ -461,6 +463,10 @@ def _of_family(values, checkpoint) -> dict[str, Any]:
     values = {key: value for key, value in values.items() if key not in unknown | nulls}
     if checkpoint:
         family = dataclasses.replace(family, defaults={"pad_token_id": checkpoint.pad_token_id})
+    if family.counts_padding_id:
+        least = values.get("pad_token_id", family.defaults["pad_token_id"]) + 2
+        size = values.get("max_position_embeddings", least)
+        require(size >= least, f"must be at least {least}", max_position_embeddings=size)
     return family.read(values)
 
 

@@ -106,6 +106,22 @@ def test_names_and_defaults_of_a_family(tmp_path, model_type, values, expected):
     assert {name: getattr(config, name) for name in expected} == expected
 
 
+@pytest.mark.parametrize(
+    "model_type, values, words",
+    [
+        ("distilbert", {"dim": "768"}, "`dim` must be a positive integer.*dim='768'"),
+        ("distilbert", {"dim": None}, "`dim` must be a positive integer.*dim=None"),
+        ("distilbert", {"activation": "mish"}, "`activation` must be one of"),
+        ("albert", {"classifier_dropout_prob": 2}, "`classifier_dropout_prob` must be in"),
+        ("roberta", {"max_position_embeddings": 2}, "must be at least 3.*embeddings=2"),
+    ],
+)
+def test_errors_name_the_keys_of_the_file(tmp_path, model_type, values, words):
+    path = write(tmp_path / "config.json", {"model_type": model_type, **values})
+    with pytest.raises(ConfigError, match=words):
+        BertConfig.from_json_file(path)
+
+
 @pytest.mark.parametrize("model_type", ["roberta", "distilbert", "mpnet", "albert", "electra"])
 def test_a_configuration_of_a_part_is_that_of_the_checkpoint_family(tmp_path, model_type):
     pad_token_id = 1 if model_type == "mpnet" else 3
