@@ -32,6 +32,8 @@ from bert_tf.errors import ConfigError, UserError, require_one_of
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import write_json
 from bert_tf.network_families import BERT, BERT_GENERATION, FAMILIES, SWITCHES
+from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text.tokenizer_files import refuse_other
 
 _logger = logging.getLogger("bert_tf")
 
@@ -55,8 +57,8 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
             encoder without attention, which Hugging Face has not.
 
     Raises:
-        UserError: If `format` is unknown, the directory holds a checkpoint of another format, or
-            the format cannot hold the model.
+        UserError: If `format` is unknown, the directory holds a checkpoint of another format or the
+            `tokenizer.json` of another tokenizer, or the format cannot hold the model.
         CheckpointError: If an interrupted save cannot be undone.
 
     Example:
@@ -82,9 +84,11 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
             f"directory={directory!r}, which holds one of format {present!r} that would be read "
             "instead of the new one. Save to another directory."
         )
+    tokenizer = getattr(model, "tokenizer", None)
+    if isinstance(tokenizer, BertTokenizer):
+        refuse_other(tokenizer.vocabulary, directory)
     with staged_files(directory) as staging:
         _WRITERS[format](model, staging)
-        tokenizer = getattr(model, "tokenizer", None)
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
         if format == "huggingface" and class_name_of(model) == late_interaction_files.CLASS:

@@ -154,6 +154,7 @@ class BertTokenizer(Tokenizer):
 
         Raises:
             DataError: If a piece contains a line end.
+            UserError: If the directory has a `tokenizer.json` with another vocabulary.
             CheckpointError: If an interrupted save in the directory cannot be undone.
         """
         tokenizer_files.write(self.get_config(), directory)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.errors import ConfigError, DataError
+from bert_tf.errors import ConfigError, DataError, UserError
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import read_json, write_json
 from bert_tf.json_schema import (
@@ -186,12 +186,29 @@ def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
 
     Raises:
         DataError: If a piece contains a line end.
+        UserError: As `refuse_other`.
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
+    refuse_other(config["vocabulary"], directory)
     content = config_content(config, _TWO_SEPARATORS if "separators" in config else "BertTokenizer")
     with staged_files(directory) as new:
         write_vocabulary(config["vocabulary"], os.path.join(new, VOCABULARY_FILE))
         write_json(os.path.join(new, CONFIG_FILE), content, sort_keys=True)
+
+
+def refuse_other(vocabulary: Sequence[str], directory: str | os.PathLike) -> None:
+    """Raises `UserError` if a directory has a `tokenizer.json` with another vocabulary."""
+    path = os.path.join(directory, TOKENIZER_FILE)
+    try:
+        is_other = os.path.exists(path) and read_vocabulary(path) != list(vocabulary)
+    except DataError:  # of another kind
+        is_other = True
+    if is_other:
+        raise UserError(
+            f"`directory` must not hold the {TOKENIZER_FILE} of another tokenizer. Received: "
+            f"directory={os.fspath(directory)!r}, whose {TOKENIZER_FILE} would be read instead of "
+            f"the new {VOCABULARY_FILE}. Remove it or save to another directory."
+        )
 
 
 def config_content(arguments: dict[str, Any], tokenizer_class: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What the tokenizer offers around the ids."""
 
 import copy
+import dataclasses
 import json
 import pickle
 import time
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, DataError
+from bert_tf import BertBackbone, BertConfig, BertTextClassifier
+from bert_tf.errors import ConfigError, DataError, UserError
 from bert_tf.text import BertTokenizer, load_tokenizer
 from tests.serving.operations import operations
 
@@ -339,3 +341,23 @@ def test_two_separators_as_in_mpnet(tmp_path):
     assert saved["tokenizer_class"] == "MPNetTokenizer"
     with pytest.raises(ConfigError, match="`separators` must be 1 or 2"):
         BertTokenizer(vocabulary, **named, separators=3)
+
+
+@pytest.mark.parametrize("kind", ["WordPiece", "BPE"])
+def test_a_tokenizer_file_of_another_tokenizer_is_not_left(kind, tokenizer, tmp_path):
+    def write(*pieces):
+        model = {"type": kind, "vocab": {piece: index for index, piece in enumerate(pieces)}}
+        (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
+
+    write(*SPECIAL, "other")
+    config = BertConfig(vocab_size=len(VOCABULARY), hidden_size=32, num_attention_heads=4)
+    backbone = BertBackbone(dataclasses.replace(config, num_hidden_layers=1))
+    model = BertTextClassifier(backbone, num_classes=2, tokenizer=tokenizer)
+    for saved in (tokenizer, model):
+        with pytest.raises(UserError, match="must not hold the tokenizer.json of another tok"):
+            saved.save_pretrained(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+    if kind == "WordPiece":
+        write(*VOCABULARY)
+        model.save_pretrained(tmp_path)
+        assert load_tokenizer(tmp_path).get_config() == tokenizer.get_config()
