@@ -131,7 +131,8 @@ class BertTokenizer(Tokenizer):
             The tokenizer.
 
         Raises:
-            DataError: If there is no vocabulary, or a file of the directory cannot be read.
+            DataError: If there is no vocabulary, a file of the directory cannot be read, or it has
+                added tokens that the vocabulary lacks.
             ConfigError: If the vocabulary is cased and nothing says whether to lower-case text, the
                 files are not of a BERT tokenizer, or an option has an invalid value.
             CheckpointError: If an interrupted save in the directory cannot be undone.

@@ -16,6 +16,7 @@ from bert_tf.json_schema import (
     either,
     integer,
     list_of,
+    mapping_of,
     may_lack,
     number,
     object_of,
@@ -31,6 +32,7 @@ _logger = logging.getLogger("bert_tf")
 VOCABULARY_FILE = "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
+_ADDED_FILE = "added_tokens.json"
 KERAS_HUB_VOCABULARY_FILE = os.path.join("assets", "tokenizer", "vocabulary.txt")
 # The first of them that exists is read.
 VOCABULARY_FILES = (VOCABULARY_FILE, KERAS_HUB_VOCABULARY_FILE, TOKENIZER_FILE)
@@ -100,7 +102,11 @@ _NORMALIZER = {
 }
 _NORMALIZER_KEYS = object_of(dict.fromkeys(_NORMALIZER.values(), optional(FLAG)))
 _TOKENIZER = object_of(
-    {"normalizer": optional(_NORMALIZER_KEYS), "post_processor": optional(OBJECT)}
+    {
+        "normalizer": optional(_NORMALIZER_KEYS),
+        "post_processor": optional(OBJECT),
+        "added_tokens": optional(list_of(object_of({"content": _PIECE}))),
+    }
 )
 _KERAS_HUB_FLAGS = object_of(dict.fromkeys(("lowercase", "strip_accents"), may_lack(FLAG)))
 _KERAS_HUB = object_of({"class_name": text(), "config": may_lack(_KERAS_HUB_FLAGS)})
@@ -117,7 +123,7 @@ def read(
         vocabulary: The pieces or the path of their file. None reads them from the directory.
 
     Raises:
-        DataError: If there is no vocabulary, or a file cannot be read.
+        DataError: If there is no vocabulary, or a file cannot be read or has added tokens.
         ConfigError: If the files are not of a BERT tokenizer.
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
@@ -145,7 +151,22 @@ def read(
             f"directory={directory!r}, which has neither. Copy the checkpoint's vocabulary there."
         )
     is_path = isinstance(vocabulary, (str, os.PathLike))
-    return {**options, "vocabulary": read_vocabulary(vocabulary) if is_path else list(vocabulary)}
+    pieces = read_vocabulary(vocabulary) if is_path else list(vocabulary)
+    tokens = None if is_keras_hub else tokenizer.get("added_tokens")
+    added = [token["content"] for token in tokens or ()]
+    added_path = os.path.join(directory, _ADDED_FILE)
+    if os.path.exists(added_path):
+        added += read_json(added_path, mapping_of(integer()), DataError)
+    special = {options.get(name, f"[{name[:-6].upper()}]") for name in _TOKENS[:5]}
+    from_text = tokenizer["model"]["vocab"] if vocabulary == path else pieces
+    split = sorted({*added} - {*from_text} - special)
+    if split:
+        raise DataError(
+            f"{directory} must have a vocabulary with all added tokens. Received: {split!s:.200}"
+            " besides it, which BertTokenizer would split. If no text contains them, pass a list "
+            "of all pieces, and these at their ids, as `vocabulary`."
+        )
+    return {**options, "vocabulary": pieces}
 
 
 def find(directory: str | os.PathLike, names: Sequence[str] = VOCABULARY_FILES) -> str | None:

@@ -64,7 +64,7 @@ def samples(backbone, tmp_path_factory):
     (root / "tokenizer" / "tokenizer.json").write_text(
         json.dumps(
             {
-                "added_tokens": [{"id": 20, "content": "[X]"}],
+                "added_tokens": [{"id": 0, "content": "[PAD]"}],
                 "normalizer": {"type": "BertNormalizer", "lowercase": False, "strip_accents": None},
                 "model": {
                     "type": "WordPiece",

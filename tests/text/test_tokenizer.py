@@ -361,3 +361,23 @@ def test_a_tokenizer_file_of_another_tokenizer_is_not_left(kind, tokenizer, tmp_
         write(*VOCABULARY)
         model.save_pretrained(tmp_path)
         assert load_tokenizer(tmp_path).get_config() == tokenizer.get_config()
+
+
+@pytest.mark.parametrize("kind", ["added_tokens.json", "both", "tokenizer.json"])
+def test_added_tokens_are_refused(kind, tokenizer, tmp_path):
+    tokenizer.save_pretrained(tmp_path)
+    added = {"[PAD]": 0, "[E1]": len(VOCABULARY)}
+    if kind == "added_tokens.json":
+        (tmp_path / kind).write_text(json.dumps(added))
+    else:
+        content = {
+            "model": {"vocab": {piece: index for index, piece in enumerate(VOCABULARY)}},
+            "added_tokens": [{"content": token, "id": index} for token, index in added.items()],
+        }
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    if kind == "tokenizer.json":
+        (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(DataError, match=r"all added tokens. Received: .'\[E1\]'. besides"):
+        load_tokenizer(tmp_path)
+    whole = BertTokenizer.from_pretrained(tmp_path, vocabulary=[*VOCABULARY, "[E1]"])
+    assert whole.vocab_size == len(VOCABULARY) + 1
