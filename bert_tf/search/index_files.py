@@ -21,6 +21,7 @@ from bert_tf.json_values import as_json
 FORMAT = "bert_tf vector index 1"
 INDEX, VECTORS, RANGES = "index.json", "vectors.npy", "ranges.npy"
 ITEMS, OFFSETS = "items.jsonl", "offsets.npy"
+_NAMES = {INDEX, VECTORS, RANGES, ITEMS, OFFSETS}
 # How a vector is stored, by precision.
 DTYPES = {"float32": np.float32, "float16": np.float16, "int8": np.int8, "binary": np.uint8}
 SIMILARITIES = ("cosine", "dot")
@@ -64,10 +65,16 @@ def require_index_or_nothing(path: str | os.PathLike) -> None:
     try:
         read_index(path)
     except DataError as error:
-        raise UserError(
-            f"{path} must be a new directory or an index, which is replaced. Received: files that "
-            f"would be lost ({error})."
-        ) from None
+        received = error
+    else:
+        other = sorted(set(os.listdir(path)) - _NAMES)
+        received = ", ".join(other[:5])
+        if not other:
+            return
+    raise UserError(
+        f"{path} must be a new directory or an index, which is replaced. Received: files that "
+        f"would be lost ({received})."
+    )
 
 
 def open_array(path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:

@@ -112,6 +112,10 @@ def test_other_files_are_not_replaced(tmp_path):
     assert (tmp_path / "home" / "letter.txt").read_text() == "dear"
     (tmp_path / "empty").mkdir()
     assert len(VectorIndex.build(tmp_path / "empty", np.eye(3))) == 3
+    (tmp_path / "empty" / "corpus.jsonl").write_text("dear")
+    with pytest.raises(UserError, match="would be lost .corpus.jsonl"):
+        VectorIndex.build(tmp_path / "empty", np.eye(4))
+    assert (tmp_path / "empty" / "corpus.jsonl").read_text() == "dear"
 
 
 def test_refusals(tmp_path):
