@@ -69,7 +69,8 @@ class IndexWriter:
         vectors = finite_rows(matrix(vectors, "vectors"), self._similarity == "cosine", "vectors")
         self._vector_size = self._vector_size or vectors.shape[1]
         given = (("id", ids), ("text", texts))
-        columns = {name: column for name, column in given if column is not None}
+        # A column of pandas would be indexed by its labels.
+        columns = {name: list(column) for name, column in given if column is not None}
         if vectors.shape[1] != self._vector_size or any(
             len(column) != len(vectors) for column in columns.values()
         ):

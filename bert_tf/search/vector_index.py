@@ -123,6 +123,7 @@ class VectorIndex:
                     f"`{name}` must be as many as `vectors`, {len(vectors)}. Received: "
                     f"len({name})={len(column)}."
                 )
+        texts, ids = (None if column is None else list(column) for column in (texts, ids))
         with open_index_writer(path, **options) as writer:
             for start in range(0, len(vectors), _BLOCK_ROWS):
                 part = slice(start, start + _BLOCK_ROWS)

@@ -89,6 +89,15 @@ def test_parts_and_a_sample_for_the_ranges(tmp_path, monkeypatch):
     assert index.items([0, 99]) == [{}, {}]
 
 
+def test_columns_of_pandas_are_taken_in_their_order(tmp_path, monkeypatch):
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    monkeypatch.setattr(vector_index, "_BLOCK_ROWS", 2)
+    frame = pandas.DataFrame({"text": ["c", "a", "b"], "id": [7, 8, 9]}, index=[2, 0, 1])
+    index = VectorIndex.build(tmp_path / "index", np.eye(3), frame["text"], frame["id"])
+    expected = [{"id": 7, "text": "c"}, {"id": 8, "text": "a"}, {"id": 9, "text": "b"}]
+    assert index.items([0, 1, 2]) == expected
+
+
 def test_an_index_is_replaced_only_when_the_new_one_is_complete(tmp_path):
     VectorIndex.build(tmp_path / "index", np.eye(3), ["a", "b", "c"])
     with pytest.raises(UserError, match="finite"):
