@@ -1,6 +1,7 @@
 """An index on disk: vectors, texts and ids of a corpus, opened by memory map."""
 
 import os
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ _HNSW_LINKS = 32  # per vector; faiss's own examples
 class VectorIndex:
     """A corpus that can be searched without being read into memory.
 
+    If the directory is replaced by a new index, an open one goes on with the files that it had.
+
     Args:
         path: A directory that `VectorIndex.build`, `open_index_writer` or `bert-tf build_index` has
             written.
@@ -58,7 +61,27 @@ class VectorIndex:
 
     def __init__(self, path: str | os.PathLike):
         self._path = os.fspath(path)
+        while True:  # another process may replace the index while its files are opened
+            generation = self._generation()
+            try:
+                self._open()
+            except DataError:
+                if generation == self._generation():
+                    raise
+            else:
+                if generation == self._generation():
+                    return
+
+    def _generation(self):
+        """Returns what is different in each index that is written to the path."""
         recover(os.path.dirname(os.path.abspath(self._path)))
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino, found.st_mtime_ns
+
+    def _open(self):
         content = read_index(self._path)
         self.vector_size = content["vector_size"]
         self.precision = content["precision"]
@@ -79,12 +102,18 @@ class VectorIndex:
         self._offsets = open_array(self._file(OFFSETS), (count + 1,), np.dtype(np.int64))
         try:
             size = os.path.getsize(self._file(ITEMS))
+            # Not opened again later, when the path may have another index.
+            self._items = os.open(self._file(ITEMS), os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._items)
         except OSError as error:
             raise DataError(
                 f"{self._file(ITEMS)} must be the items of the index. Received: {error.strerror}."
             ) from None
         if self._offsets[0] != 0 or self._offsets[-1] != size:
             raise self._damaged_items(f"a file of {size} bytes")
+
+    def __reduce__(self):
+        return type(self), (self._path,)
 
     def _file(self, name):
         return os.path.join(self._path, name)
@@ -178,15 +207,14 @@ class VectorIndex:
             DataError: If items.jsonl is damaged.
         """
         found = []
-        with open(self._file(ITEMS), "rb") as file:
-            for row in map(int, rows):
-                if not 0 <= row < len(self):
-                    raise UserError(f"`rows` must be in [0, {len(self)}). Received: {row}.")
-                start, end = map(int, self._offsets[row : row + 2])
-                if not 0 <= start < end <= self._offsets[-1]:
-                    raise self._damaged_items(f"row {row} from byte {start} to {end}")
-                file.seek(start)
-                found.append(parse_item(file.read(end - start), f"{self._file(ITEMS)}, row {row}"))
+        for row in map(int, rows):
+            if not 0 <= row < len(self):
+                raise UserError(f"`rows` must be in [0, {len(self)}). Received: {row}.")
+            start, end = map(int, self._offsets[row : row + 2])
+            if not 0 <= start < end <= self._offsets[-1]:
+                raise self._damaged_items(f"row {row} from byte {start} to {end}")
+            line = os.pread(self._items, end - start, start)
+            found.append(parse_item(line, f"{self._file(ITEMS)}, row {row}"))
         return found
 
     def to_faiss(self, exact: bool = False):

@@ -1,5 +1,6 @@
 """The index on disk: what it finds, and that wrong files are refused."""
 
+import copy
 import json
 import os
 import pickle
@@ -11,6 +12,7 @@ import pytest
 from bert_tf.errors import DataError, UserError
 from bert_tf.search import (
     VectorIndex,
+    index_files,
     index_writer,
     open_index_writer,
     quantize_vectors,
@@ -109,6 +111,36 @@ def test_an_index_is_replaced_only_when_the_new_one_is_complete(tmp_path):
     VectorIndex.build(tmp_path / "index", np.eye(4))
     assert len(VectorIndex(tmp_path / "index")) == 4
     assert os.listdir(tmp_path) == ["index"]
+
+
+def test_an_open_index_keeps_its_files(tmp_path):
+    index = VectorIndex.build(tmp_path / "index", np.eye(3), ["a", "b", "c"])
+    VectorIndex.build(tmp_path / "index", np.eye(4), ["other"] * 4)
+    assert index.items([0, 1, 2]) == [{"text": "a"}, {"text": "b"}, {"text": "c"}]
+    assert copy.copy(index).items([3]) == [{"text": "other"}]
+    assert pickle.loads(pickle.dumps(index)).items([3]) == [{"text": "other"}]
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        VectorIndex(tmp_path / "index")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("rows", [3, 4])
+def test_an_index_that_is_replaced_while_it_is_opened(rows, tmp_path, monkeypatch):
+    """Its vectors and its texts are those of one index."""
+    VectorIndex.build(tmp_path / "index", np.eye(3), ["a", "b", "c"])
+    changes = [lambda: VectorIndex.build(tmp_path / "index", np.eye(rows)[::-1], ["d"] * rows)]
+
+    def open_array(path, *arguments):
+        if path.endswith("offsets.npy") and changes:
+            changes.pop()()
+        return index_files.open_array(path, *arguments)
+
+    monkeypatch.setattr(vector_index, "open_array", open_array)
+    index = VectorIndex(tmp_path / "index")
+    assert not changes
+    np.testing.assert_array_equal(index.vectors, np.eye(rows)[::-1])
+    assert index.items([0, 2]) == [{"text": "d"}, {"text": "d"}]
 
 
 def test_other_files_are_not_replaced(tmp_path):
