@@ -182,13 +182,15 @@ class BertSentenceEncoder(VectorModel):
         Do it last: training moves the vectors, and a compiled objective has their old size.
 
         Args:
-            texts: Some thousand sentences of the kind that will be encoded; more than D.
+            texts: Some thousand sentences of the kind that will be encoded; more than D. They
+                are encoded with the default prompt.
             size: Of the whitened vectors; None: the number of directions in which they vary.
                 (BERT's last LayerNorm leaves H - 1.)
             token_budget: As in `encode`.
 
         Raises:
-            UserError: If the texts are too few for the size, or there is no tokenizer.
+            UserError: If the texts are too few for the size, it is below `truncate_dim`, or there
+                is no tokenizer.
 
         Example:
             >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
@@ -201,11 +203,17 @@ class BertSentenceEncoder(VectorModel):
         """
         shared = {"tokenizer": self.tokenizer, "max_length": self.max_length}
         shared |= {"projection": self.projection, "dtype": self.dtype_policy}
+        shared |= {"prompts": self.prompts, "default_prompt_name": self.default_prompt_name}
         plain = BertSentenceEncoder(self.backbone, self.pooling, **shared)
         if self.projection_layer is not None:
             plain.projection_layer.set_weights(self.projection_layer.get_weights())
         vectors = plain.encode(texts, token_budget=token_budget)
         layer = Whitening(len(principal_directions(vectors)[1]) if size is None else size)
+        if self.truncate_dim is not None and self.truncate_dim > layer.units:
+            raise UserError(
+                "`size` must be at least `truncate_dim`. Received: "
+                f"size={layer.units}, truncate_dim={self.truncate_dim}"
+            )
         layer.build([None, self._projected_size()])
         layer.fit(vectors)
         self._set_whitening(layer.units)

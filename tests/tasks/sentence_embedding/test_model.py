@@ -256,6 +256,16 @@ def test_a_projection_is_trained(make_encoder):
     assert all(np.any(a != b) for a, b in zip(before, encoder.projection_layer.get_weights()))
 
 
+def test_whitening_of_truncated_vectors_and_with_a_prompt(make_encoder):
+    encoder = make_encoder(truncate_dim=20, prompts={"find": "good "}, default_prompt_name="find")
+    with pytest.raises(UserError, match="size=8, truncate_dim=20"):
+        encoder.fit_whitening(SENTENCES, size=8)
+    assert encoder.whitening is None
+    encoder.fit_whitening(SENTENCES, size=20)
+    vectors = encoder.encode(SENTENCES)  # with the prompt
+    np.testing.assert_allclose(vectors.mean(axis=0), np.zeros(20), atol=1e-3)
+
+
 @pytest.mark.full
 def test_whitening_in_a_keras_file(make_encoder, tmp_path):
     encoder = make_encoder()
