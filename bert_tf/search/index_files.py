@@ -118,9 +118,21 @@ def array_header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
 
 
 def item_line(item: dict[str, Any]) -> bytes:
-    """Returns the line of an item in items.jsonl."""
-    item = {name: as_json(value) for name, value in item.items()}
-    return (json.dumps(item, ensure_ascii=False) + "\n").encode("utf-8")
+    """Returns the line of an item in items.jsonl.
+
+    Raises:
+        UserError: If `parse_item` would refuse it, or it is not JSON in UTF-8.
+    """
+    try:
+        values = {name: as_json(value) for name, value in item.items()}
+        line = (json.dumps(values, ensure_ascii=False) + "\n").encode("utf-8")
+        parse_item(line, ITEMS)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(
+            "`ids` must be strings or finite numbers, and `texts` strings of at most "
+            f"{_MOST_CHARACTERS:,} characters. Received: {str(item)[:200]} ({error})"
+        ) from None
+    return line
 
 
 def parse_item(line: bytes, path: str) -> dict[str, Any]:

@@ -25,10 +25,11 @@ from bert_tf.search.index_files import (
     require_index_or_nothing,
     stored_size,
 )
-from bert_tf.search.quantized_vectors import quantize_vectors, vector_ranges
+from bert_tf.search.quantized_vectors import checked_ranges, quantize_vectors, vector_ranges
 
 # The first vectors say in which ranges int8 has its codes.
 CALIBRATION_ROWS = 20_000
+_FLOAT16 = np.finfo(np.float16).max
 
 
 class IndexWriter:
@@ -56,53 +57,70 @@ class IndexWriter:
         texts: Sequence[str] | None = None,
         ids: Sequence[str | int] | None = None,
     ) -> None:
-        """Adds rows.
+        """Adds rows: all of them, or none if there is an error.
 
         Args:
             vectors: Floats `[n, D]`.
             texts: Their n texts, which a search returns.
-            ids: Their n ids, strings or numbers.
+            ids: Their n ids, strings or finite numbers.
 
         Raises:
-            UserError: If the sizes differ, or a vector is not finite.
+            UserError: If the sizes differ, a vector is not finite, or is not in float16, `ranges`
+                are not those of D dimensions, or a text or an id has another type or is too long.
         """
         vectors = finite_rows(matrix(vectors, "vectors"), self._similarity == "cosine", "vectors")
-        self._vector_size = self._vector_size or vectors.shape[1]
+        size = self._vector_size or vectors.shape[1]
         given = (("id", ids), ("text", texts))
         # A column of pandas would be indexed by its labels.
         columns = {name: list(column) for name, column in given if column is not None}
-        if vectors.shape[1] != self._vector_size or any(
+        if vectors.shape[1] != size or any(
             len(column) != len(vectors) for column in columns.values()
         ):
             raise UserError(
-                f"`vectors` must be [n, {self._vector_size}], with n texts and n ids. Received: "
+                f"`vectors` must be [n, {size}], with n texts and n ids. Received: "
                 f"vectors.shape={vectors.shape}, "
                 + ", ".join(f"{len(column)} {name}s" for name, column in columns.items())
             )
-        for row in range(len(vectors)):
-            line = item_line({name: column[row] for name, column in columns.items()})
-            self._offsets.write(np.int64(self._offset).tobytes())
-            self._items.write(line)
-            self._offset += len(line)
+        lines = [
+            item_line({name: column[row] for name, column in columns.items()})
+            for row in range(len(vectors))
+        ]
+        if self._precision == "int8" and self._ranges is not None:
+            self._ranges = checked_ranges(self._ranges, size)
+        is_waiting = self._precision == "int8" and self._ranges is None
+        content = b"" if is_waiting else self._content(vectors)
+        # Nothing was written before, so a refused call leaves no trace.
+        self._vector_size = size
+        ends = self._offset + np.cumsum([0, *map(len, lines)], dtype=np.int64)
+        self._offsets.write(ends[:-1].tobytes())
+        self._offset = int(ends[-1])
+        self._items.writelines(lines)
+        self._vectors.write(content)
         self._num_rows += len(vectors)
-        if self._precision == "int8" and self._ranges is None:
+        if is_waiting:
             self._waiting.append(vectors)
             if sum(map(len, self._waiting)) >= CALIBRATION_ROWS:
                 self._calibrate()
-        else:
-            self._write(vectors)
 
     def _calibrate(self):
         vectors, self._waiting = np.concatenate(self._waiting), []
         self._ranges = vector_ranges(vectors)
-        self._write(vectors)
+        self._vectors.write(self._content(vectors))
 
-    def _write(self, vectors):
+    def _content(self, vectors):
+        """Returns the bytes of rows in vectors.npy."""
         if self._precision == "int8":
             vectors = quantize_vectors(vectors, "int8", self._ranges)
         elif self._precision == "binary":
             vectors = quantize_vectors(vectors, "ubinary")
-        self._vectors.write(vectors.astype(DTYPES[self._precision]).tobytes())
+        with np.errstate(over="ignore"):
+            vectors = vectors.astype(DTYPES[self._precision])
+        if self._precision == "float16" and not np.isfinite(vectors).all():
+            raise UserError(
+                f"`vectors` must be in [-{_FLOAT16:g}, {_FLOAT16:g}] for the precision 'float16'. "
+                "Received: larger values."
+            )
+        return vectors.tobytes()
 
     def _finish(self):
         if not self._num_rows:

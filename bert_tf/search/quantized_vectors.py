@@ -80,7 +80,9 @@ def quantize_vectors(
             f"`vectors` must be floats, not codes. Received: vectors.dtype={vectors.dtype}."
         )
     if precision in BYTES:
-        ranges = vector_ranges(vectors) if ranges is None else _checked_ranges(ranges, vectors)
+        ranges = (
+            vector_ranges(vectors) if ranges is None else checked_ranges(ranges, vectors.shape[1])
+        )
     parts = [
         _codes(finite_rows(vectors[part], False, "vectors"), precision, ranges)
         for part in _parts(vectors)
@@ -175,6 +177,25 @@ def quantized_top_k(
     return scores, rows
 
 
+def checked_ranges(ranges: np.ndarray, size: int) -> np.ndarray:
+    """Returns `ranges` as float32 `[2, size]`.
+
+    Raises:
+        UserError: If they have another shape, or are not finite or not in order.
+    """
+    ranges = np.asarray(ranges)
+    with np.errstate(over="ignore"):
+        ranges = ranges.astype(np.float32)
+    is_valid = ranges.shape == (2, size) and np.isfinite(ranges).all()
+    if not is_valid or not (ranges[0] <= ranges[1]).all():
+        raise UserError(
+            f"`ranges` must be [2, {size}], the smallest and the largest value of each dimension. "
+            f"Received: ranges.shape={ranges.shape}"
+            f"{', not finite or not in order' if ranges.shape == (2, size) else ''}."
+        )
+    return ranges
+
+
 def _parts(vectors):
     size = max(1, best_rows.BLOCK // vectors.shape[1])
     return [slice(start, start + size) for start in range(0, len(vectors), size)]
@@ -185,16 +206,6 @@ def _query_parts(queries, found):
     size = best_rows.BLOCK // (found * queries.shape[1])
     size = max(1, min(size, best_rows.QUERIES))
     return [slice(start, start + size) for start in range(0, len(queries), size)]
-
-
-def _checked_ranges(ranges, vectors):
-    ranges = np.asarray(ranges, np.float32)
-    if ranges.shape != (2, vectors.shape[1]) or not (ranges[0] <= ranges[1]).all():
-        raise UserError(
-            f"`ranges` must be [2, {vectors.shape[1]}], the smallest and the largest value of each "
-            f"dimension. Received: ranges.shape={ranges.shape}."
-        )
-    return ranges
 
 
 def _require_codes(name, codes, precision):

@@ -2,9 +2,11 @@
 
 import copy
 import json
+import math
 import os
 import pickle
 import shutil
+import uuid
 
 import numpy as np
 import pytest
@@ -111,6 +113,48 @@ def test_an_index_is_replaced_only_when_the_new_one_is_complete(tmp_path):
     VectorIndex.build(tmp_path / "index", np.eye(4))
     assert len(VectorIndex(tmp_path / "index")) == 4
     assert os.listdir(tmp_path) == ["index"]
+
+
+def test_ranges_and_float16(tmp_path):
+    vectors = random_vectors(9, 4)
+    ranges = vector_ranges(vectors)
+    wide = ranges.astype(np.float64)
+    index = VectorIndex.build(tmp_path / "index", vectors, precision="int8", ranges=wide)
+    np.testing.assert_array_equal(index.ranges, ranges)
+    for wrong in (ranges[:, :3], ranges[::-1], np.array([[-np.inf] * 4, [1] * 4]), wide * 1e300):
+        with pytest.raises(UserError, match="`ranges` must be"):
+            VectorIndex.build(tmp_path / "index", vectors, precision="int8", ranges=wrong)
+        with pytest.raises(UserError, match="`ranges` must be"):
+            quantize_vectors(vectors, "int8", wrong)
+    options = {"precision": "float16", "similarity": "dot"}
+    with pytest.raises(UserError, match="65504"):
+        VectorIndex.build(tmp_path / "index", 1e5 * vectors, **options)
+    assert len(VectorIndex.build(tmp_path / "index", np.full([2, 3], 65504.0), **options)) == 2
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"id": math.nan},
+        {"id": b"bytes"},
+        {"id": uuid.UUID(int=1)},
+        {"id": [1]},
+        {"id": 10**50},
+        {"text": 5},
+        {"text": "\ud800"},
+        {"text": "a" * (16 * 2**20 + 1)},
+    ],
+)
+def test_rows_with_an_item_that_could_not_be_read_are_not_added(item, tmp_path):
+    items = {"id": 1, "text": "a"}, {"id": 2, "text": "b", **item}
+    with open_index_writer(tmp_path / "index") as writer:
+        with pytest.raises(UserError, match="Received"):
+            writer.add(np.eye(2), [each["text"] for each in items], [each["id"] for each in items])
+        writer.add(np.eye(3), ["x", "y", "z"], ["i", 2.5, np.int64(3)])
+    index = VectorIndex(tmp_path / "index")
+    np.testing.assert_array_equal(index.vectors, np.eye(3))
+    expected = [{"id": "i", "text": "x"}, {"id": 2.5, "text": "y"}, {"id": 3, "text": "z"}]
+    assert index.items([0, 1, 2]) == expected
 
 
 def test_an_open_index_keeps_its_files(tmp_path):
