@@ -288,7 +288,8 @@ def _rescored(queries, codes, rows, k, precision, ranges):
     else:
         ranges = np.asarray(ranges, np.float32)
         steps = found.astype(np.float32) - _LEAST[precision] + 0.5  # the middle of each
-        vectors = steps * _step(ranges) + ranges[0]
+        # The last code is the largest value alone, also where all values are equal.
+        vectors = np.minimum(steps * _step(ranges) + ranges[0], ranges[1])
     scores = np.einsum("qd,qfd->qf", np.asarray(queries, np.float32), vectors)
     order = np.lexsort((rows, -scores))[:, :k]
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)

@@ -115,6 +115,7 @@ def test_float_queries_score_the_best_again(precision, monkeypatch):
         least = -128 if precision == "int8" else 0
         middle = codes + 0.5
         decoded = (middle - least) * (ranges[1] - ranges[0]) / 255 + ranges[0]
+        decoded = np.minimum(decoded, ranges[1])  # the last code is the largest value alone
     order, _ = slow_order(coded, codes, precision)
     scores, rows = quantized_top_k(queries, codes, 5, precision, ranges, rescore_multiplier=3)
     assert scores.dtype == np.float32
@@ -137,6 +138,15 @@ def test_scoring_all_again_is_the_search_on_floats():
     scores, rows = top_k(queries, vectors, 3, "dot")
     np.testing.assert_array_equal(found[1][:, 0], rows[:, 0])
     np.testing.assert_allclose(found[0], scores, atol=0.1)
+
+
+def test_a_dimension_in_which_all_vectors_are_equal_has_its_value_in_scores():
+    vectors = np.array([[0.0, 3.0], [1.0, 3.0]], np.float32)
+    ranges = vector_ranges(vectors)
+    codes = quantize_vectors(vectors, "int8", ranges)
+    scores, rows = quantized_top_k(np.array([[1.0, 2.0]]), codes, 2, "int8", ranges)
+    assert rows.tolist() == [[1, 0]]
+    np.testing.assert_allclose(scores, [[7.0, 6.0]], atol=1 / 255)
 
 
 def test_refusals():
