@@ -62,7 +62,7 @@ def cached_gradients(
         return index + 1, gradients
 
     zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-    _, gradients = _loop(parts.count, body, zeros)
+    _, gradients = _loop(_num_parts(parts), body, zeros)
     return loss, [
         only if place in unused else gradient if only is None else gradient + only
         for place, (gradient, only) in enumerate(zip(gradients, direct))
@@ -80,9 +80,14 @@ def _encoded(model, parts):
         shapes.append(part.shape[1:])
         return index + 1, vectors.write(index, part)
 
-    vectors = tf.TensorArray(tf.float32, parts.count, infer_shape=False)
-    _, vectors = _loop(parts.count, body, vectors)
+    vectors = tf.TensorArray(tf.float32, _num_parts(parts), infer_shape=False)
+    _, vectors = _loop(_num_parts(parts), body, vectors)
     return tf.ensure_shape(vectors.concat(), [None, *shapes[0]])
+
+
+def _num_parts(parts):
+    """Returns at least 1: a batch without rows, the last one of a replica, is a part without."""
+    return max(parts.count, 1) if parts.is_static else tf.maximum(parts.count, 1)
 
 
 def _loop(count, body, carried):

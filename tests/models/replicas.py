@@ -5,10 +5,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertBackbone, BertConfig, BertTextClassifier, BertTokenizer
+from bert_tf import BertBackbone, BertConfig, BertSentenceEncoder, BertTextClassifier, BertTokenizer
 from bert_tf.errors import UserError
 from bert_tf.models.training_model import TrainingModel
-from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training import (
+    AdamWeightDecay,
+    CachedMultipleNegativesRankingLoss,
+    MultipleNegativesRankingLoss,
+    WarmupLinearDecay,
+)
 from tests.models import one_layer
 from tests.training.processes import send_results
 
@@ -126,6 +131,25 @@ def _texts_by_tokens(strategy):
     _texts(strategy, token_budget=40)
 
 
+def _cached_loss(strategy):
+    """The steps are those without the cache, also where a replica has no rows of the last batch."""
+    letters = list("abcdefgh")
+    tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters])
+    weights = []
+    for loss in (
+        MultipleNegativesRankingLoss(),
+        CachedMultipleNegativesRankingLoss(mini_batch_size=2),
+    ):
+        keras.utils.set_random_seed(7)
+        with strategy.scope():
+            encoder = BertSentenceEncoder(BertBackbone(CONFIG), tokenizer=tokenizer)
+            encoder.compile(keras.optimizers.SGD(0.5), objective=loss)
+        encoder.fit((letters[:5], letters[3:]), batch_size=4, verbose=0)
+        weights.append([variable.numpy() for variable in encoder.trainable_variables])
+    for received, values in zip(*weights):
+        np.testing.assert_allclose(received, values, rtol=1e-5, atol=1e-6)
+
+
 CHECKS = {
     "step": _step,
     "step in parts": _step_in_parts,
@@ -135,6 +159,7 @@ CHECKS = {
     "low precision": _low_precision,
     "texts by rows": _texts_by_rows,
     "texts by tokens": _texts_by_tokens,
+    "cached loss": _cached_loss,
 }
 
 
