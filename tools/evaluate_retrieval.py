@@ -131,8 +131,16 @@ def check_flags():
 
 
 def read_data_set(data_set):
-    """Returns the grades, and the texts of the queries that have grades."""
-    from bert_tf.tasks.sentence_embedding.retrieval_files import read_qrels, read_queries
+    """Returns the grades, the texts of the queries that have grades, and how many documents.
+
+    It reads all ids, so that mistakes are found before any work.
+    """
+    from bert_tf.tasks.sentence_embedding.retrieval_files import (
+        read_corpus,
+        read_qrels,
+        read_queries,
+    )
+    from bert_tf.tasks.sentence_embedding.run_files import require_word
 
     qrels, queries = read_qrels(data_set.qrels), read_queries(data_set.queries)
     unknown = [query for query in qrels if query not in queries]
@@ -141,7 +149,21 @@ def read_data_set(data_set):
             f"{data_set.queries} must have every query of {data_set.qrels}. Received: "
             f"{len(unknown)} missing: {unknown[:3]}"
         )
-    return qrels, {id_: text for id_, text in queries.items() if id_ in qrels}
+    ids = {id_ for id_, _ in read_corpus(data_set.corpus)}
+    if not ids:
+        raise DataError(f"{data_set.corpus} must have documents. Received: none.")
+    if FLAGS.run_output:
+        for id_ in (*qrels, *ids):
+            require_word(id_)
+    relevant = {id_ for grades in qrels.values() for id_, grade in grades.items() if grade > 0}
+    if relevant - ids:
+        _logger.warning(
+            "%d of %d relevant documents are not in %s, so they are not found.",
+            len(relevant - ids),
+            len(relevant),
+            data_set.corpus,
+        )
+    return qrels, {id_: text for id_, text in queries.items() if id_ in qrels}, len(ids)
 
 
 def load_encoder():
@@ -154,28 +176,17 @@ def load_encoder():
     return encoder
 
 
-def search(encoder, data_set, qrels, queries, k):
-    """Returns the number of documents and the results: scores by document, by query."""
+def search(encoder, data_set, queries, k, count):
+    """Returns scores by document, by query. `count` is the number of documents."""
     from bert_tf.tasks.sentence_embedding.retrieval_files import read_corpus
 
-    ids = {id_ for id_, _ in read_corpus(data_set.corpus)}  # finds mistakes before any work
-    if not ids:
-        raise DataError(f"{data_set.corpus} must have documents. Received: none.")
-    relevant = {id_ for grades in qrels.values() for id_, grade in grades.items() if grade > 0}
-    if relevant - ids:
-        _logger.warning(
-            "%d of %d relevant documents are not in %s, so they are not found.",
-            len(relevant - ids),
-            len(relevant),
-            data_set.corpus,
-        )
     own = FLAGS.ignore_identical_ids
     documents = ((i, FLAGS.document_prefix + text) for i, text in read_corpus(data_set.corpus))
     texts = {id_: FLAGS.query_prefix + text for id_, text in queries.items()}
-    found = search_corpus(encoder, texts, documents, k + own, FLAGS.similarity, len(ids))
+    found = search_corpus(encoder, texts, documents, k + own, FLAGS.similarity, count)
     if own:
         found = {query: _without(scores, query, k) for query, scores in found.items()}
-    return len(ids), found
+    return found
 
 
 def _without(scores, document, k):
@@ -192,12 +203,12 @@ def evaluate_model(cutoffs):
     data_sets = find_data_sets(FLAGS.data_dir, FLAGS.split)
     contents = [read_data_set(data_set) for data_set in data_sets]
     encoder = load_encoder()
-    for data_set, (qrels, queries) in zip(data_sets, contents):
-        count, run = search(encoder, data_set, qrels, queries, max(cutoffs))
-        if FLAGS.run_output:
-            write_run(os.path.join(FLAGS.run_output, f"{data_set.name}.run"), run)
+    for data_set, (qrels, queries, count) in zip(data_sets, contents):
+        run = search(encoder, data_set, queries, max(cutoffs), count)
         size = f"{len(queries):,} queries, {count:,} documents"
         yield data_set.name, size, score_rankings(run, qrels, cutoffs)
+        if FLAGS.run_output:
+            write_run(os.path.join(FLAGS.run_output, f"{data_set.name}.run"), run)
 
 
 def evaluate_run(cutoffs):
@@ -229,6 +240,7 @@ def print_table(title, means, cutoffs):
 
 def main():
     cutoffs = sorted(set(check_flags()))
+    path = os.path.join(FLAGS.output_dir, "retrieval_results.json")
     results, tables = {}, []
     for name, size, scores in (evaluate_run if FLAGS.run_file else evaluate_model)(cutoffs):
         means, intervals = scores.means(), scores.intervals()
@@ -241,11 +253,11 @@ def main():
                 for score, value in means.items()
             },
         }
-    mean = {name: sum(table[name] for table in tables) / len(tables) for name in tables[0]}
+        mean = {name: sum(table[name] for table in tables) / len(tables) for name in means}
+        # After each data set, so that an error in a later one does not lose the results.
+        result_files.write_json(path, {"data_sets": results, "mean": mean}, indent=2)
     if len(tables) > 1:
         print_table(f"mean of {len(tables)} data sets", mean, cutoffs)
-    path = os.path.join(FLAGS.output_dir, "retrieval_results.json")
-    result_files.write_json(path, {"data_sets": results, "mean": mean}, indent=2)
     tell_result("results", path)
 
 

@@ -168,3 +168,28 @@ def test_wrong_files_are_found_before_the_model_is_opened(data, tmp_path):
     result = run("evaluate_retrieval", *flags)
     assert result.returncode == 1
     assert "must have every query" in result.stderr and "['unknown']" in result.stderr
+    (tmp_path / "set" / "qrels" / "test.tsv").write_text(QRELS)
+    write_retrieval_data(tmp_path / "wrong", [*DOCUMENTS, ("d 1", "text")], QUERIES, QRELS)
+    flags[1] = f"--data_dir={tmp_path}"
+    result = run("evaluate_retrieval", *flags, f"--run_output={tmp_path}/runs")
+    assert result.returncode == 1 and "white space. Received: 'd 1'" in result.stderr
+    (tmp_path / "wrong" / "corpus.jsonl").write_text("{}")
+    result = run("evaluate_retrieval", *flags)
+    assert result.returncode == 1 and "wrong/corpus.jsonl, line 1" in result.stderr
+
+
+def test_scores_are_written_after_each_data_set(tiny_encoder, tmp_path):
+    tiny_encoder.save_pretrained(tmp_path / "model")
+    queries = [("q1", "good film"), ("q2", "bad film")]
+    for name in ("one", "two"):
+        write_retrieval_data(tmp_path / "data" / name, CORPUS, queries, FILM_QRELS)
+    (tmp_path / "out" / "one.run").mkdir(parents=True)  # this file cannot be written
+    result = run(
+        "evaluate_retrieval",
+        f"--model_dir={tmp_path}/model",
+        f"--data_dir={tmp_path}/data",
+        f"--run_output={tmp_path}/out",
+        f"--output_dir={tmp_path}/out",
+    )
+    assert result.returncode != 0 and "one.run" in result.stderr
+    assert list(results_in(tmp_path / "out")["data_sets"]) == ["one"]

@@ -75,16 +75,17 @@ def write_run(
         q1 Q0 d2 1 0.75 bert_tf
         q1 Q0 d1 2 0.25 bert_tf
     """
-    _require_one_word(name)
+    require_word(name)
     with atomic_path(path) as new, open(new, "w", encoding="utf-8") as file:
         for query, scores in run.items():
-            _require_one_word(query)
+            require_word(query)
             for rank, document in enumerate(ranked_documents(scores), start=1):
-                _require_one_word(document)
+                require_word(document)
                 file.write(f"{query} Q0 {document} {rank} {float(scores[document])} {name}\n")
 
 
-def _require_one_word(text):
+def require_word(text: str) -> None:
+    """Raises `DataError` if an id, or a name, cannot be a field of a run file."""
     if not text or re.search(r"\s", text, re.ASCII):
         raise DataError(
             f"Ids and the name in a run file must be words without white space. Received: {text!r}."
