@@ -1,6 +1,7 @@
 """The best rows of a matrix that is scored block by block, and checks of vectors."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -128,14 +129,29 @@ def _filled_up(scores, query, column):
     return values, columns
 
 
+def numbers(values: Any, name: str) -> np.ndarray:
+    """Returns values as an array: float32, or as they are if they are one (also a `np.memmap`).
+
+    Raises:
+        UserError: If they are no numbers, or lists of several lengths. The message has the `name`.
+    """
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "OSU":
+        return values
+    try:
+        return np.asarray(values, np.float32)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"`{name}` must be an array of numbers. Received: {type(values).__name__} ({error})."
+        ) from None
+
+
 def matrix(vectors: np.ndarray, name: str) -> np.ndarray:
     """Returns vectors `[n, dim]` as an array; a `np.memmap` is not read.
 
     Raises:
-        UserError: If they have another shape. The message has their `name`.
+        UserError: If they have another shape or are no numbers. The message has their `name`.
     """
-    if not isinstance(vectors, np.ndarray):
-        vectors = np.asarray(vectors, np.float32)
+    vectors = numbers(vectors, name)
     if vectors.ndim != 2 or not vectors.shape[1]:
         raise UserError(f"`{name}` must be [n, dim]. Received: {name}.shape={vectors.shape}.")
     return vectors

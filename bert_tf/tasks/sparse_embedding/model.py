@@ -206,7 +206,7 @@ class BertSparseEncoder(VectorModel):
         require_count("top_k", top_k)
         rows = sparse_rows(embeddings, self.vector_size, "embeddings")
         terms = weighted_terms(rows, self.pieces(), top_k)
-        return terms[0] if embeddings.ndim == 1 else terms
+        return terms[0] if np.ndim(embeddings) == 1 else terms
 
     def pieces(self) -> list[str]:
         """Returns the piece of each dimension of a vector; "" if the tokenizer has none."""
@@ -217,7 +217,8 @@ class BertSparseEncoder(VectorModel):
         """Returns the dot products of two lists of vectors.
 
         Args:
-            embeddings1, embeddings2: Sparse matrices or arrays `[n, V]` and `[m, V]`.
+            embeddings1, embeddings2: Sparse matrices or arrays `[n, V]` and `[m, V]`; a vector
+                `[V]` is one row.
 
         Returns:
             float32 `[n, m]`.

@@ -10,6 +10,7 @@ import numpy as np
 from bert_tf.errors import UserError
 from bert_tf.json_schema import is_integer
 from bert_tf.optional_packages import require
+from bert_tf.search.best_rows import numbers
 
 
 class WeightedTerm(NamedTuple):
@@ -42,10 +43,11 @@ def sparse_rows(vectors: Any, size: int, name: str):
         name: Their name in an error.
 
     Raises:
-        UserError: If they have another shape, or scipy is not installed.
+        UserError: If they have another shape, are no numbers, or scipy is not installed.
     """
     sparse = sparse_module()
-    rows = vectors if sparse.issparse(vectors) else np.atleast_2d(np.asarray(vectors))
+    rows = vectors if sparse.issparse(vectors) else numbers(vectors, name)
+    rows = rows.reshape(1, -1) if rows.ndim == 1 else rows
     if rows.ndim != 2 or rows.shape[1] != size:
         raise UserError(
             f"`{name}` must be [n, {size}], with a column for each piece of the vocabulary. "

@@ -111,6 +111,8 @@ def test_terms(make, tiny_vocabulary):
     assert model.decode(vectors, top_k=2) == [row[:2] for row in terms]
     assert model.decode(vectors.toarray()) == terms
     assert model.decode(vectors.toarray()[1], top_k=1) == terms[1][:1]
+    assert model.decode(vectors[1]) == terms[1]  # a sparse vector [V]
+    assert model.decode(vectors.toarray().tolist()) == terms
     assert model.decode(np.zeros([1, 64])) == [[]]
     equal = np.zeros(64)
     equal[[9, 6, 7]] = [1.0, 1.0, 2.0]
@@ -141,6 +143,7 @@ def test_similarity(make):
     assert received.dtype == np.float32
     np.testing.assert_allclose(received, expected, rtol=1e-5)
     np.testing.assert_allclose(model.similarity(queries.toarray(), documents), expected, rtol=1e-5)
+    np.testing.assert_allclose(model.similarity(queries[1], documents), expected[1:2], rtol=1e-5)
 
 
 def test_learns_to_rank_with_few_terms(make):
@@ -209,6 +212,7 @@ def test_large_batches_are_encoded_part_by_part(make, tiny_config):
         (lambda model: model.encode(TEXTS, prompt_name="query"), "`prompt_name` must"),
         (lambda model: model.decode(np.zeros([1, 5])), r"`embeddings` must be \[n, 64\]"),
         (lambda model: model.decode(np.zeros([1, 64]), top_k=0), "`top_k` must"),
+        (lambda model: model.decode([[1.0], [1.0, 2.0]]), "`embeddings` must be an array"),
         (lambda model: model.similarity(np.zeros([1, 64]), np.zeros([1, 3])), "`embeddings2`"),
         (lambda model: model.fit((QUERIES, DOCUMENTS), [1, 0, 1], verbose=0), "MarginMSELoss"),
     ],
