@@ -8,6 +8,8 @@ from bert_tf.errors import UserError
 from bert_tf.search import best_rows
 from bert_tf.search.best_rows import finite_rows, matrix
 
+_SAME = 1 - 1e-6  # the cosine of a text's vectors from two batches, which rounding makes differ
+
 
 def paraphrase_mining(
     vectors: np.ndarray, top_k: int = 100, max_pairs: int = 500_000, min_score: float | None = None
@@ -136,7 +138,8 @@ def mine_hard_negatives(
     """Finds documents that are similar to a query but are not among its right ones.
 
     Training with them is harder than with random documents. The most similar documents may be
-    right ones that nobody marked: `range_min`, `margin` and `max_score` leave them out.
+    right ones that nobody marked: `range_min`, `margin` and `max_score` leave them out. Documents
+    with the vector of a positive, such as copies of its text, are treated as positives.
 
     Args:
         query_vectors: Floats `[Q, D]`.
@@ -197,11 +200,12 @@ def mine_hard_negatives(
     found = []
     for part in best_rows.query_slices(len(queries)):
         vectors = finite_rows(queries[part], True, "query_vectors")
-        scores, rows = _best_documents(vectors, documents, width)
-        for vector, score, candidates, own in zip(vectors, scores, rows, right[part]):
-            is_other = ~np.isin(candidates, own)
-            score = score[is_other][range_min:range_max]
-            candidates = candidates[is_other][range_min:range_max]
+        for vector, own, (score, candidates) in zip(
+            vectors,
+            right[part],
+            _other_documents(vectors, documents, right[part], range_max, width),
+        ):
+            score, candidates = score[range_min:range_max], candidates[range_min:range_max]
             worst = (finite_rows(documents[own], True, "document_vectors") @ vector).min()
             most = np.inf if max_score is None else max_score
             most = most if margin is None else min(most, worst - margin)
@@ -212,6 +216,24 @@ def mine_hard_negatives(
                 candidates = candidates[np.sort(chosen)]
             found.append(candidates[:num_negatives])
     return found
+
+
+def _other_documents(queries, documents, positives, count, width):
+    """Returns the scores and rows of the best documents that are no positives or copies of one.
+
+    There are at least `count` for each query if there are so many.
+    """
+    while True:
+        found = []
+        for score, rows, own in zip(*_best_documents(queries, documents, width), positives):
+            vectors, right = (
+                finite_rows(documents[each], True, "document_vectors") for each in (rows, own)
+            )
+            is_other = ~np.isin(rows, own) & ((vectors @ right.T).max(axis=1) < _SAME)
+            found.append((score[is_other], rows[is_other]))
+        if width >= len(documents) or min(len(rows) for _, rows in found) >= count:
+            return found
+        width *= 2  # there are many copies
 
 
 def _best_documents(queries, documents, k):

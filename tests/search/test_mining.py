@@ -158,6 +158,16 @@ def test_hard_negatives_of_no_queries_and_of_few_documents():
     assert [rows.tolist() for rows in found] == [[0]]
 
 
+def test_copies_of_the_positive_are_no_negatives(small_blocks):
+    documents, queries = random_vectors(40, 6), random_vectors(9, 6, 1)
+    positives = np.argsort(-cosines_of(queries, documents), axis=1)[:, 0]
+    expected = mine_hard_negatives(queries, documents, positives, 3)
+    copies = np.repeat(documents, 9, axis=0) * np.tile([1, 1 + 1e-7, 3], 120)[:, np.newaxis]
+    found = mine_hard_negatives(queries, copies, 9 * positives, 3)
+    for received, rows in zip(found, expected):  # all three are copies of the best negative
+        assert (received // 9).tolist() == [rows[0]] * 3
+
+
 def test_refusals():
     vectors, nan = np.ones([3, 2]), np.full([3, 2], np.nan)
     wrong = [
