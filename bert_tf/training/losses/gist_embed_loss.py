@@ -96,10 +96,17 @@ class GISTEmbedLoss(SentenceLoss):
         return tf.where(counts, cosines / self.temperature, -np.inf)
 
     def _cosines(self, vectors):
-        """Cosines of unit vectors `[B, K, D]`: `[B, C]`."""
+        """Cosines of unit vectors `[B, K, D]`: `[B, C]`; infinite of a text with itself."""
         anchors, positives, *negatives = tf.unstack(vectors, axis=1)
         pairs = [(anchors, positives)]
         pairs += [(anchors, anchors)] * self.contrast_anchors
         pairs += [(positives, positives)] * self.contrast_positives
         pairs += [(anchors, negative) for negative in negatives]
-        return tf.concat([tf.matmul(a, b, transpose_b=True) for a, b in pairs], axis=1)
+        blocks = [tf.matmul(a, b, transpose_b=True) for a, b in pairs]
+        # By rounding, a partner with the same vector can be as similar as the text itself.
+        own = tf.fill(tf.shape(anchors)[:1], np.float32(np.inf))
+        blocks = [
+            tf.linalg.set_diag(block, own) if a is b else block
+            for block, (a, b) in zip(blocks, pairs)
+        ]
+        return tf.concat(blocks, axis=1)

@@ -42,7 +42,10 @@ def expected_losses(
             for first, second in kinds
             for other in range(count)
             if (other == row and (first, second) == (0, 1))
-            or guides[row, first] @ guides[other, second] <= most
+            or (
+                (other, first) != (row, second)
+                and guides[row, first] @ guides[other, second] <= most
+            )
         ]
         right = vectors[row, 0] @ vectors[row, 1] / 0.01
         losses.append(np.logaddexp.reduce(logits) - right)
@@ -59,6 +62,24 @@ def test_against_float64(options, num_texts):
     found = loss.losses(tf.constant(guides), loss.outputs(tf.constant(vectors)))
     expected = expected_losses(vectors, guides, **options)
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_a_text_is_no_negative_of_itself():
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=[7, 2, 5]).astype(np.float32)
+    guides = random.normal(size=[7, 1, 4]).astype(np.float32).repeat(2, axis=1)
+    loss = GISTEmbedLoss(temperature=0.1)
+    with tf.GradientTape() as tape:
+        variable = tf.Variable(vectors)
+        found = loss.losses(tf.constant(guides), loss.outputs(variable))
+    pairs, own = unit(vectors) @ unit(vectors).transpose(0, 2, 1), np.arange(7)
+    cosines = np.einsum("akd,bld->kalb", unit(vectors), unit(vectors)) / 0.1
+    blocks = [cosines[0, :, 1], cosines[0, :, 0], cosines[1, :, 1]]
+    for block in blocks[1:]:
+        block[own, own] = -np.inf
+    expected = np.logaddexp.reduce(np.concatenate(blocks, axis=1), axis=1) - pairs[:, 0, 1] / 0.1
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert np.isfinite(tape.gradient(found, variable)).all()
 
 
 def test_trains_an_encoder(tiny_config, tiny_vocabulary):
