@@ -85,8 +85,9 @@ def open_array(path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
     """
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError, TypeError) as error:
-        raise DataError(f"{path} must be a .npy file. Received: {error}.") from None
+    except Exception as error:  # whatever Python's tokenizer and NumPy raise for a wrong header
+        received = f"{type(error).__name__}: {error}"[:500]
+        raise DataError(f"{path} must be a .npy file. Received: {received}.") from None
     if not isinstance(array, np.memmap):  # an .npz archive
         raise DataError(f"{path} must be a .npy file. Received: an archive.")
     if (array.shape, array.dtype) != (shape, dtype) or not array.flags.c_contiguous:

@@ -9,6 +9,7 @@ import numpy as np
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import recover
+from bert_tf.json_files import MOST_BYTES
 from bert_tf.optional_packages import require
 from bert_tf.search.best_rows import finite_rows, matrix
 from bert_tf.search.exact_search import top_k
@@ -211,7 +212,7 @@ class VectorIndex:
             if not 0 <= row < len(self):
                 raise UserError(f"`rows` must be in [0, {len(self)}). Received: {row}.")
             start, end = map(int, self._offsets[row : row + 2])
-            if not 0 <= start < end <= self._offsets[-1]:
+            if not 0 <= start < end <= min(self._offsets[-1], start + MOST_BYTES):
                 raise self._damaged_items(f"row {row} from byte {start} to {end}")
             line = os.pread(self._items, end - start, start)
             found.append(parse_item(line, f"{self._file(ITEMS)}, row {row}"))

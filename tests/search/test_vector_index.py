@@ -6,6 +6,7 @@ import math
 import os
 import pickle
 import shutil
+import struct
 import uuid
 
 import numpy as np
@@ -258,6 +259,11 @@ def archive(directory):
     (directory / "other.npz").rename(directory / "vectors.npy")
 
 
+def npy_header(content, version=1):
+    length = struct.pack("<H" if version == 1 else "<I", len(content) + 1)
+    return lambda _: b"\x93NUMPY" + bytes([version, 0]) + length + content + b"\n"
+
+
 FILES = ("index.json", "vectors.npy", "ranges.npy", "items.jsonl", "offsets.npy")
 
 
@@ -277,6 +283,21 @@ FILES = ("index.json", "vectors.npy", "ranges.npy", "items.jsonl", "offsets.npy"
         other_array("ranges.npy", np.full([2, 5], np.nan, np.float32)),
         other_array("ranges.npy", np.array([[1] * 5, [0] * 5], np.float32)),
         archive,
+        damage("vectors.npy", lambda content: b"PK\3\4" + content),
+        *(
+            damage("vectors.npy", npy_header(content, version))
+            for version in (1, 3)
+            for content in (
+                b"{'descr': '|i1', 'fortran_order': False, 'shape': (7, 5",
+                b"{'descr': '|i1', 'fortran_order': False, 'shape': (7, %d)}" % 2**62,
+                b"{'descr': '|i1', 'fortran_order': False, 'shape': (%d, 5)}" % 10**30,
+                b"{'descr': '|i1', 'fortran_order': False, 'shape': (-1, 5)}",
+                b"(" * 9000,
+                b"-" * 9000 + b"1",
+                b"\0",
+                b'"' * 3,
+            )
+        ),
         other_json(precision="float32"),
         other_json(precision="int4"),
         other_json(num_rows=8),
@@ -307,6 +328,11 @@ def test_damaged_items_are_refused(tmp_path):
         np.save(tmp_path / "other" / "offsets.npy", np.array(offsets, np.int64))
         with pytest.raises(DataError, match="Received"):
             VectorIndex(tmp_path / "other").items([0, 1, 2])
+    offsets = np.array([0, 2**40, 2**40 + 1, 2**40 + 2, 2**40 + 3], np.int64)
+    np.save(tmp_path / "other" / "offsets.npy", offsets)
+    os.truncate(tmp_path / "other" / "items.jsonl", offsets[-1])  # zeros that take no space
+    with pytest.raises(DataError, match="row 0 from byte 0 to 1099511627776"):
+        VectorIndex(tmp_path / "other").items([0])
     path = tmp_path / "index" / "items.jsonl"
     path.write_bytes(path.read_bytes().replace(b'{"text": "b"}', b'{"text": "b",'))
     with pytest.raises(DataError, match="items.jsonl, row 1"):
