@@ -5,7 +5,8 @@ r"""Searches an index of texts that tools/build_index.py has written.
 Without --query and --query_file it asks for queries on a terminal, until Ctrl-D.
 
 For each query it prints the query and a line for each text that it finds: its score, its id (or the
-number of its row), and the text, with tabs between them. As JSON lines:
+number of its row), and the text, with tabs between them; white space of a text becomes single
+spaces, and control characters are escaped. As JSON lines:
 
     {"query": "...", "results": [{"score": 0.83, "row": 7, "id": "...", "text": "..."}, ...]}
 """
@@ -90,10 +91,14 @@ def results_of(index, encoder, queries):
 
 
 def as_text(result):
+    from bert_tf.search.projector import escaped
+
     lines = [result["query"]]
     for found in result["results"]:
-        text = " ".join(found.get("text", "").split())
-        lines.append(f"{found['score']:.4f}\t{found.get('id', found['row'])}\t{text}")
+        name = found["row"] if found.get("id") is None else found["id"]
+        text = " ".join((found.get("text") or "").split())
+        # Control characters of a corpus could steer the terminal.
+        lines.append(f"{found['score']:.4f}\t{escaped(str(name))}\t{escaped(text)}")
     return "\n".join(lines) + "\n\n"
 
 

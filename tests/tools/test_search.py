@@ -158,6 +158,16 @@ def test_results_as_text(start, minilm, reviews, vectors):
         assert [(int(row), text) for _, row, text in lines] == [(row, reviews[row]) for row in rows]
 
 
+def test_control_characters_are_escaped(start, minilm, vectors):
+    texts, ids = ["\x1b[31mred\ttab\nline\x07", None, "\x9b31m"], ["a\tb\n", None, 7]
+    VectorIndex.build(start / "control", vectors[1][:3], texts, ids)
+    result = search(start, minilm, "--query=film", "--top_k=3", index="control")
+    assert result.returncode == 0, result.stderr
+    lines = [line.split("\t")[1:] for line in result.stdout.splitlines()[1:4]]
+    expected = [["1", ""], ["7", r"\x9b31m"], [r"a\tb\n", r"\x1b[31mred tab line\x07"]]
+    assert sorted(lines) == expected
+
+
 def type_queries():
     """Makes standard input a terminal on which a query was typed, and then Ctrl-D."""
     typed, terminal = os.openpty()
