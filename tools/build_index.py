@@ -122,7 +122,8 @@ def main():
     from bert_tf.tasks.sentence_embedding import EncodingPool
     from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
-    if FLAGS.num_processes > 1:
+    is_pool = FLAGS.num_processes > 1 or FLAGS.devices is not None
+    if is_pool:
         encoder = EncodingPool(FLAGS.model_dir, FLAGS.num_processes, FLAGS.devices)
     else:
         encoder = BertSentenceEncoder.from_pretrained(FLAGS.model_dir)
@@ -130,7 +131,7 @@ def main():
     count = 0
     block_of_rows = BLOCK_OF_ROWS * FLAGS.num_processes
     with (
-        encoder if FLAGS.num_processes > 1 else contextlib.nullcontext(),
+        encoder if is_pool else contextlib.nullcontext(),
         open_index_writer(FLAGS.output_dir, model=FLAGS.model_dir, **options) as writer,
         progress_bar(total=about_how_many_rows(), desc="encoding", unit=" texts") as bar,
     ):

@@ -9,7 +9,9 @@ import pytest
 
 from bert_tf import BertSentenceEncoder
 from bert_tf.data.table_writer import open_table
+from bert_tf.errors import UserError
 from bert_tf.search import VectorIndex, top_k
+from bert_tf.tasks.sentence_embedding import EncodingPool
 from tests.tools.running import run
 from tools.corpora.film_reviews import read_film_reviews
 
@@ -51,8 +53,9 @@ def expected(vectors):
     return top_k(*vectors, 4)
 
 
-def build(root, minilm, file, *flags):
-    return run("build_index", f"--model_dir={minilm}", f"--input_file={root}/{file}", *flags)
+def build(root, minilm, file, *flags, **options):
+    files = f"--model_dir={minilm}", f"--input_file={root}/{file}"
+    return run("build_index", *files, *flags, **options)
 
 
 def search(root, minilm, *flags, index="index"):
@@ -104,6 +107,20 @@ def test_several_processes_build_the_same_index(start, minilm):
     assert result.returncode == 0, result.stderr
     index, other = (VectorIndex(start / name) for name in ("index", "of_two"))
     np.testing.assert_allclose(index.vectors, other.vectors, atol=1e-5)
+
+
+def without_a_pool():
+    def refuse(self, directory, num_processes, devices):
+        raise UserError(f"{num_processes} process with the devices {devices}")
+
+    EncodingPool.__init__ = refuse
+
+
+def test_one_process_with_a_device(start, minilm):
+    """It has a process of its own, because this one may use another GPU."""
+    flags = ("--devices=1", f"--output_dir={start}/of_device")
+    result = build(start, minilm, "reviews.txt", *flags, prepare=without_a_pool)
+    assert result.returncode == 1 and "1 process with the devices ['1']" in result.stderr
 
 
 def test_finds_what_a_search_in_memory_finds(start, minilm, reviews, expected):
