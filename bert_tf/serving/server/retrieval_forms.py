@@ -73,7 +73,7 @@ def _embeddings(document, model, name):
     _require(model, {"text"}, "vector", "BertSentenceEncoder")
     texts = document.get("input")
     texts = [texts] if isinstance(texts, str) else texts
-    _require_texts("input", texts)
+    _require_texts("input", texts, texts)
     encoding = _one_of(document, "encoding_format", ("float", "base64"))
     size = model.signatures[DEFAULT_SIGNATURE].outputs["vector"].shape[-1]
     dimensions = document.get("dimensions")
@@ -94,9 +94,10 @@ def _embeddings(document, model, name):
                 vectors = vectors / np.where(norms > 0, norms, 1)
         yield '{"object": "list", "data": ['
         for index, vector in enumerate(vectors):
-            values = json_values(vector)
             if encoding == "base64":
                 values = base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+            else:
+                values = json_values(vector)
             row = {"object": "embedding", "index": index, "embedding": values}
             yield (", " if index else "") + json.dumps(row)
         yield "], " + json.dumps(end)[1:] + "\n"
@@ -109,12 +110,14 @@ def _rerank(document, model, name):
     query = document.get("query")
     if not isinstance(query, str):
         raise invalid(f"`query` must be a string. Received: {shown(query)}")
-    is_cohere = "documents" in document
+    is_cohere = document.get("documents") is not None
     key = "documents" if is_cohere else "texts"
-    texts = document.get(key)
-    if is_cohere and isinstance(texts, list):
-        texts = [text.get("text") if isinstance(text, dict) else text for text in texts]
-    _require_texts(key, texts)
+    sent = texts = document.get(key)
+    if sent is None:
+        raise invalid(f"`documents` or `texts` must be strings. Received: {shown(document)}")
+    if is_cohere and isinstance(sent, list):
+        texts = [text.get("text") if isinstance(text, dict) else text for text in sent]
+    _require_texts(key, texts, sent)
     most = document.get("top_n")
     if most is not None and (type(most) is not int or most < 1):
         raise invalid(f"`top_n` must be an integer of at least 1. Received: {shown(most)}")
@@ -149,22 +152,24 @@ def _require(model, inputs, output, kind):
         )
 
 
-def _require_texts(name, texts):
+def _require_texts(name, texts, sent):
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise invalid(f"`{name}` must be strings. Received: {shown(texts)}")
+        kinds = "strings, or objects with a `text`" if name == "documents" else "strings"
+        raise invalid(f"`{name}` must be {kinds}. Received: {shown(sent)}")
     if not texts:
         raise invalid(f"`{name}` must have at least one string. Received: []")
 
 
 def _flag(document, name):
-    value = document.get(name, False)
-    if not isinstance(value, bool):
+    value = document.get(name)
+    if not (value is None or isinstance(value, bool)):
         raise invalid(f"`{name}` must be true or false. Received: {shown(value)}")
-    return value
+    return bool(value)
 
 
 def _one_of(document, name, values):
-    value = document.get(name, values[0])
+    value = document.get(name)
+    value = values[0] if value is None else value
     if value not in values:
         raise invalid(f"`{name}` must be one of {values}. Received: {shown(value)}")
     return value

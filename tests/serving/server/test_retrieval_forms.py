@@ -109,6 +109,22 @@ def test_rerank_in_the_form_of_text_embeddings_inference(reranker, ranker):
     assert not any("text" in row for row in answer)
 
 
+def test_null_is_as_good_as_absent(embedder, reranker):
+    for process, path, body, names in (
+        (embedder, "/v1/embeddings", {"input": TEXTS}, ("model", "encoding_format", "dimensions")),
+        (
+            reranker,
+            "/rerank",
+            {"query": "a", "documents": TEXTS},
+            ("top_n", "return_documents", "raw_scores", "texts"),
+        ),
+        (reranker, "/rerank", {"query": "a", "texts": TEXTS}, ("return_text", "documents")),
+    ):
+        expected = process.json("POST", path, body)
+        assert expected[0] == 200
+        assert process.json("POST", path, {**body, **dict.fromkeys(names)}) == expected
+
+
 @pytest.mark.parametrize(
     "body, message",
     [
@@ -133,8 +149,11 @@ def test_wrong_requests_for_embeddings(embedder, body, message):
     "body, message",
     [
         ({"texts": ["a"]}, "`query` must be a string"),
-        ({"query": "a"}, "`texts` must be strings"),
-        ({"query": "a", "documents": [{"title": "a"}]}, "`documents` must be strings"),
+        ({"query": "a"}, '`documents` or `texts` must be strings. Received: {"query": "a"}'),
+        (
+            {"query": "a", "documents": [{"title": "a"}]},
+            '`documents` must be strings, or objects with a `text`. Received: [{"title": "a"}]',
+        ),
         ({"query": "a", "texts": ["a"], "top_n": 0}, "`top_n` must be"),
         ({"query": "a", "texts": ["a"], "raw_scores": 1}, "`raw_scores` must be true or false"),
         # The query is not copied for every document.
