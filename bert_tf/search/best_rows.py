@@ -1,5 +1,6 @@
 """The best rows of a matrix that is scored block by block, and checks of vectors."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -127,6 +128,19 @@ def _filled_up(scores, query, column):
     columns = np.zeros(values.shape, np.int64)
     columns[query, position] = column
     return values, columns
+
+
+def whole_number(value: int, name: str, least: int = 1) -> int:
+    """Returns an integer. Raises `UserError` with the `name` if it is none, or below `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise UserError(
+            f"`{name}` must be an integer of at least {least}. Received: {name}={value!r}."
+        )
+    return number
 
 
 def numbers(values: Any, name: str) -> np.ndarray:

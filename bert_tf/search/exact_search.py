@@ -4,7 +4,7 @@ import numpy as np
 
 from bert_tf.errors import UserError
 from bert_tf.search import best_rows
-from bert_tf.search.best_rows import finite_rows
+from bert_tf.search.best_rows import finite_rows, numbers, whole_number
 
 _SHORTEST = 1e-12  # of vectors that have a direction
 _FEW_QUERIES = 5  # with fewer, one product per query is faster than one of matrices
@@ -40,9 +40,9 @@ def top_k(
         >>> [corpus[row] for row in rows[0]]
         ['A dog barks.', 'The cat sleeps.']
     """
-    queries = np.asarray(query_vectors, np.float32)
-    if not isinstance(corpus_matrix, np.ndarray):
-        corpus_matrix = np.asarray(corpus_matrix, np.float32)
+    k = whole_number(k, "k")
+    queries = np.asarray(numbers(query_vectors, "query_vectors"), np.float32)
+    corpus_matrix = numbers(corpus_matrix, "corpus_matrix")
     if queries.ndim == 1:
         scores, rows = top_k(queries[np.newaxis], corpus_matrix, k, similarity)
         return scores[0], rows[0]
@@ -52,11 +52,8 @@ def top_k(
             "`query_vectors` must be [num_queries, dim] and `corpus_matrix` [num_rows, dim]. "
             f"Received: query_vectors.shape={queries.shape}, corpus_matrix.shape={shape}."
         )
-    if k < 1 or not len(corpus_matrix):
-        raise UserError(
-            "`k` must be at least 1 and `corpus_matrix` must have rows. "
-            f"Received: {k=}, len(corpus_matrix)={len(corpus_matrix)}."
-        )
+    if not len(corpus_matrix):
+        raise UserError("`corpus_matrix` must have rows. Received: len(corpus_matrix)=0.")
     if similarity not in ("cosine", "dot"):
         raise UserError(f"`similarity` must be 'cosine' or 'dot'. Received: {similarity=}.")
     normalize = similarity == "cosine"

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.search import best_rows
-from bert_tf.search.best_rows import finite_rows
+from bert_tf.search.best_rows import finite_rows, whole_number
 from bert_tf.search.token_vectors import TokenVectors
 
 
@@ -48,11 +48,9 @@ def max_sim_top_k(
         array([[1.6, 1. ]], dtype=float32)
     """
     _check(queries, documents)
-    if k < 1 or not len(documents):
-        raise UserError(
-            "`k` must be at least 1, and there must be documents. "
-            f"Received: {k=}, {len(documents)} documents"
-        )
+    k = whole_number(k, "k")
+    if not len(documents):
+        raise UserError("`documents` must have at least one. Received: none")
     width = min(k, len(documents))
     found = [(np.zeros([0, width], np.float32), np.zeros([0, width], np.int64))]
     # As many tokens of queries as `exact_search` takes queries.

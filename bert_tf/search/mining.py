@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_tf.errors import UserError
 from bert_tf.search import best_rows
-from bert_tf.search.best_rows import finite_rows, matrix
+from bert_tf.search.best_rows import finite_rows, matrix, whole_number
 
 _SAME = 1 - 1e-6  # the cosine of a text's vectors from two batches, which rounding makes differ
 
@@ -42,10 +42,7 @@ def paraphrase_mining(
         `max_pairs` counts pairs in both directions.
     """
     vectors = matrix(vectors, "vectors")
-    if min(top_k, max_pairs) < 1:
-        raise UserError(
-            f"`top_k` and `max_pairs` must be at least 1. Received: {top_k=}, {max_pairs=}."
-        )
+    top_k, max_pairs = whole_number(top_k, "top_k"), whole_number(max_pairs, "max_pairs")
     count = len(vectors)
     kept = np.zeros(0, np.float32), np.zeros(0, np.int64)  # scores and keys of pairs
     size = max(1, best_rows.BLOCK // (2 * min(top_k, max(count, 1))))
@@ -95,12 +92,9 @@ def community_detection(
     Reference: sentence-transformers 6.2, util/retrieval.py, `community_detection`.
     """
     vectors = matrix(vectors, "vectors")
-    if min_community_size < 1 or not -1 <= threshold <= 1:
-        raise UserError(
-            "`min_community_size` must be at least 1 and `threshold` in [-1, 1]. Received: "
-            f"{min_community_size=}, {threshold=}."
-        )
-    least = min(min_community_size, len(vectors))
+    if not -1 <= threshold <= 1:
+        raise UserError(f"`threshold` must be in [-1, 1]. Received: {threshold=}.")
+    least = min(whole_number(min_community_size, "min_community_size"), len(vectors))
     everything = np.arange(len(vectors))
     counts = np.zeros(len(vectors), np.int64)
     for rows, cosines in _cosine_rows(vectors, everything):
@@ -187,14 +181,12 @@ def mine_hard_negatives(
             "`positives` must have, for each query, at least one row of `document_vectors`. "
             f"Received: {len(right)} for {len(queries)} queries and {len(documents)} documents."
         )
+    num_negatives = whole_number(num_negatives, "num_negatives")
+    range_min = whole_number(range_min, "range_min", least=0)
     if range_max is None:
         is_filtered = (margin, relative_margin, max_score) != (None, None, None)
         range_max = range_min + num_negatives * (10 if is_filtered else 1)
-    if num_negatives < 1 or not 0 <= range_min < range_max:
-        raise UserError(
-            "`num_negatives` must be at least 1 and `range_max` above `range_min`, at least 0. "
-            f"Received: {num_negatives=}, {range_min=}, {range_max=}."
-        )
+    range_max = whole_number(range_max, "range_max", least=range_min + 1)
     random = None if seed is None else np.random.default_rng(seed)
     width = range_max + max(map(len, right), default=0)
     found = []

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
 from bert_tf.search import best_rows
-from bert_tf.search.best_rows import finite_rows, matrix
+from bert_tf.search.best_rows import finite_rows, matrix, numbers, whole_number
 
 BYTES, BITS = ("int8", "uint8"), ("binary", "ubinary")
 _LEAST = {"int8": -128, "uint8": 0}
@@ -133,11 +133,10 @@ def quantized_top_k(
     """
     require_one_of("precision", precision, BYTES + BITS)
     codes = matrix(codes, "codes")
-    if k < 1 or rescore_multiplier < 0 or not len(codes):
-        raise UserError(
-            "`k` must be at least 1, `rescore_multiplier` at least 0, and `codes` must have rows. "
-            f"Received: {k=}, {rescore_multiplier=}, len(codes)={len(codes)}."
-        )
+    k = whole_number(k, "k")
+    rescore_multiplier = whole_number(rescore_multiplier, "rescore_multiplier", least=0)
+    if not len(codes):
+        raise UserError("`codes` must have rows. Received: len(codes)=0.")
     _require_codes("codes", codes, precision)
     queries = matrix(query_vectors, "query_vectors")
     floats = queries if queries.dtype.kind == "f" else None
@@ -183,7 +182,7 @@ def checked_ranges(ranges: np.ndarray, size: int) -> np.ndarray:
     Raises:
         UserError: If they have another shape, or are not finite or not in order.
     """
-    ranges = np.asarray(ranges)
+    ranges = numbers(ranges, "ranges")
     with np.errstate(over="ignore"):
         ranges = ranges.astype(np.float32)
     is_valid = ranges.shape == (2, size) and np.isfinite(ranges).all()

@@ -7,6 +7,7 @@ import numpy as np
 from bert_tf.errors import UserError
 from bert_tf.optional_packages import require
 from bert_tf.search import best_rows
+from bert_tf.search.best_rows import matrix, whole_number
 
 
 def sparse_top_k(query_vectors: Any, corpus_matrix: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -35,18 +36,17 @@ def sparse_top_k(query_vectors: Any, corpus_matrix: Any, k: int) -> tuple[np.nda
         >>> rows.shape
         (1, 2)
     """
-    queries, corpus = _matrix(query_vectors), _matrix(corpus_matrix)
+    k = whole_number(k, "k")
+    queries = _matrix(query_vectors, "query_vectors")
+    corpus = _matrix(corpus_matrix, "corpus_matrix")
     if queries.ndim != 2 or corpus.ndim != 2 or queries.shape[1] != corpus.shape[1]:
         raise UserError(
             "`query_vectors` must be [num_queries, V] and `corpus_matrix` [num_rows, V]. "
             f"Received: query_vectors.shape={queries.shape}, corpus_matrix.shape={corpus.shape}."
         )
     num_queries, num_rows = queries.shape[0], corpus.shape[0]
-    if k < 1 or not num_rows:
-        raise UserError(
-            "`k` must be at least 1 and `corpus_matrix` must have rows. "
-            f"Received: {k=}, {num_rows} rows."
-        )
+    if not num_rows:
+        raise UserError("`corpus_matrix` must have rows. Received: none.")
     if not (np.isfinite(queries.data).all() and np.isfinite(corpus.data).all()):
         raise UserError(
             "`query_vectors` and `corpus_matrix` must be finite. Received: NaN or infinity."
@@ -60,10 +60,10 @@ def sparse_top_k(query_vectors: Any, corpus_matrix: Any, k: int) -> tuple[np.nda
     return tuple(np.concatenate(column) for column in zip(*parts))
 
 
-def _matrix(vectors):
-    return require("scipy.sparse", "search among sparse vectors").csr_array(
-        vectors, dtype=np.float32
-    )
+def _matrix(vectors, name):
+    sparse = require("scipy.sparse", "search among sparse vectors")
+    vectors = vectors if sparse.issparse(vectors) else matrix(vectors, name)
+    return sparse.csr_array(vectors, dtype=np.float32)
 
 
 def _best_of_corpus(queries, corpus, k):

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.search.best_rows import numbers
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,9 +37,7 @@ class TokenVectors:
     row_splits: np.ndarray
 
     def __post_init__(self):
-        vectors = self.vectors
-        if not isinstance(vectors, np.ndarray):
-            vectors = np.asarray(vectors, np.float32)
+        vectors = numbers(self.vectors, "vectors")
         splits = np.asarray(self.row_splits)
         is_valid = vectors.ndim == 2 and splits.ndim == 1 and splits.dtype.kind in "iu"
         is_valid = is_valid and splits.size > 0 and splits[0] == 0 and splits[-1] == len(vectors)

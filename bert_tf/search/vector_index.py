@@ -11,7 +11,7 @@ from bert_tf.errors import DataError, UserError
 from bert_tf.files import recover
 from bert_tf.json_files import MOST_BYTES
 from bert_tf.optional_packages import require
-from bert_tf.search.best_rows import finite_rows, matrix
+from bert_tf.search.best_rows import finite_rows, matrix, numbers
 from bert_tf.search.exact_search import top_k
 from bert_tf.search.index_files import (
     DTYPES,
@@ -184,7 +184,7 @@ class VectorIndex:
         Raises:
             UserError: If an argument has another shape or range, or a query is not finite.
         """
-        queries = np.asarray(query_vectors, np.float32)
+        queries = np.asarray(numbers(query_vectors, "query_vectors"), np.float32)
         if queries.ndim == 1:
             scores, rows = self.search(queries[None], k, rescore_multiplier)
             return scores[0], rows[0]

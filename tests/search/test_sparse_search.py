@@ -43,7 +43,7 @@ def test_equal_scores_and_few_rows(matrices):
     "change, message",
     [
         (lambda q, c: (q[:, :5], c, 1), r"`query_vectors` must be \[num_queries, V\]"),
-        (lambda q, c: (q, c, 0), "`k` must be at least 1"),
+        (lambda q, c: (q, c, 0), "`k` must be an integer of at least 1"),
         (lambda q, c: (q, c[:0], 1), "must have rows"),
         (lambda q, c: (q * np.nan, c, 1), "must be finite"),
     ],
