@@ -158,6 +158,11 @@ def test_hard_negatives_of_no_queries_and_of_few_documents():
     assert [rows.tolist() for rows in found] == [[0]]
 
 
+def test_a_row_is_in_its_own_community(small_blocks):
+    vectors = random_vectors(50, 7)
+    assert sorted(community_detection(vectors, 1.0, 1)) == [[row] for row in range(50)]
+
+
 def test_copies_of_the_positive_are_no_negatives(small_blocks):
     documents, queries = random_vectors(40, 6), random_vectors(9, 6, 1)
     positives = np.argsort(-cosines_of(queries, documents), axis=1)[:, 0]
