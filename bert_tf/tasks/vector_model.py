@@ -87,7 +87,7 @@ class VectorModel(TaskModel):
         self.objective = objective
         super().compile(optimizer, **kwargs)
         if objective is not None:
-            objective.step = self.optimizer.iterations
+            objective.set_step(self.optimizer.iterations)
 
     @property
     def no_duplicates(self) -> bool:

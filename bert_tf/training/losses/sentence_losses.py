@@ -45,6 +45,13 @@ class SentenceLoss(abc.ABC):
     def build(self, vector_size: int, initializer_range: float) -> None:  # noqa: B027
         """Creates the variables of the loss, if it has any."""
 
+    def set_step(self, step: keras.Variable) -> None:
+        """Sets `step` of this loss and of the one of which it is made."""
+        self.step = step
+        inner = getattr(self, "loss", None)
+        if isinstance(inner, SentenceLoss):
+            inner.set_step(step)
+
     @property
     def variables(self) -> list:
         """The variables that are trained with the encoder, but are not saved with it."""

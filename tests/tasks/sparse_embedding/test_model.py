@@ -21,6 +21,7 @@ from bert_tf.training import (
     AdamWeightDecay,
     CachedMultipleNegativesRankingLoss,
     MarginMSELoss,
+    MatryoshkaLoss,
     MultipleNegativesRankingLoss,
     SpladeLoss,
 )
@@ -160,13 +161,15 @@ def test_learns_to_rank_with_few_terms(make):
     assert 4 <= counts[0.01] < counts[0.0] / 2
 
 
+@pytest.mark.parametrize("is_inner", [False, True])
 @pytest.mark.parametrize("warmup_steps", [0, 2])
-def test_the_loss_is_that_of_the_vectors(make, tiny_config, warmup_steps):
+def test_the_loss_is_that_of_the_vectors(make, tiny_config, warmup_steps, is_inner):
     config = dataclasses.replace(
         tiny_config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     )
     model = make(config)
     loss = SpladeLoss(None, 0.3, 0.7, warmup_steps=warmup_steps)
+    loss = MatryoshkaLoss(loss, dims=[model.vector_size]) if is_inner else loss
     model.compile(keras.optimizers.SGD(0.0), objective=loss)
     query, document, other = (
         model.predict(texts, verbose=0).astype(np.float64) for texts in (QUERIES, DOCUMENTS, OTHERS)
