@@ -72,12 +72,11 @@ def _encoder_numbers(config):
         return words + (config.context_size or 0) * hidden**2
     rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
     rows += config.position_offset
-    buckets = (config.relative_attention_num_buckets or 0) * config.num_attention_heads
     heads = config.num_blocks * config.num_attention_heads
     heads -= sum(len(pruned) for pruned in config.pruned_heads.values())
     wide = config.num_blocks * config.intermediate_size
     kernels = 4 * hidden * heads * config.head_size + 2 * hidden * wide
-    return rows * config.embedding_width + projection + buckets + kernels
+    return rows * config.embedding_width + projection + kernels
 
 
 def _head_numbers(config, options):

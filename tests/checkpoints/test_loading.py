@@ -290,7 +290,6 @@ def test_a_checkpoint_of_a_training_and_the_directory_around_it(tiny_config, tmp
         ("network", "num_hidden_layers", 10**6, "num_hidden_layers"),
         ("network", "vocab_size", 10**9, "must fit the configuration"),
         ("network", "position_offset", 2**31 - 1, "must fit the configuration"),
-        ("network", "relative_attention_num_buckets", 2**31 - 1, "must fit the configuration"),
         ("network", "embedding_size", 2**31 - 1, "must fit the configuration"),
         ("options", "num_classes", 10**9, "must fit the configuration"),
         ("options", "colour", "red", "valid arguments of BertTextClassifier"),
