@@ -455,7 +455,7 @@ def _of_family(values, checkpoint) -> dict[str, Any]:
         rule = f"must be positive without model_type={BERT_GENERATION!r}"
         require(size != 0, rule, type_vocab_size=size)
         _refuse_other_networks(values)
-    # A switch that the family does not have is an unknown key, which does nothing. Null stands for
+    # A switch that the family does not have is an unknown key, which does nothing. Null means
     # the family's default.
     unknown = {*SWITCHES} - {*family.defaults}
     nulls = {family.keys.get(field, field) for field in {*family.defaults} & {*_FIELDS}}
