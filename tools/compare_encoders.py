@@ -4,10 +4,10 @@ r"""Compares BERT with the encoders before it: word vectors, NNLM, ELMo, GPT's o
     python tools/compare_encoders.py --table=encoders --work_dir=comparison
 
 All encoders are pre-trained on the same text for about the same processor time, one thread each,
-and then fine-tuned, or frozen with a trained weighted sum of their layers, on 2,000 examples of
+and then fine-tuned, or frozen with a trained weighted sum of their layers, on 1,000 examples of
 each of five data sets, with --num_seeds seeds. The learning rate of each row is the best of three
-(frozen: of four) on the dev file: of the questions for English, of each data set for Chinese. The
-tables are:
+on 1,000 examples of dev at most: of the questions for English, of each data set for Chinese; rows
+of the same encoder share it. The tables are:
 
     encoders    every encoder, frozen and trained, compared with a model without a network
     layers      the first 1 to 4 blocks of BERT
@@ -78,17 +78,20 @@ def perform(runs, title):
         perform_all(runs, FLAGS.num_processes, lambda: bar.update(1))
 
 
+def settings():
+    """Returns what all runs of a --work_dir have in common, and where they are noted."""
+    values = {name: FLAGS[name].value for name in ("token_share", "num_train_epochs")}
+    values["short_examples"] = data_sets.SHORT_EXAMPLES
+    return values, os.path.join(FLAGS.work_dir, "settings.json")
+
+
 def require_same_settings():
     """Refuses a --work_dir whose runs have other settings, of which some would not run again."""
-    settings = {name: FLAGS[name].value for name in ("token_share", "num_train_epochs")}
-    settings["training_examples"] = data_sets.TRAINING_EXAMPLES
-    path = os.path.join(FLAGS.work_dir, "settings.json")
-    if not os.path.exists(path):
-        write_json(path, settings)
-    elif (before := read_json(path)) != settings:
+    values, path = settings()
+    if os.path.exists(path) and (before := read_json(path)) != values:
         raise UserError(
             "--work_dir must be new, or that of a comparison with the same settings. Received: "
-            f"--work_dir={FLAGS.work_dir} with {before}, and now {settings}"
+            f"--work_dir={FLAGS.work_dir} with {before}, and now {values}"
         )
 
 
@@ -129,7 +132,7 @@ def scores_of(variants, columns):
     searched = dict.fromkeys(map(data_sets.searched_of, columns))
     candidates = [
         fine_tuning_runs.FineTuning(variant, data, FLAGS.num_train_epochs, rate)
-        for variant in variants
+        for variant in dict.fromkeys(variant.whole for variant in variants)
         for data in searched
         for rate in variant.learning_rates
     ]
@@ -146,7 +149,7 @@ def scores_of(variants, columns):
                 variant,
                 data,
                 FLAGS.num_train_epochs,
-                best[variant, data_sets.searched_of(data)],
+                best[variant.whole, data_sets.searched_of(data)],
                 seed,
             )
             for seed in seeds
@@ -167,6 +170,7 @@ def main():
     table = fine_tuning_runs.TABLES[FLAGS.table]()
     encoders = chosen("encoders", list(dict.fromkeys(variant.encoder for variant in table)))
     columns = chosen("data_sets", fine_tuning_runs.data_sets_of(FLAGS.table))
+    require_same_settings()
     if any(encoder.name in WORD_VECTORS for encoder in encoders):
         optional_packages.require("gensim", "the word vectors")
     if FLAGS.table == "encoders":
@@ -175,7 +179,8 @@ def main():
             optional_packages.require("pycrfsuite", "a CRF")
             optional_packages.require("seqeval", "scores of spans")
     tool.require_writable(FLAGS.work_dir, "work_dir")
-    require_same_settings()
+    values, path = settings()
+    write_json(path, values)
     prepare()
     pretrain(encoders, dict.fromkeys(data.language for data in columns))
     variants = [variant for variant in table if variant.encoder in encoders]

@@ -9,7 +9,8 @@ from common.result_files import write_text
 from comparison.runs import Run
 
 ENGLISH, CHINESE = "english", "chinese"
-TRAINING_EXAMPLES = 2000  # drawn of each training file; all would take most of the time
+# Drawn of each training file and each dev file; all would take most of the time.
+SHORT_EXAMPLES = 1000
 _VOCAB_SIZE = 8000
 
 
@@ -61,7 +62,7 @@ def directory_of(data: DataSet, work_dir: str) -> str:
 
 
 def short_directory_of(data: DataSet, work_dir: str) -> str:
-    """Returns the directory with some of the training examples, and all of dev and test."""
+    """Returns the directory with some of the examples of train and dev, and all of test."""
     return os.path.join(work_dir, "data", data.name, "short")
 
 
@@ -119,14 +120,14 @@ def write_texts(work_dir: str) -> None:
 
 
 def write_short_files(work_dir: str) -> None:
-    """Draws `TRAINING_EXAMPLES` of each training file at random; copies dev and test."""
+    """Draws `SHORT_EXAMPLES` of each train and dev file at random; copies test."""
     for data in DATA_SETS:
         ending, between = (".txt", "\n\n") if data.is_ner else (".tsv", "\n")
         for split in ("train", "dev", "test"):
             (text,) = _texts([os.path.join(directory_of(data, work_dir), split + ending)])
             examples = text.strip("\n").split(between)
-            if split == "train" and len(examples) > TRAINING_EXAMPLES:
-                examples = random.Random(0).sample(examples, TRAINING_EXAMPLES)
+            if split != "test" and len(examples) > SHORT_EXAMPLES:
+                examples = random.Random(0).sample(examples, SHORT_EXAMPLES)
             path = os.path.join(short_directory_of(data, work_dir), split + ending)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             write_text(path, (example + between for example in examples))
