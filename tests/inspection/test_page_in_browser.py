@@ -113,6 +113,24 @@ def test_bars_of_scores_below_and_above_zero_begin_in_the_middle(
     assert browser.value(f"{tracks}.map(track => track.className)") == ["track centred"] * 2
 
 
+def test_the_number_of_a_piece_from_right_to_left_is_right_of_it(browser, page):
+    browser.open(f"file://{page[0]}")
+    shown(browser, "attention")
+    letter, bracket = browser.value(
+        """(() => {
+          const list = bars([{label: "שלום", place: 12, share: 1, text: ""}]);
+          document.body.append(list);
+          const text = list.querySelector(".name").firstChild, range = new Range();
+          return ["ש", "("].map(character => {
+            range.setStart(text, text.data.indexOf(character));
+            range.setEnd(text, text.data.indexOf(character) + 1);
+            return range.getBoundingClientRect().left;
+          });
+        })()"""
+    )
+    assert letter < bracket
+
+
 def test_a_browser_without_idle_callbacks_unpacks_all_layers(browser, page):
     """As Safari."""
     source = "delete globalThis.requestIdleCallback"

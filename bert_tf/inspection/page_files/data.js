@@ -21,10 +21,14 @@ const JOINED = "(?<=\\p{Extended_Pictographic}[\\ufe0f\\p{Emoji_Modifier}]?)\\u2
 const COLOURED = "(?<=\\p{Extended_Pictographic})\\ufe0f|(?<=[0-9#*])\\ufe0f(?=\\u20e3)";
 const HIDDEN = new RegExp(`(?!\\n)(?!${JOINED})(?!${COLOURED})[\\p{Cc}\\p{Cf}\\p{Zl}\\p{Zp}\\p{Default_Ignorable_Code_Point}]`, "gu");
 const visible = text => text.replace(HIDDEN, c => `‹U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}›`);
+// Text from right to left is isolated, so that numbers after it stay on its right.
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefe\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 const short = (text, most = 16) => {
   const points = Array.from(visible(text).replaceAll("\n", "⏎"));
-  return points.length > most ? points.slice(0, most - 1).join("") + "…" : points.join("");
+  const shown = points.length > most ? points.slice(0, most - 1).join("") + "…" : points.join("");
+  return RIGHT_TO_LEFT.test(shown) ? `\u2068${shown}\u2069` : shown;
 };
+const numbered = (text, place, most) => `${short(text, most)} (${place})`;
 const signed = (value, digits = 3) => {
   const size = Math.abs(value).toFixed(digits);
   return (Number(size) === 0 ? "±" : value < 0 ? "−" : "+") + size;

@@ -7,10 +7,11 @@ function why(data, name) {
 }
 
 function bars(rows) {
-  // Rows of {label, share, text, less, best, onclick}; share from -1 to 1 with `centred`.
+  // Rows of {label, place, share, text, best, onclick}; share from -1 to 1 with `centred`.
   const list = element("div", {className: "bars"});
   for (const row of rows) {
-    const name = element(row.onclick ? "button" : "span", {className: row.best ? "name best" : "name"}, short(row.label, 40));
+    const name = element(row.onclick ? "button" : "span", {className: row.best ? "name best" : "name"},
+      row.place === undefined ? short(row.label, 40) : numbered(row.label, row.place, 40));
     if (row.onclick) name.addEventListener("click", row.onclick);
     name.title = visible(row.label);
     const fill = element("i"), track = element("div", {className: row.centred ? "track centred" : "track"}, fill);
@@ -116,8 +117,8 @@ function received(data, layers, from, allows) {
   const mean = to => layers.reduce((sum, {weights}) => sum + weights[from * data.length + to], 0) / layers.length;
   const most = Array.from({length: data.length}, (_, to) => [mean(to), to]).filter(([, to]) => allows(from, to));
   most.sort((one, other) => other[0] - one[0]);
-  const title = element("h3", {}, `${short(data.pieces[from])} (${from}) attends to`);
-  return [title, bars(most.slice(0, 8).map(([weight, to]) => ({label: `${data.pieces[to]} (${to})`, share: weight, text: share(weight)})))];
+  const title = element("h3", {}, `${numbered(data.pieces[from], from)} attends to`);
+  return [title, bars(most.slice(0, 8).map(([weight, to]) => ({label: data.pieces[to], place: to, share: weight, text: share(weight)})))];
 }
 
 function pairs(data, state) {
@@ -134,7 +135,7 @@ function matrix(pane, weights, allows, label) {
   facts.setAttribute("aria-live", "polite");
   let shape = null, image = null, cursor = pane.piece >= 0 ? {from: pane.piece, to: 0} : null;
   canvas.setAttribute("aria-label", `${label}, a matrix: rows attend to columns. Arrow keys move the cell that is read out.`);
-  const name = place => `${short(data.pieces[place])} (${place})`;
+  const name = place => numbered(data.pieces[place], place);
   const tell = cell => {
     facts.textContent = cell ? `From ${name(cell.from)} to ${name(cell.to)}: ${share(weights[cell.from * data.length + cell.to])}`
       : "Rows are the pieces that attend, columns those that are attended to.";
@@ -220,8 +221,8 @@ panels.rollout = async (pane, state) => {
   const tell = () => {
     const from = Math.max(pane.piece, 0), data = pane.data;
     const most = Array.from({length: data.length}, (_, to) => [weights[from * data.length + to], to]).sort((a, b) => b[0] - a[0]);
-    facts.replaceChildren(element("h3", {}, `Most of ${short(data.pieces[from])} (${from}) after layer ${layer} comes from`),
-      bars(most.slice(0, 10).map(([weight, to]) => ({label: `${data.pieces[to]} (${to})`, share: weight / most[0][0], text: share(weight)}))));
+    facts.replaceChildren(element("h3", {}, `Most of ${numbered(data.pieces[from], from)} after layer ${layer} comes from`),
+      bars(most.slice(0, 10).map(([weight, to]) => ({label: data.pieces[to], place: to, share: weight / most[0][0], text: share(weight)}))));
   };
   pane.redraw = () => { redraw(); tell(); };
   pane.afterShow = () => { afterShow(); tell(); };
@@ -261,7 +262,7 @@ panels.attributions = (pane, state) => {
   }[name];
   const order = values.map((value, place) => place).filter(place => values[place] !== 0);
   order.sort((one, other) => Math.abs(values[other]) - Math.abs(values[one]));
-  const rows = order.slice(0, 30).map(place => ({label: spans[place].label, share: values[place] / most, centred: true, text: signed(values[place])}));
+  const rows = order.slice(0, 30).map(place => ({...spans[place], share: values[place] / most, centred: true, text: signed(values[place])}));
   return [
     element("p", {}, "What is explained: ", element("strong", {}, short(data.target.name, 60)), data.target.piece === null ? "" : ` at piece ${data.target.piece}`, "."),
     ...heats, element("p", {className: "fact", id: "facts"}, facts), element("p", {className: "quiet"}, about),
@@ -270,7 +271,7 @@ panels.attributions = (pane, state) => {
 };
 
 const pieceSpans = data => data.pieces.map((piece, place) =>
-  ({text: data.textOf[place], start: data.starts[place], end: data.ends[place], label: `${piece} (${place})`}));
+  ({text: data.textOf[place], start: data.starts[place], end: data.ends[place], label: piece, place}));
 
 function wordSpans(data) {
   const spans = [];
@@ -297,7 +298,7 @@ panels.masked = pane => {
   if (!data.masked) return [why(data, "masked words") ?? element("p", {}, "This model has no head that predicts masked words.")];
   const body = element("tbody"), rows = [];
   const add = () => {
-    const place = rows.length, row = element("tr", {}, element("th", {scope: "row"}, `${short(data.pieces[place])} (${place})`),
+    const place = rows.length, row = element("tr", {}, element("th", {scope: "row"}, numbered(data.pieces[place], place)),
       element("td", {}, share(data.masked.own[place])), candidates(data.best(data.masked, place)));
     row.addEventListener("click", () => pane.choose(place));
     row.className = place === pane.piece ? "chosen" : "";
@@ -353,7 +354,7 @@ panels.lens = pane => {
       element("th", {scope: "row"}, layer ? String(layer - 1) : "input"), element("td", {}, share(data.lens.own[layer * data.length + place])),
       candidates(data.best(data.lens, layer * data.length + place))));
     const names = ["Layer", "The piece itself", "The likeliest"].map(name => element("th", {scope: "col"}, name));
-    detail.replaceChildren(element("h3", {}, `At ${short(data.pieces[place])} (${place})`), element("div", {className: "scroll"},
+    detail.replaceChildren(element("h3", {}, `At ${numbered(data.pieces[place], place)}`), element("div", {className: "scroll"},
       element("table", {}, element("thead", {}, element("tr", {}, ...names)), element("tbody", {}, ...list))));
   };
   pane.redraw = () => measured("lens", fill);
@@ -373,7 +374,7 @@ panels.neighbours = pane => {
         data.nearPieces ? candidates(data.best(data.nearPieces, at)) : null);
     });
     const names = head.map(name => element("th", {scope: "col"}, name));
-    box.replaceChildren(element("h3", {}, `Nearest to ${short(data.pieces[place])} (${place}), by cosine`), element("div", {className: "scroll"},
+    box.replaceChildren(element("h3", {}, `Nearest to ${numbered(data.pieces[place], place)}, by cosine`), element("div", {className: "scroll"},
       element("table", {}, element("thead", {}, element("tr", {}, ...names)), element("tbody", {}, ...rows))));
   };
   pane.afterShow = pane.redraw;
