@@ -50,7 +50,7 @@ def project_pieces(model: Any, most: int = MOST_PIECES) -> Projection:
     """
     if not is_whole(most) or most < 1:
         raise UserError(f"`most` must be a positive integer. Received: {most=}")
-    model.preprocessor.require_tokenizer()
+    _require_tokenizer(model)
     embeddings = model.backbone.embeddings
     words = embeddings.word_embeddings
     if embeddings.is_quantized:
@@ -175,9 +175,18 @@ def project_word(
     return {name: Projection(np.stack(rows)[order], metadata) for name, rows in layers.items()}
 
 
+def _require_tokenizer(model):
+    if getattr(model, "tokenizer", None) is None:
+        raise UserError(
+            "`model` must be a task model with a tokenizer. Received: a "
+            f"{type(model).__name__} without one. Open its directory with "
+            "`bert_tf.BertFeatureExtractor.from_pretrained`."
+        )
+
+
 def _columns(model, texts) -> TextColumns:
     """Returns texts or pairs as columns, whatever the examples of the model's task are."""
-    model.preprocessor.require_tokenizer()
+    _require_tokenizer(model)
     columns = as_columns(collected(texts, Preprocessor.is_example), model.tokenizer.errors)
     if len(columns) > 2:
         raise UserError(

@@ -5,7 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_tf import BertBackbone, BertFeatureExtractor, BertTextClassifier, BertTokenizer
+from bert_tf import (
+    BertBackbone,
+    BertFeatureExtractor,
+    BertPretrainer,
+    BertTextClassifier,
+    BertTokenizer,
+)
 from bert_tf.errors import UserError
 from bert_tf.inspection import project_pieces, project_texts, project_word
 from tests.conformance.task import make as make_task
@@ -159,3 +165,20 @@ def test_senses_of_a_word_with_real_weights(minilm):
         return min(cosines[0, 1], cosines[2, 3]) - cosines[:2, 2:].max()
 
     assert gap("layer_05") > 0 > gap("embeddings")
+
+
+@pytest.mark.parametrize("kind", [BertPretrainer, BertTextClassifier])
+@pytest.mark.parametrize(
+    "project",
+    [
+        project_pieces,
+        lambda model: project_texts(model, ["film"]),
+        lambda model: project_word(model, "film", ["film"]),
+    ],
+    ids=["pieces", "texts", "word"],
+)
+def test_a_model_without_a_tokenizer(tiny_config, kind, project):
+    model = kind(BertBackbone(tiny_config))
+    message = f"`model` must be a task model with a tokenizer. Received: a {kind.__name__}"
+    with pytest.raises(UserError, match=message):
+        project(model)
