@@ -46,7 +46,8 @@ class DistillationModel(RawTextModel):
 
     The mean is over texts, in token classification over words; of the last two over real tokens and
     the pairs of blocks. Each is in the logs, and the sample weights apply to all. The teacher
-    computes without dropout, is not trained, and is not part of this model's variables.
+    computes without dropout, is not trained, and is not part of this model's variables. A student's
+    `lm_loss_weight` has no effect here.
 
     Args:
         student: The model that learns, with the teacher's vocabulary and labels: a text or token
