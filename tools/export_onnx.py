@@ -20,6 +20,7 @@ from absl import flags
 from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from bert_tf.json_files import read_json
 from bert_tf.optional_packages import require
 
 FLAGS = flags.FLAGS
@@ -96,7 +97,7 @@ def _erfc(context, node, name, arguments):
     context.make_node("Sub", inputs, name=node.name, outputs=outputs, shapes=shapes, dtypes=dtypes)
 
 
-def check_batches(vocabulary_size: int, max_length: int):
+def check_batches(vocabulary_size: int, segments: int, max_length: int):
     """Yields token dictionaries of several sizes, with random ids and rows of different lengths."""
     source = np.random.default_rng(0)
     for rows, length in ((1, 8), (3, 17), (8, min(64, max_length))):
@@ -107,7 +108,7 @@ def check_batches(vocabulary_size: int, max_length: int):
         second = (np.arange(length) >= lengths[:, np.newaxis] // 2) & mask
         yield {
             "token_ids": np.where(mask, ids, 0).astype(np.int32),
-            "segment_ids": second.astype(np.int32),
+            "segment_ids": np.minimum(second, segments - 1, dtype=np.int32),
             "padding_mask": mask,
         }
 
@@ -154,12 +155,13 @@ def main():
     import_tensorflow_text()  # the other signatures of the SavedModel have its operations
     loaded = tf.saved_model.load(FLAGS.saved_model)
     function = loaded.signatures["tokens"]
-    with open(os.path.join(FLAGS.saved_model, "assets", "vocab.txt"), encoding="utf-8") as file:
-        vocabulary_size = sum(1 for _ in file)
+    config = read_json(os.path.join(FLAGS.saved_model, "assets", "config.json"))
     with atomic_path(FLAGS.output_file) as new:
         with open(new, "wb") as file:
             file.write(convert(function).SerializeToString())
-        batches = check_batches(vocabulary_size, description["max_length"])
+        # Networks without segments have no `type_vocab_size`.
+        segments = config.get("type_vocab_size", 1)
+        batches = check_batches(config["vocab_size"], segments, description["max_length"])
         worst = check(new, function, batches, FLAGS.tolerance)
         size = os.path.getsize(new)
     print(

@@ -108,8 +108,9 @@ def inspect_text(
         steps: The number of steps of integrated gradients.
         top_k: The number of candidates and neighbours.
         max_tokens: A part that needs more tokens than this in the encoder is left out, with the
-            reason in `left_out`. Occlusion and masked words need T², heads L·N·T, the layer lens
-            and the nearest pieces (L + 1)·T for every 3,000 pieces of the vocabulary.
+            reason in `left_out`. Masked words need T², occlusion T times 1 + T + the number of
+            words, heads L·N·T, the layer lens and the nearest pieces (L + 1)·T for every 3,000
+            pieces of the vocabulary.
 
     Returns:
         An `Inspection`.

@@ -1,6 +1,7 @@
 """SavedModels in programs that others wrote: TensorFlow's own command, OpenVINO, ONNX, TF Serving's
 messages. MiniLM on real sentences gives Keras's numbers in each."""
 
+import dataclasses
 import json
 import pathlib
 import subprocess
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import BertSentenceEncoder
+from bert_tf import BertBackbone, BertSentenceEncoder, BertTextClassifier
 from bert_tf.serving import export
+from bert_tf.text import SubwordTokenizer
 from tests.conftest import REPOSITORY
 from tests.serving.test_c_program import SENTENCES
+from tests.text.subwords import unigram_definition
 
 pytestmark = pytest.mark.peers
 
@@ -79,28 +82,40 @@ def test_openvino(portable, tokens, vectors):
         np.testing.assert_allclose(result, vectors[:count], atol=1e-5)
 
 
-def test_export_onnx(portable, tokens, vectors, tmp_path):
+def onnx_session(saved_model, path):
+    """Runs tools/export_onnx.py and opens what it wrote."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
     pytest.importorskip("tf2onnx", reason="needs tf2onnx")
-    path = tmp_path / "minilm.onnx"
-    printed = subprocess.run(
-        [
-            sys.executable,
-            "tools/export_onnx.py",
-            f"--saved_model={portable}",
-            f"--output_file={path}",
-        ],
-        cwd=REPOSITORY,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    assert "largest difference" in printed
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    flags = [f"--saved_model={saved_model}", f"--output_file={path}"]
+    command = [sys.executable, "tools/export_onnx.py", *flags]
+    result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "largest difference" in result.stdout
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+
+
+def test_export_onnx(portable, tokens, vectors, tmp_path):
+    session = onnx_session(portable, tmp_path / "minilm.onnx")
     assert {given.name for given in session.get_inputs()} == set(tokens)
     assert [output.name for output in session.get_outputs()] == ["vector"]
     (result,) = session.run(None, tokens)
     np.testing.assert_allclose(result, vectors, atol=1e-5)
+
+
+def test_export_onnx_of_a_model_with_a_subword_tokenizer(tiny_config, tmp_path):
+    tokenizer = SubwordTokenizer(unigram_definition([("▁film", -1.0), ("▁", -2.0), ("s", -3.0)]))
+    options = {"model_type": "xlm-roberta", "type_vocab_size": 1, "position_offset": 2}
+    config = dataclasses.replace(
+        tiny_config, vocab_size=tokenizer.vocab_size, pad_token_id=1, **options
+    )
+    model = BertTextClassifier(BertBackbone(config), tokenizer=tokenizer)
+    session = onnx_session(export(model, tmp_path / "saved_model"), tmp_path / "model.onnx")
+    tokens = {name: value.numpy() for name, value in model.tokenize(["films", "film s"]).items()}
+    outputs = dict(
+        zip((output.name for output in session.get_outputs()), session.run(None, tokens))
+    )
+    probabilities = tf.nn.softmax(model(model.tokenize(["films", "film s"])))
+    np.testing.assert_allclose(outputs["probabilities"], probabilities, atol=1e-5)
 
 
 def test_warmup_requests_are_tf_servings_messages(portable, vectors):
