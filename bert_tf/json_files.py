@@ -40,27 +40,28 @@ def read_json(
         UserError: If the file cannot be read, is too large or is not JSON in UTF-8, or a value does
             not fit the schema. The error is of class `error` and names the file.
     """
-    try:
-        content = read_bytes(path)
-    except OSError as reason:
-        raise error(f"{path} must be a JSON file. Received: {reason.strerror or reason}.") from None
+    content = read_bytes(path, "a JSON file", error)
     return parse_json(content, path, kind, error, only_finite, most_containers)
 
 
-def read_bytes(path: str | os.PathLike) -> bytes:
+def read_bytes(path: str | os.PathLike, what: str, error: type[UserError]) -> bytes:
     """Returns the content of a file of at most `MOST_BYTES`.
 
     Raises:
-        OSError: If the file cannot be read, is larger, or is not a regular file.
+        UserError: If the file, which must be `what`, cannot be read, is larger, or is not a regular
+            file. The error is of class `error`.
     """
-    if stat.S_ISDIR(mode := os.stat(path).st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if not stat.S_ISREG(mode):  # opening a named pipe would wait for a writer
-        raise OSError("not a regular file")
-    with open(path, "rb") as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise OSError(f"a file larger than {MOST_BYTES:,} bytes")
+    try:
+        if stat.S_ISDIR(mode := os.stat(path).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not stat.S_ISREG(mode):  # opening a named pipe would wait for a writer
+            raise OSError("not a regular file")
+        with open(path, "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise OSError(f"a file larger than {MOST_BYTES:,} bytes")
+    except OSError as reason:
+        raise error(f"{path} must be {what}. Received: {reason.strerror or reason}.") from None
     return content
 
 

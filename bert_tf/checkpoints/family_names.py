@@ -100,23 +100,22 @@ def _prefix(model_type):
     return "roberta." if is_roberta else f"{model_type}."
 
 
+@functools.cache
+def _classes(model_type: str) -> dict[str, str]:
+    """Returns BERT's classes -> those of the family with the same heads."""
+    prefix, others = FAMILIES[model_type].class_prefix, _OTHER_CLASSES.get(model_type, {})
+    pairs = [*((ending, ending) for ending in ("Model", *_ENDINGS)), *others.items()]
+    return {f"Bert{ours}": prefix + theirs for theirs, ours in pairs}
+
+
 def bert_class(name: str, model_type: str) -> str:
     """Returns BERT's class for one of a family, as `BertForMaskedLM` for `RobertaForMaskedLM`."""
-    prefix = FAMILIES[model_type].class_prefix
-    ending = name.removeprefix(prefix)
-    if ending == name or not ending.startswith(("For", "Model")):
-        return name
-    return "Bert" + _OTHER_CLASSES.get(model_type, {}).get(ending, ending)
+    return {theirs: ours for ours, theirs in _classes(model_type).items()}.get(name, name)
 
 
 def family_class(name: str, model_type: str) -> str | None:
     """Returns a family's class for one of BERT's, or None if the family has none."""
-    if model_type in BERTS:
-        return name
-    endings = {ending: ending for ending in ("Model", *_ENDINGS)}
-    endings |= {ours: theirs for theirs, ours in _OTHER_CLASSES.get(model_type, {}).items()}
-    ending = endings.get(name.removeprefix("Bert"))
-    return None if ending is None else FAMILIES[model_type].class_prefix + ending
+    return name if model_type in BERTS else _classes(model_type).get(name)
 
 
 class FamilySource(RenamedSource):

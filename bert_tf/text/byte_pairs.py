@@ -25,6 +25,7 @@ from bert_tf.text.code_points import (
     decode,
     mask_of,
     pieces_of_words,
+    placed,
     places_in_runs,
     repeated,
     starts,
@@ -106,8 +107,8 @@ class BytePairs(PieceModel):
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         """Returns the pieces of `texts` (strings `[B]`)."""
         texts = checked(texts, self.errors)
-        decoded = decode(texts)
-        points = decoded.points
+        decoded, row_splits = decode(texts)
+        points = decoded
         if self._add_prefix_space:
             texts = tf.strings.regex_replace(texts, r"\A([^ ])", r" \1")
             lacks = points.starts_row() & (points.values != _BLANK)
@@ -118,13 +119,13 @@ class BytePairs(PieceModel):
         points = points.gather(repeated(utf8_lengths(points.values))[0])  # one for each byte
         first, ends = tf.gather(points.first, begins), tf.gather(points.last, ends - 1) + 1
         if self._trim_offsets:
-            is_first = tf.gather(decoded.row_splits, ids.value_rowids()) == first
-            text, ends = trimmed(decoded.points.values == _BLANK, first, ends)
+            is_first = tf.gather(row_splits, ids.value_rowids()) == first
+            text, ends = trimmed(decoded.values == _BLANK, first, ends)
             # Matches tokenizers, byte_level.rs, `process_offsets`.
             stays = is_first & (text == first + 1) & self._add_prefix_space
             first = tf.where(stays, first, text)
             ends = tf.maximum(first, ends)
-        return decoded.placed(ids, first, ends)
+        return placed(row_splits, ids, first, ends)
 
     def _merge(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the ids (int32) of the pieces of words `[U]`, their first bytes, row splits."""

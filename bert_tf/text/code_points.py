@@ -79,16 +79,10 @@ class CodePoints(NamedTuple):
         return starts(self.rows)
 
 
-class Decoded(NamedTuple):
-    """Decoded strings, malformed bytes as U+FFFD."""
-
-    points: CodePoints
-    row_splits: tf.Tensor  # int64 [B+1]
-
-    def placed(self, ids: tf.RaggedTensor, *spans: tf.Tensor) -> PlacedIds:
-        """Returns pieces, ragged `[B, (T)]`, from their spans in the vector `[C]`, int64."""
-        row_starts = tf.gather(self.row_splits, ids.value_rowids())
-        return PlacedIds(ids, *(ids.with_values(places - row_starts) for places in spans))
+def placed(row_splits: tf.Tensor, ids: tf.RaggedTensor, *spans: tf.Tensor) -> PlacedIds:
+    """Returns pieces, ragged `[B, (T)]`, from their spans in the vector `[C]`, int64."""
+    row_starts = tf.gather(row_splits, ids.value_rowids())
+    return PlacedIds(ids, *(ids.with_values(places - row_starts) for places in spans))
 
 
 class PieceModel:
@@ -110,12 +104,11 @@ class PieceModel:
         raise NotImplementedError(f"{type(self).__name__} must have a method `pieces`.")
 
 
-def decode(texts: tf.Tensor) -> Decoded:
+def decode(texts: tf.Tensor) -> tuple[CodePoints, tf.Tensor]:
     """Decodes strings `[B]`."""
     ragged = tf.strings.unicode_decode(texts, "UTF-8")
     places = tf.range(tf.size(ragged.values, tf.int64))
-    points = CodePoints(ragged.values, ragged.value_rowids(), places, places)
-    return Decoded(points, ragged.row_splits)
+    return CodePoints(ragged.values, ragged.value_rowids(), places, places), ragged.row_splits
 
 
 def trimmed(is_space: tf.Tensor, first: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -4,6 +4,7 @@ Glossary: `B` strings, `S` segments of strings, `T` pieces of a string.
 """
 
 import re
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -14,6 +15,7 @@ from bert_tf.text.code_points import (
     character_class,
     decode,
     joined_rows,
+    placed,
     trimmed,
     white_space,
 )
@@ -31,25 +33,13 @@ class KeptWhole(PieceModel):
 
     Args:
         model: Converts the rest of the text.
-        literals: The strings that are kept whole, with their ids.
-        number_id: The id of every number. None leaves numbers to the vocabulary.
-        strips: The literals that take the white space before and after them (two flags).
-        trims: Whether spans exclude this white space.
+        patterns: What is kept whole, as patterns of RE2, with its id.
+        trims: Whether spans exclude the white space that patterns take.
     """
 
-    def __init__(
-        self,
-        model: PieceModel,
-        literals: dict[str, int],
-        number_id: int | None = None,
-        strips: dict[str, tuple[bool, bool]] | None = None,
-        trims: bool = False,
-    ):
+    def __init__(self, model: PieceModel, patterns: dict[str, int], trims: bool = False):
         self.model, self.errors = model, model.errors
-        self.literals = literals
-        self.number_id = number_id
-        self.strips = strips or {}
-        self.trims = trims
+        self.patterns, self.trims = patterns, trims
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
@@ -64,47 +54,44 @@ class KeptWhole(PieceModel):
         others = self.model.pieces(tf.where(kept_ids < 0, segments.values, ""))
         # The segments of a text follow each other without gaps, and so do those of all texts.
         points, splits = decode(segments.values)
-        row_starts = tf.gather(segments.row_starts(), segments.value_rowids())
-        text_starts = tf.gather(splits, row_starts)
         spans = splits[:-1], splits[1:]
         if self.trims:
             first, ends = trimmed(white_space()(points.values) > 0, *spans)
             spans = first, tf.maximum(first, ends)
-        kept = kept_ids, *(places - text_starts for places in spans)
-        shift = splits[:-1] - text_starts
-        shifts = tf.zeros_like(kept_ids), shift, shift
+        shifts = tf.zeros_like(kept_ids), splits[:-1], splits[:-1]
 
         def merge(inside: tf.RaggedTensor, kept: tf.Tensor, shift: tf.Tensor) -> tf.RaggedTensor:
             inside = inside.with_values(inside.values + tf.gather(shift, inside.value_rowids()))
             merged = tf.concat([inside, _one_where_kept(kept, kept_ids)], axis=1)
             return joined_rows(merged, segments.row_splits)
 
-        return PlacedIds(*map(merge, others, kept, shifts))
+        ids, first, ends = map(merge, others, (kept_ids, *spans), shifts)
+        return placed(tf.gather(splits, segments.row_splits), ids, first.values, ends.values)
 
     def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Returns segments `[B, (S)]` and, flat, the id of each (or -1)."""
-        literals = sorted(self.literals, key=len, reverse=True)
-        patterns = [self._pattern(literal) for literal in literals]
-        if self.number_id is not None:
-            patterns.append(NUMBER)
-        pattern = "|".join(patterns)
+        pattern = "|".join(self.patterns)
         # tensorflow-text's `regex_split` would end a text at NUL.
         marked = tf.strings.regex_replace(checked(texts, self.errors), pattern, CUT + rb"\0" + CUT)
         segments = tf.strings.split(marked, CUT)
-        flat = segments.values
-        ids = tf.fill(tf.shape(flat), -1)
-        if self.number_id is not None:
-            ids = tf.where(tf.strings.regex_full_match(flat, NUMBER), self.number_id, ids)
-        for literal, token_id in self.literals.items():
-            is_literal = flat == literal
-            if literal in self.strips:
-                is_literal = tf.strings.regex_full_match(flat, self._pattern(literal))
-            ids = tf.where(is_literal, token_id, ids)
+        ids = tf.fill(tf.shape(segments.values), -1)
+        for pattern, token_id in reversed(self.patterns.items()):  # the first that fits counts
+            is_match = tf.strings.regex_full_match(segments.values, pattern)
+            ids = tf.where(is_match, token_id, ids)
         return segments, ids
 
-    def _pattern(self, literal: str) -> str:
-        before, after = self.strips.get(literal, (False, False))
-        return SPACES * before + re.escape(literal) + SPACES * after
+
+def literal_patterns(literals: Iterable[tuple[str, int, bool, bool]]) -> dict[str, int]:
+    """Returns the patterns of texts that are not empty, longest first, with their ids.
+
+    The flags say whether a text takes the white space before and after it.
+    """
+    ordered = sorted(literals, key=lambda literal: len(literal[0]), reverse=True)
+    return {
+        SPACES * before + re.escape(text) + SPACES * after: token_id
+        for text, token_id, before, after in ordered
+        if text
+    }
 
 
 def _one_where_kept(values: tf.Tensor, kept_ids: tf.Tensor) -> tf.RaggedTensor:

@@ -6,6 +6,7 @@ darts-clone, and the strings that they become.
 """
 
 import array
+import base64
 import os
 import struct
 from collections.abc import Iterator
@@ -36,12 +37,7 @@ def read_model(path: str | os.PathLike) -> dict[str, Any]:
     Raises:
         DataError: If it cannot be read or is not a Unigram model.
     """
-    try:
-        return parse_model(read_bytes(path), path)
-    except OSError as error:
-        raise DataError(
-            f"{path} must be a sentencepiece model. Received: {error.strerror or error}."
-        ) from None
+    return parse_model(read_bytes(path, "a sentencepiece model", DataError), path)
 
 
 def parse_model(content: bytes, path: str | os.PathLike) -> dict[str, Any]:
@@ -92,7 +88,7 @@ def _fields(data: bytes, names: dict[int, str]) -> Iterator[tuple[str, Any]]:
             yield names[field.field_number], field.data
 
 
-def charsmap_rules(charsmap: bytes, path: str | os.PathLike) -> dict[str, str]:
+def charsmap_rules(encoded: str) -> dict[str, str]:
     """Returns what strings become in a `precompiled_charsmap`.
 
     Matches Hugging Face's `tokenizers`: strings of more than 5 bytes, and those that begin with
@@ -103,6 +99,7 @@ def charsmap_rules(charsmap: bytes, path: str | os.PathLike) -> dict[str, str]:
     """
     rules: dict[str, str] = {}
     try:
+        charsmap = base64.b64decode(encoded, validate=True)
         size = struct.unpack_from("<I", charsmap)[0] // 4
         units = array.array("I", charsmap[4 : 4 + 4 * size])
         texts = charsmap[4 + 4 * size :]
@@ -126,8 +123,6 @@ def charsmap_rules(charsmap: bytes, path: str | os.PathLike) -> dict[str, str]:
                     stack.append((below, key))
             if num_nodes > MOST_NODES or len(rules) > MOST_RULES:
                 raise ValueError("too many rules")
-    except (ValueError, IndexError, struct.error) as error:
-        raise DataError(
-            f"{path} must have a valid precompiled_charsmap. Received: {error}."
-        ) from None
+    except (TypeError, ValueError, IndexError, struct.error) as error:
+        raise DataError(f"`precompiled_charsmap` must be valid. Received: {error}.") from None
     return rules

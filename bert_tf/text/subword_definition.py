@@ -73,15 +73,11 @@ _ITEM = may_lack(object_of({"id": _PIECE, "type_id": integer(0, 1)}))
 _ITEMS = list_of(object_of({"SpecialToken": _ITEM, "Sequence": _ITEM}, only=True), most=20)
 _TEMPLATE = object_of({"single": _ITEMS, "pair": _ITEMS})
 _TEXT = None  # the place of a text among tokens
+# The arguments of `SubwordTokenizer` that `tokenizer_config.json` has too.
+OPTIONS = dict.fromkeys(("unk_token", "pad_token", "mask_token"), optional(_PIECE))
+OPTIONS |= COMMON_ARGUMENTS
 # The result of `SubwordTokenizer.get_config`, as model files store it.
-ARGUMENTS = object_of(
-    {
-        **COMMON_ARGUMENTS,
-        "definition": OBJECT,
-        **dict.fromkeys(("unk_token", "pad_token", "mask_token"), optional(_PIECE)),
-    },
-    only=True,
-)
+ARGUMENTS = object_of({**OPTIONS, "definition": OBJECT}, only=True)
 
 
 @dataclasses.dataclass

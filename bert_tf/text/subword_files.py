@@ -24,9 +24,6 @@ _OPTIONS = {
     "config.json": _CLASSES,
     tokenizer_files.CONFIG_FILE: {**_CLASSES, **dict.fromkeys(_FLAGS, optional(FLAG))},
 }
-# Arguments of `SubwordTokenizer` that `tokenizer_config.json` has.
-_ARGUMENTS = ("max_length", "truncation_side", "errors", "split_special_tokens")
-_ARGUMENTS += ("unk_token", "pad_token", "mask_token")
 _MASKS = ("<mask>", "[MASK]")  # which take the space before them
 # How pairs are joined: `<s> first </s></s> second </s>` and `[CLS] first [SEP] second [SEP]`.
 _ROBERTA = {"type": "RobertaProcessing", "trim_offsets": False, "add_prefix_space": False}
@@ -52,7 +49,7 @@ def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]
         )
     path = os.path.join(directory, tokenizer_files.CONFIG_FILE)
     found = tokenizer_files.config_options(path) if os.path.exists(path) else {}
-    found = {name: value for name, value in found.items() if name in _ARGUMENTS}
+    found = {name: value for name, value in found.items() if name in subword_definition.OPTIONS}
     return {**found, "definition": definition}
 
 
@@ -87,13 +84,6 @@ def _options(directory) -> dict[str, Any]:
     return options
 
 
-def config(tokenizer) -> dict[str, Any]:
-    """Returns the `tokenizer_config.json` of a `SubwordTokenizer`."""
-    names = (*_ARGUMENTS, "cls_token", "sep_token")
-    arguments = {name: getattr(tokenizer, name) for name in names}
-    return tokenizer_files.config_content(arguments, "PreTrainedTokenizerFast")
-
-
 def _special(pieces: dict[str, int], *tokens: str) -> list[dict]:
     """Returns added tokens, in the order of their ids."""
     missing = [token for token in tokens if token not in pieces]
@@ -112,9 +102,10 @@ def _ends(pieces: dict[str, int], cls: str, sep: str) -> dict[str, list]:
 
 def _roberta(vocabulary: str, merges: str, options: dict[str, Any]) -> dict[str, Any]:
     pieces = read_json(vocabulary, mapping_of(integer(), least=1), DataError)
+    content = read_bytes(merges, "a file in UTF-8", DataError)
     try:
-        lines = re.split("\r?\n", read_bytes(merges).decode("utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
+        lines = re.split("\r?\n", content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
         raise DataError(f"{merges} must be a file in UTF-8. Received: {error}.") from None
     pairs = [line for line in lines if line and not line.startswith("#version")]
     special = _special(pieces, "<s>", "<pad>", "</s>", "<unk>", "<mask>")

@@ -8,13 +8,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError
 from bert_tf.files import staged_files
 from bert_tf.json_files import write_json
-from bert_tf.json_schema import check
 from bert_tf.text import subword_definition, subword_files, tokenizer_files
 from bert_tf.text.byte_pairs import BytePairs, byte_characters
-from bert_tf.text.kept_whole import KeptWhole
+from bert_tf.text.kept_whole import KeptWhole, literal_patterns
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import TokenizerGraphs
 from bert_tf.text.unigram import METASPACE, Unigram
@@ -69,6 +67,7 @@ class SubwordTokenizer(Tokenizer):
     """
 
     most_unused_ids = 64  # multilingual-e5 has 35
+    arguments = subword_definition.ARGUMENTS
 
     def __init__(
         self,
@@ -135,22 +134,11 @@ class SubwordTokenizer(Tokenizer):
         """
         with staged_files(directory) as new:
             path = os.path.join(new, tokenizer_files.TOKENIZER_FILE)
-            write_json(path, subword_definition.complete(self.definition))
-            path = os.path.join(new, tokenizer_files.CONFIG_FILE)
-            write_json(path, subword_files.config(self), sort_keys=True)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "SubwordTokenizer":
-        """Creates a tokenizer from the result of `get_config`.
-
-        A path is refused, because a model file could otherwise make its reader open any file.
-
-        Raises:
-            ConfigError: If `definition` is not an object, or an option is invalid.
-            DataError: If the definition is inconsistent.
-        """
-        check(config, subword_definition.ARGUMENTS, None, ConfigError)
-        return cls(**config)
+            write_json(path, self.definition)
+            names = (*subword_definition.OPTIONS, "cls_token", "sep_token")
+            arguments = {name: getattr(self, name) for name in names}
+            content = tokenizer_files.config_content(arguments, "PreTrainedTokenizerFast")
+            write_json(os.path.join(new, tokenizer_files.CONFIG_FILE), content, sort_keys=True)
 
     def _create_model(self):
         parts = self._parts
@@ -163,19 +151,15 @@ class SubwordTokenizer(Tokenizer):
         normalization = steps(self.definition["normalizer"])
         # As in tokenizers, some tokens are found before the text is normalized, others after that.
         for is_normalized in (True, False):
-            tokens = [
-                token
+            written = Normalized(normalization) if is_normalized else str
+            patterns = literal_patterns(
+                (written(token["content"]), token["id"], token["lstrip"], token["rstrip"])
                 for token in parts.added_tokens
                 if token["normalized"] is is_normalized
                 and not (self.split_special_tokens and token["special"])
-            ]
-            if tokens:
-                literals = {token["content"]: token["id"] for token in tokens}
-                if is_normalized:
-                    literals = {Normalized(normalization)(of): i for of, i in literals.items()}
-                sides = [(token["lstrip"], token["rstrip"]) for token in tokens]
-                strips = {of: side for of, side in zip(literals, sides) if any(side)}
-                model = KeptWhole(model, literals, None, strips, parts.trim_offsets)
+            )
+            if patterns:
+                model = KeptWhole(model, patterns, parts.trim_offsets)
             if is_normalized and normalization:
                 model = Normalized(normalization, model)
         model.errors = self.errors  # the outermost one checks the text

@@ -8,12 +8,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, check_limits, require
-from bert_tf.json_schema import check
+from bert_tf.errors import check_limits, require
 from bert_tf.text import tokenizer_files
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, shared_graphs
-from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, continues_word, read_vocabulary
+from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, read_vocabulary
 
 # google-research/bert tokenization.py: WordpieceTokenizer(max_input_chars_per_word=200).
 MAX_INPUT_CHARS_PER_WORD = 200
@@ -68,6 +67,8 @@ class BertTokenizer(Tokenizer):
 
     Reference: google-research/bert `tokenization.py`, class `FullTokenizer`.
     """
+
+    arguments = tokenizer_files.ARGUMENTS
 
     def __init__(
         self,
@@ -167,24 +168,8 @@ class BertTokenizer(Tokenizer):
 
     def continues_word(self) -> np.ndarray:
         """Returns whether each piece of the vocabulary begins with `##`, bool `[V]`."""
-        return continues_word(self.vocabulary)
+        return np.array([piece.startswith(CONTINUATION) for piece in self.vocabulary], bool)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments, with the vocabulary as a list."""
-        config = super().get_config() | {"vocabulary": list(self.vocabulary)}
-        if self.separators == 1:
-            del config["separators"]  # which older versions of this package do not know
-        return config
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "BertTokenizer":
-        """Creates a tokenizer from the result of `get_config`.
-
-        A path is refused, because a model file could otherwise make its reader open any file.
-
-        Raises:
-            ConfigError: If `vocabulary` is not a list of strings, or an option is invalid.
-            DataError: If the vocabulary contains a piece twice or lacks a special token.
-        """
-        check(config, tokenizer_files.PIECES, None, ConfigError)
-        return cls(**config)
+        return super().get_config() | {"vocabulary": list(self.vocabulary)}

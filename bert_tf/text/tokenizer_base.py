@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError, DataError, UserError, require
+from bert_tf.json_schema import Kind, check
 from bert_tf.text import packing
 from bert_tf.text.code_points import Pieces, PlacedIds, decode, trimmed, white_space
 from bert_tf.text.strings import TextLike, as_strings, map_strings
@@ -35,6 +36,7 @@ class Tokenizer:
     most_unused_ids = 0  # by how much a model's word embeddings may exceed the vocabulary
     spans_have_spaces = False  # before their text
     has_segments = True  # whether the segment ids of the second segment are 1
+    arguments: Kind  # of the constructor, as files store them
     _graphs: TokenizerGraphs
 
     def __init__(
@@ -292,7 +294,15 @@ class Tokenizer:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Tokenizer":
-        """Creates a tokenizer from the result of `get_config`."""
+        """Creates a tokenizer from the result of `get_config`.
+
+        A path is refused, because a model file could otherwise make its reader open any file.
+
+        Raises:
+            ConfigError: If an argument is invalid.
+            DataError: If the pieces are inconsistent or lack a special token.
+        """
+        check(config, cls.arguments, None, ConfigError)
         return cls(**config)
 
     def __reduce__(self):

@@ -55,7 +55,6 @@ _KEYS = {
 _PIECE = text()
 # The pieces themselves, not a path: a model file must not make its reader open another file.
 _VOCABULARY = list_of(_PIECE, least=1)
-PIECES = object_of({"vocabulary": _VOCABULARY})
 # What every tokenizer takes.
 COMMON_ARGUMENTS = {
     "max_length": optional(integer(least=2)),
@@ -211,7 +210,8 @@ def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
     refuse_other(config["vocabulary"], directory)
-    content = config_content(config, _TWO_SEPARATORS if "separators" in config else "BertTokenizer")
+    name = "BertTokenizer" if config["separators"] == 1 else _TWO_SEPARATORS
+    content = config_content(config, name)
     with staged_files(directory) as new:
         write_vocabulary(config["vocabulary"], os.path.join(new, VOCABULARY_FILE))
         write_json(os.path.join(new, CONFIG_FILE), content, sort_keys=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from bert_tf.text.code_points import Pieces
-from bert_tf.text.kept_whole import KeptWhole
+from bert_tf.text.kept_whole import NUMBER, KeptWhole, literal_patterns
 from bert_tf.text.word_splitter import WordSplitter
 from bert_tf.text.wordpiece import WordPiece
 
@@ -49,17 +49,10 @@ class TokenizerGraphs:
 
 
 @functools.lru_cache(maxsize=8)
-def _shared(
-    vocabulary: tuple[str, ...],
-    splitter: WordSplitter,
-    unk_token: str,
-    max_input_chars_per_word: int,
-    literals: tuple[tuple[str, int], ...],
-    number_id: int | None,
-) -> TokenizerGraphs:
+def _shared(patterns: tuple[tuple[str, int], ...], vocabulary: tuple[str, ...], *options):
     def create():
-        wordpiece = WordPiece(list(vocabulary), splitter, unk_token, max_input_chars_per_word)
-        return KeptWhole(wordpiece, dict(literals), number_id) if literals else wordpiece
+        model = WordPiece(list(vocabulary), *options)
+        return KeptWhole(model, dict(patterns)) if patterns else model
 
     return TokenizerGraphs(create)
 
@@ -68,14 +61,16 @@ def shared_graphs(tokenizer) -> TokenizerGraphs:
     """Returns the functions of a `BertTokenizer`."""
     kept = [] if tokenizer.split_special_tokens else list(SPECIAL_TOKENS)
     tokens = [getattr(tokenizer, name) for name in (*kept, "number_token")]
-    literals = {token: tokenizer.token_to_id(token) for token in tokens if token is not None}
+    tokens = [(t, tokenizer.token_to_id(t), False, False) for t in tokens if t is not None]
+    patterns = literal_patterns(tokens)
+    if tokenizer.number_token is not None:
+        patterns[NUMBER] = tokenizer.token_to_id(tokenizer.number_token)
     lowercase, strip_accents = tokenizer.lowercase, tokenizer.strip_accents
     strip_accents = lowercase if strip_accents is None else strip_accents
     return _shared(
+        tuple(patterns.items()),
         tuple(tokenizer.vocabulary),
         WordSplitter(lowercase, strip_accents, tokenizer.split_on_cjk, tokenizer.errors),
         tokenizer.unk_token,
         tokenizer.max_input_chars_per_word,
-        tuple(literals.items()),
-        literals.get(tokenizer.number_token),
     )

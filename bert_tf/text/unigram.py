@@ -26,6 +26,7 @@ from bert_tf.text.code_points import (
     decode,
     mask_of,
     pieces_of_words,
+    placed,
     starts,
     white_space,
 )
@@ -66,8 +67,8 @@ class Unigram(PieceModel):
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         """Returns the pieces of `texts` (strings `[B]`)."""
-        decoded = decode(checked(texts, self.errors))
-        points, is_start = self._words(decoded.points)
+        points, row_splits = decode(checked(texts, self.errors))
+        points, is_start = self._words(points)
         first = tf.where(is_start)[:, 0]  # [W]
         words = tf.RaggedTensor.from_row_starts(points.values, first, validate=False)
         rows, size = tf.gather(points.rows, first), tf.size(texts, tf.int64)
@@ -75,7 +76,7 @@ class Unigram(PieceModel):
         words = tf.strings.unicode_encode(words, "UTF-8")  # [B, (W)]
         ids, begins, ends = pieces_of_words(words, self._segment)
         spans = tf.gather(points.first, begins), tf.gather(points.last, ends - 1) + 1
-        return decoded.placed(ids, *spans)
+        return placed(row_splits, ids, *spans)
 
     def _words(self, points: CodePoints) -> tuple[CodePoints, tf.Tensor]:
         """Returns the code points with `▁` for spaces, and which of them begin a word."""

@@ -7,21 +7,21 @@ Glossary: `C` code points of all strings, `G` graphemes.
 Reference: huggingface/tokenizers `src/normalizers`.
 """
 
-import base64
+import functools
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import ConfigError, DataError
+from bert_tf.errors import ConfigError
 from bert_tf.text.code_points import (
     CODE_POINT_BITS,
     CodePoints,
-    Decoded,
     PieceModel,
     PlacedIds,
     SparseTable,
     decode,
+    placed,
     places_in_runs,
     repeated,
     starts,
@@ -55,13 +55,10 @@ def steps(normalizer: dict | None) -> list[Step]:
         step = pending.pop()
         kind, pattern, content = step.get("type"), step.get("pattern"), step.get("content")
         literal = pattern.get("String") if isinstance(pattern, dict) else None
+        literal = literal if isinstance(literal, str) else None
         if kind == "Precompiled":
-            try:
-                charsmap = base64.b64decode(step.get("precompiled_charsmap") or "", validate=True)
-            except (TypeError, ValueError):
-                raise DataError("`precompiled_charsmap` must be base64.") from None
-            if charsmap:
-                found.append(_Mapping(charsmap_rules(charsmap, "The normalizer"), True))
+            if charsmap := step.get("precompiled_charsmap"):
+                found.append(_Mapping(charsmap_rules(charsmap), True))
         elif kind == "Lowercase":
             found.append(_Mapping(hugging_face_data()[1]["lower"]))
         elif kind == "NFKD" and pending and pending[-1].get("type") == "StripAccents":
@@ -72,9 +69,9 @@ def steps(normalizer: dict | None) -> list[Step]:
         elif kind == "Replace" and literal and len(literal) == 1 and isinstance(content, str):
             found.append(_Mapping({literal: content}))
         elif kind == "Replace" and literal and literal == 2 * literal[0] and _is_char(content):
-            found.append(_Runs(literal[0], content, pairs=True))
+            found.append(functools.partial(_replaced_runs, literal[0], content, True))
         elif kind == "Replace" and pattern == {"Regex": " {2,}"} and _is_char(content):
-            found.append(_Runs(" ", content, pairs=False))
+            found.append(functools.partial(_replaced_runs, " ", content, False))
         else:
             raise ConfigError(
                 "Every normalizer of the tokenizer must be Precompiled, Lowercase, NFKD before "
@@ -101,7 +98,7 @@ class Normalized(PieceModel):
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         """Returns the pieces of `texts` (strings `[B]`)."""
-        decoded, points, normalized = self._normalize(checked(texts, self.errors))
+        row_splits, points, normalized = self._normalize(checked(texts, self.errors))
         ids, first, end = self._model.pieces(normalized)
         row_starts = tf.searchsorted(points.rows, tf.range(ids.nrows()), out_type=tf.int64)
         row_starts = tf.gather(row_starts, ids.value_rowids())
@@ -111,16 +108,15 @@ class Normalized(PieceModel):
         first = tf.gather(points.first, tf.where(is_empty, last, first))
         # An empty span is after the code point before it, if there is one.
         first = tf.where(is_empty & (end.values > 0), after, first)
-        return decoded.placed(ids, first, tf.where(is_empty, first, after))
+        return placed(row_splits, ids, first, tf.where(is_empty, first, after))
 
-    def _normalize(self, texts: tf.Tensor) -> tuple[Decoded, CodePoints, tf.Tensor]:
-        decoded = decode(texts)
-        points = decoded.points
+    def _normalize(self, texts: tf.Tensor) -> tuple[tf.Tensor, CodePoints, tf.Tensor]:
+        points, row_splits = decode(texts)
         for step in self._steps:
             points = step(points)
         size = tf.size(texts, tf.int64)
         ragged = tf.RaggedTensor.from_value_rowids(points.values, points.rows, size, validate=False)
-        return decoded, points, tf.strings.unicode_encode(ragged, "UTF-8")
+        return row_splits, points, tf.strings.unicode_encode(ragged, "UTF-8")
 
 
 class _Mapping:
@@ -142,10 +138,8 @@ class _Mapping:
             else:
                 pairs[ord(key[0]) << CODE_POINT_BITS | ord(key[1])] = number
         self._graphemes = graphemes
-        self._table, self._pairs = (
-            CodePointTable(table),
-            SparseTable([*pairs], [*pairs.values()], 0),
-        )
+        self._table = CodePointTable(table)
+        self._pairs = SparseTable([*pairs], [*pairs.values()], 0)
         lengths = np.array([1, *map(len, rules.values())], np.int64)
         self._lengths, self._starts = lengths, np.cumsum(lengths) - lengths
         self._values = np.array([0, *map(ord, "".join(rules.values()))], np.int32)
@@ -190,22 +184,17 @@ class _Mapping:
         return tf.where(is_whole, whole, rules), is_whole & joined, points._replace(last=last)
 
 
-class _Runs:
+def _replaced_runs(char: str, content: str, pairs: bool, points: CodePoints) -> CodePoints:
     """Replaces each pair of a character, or each run of 2 or more, by another character."""
-
-    def __init__(self, char: str, content: str, pairs: bool):
-        self._char, self._content, self._pairs = ord(char), ord(content), pairs
-
-    def __call__(self, points: CodePoints) -> CodePoints:
-        is_char = points.values == self._char
-        is_start = starts(is_char) | points.starts_row()
-        is_last = tf.roll(is_start, -1, 0)
-        is_odd = places_in_runs(is_start) % 2 == 1
-        # The last one stays, as in tokenizers, so that spans agree.
-        stays = is_odd if self._pairs else is_last & ~is_start
-        goes = ~is_odd & ~is_last if self._pairs else ~is_last
-        values = tf.where(is_char & stays, self._content, points.values)
-        return points._replace(values=values).keep(~(is_char & goes))
+    is_char = points.values == ord(char)
+    is_start = starts(is_char) | points.starts_row()
+    is_last = tf.roll(is_start, -1, 0)
+    is_odd = places_in_runs(is_start) % 2 == 1
+    # The last one stays, as in tokenizers, so that spans agree.
+    stays = is_odd if pairs else is_last & ~is_start
+    goes = ~is_odd & ~is_last if pairs else ~is_last
+    values = tf.where(is_char & stays, ord(content), points.values)
+    return points._replace(values=values).keep(~(is_char & goes))
 
 
 class _Strip:

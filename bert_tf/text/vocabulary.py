@@ -4,8 +4,6 @@ import os
 import re
 from collections.abc import Sequence
 
-import numpy as np
-
 from bert_tf.errors import DataError
 from bert_tf.files import atomic_path
 from bert_tf.json_files import parse_json, read_bytes
@@ -27,11 +25,6 @@ def is_cased(vocabulary: Sequence[str]) -> bool:
     ordinary = (piece for piece in vocabulary if not re.fullmatch(r"\[.*\]|<.*>", piece))
     cased = sum(re.search("[A-Z]", piece) is not None for piece in ordinary)
     return cased > _CASED_SHARE * len(vocabulary)
-
-
-def continues_word(vocabulary: Sequence[str]) -> np.ndarray:
-    """Returns whether each piece continues a word, bool `[V]`."""
-    return np.array([piece.startswith(CONTINUATION) for piece in vocabulary], bool)
 
 
 _ADDED_TOKEN = object_of({"content": text(), "id": integer()})
@@ -61,12 +54,7 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
         >>> bert_tf.text.read_vocabulary("small.txt")
         ['[UNK]', 'hello', '##s']
     """
-    try:
-        content = read_bytes(path)
-    except OSError as error:
-        raise DataError(
-            f"{path} must be a vocabulary file. Received: {error.strerror or error}."
-        ) from error
+    content = read_bytes(path, "a vocabulary file", DataError)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -134,6 +134,24 @@ def test_special_tokens_are_split_on_request(byte_pairs):
 
 
 @pytest.mark.usefixtures("eagerly")
+def test_tokens_that_normalization_makes_equal_or_empty():
+    """Each token keeps its own flags; an empty one is in no text."""
+    definition = unigram_definition(PIECES)
+    steps = [{"type": "Lowercase"}, {"type": "Replace", "pattern": {"String": "~"}, "content": ""}]
+    definition["normalizer"] = {"type": "Sequence", "normalizers": steps}
+    size = len(definition["model"]["vocab"])
+    for number, (token, lstrip) in enumerate(
+        [("<A>", False), ("<a>", False), ("<c>", True), ("<d>", False), ("~", False)]
+    ):
+        flags = {"lstrip": lstrip, "rstrip": False, "normalized": True, "special": False}
+        definition["added_tokens"].append({"id": size + number, "content": token, **flags})
+    tokenizer = SubwordTokenizer(definition)
+    space = tokenizer.token_to_id("▁")
+    received = tokenizer.tokenize(["<C> <d>", "<d> <C>", "<A>"]).to_list()
+    assert received == [[size + 2, space, size + 3], [size + 3, size + 2], [size + 1]]
+
+
+@pytest.mark.usefixtures("eagerly")
 def test_tokens_found_after_normalization(unigram):
     definition = copy.deepcopy(unigram.definition)
     definition["added_tokens"][4]["normalized"] = True
@@ -354,9 +372,16 @@ BAD = [
     (
         "unigram",
         ["normalizer"],
+        {"type": "Replace", "pattern": {"String": 5}, "content": "a"},
+        ConfigError,
+        "normalizer",
+    ),
+    (
+        "unigram",
+        ["normalizer"],
         {"type": "Precompiled", "precompiled_charsmap": "é"},
         DataError,
-        "base64",
+        "`precompiled_charsmap` must be valid",
     ),
     (
         "unigram",

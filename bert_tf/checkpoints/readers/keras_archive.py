@@ -24,7 +24,6 @@ from bert_tf.errors import ConfigError, UserError
 from bert_tf.json_schema import OBJECT, check, may_lack, object_of, one_of, optional
 from bert_tf.layers.quantization import QUANTIZATION
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.text import subword_definition, tokenizer_files
 from bert_tf.text.subword_tokenizer import SubwordTokenizer
 from bert_tf.text.tokenizer import BertTokenizer
 
@@ -36,10 +35,7 @@ _BACKBONE = object_of(
         "config": object_of({"config": ARGUMENTS, "quantization": may_lack(QUANTIZATION)}),
     }
 )
-_TOKENIZERS = {
-    f"{_PACKAGE}BertTokenizer": (BertTokenizer, tokenizer_files.ARGUMENTS),
-    f"{_PACKAGE}SubwordTokenizer": (SubwordTokenizer, subword_definition.ARGUMENTS),
-}
+_TOKENIZERS = {f"{_PACKAGE}{c.__name__}": c for c in (BertTokenizer, SubwordTokenizer)}
 _TOKENIZER = object_of({"registered_name": one_of(*_TOKENIZERS), "config": OBJECT})
 _TASK_MODEL = object_of(
     {
@@ -106,8 +102,8 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | d
 
 
 def _tokenizer(values, path):
-    tokenizer_class, arguments = _TOKENIZERS[values["registered_name"]]
-    check(values["config"], arguments, path, ConfigError, "config.tokenizer.config")
+    tokenizer_class = _TOKENIZERS[values["registered_name"]]
+    check(values["config"], tokenizer_class.arguments, path, ConfigError, "config.tokenizer.config")
     return tokenizer_class(**values["config"])
 
 

@@ -13,7 +13,6 @@ import tensorflow as tf
 from bert_tf.data.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
 from bert_tf.models.text_batches import also_for_no_rows, parallel_map
 from bert_tf.text.tokenizer import BertTokenizer
-from bert_tf.text.vocabulary import continues_word
 
 _ROWS_OF_PASS = 1 << 40  # more than any pass has
 
@@ -96,7 +95,7 @@ def mask_rows(
     special = np.zeros(tokenizer.vocab_size, bool)  # [V]
     special[[tokenizer.cls_token_id, tokenizer.sep_token_id]] = True
     special[[tokenizer.pad_token_id, tokenizer.mask_token_id]] = True
-    starts = ~continues_word(tokenizer.vocabulary)
+    starts = ~tokenizer.continues_word()
 
     # No branch depends on a tensor, and AutoGraph takes longer to find that out than tracing takes.
     @tf.autograph.experimental.do_not_convert

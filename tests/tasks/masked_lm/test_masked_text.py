@@ -7,6 +7,8 @@ import tensorflow as tf
 from bert_tf import BertTokenizer
 from bert_tf.errors import ConfigError
 from bert_tf.tasks.masked_lm import mask_texts
+from bert_tf.text import SubwordTokenizer
+from tests.text.subwords import unigram_definition
 
 TEXTS = ["the good film xyz", "bad", "the bad film. " * 5, "a b c d e f g h i j k l m n"] * 5
 
@@ -48,6 +50,22 @@ def test_labels_give_back_the_tokens(tokenizer, masking):
         assert (hidden.numpy()[weights > 0] == 4).mean() > 0.4
         start += rows
     assert start == len(TEXTS)
+
+
+def test_whole_words_of_a_subword_tokenizer():
+    """A word is masked with all of its pieces, which do not begin with `##`."""
+    pieces = [("▁film", -1.0), ("s", -2.0), ("▁", -3.0)]
+    tokenizer = SubwordTokenizer(unigram_definition(pieces))
+    texts = ["films films films films"] * 8
+    masked = 0
+    for features, labels in batches_of(texts, tokenizer, masking="whole_word"):
+        for places, weights in zip(features["masked_positions"], labels["masked_weights"]):
+            chosen = set(places.numpy()[weights.numpy() > 0].tolist())
+            assert {place - 1 for place in chosen if place % 2 == 0} == {
+                place for place in chosen if place % 2 == 1
+            }
+            masked += len(chosen)
+    assert masked
 
 
 def test_masks_of_every_epoch(tokenizer):
