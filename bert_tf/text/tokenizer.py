@@ -103,7 +103,7 @@ class BertTokenizer(Tokenizer):
         self.lowercase = lowercase
         self.strip_accents = strip_accents
         self.split_on_cjk = split_on_cjk
-        self.max_input_chars_per_word = max_input_chars_per_word
+        self.max_input_chars_per_word = int(max_input_chars_per_word)
         self.number_token = number_token
         self.unk_token = unk_token
         self.sep_token = sep_token

@@ -53,7 +53,8 @@ class Tokenizer:
         require(truncation_side in packing.TRUNCATION_SIDES, rule, truncation_side=truncation_side)
         packing.check_max_length(max_length, pairs=False)
         self.vocabulary, self._ids = vocabulary, ids
-        self.max_length, self.truncation_side = max_length, truncation_side
+        self.max_length = max_length if max_length is None else int(max_length)
+        self.truncation_side = truncation_side
         self.errors, self.split_special_tokens = errors, split_special_tokens
 
     def _set_token_ids(self, where: str, names: Sequence[str], way_out: str = "") -> None:
@@ -307,4 +308,4 @@ class Tokenizer:
 
     def __reduce__(self):
         # A copy is created from the configuration, without the graphs.
-        return type(self).from_config, (self.get_config(),)
+        return functools.partial(type(self), **self.get_config()), ()

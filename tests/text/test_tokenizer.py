@@ -239,7 +239,7 @@ def test_serialisation(tokenizer):
         split_special_tokens=False,
         split_on_cjk=False,
         max_input_chars_per_word=20,
-        max_length=9,
+        max_length=np.int32(9),
         number_token="#NUM#",
         errors="replace",
     )
@@ -251,7 +251,7 @@ def test_serialisation(tokenizer):
 
 def test_directories(tokenizer, tmp_path, minilm):
     made = BertTokenizer(
-        VOCABULARY, lowercase=False, max_length=77, number_token="#NUM#", errors="replace"
+        VOCABULARY, lowercase=False, max_length=np.int64(77), number_token="#NUM#", errors="replace"
     )
     made.save_pretrained(tmp_path)
     assert BertTokenizer.from_pretrained(tmp_path).get_config() == made.get_config()
