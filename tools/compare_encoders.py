@@ -6,8 +6,8 @@ r"""Compares BERT with the encoders before it: word vectors, NNLM, ELMo, GPT's o
 All encoders are pre-trained on the same text for about the same processor time, one thread each,
 and then fine-tuned, or frozen with a trained weighted sum of their layers, on 1,000 examples of
 each of five data sets, with --num_seeds seeds. The learning rate of each row is the best of three
-on 1,000 examples of dev at most: of the questions for English, of each data set for Chinese; rows
-of the same encoder share it. The tables are:
+(frozen: of four) on 1,000 examples of dev at most: of the questions for English, of each data set
+for Chinese; rows of the same encoder share it. The tables are:
 
     encoders    every encoder, frozen and trained, compared with a model without a network
     layers      the first 1 to 4 blocks of BERT

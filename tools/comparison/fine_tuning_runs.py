@@ -14,7 +14,7 @@ from comparison.runs import Run
 
 # Of which that of the best score on dev is taken. A frozen encoder has only its head to train, and
 # the size of its vectors depends on the encoder.
-FROZEN_RATES = (3e-2, 2e-1, 1.0)
+FROZEN_RATES = (3e-2, 2e-1, 1.0, 5.0)
 TRANSFORMER_RATES, OTHER_RATES = (3e-4, 1e-3, 3e-3), (3e-3, 1e-2, 3e-2)
 SEARCH_SEED = 0
 _BERT = ENCODERS[-1]
