@@ -11,7 +11,6 @@ from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.text_batches import IGNORED
 from bert_tf.models.token_loss import TokenLoss, token_weights
 from bert_tf.training.evaluation.perplexity import Perplexity
-from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 
@@ -23,6 +22,7 @@ class NextWordModel(TokenLoss):
     """
 
     needs_labels = True
+    no_class_weights = "the classes are words"
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -94,6 +94,3 @@ class NextWordModel(TokenLoss):
         if self.loss is not None:
             losses = self.loss.call(ids, y_pred)
         return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), totals["words"])
-
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "the classes are words")

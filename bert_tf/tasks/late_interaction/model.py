@@ -26,7 +26,6 @@ from bert_tf.search.max_sim import max_sim_scores, sum_of_best
 from bert_tf.search.token_vectors import TokenVectors
 from bert_tf.tasks import option_values
 from bert_tf.tasks.late_interaction.preprocessor import LateInteractionPreprocessor
-from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.relevance_losses import DocumentRankingLoss, ranks_right_document_first
 
 
@@ -85,6 +84,8 @@ class BertLateInteractionEncoder(TaskModel):
     Reference: Khattab and Zaharia 2020 (ColBERT, arXiv 2004.12832); Santhanam et al. 2022
     (ColBERTv2, arXiv 2112.01488). It opens and writes ColBERT's directories.
     """
+
+    no_class_weights = "labels are scores"
 
     def __init__(
         self,
@@ -184,9 +185,6 @@ class BertLateInteractionEncoder(TaskModel):
 
     def default_metrics(self):
         return [keras.metrics.MeanMetricWrapper(ranks_right_document_first, name="accuracy")]
-
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "labels are scores")
 
     def make_preprocessor(self, **options):
         names = ("query_max_length", "query_marker", "document_marker", "query_augmentation")

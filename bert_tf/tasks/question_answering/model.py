@@ -16,7 +16,6 @@ from bert_tf.tasks.question_answering.preprocessor import (
 )
 from bert_tf.tasks.question_answering.question_windows import QuestionWindows
 from bert_tf.tasks.question_answering.windows import check_window_lengths
-from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import PADDING_LOGIT, refuse_class_weights
 
 MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py
@@ -65,6 +64,7 @@ class BertQuestionAnswerer(DenseHeadModel):
     head_layer = "span_classifier"
     output_token_axis = 2
     output_padding = PADDING_LOGIT
+    no_class_weights = "labels are positions, not classes"
 
     def __init__(
         self,
@@ -126,9 +126,6 @@ class BertQuestionAnswerer(DenseHeadModel):
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return super().compute_metrics(x, y, y_pred, _per_row(sample_weight))
-
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "labels are positions, not classes")
 
     def make_preprocessor(self, **options):
         return QuestionAnsweringPreprocessor(**option_values(self), **options)

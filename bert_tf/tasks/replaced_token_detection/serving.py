@@ -17,9 +17,6 @@ class ReplacedTokenDetectionModule(ServingModule):
     }
     token_outputs = {"logits": "Of each token: above 0 where it has replaced another one."}
 
-    def of_tokens(self, tokens):
-        return {"logits": self.model(tokens, training=False)}
-
     def of_text(self, text):
         tokenizer = self.model.tokenizer
         pieces = tokenizer.tokenize_with_offsets(text, True)
