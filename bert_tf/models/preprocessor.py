@@ -1,7 +1,8 @@
 """Text and labels to batches, text to tokens in the graph, outputs of a model to answers."""
 
+import dataclasses
 from collections.abc import Callable, Set
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
@@ -25,12 +26,14 @@ from bert_tf.models.tokenized_texts import TokenizedTexts
 DEFAULT_BATCH_SIZE = 32  # Keras's own
 
 
+@dataclasses.dataclass(eq=False)
 class Preprocessor:
     """What a task does before and after its model; `TaskModel` says what it reads.
 
     A task overrides `read_columns` where an example is not a text or a pair, `targets` and
     `graph_targets` for its labels, `training_rows` and `rows` where examples become windows,
-    `outputs` and `decode` for the model's outputs.
+    `outputs` and `decode` for the model's outputs. A subclass with further arguments is a dataclass
+    too; they are named as the attributes of the model that `TaskModel` passes for them.
 
     Args:
         tokenizer: The `BertTokenizer`; without one only token dictionaries are accepted.
@@ -48,25 +51,22 @@ class Preprocessor:
         ['padding_mask', 'segment_ids', 'token_ids']
     """
 
-    texts_per_example: tuple[int, ...] | None = (1, 2)  # None for any number
+    tokenizer: Any
+    max_length: int
+    has_sparse_labels: bool = True
+    has_static_shapes: bool = False
+    computes_padding: bool = False
+
+    texts_per_example: ClassVar[tuple[int, ...] | None] = (1, 2)  # None for any number
     example_form = PAIRS_ARE  # what errors say about the right form
     takes_batches_of_text = True  # False where examples become windows
     predicts_datasets_of_text = True
     has_labels = True  # False where labels are made of the texts
 
-    def __init__(
-        self,
-        tokenizer,
-        max_length: int,
-        has_sparse_labels: bool = True,
-        has_static_shapes: bool = False,
-        computes_padding: bool = False,
-    ):
-        self.tokenizer = tokenizer
-        self.max_length = max_length
-        self.has_sparse_labels = has_sparse_labels
-        self.static_length = max_length if has_static_shapes else None
-        self.computes_padding = computes_padding
+    @property
+    def static_length(self) -> int | None:
+        """The length that all batches are padded to, for XLA; None: that of their longest row."""
+        return self.max_length if self.has_static_shapes else None
 
     def read(self, x: Any) -> Any:
         """Returns raw text as `TextColumns` or a `tf.data.Dataset`, and all else as it is.

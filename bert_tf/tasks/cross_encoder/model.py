@@ -54,6 +54,7 @@ class BertCrossEncoder(DenseHeadModel):
     """
 
     no_class_weights = "labels are numbers"
+    preprocessor_class = CrossEncoderPreprocessor
 
     def __init__(
         self,
@@ -78,9 +79,6 @@ class BertCrossEncoder(DenseHeadModel):
 
     def default_metrics(self):
         return [keras.metrics.MeanMetricWrapper(is_right, name="accuracy")]
-
-    def make_preprocessor(self, **options):
-        return CrossEncoderPreprocessor(activation=self.activation, **options)
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)

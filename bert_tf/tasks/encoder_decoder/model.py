@@ -264,7 +264,7 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         return EncoderDecoderPreprocessor(
             start_token_id=self.start_token_id if has_tokenizer else None,
             end_token_id=self.end_token_id if has_tokenizer else None,
-            max_target_length=self.longest_target,
+            longest_target=self.longest_target,
             **options,
         )
 

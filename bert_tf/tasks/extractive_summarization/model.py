@@ -13,7 +13,6 @@ from bert_tf.models.token_loss import OwnTokenLoss
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationPreprocessor
 from bert_tf.tasks.extractive_summarization.sentence_layers import SentenceLayers, sentence_starts
-from bert_tf.training.losses.class_weights import refuse_class_weight
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -58,6 +57,7 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
     output_token_axis = 1
     head_layer = "scorer"
     loss_items = "sentences"
+    preprocessor_class = ExtractiveSummarizationPreprocessor
 
     def __init__(
         self,
@@ -109,14 +109,6 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
         starts = sentence_starts(tokens["token_ids"], self.backbone.padding_mask_of(tokens))
         packed = self.backbone.packs_tokens() and not needs_static_shapes()
         return self.sentence_layers(states, starts=starts, packed=packed, training=training)
-
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "labels are of sentences, and an example has several")
-
-    def make_preprocessor(self, **options):
-        return ExtractiveSummarizationPreprocessor(
-            num_sentences=self.num_sentences, trigram_blocking=self.trigram_blocking, **options
-        )
 
     def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
         batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}

@@ -86,6 +86,7 @@ class BertLateInteractionEncoder(TaskModel):
     """
 
     no_class_weights = "labels are scores"
+    preprocessor_class = LateInteractionPreprocessor
 
     def __init__(
         self,
@@ -185,11 +186,6 @@ class BertLateInteractionEncoder(TaskModel):
 
     def default_metrics(self):
         return [keras.metrics.MeanMetricWrapper(ranks_right_document_first, name="accuracy")]
-
-    def make_preprocessor(self, **options):
-        names = ("query_max_length", "query_marker", "document_marker", "query_augmentation")
-        own = {name: getattr(self, name) for name in names}
-        return LateInteractionPreprocessor(**own, **options)
 
     def forward(self, x, y, training):
         tokens, in_batch = self.tokens_of(x), self.in_batch_negatives

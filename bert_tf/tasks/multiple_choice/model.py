@@ -47,6 +47,7 @@ class BertMultipleChoice(DenseHeadModel):
     """
 
     no_class_weights = "the place of a choice says nothing"
+    preprocessor_class = MultipleChoicePreprocessor
 
     def __init__(
         self,
@@ -75,9 +76,6 @@ class BertMultipleChoice(DenseHeadModel):
 
     def default_metrics(self):
         return ["accuracy"]
-
-    def make_preprocessor(self, **options):
-        return MultipleChoicePreprocessor(**options)
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)

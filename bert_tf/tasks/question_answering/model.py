@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.tasks import option_values
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.question_answering.preprocessor import (
     Answer,
@@ -65,6 +64,7 @@ class BertQuestionAnswerer(DenseHeadModel):
     output_token_axis = 2
     output_padding = PADDING_LOGIT
     no_class_weights = "labels are positions, not classes"
+    preprocessor_class = QuestionAnsweringPreprocessor
 
     def __init__(
         self,
@@ -126,9 +126,6 @@ class BertQuestionAnswerer(DenseHeadModel):
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return super().compute_metrics(x, y, y_pred, _per_row(sample_weight))
-
-    def make_preprocessor(self, **options):
-        return QuestionAnsweringPreprocessor(**option_values(self), **options)
 
     def answer(
         self,

@@ -69,6 +69,8 @@ class BertSentenceEncoder(VectorModel):
     Reference: Reimers and Gurevych 2019 (arXiv 1908.10084), section 3.
     """
 
+    preprocessor_class = SentenceEmbeddingPreprocessor
+
     def __init__(
         self,
         backbone: BertBackbone,
@@ -153,10 +155,6 @@ class BertSentenceEncoder(VectorModel):
                 other than a Transformer, its pooling, dense layers, LayerNorms and normalization.
         """
         return hooks.load_sentence_encoder(cls, path, **options)
-
-    def make_preprocessor(self, **options):
-        own = {"normalize": self.normalize, "no_duplicates": self.no_duplicates}
-        return SentenceEmbeddingPreprocessor(**own, **options)
 
     def head(self, outputs, tokens, training=False):
         states = outputs["sequence_output"]

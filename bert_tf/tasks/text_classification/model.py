@@ -83,6 +83,8 @@ class BertTextClassifier(DenseHeadModel):
     Peters et al. 2018 (ELMo, arXiv 1802.05365), section 3.2.
     """
 
+    preprocessor_class = TextClassificationPreprocessor
+
     def __init__(
         self,
         backbone: BertBackbone,
@@ -227,10 +229,6 @@ class BertTextClassifier(DenseHeadModel):
         """Applies dropout and the classifier to what `pooled` returned."""
         logits = self.classifier(self.dropout_layer(pooled, training=training))
         return tf.cast(logits, tf.float32)  # [B, num_classes]
-
-    def make_preprocessor(self, **options):
-        own = {name: getattr(self, name) for name in ("num_classes", "labels", "problem_type")}
-        return TextClassificationPreprocessor(**own, **options)
 
     def classify(
         self,

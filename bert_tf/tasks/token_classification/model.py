@@ -65,6 +65,11 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
 
     needs_labels = True
     output_token_axis = 1
+    no_metrics = (
+        "the accuracy is that of words. bert_tf.tasks.token_classification.TaggingScores adds "
+        "precision, recall and F1 of spans"
+    )
+    preprocessor_class = TokenClassificationPreprocessor
 
     def __init__(
         self,
@@ -120,14 +125,6 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         Raises:
             UserError: For another loss, for any with a CRF, and for metrics.
         """
-        for name in ("metrics", "weighted_metrics"):
-            if kwargs.get(name) is not None:
-                raise UserError(
-                    f"{type(self).__name__} must have no metrics: its accuracy is that of words. "
-                    f"Received: {name}={kwargs[name]!r}. "
-                    "bert_tf.tasks.token_classification.TaggingScores adds precision, recall and "
-                    "F1 of spans."
-                )
         loss = class_loss(loss)
         if self.use_crf and loss is not None:
             raise UserError(
@@ -179,9 +176,6 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
             way_out = "A CRF has no class weights"
         reason = "Keras weights examples by it, and here the classes are those of words."
         refuse_class_weight(class_weight, f"{reason} {way_out}")
-
-    def make_preprocessor(self, **options):
-        return TokenClassificationPreprocessor(labels=self.labels, **options)
 
     def row_outputs(self, outputs, inputs):
         if WORD_STARTS not in inputs:
