@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.data.epoch_batches import EpochBatches
 from bert_tf.data.plain_rows import is_container, is_missing, is_text
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.models.label_inputs import number_rows, row_weights
 from bert_tf.models.text_batches import (
     TokenRows,
@@ -380,12 +380,7 @@ class Preprocessor:
                 f"window_stride={stride!r}, {len(columns)} texts in an example"
             )
         size = self.max_length - 2
-        if not isinstance(stride, int) or not 1 <= stride <= size:
-            raise UserError(
-                f"`window_stride` must be in [1, {size}], the tokens of a window. "
-                f"Received: window_stride={stride!r}"
-            )
-        if pooling not in ("mean", "max"):
-            raise UserError(
-                f"`window_pooling` must be 'mean' or 'max'. Received: window_pooling={pooling!r}"
-            )
+        is_valid = isinstance(stride, int) and 1 <= stride <= size
+        rule = f"must be in [1, {size}], the tokens of a window"
+        require(is_valid, rule, window_stride=stride)
+        require_one_of("window_pooling", pooling, ("mean", "max"))

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container
 from bert_tf.deprecation import renamed_method
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.keras_compat import DistributedAdapter
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.inference_precision import AUTO, optimize_for_inference
@@ -80,11 +80,8 @@ class TaskModel(PretrainedModel, RawTextModel):
     ):
         super().__init__(**kwargs)
         limit = backbone.config.max_position_embeddings
-        if max_length is not None and not 3 <= max_length <= limit:
-            raise UserError(
-                f"`max_length` must be in [3, {limit}] (max_position_embeddings). "
-                f"Received: {max_length=}"
-            )
+        rule = f"must be in [3, {limit}] (max_position_embeddings)"
+        require(max_length is None or 3 <= max_length <= limit, rule, max_length=max_length)
         if tokenizer is not None:
             tokenizer.require_size_of(backbone.config.vocab_size)
         self.backbone = backbone

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.json_schema import is_integer
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
@@ -161,7 +161,5 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
 
 
 def _check_count(name, value, least):
-    if not is_integer(value) or value < least:
-        raise UserError(
-            f"`{name}` must be an integer of at least {least}. Received: {name}={value!r}"
-        )
+    is_valid = is_integer(value) and value >= least
+    require(is_valid, f"must be an integer of at least {least}", **{name: value})

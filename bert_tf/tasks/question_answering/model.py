@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import check_limits
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.question_answering.preprocessor import (
@@ -84,11 +84,7 @@ class BertQuestionAnswerer(DenseHeadModel):
             max_query_length = min(MAX_QUERY_LENGTH, self.longest // 2)
         separators = 1 if tokenizer is None else tokenizer.separators
         check_window_lengths(self.longest, doc_stride, max_query_length, separators)
-        if n_best_size < 1 or max_answer_length < 1:
-            raise UserError(
-                "`n_best_size` and `max_answer_length` must be at least 1. Received: "
-                f"n_best_size={n_best_size}, max_answer_length={max_answer_length}"
-            )
+        check_limits(n_best_size=n_best_size, max_answer_length=max_answer_length)
         self.allow_no_answer = allow_no_answer
         self.null_score_diff_threshold = null_score_diff_threshold
         self.doc_stride = doc_stride

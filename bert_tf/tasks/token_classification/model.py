@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_text
 from bert_tf.data.string_lists import flat_strings
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.scalar_mix import ScalarMix
@@ -87,15 +87,10 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         if labels is None:
             labels = [f"LABEL_{index}" for index in range(num_classes or 0)]  # as Hugging Face
         labels = class_names(labels)
-        if not 2 <= len(labels) == len(set(labels)):
-            raise UserError(
-                f"`labels` must be at least two different names. Received: labels={labels}"
-            )
-        if num_classes not in (None, len(labels)):
-            raise UserError(
-                "`num_classes` must be the number of `labels`. "
-                f"Received: num_classes={num_classes}, {len(labels)} labels"
-            )
+        are_different = 2 <= len(labels) == len(set(labels))
+        require(are_different, "must be at least two different names", labels=labels)
+        is_valid = num_classes in (None, len(labels))
+        require(is_valid, "must be the number of `labels`", num_classes=num_classes, labels=labels)
         backbone.pooler.trainable = False  # no part of the loss
         self.num_classes = len(labels)
         self.labels = labels
