@@ -6,23 +6,23 @@ Glossary: `B` rows, `T` tokens of a row, `M` labelled tokens, `H` hidden size, `
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.text_batches import IGNORED
 from bert_tf.models.token_loss import TokenLoss, token_weights
 from bert_tf.training.evaluation.perplexity import Perplexity
-from bert_tf.training.losses.class_weights import refuse_class_weight
-from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 
 class NextWordModel(TokenLoss):
     """A base of models that learn the next word after each token from the true words before it.
 
     It must come before `TaskModel` in the list of base classes. Only the logits of labelled tokens
-    are computed in training.
+    are computed in training. Accuracy and perplexity are always in the logs. For label smoothing
+    (Vaswani et al. 2017, section 5.4), `compile` takes a `bert_tf.training.SparseCrossentropy`.
     """
 
     needs_labels = True
+    no_class_weights = "the classes are words"
+    no_metrics = "only the logits of real tokens are computed in training"
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -41,27 +41,6 @@ class NextWordModel(TokenLoss):
     def next_word_logits(self, rows: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
         """Returns the logits of the next words: `[M, H]` and `[V, E]` -> float32 `[M, V]`."""
         raise NotImplementedError(f"{type(self).__name__} must have `next_word_logits`.")
-
-    def compile(self, optimizer="adam", loss="auto", **kwargs):
-        """`keras.Model.compile`; the loss is the mean over the words of the targets.
-
-        Accuracy and perplexity are always in the logs.
-
-        Args:
-            loss: A `bert_tf.training.SparseCrossentropy`, for `label_smoothing` (Vaswani et al.
-                2017, section 5.4); "auto" is cross-entropy.
-            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
-
-        Raises:
-            UserError: For another loss, and for metrics.
-        """
-        for name in ("metrics", "weighted_metrics"):
-            if kwargs.get(name) is not None:
-                raise UserError(
-                    f"`{name}` must be None: only the logits of real tokens are computed in "
-                    f"training. Received: {name}={kwargs[name]!r}"
-                )
-        super().compile(optimizer=optimizer, loss=class_loss(loss), **kwargs)
 
     def call(self, inputs, training=False):
         states, words, mask = self.decoded(self.tokens_of(inputs), training)
@@ -94,6 +73,3 @@ class NextWordModel(TokenLoss):
         if self.loss is not None:
             losses = self.loss.call(ids, y_pred)
         return tf.math.divide_no_nan(tf.reduce_sum(losses * weights), totals["words"])
-
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "the classes are words")

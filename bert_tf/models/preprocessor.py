@@ -1,14 +1,15 @@
 """Text and labels to batches, text to tokens in the graph, outputs of a model to answers."""
 
+import dataclasses
 from collections.abc import Callable, Set
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.epoch_batches import EpochBatches
 from bert_tf.data.plain_rows import is_container, is_missing, is_text
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.models.label_inputs import number_rows, row_weights
 from bert_tf.models.text_batches import (
     TokenRows,
@@ -25,12 +26,14 @@ from bert_tf.models.tokenized_texts import TokenizedTexts
 DEFAULT_BATCH_SIZE = 32  # Keras's own
 
 
+@dataclasses.dataclass(eq=False)
 class Preprocessor:
     """What a task does before and after its model; `TaskModel` says what it reads.
 
     A task overrides `read_columns` where an example is not a text or a pair, `targets` and
     `graph_targets` for its labels, `training_rows` and `rows` where examples become windows,
-    `outputs` and `decode` for the model's outputs.
+    `outputs` and `decode` for the model's outputs. A subclass with further arguments is a dataclass
+    too; they are named as the attributes of the model that `TaskModel` passes for them.
 
     Args:
         tokenizer: The `BertTokenizer`; without one only token dictionaries are accepted.
@@ -48,25 +51,22 @@ class Preprocessor:
         ['padding_mask', 'segment_ids', 'token_ids']
     """
 
-    texts_per_example: tuple[int, ...] | None = (1, 2)  # None for any number
+    tokenizer: Any
+    max_length: int
+    has_sparse_labels: bool = True
+    has_static_shapes: bool = False
+    computes_padding: bool = False
+
+    texts_per_example: ClassVar[tuple[int, ...] | None] = (1, 2)  # None for any number
     example_form = PAIRS_ARE  # what errors say about the right form
     takes_batches_of_text = True  # False where examples become windows
     predicts_datasets_of_text = True
     has_labels = True  # False where labels are made of the texts
 
-    def __init__(
-        self,
-        tokenizer,
-        max_length: int,
-        has_sparse_labels: bool = True,
-        has_static_shapes: bool = False,
-        computes_padding: bool = False,
-    ):
-        self.tokenizer = tokenizer
-        self.max_length = max_length
-        self.has_sparse_labels = has_sparse_labels
-        self.static_length = max_length if has_static_shapes else None
-        self.computes_padding = computes_padding
+    @property
+    def static_length(self) -> int | None:
+        """The length that all batches are padded to, for XLA; None: that of their longest row."""
+        return self.max_length if self.has_static_shapes else None
 
     def read(self, x: Any) -> Any:
         """Returns raw text as `TextColumns` or a `tf.data.Dataset`, and all else as it is.
@@ -380,12 +380,7 @@ class Preprocessor:
                 f"window_stride={stride!r}, {len(columns)} texts in an example"
             )
         size = self.max_length - 2
-        if not isinstance(stride, int) or not 1 <= stride <= size:
-            raise UserError(
-                f"`window_stride` must be in [1, {size}], the tokens of a window. "
-                f"Received: window_stride={stride!r}"
-            )
-        if pooling not in ("mean", "max"):
-            raise UserError(
-                f"`window_pooling` must be 'mean' or 'max'. Received: window_pooling={pooling!r}"
-            )
+        is_valid = isinstance(stride, int) and 1 <= stride <= size
+        rule = f"must be in [1, {size}], the tokens of a window"
+        require(is_valid, rule, window_stride=stride)
+        require_one_of("window_pooling", pooling, ("mean", "max"))

@@ -53,8 +53,8 @@ class ServingModule:
         return self.of_tokens(self.model.tokenize(*(texts[name] for name in self.texts)))
 
     def of_tokens(self, tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns the outputs for a token dictionary of `tokens_shape`."""
-        raise NotImplementedError(f"{type(self).__name__} must have a method `of_tokens`.")
+        """Returns the outputs for a token dictionary of `tokens_shape`; by default the logits."""
+        return {"logits": self.model(tokens, training=False)}
 
     def signatures(self) -> dict:
         """Returns the concrete functions by the names of their signatures."""

@@ -1,5 +1,7 @@
 """Pairs of a source and a target, whose labels are the words of the target."""
 
+import dataclasses
+
 import tensorflow as tf
 
 from bert_tf.errors import UserError
@@ -8,11 +10,12 @@ from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_batches import parallel_map
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class SourceTargetPreprocessor(Preprocessor):
     """Sources and targets to tokens and labels: every word is predicted from the true words before.
 
     Args:
-        max_target_length: The maximum number of tokens of a target, start and end included.
+        longest_target: The maximum number of tokens of a target, start and end included.
         **options: Those of `Preprocessor`; `max_length` is that of a source.
 
     Reference: Williams and Zipser 1989, "A learning algorithm for continually running fully
@@ -23,9 +26,7 @@ class SourceTargetPreprocessor(Preprocessor):
     has_labels = False
     predicts_datasets_of_text = False  # their batches of several lengths are no array
 
-    def __init__(self, *, max_target_length: int, **options):
-        super().__init__(**options)
-        self.max_target_length = max_target_length
+    longest_target: int
 
     def labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns the word after each token that the model reads, int32 `[B, T]`.

@@ -1,5 +1,6 @@
 """What all task models share: a backbone, a tokenizer, raw strings in, checkpoints in and out."""
 
+import dataclasses
 import functools
 import warnings
 from typing import Any
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container
 from bert_tf.deprecation import renamed_method
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.keras_compat import DistributedAdapter
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.inference_precision import AUTO, optimize_for_inference
@@ -47,7 +48,7 @@ class TaskModel(PretrainedModel, RawTextModel):
     A missing value is an error that names its rows. Called directly, a model tokenizes string
     tensors in the graph. `predict` returns what the model computes; a method of the task, such as
     `classify`, returns what it means. A task overrides `head`, or all of `call`, the terms of its
-    loss and `make_preprocessor`.
+    loss and `preprocessor_class`.
 
     Args:
         backbone: The `BertBackbone`.
@@ -66,6 +67,8 @@ class TaskModel(PretrainedModel, RawTextModel):
         TensorShape([2, 2])
     """
 
+    # What `make_preprocessor` makes.
+    preprocessor_class: type[Preprocessor] = Preprocessor
     # Whether training needs labels although no loss is compiled: it is the model's own.
     needs_labels = False
     # The axis of the outputs with one entry per token, if any, and what `predict` pads it with.
@@ -77,11 +80,8 @@ class TaskModel(PretrainedModel, RawTextModel):
     ):
         super().__init__(**kwargs)
         limit = backbone.config.max_position_embeddings
-        if max_length is not None and not 3 <= max_length <= limit:
-            raise UserError(
-                f"`max_length` must be in [3, {limit}] (max_position_embeddings). "
-                f"Received: {max_length=}"
-            )
+        rule = f"must be in [3, {limit}] (max_position_embeddings)"
+        require(max_length is None or 3 <= max_length <= limit, rule, max_length=max_length)
         if tokenizer is not None:
             tokenizer.require_size_of(backbone.config.vocab_size)
         self.backbone = backbone
@@ -139,8 +139,10 @@ class TaskModel(PretrainedModel, RawTextModel):
         )
 
     def make_preprocessor(self, **options: Any) -> Preprocessor:
-        """Returns the preprocessor of the task, whose own arguments are added to `options`."""
-        return Preprocessor(**options)
+        """Returns the preprocessor of the task, whose own arguments are attributes of the model."""
+        names = {field.name for field in dataclasses.fields(self.preprocessor_class)}
+        own = {name: getattr(self, name) for name in names - options.keys()}
+        return self.preprocessor_class(**own, **options)
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
         """Returns strings `[B]` as a token dictionary, cut at `max_length`.

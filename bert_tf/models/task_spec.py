@@ -61,11 +61,16 @@ class Head:
     block_rows: tuple[Row, ...] = ()
 
 
+def layer_head(name: str, kind: str, *names_in_files: str | None) -> Head:
+    """Returns a head that is one layer, whose names in files are in the order of `Row`."""
+    return Head(name, (Row(kind, "", *names_in_files),))
+
+
 # The weights of the layers, for `use_scalar_mix`; the names in files are our own.
 SCALAR_MIX = Head(
     "scalar_mix",
     tuple(
-        Row(VECTOR, name, f"scalar_mix.{name}", f"scalar_mix/{name}", None, None)
+        Row(VECTOR, name, f"scalar_mix.{name}", f"scalar_mix/{name}")
         for name in ("scalars", "gamma")
     ),
 )

@@ -8,13 +8,38 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.models.text_batches import IGNORED
+from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 
 class TokenLoss:
     """A base of models whose `partial_loss` is their whole loss and counts their metrics.
 
     It must come before `TaskModel` in the list of base classes.
+
+    Attributes:
+        no_metrics: Why `compile` refuses metrics.
     """
+
+    no_metrics = "the model has its own"
+
+    def compile(self, optimizer="adam", loss="auto", **kwargs):
+        """`keras.Model.compile`; the loss is over labelled tokens, and its metrics are in the logs.
+
+        Args:
+            loss: A `bert_tf.training.SparseCrossentropy`, such as one with label smoothing. "auto"
+                is cross-entropy.
+            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
+
+        Raises:
+            UserError: For another loss, and for metrics.
+        """
+        for name in ("metrics", "weighted_metrics"):
+            if kwargs.get(name) is not None:
+                raise UserError(
+                    f"`{name}` must be left out: {self.no_metrics}. "
+                    f"Received: {name}={kwargs[name]!r}"
+                )
+        super().compile(optimizer=optimizer, loss=class_loss(loss), **kwargs)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         totals = self.loss_denominators(x, y, sample_weight)
@@ -33,6 +58,7 @@ class OwnTokenLoss(TokenLoss):
     """
 
     loss_items = "tokens"
+    no_class_weights = "an example has several labels"
     accuracy: keras.metrics.Mean
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
@@ -45,19 +71,17 @@ class OwnTokenLoss(TokenLoss):
         Raises:
             UserError: For another loss and for metrics.
         """
-        given = {"loss": None if loss == "auto" else loss}
-        given |= {name: kwargs.get(name) for name in ("metrics", "weighted_metrics")}
-        for name, value in given.items():
-            if value is not None:
-                raise UserError(
-                    f"`{name}` must be left out: {type(self).__name__} has its own loss and "
-                    f"metrics, which are over {self.loss_items}. Received: {name}={value!r}"
-                )
-        super().compile(optimizer=optimizer, loss=None, **kwargs)
+        if loss not in ("auto", None):
+            raise UserError(
+                f"`loss` must be left out: {type(self).__name__} has its own, over "
+                f"{self.loss_items}. Received: loss={loss!r}"
+            )
+        super().compile(optimizer, **kwargs)
 
     def item_weights(self, x, y, sample_weight):
-        """Returns what each token counts, float32 `[B, T]`."""
-        return token_weights(y, sample_weight)
+        """Returns what each token counts, float32 `[B, T]`: padding nothing, even with a label."""
+        real = tf.cast(self.backbone.padding_mask_of(x), tf.float32)
+        return real * token_weights(y, sample_weight)
 
     def loss_denominators(self, x, y, sample_weight):
         return {self.loss_items: tf.reduce_sum(self.item_weights(x, y, sample_weight))}

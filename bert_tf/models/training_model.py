@@ -23,6 +23,7 @@ from bert_tf.models.pipelined_step import pipelined_gradients, seeds_of
 from bert_tf.models.traced_weights import RetracingModel
 from bert_tf.ops import native
 from bert_tf.signatures import has_signature_of
+from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.partial_loss import ShareOfBatch, partial_losses
 from bert_tf.training.run_length import spread_schedule
 
@@ -43,6 +44,9 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
     A subclass with a loss of its own overrides `loss_denominators` and `partial_loss`.
     """
+
+    # Why `fit` of a model without classes to weight refuses `class_weight`.
+    no_class_weights: str | None = None
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -191,7 +195,9 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
         return self.trainable_variables
 
     def class_weights(self, class_weight):
-        """Returns `class_weight` by class id, as Keras takes it; a subclass may refuse it."""
+        """Returns `class_weight` by class id, as Keras takes it."""
+        if self.no_class_weights is not None:
+            refuse_class_weight(class_weight, self.no_class_weights)
         return class_weight
 
     @has_signature_of(keras.Model.fit)

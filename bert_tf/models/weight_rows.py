@@ -39,5 +39,5 @@ class Row(NamedTuple):
     ours: str
     huggingface: str | None
     tf1: str | None
-    keras_hub: str | None
-    tf_models: str | None
+    keras_hub: str | None = None
+    tf_models: str | None = None

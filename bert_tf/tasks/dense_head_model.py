@@ -25,10 +25,10 @@ class DenseHeadModel(TaskModel):
         """The size of the vectors that the layer takes."""
         return self.backbone.config.hidden_size
 
-    def dense_head(self, units: int) -> Dense:
-        """Returns the layer, which `build` builds."""
+    def dense_head(self, units: int, name: str | None = None) -> Dense:
+        """Returns the layer, which `build` builds, or another one like it with a name."""
         stddev = self.backbone.config.initializer_range
-        return Dense(units, stddev, dtype=self.dtype_policy, name=self.head_layer)
+        return Dense(units, stddev, dtype=self.dtype_policy, name=name or self.head_layer)
 
     def build(self, input_shape=None):
         layer = getattr(self, self.head_layer)

@@ -1,5 +1,7 @@
 """What a `VectorModel` reads: any number of texts in an example, each encoded by itself."""
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
@@ -11,6 +13,7 @@ from bert_tf.models.token_inputs import rows_of_examples
 from bert_tf.models.tokenized_texts import TokenizedTexts
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class VectorPreprocessor(Preprocessor):
     """Texts to tokens; K texts of an example to an axis of K.
 
@@ -21,9 +24,7 @@ class VectorPreprocessor(Preprocessor):
 
     texts_per_example = None
 
-    def __init__(self, *, no_duplicates: bool, **options):
-        super().__init__(**options)
-        self.no_duplicates = no_duplicates
+    no_duplicates: bool
 
     def tokens_of(self, inputs):
         columns = self.tensor_columns(inputs)

@@ -138,6 +138,11 @@ class Task:
         """The same rows as a token dictionary."""
         return self.features if self.asked_features is None else self.asked_features
 
+    @property
+    def trains_on_text(self) -> bool:
+        """Whether `fit` and `evaluate` take `text`."""
+        return not {"text", "training on text"} & set(self.lacks)
+
     def rows_of_text(self):
         """The token dictionary and the labels that `evaluate` must make of `text` and `labels`."""
         return (self.features, self.targets) if self.of_text is None else self.of_text()

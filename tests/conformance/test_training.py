@@ -70,7 +70,7 @@ def tokens_of_batches(batches):
 def test_batches_by_tokens_hold_every_row(name, state, is_full):
     task = TASKS[name]
     few = ("text classification", "multiple choice", "encoder-decoder")
-    if "text" in task.lacks or (name not in few and not is_full):
+    if not task.trains_on_text or (name not in few and not is_full):
         return
     options = {"shuffle": True, "training": False, "token_budget": 12}
     batches = state.model.fit_arguments(task.text, task.labels, **options)["x"]
@@ -88,9 +88,9 @@ def test_one_loss_however_the_rows_come(name, traced):
     features, targets = task.rows_of_text()
     expected = traced.evaluate(features, targets, **OPTIONS)
     ways = {}
-    if "text" not in task.lacks:
+    if task.trains_on_text:
         ways["text"] = traced.evaluate(task.text, task.labels, **OPTIONS)
-    if not {"text", "datasets of text"} & set(task.lacks):
+    if task.trains_on_text and "datasets of text" not in task.lacks:
         ways["dataset of text"] = traced.evaluate(task.dataset_of_text(), verbose=0)
     for way, received in ways.items():
         np.testing.assert_allclose(received, expected, rtol=1e-5, err_msg=way)
@@ -99,7 +99,7 @@ def test_one_loss_however_the_rows_come(name, traced):
     )
     received = first_loss(traced.evaluate(task.dataset_of_tokens(), verbose=0))
     np.testing.assert_allclose(received, weighted, rtol=1e-5)
-    if "text" not in task.lacks and task.labels is not None:
+    if task.trains_on_text and task.labels is not None:
         received = traced.evaluate(task.text, task.labels, sample_weight=WEIGHTS, **OPTIONS)
         np.testing.assert_allclose(first_loss(received), weighted, rtol=1e-5)
     assert abs(weighted - first_loss(expected)) > 1e-4  # the weights count
@@ -112,9 +112,9 @@ def test_one_step_however_the_rows_come(name, traced):
     before = State(traced)
     features, targets = task.rows_of_text()
     ways = {"dictionary": lambda: traced.fit(features, targets, shuffle=False, **OPTIONS)}
-    if "text" not in task.lacks:
+    if task.trains_on_text:
         ways["text"] = lambda: traced.fit(task.text, task.labels, shuffle=False, **OPTIONS)
-    if not {"text", "datasets of text"} & set(task.lacks):
+    if task.trains_on_text and "datasets of text" not in task.lacks:
         ways["dataset of text"] = lambda: traced.fit(task.dataset_of_text(), verbose=0)
     steps = {}
     for way, fit in ways.items():
@@ -280,6 +280,7 @@ def test_losses_on_classes(name):
 OPERATIONS = {
     "text": lambda model, task: model.predict(["good film"], verbose=0),
     "training": lambda model, task: model.fit(task.features, verbose=0),
+    "training on text": lambda model, task: model.fit(task.text, [[0]] * ROWS, verbose=0),
     "datasets to predict": lambda model, task: model.predict(task.dataset_of_text(), verbose=0),
     "other losses": lambda model, task: model.compile(
         **{**task.compiled, "loss": SparseCrossentropy()}

@@ -13,7 +13,6 @@ from bert_tf.models.ranked_documents import RankedDocument, best_documents, chec
 from bert_tf.models.token_inputs import one_sequence_per_row
 from bert_tf.tasks.cross_encoder.preprocessor import ACTIVATIONS, SIGMOID, CrossEncoderPreprocessor
 from bert_tf.tasks.dense_head_model import DenseHeadModel
-from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.relevance_losses import RelevanceLoss, is_right
 
 
@@ -54,6 +53,9 @@ class BertCrossEncoder(DenseHeadModel):
     whose directories it opens and writes.
     """
 
+    no_class_weights = "labels are numbers"
+    preprocessor_class = CrossEncoderPreprocessor
+
     def __init__(
         self,
         backbone: BertBackbone,
@@ -77,12 +79,6 @@ class BertCrossEncoder(DenseHeadModel):
 
     def default_metrics(self):
         return [keras.metrics.MeanMetricWrapper(is_right, name="accuracy")]
-
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "labels are numbers")
-
-    def make_preprocessor(self, **options):
-        return CrossEncoderPreprocessor(activation=self.activation, **options)
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)

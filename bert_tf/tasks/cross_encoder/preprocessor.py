@@ -3,6 +3,8 @@
 Glossary: `n` queries, `K` documents of each.
 """
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
@@ -19,6 +21,7 @@ SIGMOID, IDENTITY = "sigmoid", "identity"
 ACTIVATIONS = {SIGMOID: sigmoid, IDENTITY: np.asarray}
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class CrossEncoderPreprocessor(Preprocessor):
     """Pairs, or queries with K documents each, to tokens; logits to scores.
 
@@ -32,9 +35,7 @@ class CrossEncoderPreprocessor(Preprocessor):
         "Pass (queries, documents), or (queries, positives, negatives) to train on lists."
     )
 
-    def __init__(self, *, activation: str, **options):
-        super().__init__(**options)
-        self.activation = activation
+    activation: str
 
     def read_columns(self, x):
         columns = super().read_columns(x)

@@ -17,7 +17,7 @@ from bert_tf.models.weight_rows import (
 def _row(kind: str, ours: str, theirs: str) -> Row:
     """Returns a layer of the decoder. google-research/bert has none: these names are our own."""
     tf1 = "decoder/" + theirs.replace(".", "/")
-    return Row(kind, ours, f"decoder.{theirs}", tf1, None, None)
+    return Row(kind, ours, f"decoder.{theirs}", tf1)
 
 
 def _block_row(kind: str, ours: str, theirs: str) -> Row:

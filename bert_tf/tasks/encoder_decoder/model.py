@@ -17,6 +17,7 @@ from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_generator import TextGenerator
 from bert_tf.models.token_inputs import checked_token_inputs, depending_on, require
 from bert_tf.network_families import BERTS
+from bert_tf.tasks import option_values
 from bert_tf.tasks.encoder_decoder.preprocessor import (
     DECODER_PADDING_MASK,
     DECODER_TOKEN_IDS,
@@ -264,19 +265,15 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         return EncoderDecoderPreprocessor(
             start_token_id=self.start_token_id if has_tokenizer else None,
             end_token_id=self.end_token_id if has_tokenizer else None,
-            max_target_length=self.longest_target,
+            longest_target=self.longest_target,
             **options,
         )
 
     def get_config(self):
         return {
+            **option_values(self),
             **super().get_config(),
             "decoder_config": self.decoder.config.to_dict(),
-            "tie_word_embeddings": self.tie_word_embeddings,
-            "share_encoder_decoder_weights": self.share_encoder_decoder_weights,
-            "decoder_start_token_id": self.decoder_start_token_id,
-            "eos_token_id": self.eos_token_id,
-            "max_target_length": self.max_target_length,
         }
 
 
@@ -288,16 +285,11 @@ def _decoder_config(config, encoder_config) -> BertConfig:
     """
     config = BertConfig(**config) if isinstance(config, dict) else config
     for part, network in (("encoder", encoder_config), ("decoder", config or encoder_config)):
-        name = network.model_type
-        if name not in BERTS:
+        name, buckets = network.model_type, network.relative_attention_num_buckets
+        if name not in BERTS or buckets is not None:
             raise UserError(
-                f"The {part} must be a BERT or a BERT-generation network. Received: "
-                f"model_type={name!r}"
-            )
-        buckets = network.relative_attention_num_buckets
-        if buckets is not None:
-            raise UserError(
-                f"The {part} must have no bias of distances. Received: "
+                f"The {part} must be a BERT or a BERT-generation network, without a bias of "
+                f"distances. Received: model_type={name!r}, "
                 f"relative_attention_num_buckets={buckets}"
             )
     if config is None:

@@ -3,6 +3,8 @@
 Glossary: `n` pairs, `B` pairs of a batch, `T` tokens of the decoder's input.
 """
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
@@ -53,6 +55,7 @@ class SourcesAndTargets:
         return {**self._sources.batch(rows, length), **shifted(targets, self._start_token_id)}
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
     """Sources to what the encoder reads, targets to what the decoder reads and to labels.
 
@@ -62,14 +65,12 @@ class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
         **options: Those of `SourceTargetPreprocessor`.
     """
 
-    def __init__(self, *, start_token_id: int, end_token_id: int, **options):
-        super().__init__(**options)
-        self.start_token_id = start_token_id
-        self.end_token_id = end_token_id
+    start_token_id: int
+    end_token_id: int
 
     def tokens_of(self, inputs):
         sources, targets = self.tensor_columns(inputs)
-        targets = self.tokenizer(targets, max_length=self.max_target_length)
+        targets = self.tokenizer(targets, max_length=self.longest_target)
         return {**self.tokenize(sources), **shifted(targets, self.start_token_id)}
 
     def labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -87,9 +88,9 @@ class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
         sources, targets = ((column,) for column in columns)
         return SourcesAndTargets(
             TokenizedTexts.of(self.tokenizer, sources, self.max_length),
-            TokenizedTexts.of(self.tokenizer, targets, self.max_target_length),
+            TokenizedTexts.of(self.tokenizer, targets, self.longest_target),
             self.start_token_id,
-            self.max_target_length if self.static_length else None,
+            self.longest_target if self.static_length else None,
         )
 
     def rows(self, columns, window_stride=None):

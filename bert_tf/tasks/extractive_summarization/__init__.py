@@ -2,18 +2,16 @@
 
 from bert_tf.json_schema import FLAG, integer, may_lack
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import Head, TaskSpec
+from bert_tf.models.task_spec import Head, TaskSpec, layer_head
 from bert_tf.models.weight_rows import ENCODER_BLOCK, OUTPUT, Row
 
-_HEAD = Head(
-    "sentence_scorer", (Row(OUTPUT, "", "sentence_scorer", "sentence_scorer", None, None),)
-)
+_HEAD = layer_head("sentence_scorer", OUTPUT, "sentence_scorer", "sentence_scorer")
 
 
 def _sentence_layer_row(kind: str, ours: str, theirs: str) -> Row:
     """Returns a layer of every block between sentences. The names in files are our own."""
     name = f"sentence_layers.{{index}}.{theirs}"
-    return Row(kind, ours, name, name.replace(".", "/"), None, None)
+    return Row(kind, ours, name, name.replace(".", "/"))
 
 
 _SENTENCE_LAYERS = Head(

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.json_schema import is_integer
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
@@ -13,7 +13,6 @@ from bert_tf.models.token_loss import OwnTokenLoss
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationPreprocessor
 from bert_tf.tasks.extractive_summarization.sentence_layers import SentenceLayers, sentence_starts
-from bert_tf.training.losses.class_weights import refuse_class_weight
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -58,6 +57,7 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
     output_token_axis = 1
     head_layer = "scorer"
     loss_items = "sentences"
+    preprocessor_class = ExtractiveSummarizationPreprocessor
 
     def __init__(
         self,
@@ -110,14 +110,6 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
         packed = self.backbone.packs_tokens() and not needs_static_shapes()
         return self.sentence_layers(states, starts=starts, packed=packed, training=training)
 
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "labels are of sentences, and an example has several")
-
-    def make_preprocessor(self, **options):
-        return ExtractiveSummarizationPreprocessor(
-            num_sentences=self.num_sentences, trigram_blocking=self.trigram_blocking, **options
-        )
-
     def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
         batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
         return self.summarize(texts, **batching)
@@ -169,7 +161,5 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
 
 
 def _check_count(name, value, least):
-    if not is_integer(value) or value < least:
-        raise UserError(
-            f"`{name}` must be an integer of at least {least}. Received: {name}={value!r}"
-        )
+    is_valid = is_integer(value) and value >= least
+    require(is_valid, f"must be an integer of at least {least}", **{name: value})

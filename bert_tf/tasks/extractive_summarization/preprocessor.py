@@ -3,6 +3,8 @@
 Glossary: `S` sentences of all documents, `W` windows, `T` tokens.
 """
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
@@ -20,6 +22,7 @@ from bert_tf.text import packing
 _DOCUMENTS_AT_ONCE = 1000  # selected from together, so that little memory is needed
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
     """Documents to windows, summaries to labels of sentences, logits to summaries.
 
@@ -33,10 +36,8 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
     item = "sentence"
     predicts_datasets_of_text = False
 
-    def __init__(self, *, num_sentences: int, trigram_blocking: bool, **options):
-        super().__init__(**options)
-        self.num_sentences = num_sentences
-        self.trigram_blocking = trigram_blocking
+    num_sentences: int
+    trigram_blocking: bool
 
     def read_columns(self, x):
         """Returns documents as one array of lists of sentences; texts are split.

@@ -21,9 +21,6 @@ class ExtractiveSummarizationModule(ServingModule):
     }
     token_outputs = {"logits": "Of each token; those of the [CLS] of a sentence count."}
 
-    def of_tokens(self, tokens):
-        return {"logits": self.model(tokens, training=False)}
-
     def of_text(self, text):
         model, tokenizer = self.model, self.model.tokenizer
         sentences = model.preprocessor.sentences_in_graph(text)

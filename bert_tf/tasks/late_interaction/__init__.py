@@ -1,18 +1,14 @@
 """Late interaction: a vector for every token, compared token by token (ColBERT)."""
 
 from bert_tf.json_schema import FLAG, integer, may_lack, optional, text
-from bert_tf.models.task_spec import Head, TaskSpec
-from bert_tf.models.weight_rows import PROJECTION, Row
+from bert_tf.models.task_spec import TaskSpec, layer_head
+from bert_tf.models.weight_rows import PROJECTION
 
 SPEC = TaskSpec(
     name="late_interaction",
     model="BertLateInteractionEncoder",
     architectures=("HF_ColBERT",),  # of stanford-futuredata/ColBERT
-    heads={
-        "projection": Head(
-            "token_projection", (Row(PROJECTION, "", "linear", "linear", None, None),)
-        )
-    },
+    heads={"projection": layer_head("token_projection", PROJECTION, "linear", "linear")},
     uses_pooler=False,
     serving="LateInteractionModule",
     options={

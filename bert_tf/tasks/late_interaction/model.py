@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.json_schema import is_integer
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.models.backbone import BertBackbone
@@ -26,7 +26,6 @@ from bert_tf.search.max_sim import max_sim_scores, sum_of_best
 from bert_tf.search.token_vectors import TokenVectors
 from bert_tf.tasks import option_values
 from bert_tf.tasks.late_interaction.preprocessor import LateInteractionPreprocessor
-from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.relevance_losses import DocumentRankingLoss, ranks_right_document_first
 
 
@@ -86,6 +85,9 @@ class BertLateInteractionEncoder(TaskModel):
     (ColBERTv2, arXiv 2112.01488). It opens and writes ColBERT's directories.
     """
 
+    no_class_weights = "labels are scores"
+    preprocessor_class = LateInteractionPreprocessor
+
     def __init__(
         self,
         backbone: BertBackbone,
@@ -105,14 +107,11 @@ class BertLateInteractionEncoder(TaskModel):
         if tokenizer is not None:
             tokenizer = tokenizer.keeping_special_tokens
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        if not is_integer(dim) or dim < 1:
-            raise UserError(f"`dim` must be an integer of at least 1. Received: dim={dim!r}")
+        require(is_integer(dim) and dim >= 1, "must be an integer of at least 1", dim=dim)
         limit = backbone.config.max_position_embeddings
-        if not is_integer(query_max_length) or not 3 <= query_max_length <= limit:
-            raise UserError(
-                f"`query_max_length` must be in [3, {limit}] (max_position_embeddings). "
-                f"Received: query_max_length={query_max_length!r}"
-            )
+        is_valid = is_integer(query_max_length) and 3 <= query_max_length <= limit
+        rule = f"must be in [3, {limit}] (max_position_embeddings)"
+        require(is_valid, rule, query_max_length=query_max_length)
         self.dim = dim
         self.query_max_length = query_max_length
         self.query_marker = query_marker
@@ -142,11 +141,9 @@ class BertLateInteractionEncoder(TaskModel):
             pieces = {None, *self.tokenizer.vocabulary}
             if marker not in pieces and marker.rstrip(" ") in pieces:
                 setattr(self, name, marker.rstrip(" "))
-            elif marker not in pieces:
-                raise UserError(
-                    f"`{name}` must be a piece of the vocabulary, or None for none. "
-                    f"Received: {name}={marker!r}"
-                )
+            else:
+                rule = "must be a piece of the vocabulary, or None for none"
+                require(marker in pieces, rule, **{name: marker})
 
     def build(self, input_shape=None):
         if not self.projection.built:
@@ -184,14 +181,6 @@ class BertLateInteractionEncoder(TaskModel):
 
     def default_metrics(self):
         return [keras.metrics.MeanMetricWrapper(ranks_right_document_first, name="accuracy")]
-
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "labels are scores")
-
-    def make_preprocessor(self, **options):
-        names = ("query_max_length", "query_marker", "document_marker", "query_augmentation")
-        own = {name: getattr(self, name) for name in names}
-        return LateInteractionPreprocessor(**own, **options)
 
     def forward(self, x, y, training):
         tokens, in_batch = self.tokens_of(x), self.in_batch_negatives

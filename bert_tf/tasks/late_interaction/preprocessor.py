@@ -8,6 +8,8 @@ Glossary: `n` examples of K texts, a query and documents; `T` tokens.
 Reference: stanford-futuredata/ColBERT, `colbert/modeling/tokenization`.
 """
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
@@ -25,6 +27,7 @@ class QueryRows(RaggedRows):
         return _marked_as_queries(super().batch(examples, length))
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class LateInteractionPreprocessor(Preprocessor):
     """Queries with K - 1 documents each to tokens `[B, K, T]`.
 
@@ -41,22 +44,14 @@ class LateInteractionPreprocessor(Preprocessor):
         "positives, negatives) to train; for vectors call `encode_queries` or `encode_documents`."
     )
 
-    def __init__(
-        self,
-        *,
-        query_max_length: int,
-        query_marker: str | None,
-        document_marker: str | None,
-        query_augmentation: bool,
-        **options,
-    ):
-        super().__init__(**options)
-        self.query_max_length = query_max_length
-        self.query_marker = query_marker
-        self.document_marker = document_marker
-        self.query_augmentation = query_augmentation
-        if self.static_length is not None:
-            self.static_length = max(self.static_length, query_max_length)
+    query_max_length: int
+    query_marker: str | None
+    document_marker: str | None
+    query_augmentation: bool
+
+    @property
+    def static_length(self):
+        return max(self.max_length, self.query_max_length) if self.has_static_shapes else None
 
     def targets(self, y, x):
         """As `Preprocessor.targets`: scores of a teacher `[n, K - 1]`; else 0, the first document.

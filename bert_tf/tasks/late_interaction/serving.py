@@ -26,9 +26,6 @@ class LateInteractionModule(ServingModule):
         outputs = self.of_tokens(self.model.tokenize(query, document))  # [B, 1]
         return {"score": outputs["logits"][:, 0], **outputs}
 
-    def of_tokens(self, tokens):
-        return {"logits": self.model(tokens, training=False)}
-
     def signatures(self):
         text = {"text": tf.TensorSpec([None], tf.string)}
         return {

@@ -6,7 +6,6 @@ import tensorflow as tf
 from bert_tf.models.token_inputs import depending_on, range_checks
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training.evaluation.perplexity import Perplexity
-from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 # Added to the sum of the weights, so that a batch without masks gives zero, not NaN.
@@ -22,6 +21,8 @@ class MaskedWordModel(TrainingModel):
 
     Reference: google-research/bert run_pretraining.py, `get_masked_lm_output`.
     """
+
+    no_class_weights = "labels are words; `masked_weights` weights them"
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -92,9 +93,6 @@ class MaskedWordModel(TrainingModel):
         if self.loss is not None:
             losses = self.loss.call(ids, logits)
         return tf.reduce_sum(weights * losses) / (total + WEIGHT_SUM_EPSILON)
-
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "labels are words; `masked_weights` weights them")
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         totals = self.loss_denominators(x, y, sample_weight)

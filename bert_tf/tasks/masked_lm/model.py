@@ -55,6 +55,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
     """
 
     needs_labels = True
+    preprocessor_class = MaskedLMPreprocessor
 
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
@@ -88,9 +89,6 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         ids, weights = tf.cast(y["masked_ids"], tf.int32), tf.cast(y["masked_weights"], tf.float32)
         return self.word_loss(ids, weights, y_pred, totals["words"], sample_weight)
-
-    def make_preprocessor(self, **options):
-        return MaskedLMPreprocessor(**options)
 
     def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
         options = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}

@@ -30,9 +30,6 @@ class MaskedLMModule(ServingModule):
         model.preprocessor.require_mask_token()
         self._tokenizer = model.tokenizer.keeping_special_tokens
 
-    def of_tokens(self, tokens):
-        return {"logits": self.model(tokens, training=False)}  # [B, T, V]
-
     def of_text(self, text):
         tokens = self._tokenizer(text, max_length=self.max_length)
         masks = tf.where(tokens["token_ids"] == self._tokenizer.mask_token_id)

@@ -10,7 +10,6 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.token_inputs import one_sequence_per_row
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.multiple_choice.preprocessor import Choice, MultipleChoicePreprocessor
-from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
 
 
@@ -47,6 +46,9 @@ class BertMultipleChoice(DenseHeadModel):
     Reference: Devlin et al. 2019, section 4.4; Zellers et al. 2018 (SWAG, arXiv 1808.05326).
     """
 
+    no_class_weights = "the place of a choice says nothing"
+    preprocessor_class = MultipleChoicePreprocessor
+
     def __init__(
         self,
         backbone: BertBackbone,
@@ -72,14 +74,8 @@ class BertMultipleChoice(DenseHeadModel):
         refuse_class_weights(loss, "the choices of a prompt, in any order")
         super().compile(optimizer, loss, metrics, **kwargs)
 
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "the place of a choice says nothing")
-
     def default_metrics(self):
         return ["accuracy"]
-
-    def make_preprocessor(self, **options):
-        return MultipleChoicePreprocessor(**options)
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)

@@ -1,21 +1,10 @@
 """Next sentence prediction: does the second text follow the first?"""
 
-from bert_tf.models.task_spec import CLASS_AXIS, Head, TaskSpec
-from bert_tf.models.weight_rows import OUTPUT, Row
+from bert_tf.models.task_spec import CLASS_AXIS, TaskSpec, layer_head
+from bert_tf.models.weight_rows import OUTPUT
 
-HEAD = Head(
-    "next_sentence",
-    (
-        Row(
-            OUTPUT,
-            "",
-            "cls.seq_relationship",
-            "cls/seq_relationship",
-            None,
-            "next_sentence/out_proj",
-        ),
-    ),
-)
+_NAMES = ("cls.seq_relationship", "cls/seq_relationship", None, "next_sentence/out_proj")
+HEAD = layer_head("next_sentence", OUTPUT, *_NAMES)
 SPEC = TaskSpec(
     name="next_sentence_prediction",
     model="BertNextSentencePredictor",

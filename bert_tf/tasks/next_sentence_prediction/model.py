@@ -38,6 +38,7 @@ class BertNextSentencePredictor(DenseHeadModel):
     """
 
     head_layer = "next_sentence"
+    preprocessor_class = NextSentencePreprocessor
 
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
@@ -54,9 +55,6 @@ class BertNextSentencePredictor(DenseHeadModel):
 
     def class_weights(self, class_weight):
         return class_weights_by_id(class_weight, 2)
-
-    def make_preprocessor(self, **options):
-        return NextSentencePreprocessor(**options)
 
     def next_sentence_probability(
         self,

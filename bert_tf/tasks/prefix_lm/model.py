@@ -68,6 +68,8 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
     1910.10683), section 3.2, for the name.
     """
 
+    preprocessor_class = PrefixLMPreprocessor
+
     def __init__(
         self,
         backbone: BertBackbone,
@@ -189,9 +191,6 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
         if words is None:
             words = self.backbone.embeddings.dequantized_words()
         return self.next_word_logits(rows, words), state
-
-    def make_preprocessor(self, **options):
-        return PrefixLMPreprocessor(max_target_length=self.longest_target, **options)
 
     def get_config(self):
         return {**super().get_config(), "max_target_length": self.max_target_length}

@@ -32,15 +32,14 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
         **options: Those of `SourceTargetPreprocessor`. Sources and targets are cut separately.
     """
 
-    def __init__(self, **options):
-        super().__init__(**options)
-        if self.static_length is not None:
-            self.static_length = self.max_length + self.max_target_length - 1
+    @property
+    def static_length(self):
+        return self.max_length + self.longest_target - 1 if self.has_static_shapes else None
 
     def tokens_of(self, inputs):
         self.require_tokenizer()
         sources, targets = self.tensor_columns(inputs)
-        lengths = (self.max_length, self.max_target_length)
+        lengths = (self.max_length, self.longest_target)
         source_ids, target_ids = (
             self.tokenizer(texts, max_length=length, ragged=True)["token_ids"]
             for texts, length in zip((sources, targets), lengths)
@@ -58,7 +57,7 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
     def example_rows(self, columns):
         sources, targets = (
             TokenizedTexts.of(self.tokenizer, (column,), length).token_ids
-            for column, length in zip(columns, (self.max_length, self.max_target_length))
+            for column, length in zip(columns, (self.max_length, self.longest_target))
         )
         return SourcesWithTargets(*joined(sources, targets), self.tokenizer.pad_token_id)
 

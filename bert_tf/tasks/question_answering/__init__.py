@@ -2,10 +2,10 @@
 
 from bert_tf.json_schema import FLAG, integer, may_lack, number, optional
 from bert_tf.lazy_names import lazy_names
-from bert_tf.models.task_spec import END_AXIS, TOKEN_AXIS, Head, TaskSpec
-from bert_tf.models.weight_rows import OUTPUT, Row
+from bert_tf.models.task_spec import END_AXIS, TOKEN_AXIS, TaskSpec, layer_head
+from bert_tf.models.weight_rows import OUTPUT
 
-_HEAD = Head("question_answering", (Row(OUTPUT, "", "qa_outputs", "cls/squad", None, None),))
+_HEAD = layer_head("question_answering", OUTPUT, "qa_outputs", "cls/squad")
 SPEC = TaskSpec(
     name="question_answering",
     model="BertQuestionAnswerer",

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import check_limits
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.tasks import option_values
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.question_answering.preprocessor import (
     Answer,
@@ -16,7 +15,6 @@ from bert_tf.tasks.question_answering.preprocessor import (
 )
 from bert_tf.tasks.question_answering.question_windows import QuestionWindows
 from bert_tf.tasks.question_answering.windows import check_window_lengths
-from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import PADDING_LOGIT, refuse_class_weights
 
 MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py
@@ -65,6 +63,8 @@ class BertQuestionAnswerer(DenseHeadModel):
     head_layer = "span_classifier"
     output_token_axis = 2
     output_padding = PADDING_LOGIT
+    no_class_weights = "labels are positions, not classes"
+    preprocessor_class = QuestionAnsweringPreprocessor
 
     def __init__(
         self,
@@ -84,11 +84,7 @@ class BertQuestionAnswerer(DenseHeadModel):
             max_query_length = min(MAX_QUERY_LENGTH, self.longest // 2)
         separators = 1 if tokenizer is None else tokenizer.separators
         check_window_lengths(self.longest, doc_stride, max_query_length, separators)
-        if n_best_size < 1 or max_answer_length < 1:
-            raise UserError(
-                "`n_best_size` and `max_answer_length` must be at least 1. Received: "
-                f"n_best_size={n_best_size}, max_answer_length={max_answer_length}"
-            )
+        check_limits(n_best_size=n_best_size, max_answer_length=max_answer_length)
         self.allow_no_answer = allow_no_answer
         self.null_score_diff_threshold = null_score_diff_threshold
         self.doc_stride = doc_stride
@@ -126,12 +122,6 @@ class BertQuestionAnswerer(DenseHeadModel):
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         return super().compute_metrics(x, y, y_pred, _per_row(sample_weight))
-
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "labels are positions, not classes")
-
-    def make_preprocessor(self, **options):
-        return QuestionAnsweringPreprocessor(**option_values(self), **options)
 
     def answer(
         self,

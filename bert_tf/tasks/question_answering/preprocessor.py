@@ -75,6 +75,7 @@ class AnswerSelection:
     answer: Answer
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class QuestionAnsweringPreprocessor(Preprocessor):
     """Questions and contexts to windows, logits of windows to answers."""
 
@@ -85,24 +86,12 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     )
     takes_batches_of_text = False
 
-    def __init__(
-        self,
-        *,
-        doc_stride: int,
-        max_query_length: int,
-        n_best_size: int,
-        max_answer_length: int,
-        allow_no_answer: bool,
-        null_score_diff_threshold: float,
-        **options,
-    ):
-        super().__init__(**options)
-        self.doc_stride = doc_stride
-        self.max_query_length = max_query_length
-        self.n_best_size = n_best_size
-        self.max_answer_length = max_answer_length
-        self.allow_no_answer = allow_no_answer
-        self.null_score_diff_threshold = null_score_diff_threshold
+    doc_stride: int
+    max_query_length: int
+    n_best_size: int
+    max_answer_length: int
+    allow_no_answer: bool
+    null_score_diff_threshold: float
 
     def read_columns(self, x):
         """Returns questions and contexts as arrays of strings."""

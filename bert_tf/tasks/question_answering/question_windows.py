@@ -184,9 +184,8 @@ class _TokenizedOnce:
         found = []
         shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
         for rows in progress_slices(len(different), _TEXTS_AT_ONCE, **shown):
-            pieces = tokenizer.tokenize_with_offsets(
-                tf.constant(different[rows], tf.string), trim_offsets=True
-            )
+            strings = tf.constant(different[rows], tf.string)
+            pieces = tokenizer.tokenize_with_offsets(strings, trim_offsets=True)
             found.append((pieces.ids, pieces.char_starts, pieces.char_ends))
         with tf.device("CPU:0"):
             self._tokens = [tf.concat(values, axis=0) for values in zip(*found)]

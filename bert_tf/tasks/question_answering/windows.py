@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import check_limits, require
 from bert_tf.text import packing
 
 # In the score of a window for a token, the weight of its length against the nearer end.
@@ -95,11 +95,8 @@ def check_window_lengths(
     max_length: int, doc_stride: int, max_query_length: int, separators: int = 1
 ) -> None:
     """Raises `UserError` if a window has no room for the longest question and a context token."""
-    if doc_stride < 1 or max_query_length < 1 or max_length < max_query_length + 3 + separators:
-        raise UserError(
-            "`doc_stride` and `max_query_length` must be at least 1, and `max_length` at least "
-            f"max_query_length + {3 + separators}: the special tokens and one of the context. "
-            "Received: "
-            f"max_length={max_length}, doc_stride={doc_stride}, "
-            f"max_query_length={max_query_length}"
-        )
+    check_limits(doc_stride=doc_stride, max_query_length=max_query_length)
+    besides = 3 + separators
+    has_room = max_length >= max_query_length + besides
+    rule = f"must be at least max_query_length + {besides}: special tokens, and one of the context"
+    require(has_room, rule, max_length=max_length, max_query_length=max_query_length)

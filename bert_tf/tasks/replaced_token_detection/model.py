@@ -5,13 +5,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.token_loss import OwnTokenLoss
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.replaced_token_detection.preprocessor import ReplacedTokenPreprocessor
-from bert_tf.training.losses.class_weights import refuse_class_weight
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -20,17 +18,16 @@ class BertReplacedTokenDetector(OwnTokenLoss, DenseHeadModel):
 
     Its head is a dense layer with the activation of the network, then one number for each token.
 
-    `fit` and `evaluate` take texts and, as `y`, lists with a 0 for each piece of
-    `tokenizer.pieces(text)` that is as it was and a 1 for one that has replaced another. The loss
-    is the mean over the tokens, `[CLS]` and `[SEP]` among them. `accuracy`, `precision` and
-    `recall` are in the logs.
+    `fit` and `evaluate` take token dictionaries and, as `y`, a 0 for each token that is as it was
+    and a 1 for one that has replaced another. The loss is the mean over the real tokens, `[CLS]`
+    and `[SEP]` among them. `accuracy`, `precision` and `recall` are in the logs.
 
     Args:
         backbone, tokenizer, max_length: As in `TaskModel`.
 
     Returns:
-        Logits float32 `[B, T]`, above 0 where a token has replaced another. `fit` on token
-        dictionaries takes labels int32 `[B, T]`, 0 and 1, -100 at tokens that do not count.
+        Logits float32 `[B, T]`, above 0 where a token has replaced another. `fit` takes labels
+        int32 `[B, T]`, 0 and 1, -100 at tokens that do not count.
 
     Raises:
         UserError: As `TaskModel`.
@@ -48,24 +45,20 @@ class BertReplacedTokenDetector(OwnTokenLoss, DenseHeadModel):
     needs_labels = True
     output_token_axis = 1
     head_layer = "detector"
+    preprocessor_class = ReplacedTokenPreprocessor
 
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         backbone.pooler.trainable = False  # no part of the loss
-        stddev = backbone.config.initializer_range
-        self.transform = Dense(self.head_width, stddev, dtype=self.dtype_policy, name="transform")
+        self.transform = self.dense_head(self.head_width, "transform")
+        self.transform.build([None, self.head_width])
         self.detector = self.dense_head(1)
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.precision = keras.metrics.Mean(name="precision")
         self.recall = keras.metrics.Mean(name="recall")
         self.build()
-
-    def build(self, input_shape=None):
-        if not self.transform.built:
-            self.transform.build([None, self.head_width])
-        super().build(input_shape)
 
     def head(self, outputs, tokens, training=False):
         states = outputs["sequence_output"]  # [B, T, H]
@@ -74,23 +67,10 @@ class BertReplacedTokenDetector(OwnTokenLoss, DenseHeadModel):
         states = tf.reshape(rows, keras.ops.shape(states))  # [B * T, H] -> [B, T, H]
         return tf.squeeze(self.token_logits(states), -1)  # [B, T, 1] -> [B, T]
 
-    def item_weights(self, x, y, sample_weight):
-        """Returns what each token counts: padding nothing, whatever its label is."""
-        weights = super().item_weights(x, y, sample_weight)
-        if x is not None:
-            weights *= tf.cast(self.backbone.padding_mask_of(x), tf.float32)
-        return weights
-
     def count_hits(self, found, targets, weights):
         super().count_hits(found, targets, weights)
         self.precision.update_state(targets, weights * found)
         self.recall.update_state(found, weights * targets)
-
-    def class_weights(self, class_weight):
-        refuse_class_weight(class_weight, "labels are of tokens, and an example has several")
-
-    def make_preprocessor(self, **options):
-        return ReplacedTokenPreprocessor(**options)
 
     def detect(
         self,

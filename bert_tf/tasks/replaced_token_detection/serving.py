@@ -17,23 +17,13 @@ class ReplacedTokenDetectionModule(ServingModule):
     }
     token_outputs = {"logits": "Of each token: above 0 where it has replaced another one."}
 
-    def of_tokens(self, tokens):
-        return {"logits": self.model(tokens, training=False)}
-
     def of_text(self, text):
-        tokenizer = self.model.tokenizer
-        pieces = tokenizer.tokenize_with_offsets(text, True)
-        ids, starts, ends = (
-            part[:, : self.max_length - 2]
-            for part in (pieces.ids, pieces.char_starts, pieces.char_ends)
-        )
-        scores = tf.sigmoid(self.model(self.model.tokenize(text), training=False))  # [B, T]
-        mask = tf.sequence_mask(ids.row_lengths(), tf.shape(scores)[1] - 2)
-
+        logits = self.model(self.model.tokenize(text), training=False)  # [B, T]
+        starts, ends, pieces, scores = self.model.preprocessor.scored_pieces(text, logits)
         return {
-            "piece_count": tf.cast(ids.row_lengths(), tf.int32),
-            "piece": tf.gather(tf.constant(tokenizer.vocabulary), ids).to_tensor(""),
+            "piece_count": tf.cast(pieces.row_lengths(), tf.int32),
+            "piece": pieces.to_tensor(),
             "piece_start": tf.cast(starts, tf.int32).to_tensor(),
             "piece_end": tf.cast(ends, tf.int32).to_tensor(),
-            "probability": tf.where(mask, scores[:, 1:-1], 0.0),
+            "probability": scores.to_tensor(),
         }

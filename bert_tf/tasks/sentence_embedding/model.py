@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf import hooks, keras_compat
 from bert_tf.config import POOLING_MODES
 from bert_tf.deprecation import warn_renamed
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import require, require_one_of
 from bert_tf.json_schema import is_integer
 from bert_tf.layers.pooling import SequencePooling
 from bert_tf.layers.vector_projection import VectorProjection, projected_size
@@ -68,6 +68,8 @@ class BertSentenceEncoder(VectorModel):
 
     Reference: Reimers and Gurevych 2019 (arXiv 1908.10084), section 3.
     """
+
+    preprocessor_class = SentenceEmbeddingPreprocessor
 
     def __init__(
         self,
@@ -131,11 +133,9 @@ class BertSentenceEncoder(VectorModel):
         return self.truncate_dim or self.whitening_size or self._projected_size()
 
     def _require_dimensions(self, count):
-        if not is_integer(count) or not 1 <= count <= self.vector_size:
-            raise UserError(
-                f"`truncate_dim` must be in [1, {self.vector_size}], the size of the vectors. "
-                f"Received: truncate_dim={count!r}"
-            )
+        is_valid = is_integer(count) and 1 <= count <= self.vector_size
+        rule = f"must be in [1, {self.vector_size}], the size of the vectors"
+        require(is_valid, rule, truncate_dim=count)
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "BertSentenceEncoder":
@@ -153,10 +153,6 @@ class BertSentenceEncoder(VectorModel):
                 other than a Transformer, its pooling, dense layers, LayerNorms and normalization.
         """
         return hooks.load_sentence_encoder(cls, path, **options)
-
-    def make_preprocessor(self, **options):
-        own = {"normalize": self.normalize, "no_duplicates": self.no_duplicates}
-        return SentenceEmbeddingPreprocessor(**own, **options)
 
     def head(self, outputs, tokens, training=False):
         states = outputs["sequence_output"]
@@ -209,11 +205,8 @@ class BertSentenceEncoder(VectorModel):
             plain.projection_layer.set_weights(self.projection_layer.get_weights())
         vectors = plain.encode(texts, token_budget=token_budget)
         layer = Whitening(len(principal_directions(vectors)[1]) if size is None else size)
-        if self.truncate_dim is not None and self.truncate_dim > layer.units:
-            raise UserError(
-                "`size` must be at least `truncate_dim`. Received: "
-                f"size={layer.units}, truncate_dim={self.truncate_dim}"
-            )
+        kept, rule = self.truncate_dim, "must be at least `truncate_dim`"
+        require(kept is None or kept <= layer.units, rule, size=layer.units, truncate_dim=kept)
         layer.build([None, self._projected_size()])
         layer.fit(vectors)
         self._set_whitening(layer.units)

@@ -1,10 +1,13 @@
 """What `BertSentenceEncoder` reads: any number of texts in an example, each encoded by itself."""
 
+import dataclasses
+
 import numpy as np
 
 from bert_tf.tasks.vector_preprocessor import VectorPreprocessor
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class SentenceEmbeddingPreprocessor(VectorPreprocessor):
     """Texts to tokens, and vectors of windows to vectors of texts.
 
@@ -13,9 +16,7 @@ class SentenceEmbeddingPreprocessor(VectorPreprocessor):
         **options: The arguments of `VectorPreprocessor`.
     """
 
-    def __init__(self, *, normalize: bool, **options):
-        super().__init__(**options)
-        self.normalize = normalize
+    normalize: bool
 
     def outputs(self, values, rows, columns, pooling):
         vectors = super().outputs(values, rows, columns, pooling)

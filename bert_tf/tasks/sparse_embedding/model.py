@@ -81,6 +81,7 @@ class BertSparseEncoder(VectorModel):
     objectives_with_labels = (
         "`SpladeLoss(MarginMSELoss())` of bert_tf.training for triplets with a teacher's margins"
     )
+    preprocessor_class = VectorPreprocessor
 
     def __init__(
         self,
@@ -118,9 +119,6 @@ class BertSparseEncoder(VectorModel):
 
     def default_objective(self):
         return SpladeLoss()
-
-    def make_preprocessor(self, **options):
-        return VectorPreprocessor(no_duplicates=self.no_duplicates, **options)
 
     def encoded(self, tokens, training):
         outputs = self.backbone(tokens, training=training, output_word_embeddings=True)

@@ -9,13 +9,13 @@ from bert_tf.models.task_spec import (
     POOLING,
     SCALAR_MIX,
     USE_SCALAR_MIX,
-    Head,
     TaskSpec,
+    layer_head,
 )
-from bert_tf.models.weight_rows import OUTPUT, Row
+from bert_tf.models.weight_rows import OUTPUT
 from bert_tf.tasks.masked_lm import HEAD as LANGUAGE_MODEL_HEAD
 
-HEAD = Head("classifier", (Row(OUTPUT, "", "classifier", "", "task/dense", "classifier/out_proj"),))
+HEAD = layer_head("classifier", OUTPUT, "classifier", "", "task/dense", "classifier/out_proj")
 SPEC = TaskSpec(
     name="text_classification",
     model="BertTextClassifier",

@@ -14,7 +14,7 @@ from bert_tf.config import (
     SINGLE_LABEL,
 )
 from bert_tf.data.plain_rows import refuse_missing, row_array
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.pooling import SequencePooling
@@ -83,6 +83,8 @@ class BertTextClassifier(DenseHeadModel):
     Peters et al. 2018 (ELMo, arXiv 1802.05365), section 3.2.
     """
 
+    preprocessor_class = TextClassificationPreprocessor
+
     def __init__(
         self,
         backbone: BertBackbone,
@@ -100,11 +102,12 @@ class BertTextClassifier(DenseHeadModel):
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         require_one_of("pooling", pooling, CLASSIFIER_POOLING_MODES)
-        if lm_loss_weight < 0 or (lm_loss_weight and not backbone.config.causal):
-            raise UserError(
-                "`lm_loss_weight` must be at least 0, and 0 unless the backbone is causal: else it "
-                f"sees the next words. Received: {lm_loss_weight=}, causal={backbone.causal}"
-            )
+        causal = backbone.config.causal
+        is_valid = lm_loss_weight == 0 or (lm_loss_weight > 0 and causal)
+        rule = (
+            "must be at least 0, and 0 unless the backbone is causal: else it sees the next words"
+        )
+        require(is_valid, rule, lm_loss_weight=lm_loss_weight, causal=causal)
         labels = None if labels is None else class_names(labels)
         if problem_type is None:
             one_number = num_classes == 1 and labels is None
@@ -115,11 +118,9 @@ class BertTextClassifier(DenseHeadModel):
         elif num_classes is None:
             num_classes = 1 if problem_type == REGRESSION else 2
         fewest = 2 if problem_type == SINGLE_LABEL else 1
-        if num_classes < fewest or (labels is not None and len(labels) != num_classes):
-            raise UserError(
-                f"`num_classes` must be at least {fewest} for {problem_type}, and the number of "
-                f"`labels`. Received: num_classes={num_classes}, labels={labels}"
-            )
+        is_valid = num_classes >= fewest and (labels is None or len(labels) == num_classes)
+        rule = f"must be at least {fewest} for {problem_type}, and the number of `labels`"
+        require(is_valid, rule, num_classes=num_classes, labels=labels)
         if both_orders and tokenizer is not None and not tokenizer.has_segments:
             raise UserError(
                 "`both_orders` must be False for a tokenizer without segment ids, by which the two "
@@ -227,10 +228,6 @@ class BertTextClassifier(DenseHeadModel):
         """Applies dropout and the classifier to what `pooled` returned."""
         logits = self.classifier(self.dropout_layer(pooled, training=training))
         return tf.cast(logits, tf.float32)  # [B, num_classes]
-
-    def make_preprocessor(self, **options):
-        own = {name: getattr(self, name) for name in ("num_classes", "labels", "problem_type")}
-        return TextClassificationPreprocessor(**own, **options)
 
     def classify(
         self,

@@ -1,5 +1,6 @@
 """What `BertTextClassifier` reads and answers: labels by name or id, probabilities of classes."""
 
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -40,14 +41,13 @@ class Classification(NamedTuple):
         return self.labels[0] if self.labels else None
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class TextClassificationPreprocessor(Preprocessor):
     """Texts or pairs to tokens, labels to ids, logits to probabilities."""
 
-    def __init__(self, *, num_classes: int, labels: list[str] | None, problem_type: str, **options):
-        super().__init__(**options)
-        self.num_classes = num_classes
-        self.labels = labels
-        self.problem_type = problem_type
+    num_classes: int
+    labels: list[str] | None
+    problem_type: str
 
     def read(self, x):
         """As `Preprocessor.read`; labels of a dataset must not be numbers that may be names."""

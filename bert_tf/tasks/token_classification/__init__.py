@@ -11,15 +11,15 @@ from bert_tf.models.task_spec import (
     USE_SCALAR_MIX,
     Head,
     TaskSpec,
+    layer_head,
 )
 from bert_tf.models.weight_rows import OUTPUT, VECTOR, Row
 
-_HEAD = Head("token_classifier", (Row(OUTPUT, "", "classifier", "", None, None),))
 # Named as in pytorch-crf; [from, to] there too.
 _CRF = Head(
     "crf",
     tuple(
-        Row(VECTOR, name, f"crf.{name}", f"crf/{name}", None, None)
+        Row(VECTOR, name, f"crf.{name}", f"crf/{name}")
         for name in ("transitions", "start_transitions", "end_transitions")
     ),
 )
@@ -27,7 +27,7 @@ SPEC = TaskSpec(
     name="token_classification",
     model="BertTokenClassifier",
     architectures=("BertForTokenClassification",),
-    heads={"classifier": _HEAD},
+    heads={"classifier": layer_head("token_classifier", OUTPUT, "classifier", "")},
     optional_heads={"crf": _CRF, "scalar_mix": SCALAR_MIX},
     uses_pooler=False,
     serving="TokenClassificationModule",

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_text
 from bert_tf.data.string_lists import flat_strings
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.scalar_mix import ScalarMix
@@ -65,6 +65,11 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
 
     needs_labels = True
     output_token_axis = 1
+    no_metrics = (
+        "the accuracy is that of words. bert_tf.tasks.token_classification.TaggingScores adds "
+        "precision, recall and F1 of spans"
+    )
+    preprocessor_class = TokenClassificationPreprocessor
 
     def __init__(
         self,
@@ -82,15 +87,10 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         if labels is None:
             labels = [f"LABEL_{index}" for index in range(num_classes or 0)]  # as Hugging Face
         labels = class_names(labels)
-        if not 2 <= len(labels) == len(set(labels)):
-            raise UserError(
-                f"`labels` must be at least two different names. Received: labels={labels}"
-            )
-        if num_classes not in (None, len(labels)):
-            raise UserError(
-                "`num_classes` must be the number of `labels`. "
-                f"Received: num_classes={num_classes}, {len(labels)} labels"
-            )
+        are_different = 2 <= len(labels) == len(set(labels))
+        require(are_different, "must be at least two different names", labels=labels)
+        is_valid = num_classes in (None, len(labels))
+        require(is_valid, "must be the number of `labels`", num_classes=num_classes, labels=labels)
         backbone.pooler.trainable = False  # no part of the loss
         self.num_classes = len(labels)
         self.labels = labels
@@ -120,14 +120,6 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         Raises:
             UserError: For another loss, for any with a CRF, and for metrics.
         """
-        for name in ("metrics", "weighted_metrics"):
-            if kwargs.get(name) is not None:
-                raise UserError(
-                    f"{type(self).__name__} must have no metrics: its accuracy is that of words. "
-                    f"Received: {name}={kwargs[name]!r}. "
-                    "bert_tf.tasks.token_classification.TaggingScores adds precision, recall and "
-                    "F1 of spans."
-                )
         loss = class_loss(loss)
         if self.use_crf and loss is not None:
             raise UserError(
@@ -179,9 +171,6 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
             way_out = "A CRF has no class weights"
         reason = "Keras weights examples by it, and here the classes are those of words."
         refuse_class_weight(class_weight, f"{reason} {way_out}")
-
-    def make_preprocessor(self, **options):
-        return TokenClassificationPreprocessor(labels=self.labels, **options)
 
     def row_outputs(self, outputs, inputs):
         if WORD_STARTS not in inputs:

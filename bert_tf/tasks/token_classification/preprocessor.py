@@ -3,6 +3,7 @@
 Glossary: `S` windows, `W` words of all sentences, `T` tokens, `C` labels.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ class TaggedSpan(NamedTuple):
     text: str
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class TokenClassificationPreprocessor(ItemPreprocessor):
     """Sentences to windows, tags to label ids, label ids to spans.
 
@@ -50,9 +52,7 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
 
     item = "word"
 
-    def __init__(self, *, labels: Sequence[str], **options):
-        super().__init__(**options)
-        self.labels = labels
+    labels: Sequence[str]
 
     def read_columns(self, x):
         """Returns sentences as one array of lists of words.

@@ -26,9 +26,6 @@ class TokenClassificationModule(ServingModule):
         "CRF its emissions."
     }
 
-    def of_tokens(self, tokens):
-        return {"logits": self.model(tokens, training=False)}
-
     def of_text(self, text):
         model, slices = self.model, TextSlices(text)
         words = words_of_texts(model.tokenizer, text, slices)

@@ -183,7 +183,7 @@ def test_bad_arguments(model):
         model.fit(dataset.map(lambda texts: (texts, texts)))
     with pytest.raises(UserError, match="`window_stride` must be None"):
         model.predict(["a."], window_stride=2)
-    with pytest.raises(UserError, match="labels are of sentences"):
+    with pytest.raises(UserError, match="an example has several labels"):
         model.fit(DOCUMENTS, [[1, 0], [1]], class_weight={0: 2.0})
     other = BertSentenceExtractor(model.backbone)
     with pytest.raises(UserError, match="`metrics` must be left out"):

@@ -134,9 +134,9 @@ def test_answer_inside_a_word_takes_the_pieces_it_touches(tokenizer):
 
 
 def test_bad_arguments_are_told(tokenizer):
-    for lengths in ({"max_length": 20}, {"doc_stride": 0}, {"max_query_length": 0}):
-        with pytest.raises(UserError, match="max_query_length"):
-            QuestionWindows(tokenizer, ["x"], ["x"], **lengths)
+    for name, value in {"max_length": 20, "doc_stride": 0, "max_query_length": 0}.items():
+        with pytest.raises(UserError, match=f"`{name}` must be at least"):
+            QuestionWindows(tokenizer, ["x"], ["x"], **{name: value})
     with pytest.raises(UserError, match="1 questions, 2 contexts"):
         QuestionWindows(tokenizer, ["x"], ["x", "y"])
     with pytest.raises(UserError, match="1 questions, 0 answers"):

@@ -7,15 +7,13 @@ import numpy as np
 import bert_tf
 from tests.conformance.task import NO_TEXT_BATCHES, TEXTS, Lack, Task, encoded, pieces
 
-# Pieces to labels: any rule does.
-LABELS = [[int(piece in ("bad", "a", "film")) for piece in pieces(text)] for text in TEXTS]
-
 
 def _targets():
-    """int32 `[B, T]`: 0 at `[CLS]` and `[SEP]`, padding is not labelled."""
-    targets = np.full(encoded(TEXTS)["token_ids"].shape, -100, np.int32)
-    for row, labels in enumerate(LABELS):
-        targets[row, : len(labels) + 2] = [0, *labels, 0]
+    """int32 `[B, T]`: 0 at `[CLS]`, `[SEP]` and padding, which does not count; else any rule."""
+    targets = np.zeros(encoded(TEXTS)["token_ids"].shape, np.int32)
+    for row, text in enumerate(TEXTS):
+        labels = [piece in ("bad", "a", "film") for piece in pieces(text)]
+        targets[row, 1 : len(labels) + 1] = labels
     return targets
 
 
@@ -47,14 +45,17 @@ TASKS = {
         encoded(TEXTS),
         {"max_length": 20},
         TEXTS,
-        LABELS,
-        _targets(),
+        targets=_targets(),
         answers=lambda model, asked, **batching: [
             [tuple(piece) for piece in row] for row in model.detect(asked, **batching)
         ],
         by_hand=_pieces_by_hand,
         signature=("text",),
         served=_pieces_served,
-        lacks={**NO_TEXT_BATCHES, "other losses": Lack("labels are of tokens", "must be left out")},
+        lacks={
+            **NO_TEXT_BATCHES,
+            "training on text": Lack("tokens are replaced by ids", "must be token dictionaries"),
+            "other losses": Lack("labels are of tokens", "must be left out"),
+        },
     )
 }
