@@ -171,12 +171,12 @@ SINCE ?= $(shell git merge-base HEAD main 2> /dev/null || \
 check: lint ops materials
 	$(PYTEST) --changed-since=$(SINCE) --time-limit=75 $(PYTEST_ARGS)
 
-# How long a test may take, in seconds on an idle machine.
-LONGEST_TEST ?= 10
+# A test that takes longer, in seconds, fails the run. Only CI says so: a slow machine is no error.
+LONGEST_TEST ?=
 .PHONY: test
 test: lint ops materials
 	$(BAZEL) test //custom_ops/...
-	$(PYTEST) --fail-slow=$(LONGEST_TEST) $(PYTEST_ARGS)
+	$(PYTEST) $(if $(LONGEST_TEST),--fail-slow=$(LONGEST_TEST)) $(PYTEST_ARGS)
 
 .PHONY: test-full
 test-full: venv $(FULL_STAMP) ops materials

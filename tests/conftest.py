@@ -192,9 +192,7 @@ def pytest_terminal_summary(terminalreporter):
     if too_long:
         limit = terminalreporter.config.getoption("--fail-slow")
         terminalreporter.write_line(
-            f"No test may take longer than {limit:g} s, so this run fails. If the machine is slow "
-            "and the tests are not: make test LONGEST_TEST=30",
-            red=True,
+            f"No test may take longer than {limit:g} s, so this run fails.", red=True
         )
 
 

@@ -115,10 +115,7 @@ def parts() -> list[Part]:
         *(
             Part(
                 f"TensorFlow {version}",
-                [
-                    *("make", "test", f"TF_VERSION={version}", "LONGEST_TEST=60"),
-                    f"PYTEST_ARGS={arguments} {COUNTED}",
-                ],
+                ["make", "test", f"TF_VERSION={version}", f"PYTEST_ARGS={arguments} {COUNTED}"],
             )
             for version, arguments in OTHER_TENSORFLOWS.items()
         ),
