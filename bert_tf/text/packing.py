@@ -112,12 +112,12 @@ def pack(
     """
     if max_length is not None and second is None:
         kept = tf.minimum(first.row_lengths(), max_length - 2)
-        first = _kept(first, kept, truncation_side)
+        first = shortened(first, kept, truncation_side)
     elif max_length is not None:
         lengths = (first.row_lengths(), second.row_lengths())
         kept = truncated_lengths(*lengths, max_length - 2 - separators, truncation)
-        first = _kept(first, kept[0], truncation_side)
-        second = _kept(second, kept[1], truncation_side)
+        first = shortened(first, kept[0], truncation_side)
+        second = shortened(second, kept[1], truncation_side)
     rows = first.nrows()
     cls, sep = (
         tf.RaggedTensor.from_uniform_row_length(tf.fill([rows], token_id), 1, nrows=rows)
@@ -195,7 +195,7 @@ def _width(lengths: tf.Tensor, length: int | None, multiple: int) -> tf.Tensor:
     return -(-longest // multiple) * multiple if multiple > 1 else longest
 
 
-def _kept(segments: tf.RaggedTensor, lengths: tf.Tensor, side: str) -> tf.RaggedTensor:
+def shortened(segments: tf.RaggedTensor, lengths: tf.Tensor, side: str) -> tf.RaggedTensor:
     """Returns `lengths[i]` values of row `i`: the others are removed at `side`."""
     if side == "right":
         head = lengths

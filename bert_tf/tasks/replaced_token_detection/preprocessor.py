@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_inputs import TextColumns
+from bert_tf.text import packing
 
 
 class ScoredPiece(NamedTuple):
@@ -65,11 +66,12 @@ class ReplacedTokenPreprocessor(Preprocessor):
             Ragged `[B, (pieces)]`: int64, int64, string and float32. What was cut off is not there.
         """
         pieces = self.tokenizer.tokenize_with_offsets(texts, trim_offsets=True)
+        lengths = tf.minimum(pieces.ids.row_lengths(), self.max_length - 2)
         starts, ends, ids = (
-            values[:, : self.max_length - 2]
+            packing.shortened(values, lengths, self.tokenizer.truncation_side)
             for values in (pieces.char_starts, pieces.char_ends, pieces.ids)
         )
-        scores = tf.RaggedTensor.from_tensor(tf.sigmoid(logits[:, 1:]), ids.row_lengths())
+        scores = tf.RaggedTensor.from_tensor(tf.sigmoid(logits[:, 1:]), lengths)
         return starts, ends, tf.gather(tf.constant(self.tokenizer.vocabulary), ids), scores
 
     def decode(self, values, rows, columns):

@@ -44,6 +44,18 @@ def test_pieces_that_are_cut_off_have_no_score(model):
     assert [piece.piece for piece in model.detect([long])[0]] == cut.split()
 
 
+@pytest.mark.parametrize("side", ["left", "middle"])
+def test_scores_belong_to_the_pieces_that_are_kept(model, side):
+    model.tokenizer.truncation_side = side
+    long = "a b c d e f g good bad"
+    kept = [model.tokenizer.vocabulary[i] for i in model.tokenize([long])["token_ids"][0, 1:-1]]
+    pieces = model.detect(long)
+    assert [piece.piece for piece in pieces] == kept != long.split()[:6]
+    assert [long[piece.start : piece.end] for piece in pieces] == kept
+    scores = [piece.probability for piece in model.detect(" ".join(kept))]
+    np.testing.assert_allclose([piece.probability for piece in pieces], scores, rtol=1e-5)
+
+
 def test_no_texts_and_empty_texts(model):
     assert model.detect([]) == []
     assert model.detect(["", "good"])[0] == []
