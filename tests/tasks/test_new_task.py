@@ -105,7 +105,7 @@ def test_a_new_task(tree, tmp_path):
 @pytest.mark.full
 def test_what_every_task_must_do(tree):
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    tests = ("--ignore=tests/conformance/test_ops.py", "-k", "pair and scoring")
+    tests = ("--ignore=tests/conformance/test_ops.py", "-k", "pair and scoring", "-m", "")
     arguments = ("pytest", "-q", "tests/conformance", *tests)
     result = run_program("-m", *arguments, env=environment, cwd=tree, timeout=600)
     assert result.returncode == 0, result.stdout
