@@ -27,11 +27,11 @@ from bert_tf.checkpoints.model_weights import (
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
 from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
-from bert_tf.config import BertConfig
+from bert_tf.config import SWITCHES, BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import write_json
-from bert_tf.network_families import BERT, BERT_GENERATION, FAMILIES, SWITCHES
+from bert_tf.network_families import BERT, BERT_GENERATION, FAMILIES
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.tokenizer_files import refuse_other
 
