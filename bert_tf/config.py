@@ -192,11 +192,9 @@ class BertConfig:
         check(vars(self), _CHECKED, None, ConfigError)
         rule = f"must be in [0, vocab_size={self.vocab_size})"
         require(self.pad_token_id < self.vocab_size, rule, pad_token_id=self.pad_token_id)
-        if self.hidden_size % self.num_attention_heads:
-            raise ConfigError(
-                "`hidden_size` must be a multiple of `num_attention_heads`. Received: "
-                f"hidden_size={self.hidden_size}, num_attention_heads={self.num_attention_heads}."
-            )
+        sizes = {"hidden_size": self.hidden_size, "num_attention_heads": self.num_attention_heads}
+        is_multiple = self.hidden_size % self.num_attention_heads == 0
+        require(is_multiple, "must be a multiple of `num_attention_heads`", **sizes)
         object.__setattr__(self, "hidden_act", _ACTIVATIONS[self.hidden_act])
         sizes = (self.num_hidden_layers, self.num_attention_heads)
         object.__setattr__(self, "pruned_heads", checked_pruned_heads(self.pruned_heads, *sizes))

@@ -38,6 +38,7 @@ from bert_tf.files import recover
 from bert_tf.json_files import parse_json, read_json
 from bert_tf.json_schema import OBJECT, check, object_of, optional, text
 from bert_tf.network_families import BERTS
+from bert_tf.text.tokenizer_files import find as find_file
 
 _logger = logging.getLogger("bert_tf")
 
@@ -225,14 +226,14 @@ def _open_tensorflow(directory, prefix, config_file):
         config = _config(directory, config_file, names)
         return Pretrained(directory, config, source, *_class_and_options(config))
     source = TfModelsSource(prefix)
-    if config_file is None and _find_file(directory, names) is None:
+    if config_file is None and find_file(directory, names) is None:
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)
     return Pretrained(directory, _config(directory, config_file, names), source)
 
 
 def _open_preset(directory, network_file):
     weights = os.path.join(directory, "model.weights.h5")
-    config_file = _find_file(directory, ["config.json"])
+    config_file = find_file(directory, ["config.json"])
     values = read_json(config_file, OBJECT) if config_file else {}
     if not keras_hub.is_keras_hub(values):
         return _open_keras_weights(directory, weights, network_file)
@@ -269,7 +270,7 @@ def _open_keras_weights(directory, path, config_file):
     shapes = H5File(path).shapes
     if any("transformer_encoder" in name or "transformer_layer" in name for name in shapes):
         source = keras_hub.open_keras_hub(path)
-        for file in (config_file, _find_file(directory, ["config.json"])):
+        for file in (config_file, find_file(directory, ["config.json"])):
             values = read_json(file, OBJECT) if file else {}
             if keras_hub.is_keras_hub(values):
                 config, name, options = keras_hub.read_config(values, file)
@@ -295,13 +296,8 @@ def _class_and_options(config):
     return own["class"], dict(own.get("options") or {})
 
 
-def _find_file(directory, names):
-    paths = (os.path.join(directory, name) for name in names)
-    return next(filter(os.path.exists, paths), None)
-
-
 def _config(directory, config_file, names=_CONFIG_FILES, allow_decoder=False):
-    path = _find_file(directory, names)
+    path = find_file(directory, names)
     if path is not None:
         try:
             return _with_network(_read_config(path, allow_decoder), config_file)

@@ -28,7 +28,7 @@ from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
 from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
 from bert_tf.config import SWITCHES, BertConfig
-from bert_tf.errors import ConfigError, UserError, require_one_of
+from bert_tf.errors import ConfigError, UserError, require, require_one_of
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import write_json
 from bert_tf.network_families import BERT, FAMILIES
@@ -69,11 +69,8 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
         format = "huggingface" if backbone_of(model).config.has_attention else OWN
     require_one_of("format", format, FORMATS)
     quantization = backbone_of(model).quantization
-    if quantization is not None and format != OWN:
-        raise UserError(
-            f"`format` must be {OWN!r} for a model that is quantized to {quantization}. "
-            f"Received: format={format!r}"
-        )
+    rule = f"must be {OWN!r} for a model that is quantized to {quantization}"
+    require(quantization is None or format == OWN, rule, UserError, format=format)
     _require_network_of(format, model)
     directory = os.fspath(directory)
     recover(directory)
@@ -101,9 +98,9 @@ def _require_network_of(format, model):
     """Refuses a format that cannot say what the model is."""
     reasons = {name: _reason_against(name, model) for name in FORMATS}
     if reasons[format]:
-        formats = tuple(name for name in FORMATS if not reasons[name])
+        formats = " or ".join(repr(name) for name in FORMATS if not reasons[name])
         raise UserError(
-            f"`format` must be one of {formats} for a {type(model).__name__} of this network. "
+            f"`format` must be {formats} for a {type(model).__name__} of this network. "
             f"Received: format={format!r}. {reasons[format]}"
         )
 
@@ -238,11 +235,9 @@ def _writable(model, format) -> list[Weight]:
         pooler = {weight.name for weight in pooler_weights(backbone)}
         weights = [weight for weight in weights if weight.name not in pooler]
     unnamed = [weight.name for weight in weights if not weight.parts[format]]
-    if unnamed:
-        raise UserError(
-            f"`format` must be {OWN!r} for a {type(model).__name__} with the weights {unnamed}, "
-            f"for which {format!r} has no names. Received: format={format!r}"
-        )
+    weights_without = f"the weights {unnamed}, for which {format!r} has no names"
+    rule = f"must be {OWN!r} for a {type(model).__name__} with {weights_without}"
+    require(not unnamed, rule, UserError, format=format)
     return weights
 
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from bert_tf import keras_compat, ops
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.initial_weights import truncated_normal
@@ -102,11 +102,10 @@ class BertEmbeddings(keras.layers.Layer):
         Reference: `keras.layers.Embedding.quantize`.
         """
         require_int8(mode, config)
-        if self.is_quantized:
-            raise UserError(
-                "`word_embeddings` must not be quantized yet. Received: "
-                f"word_embeddings.dtype={self.word_embeddings.dtype}"
-            )
+        dtype = self.word_embeddings.dtype
+        require(
+            not self.is_quantized, "must not be quantized yet", UserError, word_embeddings=dtype
+        )
         table = tf.convert_to_tensor(self.word_embeddings)
         values, scale = ops.quantize_kernel(tf.transpose(table))  # [V, E] -> [E, V], [V]
         self.set_quantized_words(tf.transpose(values), scale)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from bert_tf.errors import require
 from bert_tf.ops.arguments import float_tensors
 from bert_tf.ops.padded_attention import PaddedAttention, PaddedRows
 
@@ -35,24 +36,14 @@ class PackedAttention:
                 f"Received: qkv.shape={self.qkv.shape}"
             )
         self.row_splits = _checked_row_splits("row_splits", row_splits)
-        if window_size is not None and window_size < 0:
-            raise ValueError(
-                "`window_size` must be at least 0, or None for no window. "
-                f"Received: window_size={window_size}"
-            )
-        if num_global_tokens < 0:
-            raise ValueError(
-                "`num_global_tokens` must be at least 0. "
-                f"Received: num_global_tokens={num_global_tokens}"
-            )
-        if num_global_tokens > 0 and window_size is None:
-            raise ValueError(
-                "`window_size` must be given with `num_global_tokens`: without a window, all "
-                f"tokens are global. Received: num_global_tokens={num_global_tokens}, "
-                "window_size=None"
-            )
-        self.mask = {"causal": bool(causal), "num_global_tokens": int(num_global_tokens)}
-        self.mask["window_size"] = None if window_size is None else int(window_size)
+        sizes = {"window_size": window_size, "num_global_tokens": num_global_tokens}
+        rule = "must be at least 0, or None for no window"
+        require(window_size is None or window_size >= 0, rule, ValueError, **sizes)
+        fits = num_global_tokens >= 0
+        require(fits, "must be at least 0", ValueError, num_global_tokens=num_global_tokens)
+        rule = "must be given with `num_global_tokens`: without a window, all tokens are global"
+        require(window_size is not None or not num_global_tokens, rule, ValueError, **sizes)
+        self.mask = {"causal": bool(causal), **sizes}
         self.distance_biases = []
         if bias is not None:
             _check_distance_bias(bias, self.qkv)

@@ -573,7 +573,7 @@ def test_what_has_no_name_is_written_in_our_own_format_only(tmp_path):
     random_model("roberta", BertBackbone).save_pretrained(tmp_path / "theirs")
     model = bert_tf.BertNextSentencePredictor.from_pretrained(tmp_path / "theirs")
     for format in ("huggingface", "tf1"):
-        with pytest.raises(UserError, match=r"`format` must be one of \('bert_tf',\)"):
+        with pytest.raises(UserError, match="`format` must be 'bert_tf'"):
             model.save_pretrained(tmp_path / "ours", format=format)
     model.save_pretrained(tmp_path / "ours", format="bert_tf")
     opened = bert_tf.BertNextSentencePredictor.from_pretrained(tmp_path / "ours")
@@ -622,7 +622,7 @@ def test_what_transformers_has_fixed_is_not_written_otherwise(name, changes, tmp
 def test_switches_that_the_family_has_not(changes, tmp_path):
     backbone = BertBackbone(BertConfig(**{**SIZES, "pad_token_id": 1, **changes}))
     for format in ("huggingface", "tf1"):
-        with pytest.raises(UserError, match=r"`format` must be one of \('bert_tf',\)"):
+        with pytest.raises(UserError, match="`format` must be 'bert_tf'"):
             backbone.save_pretrained(tmp_path, format=format)
     assert not list(tmp_path.iterdir())
     backbone.save_pretrained(tmp_path, format="bert_tf")
