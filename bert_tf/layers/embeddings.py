@@ -6,16 +6,14 @@ import tensorflow as tf
 from bert_tf import keras_compat, ops
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError, require
-from bert_tf.layers.dense import Dense
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dropout import Dropout
-from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.prepacked_words import prepack_words
 from bert_tf.layers.quantization import require_int8
-from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEmbeddings(keras.layers.Layer):
+class BertEmbeddings(ConfiguredLayer):
     """Converts token ids to vectors.
 
     Without segment embeddings (`config.type_vocab_size` 0), `segment_embeddings` is None. So is
@@ -48,13 +46,10 @@ class BertEmbeddings(keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig | dict, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        super().__init__(config, **kwargs)
         self.layer_norm = None
         if self.config.has_attention:
-            self.layer_norm = ResidualLayerNorm(
-                self.config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm"
-            )
+            self.layer_norm = self.make_layer_norm("layer_norm")
         self.is_quantized = False
         self.prepacked_words = None
         self.dropout = Dropout(
@@ -62,29 +57,18 @@ class BertEmbeddings(keras.layers.Layer):
         )
         self.projection = None
         if self.config.embedding_size:
-            self.projection = Dense(
-                self.config.hidden_size,
-                self.config.initializer_range,
-                dtype=self.dtype_policy,
-                name="projection",
-            )
+            self.projection = self.make_dense(self.config.hidden_size, "projection")
 
     def build(self, input_shape=None):
         config, width = self.config, self.config.embedding_width
-        initializer = truncated_normal(config.initializer_range)
-
-        def table(name, size):
-            return self.add_weight(
-                name=name, shape=[size, width], initializer=initializer, autocast=False
-            )
-
-        self.word_embeddings = table("word_embeddings", config.vocab_size)
+        self.word_embeddings = self.add_table("word_embeddings", [config.vocab_size, width])
         self.position_embeddings = self.segment_embeddings = None
         if self.layer_norm is not None:
             num_positions = config.position_offset + config.max_position_embeddings
-            self.position_embeddings = table("position_embeddings", num_positions)
+            self.position_embeddings = self.add_table("position_embeddings", [num_positions, width])
             if config.type_vocab_size:
-                self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
+                shape = [config.type_vocab_size, width]
+                self.segment_embeddings = self.add_table("segment_embeddings", shape)
             self.layer_norm.build([None, width])
         if self.projection is not None:
             self.projection.build([None, width])
@@ -159,9 +143,6 @@ class BertEmbeddings(keras.layers.Layer):
         if self.segment_embeddings is not None:
             others += tf.gather(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
         return others
-
-    def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
 
 
 def _lookup(table, token_ids):

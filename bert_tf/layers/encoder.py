@@ -6,15 +6,15 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.layers import pipeline
 from bert_tf.layers.attention import BertSelfAttention
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.distance_bias import biases_by_distance
 from bert_tf.layers.encoder_block import BertEncoderBlock
-from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.token_layout import TokenLayout
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEncoder(keras.layers.Layer):
+class BertEncoder(ConfiguredLayer):
     """A stack of `config.num_hidden_layers` encoder blocks on `[R, H]`.
 
     `blocks` are those with weights of their own: with `config.shared_blocks` only one.
@@ -55,9 +55,8 @@ class BertEncoder(keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig | dict, gradient_checkpointing: bool = False, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(config, **kwargs)
         self.gradient_checkpointing = gradient_checkpointing
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
         self.blocks = [
             BertEncoderBlock(
                 self.config,
@@ -78,12 +77,8 @@ class BertEncoder(keras.layers.Layer):
             block.build()
         self.distance_bias = None
         if self.config.relative_attention_num_buckets:
-            self.distance_bias = self.add_weight(
-                name="distance_bias",
-                shape=[self.config.relative_attention_num_buckets, self.config.num_attention_heads],
-                initializer=truncated_normal(self.config.initializer_range),
-                autocast=False,
-            )
+            shape = [self.config.relative_attention_num_buckets, self.config.num_attention_heads]
+            self.distance_bias = self.add_table("distance_bias", shape)
         self.built = True
 
     def call(
@@ -148,11 +143,7 @@ class BertEncoder(keras.layers.Layer):
         return cls(**config)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "config": self.config.to_dict(),
-            "gradient_checkpointing": self.gradient_checkpointing,
-        }
+        return {**super().get_config(), "gradient_checkpointing": self.gradient_checkpointing}
 
 
 def _recomputed(block, rows, layout):
