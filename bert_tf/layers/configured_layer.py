@@ -4,12 +4,11 @@ import keras
 
 from bert_tf.config import BertConfig
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer with a `BertConfig`, and what it makes the layers and tables inside it with.
+    """A layer with a `BertConfig`, and what it makes the layers inside it with.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
@@ -28,11 +27,6 @@ class ConfiguredLayer(keras.layers.Layer):
         """Returns a LayerNorm of the sum of its input, after dropout, and a residual."""
         epsilon, dtype = self.config.layer_norm_eps, self.dtype_policy
         return ResidualLayerNorm(epsilon, dropout_rate, dtype=dtype, name=name)
-
-    def add_table(self, name: str, shape: list[int]) -> keras.Variable:
-        """Adds a table of embeddings or biases, from which rows are taken in float32."""
-        initializer = truncated_normal(self.config.initializer_range)
-        return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
 
     def get_config(self):
         return {**super().get_config(), "config": self.config.to_dict()}

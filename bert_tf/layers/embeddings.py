@@ -8,6 +8,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import UserError, require
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dropout import Dropout
+from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.prepacked_words import prepack_words
 from bert_tf.layers.quantization import require_int8
 
@@ -61,14 +62,20 @@ class BertEmbeddings(ConfiguredLayer):
 
     def build(self, input_shape=None):
         config, width = self.config, self.config.embedding_width
-        self.word_embeddings = self.add_table("word_embeddings", [config.vocab_size, width])
+        initializer = truncated_normal(config.initializer_range)
+
+        def table(name, size):
+            return self.add_weight(
+                name=name, shape=[size, width], initializer=initializer, autocast=False
+            )
+
+        self.word_embeddings = table("word_embeddings", config.vocab_size)
         self.position_embeddings = self.segment_embeddings = None
         if self.layer_norm is not None:
             num_positions = config.position_offset + config.max_position_embeddings
-            self.position_embeddings = self.add_table("position_embeddings", [num_positions, width])
+            self.position_embeddings = table("position_embeddings", num_positions)
             if config.type_vocab_size:
-                shape = [config.type_vocab_size, width]
-                self.segment_embeddings = self.add_table("segment_embeddings", shape)
+                self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
             self.layer_norm.build([None, width])
         if self.projection is not None:
             self.projection.build([None, width])

@@ -10,6 +10,7 @@ from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.distance_bias import biases_by_distance
 from bert_tf.layers.encoder_block import BertEncoderBlock
+from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.token_layout import TokenLayout
 
 
@@ -77,8 +78,12 @@ class BertEncoder(ConfiguredLayer):
             block.build()
         self.distance_bias = None
         if self.config.relative_attention_num_buckets:
-            shape = [self.config.relative_attention_num_buckets, self.config.num_attention_heads]
-            self.distance_bias = self.add_table("distance_bias", shape)
+            self.distance_bias = self.add_weight(
+                name="distance_bias",
+                shape=[self.config.relative_attention_num_buckets, self.config.num_attention_heads],
+                initializer=truncated_normal(self.config.initializer_range),
+                autocast=False,
+            )
         self.built = True
 
     def call(
