@@ -28,7 +28,7 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
-from bert_tf.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES, REFUSED, SWITCHES
+from bert_tf.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES, REFUSED
 from bert_tf.pruned_heads import checked_pruned_heads
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
@@ -68,78 +68,30 @@ _HUGGINGFACE_KEYS = {
     "_name_or_path",
 }
 DECODER_KEYS = ("is_decoder", "add_cross_attention")
-# Keys that would change the network, with the only values that are supported.
-_ONLY_VALUES = {"position_embedding_type": ("absolute",), **dict.fromkeys(DECODER_KEYS, (False,))}
-# Keys of ALBERT in google-research's files, which have no model type.
-_ALBERT_KEYS = ("num_hidden_groups", "inner_group_num")
+# Keys of all families that would change the network, with the only values that are supported.
+_ONLY_VALUES = {"position_embedding_type": "absolute", **dict.fromkeys(DECODER_KEYS, False)}
 # The key for values that google-research/bert's file has no keys for.
 _TF1_KEY = "bert_tf_config"
-_TF1_FIELDS = (
-    "layer_norm_eps",
-    "pad_token_id",
-    "classifier_dropout",
-    "attention_window",
-    "global_tokens",
-    "pruned_heads",
-    "causal",
-)
 _TF1_DEFAULTS = {"hidden_act": "gelu", "type_vocab_size": 16}  # google-research/bert modeling.py
 _ONLY_BERT = "bert_tf implements BERT encoders only"
 _NETWORKS = ", ".join(sorted(FAMILIES))
 _TF1_EXTRA = ("id2label", "label2id", "problem_type")
 
-# `layers.DistanceBias`: a quarter of them have one distance each, which must be below 128.
-_MOST_BUCKETS = 511
 _SIZE = integer(least=1)
 _RATE = number("in [0, 1)", lambda value: 0 <= value < 1)
 _SMALL = number("in (0, 1)", lambda value: 0 < value < 1)
-_FIELDS = {
-    **dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), _SIZE),
-    **dict.fromkeys(("num_attention_heads", "max_position_embeddings"), _SIZE),
-    "num_hidden_layers": integer(),
-    "type_vocab_size": integer(),
-    "hidden_act": Kind(
-        f"one of {sorted(_ACTIVATIONS)}",
-        lambda value: isinstance(value, str) and value in _ACTIVATIONS,
-    ),
-    "hidden_dropout_prob": _RATE,
-    "attention_probs_dropout_prob": _RATE,
-    "initializer_range": _SMALL,
-    "layer_norm_eps": _SMALL,
-    "pad_token_id": integer(),
-    "classifier_dropout": optional(_RATE),
-    "attention_window": optional(integer()),
-    "global_tokens": integer(),
-    "model_type": one_of(*FAMILIES),
-    "embedding_size": optional(_SIZE),
-    "position_offset": integer(),
-    "relative_attention_num_buckets": optional(integer(4, _MOST_BUCKETS)),
-    "shared_blocks": FLAG,
-    "pooler_act": one_of("tanh", "relu", "gelu"),
-    "causal": FLAG,
-    "encoder_type": one_of(*ENCODER_TYPES),
-    "context_size": optional(_SIZE),
-}
-# Keys that do not change the network but are read.
-_EXTRA = {
-    "model_type": optional(text()),
-    "architectures": optional(list_of(text())),
-    "id2label": optional(mapping_of(SCALAR)),
-    "problem_type": optional(text()),
-    "tie_word_embeddings": optional(FLAG),
-    "bert_tf": optional(OBJECT),  # a model's class and options, which `checkpoints` reads
-}
-_CHECKED = object_of({**_FIELDS, "extra": object_of(_EXTRA)})
-_LACKABLE_FIELDS = {name: may_lack(kind) for name, kind in _FIELDS.items()}
-_OWN_FIELDS = {name: kind for name, kind in _LACKABLE_FIELDS.items() if name in _TF1_FIELDS}
-_OWN_KEYS = {_TF1_KEY: optional(object_of(_OWN_FIELDS)), "bert_tf_exact_gelu": optional(FLAG)}
-# config.json and bert_config.json.
-_FILE = object_of({**_LACKABLE_FIELDS, **_EXTRA, **_OWN_KEYS})
-# The result of `to_dict`, as this package's files store it.
-ARGUMENTS = object_of(
-    {**_LACKABLE_FIELDS, "pruned_heads": optional(OBJECT), "extra": may_lack(object_of(_EXTRA))},
-    only=True,
+_BUCKETS = integer(4, 511)  # a quarter of them have one distance each, which must be below 128
+_ACTIVATION = Kind(
+    f"one of {sorted(_ACTIVATIONS)}", lambda value: isinstance(value, str) and value in _ACTIVATIONS
 )
+# Groups of fields: those that google-research/bert's file has no keys for, and those that BERT's
+# own network does not need, which are written where it is another one.
+_NOT_IN_TF1, _SWITCH = "not in TF1", "switch"
+
+
+def _field(default: Any, kind: Kind, group: str | None = None) -> Any:
+    """Declares a field of `BertConfig`, with the kind of its values."""
+    return dataclasses.field(default=default, metadata={"kind": kind, "group": group})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,32 +155,34 @@ class BertConfig:
     Reference: Devlin et al. 2019 (arXiv 1810.04805), section 3; google-research/bert `BertConfig`.
     """
 
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
-    layer_norm_eps: float = LAYER_NORM_EPSILON
-    pad_token_id: int = 0
-    classifier_dropout: float | None = None
-    attention_window: int | None = None
-    global_tokens: int = 1
-    pruned_heads: Mapping[int, Sequence[int]] = dataclasses.field(default_factory=dict, hash=False)
-    model_type: str | None = None
-    embedding_size: int | None = None
-    position_offset: int = 0
-    relative_attention_num_buckets: int | None = None
-    shared_blocks: bool = False
-    pooler_act: str = "tanh"
-    causal: bool = False
-    encoder_type: str = TRANSFORMER
-    context_size: int | None = None
+    vocab_size: int = _field(30522, _SIZE)
+    hidden_size: int = _field(768, _SIZE)
+    num_hidden_layers: int = _field(12, integer())
+    num_attention_heads: int = _field(12, _SIZE)
+    intermediate_size: int = _field(3072, _SIZE)
+    hidden_act: str = _field("gelu", _ACTIVATION)
+    hidden_dropout_prob: float = _field(0.1, _RATE)
+    attention_probs_dropout_prob: float = _field(0.1, _RATE)
+    max_position_embeddings: int = _field(512, _SIZE)
+    type_vocab_size: int = _field(2, integer())
+    initializer_range: float = _field(0.02, _SMALL)
+    layer_norm_eps: float = _field(LAYER_NORM_EPSILON, _SMALL, _NOT_IN_TF1)
+    pad_token_id: int = _field(0, integer(), _NOT_IN_TF1)
+    classifier_dropout: float | None = _field(None, optional(_RATE), _NOT_IN_TF1)
+    attention_window: int | None = _field(None, optional(integer()), _NOT_IN_TF1)
+    global_tokens: int = _field(1, integer(), _NOT_IN_TF1)
+    pruned_heads: Mapping[int, Sequence[int]] = dataclasses.field(
+        default_factory=dict, hash=False, metadata={"group": _NOT_IN_TF1}
+    )
+    model_type: str | None = _field(None, one_of(*FAMILIES))
+    embedding_size: int | None = _field(None, optional(_SIZE), _SWITCH)
+    position_offset: int = _field(0, integer(), _SWITCH)
+    relative_attention_num_buckets: int | None = _field(None, optional(_BUCKETS), _SWITCH)
+    shared_blocks: bool = _field(False, FLAG, _SWITCH)
+    pooler_act: str = _field("tanh", one_of("tanh", "relu", "gelu"), _SWITCH)
+    causal: bool = _field(False, FLAG, _NOT_IN_TF1)
+    encoder_type: str = _field(TRANSFORMER, one_of(*ENCODER_TYPES), _SWITCH)
+    context_size: int | None = _field(None, optional(_SIZE), _SWITCH)
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self):
@@ -238,11 +192,9 @@ class BertConfig:
         check(vars(self), _CHECKED, None, ConfigError)
         rule = f"must be in [0, vocab_size={self.vocab_size})"
         require(self.pad_token_id < self.vocab_size, rule, pad_token_id=self.pad_token_id)
-        if self.hidden_size % self.num_attention_heads:
-            raise ConfigError(
-                "`hidden_size` must be a multiple of `num_attention_heads`. Received: "
-                f"hidden_size={self.hidden_size}, num_attention_heads={self.num_attention_heads}."
-            )
+        sizes = {"hidden_size": self.hidden_size, "num_attention_heads": self.num_attention_heads}
+        is_multiple = self.hidden_size % self.num_attention_heads == 0
+        require(is_multiple, "must be a multiple of `num_attention_heads`", **sizes)
         object.__setattr__(self, "hidden_act", _ACTIVATIONS[self.hidden_act])
         sizes = (self.num_hidden_layers, self.num_attention_heads)
         object.__setattr__(self, "pruned_heads", checked_pruned_heads(self.pruned_heads, *sizes))
@@ -342,10 +294,7 @@ class BertConfig:
         is_huggingface = os.path.basename(path) == "config.json" or _HUGGINGFACE_KEYS & set(values)
         if defaults is not None and defaults.model_type != BERT:
             is_huggingface = True
-        try:
-            return cls._from_values(values, is_huggingface, defaults)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
+        return cls._from_values(path, values, is_huggingface, defaults)
 
     @classmethod
     def from_huggingface(cls, values: Mapping[str, Any], path: str, key: str) -> "BertConfig":
@@ -360,18 +309,17 @@ class BertConfig:
             ConfigError: As `from_json_file`.
         """
         check(values, _FILE, path, ConfigError, key)
-        try:
-            return cls._from_values(values, is_huggingface=True, defaults=None)
-        except ConfigError as error:
-            raise ConfigError(f"{path}, {key}: {error}") from None
+        return cls._from_values(f"{path}, {key}", values, is_huggingface=True)
 
     @classmethod
-    def _from_values(cls, values, is_huggingface, defaults) -> "BertConfig":
-        for key, allowed in _ONLY_VALUES.items():
-            expected = " or ".join(map(repr, allowed))
-            fits = values.get(key) is None or values[key] in allowed
-            require(fits, f"must be {expected}: {_ONLY_BERT}", **{key: values.get(key)})
-        values = _of_family(values, defaults)
+    def _from_values(cls, place, values, is_huggingface, defaults=None) -> "BertConfig":
+        try:
+            return cls._from_named(_of_family(values, defaults), is_huggingface, defaults)
+        except ConfigError as error:
+            raise ConfigError(f"{place}: {error}") from None
+
+    @classmethod
+    def _from_named(cls, values, is_huggingface, defaults) -> "BertConfig":
         fields = {field.name for field in dataclasses.fields(cls)} - {"extra"}
         known = {key: value for key, value in values.items() if key in fields}
         if not is_huggingface:
@@ -429,6 +377,40 @@ class BertConfig:
         return values
 
 
+def _group(name: str) -> tuple[str, ...]:
+    """Returns the names of the fields of a group."""
+    fields = dataclasses.fields(BertConfig)
+    return tuple(field.name for field in fields if field.metadata.get("group") == name)
+
+
+SWITCHES, _TF1_FIELDS = _group(_SWITCH), _group(_NOT_IN_TF1)
+_FIELDS = {
+    field.name: field.metadata["kind"]
+    for field in dataclasses.fields(BertConfig)
+    if "kind" in field.metadata
+}
+# Keys that do not change the network but are read.
+_EXTRA = {
+    "model_type": optional(text()),
+    "architectures": optional(list_of(text())),
+    "id2label": optional(mapping_of(SCALAR)),
+    "problem_type": optional(text()),
+    "tie_word_embeddings": optional(FLAG),
+    "bert_tf": optional(OBJECT),  # a model's class and options, which `checkpoints` reads
+}
+_CHECKED = object_of({**_FIELDS, "extra": object_of(_EXTRA)})
+_LACKABLE_FIELDS = {name: may_lack(kind) for name, kind in _FIELDS.items()}
+_OWN_FIELDS = {name: kind for name, kind in _LACKABLE_FIELDS.items() if name in _TF1_FIELDS}
+_OWN_KEYS = {_TF1_KEY: optional(object_of(_OWN_FIELDS)), "bert_tf_exact_gelu": optional(FLAG)}
+# config.json and bert_config.json.
+_FILE = object_of({**_LACKABLE_FIELDS, **_EXTRA, **_OWN_KEYS})
+# The result of `to_dict`, as this package's files store it.
+ARGUMENTS = object_of(
+    {**_LACKABLE_FIELDS, "pruned_heads": optional(OBJECT), "extra": may_lack(object_of(_EXTRA))},
+    only=True,
+)
+
+
 def _of_family(values, checkpoint) -> dict[str, Any]:
     """Returns the values of a file under the names of the fields.
 
@@ -445,8 +427,8 @@ def _of_family(values, checkpoint) -> dict[str, Any]:
     rule = f"must be one of {_NETWORKS}{why}: see docs/checkpoints.md"
     require(name in FAMILIES, rule, model_type=name)
     family = FAMILIES[name]
-    for key, value in family.only.items():
-        rule = f"must be {value!r} for model_type={name!r}"
+    for key, value in {**_ONLY_VALUES, **family.only}.items():
+        rule = f"must be {value!r} for model_type={name!r}: see docs/checkpoints.md"
         require(values.get(key) in (None, value), rule, **{key: values.get(key)})
     keys = {key: _LACKABLE_FIELDS[field] for field, key in family.keys.items()}
     check(values, object_of(keys), None, ConfigError)
@@ -472,9 +454,6 @@ def _of_family(values, checkpoint) -> dict[str, Any]:
 
 def _refuse_other_networks(values) -> None:
     """Refuses a file of another network whose keys show it."""
-    for key in _ALBERT_KEYS:
-        rule = f"must be absent without model_type='albert': {_ONLY_BERT}"
-        require(values.get(key) is None, rule, **{key: values.get(key)})
     size, hidden_size = values.get("embedding_size"), values.get("hidden_size")
     is_equal = size is None or hidden_size is None or size == hidden_size
     rule = f"must be `hidden_size`: {_ONLY_BERT}"

@@ -41,11 +41,11 @@ class DataError(UserError):
     """A data file that cannot be read. The message names the file and the line."""
 
 
-def require(holds: object, rule: str, **received) -> None:
-    """Raises `ConfigError` with the received arguments, of which the first is named in the rule."""
+def require(holds: object, rule: str, error: type[Exception] = ConfigError, **received) -> None:
+    """Raises an error with the received arguments, of which the first is named in the rule."""
     if not holds:
         values = ", ".join(f"{name}={value!r}" for name, value in received.items())
-        raise ConfigError(f"`{next(iter(received))}` {rule}. Received: {values}.")
+        raise error(f"`{next(iter(received))}` {rule}. Received: {values}.")
 
 
 def check_limits(**limits: int | None) -> None:

@@ -13,17 +13,6 @@ from typing import Any
 # Hugging Face's names (config.json, `model_type`).
 BERT, BERT_GENERATION = "bert", "bert-generation"
 BERTS = (BERT, BERT_GENERATION)  # their files have the same names
-# Fields of `BertConfig` that BERT's own network does not need. They are written where it is another
-# one.
-SWITCHES = (
-    "embedding_size",
-    "position_offset",
-    "relative_attention_num_buckets",
-    "shared_blocks",
-    "pooler_act",
-    "encoder_type",
-    "context_size",
-)
 _ATTRIBUTE_MAP = ("hidden_size", "num_hidden_layers", "num_attention_heads")
 
 
@@ -38,7 +27,7 @@ class Family:
         keys: Fields of `BertConfig` -> the keys of the file, where they differ.
         counts_padding_id: Whether positions begin after the id of padding. The file then counts
             the rows of the table and not the positions of a sequence.
-        only: Keys -> the value that they must have.
+        only: Keys -> the value that they must have; None for keys that must be absent.
         masked_lm_act: The activation of its masked-LM head. None for `hidden_act`.
     """
 
@@ -82,7 +71,8 @@ class Family:
 _COUNTED = {"max_position_embeddings": 512, "pad_token_id": 1}  # where padding is counted
 _LIKE_ROBERTA = {"counts_padding_id": True, "masked_lm_act": "gelu"}
 FAMILIES = {
-    BERT: Family(),
+    # Keys of ALBERT in google-research's files, which have no model type.
+    BERT: Family(only={"num_hidden_groups": None, "inner_group_num": None}),
     BERT_GENERATION: Family(
         "BertGeneration",
         defaults={

@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf import BertConfig
 from bert_tf.errors import ConfigError
-from bert_tf.layers import DistanceBias
+from bert_tf.layers.distance_bias import biases_by_distance
 
 GOOGLE = {
     "attention_probs_dropout_prob": 0.1,
@@ -136,9 +137,9 @@ def test_a_configuration_of_a_part_is_that_of_the_checkpoint_family(tmp_path, mo
 
 def test_the_most_buckets_of_distances():
     sizes = {"hidden_size": 32, "num_attention_heads": 4}
-    layer = DistanceBias(BertConfig(relative_attention_num_buckets=511, **sizes))
-    layer.build()
-    assert np.isfinite(layer.of_distances()).all()
+    BertConfig(relative_attention_num_buckets=511, **sizes)
+    distances = biases_by_distance(tf.ones([511, 4]))
+    assert np.isfinite(distances).all() and distances.shape == [4, 257]
     with pytest.raises(ConfigError, match="`relative_attention_num_buckets` must be .*511"):
         BertConfig(relative_attention_num_buckets=512, **sizes)
 

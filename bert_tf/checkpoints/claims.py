@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.config import LSTM, NO_ENCODER, TRANSFORMER, WINDOW, BertConfig
-from bert_tf.errors import CheckpointError
+from bert_tf.errors import CheckpointError, require
 from bert_tf.json_schema import is_integer
 
 # With this tolerance a configuration with a few blocks too many still gets the list of missing
@@ -34,17 +34,12 @@ def check_claims(
     decoder = BertConfig(**decoder) if isinstance(decoder, Mapping) else decoder
     for network in (config, decoder or config):
         fewest = _MIN_BLOCK_TENSORS[network.encoder_type]
-        if network.num_blocks * fewest > len(shapes):
-            raise CheckpointError(
-                f"`num_hidden_layers` must be at most {len(shapes) // fewest}, because "
-                f"{path} holds {len(shapes)} tensors. Received: "
-                f"num_hidden_layers={network.num_hidden_layers}"
-            )
-        if network.shared_blocks and network.num_hidden_layers > _MOST_SHARED_BLOCKS:
-            raise CheckpointError(
-                f"`num_hidden_layers` must be at most {_MOST_SHARED_BLOCKS} for shared blocks. "
-                f"Received: num_hidden_layers={network.num_hidden_layers}"
-            )
+        number, most = network.num_hidden_layers, len(shapes) // fewest
+        rule = f"must be at most {most}, because {path} holds {len(shapes)} tensors"
+        require(network.num_blocks <= most, rule, CheckpointError, num_hidden_layers=number)
+        rule = f"must be at most {_MOST_SHARED_BLOCKS} for shared blocks"
+        fits = number <= _MOST_SHARED_BLOCKS or not network.shared_blocks
+        require(fits, rule, CheckpointError, num_hidden_layers=number)
     available = sum(math.prod(shape) for shape in shapes.values())
     encoder, head = _encoder_numbers(config), _head_numbers(config, options)
     if decoder is not None:

@@ -135,8 +135,8 @@ def _replaced(name, prefix, other):
     return other + name.removeprefix(prefix) if name.startswith(prefix) else name
 
 
-class EncoderDecoderSource(RenamedSource):
-    """The tensors of an encoder-decoder model, with the names of two BERTs.
+def by_our_names(source: TensorSource, decoder_type: str, is_tied: bool) -> TensorSource:
+    """Returns the tensors of an encoder-decoder model with the names of two BERTs.
 
     Those of the encoder have no `encoder.`, and those of the output are BERT's.
 
@@ -146,20 +146,16 @@ class EncoderDecoderSource(RenamedSource):
         is_tied: Whether the output shares the decoder's word embeddings. If not, its bias may be
             another tensor than in other files.
     """
+    head = _GENERATION_HEAD if decoder_type == BERT_GENERATION else _HEAD
+    names = {
+        _replaced(name, head, _HEAD).removeprefix(ENCODER_PREFIX): name for name in source.shapes
+    }
+    untied = names.pop(_UNTIED_BIAS, None)
+    if untied is not None and (_BIAS not in names or not is_tied):
+        names[_BIAS] = untied
 
-    def __init__(self, source: TensorSource, decoder_type: str, is_tied: bool):
-        self._head = _GENERATION_HEAD if decoder_type == BERT_GENERATION else _HEAD
-        names = {
-            _replaced(name, self._head, _HEAD).removeprefix(ENCODER_PREFIX): name
-            for name in source.shapes
-        }
-        untied = names.pop(_UNTIED_BIAS, None)
-        if untied is not None and (_BIAS not in names or not is_tied):
-            names[_BIAS] = untied
-        super().__init__(source, names)
+    def in_file(name):
+        is_encoder = not name.startswith("decoder.")
+        return ENCODER_PREFIX + name if is_encoder else _replaced(name, _HEAD, head)
 
-    def name_in_file(self, name: str) -> str:
-        """Returns the name of a tensor in the file, which may lack it."""
-        if not name.startswith("decoder."):
-            return ENCODER_PREFIX + name
-        return _replaced(name, _HEAD, self._head)
+    return RenamedSource(source, names, in_file=in_file)

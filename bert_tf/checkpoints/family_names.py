@@ -1,7 +1,7 @@
 """What the other networks of `network_families` call the layers that BERT has, in Hugging Face.
 
-A file of one of them is read through `FamilySource`, with BERT's names; `names_of` gives them back
-when a model is written. Names are those of BERT's without the prefix of the encoder.
+`by_bert_names` reads a file of one of them; `names_of` gives their names back when a model is
+written. Names are those of BERT's without the prefix of the encoder.
 
 Sources: `transformers`, modeling_*.py.
 """
@@ -13,19 +13,17 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from bert_tf.checkpoints.readers.tensor_source import RenamedSource, TensorSource
-from bert_tf.network_families import BERTS, FAMILIES
+from bert_tf.network_families import BERT, BERT_GENERATION, FAMILIES
 
-# The endings of the names of the classes that the families have, besides "Model".
+# The endings of the names of a family's classes -> of BERT's with the same heads.
 _SEQUENCE, _CHOICE = "ForSequenceClassification", "ForMultipleChoice"
-_ENDINGS = ("ForMaskedLM", _SEQUENCE, "ForTokenClassification", "ForQuestionAnswering", _CHOICE)
-# And those that some have: ours.
-_OTHER_CLASSES = {
-    "albert": {"ForPreTraining": "ForPreTraining"},
-    "electra": {"ForPreTraining": "ForReplacedTokenDetection"},
+_TAGS, _ANSWERS = "ForTokenClassification", "ForQuestionAnswering"
+_MOST = {name: name for name in ("Model", "ForMaskedLM", _SEQUENCE, _TAGS, _ANSWERS, _CHOICE)}
+_CLASSES = {
+    BERT_GENERATION: {"Encoder": "Model"},
+    "albert": {**_MOST, "ForPreTraining": "ForPreTraining"},
+    "electra": {**_MOST, "ForPreTraining": "ForReplacedTokenDetection"},
 }
-_BERT_PREFIX = "bert."
-
-
 _ONLY = {  # what only a class with this ending writes
     "classifier.dense": _SEQUENCE,
     "classifier.out_proj": _SEQUENCE,
@@ -92,20 +90,20 @@ _RULES = {
 }
 # Layers whose names begin with one of these have the prefix of the encoder.
 _ENCODER_PARTS = ("embeddings", "encoder", "transformer", "pooler")
+# What precedes the names of the encoder's layers in models with a head, if not the model type. All
+# of XLM-R's and CamemBERT's modules are RoBERTa's.
+_PREFIXES = dict.fromkeys(("roberta", "xlm-roberta", "camembert"), "roberta.")
+_PREFIXES[BERT_GENERATION] = _BERT_PREFIX = "bert."
 
 
 def _prefix(model_type):
-    # All of XLM-R's and CamemBERT's modules are RoBERTa's.
-    is_roberta = _RULES.get(model_type) is _ROBERTA
-    return "roberta." if is_roberta else f"{model_type}."
+    return _PREFIXES.get(model_type, f"{model_type}.")
 
 
-@functools.cache
 def _classes(model_type: str) -> dict[str, str]:
     """Returns BERT's classes -> those of the family with the same heads."""
-    prefix, others = FAMILIES[model_type].class_prefix, _OTHER_CLASSES.get(model_type, {})
-    pairs = [*((ending, ending) for ending in ("Model", *_ENDINGS)), *others.items()]
-    return {f"Bert{ours}": prefix + theirs for theirs, ours in pairs}
+    prefix, endings = FAMILIES[model_type].class_prefix, _CLASSES.get(model_type, _MOST)
+    return {f"Bert{ours}": prefix + theirs for theirs, ours in endings.items()}
 
 
 def bert_class(name: str, model_type: str) -> str:
@@ -115,29 +113,20 @@ def bert_class(name: str, model_type: str) -> str:
 
 def family_class(name: str, model_type: str) -> str | None:
     """Returns a family's class for one of BERT's, or None if the family has none."""
-    return name if model_type in BERTS else _classes(model_type).get(name)
+    return name if model_type == BERT else _classes(model_type).get(name)
 
 
-class FamilySource(RenamedSource):
-    """The tensors of a family's file by BERT's names. A `TensorSource`."""
-
-    def __init__(self, source: TensorSource, model_type: str):
-        self._model_type = model_type
-        prefix = _prefix(model_type)
-        translate = _translation(model_type, reads=True)
-        ours = {name: translate(name.removeprefix(prefix)) for name in source.shapes}
-        # Old files of classifiers also have an untrained pooler: what a rule has renamed is used,
-        # and the other tensor keeps its own name.
-        renamed_last = sorted(ours, key=lambda name: ours[name] != name.removeprefix(prefix))
-        winners = {ours[name]: name for name in renamed_last}
-        names = {
-            ours[name] if winners[ours[name]] == name else name: name for name in source.shapes
-        }
-        super().__init__(source, names)
-
-    def name_in_file(self, name: str) -> str:
-        """Returns what the file calls a tensor, or would if it held it, for error messages."""
-        return self._names.get(name) or _translation(self._model_type, reads=False)(name)
+def by_bert_names(source: TensorSource, model_type: str) -> TensorSource:
+    """Returns the tensors of a family's file by BERT's names."""
+    prefix = _prefix(model_type)
+    translate = _translation(model_type, reads=True)
+    ours = {name: translate(name.removeprefix(prefix)) for name in source.shapes}
+    # Old files of classifiers also have an untrained pooler: what a rule has renamed is used,
+    # and the other tensor keeps its own name.
+    renamed_last = sorted(ours, key=lambda name: ours[name] != name.removeprefix(prefix))
+    winners = {ours[name]: name for name in renamed_last}
+    names = {ours[name] if winners[ours[name]] == name else name: name for name in source.shapes}
+    return RenamedSource(source, names, in_file=_translation(model_type, reads=False))
 
 
 def names_of(tensors: Mapping[str, np.ndarray], model_type: str, architecture: str) -> dict:
@@ -149,8 +138,6 @@ def names_of(tensors: Mapping[str, np.ndarray], model_type: str, architecture: s
         model_type: The family.
         architecture: The family's class that is written.
     """
-    if model_type in BERTS:
-        return dict(tensors)
     translate = _translation(model_type, reads=False, architecture=architecture)
     named = {}
     for name, values in tensors.items():
@@ -164,7 +151,7 @@ def names_of(tensors: Mapping[str, np.ndarray], model_type: str, architecture: s
 def _translation(model_type: str, reads: bool, architecture: str = "Model") -> Callable[[str], str]:
     """Returns a function from a family's names to BERT's, or back."""
     rules = []
-    for theirs, ours in _RULES[model_type].items():
+    for theirs, ours in _RULES.get(model_type, {}).items():
         before, after = (theirs, ours) if reads else (ours, theirs)
         if reads or architecture.endswith(_ONLY.get(theirs, "")):
             pattern = re.escape(before).replace(r"\{\}", r"(\d+)")

@@ -9,7 +9,6 @@ from bert_tf.checkpoints.weight_names import Weight, backbone_weights, pooler_we
 from bert_tf.json_schema import object_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_spec import TaskSpec
-from bert_tf.network_families import BERT_GENERATION
 
 BACKBONE = "BertBackbone"
 # The arguments of a model's class in a file. The constructors refuse invalid combinations.
@@ -22,7 +21,6 @@ HEAD_ARCHITECTURES = {name for spec in SPECS.values() if spec.heads for name in 
 
 # A backbone, and a class of the user, is like a task without heads.
 _NO_TASK = TaskSpec("", BACKBONE, ("BertModel",))
-_GENERATION_ENCODER = "BertGenerationEncoder"  # the same without segment embeddings
 
 
 def _shared_heads():
@@ -68,11 +66,9 @@ def task_heads(model) -> dict[str, list[Weight]]:
 
 
 def architecture_of(model) -> str:
-    """Returns the class of Hugging Face with the heads that the model has."""
+    """Returns BERT's class in Hugging Face with the heads that the model has."""
     spec = spec_of(type(model))
     present = set(task_heads(model)) - {head.name for head in spec.optional_heads.values()}
-    if not present and backbone_of(model).config.model_type == BERT_GENERATION:
-        return _GENERATION_ENCODER
     for other in (spec, *SPECS.values()):
         if {head.name for head in other.heads.values()} == present:
             return other.architectures[0]

@@ -16,11 +16,11 @@ from bert_tf.checkpoints import (
 from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.encoder_decoder_files import (
     CLASS,
-    EncoderDecoderSource,
+    by_our_names,
     is_encoder_decoder,
     read_config,
 )
-from bert_tf.checkpoints.family_names import FamilySource, bert_class
+from bert_tf.checkpoints.family_names import bert_class, by_bert_names
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.model_weights import BACKBONE, OPTIONS
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
@@ -38,6 +38,7 @@ from bert_tf.files import recover
 from bert_tf.json_files import parse_json, read_json
 from bert_tf.json_schema import OBJECT, check, object_of, optional, text
 from bert_tf.network_families import BERTS
+from bert_tf.text.tokenizer_files import find as find_file
 
 _logger = logging.getLogger("bert_tf")
 
@@ -187,7 +188,7 @@ def _open_huggingface(directory, path, config_file, allow_decoder):
     names = config.extra.get("architectures") or ()
     architectures = tuple(bert_class(name, model_type) for name in names)
     if model_type not in BERTS:
-        source = FamilySource(source, model_type)
+        source = by_bert_names(source, model_type)
     name, options = _class_and_options(config)
     is_colbert = late_interaction_files.ARCHITECTURE in architectures
     is_other = name not in (None, late_interaction_files.CLASS)  # its modules.json is older
@@ -212,7 +213,7 @@ def _open_encoder_decoder(directory, path, file, config_file):
     check(own, _CLASS_AND_OPTIONS, file, ConfigError, OWN_KEY)
     options.update(own.get("options") or {})
     decoder, is_tied = options["decoder_config"], options["tie_word_embeddings"]
-    source = EncoderDecoderSource(open_weights(path), decoder.model_type, is_tied)
+    source = by_our_names(open_weights(path), decoder.model_type, is_tied)
     architectures = tuple(values.get("architectures") or ())
     config = _with_network(config, config_file)
     return Pretrained(directory, config, source, CLASS, options, architectures)
@@ -225,25 +226,25 @@ def _open_tensorflow(directory, prefix, config_file):
         config = _config(directory, config_file, names)
         return Pretrained(directory, config, source, *_class_and_options(config))
     source = TfModelsSource(prefix)
-    if config_file is None and _find_file(directory, names) is None:
+    if config_file is None and find_file(directory, names) is None:
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)
     return Pretrained(directory, _config(directory, config_file, names), source)
 
 
 def _open_preset(directory, network_file):
     weights = os.path.join(directory, "model.weights.h5")
-    config_file = _find_file(directory, ["config.json"])
+    config_file = find_file(directory, ["config.json"])
     values = read_json(config_file, OBJECT) if config_file else {}
     if not keras_hub.is_keras_hub(values):
         return _open_keras_weights(directory, weights, network_file)
     config, name, options = keras_hub.read_config(values, config_file)
-    source = keras_hub.KerasHubSource(weights, "backbone")
+    source = keras_hub.open_keras_hub(weights, "backbone")
     task_file = os.path.join(directory, "task.json")
     if os.path.exists(task_file):
         _, name, options = keras_hub.read_config(read_json(task_file, OBJECT), task_file)
     task_weights = os.path.join(directory, "task.weights.h5")  # none for a task without a head
     if os.path.exists(task_file) and os.path.exists(task_weights):
-        task = keras_hub.KerasHubSource(task_weights, "task")
+        task = keras_hub.open_keras_hub(task_weights, "task")
         source = JoinedSource(directory, [source, task])
     return Pretrained(directory, _with_network(config, network_file), source, name, options)
 
@@ -255,7 +256,7 @@ def _open_archive(directory, path, config_file):
     if keras_hub.is_keras_hub(values):
         config, name, options = keras_hub.read_config(values, path)
         config = _with_network(config, config_file)
-        source = keras_hub.KerasHubSource(path, content=weights)
+        source = keras_hub.open_keras_hub(path, content=weights)
         return Pretrained(directory, config, source, name, options)
     name, config, arguments, quantization = keras_archive.read_object(values, path)
     config = _with_network(config, config_file)
@@ -268,8 +269,8 @@ def _open_archive(directory, path, config_file):
 def _open_keras_weights(directory, path, config_file):
     shapes = H5File(path).shapes
     if any("transformer_encoder" in name or "transformer_layer" in name for name in shapes):
-        source = keras_hub.KerasHubSource(path)
-        for file in (config_file, _find_file(directory, ["config.json"])):
+        source = keras_hub.open_keras_hub(path)
+        for file in (config_file, find_file(directory, ["config.json"])):
             values = read_json(file, OBJECT) if file else {}
             if keras_hub.is_keras_hub(values):
                 config, name, options = keras_hub.read_config(values, file)
@@ -295,13 +296,8 @@ def _class_and_options(config):
     return own["class"], dict(own.get("options") or {})
 
 
-def _find_file(directory, names):
-    paths = (os.path.join(directory, name) for name in names)
-    return next(filter(os.path.exists, paths), None)
-
-
 def _config(directory, config_file, names=_CONFIG_FILES, allow_decoder=False):
-    path = _find_file(directory, names)
+    path = find_file(directory, names)
     if path is not None:
         try:
             return _with_network(_read_config(path, allow_decoder), config_file)

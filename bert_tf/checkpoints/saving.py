@@ -27,11 +27,11 @@ from bert_tf.checkpoints.model_weights import (
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
 from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
-from bert_tf.config import BertConfig
-from bert_tf.errors import ConfigError, UserError, require_one_of
+from bert_tf.config import SWITCHES, BertConfig
+from bert_tf.errors import ConfigError, UserError, require, require_one_of
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import write_json
-from bert_tf.network_families import BERT, BERT_GENERATION, FAMILIES, SWITCHES
+from bert_tf.network_families import BERT, FAMILIES
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.tokenizer_files import refuse_other
 
@@ -69,11 +69,8 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
         format = "huggingface" if backbone_of(model).config.has_attention else OWN
     require_one_of("format", format, FORMATS)
     quantization = backbone_of(model).quantization
-    if quantization is not None and format != OWN:
-        raise UserError(
-            f"`format` must be {OWN!r} for a model that is quantized to {quantization}. "
-            f"Received: format={format!r}"
-        )
+    rule = f"must be {OWN!r} for a model that is quantized to {quantization}"
+    require(quantization is None or format == OWN, rule, UserError, format=format)
     _require_network_of(format, model)
     directory = os.fspath(directory)
     recover(directory)
@@ -98,41 +95,39 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
 
 
 def _require_network_of(format, model):
-    """Refuses a format that has no model of the network with these heads."""
-    config = backbone_of(model).config
-    if config.model_type != BERT_GENERATION:
-        _require_family_of(format, model, config)
-        return
-    is_known = class_name_of(model) == encoder_decoder_files.CLASS or not task_heads(model)
-    formats = ("huggingface", OWN) if is_known else (OWN,)
-    if format not in formats:
+    """Refuses a format that cannot say what the model is."""
+    reasons = {name: _reason_against(name, model) for name in FORMATS}
+    if reasons[format]:
+        formats = " or ".join(repr(name) for name in FORMATS if not reasons[name])
         raise UserError(
-            f"`format` must be one of {formats} for a {type(model).__name__} without segment "
-            f"embeddings (type_vocab_size=0). Received: format={format!r}"
+            f"`format` must be {formats} for a {type(model).__name__} of this network. "
+            f"Received: format={format!r}. {reasons[format]}"
         )
 
 
-def _require_family_of(format, model, config):
-    """Refuses Hugging Face's or TF1's format if it cannot say what the configuration does."""
-    if format == OWN:
-        return
-    reason = ""
+def _reason_against(format, model):
+    """Returns why a format cannot say what a model is; "" if it can."""
+    config, is_known = backbone_of(model).config, True
     if format == "tf1":
         is_known = config.model_type == BERT and {*SWITCHES}.isdisjoint(config.to_dict())
-    else:
-        is_known = family_class(architecture_of(model), config.model_type) is not None
+    elif format == "huggingface":
         try:
-            values, name = config.to_huggingface(), config.model_type
-            read = BertConfig.from_huggingface(values, "config.json", name)
-            is_known &= all(getattr(read, name) == getattr(config, name) for name in SWITCHES)
+            values = config.to_huggingface()
+            read = BertConfig.from_huggingface(values, "config.json", config.model_type)
         except ConfigError as error:
-            is_known, reason = False, f". {error}"
-    if not is_known:
-        switches = {name: getattr(config, name) for name in ("model_type", *SWITCHES)}
-        raise UserError(
-            f"`format` must be {OWN!r} for a {type(model).__name__} of this network, which is none "
-            f"that {format!r} has a name for. Received: format={format!r}, {switches}{reason}"
-        )
+            return str(error)
+        is_known = _huggingface_class(model) is not None
+        is_known &= all(getattr(read, name) == getattr(config, name) for name in SWITCHES)
+    switches = {name: getattr(config, name) for name in ("model_type", *SWITCHES)}
+    return "" if is_known else f"It has no name for this class with {switches}"
+
+
+def _huggingface_class(model):
+    """Returns the class that a model is in Hugging Face, None if it is none of them."""
+    name = architecture_of(model)
+    if class_name_of(model) == encoder_decoder_files.CLASS:
+        return name
+    return family_class(name, backbone_of(model).config.model_type)
 
 
 def _write_huggingface(model, directory):
@@ -144,7 +139,7 @@ def _write_huggingface(model, directory):
         # As in `transformers`: the encoder has a prefix in BertFor… models, not in BertModel.
         prefix = encoder_prefix if heads and weight.name not in heads else ""
         tensors.update(_tensors(weight, "huggingface", prefix))
-    head = _head_config(model)
+    head, architecture = _head_config(model), _huggingface_class(model)
     if is_encoder_decoder:
         config = encoder_decoder_files.config_of(model)
         tensors = encoder_decoder_files.tensors_of(tensors, model)
@@ -152,14 +147,11 @@ def _write_huggingface(model, directory):
     else:
         config = backbone_of(model).config.to_huggingface()
         config.pop("tie_word_embeddings", None)  # as by default, the head has no table of its own
+        tensors = names_of(tensors, config["model_type"], architecture)
     for key in _STALE_KEYS:
         config.pop(key, None)
     if "id2label" in head:
         config.pop("num_labels", None)
-    model_type, architecture = backbone_of(model).config.model_type, architecture_of(model)
-    if not is_encoder_decoder:
-        architecture = family_class(architecture, model_type)
-        tensors = names_of(tensors, model_type, architecture)
     config.update({"architectures": [architecture], **head})
     write_safetensors(os.path.join(directory, "model.safetensors"), tensors)
     write_json(os.path.join(directory, "config.json"), config, sort_keys=True)
@@ -243,11 +235,9 @@ def _writable(model, format) -> list[Weight]:
         pooler = {weight.name for weight in pooler_weights(backbone)}
         weights = [weight for weight in weights if weight.name not in pooler]
     unnamed = [weight.name for weight in weights if not weight.parts[format]]
-    if unnamed:
-        raise UserError(
-            f"`format` must be {OWN!r} for a {type(model).__name__} with the weights {unnamed}, "
-            f"for which {format!r} has no names. Received: format={format!r}"
-        )
+    weights_without = f"the weights {unnamed}, for which {format!r} has no names"
+    rule = f"must be {OWN!r} for a {type(model).__name__} with {weights_without}"
+    require(not unnamed, rule, UserError, format=format)
     return weights
 
 

@@ -13,7 +13,7 @@ from bert_tf.checkpoints.assignment import assign_weights, find_weights
 from bert_tf.checkpoints.loading import build_model
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.weight_names import backbone_weights, row_weights
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.models.weight_rows import TABLE, VECTOR, Row
 from bert_tf.network_families import BERT_GENERATION
 from bert_tf.tasks.encoder_decoder import DECODER
@@ -48,11 +48,9 @@ def load_encoder_and_decoder(
         ConfigError: If a configuration describes a network that is not supported.
         UserError: If the two do not fit, one is quantized, or an option is unknown or out of range.
     """
-    if "quantization" in options:
-        raise UserError(
-            "`quantization` must be left out: a model with new weights is trained first. Received: "
-            f"quantization={options['quantization']!r}"
-        )
+    quantization = options.get("quantization")
+    rule = "must be left out: a model with new weights is trained first"
+    require(quantization is None, rule, UserError, quantization=quantization)
     encoder = _open("encoder_path", encoder_path)
     decoder = _open("decoder_path", decoder_path)
     options.setdefault("decoder_config", decoder.config)

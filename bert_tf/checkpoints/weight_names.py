@@ -70,7 +70,7 @@ EMBEDDINGS = (
         "encoder/layer_with_weights-3|encoder/_embedding_norm_layer",
     ),
     Row(DENSE, "embeddings.projection", "embeddings_project", None, None, None),
-    Row(TABLE, "encoder.distance_bias.biases", "encoder.relative_attention_bias", None, None, None),
+    Row(TABLE, "encoder.distance_bias", "encoder.relative_attention_bias", None, None, None),
 )
 
 

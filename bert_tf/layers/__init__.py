@@ -13,7 +13,6 @@ from bert_tf.layers.cross_attention import BertCrossAttention
 from bert_tf.layers.decoder import BertDecoder
 from bert_tf.layers.decoder_block import BertDecoderBlock
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.distance_bias import DistanceBias
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.encoder_block import BertEncoderBlock
@@ -39,7 +38,6 @@ __all__ = [
     "BertSelfAttention",
     "ConditionalRandomField",
     "Dense",
-    "DistanceBias",
     "KeyValueCache",
     "LstmEncoder",
     "Quantization",

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError
-from bert_tf.layers.dense import Dense
+from bert_tf.errors import UserError, require
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dot_product_attention import cached_attention, dot_product_attention
 from bert_tf.layers.dropout import next_seed
 from bert_tf.layers.key_values import KeyValueCache
@@ -16,7 +16,7 @@ from bert_tf.layers.token_layout import TokenLayout
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertSelfAttention(keras.layers.Layer):
+class BertSelfAttention(ConfiguredLayer):
     """Attention of every token to the tokens of its own sequence, before the output projection.
 
     With a packed layout, `ops.varlen_attention` computes it without padding and without a
@@ -61,16 +61,11 @@ class BertSelfAttention(keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig | dict, num_heads: int | None = None, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        super().__init__(config, **kwargs)
         self.num_heads = self.config.num_attention_heads if num_heads is None else num_heads
         # The columns of the kernel are ordered as [query | key | value], each [n, D].
-        self.query_key_value = Dense(
-            3 * self.num_heads * self.config.head_size,
-            self.config.initializer_range,
-            dtype=self.dtype_policy,
-            name="query_key_value",
-        )
+        units = 3 * self.num_heads * self.config.head_size
+        self.query_key_value = self.make_dense(units, "query_key_value")
         self.dropout_rate = self.config.attention_probs_dropout_prob
         self.seed_generator = keras.random.SeedGenerator()
         self.precision = FLOAT
@@ -92,11 +87,9 @@ class BertSelfAttention(keras.layers.Layer):
         dropout_key=None,
         head_mask=None,
     ):
-        if return_probabilities and layout.is_packed:
-            raise UserError(
-                "`return_probabilities` must be False for a packed layout, whose attention stores "
-                "no probabilities. Received: return_probabilities=True. Use `TokenLayout.padded`."
-            )
+        rule = "must be False for a packed layout, whose attention stores no probabilities; use "
+        fits = not (return_probabilities and layout.is_packed)
+        require(fits, f"{rule}`TokenLayout.padded`", UserError, return_probabilities=True)
         heads = [self.num_heads, self.config.head_size]
         qkv = tf.reshape(self.query_key_value(rows), [-1, 3, *heads])  # [R, 3nD] -> [R, 3, n, D]
         dropout_rate = self.dropout_rate if training else 0.0
@@ -169,8 +162,7 @@ class BertSelfAttention(keras.layers.Layer):
         self.num_heads = len(places)
 
     def get_config(self):
-        config = {"config": self.config.to_dict(), "num_heads": self.num_heads}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "num_heads": self.num_heads}
 
 
 def _weighted_heads(context, head_mask, layout):

@@ -8,12 +8,13 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.token_layout import TokenLayout
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class AttentionFreeEncoder(keras.layers.Layer):
+class AttentionFreeEncoder(ConfiguredLayer):
     """No blocks: the vectors of tokens are those of the words. The base of encoders with blocks.
 
     A subclass fills `blocks` and overrides `encoded`.
@@ -45,8 +46,7 @@ class AttentionFreeEncoder(keras.layers.Layer):
     sees_later_tokens = False
 
     def __init__(self, config: BertConfig | dict, gradient_checkpointing: bool = False, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        super().__init__(config, **kwargs)
         if gradient_checkpointing:
             raise UserError(
                 "`gradient_checkpointing` must be False for an encoder without attention. "
@@ -101,6 +101,3 @@ class AttentionFreeEncoder(keras.layers.Layer):
     def attention_layers(self) -> dict:
         """Returns nothing."""
         return {}
-
-    def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}

@@ -8,14 +8,14 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.config import BertConfig
-from bert_tf.layers.dense import Dense
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dot_product_attention import cached_attention, dot_product_attention
 from bert_tf.layers.dropout import next_seed
 from bert_tf.layers.token_layout import TokenLayout
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertCrossAttention(keras.layers.Layer):
+class BertCrossAttention(ConfiguredLayer):
     """Attention of every token to the memory of its sequence, before the output projection.
 
     With packed layouts, `ops.varlen_cross_attention` computes it without padding and without a
@@ -47,16 +47,12 @@ class BertCrossAttention(keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig | dict, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
-        self.query = self._dense(self.config.hidden_size, "query")
+        super().__init__(config, **kwargs)
+        self.query = self.make_dense(self.config.hidden_size, "query")
         # The columns of the kernel are ordered as [key | value], each [N, D].
-        self.key_value = self._dense(2 * self.config.hidden_size, "key_value")
+        self.key_value = self.make_dense(2 * self.config.hidden_size, "key_value")
         self.dropout_rate = self.config.attention_probs_dropout_prob
         self.seed_generator = keras.random.SeedGenerator()
-
-    def _dense(self, units, name):
-        return Dense(units, self.config.initializer_range, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape=None):
         self.query.build([None, self.config.hidden_size])
@@ -116,6 +112,3 @@ class BertCrossAttention(keras.layers.Layer):
         num_heads, head_size = self.config.num_attention_heads, self.config.head_size
         query = tf.reshape(self.query(rows), [-1, num_heads, head_size])  # [n, H] -> [n, N, D]
         return cached_attention(query, (key, value, memory_mask))
-
-    def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.decoder_block import BertDecoderBlock
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.embeddings import BertEmbeddings
@@ -20,7 +21,7 @@ from bert_tf.network_families import BERT_GENERATION
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertDecoder(keras.layers.Layer):
+class BertDecoder(ConfiguredLayer):
     """BERT with causal self-attention, cross-attention in every block and the masked-LM head.
 
     It computes whole sequences (a call, then `logits`), or one token after the other (`start`, then
@@ -71,8 +72,7 @@ class BertDecoder(keras.layers.Layer):
         blocks: Sequence[BertEncoderBlock] | None = None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        super().__init__(config, **kwargs)
         self.tie_word_embeddings = tie_word_embeddings
         dtype = self.dtype_policy
         if embeddings is None:
@@ -203,5 +203,4 @@ class BertDecoder(keras.layers.Layer):
             prepack_words(self, lambda: tf.convert_to_tensor(self.output_embeddings), dtype)
 
     def get_config(self):
-        config = {"config": self.config.to_dict(), "tie_word_embeddings": self.tie_word_embeddings}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "tie_word_embeddings": self.tie_word_embeddings}

@@ -3,15 +3,15 @@
 import keras
 
 from bert_tf.config import BertConfig
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.cross_attention import BertCrossAttention
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.encoder_block import BertEncoderBlock
-from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 from bert_tf.layers.token_layout import TokenLayout
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertDecoderBlock(keras.layers.Layer):
+class BertDecoderBlock(ConfiguredLayer):
     """A decoder block with post-LN: self-attention, cross-attention, feed-forward network.
 
     Args:
@@ -42,19 +42,13 @@ class BertDecoderBlock(keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig | dict, block: BertEncoderBlock | None = None, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        super().__init__(config, **kwargs)
         config, dtype = self.config, self.dtype_policy
         self.block = BertEncoderBlock(config, dtype=dtype, name="block") if block is None else block
         self.cross_attention = BertCrossAttention(config, dtype=dtype, name="cross_attention")
-        self.cross_attention_output = Dense(
-            config.hidden_size, config.initializer_range, dtype=dtype, name="cross_attention_output"
-        )
-        self.cross_attention_layer_norm = ResidualLayerNorm(
-            config.layer_norm_eps,
-            config.hidden_dropout_prob,
-            dtype=dtype,
-            name="cross_attention_layer_norm",
+        self.cross_attention_output = self.make_dense(config.hidden_size, "cross_attention_output")
+        self.cross_attention_layer_norm = self.make_layer_norm(
+            "cross_attention_layer_norm", config.hidden_dropout_prob
         )
 
     def build(self, input_shape=None):
@@ -122,6 +116,3 @@ class BertDecoderBlock(keras.layers.Layer):
             "cross_attention.key_value": self.cross_attention.key_value,
             "cross_attention_output": self.cross_attention_output,
         }
-
-    def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}

@@ -5,17 +5,16 @@ import tensorflow as tf
 
 from bert_tf import keras_compat, ops
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError
-from bert_tf.layers.dense import Dense
+from bert_tf.errors import UserError, require
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.prepacked_words import prepack_words
 from bert_tf.layers.quantization import require_int8
-from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEmbeddings(keras.layers.Layer):
+class BertEmbeddings(ConfiguredLayer):
     """Converts token ids to vectors.
 
     Without segment embeddings (`config.type_vocab_size` 0), `segment_embeddings` is None. So is
@@ -48,13 +47,10 @@ class BertEmbeddings(keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig | dict, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        super().__init__(config, **kwargs)
         self.layer_norm = None
         if self.config.has_attention:
-            self.layer_norm = ResidualLayerNorm(
-                self.config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm"
-            )
+            self.layer_norm = self.make_layer_norm("layer_norm")
         self.is_quantized = False
         self.prepacked_words = None
         self.dropout = Dropout(
@@ -62,18 +58,14 @@ class BertEmbeddings(keras.layers.Layer):
         )
         self.projection = None
         if self.config.embedding_size:
-            self.projection = Dense(
-                self.config.hidden_size,
-                self.config.initializer_range,
-                dtype=self.dtype_policy,
-                name="projection",
-            )
+            self.projection = self.make_dense(self.config.hidden_size, "projection")
 
     def build(self, input_shape=None):
         config, width = self.config, self.config.embedding_width
-        initializer = truncated_normal(config.initializer_range)
 
         def table(name, size):
+            # One for each: called again, an initializer returns the same numbers.
+            initializer = truncated_normal(config.initializer_range)
             return self.add_weight(
                 name=name, shape=[size, width], initializer=initializer, autocast=False
             )
@@ -102,11 +94,10 @@ class BertEmbeddings(keras.layers.Layer):
         Reference: `keras.layers.Embedding.quantize`.
         """
         require_int8(mode, config)
-        if self.is_quantized:
-            raise UserError(
-                "`word_embeddings` must not be quantized yet. Received: "
-                f"word_embeddings.dtype={self.word_embeddings.dtype}"
-            )
+        dtype = self.word_embeddings.dtype
+        require(
+            not self.is_quantized, "must not be quantized yet", UserError, word_embeddings=dtype
+        )
         table = tf.convert_to_tensor(self.word_embeddings)
         values, scale = ops.quantize_kernel(tf.transpose(table))  # [V, E] -> [E, V], [V]
         self.set_quantized_words(tf.transpose(values), scale)
@@ -160,9 +151,6 @@ class BertEmbeddings(keras.layers.Layer):
         if self.segment_embeddings is not None:
             others += tf.gather(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
         return others
-
-    def get_config(self):
-        return {**super().get_config(), "config": self.config.to_dict()}
 
 
 def _lookup(table, token_ids):

@@ -6,18 +6,21 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.layers import pipeline
 from bert_tf.layers.attention import BertSelfAttention
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.distance_bias import DistanceBias
+from bert_tf.layers.distance_bias import biases_by_distance
 from bert_tf.layers.encoder_block import BertEncoderBlock
+from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.token_layout import TokenLayout
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEncoder(keras.layers.Layer):
+class BertEncoder(ConfiguredLayer):
     """A stack of `config.num_hidden_layers` encoder blocks on `[R, H]`.
 
     `blocks` are those with weights of their own: with `config.shared_blocks` only one.
-    `distance_bias` is None without `config.relative_attention_num_buckets`.
+    `distance_bias`, a number for each bucket of distances and head that all blocks share, is None
+    without `config.relative_attention_num_buckets`.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
@@ -53,9 +56,8 @@ class BertEncoder(keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig | dict, gradient_checkpointing: bool = False, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(config, **kwargs)
         self.gradient_checkpointing = gradient_checkpointing
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
         self.blocks = [
             BertEncoderBlock(
                 self.config,
@@ -65,11 +67,6 @@ class BertEncoder(keras.layers.Layer):
             )
             for index in range(self.config.num_blocks)
         ]
-        self.distance_bias = None
-        if self.config.relative_attention_num_buckets:
-            self.distance_bias = DistanceBias(
-                self.config, dtype=self.dtype_policy, name="distance_bias"
-            )
 
     def stack(self) -> list[BertEncoderBlock]:
         """Returns the block of each of the L layers."""
@@ -79,23 +76,29 @@ class BertEncoder(keras.layers.Layer):
     def build(self, input_shape=None):
         for block in self.blocks:
             block.build()
-        if self.distance_bias is not None:
-            self.distance_bias.build()
+        self.distance_bias = None
+        if self.config.relative_attention_num_buckets:
+            self.distance_bias = self.add_weight(
+                name="distance_bias",
+                shape=[self.config.relative_attention_num_buckets, self.config.num_attention_heads],
+                initializer=truncated_normal(self.config.initializer_range),
+                autocast=False,
+            )
         self.built = True
 
     def call(
         self, rows, layout: TokenLayout, training=False, return_probabilities=False, head_mask=None
     ):
         states, probabilities = [], []
-        distance_bias = None if self.distance_bias is None else self.distance_bias.of_distances()
+        biases = None if self.distance_bias is None else biases_by_distance(self.distance_bias)
         recomputes = self.gradient_checkpointing and training
         recomputes = recomputes and not return_probabilities and head_mask is None
         for index, block in enumerate(self.stack()):
             block_mask, heads = None, self.config.kept_heads(index)
             if head_mask is not None:  # [B, L, N] -> [B, n]
                 block_mask = tf.gather(head_mask[:, index], heads, axis=1)
-            if distance_bias is not None:  # [N, 2 M + 1] -> [n, 2 M + 1]
-                layout = layout.with_distance_bias(tf.gather(distance_bias, heads))
+            if biases is not None:  # [N, 2 M + 1] -> [n, 2 M + 1]
+                layout = layout.with_distance_bias(tf.gather(biases, heads))
             with pipeline.at_block(index):
                 rows = pipeline.received(rows, index - 1)
                 if recomputes:
@@ -145,11 +148,7 @@ class BertEncoder(keras.layers.Layer):
         return cls(**config)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "config": self.config.to_dict(),
-            "gradient_checkpointing": self.gradient_checkpointing,
-        }
+        return {**super().get_config(), "gradient_checkpointing": self.gradient_checkpointing}
 
 
 def _recomputed(block, rows, layout):

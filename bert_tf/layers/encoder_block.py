@@ -5,14 +5,14 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.layers.attention import BertSelfAttention
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.epilogue import Epilogue
-from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 from bert_tf.layers.token_layout import TokenLayout
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEncoderBlock(keras.layers.Layer):
+class BertEncoderBlock(ConfiguredLayer):
     """An encoder block with post-LN: `[R, H]` -> `[R, H]`.
 
     The bias of a matmul is added in the op that follows (GELU or LayerNorm), so there is only one
@@ -49,28 +49,15 @@ class BertEncoderBlock(keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig | dict, num_heads: int | None = None, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
-        config = self.config
-        self.attention = BertSelfAttention(
-            config, num_heads, dtype=self.dtype_policy, name="attention"
-        )
-        self.attention_output = self._dense(config.hidden_size, "attention_output")
-        self.attention_layer_norm = self._layer_norm("attention_layer_norm")
-        self.intermediate = self._dense(config.intermediate_size, "intermediate")
-        self.output_dense = self._dense(config.hidden_size, "output_dense")
-        self.output_layer_norm = self._layer_norm("output_layer_norm")
-
-    def _dense(self, units, name):
-        return Dense(units, self.config.initializer_range, dtype=self.dtype_policy, name=name)
-
-    def _layer_norm(self, name):
-        return ResidualLayerNorm(
-            self.config.layer_norm_eps,
-            self.config.hidden_dropout_prob,
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        super().__init__(config, **kwargs)
+        config, dtype = self.config, self.dtype_policy
+        dropout_rate = config.hidden_dropout_prob
+        self.attention = BertSelfAttention(config, num_heads, dtype=dtype, name="attention")
+        self.attention_output = self.make_dense(config.hidden_size, "attention_output")
+        self.attention_layer_norm = self.make_layer_norm("attention_layer_norm", dropout_rate)
+        self.intermediate = self.make_dense(config.intermediate_size, "intermediate")
+        self.output_dense = self.make_dense(config.hidden_size, "output_dense")
+        self.output_layer_norm = self.make_layer_norm("output_layer_norm", dropout_rate)
 
     def build(self, input_shape=None):
         hidden = [None, self.config.hidden_size]
@@ -169,5 +156,4 @@ class BertEncoderBlock(keras.layers.Layer):
         self.attention.keep_heads(places)
 
     def get_config(self):
-        config = {"config": self.config.to_dict(), "num_heads": self.attention.num_heads}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "num_heads": self.attention.num_heads}

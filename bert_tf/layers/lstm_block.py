@@ -4,10 +4,11 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.layers.configured_layer import ConfiguredLayer
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class LstmBlock(keras.layers.Layer):
+class LstmBlock(ConfiguredLayer):
     """Two LSTMs of `config.intermediate_size` units, each followed by a dense layer to `H / 2`.
 
     Args:
@@ -33,8 +34,7 @@ class LstmBlock(keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig | dict, has_residual: bool = False, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        super().__init__(config, **kwargs)
         self.has_residual = has_residual
         policy, units = self.dtype_policy, self.config.intermediate_size
         lstm = {"return_sequences": True, "use_cudnn": False, "dtype": policy}
@@ -68,8 +68,7 @@ class LstmBlock(keras.layers.Layer):
         return outputs
 
     def get_config(self):
-        config = {"config": self.config.to_dict(), "has_residual": self.has_residual}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "has_residual": self.has_residual}
 
 
 def _reversed(values):

@@ -4,15 +4,15 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
-from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 from bert_tf.network_families import FAMILIES
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class MaskedLMHead(keras.layers.Layer):
+class MaskedLMHead(ConfiguredLayer):
     """A dense layer, an activation and LayerNorm, then the tied word embeddings and a bias.
 
     Args:
@@ -33,22 +33,12 @@ class MaskedLMHead(keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig | dict, has_transform: bool = True, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        super().__init__(config, **kwargs)
         self.has_transform = has_transform
         self.transform = self.layer_norm = None
-        if not has_transform:
-            return
-        config = self.config
-        self.transform = Dense(
-            config.embedding_width,
-            config.initializer_range,
-            dtype=self.dtype_policy,
-            name="transform",
-        )
-        self.layer_norm = ResidualLayerNorm(
-            config.layer_norm_eps, dtype=self.dtype_policy, name="layer_norm"
-        )
+        if has_transform:
+            self.transform = self.make_dense(self.config.embedding_width, "transform")
+            self.layer_norm = self.make_layer_norm("layer_norm")
 
     def build(self, input_shape=None):
         if self.has_transform:
@@ -76,5 +66,4 @@ class MaskedLMHead(keras.layers.Layer):
         return {"transform": self.transform} if self.has_transform else {}
 
     def get_config(self):
-        config = {"config": self.config.to_dict(), "has_transform": self.has_transform}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "has_transform": self.has_transform}

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import require_one_of
 from bert_tf.layers.dense import Dense
 
 _ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "gelu": tf.nn.gelu}
@@ -81,10 +81,7 @@ class SequencePooling(keras.layers.Layer):
 
     def __init__(self, mode: str, **kwargs):
         super().__init__(**kwargs)
-        if mode not in ("mean", "max", "mean_max", "last"):
-            raise UserError(
-                f"`mode` must be 'mean', 'max', 'mean_max' or 'last'. Received: mode={mode!r}"
-            )
+        require_one_of("mode", mode, ("mean", "max", "mean_max", "last"))
         self.mode = mode
         self.built = True
 

@@ -15,7 +15,7 @@ import dataclasses
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.layers.prefix_attention import PrefixRows
 from bert_tf.ops import native
 from bert_tf.ops.padded_attention import biases_of_distances
@@ -64,20 +64,12 @@ class TokenLayout:
         where = "where a prefix is seen whole"
         if self.attended_mask is not None:
             where = "with an `attended_mask`"
-            if self.causal:
-                raise UserError(
-                    f"`causal` and `prefix_lm` must be False {where}. Received: causal=True"
-                )
-        if self.window_size is not None:
-            raise UserError(
-                f"`attention_window` must be None {where}. Received: "
-                f"attention_window={self.window_size}"
-            )
-        if self.distance_bias is not None:
-            raise UserError(
-                f"`relative_attention_num_buckets` must be None {where}. "
-                f"Received: distance_bias.shape={self.distance_bias.shape}"
-            )
+            rule = f"and `prefix_lm` must be False {where}"
+            require(not self.causal, rule, UserError, causal=self.causal)
+        window, rule = self.window_size, f"must be None {where}"
+        require(window is None, rule, UserError, attention_window=window)
+        bias = None if self.distance_bias is None else f"a bias of shape {self.distance_bias.shape}"
+        require(bias is None, rule, UserError, relative_attention_num_buckets=bias)
 
     @classmethod
     def padded(cls, padding_mask, sequence_ids=None, **attention) -> "TokenLayout":

@@ -71,13 +71,12 @@ class VectorProjection(keras.layers.Layer):
         steps = [{**defaults, **step} if step["type"] == DENSE else step for step in steps]
         self.initializer_range = initializer_range
         self._steps = steps
-        initializer = keras.initializers.TruncatedNormal(initializer_range)
         self.layers = [
             (_ResidualDense if step["use_residual"] else keras.layers.Dense)(
                 step["units"],
                 activation=step["activation"],
                 use_bias=step["use_bias"],
-                kernel_initializer=initializer,
+                kernel_initializer=keras.initializers.TruncatedNormal(initializer_range),
                 dtype="float32",
                 name=f"dense_{place}",
             )
@@ -123,7 +122,7 @@ class _ResidualDense(keras.layers.Dense):
             self.residual_kernel = self.add_weight(
                 name="residual_kernel",
                 shape=(input_shape[-1], self.units),
-                initializer=self.kernel_initializer,
+                initializer=self.kernel_initializer.clone(),
             )
 
     def call(self, inputs, training=None):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf import hooks, ops
 from bert_tf.config import BertConfig
 from bert_tf.deprecation import warn_renamed
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.layers import pipeline
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoders import make_encoder
@@ -105,25 +105,18 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         changes = {"attention_window": attention_window, "global_tokens": global_tokens}
         changes["causal"] = causal
         if num_encoder_layers is not None:
-            if not config.num_hidden_layers:
-                raise UserError(
-                    "`num_encoder_layers` must be None for an encoder without blocks. "
-                    f"Received: {num_encoder_layers=}"
-                )
-            if not 1 <= num_encoder_layers <= config.num_hidden_layers:
-                raise UserError(
-                    f"`num_encoder_layers` must be in [1, {config.num_hidden_layers}], the number "
-                    f"of blocks. Received: {num_encoder_layers=}"
-                )
+            most = config.num_hidden_layers
+            rule = "must be None for an encoder without blocks"
+            if most:
+                rule = f"must be in [1, {most}], the number of blocks"
+            fits = 1 <= num_encoder_layers <= most
+            require(fits, rule, UserError, num_encoder_layers=num_encoder_layers)
             pruned = config.pruned_heads
             changes["num_hidden_layers"] = num_encoder_layers
             changes["pruned_heads"] = {b: pruned[b] for b in pruned if b < num_encoder_layers}
         changes = {name: value for name, value in changes.items() if value is not None}
         config = dataclasses.replace(config, **changes)
-        if padding_free not in ("auto", True, False):
-            raise UserError(
-                f"`padding_free` must be 'auto', True or False. Received: {padding_free!r}"
-            )
+        require_one_of("padding_free", padding_free, ("auto", True, False))
         self.config = config
         self.num_encoder_layers = num_encoder_layers
         self.padding_free = padding_free

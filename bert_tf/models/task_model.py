@@ -80,8 +80,9 @@ class TaskModel(PretrainedModel, RawTextModel):
     ):
         super().__init__(**kwargs)
         limit = backbone.config.max_position_embeddings
+        fits = max_length is None or 3 <= max_length <= limit
         rule = f"must be in [3, {limit}] (max_position_embeddings)"
-        require(max_length is None or 3 <= max_length <= limit, rule, max_length=max_length)
+        require(fits, rule, UserError, max_length=max_length)
         if tokenizer is not None:
             tokenizer.require_size_of(backbone.config.vocab_size)
         self.backbone = backbone
@@ -337,22 +338,15 @@ class TaskModel(PretrainedModel, RawTextModel):
         preprocessor = self.preprocessor
         x = preprocessor.read(x)
         if isinstance(x, TextColumns):
-            if steps is not None:
-                raise UserError(
-                    "`steps` must be None for texts; it counts the batches of a dataset. "
-                    f"Received: {steps=}"
-                )
+            rule = "must be None for texts; it counts the batches of a dataset"
+            require(steps is None, rule, UserError, steps=steps)
             if window_stride is not None:
                 preprocessor.require_windows(x, window_stride, window_pooling)
             rows = preprocessor.rows(x, window_stride)
             values = self._compute(rows, batch_size, verbose, callbacks, token_budget)
             return preprocessor.outputs(values, rows, x, window_pooling)
         for name, value in {"token_budget": token_budget, "window_stride": window_stride}.items():
-            if value is not None:
-                raise UserError(
-                    f"`{name}` must be None for anything but a list of texts. "
-                    f"Received: {name}={value}, x={type(x).__name__}"
-                )
+            _require_texts(x, value, name)
         if yields_text(x) and not preprocessor.predicts_datasets_of_text:
             raise UserError(
                 "`x` must be a list of texts, or token dictionaries. Received: a dataset of text."
@@ -471,12 +465,15 @@ def _takes_class_ids(loss) -> bool:
     return str(getattr(loss, "__name__", loss)).startswith("sparse_")
 
 
+def _require_texts(x, value, name):
+    """Refuses an argument that is for texts only."""
+    rule = "must be None for anything but a list of texts"
+    fits = value is None or isinstance(x, TextColumns)
+    require(fits, rule, UserError, **{name: value}, x=type(x).__name__)
+
+
 def _check_token_budget(token_budget, x, batch_size):
-    if not isinstance(x, TextColumns):
-        raise UserError(
-            "`token_budget` must be None for anything but a list of texts. Received: "
-            f"{token_budget=}, x={type(x).__name__}"
-        )
+    _require_texts(x, token_budget, "token_budget")
     if batch_size is not None:
         raise UserError(
             "At most one of `batch_size` and `token_budget` must be given. Received: "
@@ -488,11 +485,8 @@ def _split_off(columns, y, sample_weight, share):
     """Does Keras's `validation_split`: splits off the last rows, before any shuffling."""
     count = columns.num_rows
     kept = int(count * (1 - share))
-    if not 0 < kept < count:
-        raise UserError(
-            "`validation_split` must leave rows on both sides. "
-            f"Received: validation_split={share}, {count} rows"
-        )
+    rule = "must leave rows on both sides"
+    require(0 < kept < count, rule, UserError, validation_split=share, rows=count)
     if sample_weight is not None:
         sample_weight = row_weights(sample_weight, count)
 

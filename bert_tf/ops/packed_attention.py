@@ -6,19 +6,21 @@ and key with a bias of its own.
 
 from __future__ import annotations
 
-import dataclasses
-
 import tensorflow as tf
 
+from bert_tf.errors import require
 from bert_tf.ops.arguments import float_tensors
 from bert_tf.ops.padded_attention import PaddedAttention, PaddedRows
 
 _NO_WINDOW = -1  # the native ops' window_size for None
 
 
-@dataclasses.dataclass(frozen=True)
 class PackedAttention:
     """The arguments of an op for self-attention; `varlen_attention` describes them.
+
+    Attributes:
+        mask: The arguments that say which tokens attend to which.
+        distance_biases: The distance bias in float32 as a list, which is empty without one.
 
     Raises:
         TypeError: If the dtype of `qkv`, `row_splits` or `distance_bias` is not supported.
@@ -26,74 +28,41 @@ class PackedAttention:
             there are global tokens without a window.
     """
 
-    qkv: tf.Tensor
-    row_splits: tf.Tensor
-    causal: bool
-    window_size: int | None
-    num_global_tokens: int
-    distance_bias: tf.Tensor | None = None
-
-    def __post_init__(self):
-        (qkv,) = float_tensors(qkv=self.qkv)
-        if not qkv.shape.is_compatible_with([None, 3, None, None]):
+    def __init__(self, qkv, row_splits, causal, window_size, num_global_tokens, distance_bias=None):
+        self.qkv, bias = float_tensors(qkv=qkv, distance_bias=distance_bias)
+        if not self.qkv.shape.is_compatible_with([None, 3, None, None]):
             raise ValueError(
                 "`qkv` must have shape [tokens, 3, heads, head size]. "
-                f"Received: qkv.shape={qkv.shape}"
+                f"Received: qkv.shape={self.qkv.shape}"
             )
-        row_splits = _checked_row_splits("row_splits", self.row_splits)
-        if self.window_size is not None and self.window_size < 0:
-            raise ValueError(
-                "`window_size` must be at least 0, or None for no window. "
-                f"Received: window_size={self.window_size}"
-            )
-        if self.num_global_tokens < 0:
-            raise ValueError(
-                "`num_global_tokens` must be at least 0. "
-                f"Received: num_global_tokens={self.num_global_tokens}"
-            )
-        if self.num_global_tokens > 0 and self.window_size is None:
-            raise ValueError(
-                "`window_size` must be given with `num_global_tokens`: without a window, all "
-                f"tokens are global. Received: num_global_tokens={self.num_global_tokens}, "
-                "window_size=None"
-            )
-        if self.distance_bias is not None:
-            bias = _checked_distance_bias(self.distance_bias, qkv)
-            object.__setattr__(self, "distance_bias", bias)
-        object.__setattr__(self, "qkv", qkv)
-        object.__setattr__(self, "row_splits", row_splits)
+        self.row_splits = _checked_row_splits("row_splits", row_splits)
+        sizes = {"window_size": window_size, "num_global_tokens": num_global_tokens}
+        rule = "must be at least 0, or None for no window"
+        require(window_size is None or window_size >= 0, rule, ValueError, **sizes)
+        fits = num_global_tokens >= 0
+        require(fits, "must be at least 0", ValueError, num_global_tokens=num_global_tokens)
+        rule = "must be given with `num_global_tokens`: without a window, all tokens are global"
+        require(window_size is not None or not num_global_tokens, rule, ValueError, **sizes)
+        self.mask = {"causal": bool(causal), **sizes}
+        self.distance_biases = []
+        if bias is not None:
+            _check_distance_bias(bias, self.qkv)
+            self.distance_biases = [tf.cast(bias, tf.float32)]
 
     def attributes(self) -> dict:
         """Returns the attributes of the native op that say which rows attend to which."""
-        return {
-            "causal": bool(self.causal),
-            "window_size": _NO_WINDOW if self.window_size is None else int(self.window_size),
-            "num_global_tokens": int(self.num_global_tokens),
-        }
-
-    def distance_biases(self) -> list[tf.Tensor]:
-        """Returns the distance bias, if there is one, as a list in float32, for the native op."""
-        return [] if self.distance_bias is None else [tf.cast(self.distance_bias, tf.float32)]
+        has_window = self.mask["window_size"] is not None
+        return self.mask if has_window else {**self.mask, "window_size": _NO_WINDOW}
 
     def padded(self) -> PaddedAttention:
         """Returns the sequences as a padded batch, for a reference implementation."""
         qkv = tf.ensure_shape(self.qkv, [None, 3, None, None])
         rows = PaddedRows(qkv, self.row_splits, "row_splits", "qkv")
-        query, key, value = tf.unstack(rows.padded(), num=3, axis=2)  # each [B, T, N, D]
-        return PaddedAttention(
-            rows,
-            rows,
-            query,
-            key,
-            value,
-            self.causal,
-            self.window_size,
-            self.num_global_tokens,
-            *self.distance_biases(),
-        )
+        parts = tf.unstack(rows.padded(), num=3, axis=2)  # each [B, T, N, D]
+        bias = next(iter(self.distance_biases), None)
+        return PaddedAttention(rows, rows, *parts, **self.mask, distance_bias=bias)
 
 
-@dataclasses.dataclass(frozen=True)
 class PackedCrossAttention:
     """The arguments of `varlen_cross_attention`, which describes them.
 
@@ -103,14 +72,8 @@ class PackedCrossAttention:
         ValueError: If shapes do not match.
     """
 
-    query: tf.Tensor
-    key_value: tf.Tensor
-    query_row_splits: tf.Tensor
-    key_row_splits: tf.Tensor
-    causal: bool
-
-    def __post_init__(self):
-        query, key_value = float_tensors(query=self.query, key_value=self.key_value)
+    def __init__(self, query, key_value, query_row_splits, key_row_splits, causal):
+        query, key_value = float_tensors(query=query, key_value=key_value)
         if not query.shape.is_compatible_with([None, None, None]):
             raise ValueError(
                 "`query` must have shape [tokens, heads, head size]. "
@@ -123,18 +86,16 @@ class PackedCrossAttention:
                 f"{head_size or 'head size'}], with the heads and the head size of `query`. "
                 f"Received: key_value.shape={key_value.shape}, query.shape={query.shape}"
             )
-        query_row_splits = _checked_row_splits("query_row_splits", self.query_row_splits)
-        key_row_splits = _checked_row_splits("key_row_splits", self.key_row_splits)
+        query_row_splits = _checked_row_splits("query_row_splits", query_row_splits)
+        key_row_splits = _checked_row_splits("key_row_splits", key_row_splits)
         if not key_row_splits.shape.is_compatible_with(query_row_splits.shape):
             raise ValueError(
                 "`key_row_splits` must have the length of `query_row_splits`. Received: "
                 f"key_row_splits.shape={key_row_splits.shape}, "
                 f"query_row_splits.shape={query_row_splits.shape}"
             )
-        object.__setattr__(self, "query", query)
-        object.__setattr__(self, "key_value", key_value)
-        object.__setattr__(self, "query_row_splits", query_row_splits)
-        object.__setattr__(self, "key_row_splits", key_row_splits)
+        self.query, self.key_value, self.causal = query, key_value, causal
+        self.query_row_splits, self.key_row_splits = query_row_splits, key_row_splits
 
     def padded(self) -> PaddedAttention:
         """Returns the sequences as a padded batch, for a reference implementation."""
@@ -166,17 +127,14 @@ def multiplies_bfloat16(tokens: tf.Tensor, compute_dtype: str | None) -> bool:
     return "bfloat16" in (compute_dtype, tokens.dtype.name)
 
 
-def _checked_distance_bias(bias, qkv: tf.Tensor) -> tf.Tensor:
-    _, bias = float_tensors(qkv=qkv, distance_bias=bias)
-    heads = None if qkv.shape.rank is None else qkv.shape[2]
-    distances = bias.shape[1] if bias.shape.rank == 2 else None
+def _check_distance_bias(bias: tf.Tensor, qkv: tf.Tensor) -> None:
+    heads, distances = qkv.shape.with_rank(4)[2], bias.shape[-1] if bias.shape.rank else None
     is_odd = distances is None or distances % 2 == 1
     if not (bias.shape.is_compatible_with([heads, None]) and is_odd):
         raise ValueError(
             f"`distance_bias` must have shape [{heads or 'heads'}, an odd number of distances]. "
             f"Received: distance_bias.shape={bias.shape}, qkv.shape={qkv.shape}"
         )
-    return bias
 
 
 def _checked_row_splits(name: str, row_splits) -> tf.Tensor:

@@ -83,7 +83,7 @@ def quantized_attention(
     if not native.use_native(runs_on_gpu=False):
         return _reference(attention)
     return native.library().bert_tf_quantized_attention(
-        attention.qkv, attention.row_splits, attention.distance_biases(), **attention.attributes()
+        attention.qkv, attention.row_splits, attention.distance_biases, **attention.attributes()
     )
 
 

@@ -109,7 +109,7 @@ def varlen_attention(
         attention.qkv,
         attention.row_splits,
         seed_tensor(seed),
-        attention.distance_biases(),
+        attention.distance_biases,
         dropout_rate=dropout_rate,
         bfloat16_products=bfloat16_products,
         **attention.attributes(),

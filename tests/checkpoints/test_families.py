@@ -276,9 +276,7 @@ WITH_GRADIENTS = {
         model.backbone.encoder.blocks[0].output_dense.kernel
     ),
     "pooler.dense.weight": lambda model: model.backbone.pooler.dense.kernel,
-    "encoder.relative_attention_bias.weight": lambda model: (
-        model.backbone.encoder.distance_bias.biases
-    ),
+    "encoder.relative_attention_bias.weight": lambda model: model.backbone.encoder.distance_bias,
 }
 
 
@@ -306,7 +304,7 @@ def test_gradients(name, tmp_path):
         def read(self, key):
             return named[key].numpy()
 
-    expected = family_names.FamilySource(Gradients(), name)
+    expected = family_names.by_bert_names(Gradients(), name)
     model = bert_tf.BertTextClassifier.from_pretrained(tmp_path, dropout=0.0)
     weights = {key: of(model) for key, of in WITH_GRADIENTS.items() if key in expected.shapes}
     assert len(weights) == 4 + (name == "mpnet")
@@ -380,7 +378,7 @@ def test_recomputed_blocks_have_the_gradient_of_the_distance_bias():
         with tf.GradientTape() as tape:
             output = ours(backbone, *batch_of("mpnet"), training=True)["sequence_output"]
             loss = tf.reduce_sum(output * tf.cos(tf.range(32, dtype=tf.float32)))
-        biases = backbone.encoder.distance_bias.biases
+        biases = backbone.encoder.distance_bias
         gradients.append(tf.convert_to_tensor(tape.gradient(loss, biases.value)).numpy())
     assert np.abs(gradients[0]).max() > 0.1
     np.testing.assert_allclose(*gradients, atol=1e-5)
@@ -658,7 +656,7 @@ def test_names_come_back():
             path, format = "file", "huggingface"
             shapes = {key: value.shape for key, value in theirs.items()}
 
-        read = family_names.FamilySource(Source(), name)
+        read = family_names.by_bert_names(Source(), name)
         assert sorted(read.shapes) == sorted(n.removeprefix("bert.") for n in names)
 
 

@@ -7,5 +7,5 @@ from bert_tf.layers import SequencePooling
 
 
 def test_an_unknown_mode():
-    with pytest.raises(UserError, match="`mode` must be 'mean', .*mode='sum'"):
+    with pytest.raises(UserError, match="`mode` must be one of .*mode='sum'"):
         SequencePooling("sum")

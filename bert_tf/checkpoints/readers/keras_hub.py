@@ -10,10 +10,9 @@ Reference: keras-hub `keras_hub/src/models/bert/`, written by Keras 3 (`saving_l
 import itertools
 import re
 
-import numpy as np
-
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.h5_file import H5File
+from bert_tf.checkpoints.readers.tensor_source import RenamedSource, TensorSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import ConfigError
 from bert_tf.json_schema import FLAG, Kind, check, integer, may_lack, number, object_of, one_of
@@ -74,8 +73,10 @@ _LAYER_NAMES = {
 _MOST_BLOCKS = 1000
 
 
-class KerasHubSource:
-    """Reads one `.weights.h5` of keras-hub. A `TensorSource`.
+def open_keras_hub(
+    path: str, part: str | None = None, content: memoryview | None = None
+) -> TensorSource:
+    """Opens one `.weights.h5` of keras-hub.
 
     Args:
         path: The file, or its name in error messages if `content` is given.
@@ -85,25 +86,16 @@ class KerasHubSource:
     Raises:
         CheckpointError: As `H5File`.
     """
-
-    format = "keras_hub"
-
-    def __init__(self, path: str, part: str | None = None, content: memoryview | None = None):
-        self.path = path
-        self._file = H5File(path, content)
-        names = {_table_name(key): key for key in self._file.datasets}
-        if part is None:
-            part = "task" if any(name.startswith("backbone/") for name in names) else "backbone"
-        self._datasets = {
-            name if part == "task" and name.startswith("backbone/") else f"{part}/{name}": key
-            for name, key in names.items()
-            if "/optimizer/" not in f"/{name}"
-        }
-        shapes = self._file.shapes
-        self.shapes = {name: shapes[key] for name, key in self._datasets.items()}
-
-    def read(self, name: str) -> np.ndarray:
-        return self._file.read(self._datasets[name])
+    file = H5File(path, content)
+    names = {_table_name(key): key for key in file.datasets}
+    if part is None:
+        part = "task" if any(name.startswith("backbone/") for name in names) else "backbone"
+    names = {
+        name if part == "task" and name.startswith("backbone/") else f"{part}/{name}": key
+        for name, key in names.items()
+        if "/optimizer/" not in f"/{name}"
+    }
+    return RenamedSource(file, names, "keras_hub")
 
 
 def _table_name(name):

@@ -1,6 +1,6 @@
 """The interface of the readers: the named tensors of a file, independent of its format."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -58,17 +58,29 @@ class RenamedSource:
     Args:
         source: The other source.
         names: Our names -> those of the source.
+        format: The format of our names; None for that of the source.
+        in_file: Returns what a file would call a tensor that it lacks, for error messages.
 
     Attributes:
         aliases: Our names -> the one of several names that the source has for a tensor.
     """
 
-    def __init__(self, source: TensorSource, names: Mapping[str, str]):
-        self.path, self.format = source.path, source.format
-        self._source, self._names = source, names
+    def __init__(
+        self,
+        source: TensorSource,
+        names: Mapping[str, str],
+        format: str | None = None,
+        in_file: Callable[[str], str] = str,
+    ):
+        self.path, self.format = source.path, format or source.format
+        self._source, self._names, self._in_file = source, names, in_file
         shapes, aliases = source.shapes, getattr(source, "aliases", {})
         self.shapes = {name: shapes[theirs] for name, theirs in names.items()}
         self.aliases = {name: aliases.get(theirs, theirs) for name, theirs in names.items()}
 
     def read(self, name: str) -> np.ndarray:
         return self._source.read(self._names[name])
+
+    def name_in_file(self, name: str) -> str:
+        """Returns what the file calls a tensor, or would if it held it."""
+        return self._names.get(name) or self._in_file(name)

@@ -8,12 +8,12 @@ Reference: tensorflow/core/protobuf/trackable_object_graph.proto; tensorflow/mod
 official/nlp/modeling.
 """
 
-import numpy as np
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
+from bert_tf.checkpoints.readers.tensor_source import RenamedSource
 from bert_tf.checkpoints.readers.tf1_source import OBJECT_GRAPH_KEY
 
 # The graph of a BERT-large with its optimizer has less than 1 MB. The parsed graph needs up to 32
@@ -34,7 +34,7 @@ _MAX_STEPS = 100_000
 _MAX_NAME_LENGTH = 100
 
 
-class TfModelsSource:
+class TfModelsSource(RenamedSource):
     """Reads one object checkpoint. A `TensorSource`.
 
     `aliases` are all names of a variable with its key in the file.
@@ -43,11 +43,8 @@ class TfModelsSource:
         CheckpointError: If the files are damaged or do not hold a BERT of tensorflow/models.
     """
 
-    format = "tf_models"
-
     def __init__(self, prefix: str):
-        self.path = prefix
-        self._bundle = TensorBundle(prefix)
+        self._bundle, names = TensorBundle(prefix), {}
         content = self._bundle.read_string(OBJECT_GRAPH_KEY, _MAX_GRAPH_BYTES)
         try:
             self._nodes = TrackableObjectGraph.FromString(content).nodes
@@ -56,25 +53,21 @@ class TfModelsSource:
         if not len(self._nodes):
             raise file_error(prefix, "hold an object graph", "an empty one")
         self._known_children = {}
-        self.aliases = {}
         self._steps = 0
         for root, places in _ROOTS.items():
             for place in places:
                 node = self._walk(0, place)
                 if node is not None and not _MARKS[root].isdisjoint(self._children(node)):
-                    self._collect(node, root, _DEPTH)
+                    self._collect(node, root, _DEPTH, names)
                     break
         pooler = self._walk(0, "next_sentence.pooler_dense")
         if pooler is not None:
-            self._collect(pooler, "next_sentence.pooler_dense", _DEPTH)
-        self.shapes = {name: self._bundle.shapes[key] for name, key in self.aliases.items()}
-        if not self.shapes:
+            self._collect(pooler, "next_sentence.pooler_dense", _DEPTH, names)
+        super().__init__(self._bundle, names, "tf_models")
+        if not names:
             objects = sorted(child.local_name for child in self._nodes[0].children)
             expected = "hold an encoder of tensorflow/models"
             raise file_error(prefix, expected, f"the objects {objects}")
-
-    def read(self, name: str) -> np.ndarray:
-        return self._bundle.read(self.aliases[name])
 
     def _children(self, node):
         if node not in self._known_children:
@@ -93,15 +86,15 @@ class TfModelsSource:
                 return None
         return node
 
-    def _collect(self, node, name, depth):
+    def _collect(self, node, name, depth, names):
         self._steps += 1
         if self._steps > _MAX_STEPS:
-            graph = f"The object graph of {self.path}"
+            graph = f"The object graph of {self._bundle.path}"
             raise file_error(graph, f"have at most {_MAX_STEPS} paths", "more")
         for attribute in self._nodes[node].attributes:
             key = attribute.checkpoint_key
             if attribute.name == "VARIABLE_VALUE" and key in self._bundle.shapes:
-                self.aliases[name] = key
+                names[name] = key
         if depth:
             for child, child_node in self._children(node).items():
-                self._collect(child_node, f"{name}/{child}", depth - 1)
+                self._collect(child_node, f"{name}/{child}", depth - 1, names)

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.token_layout import TokenLayout
 from bert_tf.models.position_embeddings import sinusoidal_positions
@@ -34,7 +35,7 @@ def sentence_starts(token_ids: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class SentenceLayers(keras.layers.Layer):
+class SentenceLayers(ConfiguredLayer):
     """Encoder blocks on the `[CLS]` vectors of the sentences, with sinusoidal positions.
 
     A sentence attends to all sentences of its window, and to no other token.
@@ -61,8 +62,7 @@ class SentenceLayers(keras.layers.Layer):
     """
 
     def __init__(self, config: BertConfig | dict, num_layers: int, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        super().__init__(config, **kwargs)
         self.num_layers = num_layers
         # Not `layer_{index}`, which learning rates by layer take for a layer of the encoder.
         self.blocks = [
@@ -87,5 +87,4 @@ class SentenceLayers(keras.layers.Layer):
         return layout.to_batch(rows)  # [S, H] -> [B, T, H]
 
     def get_config(self):
-        config = {"config": self.config.to_dict(), "num_layers": self.num_layers}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "num_layers": self.num_layers}

@@ -1,0 +1,32 @@
+"""The base of layers whose sizes are those of a `BertConfig`."""
+
+import keras
+
+from bert_tf.config import BertConfig
+from bert_tf.layers.dense import Dense
+from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
+
+
+class ConfiguredLayer(keras.layers.Layer):
+    """A layer with a `BertConfig`, and what it makes the layers inside it with.
+
+    Args:
+        config: A `BertConfig`, or its `to_dict()`.
+        **kwargs: As in `keras.layers.Layer`.
+    """
+
+    def __init__(self, config: BertConfig | dict, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+
+    def make_dense(self, units: int, name: str) -> Dense:
+        """Returns a dense layer to `units` numbers."""
+        return Dense(units, self.config.initializer_range, dtype=self.dtype_policy, name=name)
+
+    def make_layer_norm(self, name: str, dropout_rate: float = 0.0) -> ResidualLayerNorm:
+        """Returns a LayerNorm of the sum of its input, after dropout, and a residual."""
+        epsilon, dtype = self.config.layer_norm_eps, self.dtype_policy
+        return ResidualLayerNorm(epsilon, dropout_rate, dtype=dtype, name=name)
+
+    def get_config(self):
+        return {**super().get_config(), "config": self.config.to_dict()}
