@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from bert_tf.text.unicode_tables import NUM_CODE_POINTS, CodePointTable
 
-CODE_POINT_BITS = 21
 # `char::is_whitespace` of Rust and `\s` of Oniguruma: the property White_Space.
 WHITE_SPACE = (*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B))
 WHITE_SPACE += (0x2028, 0x2029, 0x202F, 0x205F, 0x3000)
@@ -197,8 +196,13 @@ def utf8_lengths(code_points: tf.Tensor) -> tf.Tensor:
     return 1 + tf.add_n(longer)
 
 
+def pair(first: np.ndarray | tf.Tensor, second: np.ndarray | tf.Tensor):
+    """Returns two numbers below 2**31, both int64, as one."""
+    return first * 2**31 + second
+
+
 class SparseTable:
-    """An int32 value for each of some int64 keys, below 2**63 - 1, and one for all others."""
+    """An int32 value for some pairs of numbers, which are one key each, and one for all others."""
 
     def __init__(self, keys: Sequence[int], values: Sequence[int], default: int):
         keys = np.append(np.asarray(keys, np.int64), 2**63 - 1)
@@ -206,7 +210,9 @@ class SparseTable:
         self._keys = keys[order]
         self._values = np.append(values, default).astype(np.int32)[order]
 
-    def __call__(self, keys: tf.Tensor) -> tf.Tensor:
+    def __call__(self, first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        """Returns the values of pairs of int32 numbers."""
+        keys = pair(tf.cast(first, tf.int64), tf.cast(second, tf.int64))
         places = tf.searchsorted(tf.constant(self._keys), keys)
         is_known = tf.gather(tf.constant(self._keys), places) == keys
         return tf.where(is_known, tf.gather(tf.constant(self._values), places), self._values[-1])

@@ -14,20 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError
-from bert_tf.text.code_points import (
-    CODE_POINT_BITS,
-    CodePoints,
-    PieceModel,
-    PlacedIds,
-    SparseTable,
-    decode,
-    placed,
-    places_in_runs,
-    repeated,
-    starts,
-    utf8_lengths,
-    white_space,
-)
+from bert_tf.text import code_points
+from bert_tf.text.code_points import CodePoints, PlacedIds, SparseTable
 from bert_tf.text.sentencepiece_model import MOST_RULE_BYTES, charsmap_rules
 from bert_tf.text.strings import checked
 from bert_tf.text.subword_definition import flat
@@ -85,7 +73,7 @@ def _is_char(text) -> bool:
     return isinstance(text, str) and len(text) == 1
 
 
-class Normalized(PieceModel):
+class Normalized(code_points.PieceModel):
     """Normalizes text before a model converts it to ids. Spans are those of the original text."""
 
     def __init__(self, steps: list[Step], model=None):
@@ -108,10 +96,10 @@ class Normalized(PieceModel):
         first = tf.gather(points.first, tf.where(is_empty, last, first))
         # An empty span is after the code point before it, if there is one.
         first = tf.where(is_empty & (end.values > 0), after, first)
-        return placed(row_splits, ids, first, tf.where(is_empty, first, after))
+        return code_points.placed(row_splits, ids, first, tf.where(is_empty, first, after))
 
     def _normalize(self, texts: tf.Tensor) -> tuple[tf.Tensor, CodePoints, tf.Tensor]:
-        points, row_splits = decode(texts)
+        points, row_splits = code_points.decode(texts)
         for step in self._steps:
             points = step(points)
         size = tf.size(texts, tf.int64)
@@ -136,7 +124,7 @@ class _Mapping:
             if len(key) == 1:
                 table[ord(key)] = number
             else:
-                pairs[ord(key[0]) << CODE_POINT_BITS | ord(key[1])] = number
+                pairs[code_points.pair(*map(ord, key))] = number
         self._graphemes = graphemes
         self._table = CodePointTable(table)
         self._pairs = SparseTable([*pairs], [*pairs.values()], 0)
@@ -156,7 +144,7 @@ class _Mapping:
         if self._graphemes:
             rules, removed, points = self._by_grapheme(points, rules)
         counts = tf.where(removed, tf.constant(0, tf.int64), tf.gather(self._lengths, rules))
-        sources, within = repeated(counts)
+        sources, within = code_points.repeated(counts)
         points, rules = points.gather(sources), tf.gather(rules, sources)
         mapped = tf.gather(tf.constant(self._values), tf.gather(self._starts, rules) + within)
         return points._replace(values=tf.where(rules > 0, mapped, points.values))
@@ -173,11 +161,10 @@ class _Mapping:
         def of_graphemes(combine, of):  # [C] -> [C]
             return tf.gather(combine(of, graphemes), graphemes)
 
-        sizes = utf8_lengths(values)
+        sizes = code_points.utf8_lengths(values)
         whole_sizes = of_graphemes(tf.math.segment_sum, sizes)
-        pairs = tf.cast(values, tf.int64) * 2**CODE_POINT_BITS
-        pairs += tf.cast(tf.roll(values, -1, 0), tf.int64)
-        whole = tf.where(rules > 0, rules, self._pairs(pairs))  # for the grapheme that begins here
+        pairs = self._pairs(values, tf.roll(values, -1, 0))
+        whole = tf.where(rules > 0, rules, pairs)  # for the grapheme that begins here
         whole = of_graphemes(tf.math.segment_max, tf.where(joined, 0, whole))
         is_whole = (whole > 0) & (whole_sizes > sizes) & (whole_sizes <= MOST_RULE_BYTES)
         last = tf.where(is_whole, of_graphemes(tf.math.segment_max, points.last), points.last)
@@ -187,9 +174,9 @@ class _Mapping:
 def _replaced_runs(char: str, content: str, pairs: bool, points: CodePoints) -> CodePoints:
     """Replaces each pair of a character, or each run of 2 or more, by another character."""
     is_char = points.values == ord(char)
-    is_start = starts(is_char) | points.starts_row()
+    is_start = code_points.starts(is_char) | points.starts_row()
     is_last = tf.roll(is_start, -1, 0)
-    is_odd = places_in_runs(is_start) % 2 == 1
+    is_odd = code_points.places_in_runs(is_start) % 2 == 1
     # The last one stays, as in tokenizers, so that spans agree.
     stays = is_odd if pairs else is_last & ~is_start
     goes = ~is_odd & ~is_last if pairs else ~is_last
@@ -204,7 +191,7 @@ class _Strip:
         self._left, self._right = left, right
 
     def __call__(self, points: CodePoints) -> CodePoints:
-        is_text = white_space()(points.values) == 0
+        is_text = code_points.white_space()(points.values) == 0
         places, rows = tf.range(tf.size(is_text, tf.int64)), points.rows
         kept = tf.ones_like(is_text)
         if self._left:
