@@ -27,6 +27,7 @@ from bert_tf.json_schema import (
     text,
 )
 from bert_tf.text.tokenizer_files import COMMON_ARGUMENTS
+from bert_tf.text.vocabulary import in_order
 
 MOST_CONTAINERS = 2_000_000  # a Unigram vocabulary has a list for each piece
 MOST_ADDED_TOKENS = 500
@@ -99,19 +100,14 @@ class Parts:
     has_segments: bool
 
 
-def read(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a `tokenizer.json`.
+def read(path: str | os.PathLike, any_kind: bool = False) -> dict[str, Any]:
+    """Reads a `tokenizer.json`, with `any_kind` also that of another kind of tokenizer.
 
     Raises:
         DataError: If it cannot be read, or its values are of wrong types.
     """
-    return read_json(path, _DEFINITION, DataError, most_containers=MOST_CONTAINERS)
-
-
-def read_any(path: str | os.PathLike) -> dict[str, Any]:
-    """Does what `read` does, and also reads the file of another kind of tokenizer."""
     content = read_json(path, _CONTENT, DataError, most_containers=MOST_CONTAINERS)
-    if is_subword(content):
+    if is_subword(content) or not any_kind:
         check(content, _DEFINITION, path, DataError)
     return content
 
@@ -155,8 +151,11 @@ def parse(definition: dict[str, Any]) -> Parts:
             )
         flags = {"lstrip": False, "rstrip": False, "special": False}
         added.append({**flags, "normalized": not token.get("special", False), **token})
+    # A Unigram model may repeat pieces. The last one has the id.
+    by_id = {index: piece for index, (piece, _) in enumerate(() if is_bpe else model["vocab"])}
+    by_id |= {index: piece for piece, index in ids.items()}
     return Parts(
-        vocabulary=_vocabulary(ids, None if is_bpe else model["vocab"]),
+        vocabulary=in_order(by_id, len(ids if is_bpe else by_id), "The tokenizer"),
         ids=ids,
         model=model,
         merges=merges,
@@ -165,17 +164,6 @@ def parse(definition: dict[str, Any]) -> Parts:
         **_pre_tokenizer(definition.get("pre_tokenizer"), is_bpe),
         **_post_processor(definition.get("post_processor"), ids),
     )
-
-
-def _vocabulary(ids: dict[str, int], pieces: list | None) -> list[str]:
-    by_id = {index: piece for index, (piece, _) in enumerate(pieces or ())}
-    by_id |= {index: piece for piece, index in ids.items()}
-    if sorted(by_id) != list(range(len(by_id))) or (pieces is None and len(by_id) < len(ids)):
-        raise DataError(
-            f"The tokenizer must have the ids 0 to {len(ids) - 1}, each once. Received: "
-            f"{len(by_id)} different ids up to {max(by_id)}."
-        )
-    return [by_id[index] for index in range(len(by_id))]
 
 
 def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:

@@ -66,7 +66,7 @@ def read_definition(directory: str | os.PathLike) -> dict[str, Any] | None:
     recover(directory)
     path = os.path.join(directory, tokenizer_files.TOKENIZER_FILE)
     if os.path.exists(path):
-        return subword_definition.read_any(path)
+        return subword_definition.read(path, any_kind=True)
     for names, reader in _READERS.items():
         paths = [os.path.join(directory, name) for name in names]
         if all(map(os.path.exists, paths)):

@@ -14,17 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError
-from bert_tf.text import code_points
+from bert_tf.text import code_points, unicode_tables
 from bert_tf.text.code_points import CodePoints, PlacedIds, SparseTable
 from bert_tf.text.sentencepiece_model import MOST_RULE_BYTES, charsmap_rules
 from bert_tf.text.strings import checked
 from bert_tf.text.subword_definition import flat
-from bert_tf.text.unicode_tables import (
-    NUM_CODE_POINTS,
-    CodePointTable,
-    hugging_face_data,
-    unicode_data,
-)
+from bert_tf.text.unicode_tables import CodePointTable, hugging_face_data
 
 Step = Callable[[CodePoints], CodePoints]
 _EXTEND, _PREPEND, _CONTROL = 1, 2, 3  # Grapheme_Cluster_Break, as far as it matters here
@@ -41,36 +36,33 @@ def steps(normalizer: dict | None) -> list[Step]:
     pending = flat(normalizer, "normalizers")[::-1]
     while pending:
         step = pending.pop()
-        kind, pattern, content = step.get("type"), step.get("pattern"), step.get("content")
-        literal = pattern.get("String") if isinstance(pattern, dict) else None
-        literal = literal if isinstance(literal, str) else None
-        if kind == "Precompiled":
-            if charsmap := step.get("precompiled_charsmap"):
-                found.append(_Mapping(charsmap_rules(charsmap), True))
-        elif kind == "Lowercase":
-            found.append(_Mapping(hugging_face_data()[1]["lower"]))
-        elif kind == "NFKD" and pending and pending[-1].get("type") == "StripAccents":
-            pending.pop()  # without marks, their order does not matter
-            found.append(_Mapping(hugging_face_data()[1]["unaccented"]))
-        elif kind == "Strip":
-            found.append(_Strip(step.get("strip_left", False), step.get("strip_right", False)))
-        elif kind == "Replace" and literal and len(literal) == 1 and isinstance(content, str):
-            found.append(_Mapping({literal: content}))
-        elif kind == "Replace" and literal and literal == 2 * literal[0] and _is_char(content):
-            found.append(functools.partial(_replaced_runs, literal[0], content, True))
-        elif kind == "Replace" and pattern == {"Regex": " {2,}"} and _is_char(content):
-            found.append(functools.partial(_replaced_runs, " ", content, False))
-        else:
-            raise ConfigError(
-                "Every normalizer of the tokenizer must be Precompiled, Lowercase, NFKD before "
-                "StripAccents, Strip, or Replace of one character, of a character twice or of ' "
-                f"{{2,}}'. Received: {step!r:.200}."
-            )
+        content = step.get("content")
+        is_char = isinstance(content, str) and len(content) == 1
+        match step.get("type"), step.get("pattern"):
+            case "Precompiled", _:
+                if charsmap := step.get("precompiled_charsmap"):
+                    found.append(_Mapping(charsmap_rules(charsmap), True))
+            case "Lowercase", _:
+                found.append(_Mapping(hugging_face_data()[1]["lower"]))
+            case "NFKD", _ if pending and pending[-1].get("type") == "StripAccents":
+                pending.pop()  # without marks, their order does not matter
+                found.append(_Mapping(hugging_face_data()[1]["unaccented"]))
+            case "Strip", _:
+                sides = (bool(step.get(side)) for side in ("strip_left", "strip_right"))
+                found.append(functools.partial(_stripped, *sides))
+            case "Replace", {"String": str(old)} if len(old) == 1 and isinstance(content, str):
+                found.append(_Mapping({old: content}))
+            case "Replace", {"String": str(old)} if len(old) == 2 and old[0] == old[1] and is_char:
+                found.append(functools.partial(_replaced_runs, old[0], content, True))
+            case "Replace", {"Regex": " {2,}"} if is_char:
+                found.append(functools.partial(_replaced_runs, " ", content, False))
+            case _:
+                raise ConfigError(
+                    "Every normalizer of the tokenizer must be Precompiled, Lowercase, NFKD before "
+                    "StripAccents, Strip, or Replace of one character, of a character twice or of "
+                    f"' {{2,}}'. Received: {step!r:.200}."
+                )
     return found
-
-
-def _is_char(text) -> bool:
-    return isinstance(text, str) and len(text) == 1
 
 
 class Normalized(code_points.PieceModel):
@@ -119,7 +111,7 @@ class _Mapping:
         if any(len(key) > 2 for key in rules):
             raise ConfigError("`precompiled_charsmap` must map at most 2 characters at a time.")
         numbers = {key: number for number, key in enumerate(rules, start=1)}  # 0: no rule
-        table, pairs = np.zeros(NUM_CODE_POINTS, np.int32), {}
+        table, pairs = np.zeros(unicode_tables.NUM_CODE_POINTS, np.int32), {}
         for key, number in numbers.items():
             if len(key) == 1:
                 table[ord(key)] = number
@@ -132,7 +124,7 @@ class _Mapping:
         self._lengths, self._starts = lengths, np.cumsum(lengths) - lengths
         self._values = np.array([0, *map(ord, "".join(rules.values()))], np.int32)
         if graphemes:
-            classes = _CONTROL * unicode_data().properties["control"]  # categories Cc and Cf
+            classes = _CONTROL * unicode_tables.unicode_data().properties["control"]  # Cc and Cf
             classes[[0x09, 0x0A, 0x0D, 0x2028, 0x2029]] = _CONTROL
             classes[0xFFFD] = 0
             classes[hugging_face_data()[0]["extend"]] = _EXTEND
@@ -184,20 +176,11 @@ def _replaced_runs(char: str, content: str, pairs: bool, points: CodePoints) -> 
     return points._replace(values=values).keep(~(is_char & goes))
 
 
-class _Strip:
-    """Removes white space at the ends of each string."""
-
-    def __init__(self, left: bool, right: bool):
-        self._left, self._right = left, right
-
-    def __call__(self, points: CodePoints) -> CodePoints:
-        is_text = code_points.white_space()(points.values) == 0
-        places, rows = tf.range(tf.size(is_text, tf.int64)), points.rows
-        kept = tf.ones_like(is_text)
-        if self._left:
-            first = tf.math.segment_min(tf.where(is_text, places, places.dtype.max), rows)
-            kept &= places >= tf.gather(first, rows)
-        if self._right:
-            last = tf.math.segment_max(tf.where(is_text, places, -1), rows)
-            kept &= places <= tf.gather(last, rows)
-        return points.keep(kept)
+def _stripped(left: bool, right: bool, points: CodePoints) -> CodePoints:
+    """Removes white space at the beginning and the end of each string, or at one of them."""
+    is_text = code_points.white_space()(points.values) == 0
+    places, rows = tf.range(tf.size(is_text, tf.int64)), points.rows
+    first = tf.math.segment_min(tf.where(is_text, places, places.dtype.max), rows)
+    last = tf.math.segment_max(tf.where(is_text, places, -1), rows)
+    is_before, is_after = places < tf.gather(first, rows), places > tf.gather(last, rows)
+    return points.keep(~(left & is_before | right & is_after))
