@@ -169,7 +169,7 @@ def _patterns() -> tuple[str, str]:
     The classes are those of the Unicode version of Hugging Face. RE2 has no `(?!\S)`, so all
     spaces but the last one in front of a word are cut off first.
     """
-    properties, _ = hugging_face_data()
+    properties = hugging_face_data().properties
     space = code_points.character_class(code_points.WHITE_SPACE)
     letter, number = (
         code_points.character_class(np.where(properties[k])[0]) for k in ("letter", "number")

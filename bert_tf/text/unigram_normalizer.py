@@ -14,12 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError
-from bert_tf.text import code_points, unicode_tables
-from bert_tf.text.code_points import CodePoints, PlacedIds, SparseTable
+from bert_tf.text import code_points
+from bert_tf.text.code_points import CodePoints, CodePointTable, PlacedIds, SparseTable
 from bert_tf.text.sentencepiece_model import MOST_RULE_BYTES, charsmap_rules
 from bert_tf.text.strings import checked
 from bert_tf.text.subword_definition import flat
-from bert_tf.text.unicode_tables import CodePointTable, hugging_face_data
+from bert_tf.text.unicode_tables import hugging_face_data, unicode_data
 
 Step = Callable[[CodePoints], CodePoints]
 _EXTEND, _PREPEND, _CONTROL = 1, 2, 3  # Grapheme_Cluster_Break, as far as it matters here
@@ -43,10 +43,10 @@ def steps(normalizer: dict | None) -> list[Step]:
                 if charsmap := step.get("precompiled_charsmap"):
                     found.append(_Mapping(charsmap_rules(charsmap), True))
             case "Lowercase", _:
-                found.append(_Mapping(hugging_face_data()[1]["lower"]))
+                found.append(_Mapping(hugging_face_data().mappings["lower"]))
             case "NFKD", _ if pending and pending[-1].get("type") == "StripAccents":
                 pending.pop()  # without marks, their order does not matter
-                found.append(_Mapping(hugging_face_data()[1]["unaccented"]))
+                found.append(_Mapping(hugging_face_data().mappings["unaccented"]))
             case "Strip", _:
                 sides = (bool(step.get(side)) for side in ("strip_left", "strip_right"))
                 found.append(functools.partial(_stripped, *sides))
@@ -111,7 +111,7 @@ class _Mapping:
         if any(len(key) > 2 for key in rules):
             raise ConfigError("`precompiled_charsmap` must map at most 2 characters at a time.")
         numbers = {key: number for number, key in enumerate(rules, start=1)}  # 0: no rule
-        table, pairs = np.zeros(unicode_tables.NUM_CODE_POINTS, np.int32), {}
+        table, pairs = np.zeros(code_points.NUM_CODE_POINTS, np.int32), {}
         for key, number in numbers.items():
             if len(key) == 1:
                 table[ord(key)] = number
@@ -120,26 +120,22 @@ class _Mapping:
         self._graphemes = graphemes
         self._table = CodePointTable(table)
         self._pairs = SparseTable([*pairs], [*pairs.values()], 0)
-        lengths = np.array([1, *map(len, rules.values())], np.int64)
-        self._lengths, self._starts = lengths, np.cumsum(lengths) - lengths
-        self._values = np.array([0, *map(ord, "".join(rules.values()))], np.int32)
+        self._removal = len(numbers) + 1
+        self._replacements = code_points.Replacements([*rules.values(), ""])
         if graphemes:
-            classes = _CONTROL * unicode_tables.unicode_data().properties["control"]  # Cc and Cf
+            classes = _CONTROL * unicode_data().properties["control"]  # categories Cc and Cf
             classes[[0x09, 0x0A, 0x0D, 0x2028, 0x2029]] = _CONTROL
             classes[0xFFFD] = 0
-            classes[hugging_face_data()[0]["extend"]] = _EXTEND
-            classes[hugging_face_data()[0]["prepend"]] = _PREPEND
+            classes[hugging_face_data().properties["extend"]] = _EXTEND
+            classes[hugging_face_data().properties["prepend"]] = _PREPEND
             self._classes = CodePointTable(classes)
 
     def __call__(self, points: CodePoints) -> CodePoints:
-        rules, removed = self._table(points.values), tf.zeros_like(points.values, tf.bool)
+        rules = self._table(points.values)
         if self._graphemes:
-            rules, removed, points = self._by_grapheme(points, rules)
-        counts = tf.where(removed, tf.constant(0, tf.int64), tf.gather(self._lengths, rules))
-        sources, within = code_points.repeated(counts)
-        points, rules = points.gather(sources), tf.gather(rules, sources)
-        mapped = tf.gather(tf.constant(self._values), tf.gather(self._starts, rules) + within)
-        return points._replace(values=tf.where(rules > 0, mapped, points.values))
+            rules, points = self._by_grapheme(points, rules)
+        values, sources = self._replacements(points.values, rules)
+        return points.gather(sources)._replace(values=values)
 
     def _by_grapheme(self, points: CodePoints, rules: tf.Tensor):
         values, classes = points.values, self._classes(points.values)
@@ -160,7 +156,8 @@ class _Mapping:
         whole = of_graphemes(tf.math.segment_max, tf.where(joined, 0, whole))
         is_whole = (whole > 0) & (whole_sizes > sizes) & (whole_sizes <= MOST_RULE_BYTES)
         last = tf.where(is_whole, of_graphemes(tf.math.segment_max, points.last), points.last)
-        return tf.where(is_whole, whole, rules), is_whole & joined, points._replace(last=last)
+        rules = tf.where(is_whole, tf.where(joined, self._removal, whole), rules)
+        return rules, points._replace(last=last)
 
 
 def _replaced_runs(char: str, content: str, pairs: bool, points: CodePoints) -> CodePoints:
