@@ -170,14 +170,12 @@ def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
     parts = flat(step, "pretokenizers")
     kinds = [part.get("type") for part in parts]
     last = parts[-1] if parts else {}
+    allowed = [["ByteLevel"]] if is_bpe else [["Metaspace"], ["WhitespaceSplit", "Metaspace"]]
     scheme = "always" if last.get("add_prefix_space", True) else "never"
-    if is_bpe:
-        fits = kinds == ["ByteLevel"] and last.get("use_regex", True) is True
-    else:
-        scheme = last.get("prepend_scheme", scheme)
-        fits = kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"])
-        fits &= last.get("replacement") == "▁" and last.get("split", True) is True
-    if not fits or scheme not in ("always", "never"):
+    scheme = last.get("prepend_scheme", scheme)
+    fits = kinds in allowed and scheme in ("always", "never")
+    fits &= last.get("use_regex", True) is True and last.get("split", True) is True
+    if not fits or (not is_bpe and last.get("replacement") != "▁"):
         raise ConfigError(
             "`pre_tokenizer` must be ByteLevel with its pattern for byte pairs, or for a Unigram "
             'model Metaspace, also after WhitespaceSplit, with "▁" before all words or none. '
@@ -212,20 +210,17 @@ def _post_processor(step: dict | None, ids: dict[str, int]) -> dict[str, Any]:
             single, pair = _tokens(part["single"]), _tokens(part["pair"])
         if kind in ("ByteLevel", "RobertaProcessing"):
             trims |= part.get("trim_offsets") is not False
-    separators = len(pair) - 4
-    fits = len(single) == 3 and separators > 0
-    if fits:
-        (cls, _), (sep, second) = single[0], pair[-1]
-        fits = cls in ids and sep in ids
-        fits &= (single, pair) == _joined(cls, sep, separators, second)
-    if not fits:
-        raise ConfigError(
-            "`post_processor` must be RobertaProcessing, BertProcessing or TemplateProcessing that "
-            "puts one known token before a text, one after it, and one or more between two. "
-            f"Received: post_processor={step!r:.500}."
-        )
-    ends = {"cls_token": cls, "sep_token": sep, "trim_offsets": trims}
-    return {**ends, "separators": separators, "has_segments": second == 1}
+    match single, pair:
+        case [(cls, _), _, (sep, _)], [*_, (_, second)] if cls in ids and sep in ids:
+            separators = len(pair) - 4
+            if (single, pair) == _joined(cls, sep, separators, second):
+                ends = {"cls_token": cls, "sep_token": sep, "trim_offsets": trims}
+                return {**ends, "separators": separators, "has_segments": second == 1}
+    raise ConfigError(
+        "`post_processor` must be RobertaProcessing, BertProcessing or TemplateProcessing that "
+        "puts one known token before a text, one after it, and one or more between two. "
+        f"Received: post_processor={step!r:.500}."
+    )
 
 
 def flat(step: dict | None, key: str) -> list[dict[str, Any]]:

@@ -5,15 +5,15 @@ Reference: transformers `convert_slow_tokenizer.py`.
 
 import base64
 import os
-import re
 from typing import Any
 
 from bert_tf.errors import DataError
 from bert_tf.files import recover
-from bert_tf.json_files import read_bytes, read_json
+from bert_tf.json_files import read_json
 from bert_tf.json_schema import FLAG, integer, mapping_of, object_of, optional, text
 from bert_tf.text import subword_definition, tokenizer_files
 from bert_tf.text.sentencepiece_model import read_model
+from bert_tf.text.vocabulary import read_lines
 
 # sentencepiece_model.proto, SentencePiece.Type.
 _CONTROL, _USER_DEFINED = 3, 4
@@ -102,11 +102,7 @@ def _ends(pieces: dict[str, int], cls: str, sep: str) -> dict[str, list]:
 
 def _roberta(vocabulary: str, merges: str, options: dict[str, Any]) -> dict[str, Any]:
     pieces = read_json(vocabulary, mapping_of(integer(), least=1), DataError)
-    content = read_bytes(merges, "a file in UTF-8", DataError)
-    try:
-        lines = re.split("\r?\n", content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{merges} must be a file in UTF-8. Received: {error}.") from None
+    lines = read_lines(merges, "a file of merges")
     pairs = [line for line in lines if line and not line.startswith("#version")]
     special = _special(pieces, "<s>", "<pad>", "</s>", "<unk>", "<mask>")
     add_prefix_space = options.get("add_prefix_space") is True

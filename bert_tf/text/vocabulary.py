@@ -8,7 +8,7 @@ from typing import Any
 from bert_tf import json_schema
 from bert_tf.errors import DataError
 from bert_tf.files import atomic_path
-from bert_tf.json_files import parse_json, read_bytes
+from bert_tf.json_files import read_bytes, read_json
 
 CONTINUATION = "##"
 # google-research's uncased vocabularies have capital letters only in a few marks such as <S>, the
@@ -61,24 +61,31 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
         >>> bert_tf.text.read_vocabulary("small.txt")
         ['[UNK]', 'hello', '##s']
     """
-    content = read_bytes(path, "a vocabulary file", DataError)
+    if os.fspath(path).endswith(".json"):
+        return _read_tokenizer_json(path)
+    lines = read_lines(path, "a vocabulary file")
+    # A piece of white space never occurs in text, but its line counts for the ids after it.
+    pieces = [line.strip() or line for line in lines]
+    check_vocabulary(pieces, path)
+    return pieces
+
+
+def read_lines(path: str | os.PathLike, what: str) -> list[str]:
+    """Returns the lines of a file in UTF-8, which must be `what`.
+
+    Raises:
+        DataError: If it cannot be read. The message names the file and the line.
+    """
+    content = read_bytes(path, what, DataError)
     try:
-        text = content.decode("utf-8-sig")
+        lines = re.split("\r\n|\n|\r", content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
             f"{path}, line {line} must be UTF-8. Received: bytes "
             f"{content[error.start : error.end]!r}. Convert the file to UTF-8."
         ) from error
-    if os.fspath(path).endswith(".json"):
-        return _read_tokenizer_json(path, text)
-    lines = re.split("\r\n|\n|\r", text)
-    if not lines[-1]:
-        lines.pop()
-    # A piece of white space never occurs in text, but its line counts for the ids after it.
-    pieces = [line.strip() or line for line in lines]
-    check_vocabulary(pieces, path)
-    return pieces
+    return lines if lines[-1] else lines[:-1]
 
 
 def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None:
@@ -146,8 +153,8 @@ def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None =
             )
 
 
-def _read_tokenizer_json(path, text: str) -> list[str]:
-    content = parse_json(text, path, _TOKENIZER, DataError)
+def _read_tokenizer_json(path) -> list[str]:
+    content = read_json(path, _TOKENIZER, DataError)
     ids = dict(content["model"]["vocab"])
     for token in content.get("added_tokens") or ():
         ids.setdefault(token["content"], token["id"])
