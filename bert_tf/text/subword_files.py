@@ -47,8 +47,7 @@ def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]
             f"`directory` must contain {', '.join(files[:-1])} or {files[-1]}. "
             f"Received: directory={os.fspath(directory)!r}, which has none of them."
         )
-    path = os.path.join(directory, tokenizer_files.CONFIG_FILE)
-    found = tokenizer_files.config_options(path) if os.path.exists(path) else {}
+    found = tokenizer_files.config_options(directory)
     found = {name: value for name, value in found.items() if name in subword_definition.OPTIONS}
     return {**found, "definition": definition}
 
@@ -77,10 +76,8 @@ def read_definition(directory: str | os.PathLike) -> dict[str, Any] | None:
 def _options(directory) -> dict[str, Any]:
     options = {}
     for name, schema in _OPTIONS.items():
-        path = os.path.join(directory, name)
-        if os.path.exists(path):
-            content = read_json(path, object_of(schema), DataError)
-            options.update({key: content[key] for key in schema if key in content})
+        content = tokenizer_files.read_if_exists(directory, name, object_of(schema))
+        options.update({key: content[key] for key in schema if key in content})
     return options
 
 
@@ -105,8 +102,7 @@ def _roberta(vocabulary: str, merges: str, options: dict[str, Any]) -> dict[str,
     lines = read_lines(merges, "a file of merges")
     pairs = [line for line in lines if line and not line.startswith("#version")]
     special = _special(pieces, "<s>", "<pad>", "</s>", "<unk>", "<mask>")
-    add_prefix_space = options.get("add_prefix_space") is True
-    flags = {"trim_offsets": True, "add_prefix_space": add_prefix_space}
+    flags = {"trim_offsets": True, "add_prefix_space": options.get("add_prefix_space") is True}
     byte_level = {"type": "ByteLevel", **flags, "use_regex": True}
     return {
         "added_tokens": special,

@@ -130,7 +130,7 @@ def read(
     directory = os.fspath(directory)
     recover(directory)
     path = os.path.join(directory, TOKENIZER_FILE)
-    tokenizer = read_json(path, OBJECT, DataError) if os.path.exists(path) else {}
+    tokenizer = read_if_exists(directory, TOKENIZER_FILE, OBJECT)
     is_keras_hub = "class_name" in tokenizer
     check(tokenizer, _KERAS_HUB if is_keras_hub else _TOKENIZER, path, DataError)
     check(tokenizer, _BERT, path, ConfigError)
@@ -138,9 +138,7 @@ def read(
     options = {name: flags[key] for name, key in _NORMALIZER.items() if flags.get(key) is not None}
     if (tokenizer.get("post_processor") or {}).get("type") == "RobertaProcessing":
         options["separators"] = 2
-    config_path = os.path.join(directory, CONFIG_FILE)
-    if os.path.exists(config_path):
-        options.update(config_options(config_path))
+    options.update(config_options(directory))
     vocabulary = find(directory) if vocabulary is None else vocabulary
     if vocabulary is None:
         raise DataError(
@@ -151,9 +149,7 @@ def read(
     pieces = read_vocabulary(vocabulary) if is_path else list(vocabulary)
     tokens = None if is_keras_hub else tokenizer.get("added_tokens")
     added = [token["content"] for token in tokens or ()]
-    added_path = os.path.join(directory, _ADDED_FILE)
-    if os.path.exists(added_path):
-        added += read_json(added_path, mapping_of(integer()), DataError)
+    added += read_if_exists(directory, _ADDED_FILE, mapping_of(integer()))
     special = {options.get(name, f"[{name[:-6].upper()}]") for name in _TOKENS[:5]}
     from_text = tokenizer["model"]["vocab"] if vocabulary == path else pieces
     split = sorted({*added} - {*from_text} - special)
@@ -244,13 +240,23 @@ def config_content(arguments: dict[str, Any], tokenizer_class: str) -> dict[str,
     return content
 
 
-def config_options(path: str | os.PathLike) -> dict[str, Any]:
-    """Returns the constructor arguments that a `tokenizer_config.json` sets.
+def read_if_exists(directory: str | os.PathLike, name: str, kind: Kind) -> dict[str, Any]:
+    """Returns the content of a JSON file of `kind`, or no keys if the directory has none.
 
     Raises:
         DataError: If it cannot be read.
     """
-    config = read_json(path, _CONFIG, DataError)
+    path = os.path.join(directory, name)
+    return read_json(path, kind, DataError) if os.path.exists(path) else {}
+
+
+def config_options(directory: str | os.PathLike) -> dict[str, Any]:
+    """Returns the constructor arguments that the `tokenizer_config.json` of a directory sets.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    config = read_if_exists(directory, CONFIG_FILE, _CONFIG)
     found = {name: config[key] for name, key in _KEYS.items() if config.get(key) is not None}
     options = {name: of["content"] if isinstance(of, dict) else of for name, of in found.items()}
     if options.get("max_length", 0) > NO_LIMIT:

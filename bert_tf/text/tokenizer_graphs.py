@@ -63,10 +63,6 @@ def shared_graphs(tokenizer) -> TokenizerGraphs:
         patterns[NUMBER] = tokenizer.token_to_id(tokenizer.number_token)
     lowercase, strip_accents = tokenizer.lowercase, tokenizer.strip_accents
     strip_accents = lowercase if strip_accents is None else strip_accents
-    return _shared(
-        tuple(patterns.items()),
-        tuple(tokenizer.vocabulary),
-        WordSplitter(lowercase, strip_accents, tokenizer.split_on_cjk, tokenizer.errors),
-        tokenizer.unk_token,
-        tokenizer.max_input_chars_per_word,
-    )
+    splitter = WordSplitter(lowercase, strip_accents, tokenizer.split_on_cjk, tokenizer.errors)
+    options = splitter, tokenizer.unk_token, tokenizer.max_input_chars_per_word
+    return _shared(tuple(patterns.items()), tuple(tokenizer.vocabulary), *options)

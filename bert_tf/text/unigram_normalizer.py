@@ -110,9 +110,8 @@ class _Mapping:
         rules = {key: value for key, value in rules.items() if key}
         if any(len(key) > 2 for key in rules):
             raise ConfigError("`precompiled_charsmap` must map at most 2 characters at a time.")
-        numbers = {key: number for number, key in enumerate(rules, start=1)}  # 0: no rule
         table, pairs = np.zeros(code_points.NUM_CODE_POINTS, np.int32), {}
-        for key, number in numbers.items():
+        for number, key in enumerate(rules, start=1):  # 0: no rule
             if len(key) == 1:
                 table[ord(key)] = number
             else:
@@ -120,7 +119,7 @@ class _Mapping:
         self._graphemes = graphemes
         self._table = CodePointTable(table)
         self._pairs = SparseTable([*pairs], [*pairs.values()], 0)
-        self._removal = len(numbers) + 1
+        self._removal = len(rules) + 1
         self._replacements = code_points.Replacements([*rules.values(), ""])
         if graphemes:
             classes = _CONTROL * unicode_data().properties["control"]  # categories Cc and Cf
