@@ -165,15 +165,16 @@ def _items(children, item):
             yield f"[{key!r:.80}]", item, child
 
 
-def object_of(keys: Mapping[str, Kind], only: bool = False) -> Kind:
+def object_of(keys: Mapping[str, Kind], only: bool = False, words: str = "an object") -> Kind:
     """Returns the kind of objects with known keys.
 
     Args:
         keys: The kind of each key. For a key that may be missing, `may_lack(…)` or `optional(…)`.
         only: Whether other keys are refused. False allows other keys with any values.
+        words: A description of the object for messages.
     """
     return Kind(
-        f"an object with no other keys than {sorted(keys)}" if only else "an object",
+        f"{words} with no other keys than {sorted(keys)}" if only else words,
         lambda value: isinstance(value, Mapping) and (not only or set(value) <= set(keys)),
         lambda value: ((key, kind, value.get(key, MISSING)) for key, kind in keys.items()),
     )

@@ -16,29 +16,15 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import DataError
-from bert_tf.text.code_points import (
-    WHITE_SPACE,
-    PieceModel,
-    PlacedIds,
-    SparseTable,
-    character_class,
-    decode,
-    mask_of,
-    pieces_of_words,
-    placed,
-    places_in_runs,
-    repeated,
-    starts,
-    trimmed,
-    utf8_lengths,
-)
+from bert_tf.text import code_points
+from bert_tf.text.code_points import PlacedIds, SparseTable
 from bert_tf.text.kept_whole import CUT
 from bert_tf.text.strings import checked
+from bert_tf.text.subword_definition import Parts
 from bert_tf.text.unicode_tables import hugging_face_data
 
 _BLANK = 0x20
 _NO_RANK = np.int32(2**31 - 1)
-_ID_BITS = 31
 
 
 def byte_characters() -> list[str]:
@@ -61,32 +47,23 @@ def byte_characters() -> list[str]:
     return [characters[byte] for byte in range(256)]
 
 
-class BytePairs(PieceModel):
+class BytePairs(code_points.PieceModel):
     """Converts text to ids.
 
     Args:
-        ids: The id of each piece.
-        merges: Pairs of pieces, in the order in which they are merged.
-        add_prefix_space: Whether a space is put before a text that does not begin with one.
-        trim_offsets: Whether spans exclude the spaces of a piece.
+        parts: The definition of the tokenizer.
 
     Raises:
         DataError: If a byte, or a part or the result of a merge, is not a piece.
     """
 
-    def __init__(
-        self,
-        ids: dict[str, int],
-        merges: list[tuple[str, str]],
-        add_prefix_space: bool,
-        trim_offsets: bool,
-    ):
-        self._add_prefix_space, self._trim_offsets = add_prefix_space, trim_offsets
+    def __init__(self, parts: Parts):
+        self._parts, ids, merges = parts, parts.model["vocab"], parts.merges
         ranks = {merge: rank for rank, merge in enumerate(merges)}  # of a repeated one, the last
         try:
             self._byte_ids = np.array([ids[char] for char in byte_characters()], np.int32)
             self._merged = np.array([ids[a + b] for a, b in merges], np.int32)
-            pairs = {ids[a] << _ID_BITS | ids[b]: rank for (a, b), rank in ranks.items()}
+            pairs = {code_points.pair(ids[a], ids[b]): rank for (a, b), rank in ranks.items()}
         except KeyError as error:
             raise DataError(
                 "The vocabulary must contain the characters of all 256 bytes, and the parts and "
@@ -107,25 +84,27 @@ class BytePairs(PieceModel):
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         """Returns the pieces of `texts` (strings `[B]`)."""
         texts = checked(texts, self.errors)
-        decoded, row_splits = decode(texts)
+        decoded, row_splits = code_points.decode(texts)
         points = decoded
-        if self._add_prefix_space:
+        if self._parts.add_prefix_space:
             texts = tf.strings.regex_replace(texts, r"\A([^ ])", r" \1")
             lacks = points.starts_row() & (points.values != _BLANK)
             points, is_added = points.with_marks(lacks, _BLANK)
             points = points._replace(last=points.last - tf.cast(is_added, tf.int64))
-        ids, begins, ends = pieces_of_words(_words(texts), self._merge)
+        ids, begins, ends = code_points.pieces_of_words(_words(texts), self._merge)
 
-        points = points.gather(repeated(utf8_lengths(points.values))[0])  # one for each byte
+        points = points.gather(
+            code_points.repeated(code_points.utf8_lengths(points.values))[0]
+        )  # one for each byte
         first, ends = tf.gather(points.first, begins), tf.gather(points.last, ends - 1) + 1
-        if self._trim_offsets:
+        if self._parts.trim_offsets:
             is_first = tf.gather(row_splits, ids.value_rowids()) == first
-            text, ends = trimmed(decoded.values == _BLANK, first, ends)
+            text, ends = code_points.trimmed(decoded.values == _BLANK, first, ends)
             # Matches tokenizers, byte_level.rs, `process_offsets`.
-            stays = is_first & (text == first + 1) & self._add_prefix_space
+            stays = is_first & (text == first + 1) & self._parts.add_prefix_space
             first = tf.where(stays, first, text)
             ends = tf.maximum(first, ends)
-        return placed(row_splits, ids, first, ends)
+        return code_points.placed(row_splits, ids, first, ends)
 
     def _merge(self, words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the ids (int32) of the pieces of words `[U]`, their first bytes, row splits."""
@@ -136,14 +115,14 @@ class BytePairs(PieceModel):
         word_splits = tf.concat([[0], word_splits], axis=0)
         # Parts of words between which nothing is ever merged are independent.
         joins = tf.gather(tf.constant(self._joins), tf.roll(encoded, 1, 0) * 256 + encoded)
-        parts = tf.cumsum(tf.cast(~joins | mask_of(word_splits[:-1], size), tf.int64))
+        parts = tf.cumsum(tf.cast(~joins | code_points.mask_of(word_splits[:-1], size), tf.int64))
         symbols = tf.gather(tf.constant(self._byte_ids), encoded)
         places = tf.range(size)  # the first byte of each symbol
 
         def merge(symbols, parts, places, done):
             chosen, merged, is_open = self._chosen(symbols, parts)
             symbols = tf.tensor_scatter_nd_update(symbols, chosen[:, tf.newaxis], merged)
-            is_second = mask_of(chosen + 1, tf.size(symbols, tf.int64))
+            is_second = code_points.mask_of(chosen + 1, tf.size(symbols, tf.int64))
             # What has no more merges leaves the loop.
             ready = tf.where(~is_open)[:, 0]
             done = tf.tensor_scatter_nd_update(
@@ -164,20 +143,19 @@ class BytePairs(PieceModel):
 
     def _chosen(self, symbols, parts) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns which pairs to merge next, the results, and which symbols have merges."""
-        parts = tf.cumsum(tf.cast(starts(parts), tf.int32)) - 1  # without gaps
-        left, right = tf.cast(symbols[:-1], tf.int64), tf.cast(symbols[1:], tf.int64)
-        ranks = self._ranks(left * 2**_ID_BITS + right)
+        parts = tf.cumsum(tf.cast(code_points.starts(parts), tf.int32)) - 1  # without gaps
+        ranks = self._ranks(symbols[:-1], symbols[1:])
         ranks = tf.where(parts[1:] == parts[:-1], ranks, _NO_RANK)
         ranks = tf.concat([ranks, [_NO_RANK]], axis=0)  # of each symbol and the one after it
         lowest = tf.gather(tf.math.segment_min(ranks, parts), parts)
         is_open = lowest < _NO_RANK
         places = tf.where(is_open & (ranks == lowest))[:, 0]
         if self._in_rounds:
-            # Of pairs that overlap (of one symbol repeated), every other one.
-            runs = starts(places - tf.range(tf.size(places, tf.int64)))
-            places = tf.boolean_mask(places, places_in_runs(runs) % 2 == 0)
+            # Of pairs that overlap (of one symbol code_points.repeated), every other one.
+            runs = code_points.starts(places - tf.range(tf.size(places, tf.int64)))
+            places = tf.boolean_mask(places, code_points.places_in_runs(runs) % 2 == 0)
         else:
-            places = tf.boolean_mask(places, starts(tf.gather(parts, places)))
+            places = tf.boolean_mask(places, code_points.starts(tf.gather(parts, places)))
         merged = tf.gather(tf.constant(self._merged), tf.gather(ranks, places))
         return places, merged, is_open
 
@@ -191,9 +169,11 @@ def _patterns() -> tuple[str, str]:
     The classes are those of the Unicode version of Hugging Face. RE2 has no `(?!\S)`, so all
     spaces but the last one in front of a word are cut off first.
     """
-    properties, _ = hugging_face_data()
-    space = character_class(WHITE_SPACE)
-    letter, number = (character_class(np.where(properties[k])[0]) for k in ("letter", "number"))
+    properties = hugging_face_data().properties
+    space = code_points.character_class(code_points.WHITE_SPACE)
+    letter, number = (
+        code_points.character_class(np.where(properties[k])[0]) for k in ("letter", "number")
+    )
     words = f" ?[{letter}]+| ?[{number}]+| ?[^{space}{letter}{number}]+|[{space}]+"
     return f"'(?:[stmd]|re|ve|ll)|{words}", f"([{space}]+)([{space}][^{space}])"
 

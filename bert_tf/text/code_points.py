@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.text.unicode_tables import NUM_CODE_POINTS, CodePointTable
-
-CODE_POINT_BITS = 21
+NUM_CODE_POINTS = 0x110000
+PAGE_BITS = 8
+PAGE_SIZE = 1 << PAGE_BITS
 # `char::is_whitespace` of Rust and `\s` of Oniguruma: the property White_Space.
 WHITE_SPACE = (*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B))
 WHITE_SPACE += (0x2028, 0x2029, 0x202F, 0x205F, 0x3000)
@@ -197,8 +197,13 @@ def utf8_lengths(code_points: tf.Tensor) -> tf.Tensor:
     return 1 + tf.add_n(longer)
 
 
+def pair(first: np.ndarray | tf.Tensor, second: np.ndarray | tf.Tensor):
+    """Returns two numbers below 2**31, both int64, as one."""
+    return first * 2**31 + second
+
+
 class SparseTable:
-    """An int32 value for each of some int64 keys, below 2**63 - 1, and one for all others."""
+    """An int32 value for some pairs of numbers, which are one key each, and one for all others."""
 
     def __init__(self, keys: Sequence[int], values: Sequence[int], default: int):
         keys = np.append(np.asarray(keys, np.int64), 2**63 - 1)
@@ -206,10 +211,55 @@ class SparseTable:
         self._keys = keys[order]
         self._values = np.append(values, default).astype(np.int32)[order]
 
-    def __call__(self, keys: tf.Tensor) -> tf.Tensor:
+    def __call__(self, first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        """Returns the values of pairs of int32 numbers."""
+        keys = pair(tf.cast(first, tf.int64), tf.cast(second, tf.int64))
         places = tf.searchsorted(tf.constant(self._keys), keys)
         is_known = tf.gather(tf.constant(self._keys), places) == keys
         return tf.where(is_known, tf.gather(tf.constant(self._values), places), self._values[-1])
+
+
+class CodePointTable:
+    """A value for each code point, int32, in a two-level table; repeated pages are stored once.
+
+    Args:
+        values: `[NUM_CODE_POINTS]`.
+    """
+
+    def __init__(self, values: np.ndarray):
+        blocks = np.ascontiguousarray(values, np.int32).reshape(-1, PAGE_SIZE)
+        distinct: dict[bytes, int] = {}
+        pages = [distinct.setdefault(block.tobytes(), len(distinct)) for block in blocks]
+        self._pages = np.array(pages, np.int32)
+        self._values = np.frombuffer(b"".join(distinct), np.int32)
+
+    def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
+        """Returns the values of int32 code points."""
+        numbers = tf.bitwise.right_shift(code_points, PAGE_BITS)
+        places = tf.gather(tf.constant(self._pages), numbers) * PAGE_SIZE
+        places += tf.bitwise.bitwise_and(code_points, PAGE_SIZE - 1)
+        return tf.gather(tf.constant(self._values), places)
+
+
+class Replacements:
+    """What code points become that become any number of others.
+
+    Args:
+        results: What those with the rule 1, 2, … become. Those with the rule 0 stay as they are.
+    """
+
+    def __init__(self, results: Sequence[str]):
+        lengths = np.array([1, *map(len, results)], np.int64)
+        self._lengths, self._starts = lengths, np.cumsum(lengths) - lengths
+        self._values = np.array([0, *map(ord, "".join(results))], np.int32)
+
+    def __call__(self, code_points: tf.Tensor, rules: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the new code points, and the index of the one that each was made of."""
+        sources, within = repeated(tf.gather(tf.constant(self._lengths), rules))
+        rules = tf.gather(rules, sources)
+        places = tf.gather(tf.constant(self._starts), rules) + within
+        values = tf.gather(tf.constant(self._values), places)
+        return tf.where(rules > 0, values, tf.gather(code_points, sources)), sources
 
 
 @functools.cache

@@ -8,20 +8,11 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from bert_tf.text.code_points import (
-    WHITE_SPACE,
-    PieceModel,
-    PlacedIds,
-    character_class,
-    decode,
-    joined_rows,
-    placed,
-    trimmed,
-    white_space,
-)
+from bert_tf.text import code_points
+from bert_tf.text.code_points import PieceModel, PlacedIds
 from bert_tf.text.strings import checked
 
-SPACES = f"[{character_class(WHITE_SPACE)}]*"
+SPACES = f"[{code_points.character_class(code_points.WHITE_SPACE)}]*"
 CUT = b"\xff"  # marks where to cut; UTF-8 does not have it
 # A number that is not part of an English word. RE2's `\b` knows only ASCII, so there is a boundary
 # between a number and an ideograph.
@@ -46,27 +37,29 @@ class KeptWhole(PieceModel):
         segments, kept_ids = self._cut(texts)
         others = self.model.ids(tf.where(kept_ids < 0, segments.values, ""))
         ids = tf.concat([others, _one_where_kept(kept_ids, kept_ids)], axis=1)
-        return joined_rows(ids, segments.row_splits)
+        return code_points.joined_rows(ids, segments.row_splits)
 
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         """Returns the pieces of `texts` (strings `[B]`)."""
         segments, kept_ids = self._cut(texts)
         others = self.model.pieces(tf.where(kept_ids < 0, segments.values, ""))
         # The segments of a text follow each other without gaps, and so do those of all texts.
-        points, splits = decode(segments.values)
+        points, splits = code_points.decode(segments.values)
         spans = splits[:-1], splits[1:]
         if self.trims:
-            first, ends = trimmed(white_space()(points.values) > 0, *spans)
+            first, ends = code_points.trimmed(code_points.white_space()(points.values) > 0, *spans)
             spans = first, tf.maximum(first, ends)
         shifts = tf.zeros_like(kept_ids), splits[:-1], splits[:-1]
 
         def merge(inside: tf.RaggedTensor, kept: tf.Tensor, shift: tf.Tensor) -> tf.RaggedTensor:
             inside = inside.with_values(inside.values + tf.gather(shift, inside.value_rowids()))
             merged = tf.concat([inside, _one_where_kept(kept, kept_ids)], axis=1)
-            return joined_rows(merged, segments.row_splits)
+            return code_points.joined_rows(merged, segments.row_splits)
 
         ids, first, ends = map(merge, others, (kept_ids, *spans), shifts)
-        return placed(tf.gather(splits, segments.row_splits), ids, first.values, ends.values)
+        return code_points.placed(
+            tf.gather(splits, segments.row_splits), ids, first.values, ends.values
+        )
 
     def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Returns segments `[B, (S)]` and, flat, the id of each (or -1)."""

@@ -29,12 +29,11 @@ def load_tokenizer(directory: str | os.PathLike, **options) -> Tokenizer:
         'BertTokenizer'
     """
     definition = subword_files.read_definition(directory)
-    if definition is None and tokenizer_files.find(directory) is None and find_tokenizer(directory):
-        # One of two files is missing, and the error names both.
-        return SubwordTokenizer.from_pretrained(directory, **options)
-    if definition is None or not is_subword(definition):
-        return BertTokenizer.from_pretrained(directory, **options)
-    return SubwordTokenizer.from_pretrained(directory, **{"definition": definition, **options})
+    # If one of two files is missing, the error of `SubwordTokenizer` names both.
+    is_incomplete = find_tokenizer(directory) and not tokenizer_files.find(directory)
+    if is_incomplete if definition is None else is_subword(definition):
+        return SubwordTokenizer.from_pretrained(directory, **{"definition": definition, **options})
+    return BertTokenizer.from_pretrained(directory, **options)
 
 
 def find_tokenizer(directory: str | os.PathLike) -> str | None:

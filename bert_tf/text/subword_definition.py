@@ -27,6 +27,7 @@ from bert_tf.json_schema import (
     text,
 )
 from bert_tf.text.tokenizer_files import COMMON_ARGUMENTS
+from bert_tf.text.vocabulary import in_order
 
 MOST_CONTAINERS = 2_000_000  # a Unigram vocabulary has a list for each piece
 MOST_ADDED_TOKENS = 500
@@ -99,19 +100,14 @@ class Parts:
     has_segments: bool
 
 
-def read(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads a `tokenizer.json`.
+def read(path: str | os.PathLike, any_kind: bool = False) -> dict[str, Any]:
+    """Reads a `tokenizer.json`, with `any_kind` also that of another kind of tokenizer.
 
     Raises:
         DataError: If it cannot be read, or its values are of wrong types.
     """
-    return read_json(path, _DEFINITION, DataError, most_containers=MOST_CONTAINERS)
-
-
-def read_any(path: str | os.PathLike) -> dict[str, Any]:
-    """Does what `read` does, and also reads the file of another kind of tokenizer."""
     content = read_json(path, _CONTENT, DataError, most_containers=MOST_CONTAINERS)
-    if is_subword(content):
+    if is_subword(content) or not any_kind:
         check(content, _DEFINITION, path, DataError)
     return content
 
@@ -155,8 +151,11 @@ def parse(definition: dict[str, Any]) -> Parts:
             )
         flags = {"lstrip": False, "rstrip": False, "special": False}
         added.append({**flags, "normalized": not token.get("special", False), **token})
+    # A Unigram model may repeat pieces. The last one has the id.
+    by_id = {index: piece for index, (piece, _) in enumerate(() if is_bpe else model["vocab"])}
+    by_id |= {index: piece for piece, index in ids.items()}
     return Parts(
-        vocabulary=_vocabulary(ids, None if is_bpe else model["vocab"]),
+        vocabulary=in_order(by_id, len(ids if is_bpe else by_id), "The tokenizer"),
         ids=ids,
         model=model,
         merges=merges,
@@ -167,29 +166,16 @@ def parse(definition: dict[str, Any]) -> Parts:
     )
 
 
-def _vocabulary(ids: dict[str, int], pieces: list | None) -> list[str]:
-    by_id = {index: piece for index, (piece, _) in enumerate(pieces or ())}
-    by_id |= {index: piece for piece, index in ids.items()}
-    if sorted(by_id) != list(range(len(by_id))) or (pieces is None and len(by_id) < len(ids)):
-        raise DataError(
-            f"The tokenizer must have the ids 0 to {len(ids) - 1}, each once. Received: "
-            f"{len(by_id)} different ids up to {max(by_id)}."
-        )
-    return [by_id[index] for index in range(len(by_id))]
-
-
 def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
     parts = flat(step, "pretokenizers")
     kinds = [part.get("type") for part in parts]
     last = parts[-1] if parts else {}
+    allowed = [["ByteLevel"]] if is_bpe else [["Metaspace"], ["WhitespaceSplit", "Metaspace"]]
     scheme = "always" if last.get("add_prefix_space", True) else "never"
-    if is_bpe:
-        fits = kinds == ["ByteLevel"] and last.get("use_regex", True) is True
-    else:
-        scheme = last.get("prepend_scheme", scheme)
-        fits = kinds in (["Metaspace"], ["WhitespaceSplit", "Metaspace"])
-        fits &= last.get("replacement") == "▁" and last.get("split", True) is True
-    if not fits or scheme not in ("always", "never"):
+    scheme = last.get("prepend_scheme", scheme)
+    fits = kinds in allowed and scheme in ("always", "never")
+    fits &= last.get("use_regex", True) is True and last.get("split", True) is True
+    if not fits or (not is_bpe and last.get("replacement") != "▁"):
         raise ConfigError(
             "`pre_tokenizer` must be ByteLevel with its pattern for byte pairs, or for a Unigram "
             'model Metaspace, also after WhitespaceSplit, with "▁" before all words or none. '
@@ -224,20 +210,17 @@ def _post_processor(step: dict | None, ids: dict[str, int]) -> dict[str, Any]:
             single, pair = _tokens(part["single"]), _tokens(part["pair"])
         if kind in ("ByteLevel", "RobertaProcessing"):
             trims |= part.get("trim_offsets") is not False
-    separators = len(pair) - 4
-    fits = len(single) == 3 and separators > 0
-    if fits:
-        (cls, _), (sep, second) = single[0], pair[-1]
-        fits = cls in ids and sep in ids
-        fits &= (single, pair) == _joined(cls, sep, separators, second)
-    if not fits:
-        raise ConfigError(
-            "`post_processor` must be RobertaProcessing, BertProcessing or TemplateProcessing that "
-            "puts one known token before a text, one after it, and one or more between two. "
-            f"Received: post_processor={step!r:.500}."
-        )
-    ends = {"cls_token": cls, "sep_token": sep, "trim_offsets": trims}
-    return {**ends, "separators": separators, "has_segments": second == 1}
+    match single, pair:
+        case [(cls, _), _, (sep, _)], [*_, (_, second)] if cls in ids and sep in ids:
+            separators = len(pair) - 4
+            if (single, pair) == _joined(cls, sep, separators, second):
+                ends = {"cls_token": cls, "sep_token": sep, "trim_offsets": trims}
+                return {**ends, "separators": separators, "has_segments": second == 1}
+    raise ConfigError(
+        "`post_processor` must be RobertaProcessing, BertProcessing or TemplateProcessing that "
+        "puts one known token before a text, one after it, and one or more between two. "
+        f"Received: post_processor={step!r:.500}."
+    )
 
 
 def flat(step: dict | None, key: str) -> list[dict[str, Any]]:

@@ -5,15 +5,15 @@ Reference: transformers `convert_slow_tokenizer.py`.
 
 import base64
 import os
-import re
 from typing import Any
 
 from bert_tf.errors import DataError
 from bert_tf.files import recover
-from bert_tf.json_files import read_bytes, read_json
+from bert_tf.json_files import read_json
 from bert_tf.json_schema import FLAG, integer, mapping_of, object_of, optional, text
 from bert_tf.text import subword_definition, tokenizer_files
 from bert_tf.text.sentencepiece_model import read_model
+from bert_tf.text.vocabulary import read_lines
 
 # sentencepiece_model.proto, SentencePiece.Type.
 _CONTROL, _USER_DEFINED = 3, 4
@@ -47,8 +47,7 @@ def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]
             f"`directory` must contain {', '.join(files[:-1])} or {files[-1]}. "
             f"Received: directory={os.fspath(directory)!r}, which has none of them."
         )
-    path = os.path.join(directory, tokenizer_files.CONFIG_FILE)
-    found = tokenizer_files.config_options(path) if os.path.exists(path) else {}
+    found = tokenizer_files.config_options(directory)
     found = {name: value for name, value in found.items() if name in subword_definition.OPTIONS}
     return {**found, "definition": definition}
 
@@ -66,7 +65,7 @@ def read_definition(directory: str | os.PathLike) -> dict[str, Any] | None:
     recover(directory)
     path = os.path.join(directory, tokenizer_files.TOKENIZER_FILE)
     if os.path.exists(path):
-        return subword_definition.read_any(path)
+        return subword_definition.read(path, any_kind=True)
     for names, reader in _READERS.items():
         paths = [os.path.join(directory, name) for name in names]
         if all(map(os.path.exists, paths)):
@@ -77,10 +76,8 @@ def read_definition(directory: str | os.PathLike) -> dict[str, Any] | None:
 def _options(directory) -> dict[str, Any]:
     options = {}
     for name, schema in _OPTIONS.items():
-        path = os.path.join(directory, name)
-        if os.path.exists(path):
-            content = read_json(path, object_of(schema), DataError)
-            options.update({key: content[key] for key in schema if key in content})
+        content = tokenizer_files.read_if_exists(directory, name, object_of(schema))
+        options.update({key: content[key] for key in schema if key in content})
     return options
 
 
@@ -102,15 +99,10 @@ def _ends(pieces: dict[str, int], cls: str, sep: str) -> dict[str, list]:
 
 def _roberta(vocabulary: str, merges: str, options: dict[str, Any]) -> dict[str, Any]:
     pieces = read_json(vocabulary, mapping_of(integer(), least=1), DataError)
-    content = read_bytes(merges, "a file in UTF-8", DataError)
-    try:
-        lines = re.split("\r?\n", content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise DataError(f"{merges} must be a file in UTF-8. Received: {error}.") from None
+    lines = read_lines(merges, "a file of merges")
     pairs = [line for line in lines if line and not line.startswith("#version")]
     special = _special(pieces, "<s>", "<pad>", "</s>", "<unk>", "<mask>")
-    add_prefix_space = options.get("add_prefix_space") is True
-    flags = {"trim_offsets": True, "add_prefix_space": add_prefix_space}
+    flags = {"trim_offsets": True, "add_prefix_space": options.get("add_prefix_space") is True}
     byte_level = {"type": "ByteLevel", **flags, "use_regex": True}
     return {
         "added_tokens": special,

@@ -142,12 +142,7 @@ class SubwordTokenizer(Tokenizer):
 
     def _create_model(self):
         parts = self._parts
-        if parts.merges is not None:
-            options = parts.add_prefix_space, parts.trim_offsets
-            model = BytePairs(parts.model["vocab"], parts.merges, *options)
-        else:
-            options = parts.split_at_white_space, parts.add_prefix_space
-            model = Unigram(parts.model["vocab"], parts.model["unk_id"], *options)
+        model = Unigram(parts) if parts.merges is None else BytePairs(parts)
         normalization = steps(self.definition["normalizer"])
         # As in tokenizers, some tokens are found before the text is normalized, others after that.
         for is_normalized in (True, False):

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_tf.errors import ConfigError, DataError, UserError, require
 from bert_tf.json_schema import Kind, check
 from bert_tf.text import packing
-from bert_tf.text.code_points import Pieces, PlacedIds, decode, trimmed, white_space
+from bert_tf.text.code_points import Pieces, decode, placed, trimmed, white_space
 from bert_tf.text.strings import TextLike, as_strings, map_strings
 from bert_tf.text.tokenizer_files import ERRORS
 from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, TokenizerGraphs
@@ -205,10 +205,9 @@ class Tokenizer:
                 return pieces
             points, row_splits = decode(texts)
             row_starts = tf.gather(row_splits, pieces.ids.value_rowids())
-            spans = (places.values + row_starts for places in pieces[3:])
-            starts, _ = trimmed(white_space()(points.values) > 0, *spans)
-            starts = pieces.ids.with_values(starts - row_starts)
-            return PlacedIds(pieces.ids, starts, pieces.char_ends).pieces(texts)
+            first, ends = (places.values + row_starts for places in pieces[3:])
+            first, _ = trimmed(white_space()(points.values) > 0, first, ends)
+            return placed(row_splits, pieces.ids, first, ends).pieces(texts)
 
     def detokenize(
         self, ids: tf.Tensor | tf.RaggedTensor | Sequence, skip_special_tokens: bool = True

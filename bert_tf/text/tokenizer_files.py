@@ -93,13 +93,14 @@ _CONFIG = object_of(
         **dict.fromkeys(_TOKENS, _TOKEN),
     }
 )
-# Constructor argument -> key of a BertNormalizer in tokenizer.json.
+# Constructor argument -> key of a BertNormalizer in tokenizer.json, or of keras-hub's file.
 _NORMALIZER = {
     "lowercase": "lowercase",
     "strip_accents": "strip_accents",
     "split_on_cjk": "handle_chinese_chars",
 }
 _NORMALIZER_KEYS = object_of(dict.fromkeys(_NORMALIZER.values(), optional(FLAG)))
+_BERT = object_of({"normalizer": optional(object_of({"type": one_of("BertNormalizer")}))})
 _TOKENIZER = object_of(
     {
         "normalizer": optional(_NORMALIZER_KEYS),
@@ -128,21 +129,16 @@ def read(
     """
     directory = os.fspath(directory)
     recover(directory)
-    options: dict[str, Any] = {}
     path = os.path.join(directory, TOKENIZER_FILE)
-    tokenizer = read_json(path, OBJECT, DataError) if os.path.exists(path) else {}
+    tokenizer = read_if_exists(directory, TOKENIZER_FILE, OBJECT)
     is_keras_hub = "class_name" in tokenizer
     check(tokenizer, _KERAS_HUB if is_keras_hub else _TOKENIZER, path, DataError)
-    if is_keras_hub:
-        config = tokenizer.get("config", {})
-        options.update({k: config[k] for k in ("lowercase", "strip_accents") if k in config})
-    else:
-        options.update(_normalizer_options(tokenizer.get("normalizer"), path))
-        if (tokenizer.get("post_processor") or {}).get("type") == "RobertaProcessing":
-            options["separators"] = 2
-    config_path = os.path.join(directory, CONFIG_FILE)
-    if os.path.exists(config_path):
-        options.update(config_options(config_path))
+    check(tokenizer, _BERT, path, ConfigError)
+    flags = tokenizer.get("config" if is_keras_hub else "normalizer") or {}
+    options = {name: flags[key] for name, key in _NORMALIZER.items() if flags.get(key) is not None}
+    if (tokenizer.get("post_processor") or {}).get("type") == "RobertaProcessing":
+        options["separators"] = 2
+    options.update(config_options(directory))
     vocabulary = find(directory) if vocabulary is None else vocabulary
     if vocabulary is None:
         raise DataError(
@@ -153,9 +149,7 @@ def read(
     pieces = read_vocabulary(vocabulary) if is_path else list(vocabulary)
     tokens = None if is_keras_hub else tokenizer.get("added_tokens")
     added = [token["content"] for token in tokens or ()]
-    added_path = os.path.join(directory, _ADDED_FILE)
-    if os.path.exists(added_path):
-        added += read_json(added_path, mapping_of(integer()), DataError)
+    added += read_if_exists(directory, _ADDED_FILE, mapping_of(integer()))
     special = {options.get(name, f"[{name[:-6].upper()}]") for name in _TOKENS[:5]}
     from_text = tokenizer["model"]["vocab"] if vocabulary == path else pieces
     split = sorted({*added} - {*from_text} - special)
@@ -234,33 +228,37 @@ def refuse_other(vocabulary: Sequence[str], directory: str | os.PathLike) -> Non
 
 def config_content(arguments: dict[str, Any], tokenizer_class: str) -> dict[str, Any]:
     """Returns the `tokenizer_config.json` with the constructor arguments of a tokenizer."""
-    content = {_KEYS[name]: value for name, value in arguments.items() if name in _KEYS}
+    given = {name: value for name, value in arguments.items() if value is not None}
+    content = {_KEYS[name]: value for name, value in given.items() if name in _KEYS}
     content["tokenizer_class"] = tokenizer_class
-    if content["model_max_length"] is None:
-        content["model_max_length"] = int(1e30)
+    content.setdefault("model_max_length", int(1e30))
     if content["truncation_side"] == "middle":  # Hugging Face refuses unknown values
         del content["truncation_side"]
         content["truncates_middle"] = True
-    if content["mask_token"] is None:
+    if "mask_token" not in content:
         content["has_mask_token"] = False
-    for name in ("number_token", "mask_token"):
-        if content.get(name) is None:
-            content.pop(name, None)
     return content
 
 
-def config_options(path: str | os.PathLike) -> dict[str, Any]:
-    """Returns the constructor arguments that a `tokenizer_config.json` sets.
+def read_if_exists(directory: str | os.PathLike, name: str, kind: Kind) -> dict[str, Any]:
+    """Returns the content of a JSON file of `kind`, or no keys if the directory has none.
 
     Raises:
         DataError: If it cannot be read.
     """
-    config = read_json(path, _CONFIG, DataError)
-    options = {}
-    for argument, key in _KEYS.items():
-        value = config.get(key)
-        if value is not None:
-            options[argument] = value["content"] if isinstance(value, dict) else value
+    path = os.path.join(directory, name)
+    return read_json(path, kind, DataError) if os.path.exists(path) else {}
+
+
+def config_options(directory: str | os.PathLike) -> dict[str, Any]:
+    """Returns the constructor arguments that the `tokenizer_config.json` of a directory sets.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    config = read_if_exists(directory, CONFIG_FILE, _CONFIG)
+    found = {name: config[key] for name, key in _KEYS.items() if config.get(key) is not None}
+    options = {name: of["content"] if isinstance(of, dict) else of for name, of in found.items()}
     if options.get("max_length", 0) > NO_LIMIT:
         del options["max_length"]
     if config.get("truncates_middle") is True:
@@ -270,14 +268,3 @@ def config_options(path: str | os.PathLike) -> dict[str, Any]:
     if (config.get("tokenizer_class") or "").removesuffix("Fast") == _TWO_SEPARATORS:
         options["separators"] = 2
     return options
-
-
-def _normalizer_options(normalizer: dict[str, Any] | None, path: str) -> dict[str, Any]:
-    if not normalizer:
-        return {}
-    if (kind := normalizer.get("type")) != "BertNormalizer":
-        raise ConfigError(
-            f"The normalizer in {path} must be BertNormalizer. Received: type={kind!r:.200}."
-        )
-    found = {argument: normalizer.get(key) for argument, key in _NORMALIZER.items()}
-    return {argument: value for argument, value in found.items() if value is not None}

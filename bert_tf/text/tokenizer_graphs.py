@@ -29,23 +29,19 @@ class TokenizerGraphs:
     """
 
     def __init__(self, create: Callable):
-        self._create = create
-
-    @functools.cached_property
-    def _model(self):
-        return self._create()
+        self.model = functools.cache(create)
 
     @tf.function(input_signature=_STRINGS, autograph=False)
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
         with tf.device("CPU:0"):
-            return self._model.ids(texts)
+            return self.model().ids(texts)
 
     @tf.function(input_signature=_STRINGS, autograph=False)
     def pieces(self, texts: tf.Tensor) -> Pieces:
         """Returns the `Pieces` of `texts` (strings `[B]`)."""
         with tf.device("CPU:0"):
-            return self._model.pieces(texts).pieces(texts)
+            return self.model().pieces(texts).pieces(texts)
 
 
 @functools.lru_cache(maxsize=8)
@@ -67,10 +63,6 @@ def shared_graphs(tokenizer) -> TokenizerGraphs:
         patterns[NUMBER] = tokenizer.token_to_id(tokenizer.number_token)
     lowercase, strip_accents = tokenizer.lowercase, tokenizer.strip_accents
     strip_accents = lowercase if strip_accents is None else strip_accents
-    return _shared(
-        tuple(patterns.items()),
-        tuple(tokenizer.vocabulary),
-        WordSplitter(lowercase, strip_accents, tokenizer.split_on_cjk, tokenizer.errors),
-        tokenizer.unk_token,
-        tokenizer.max_input_chars_per_word,
-    )
+    splitter = WordSplitter(lowercase, strip_accents, tokenizer.split_on_cjk, tokenizer.errors)
+    options = splitter, tokenizer.unk_token, tokenizer.max_input_chars_per_word
+    return _shared(tuple(patterns.items()), tuple(tokenizer.vocabulary), *options)

@@ -5,18 +5,18 @@ combining marks, is a function of single code points. Their results are combined
 entry per code point, so that one lookup in the graph replaces a loop of the original.
 
 Layout of an entry: the low `PAYLOAD_SHIFT` bits are the flags below, the others a signed payload:
-what to add to the code point to get its normalized form or, if `EXPANDS` is set, the position of
-its expansion in `CharacterTable.expansions`.
+what to add to the code point to get its normalized form or, if `EXPANDS` is set, its rule in
+`CharacterTable.expansions`.
 """
 
 import dataclasses
 import functools
 import pathlib
 import unicodedata
-from collections.abc import Sequence
 
 import numpy as np
-import tensorflow as tf
+
+from bert_tf.text.code_points import NUM_CODE_POINTS, CodePointTable, Replacements
 
 KEPT = 1  # the character is not removed: it is not a space, a control or a removed mark
 SPACE = 2
@@ -31,10 +31,6 @@ CONTROL = 512  # removed before anything else
 PAYLOAD_SHIFT = 10
 _NAMES = ("control", "space", "punctuation", "mark", "cased", "ignorable")  # in unicode_data.txt
 _FLAGS = dict(zip(_NAMES, (CONTROL, SPACE, PUNCTUATION, MARK, CASED, CASE_IGNORABLE)))
-
-NUM_CODE_POINTS = 0x110000
-PAGE_BITS = 8
-PAGE_SIZE = 1 << PAGE_BITS
 
 CAPITAL_SIGMA = 0x3A3
 FINAL_SIGMA = 0x3C2
@@ -56,35 +52,11 @@ HANGUL_SYLLABLES = range(0xAC00, 0xD7A4)
 
 @dataclasses.dataclass(frozen=True)
 class UnicodeData:
-    """The content of `unicode_data.txt`; the dictionaries hold the code points that change."""
+    """The content of a data file."""
 
-    version: str
-    properties: dict[str, np.ndarray]  # bool
-    combining_class: np.ndarray  # the canonical combining class, int32
-    lower: dict[int, tuple[int, ...]]  # the lower-case form
-    decomposition: dict[int, tuple[int, ...]]  # the canonical decomposition (NFD)
-
-
-class CodePointTable:
-    """A value for each code point, int32, in a two-level table; repeated pages are stored once.
-
-    Args:
-        values: `[NUM_CODE_POINTS]`.
-    """
-
-    def __init__(self, values: np.ndarray):
-        blocks = np.ascontiguousarray(values, np.int32).reshape(-1, PAGE_SIZE)
-        distinct: dict[bytes, int] = {}
-        pages = [distinct.setdefault(block.tobytes(), len(distinct)) for block in blocks]
-        self._pages = np.array(pages, np.int32)
-        self._values = np.frombuffer(b"".join(distinct), np.int32)
-
-    def __call__(self, code_points: tf.Tensor) -> tf.Tensor:
-        """Returns the values of int32 code points."""
-        numbers = tf.bitwise.right_shift(code_points, PAGE_BITS)
-        places = tf.gather(tf.constant(self._pages), numbers) * PAGE_SIZE
-        places += tf.bitwise.bitwise_and(code_points, PAGE_SIZE - 1)
-        return tf.gather(tf.constant(self._values), places)
+    version: str  # of Unicode, or of what else the first line names
+    properties: dict[str, np.ndarray]  # a value for each code point: bool or int32
+    mappings: dict[str, dict[str, str]]  # for each kind, the characters that change
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,62 +66,47 @@ class CharacterTable:
     Args:
         entries: Flags and payload.
         combining_classes: The canonical combining class.
-        expansions: The concatenated expansions, int32.
-        expansion_lengths: int64 in the shape of `expansions`: at the first position of each
-            expansion its length, elsewhere 0.
+        expansions: What the characters become that become several.
     """
 
     entries: CodePointTable
     combining_classes: CodePointTable
-    expansions: np.ndarray
-    expansion_lengths: np.ndarray
-
-
-def read_data(name: str, mappings: Sequence[str]) -> tuple[str, dict, dict]:
-    """Reads a file of the package with lines of kind, first, last and values.
-
-    Returns:
-        Its first line; kinds -> a value for each code point, int32 or, where lines have none, bool
-        `[NUM_CODE_POINTS]`; and the `mappings`, kinds -> code points -> tuples of code points.
-    """
-    found: dict[str, dict] = {kind: {} for kind in mappings}
-    properties: dict[str, np.ndarray] = {}
-    content = pathlib.Path(__file__).with_name(name).read_text(encoding="ascii")
-    header, _, *lines = content.splitlines()
-    for line in lines:
-        kind, first, last, *values = line.split("\t")
-        numbers = [int(value, 16) for text in values for value in text.split()]
-        if kind in found:
-            found[kind][int(first, 16)] = tuple(numbers)
-        else:
-            if kind not in properties:
-                properties[kind] = np.zeros(NUM_CODE_POINTS, np.int32 if numbers else bool)
-            properties[kind][int(first, 16) : int(last, 16) + 1] = numbers[0] if numbers else True
-    return header, properties, found
+    expansions: Replacements
 
 
 @functools.cache
 def unicode_data() -> UnicodeData:
-    """Reads the Unicode data of the package, once."""
-    header, properties, mappings = read_data("unicode_data.txt", ("lower", "nfd"))
-    combining = properties.pop("combining")
-    for syllable in HANGUL_SYLLABLES:  # their decomposition is the same in every Unicode version
-        mappings["nfd"][syllable] = tuple(map(ord, unicodedata.normalize("NFD", chr(syllable))))
-    version = header.removeprefix("# Unicode ")
-    return UnicodeData(version, properties, combining, mappings["lower"], mappings["nfd"])
+    """Returns the properties of characters for google-research/bert."""
+    return _read_data("unicode_data.txt", "nfd")
 
 
 @functools.cache
-def hugging_face_data() -> tuple[dict[str, np.ndarray], dict[str, dict[str, str]]]:
-    """Returns the properties (bool) and mappings of `hugging_face_data.txt`."""
-    _, properties, found = read_data("hugging_face_data.txt", ("lower", "unaccented"))
-    syllables = unicode_data().decomposition
-    found["unaccented"] |= {syllable: syllables[syllable] for syllable in HANGUL_SYLLABLES}
-    mappings = {
-        kind: {chr(char): "".join(map(chr, to)) for char, to in mapping.items()}
-        for kind, mapping in found.items()
-    }
-    return properties, mappings
+def hugging_face_data() -> UnicodeData:
+    """Returns the properties of characters for Hugging Face's `tokenizers`."""
+    return _read_data("hugging_face_data.txt", "unaccented")
+
+
+def _read_data(name: str, decomposed: str) -> UnicodeData:
+    """Reads a file of the package with lines of kind, first, last and values.
+
+    The kinds "lower" and `decomposed` are mappings. The others are properties: int32 or, where
+    lines have no values, bool.
+    """
+    content = pathlib.Path(__file__).with_name(name).read_text(encoding="ascii")
+    header, _, *lines = content.splitlines()
+    # The decomposition of Hangul syllables is the same in every Unicode version.
+    syllables = {char: unicodedata.normalize("NFD", char) for char in map(chr, HANGUL_SYLLABLES)}
+    mappings, properties = {"lower": {}, decomposed: syllables}, {}
+    for line in lines:
+        kind, first, last, *values = line.split("\t")
+        numbers = [int(value, 16) for text in values for value in text.split()]
+        if kind in mappings:
+            mappings[kind][chr(int(first, 16))] = "".join(map(chr, numbers))
+        else:
+            if kind not in properties:
+                properties[kind] = np.zeros(NUM_CODE_POINTS, np.int32 if numbers else bool)
+            properties[kind][int(first, 16) : int(last, 16) + 1] = numbers[0] if numbers else True
+    return UnicodeData(header.split()[-1], properties, mappings)
 
 
 @functools.cache
@@ -163,50 +120,40 @@ def character_table(
         strip_marks: Whether marks (category Mn) are removed after that.
         split_on_cjk: Whether CJK ideographs are marked as separate words.
     """
-    data = unicode_data()
-    properties = data.properties
+    properties, mappings = unicode_data().properties, unicode_data().mappings
+    lower = mappings["lower"] if lowercase else {}
+    decomposition = mappings["nfd"] if decompose else {}
+    mark, combining = properties["mark"], properties["combining"]
 
-    def normalize(code_point: int) -> tuple[int, ...]:
-        result = data.lower.get(code_point, (code_point,)) if lowercase else (code_point,)
-        if decompose:
-            result = tuple(d for c in result for d in data.decomposition.get(c, (c,)))
-        if strip_marks:
-            result = tuple(c for c in result if not properties["mark"][c])
-        return result
+    def normalize(char: str) -> str:
+        result = "".join(decomposition.get(c, c) for c in lower.get(char, char))
+        return "".join(c for c in result if not (strip_marks and mark[ord(c)]))
 
     flags = KEPT * ~(properties["control"] | properties["space"])
     flags = flags + sum(flag * properties[name] for name, flag in _FLAGS.items())
     if decompose:
-        flags += REORDERS * ((data.combining_class > 0) & ~properties["mark"])
+        flags += REORDERS * ((combining > 0) & ~mark)
     if split_on_cjk:
         for first, last in CJK_BLOCKS:
             flags[first : last + 1] += CJK
     payload = np.zeros(NUM_CODE_POINTS, np.int32)
-    expansions: list[int] = []
-    lengths: list[int] = []
-    changed = set(data.lower if lowercase else ()) | set(data.decomposition if decompose else ())
+    expansions: list[str] = []
     if strip_marks:
-        flags[properties["mark"]] &= ~KEPT
-    for code_point in sorted(changed):
-        result = normalize(code_point)
-        if decompose and any(data.combining_class[c] and not properties["mark"][c] for c in result):
+        flags[mark] &= ~KEPT
+    for char in sorted({*lower, *decomposition}):
+        code_point, result = ord(char), normalize(char)
+        if decompose and any(combining[ord(c)] and not mark[ord(c)] for c in result):
             flags[code_point] |= REORDERS
         if not result:
             flags[code_point] &= ~KEPT
         elif len(result) == 1:
-            payload[code_point] = result[0] - code_point
-            punctuation = PUNCTUATION * properties["punctuation"][result[0]]
+            payload[code_point] = ord(result) - code_point
+            punctuation = PUNCTUATION * properties["punctuation"][ord(result)]
             flags[code_point] = flags[code_point] & ~PUNCTUATION | punctuation
         else:
             flags[code_point] |= EXPANDS
+            expansions.append(result)
             payload[code_point] = len(expansions)
-            expansions.extend(result)
-            lengths.extend([len(result)] + [0] * (len(result) - 1))
     entries = (payload << PAYLOAD_SHIFT) | flags.astype(np.int32)
-    return CharacterTable(
-        entries=CodePointTable(entries),
-        combining_classes=CodePointTable(data.combining_class),
-        # One zero at the end: no array is empty, so a gather of position 0 is always valid.
-        expansions=np.array(expansions + [0], np.int32),
-        expansion_lengths=np.array(lengths + [0], np.int64),
-    )
+    tables = CodePointTable(entries), CodePointTable(combining)
+    return CharacterTable(*tables, Replacements(expansions))

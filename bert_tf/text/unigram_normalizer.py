@@ -14,29 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError
-from bert_tf.text.code_points import (
-    CODE_POINT_BITS,
-    CodePoints,
-    PieceModel,
-    PlacedIds,
-    SparseTable,
-    decode,
-    placed,
-    places_in_runs,
-    repeated,
-    starts,
-    utf8_lengths,
-    white_space,
-)
+from bert_tf.text import code_points
+from bert_tf.text.code_points import CodePoints, CodePointTable, PlacedIds, SparseTable
 from bert_tf.text.sentencepiece_model import MOST_RULE_BYTES, charsmap_rules
 from bert_tf.text.strings import checked
 from bert_tf.text.subword_definition import flat
-from bert_tf.text.unicode_tables import (
-    NUM_CODE_POINTS,
-    CodePointTable,
-    hugging_face_data,
-    unicode_data,
-)
+from bert_tf.text.unicode_tables import hugging_face_data, unicode_data
 
 Step = Callable[[CodePoints], CodePoints]
 _EXTEND, _PREPEND, _CONTROL = 1, 2, 3  # Grapheme_Cluster_Break, as far as it matters here
@@ -53,39 +36,36 @@ def steps(normalizer: dict | None) -> list[Step]:
     pending = flat(normalizer, "normalizers")[::-1]
     while pending:
         step = pending.pop()
-        kind, pattern, content = step.get("type"), step.get("pattern"), step.get("content")
-        literal = pattern.get("String") if isinstance(pattern, dict) else None
-        literal = literal if isinstance(literal, str) else None
-        if kind == "Precompiled":
-            if charsmap := step.get("precompiled_charsmap"):
-                found.append(_Mapping(charsmap_rules(charsmap), True))
-        elif kind == "Lowercase":
-            found.append(_Mapping(hugging_face_data()[1]["lower"]))
-        elif kind == "NFKD" and pending and pending[-1].get("type") == "StripAccents":
-            pending.pop()  # without marks, their order does not matter
-            found.append(_Mapping(hugging_face_data()[1]["unaccented"]))
-        elif kind == "Strip":
-            found.append(_Strip(step.get("strip_left", False), step.get("strip_right", False)))
-        elif kind == "Replace" and literal and len(literal) == 1 and isinstance(content, str):
-            found.append(_Mapping({literal: content}))
-        elif kind == "Replace" and literal and literal == 2 * literal[0] and _is_char(content):
-            found.append(functools.partial(_replaced_runs, literal[0], content, True))
-        elif kind == "Replace" and pattern == {"Regex": " {2,}"} and _is_char(content):
-            found.append(functools.partial(_replaced_runs, " ", content, False))
-        else:
-            raise ConfigError(
-                "Every normalizer of the tokenizer must be Precompiled, Lowercase, NFKD before "
-                "StripAccents, Strip, or Replace of one character, of a character twice or of ' "
-                f"{{2,}}'. Received: {step!r:.200}."
-            )
+        content = step.get("content")
+        is_char = isinstance(content, str) and len(content) == 1
+        match step.get("type"), step.get("pattern"):
+            case "Precompiled", _:
+                if charsmap := step.get("precompiled_charsmap"):
+                    found.append(_Mapping(charsmap_rules(charsmap), True))
+            case "Lowercase", _:
+                found.append(_Mapping(hugging_face_data().mappings["lower"]))
+            case "NFKD", _ if pending and pending[-1].get("type") == "StripAccents":
+                pending.pop()  # without marks, their order does not matter
+                found.append(_Mapping(hugging_face_data().mappings["unaccented"]))
+            case "Strip", _:
+                sides = (bool(step.get(side)) for side in ("strip_left", "strip_right"))
+                found.append(functools.partial(_stripped, *sides))
+            case "Replace", {"String": str(old)} if len(old) == 1 and isinstance(content, str):
+                found.append(_Mapping({old: content}))
+            case "Replace", {"String": str(old)} if len(old) == 2 and old[0] == old[1] and is_char:
+                found.append(functools.partial(_replaced_runs, old[0], content, True))
+            case "Replace", {"Regex": " {2,}"} if is_char:
+                found.append(functools.partial(_replaced_runs, " ", content, False))
+            case _:
+                raise ConfigError(
+                    "Every normalizer of the tokenizer must be Precompiled, Lowercase, NFKD before "
+                    "StripAccents, Strip, or Replace of one character, of a character twice or of "
+                    f"' {{2,}}'. Received: {step!r:.200}."
+                )
     return found
 
 
-def _is_char(text) -> bool:
-    return isinstance(text, str) and len(text) == 1
-
-
-class Normalized(PieceModel):
+class Normalized(code_points.PieceModel):
     """Normalizes text before a model converts it to ids. Spans are those of the original text."""
 
     def __init__(self, steps: list[Step], model=None):
@@ -108,10 +88,10 @@ class Normalized(PieceModel):
         first = tf.gather(points.first, tf.where(is_empty, last, first))
         # An empty span is after the code point before it, if there is one.
         first = tf.where(is_empty & (end.values > 0), after, first)
-        return placed(row_splits, ids, first, tf.where(is_empty, first, after))
+        return code_points.placed(row_splits, ids, first, tf.where(is_empty, first, after))
 
     def _normalize(self, texts: tf.Tensor) -> tuple[tf.Tensor, CodePoints, tf.Tensor]:
-        points, row_splits = decode(texts)
+        points, row_splits = code_points.decode(texts)
         for step in self._steps:
             points = step(points)
         size = tf.size(texts, tf.int64)
@@ -130,36 +110,31 @@ class _Mapping:
         rules = {key: value for key, value in rules.items() if key}
         if any(len(key) > 2 for key in rules):
             raise ConfigError("`precompiled_charsmap` must map at most 2 characters at a time.")
-        numbers = {key: number for number, key in enumerate(rules, start=1)}  # 0: no rule
-        table, pairs = np.zeros(NUM_CODE_POINTS, np.int32), {}
-        for key, number in numbers.items():
+        table, pairs = np.zeros(code_points.NUM_CODE_POINTS, np.int32), {}
+        for number, key in enumerate(rules, start=1):  # 0: no rule
             if len(key) == 1:
                 table[ord(key)] = number
             else:
-                pairs[ord(key[0]) << CODE_POINT_BITS | ord(key[1])] = number
+                pairs[code_points.pair(*map(ord, key))] = number
         self._graphemes = graphemes
         self._table = CodePointTable(table)
         self._pairs = SparseTable([*pairs], [*pairs.values()], 0)
-        lengths = np.array([1, *map(len, rules.values())], np.int64)
-        self._lengths, self._starts = lengths, np.cumsum(lengths) - lengths
-        self._values = np.array([0, *map(ord, "".join(rules.values()))], np.int32)
+        self._removal = len(rules) + 1
+        self._replacements = code_points.Replacements([*rules.values(), ""])
         if graphemes:
             classes = _CONTROL * unicode_data().properties["control"]  # categories Cc and Cf
             classes[[0x09, 0x0A, 0x0D, 0x2028, 0x2029]] = _CONTROL
             classes[0xFFFD] = 0
-            classes[hugging_face_data()[0]["extend"]] = _EXTEND
-            classes[hugging_face_data()[0]["prepend"]] = _PREPEND
+            classes[hugging_face_data().properties["extend"]] = _EXTEND
+            classes[hugging_face_data().properties["prepend"]] = _PREPEND
             self._classes = CodePointTable(classes)
 
     def __call__(self, points: CodePoints) -> CodePoints:
-        rules, removed = self._table(points.values), tf.zeros_like(points.values, tf.bool)
+        rules = self._table(points.values)
         if self._graphemes:
-            rules, removed, points = self._by_grapheme(points, rules)
-        counts = tf.where(removed, tf.constant(0, tf.int64), tf.gather(self._lengths, rules))
-        sources, within = repeated(counts)
-        points, rules = points.gather(sources), tf.gather(rules, sources)
-        mapped = tf.gather(tf.constant(self._values), tf.gather(self._starts, rules) + within)
-        return points._replace(values=tf.where(rules > 0, mapped, points.values))
+            rules, points = self._by_grapheme(points, rules)
+        values, sources = self._replacements(points.values, rules)
+        return points.gather(sources)._replace(values=values)
 
     def _by_grapheme(self, points: CodePoints, rules: tf.Tensor):
         values, classes = points.values, self._classes(points.values)
@@ -173,23 +148,23 @@ class _Mapping:
         def of_graphemes(combine, of):  # [C] -> [C]
             return tf.gather(combine(of, graphemes), graphemes)
 
-        sizes = utf8_lengths(values)
+        sizes = code_points.utf8_lengths(values)
         whole_sizes = of_graphemes(tf.math.segment_sum, sizes)
-        pairs = tf.cast(values, tf.int64) * 2**CODE_POINT_BITS
-        pairs += tf.cast(tf.roll(values, -1, 0), tf.int64)
-        whole = tf.where(rules > 0, rules, self._pairs(pairs))  # for the grapheme that begins here
+        pairs = self._pairs(values, tf.roll(values, -1, 0))
+        whole = tf.where(rules > 0, rules, pairs)  # for the grapheme that begins here
         whole = of_graphemes(tf.math.segment_max, tf.where(joined, 0, whole))
         is_whole = (whole > 0) & (whole_sizes > sizes) & (whole_sizes <= MOST_RULE_BYTES)
         last = tf.where(is_whole, of_graphemes(tf.math.segment_max, points.last), points.last)
-        return tf.where(is_whole, whole, rules), is_whole & joined, points._replace(last=last)
+        rules = tf.where(is_whole, tf.where(joined, self._removal, whole), rules)
+        return rules, points._replace(last=last)
 
 
 def _replaced_runs(char: str, content: str, pairs: bool, points: CodePoints) -> CodePoints:
     """Replaces each pair of a character, or each run of 2 or more, by another character."""
     is_char = points.values == ord(char)
-    is_start = starts(is_char) | points.starts_row()
+    is_start = code_points.starts(is_char) | points.starts_row()
     is_last = tf.roll(is_start, -1, 0)
-    is_odd = places_in_runs(is_start) % 2 == 1
+    is_odd = code_points.places_in_runs(is_start) % 2 == 1
     # The last one stays, as in tokenizers, so that spans agree.
     stays = is_odd if pairs else is_last & ~is_start
     goes = ~is_odd & ~is_last if pairs else ~is_last
@@ -197,20 +172,11 @@ def _replaced_runs(char: str, content: str, pairs: bool, points: CodePoints) -> 
     return points._replace(values=values).keep(~(is_char & goes))
 
 
-class _Strip:
-    """Removes white space at the ends of each string."""
-
-    def __init__(self, left: bool, right: bool):
-        self._left, self._right = left, right
-
-    def __call__(self, points: CodePoints) -> CodePoints:
-        is_text = white_space()(points.values) == 0
-        places, rows = tf.range(tf.size(is_text, tf.int64)), points.rows
-        kept = tf.ones_like(is_text)
-        if self._left:
-            first = tf.math.segment_min(tf.where(is_text, places, places.dtype.max), rows)
-            kept &= places >= tf.gather(first, rows)
-        if self._right:
-            last = tf.math.segment_max(tf.where(is_text, places, -1), rows)
-            kept &= places <= tf.gather(last, rows)
-        return points.keep(kept)
+def _stripped(left: bool, right: bool, points: CodePoints) -> CodePoints:
+    """Removes white space at the beginning and the end of each string, or at one of them."""
+    is_text = code_points.white_space()(points.values) == 0
+    places, rows = tf.range(tf.size(is_text, tf.int64)), points.rows
+    first = tf.math.segment_min(tf.where(is_text, places, places.dtype.max), rows)
+    last = tf.math.segment_max(tf.where(is_text, places, -1), rows)
+    is_before, is_after = places < tf.gather(first, rows), places > tf.gather(last, rows)
+    return points.keep(~(left & is_before | right & is_after))

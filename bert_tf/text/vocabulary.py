@@ -2,12 +2,13 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from bert_tf import json_schema
 from bert_tf.errors import DataError
 from bert_tf.files import atomic_path
-from bert_tf.json_files import parse_json, read_bytes
-from bert_tf.json_schema import check, integer, list_of, mapping_of, object_of, optional, text
+from bert_tf.json_files import read_bytes, read_json
 
 CONTINUATION = "##"
 # google-research's uncased vocabularies have capital letters only in a few marks such as <S>, the
@@ -27,12 +28,18 @@ def is_cased(vocabulary: Sequence[str]) -> bool:
     return cased > _CASED_SHARE * len(vocabulary)
 
 
-_ADDED_TOKEN = object_of({"content": text(), "id": integer()})
-_TOKENIZER = object_of(
+_MODEL = json_schema.object_of(
     {
-        "model": object_of({"vocab": mapping_of(integer(), least=1)}),
-        "added_tokens": optional(list_of(_ADDED_TOKEN)),
-    }
+        "type": json_schema.may_lack(json_schema.one_of("WordPiece")),
+        "continuing_subword_prefix": json_schema.may_lack(json_schema.one_of(CONTINUATION)),
+        "vocab": json_schema.mapping_of(json_schema.integer(), least=1),
+    },
+    words="a WordPiece model (if the file is no tokenizer, pass the path of vocab.txt)",
+)
+_ADDED_TOKEN = json_schema.object_of({"content": json_schema.text(), "id": json_schema.integer()})
+_ADDED_TOKENS = json_schema.optional(json_schema.list_of(_ADDED_TOKEN))
+_TOKENIZER = json_schema.object_of(
+    {"model": _MODEL, "added_tokens": _ADDED_TOKENS}, words="a Hugging Face tokenizer"
 )
 
 
@@ -54,24 +61,31 @@ def read_vocabulary(path: str | os.PathLike) -> list[str]:
         >>> bert_tf.text.read_vocabulary("small.txt")
         ['[UNK]', 'hello', '##s']
     """
-    content = read_bytes(path, "a vocabulary file", DataError)
+    if os.fspath(path).endswith(".json"):
+        return _read_tokenizer_json(path)
+    lines = read_lines(path, "a vocabulary file")
+    # A piece of white space never occurs in text, but its line counts for the ids after it.
+    pieces = [line.strip() or line for line in lines]
+    check_vocabulary(pieces, path)
+    return pieces
+
+
+def read_lines(path: str | os.PathLike, what: str) -> list[str]:
+    """Returns the lines of a file in UTF-8, which must be `what`.
+
+    Raises:
+        DataError: If it cannot be read. The message names the file and the line.
+    """
+    content = read_bytes(path, what, DataError)
     try:
-        text = content.decode("utf-8-sig")
+        lines = re.split("\r\n|\n|\r", content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
             f"{path}, line {line} must be UTF-8. Received: bytes "
             f"{content[error.start : error.end]!r}. Convert the file to UTF-8."
         ) from error
-    if os.fspath(path).endswith(".json"):
-        return _read_tokenizer_json(path, text)
-    lines = re.split("\r\n|\n|\r", text)
-    if not lines[-1]:
-        lines.pop()
-    # A piece of white space never occurs in text, but its line counts for the ids after it.
-    pieces = [line.strip() or line for line in lines]
-    check_vocabulary(pieces, path)
-    return pieces
+    return lines if lines[-1] else lines[:-1]
 
 
 def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None:
@@ -99,6 +113,21 @@ def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None
         file.writelines(piece + "\n" for piece in vocabulary)
 
 
+def in_order(pieces: Mapping[int, str], count: int, place: Any) -> list[str]:
+    """Returns the pieces in the order of their ids, which must be all below `count`.
+
+    Raises:
+        DataError: If an id is missing. The message names the `place` of the pieces.
+    """
+    missing = next((index for index in range(count) if index not in pieces), None)
+    if missing is not None:
+        raise DataError(
+            f"{place} must have the ids 0 to {count - 1}, each once. Received: no piece with the "
+            f"id {missing}."
+        )
+    return [pieces[index] for index in range(count)]
+
+
 def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None = None) -> None:
     """Checks that a vocabulary is not empty and has no empty or repeated pieces.
 
@@ -124,32 +153,11 @@ def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None =
             )
 
 
-def _read_tokenizer_json(path, text: str) -> list[str]:
-    content = parse_json(text, path, error=DataError)
-    model = content.get("model") if isinstance(content, dict) else None
-    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict):
-        raise DataError(
-            f'{path} must be a Hugging Face tokenizer with "model" and "vocab". '
-            "Received: another JSON file. Pass the path of vocab.txt instead."
-        )
-    if (kind := model.get("type", "WordPiece")) != "WordPiece":
-        raise DataError(f"{path} must have a WordPiece model. Received: type={kind!r:.200}.")
-    prefix = model.get("continuing_subword_prefix", CONTINUATION)
-    if prefix != CONTINUATION:
-        raise DataError(
-            f"`continuing_subword_prefix` in {path} must be {CONTINUATION!r}. "
-            f"Received: continuing_subword_prefix={prefix!r:.200}."
-        )
-    check(content, _TOKENIZER, path, DataError)
-    ids = dict(model["vocab"])
+def _read_tokenizer_json(path) -> list[str]:
+    content = read_json(path, _TOKENIZER, DataError)
+    ids = dict(content["model"]["vocab"])
     for token in content.get("added_tokens") or ():
         ids.setdefault(token["content"], token["id"])
-    vocabulary = sorted(ids, key=ids.get)
-    for expected, piece in enumerate(vocabulary):
-        if ids[piece] != expected:
-            raise DataError(
-                f"{path} must have the ids 0 to {len(ids) - 1}, each once. "
-                f"Received: id {ids[piece]} for {piece!r:.200} instead of {expected}."
-            )
+    vocabulary = in_order({index: piece for piece, index in ids.items()}, len(ids), path)
     check_vocabulary(vocabulary, path)
     return vocabulary

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.text import unicode_tables as unicode
-from bert_tf.text.code_points import repeated, starts
+from bert_tf.text.code_points import starts
 from bert_tf.text.strings import checked
 
 
@@ -165,17 +165,9 @@ def _expand(table, code_points, entries):
     """Normalizes texts in which one code point can become several."""
     sources = tf.where(_has(entries, unicode.KEPT))[:, 0]
     kept = tf.gather(entries, sources)
-    values = tf.gather(code_points, sources)
     payload = tf.bitwise.right_shift(kept, unicode.PAYLOAD_SHIFT)
-    expands = _has(kept, unicode.EXPANDS)
-    expansion = tf.where(expands, payload, 0)
-    lengths = tf.gather(tf.constant(table.expansion_lengths), expansion)
-    counts = tf.where(expands, lengths, tf.ones_like(lengths))
-    again, within = repeated(counts)
-    expands = tf.gather(expands, again)
-    places = tf.where(expands, tf.gather(expansion, again) + tf.cast(within, tf.int32), 0)
-    expanded = tf.gather(tf.constant(table.expansions), places)
-    values = tf.where(expands, expanded, tf.gather(values + payload, again))
+    rules = tf.where(_has(kept, unicode.EXPANDS), payload, 0)
+    values, again = table.expansions(tf.gather(code_points, sources) + payload, rules)
     punctuation = _has(table.entries(values), unicode.PUNCTUATION)
     return values, tf.gather(sources, again), punctuation
 

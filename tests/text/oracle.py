@@ -108,10 +108,9 @@ def changed_code_points():
             data.properties["punctuation"][code_point] == is_punctuation(char)
             and data.properties["mark"][code_point] == (unicodedata.category(char) == "Mn")
             and data.properties["control"][code_point] == (char in "\0\ufffd" or is_control(char))
-            and data.combining_class[code_point] == unicodedata.combining(char)
-            and data.lower.get(code_point, (code_point,)) == tuple(map(ord, char.lower()))
-            and data.decomposition.get(code_point, (code_point,))
-            == tuple(map(ord, unicodedata.normalize("NFD", char)))
+            and data.properties["combining"][code_point] == unicodedata.combining(char)
+            and data.mappings["lower"].get(char, char) == char.lower()
+            and data.mappings["nfd"].get(char, char) == unicodedata.normalize("NFD", char)
             and data.properties["cased"][code_point]
             == ((char + "\u03a3").lower().endswith("\u03c2"))
             and (data.properties["cased"][code_point] or data.properties["ignorable"][code_point])

@@ -69,8 +69,9 @@ def test_tokenizer_json(tmp_path, minilm):
     for content, message in [
         ("{", "tokenizer.json must be a valid JSON file.*line 1"),
         ("[]", "must be a Hugging Face tokenizer"),
+        ("{}", "must be a WordPiece model .*vocab.txt"),
         ('{"model": {"type": "BPE", "vocab": {}}}', "WordPiece"),
-        ('{"model": {"vocab": {"a": 0, "b": 2}}}', "id 2 for 'b'"),
+        ('{"model": {"vocab": {"a": 0, "b": 2}}}', "no piece with the id 1"),
     ]:
         path.write_text(content)
         with pytest.raises(DataError, match=message):
