@@ -94,10 +94,8 @@ class BertEmbeddings(ConfiguredLayer):
         Reference: `keras.layers.Embedding.quantize`.
         """
         require_int8(mode, config)
-        dtype = self.word_embeddings.dtype
-        require(
-            not self.is_quantized, "must not be quantized yet", UserError, word_embeddings=dtype
-        )
+        rule, dtype = "must not be quantized yet", self.word_embeddings.dtype
+        require(not self.is_quantized, rule, UserError, word_embeddings=dtype)
         table = tf.convert_to_tensor(self.word_embeddings)
         values, scale = ops.quantize_kernel(tf.transpose(table))  # [V, E] -> [E, V], [V]
         self.set_quantized_words(tf.transpose(values), scale)

@@ -67,6 +67,7 @@ class BertEncoder(ConfiguredLayer):
             )
             for index in range(self.config.num_blocks)
         ]
+        self.distance_bias = None
 
     def stack(self) -> list[BertEncoderBlock]:
         """Returns the block of each of the L layers."""
@@ -76,7 +77,6 @@ class BertEncoder(ConfiguredLayer):
     def build(self, input_shape=None):
         for block in self.blocks:
             block.build()
-        self.distance_bias = None
         if self.config.relative_attention_num_buckets:
             self.distance_bias = self.add_weight(
                 name="distance_bias",

@@ -164,4 +164,6 @@ def biases_of_distances(distance_bias: tf.Tensor, distances: tf.Tensor) -> tf.Te
     reach = tf.shape(distance_bias, out_type=distances.dtype)[1] // 2  # M
     places = tf.clip_by_value(distances, -reach, reach) + reach
     biases = tf.gather(distance_bias, places, axis=1)  # [N, ..., T, T]
-    return tf.experimental.numpy.moveaxis(biases, 0, -3)  # -> [..., N, T, T]
+    if distances.shape.rank == 2:
+        return biases
+    return tf.transpose(biases, [1, 0, 2, 3])  # -> [B, N, T, T]

@@ -93,9 +93,8 @@ class BytePairs(code_points.PieceModel):
             points = points._replace(last=points.last - tf.cast(is_added, tf.int64))
         ids, begins, ends = code_points.pieces_of_words(_words(texts), self._merge)
 
-        points = points.gather(
-            code_points.repeated(code_points.utf8_lengths(points.values))[0]
-        )  # one for each byte
+        lengths = code_points.utf8_lengths(points.values)
+        points = points.gather(code_points.repeated(lengths)[0])  # one for each byte
         first, ends = tf.gather(points.first, begins), tf.gather(points.last, ends - 1) + 1
         if self._parts.trim_offsets:
             is_first = tf.gather(row_splits, ids.value_rowids()) == first
@@ -151,7 +150,7 @@ class BytePairs(code_points.PieceModel):
         is_open = lowest < _NO_RANK
         places = tf.where(is_open & (ranks == lowest))[:, 0]
         if self._in_rounds:
-            # Of pairs that overlap (of one symbol code_points.repeated), every other one.
+            # Of pairs that overlap (of one symbol repeated), every other one.
             runs = code_points.starts(places - tf.range(tf.size(places, tf.int64)))
             places = tf.boolean_mask(places, code_points.places_in_runs(runs) % 2 == 0)
         else:

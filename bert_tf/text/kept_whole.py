@@ -57,9 +57,8 @@ class KeptWhole(PieceModel):
             return code_points.joined_rows(merged, segments.row_splits)
 
         ids, first, ends = map(merge, others, (kept_ids, *spans), shifts)
-        return code_points.placed(
-            tf.gather(splits, segments.row_splits), ids, first.values, ends.values
-        )
+        row_splits = tf.gather(splits, segments.row_splits)
+        return code_points.placed(row_splits, ids, first.values, ends.values)
 
     def _cut(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Returns segments `[B, (S)]` and, flat, the id of each (or -1)."""
