@@ -69,7 +69,7 @@ def test_beams_also_of_a_saved_model(make_model, tmp_path):
     model = make_model()
     tokens = dict(model.tokenize(SOURCES))
     expected = model.generate(tokens, NEW, num_beams=3)
-    assert len(np.unique(expected)) > 3
+    assert len(np.unique(expected)) > 2
     model.prepack_for_inference()
     model.generation_config = model.generation_options(NEW, num_beams=3)
     with pytest.raises(UserError, match="`portable` must be False"):
