@@ -90,14 +90,11 @@ _RULES = {
 }
 # Layers whose names begin with one of these have the prefix of the encoder.
 _ENCODER_PARTS = ("embeddings", "encoder", "transformer", "pooler")
-# What precedes the names of the encoder's layers in models with a head, if not the model type. All
-# of XLM-R's and CamemBERT's modules are RoBERTa's.
-_PREFIXES = dict.fromkeys(("roberta", "xlm-roberta", "camembert"), "roberta.")
-_PREFIXES[BERT_GENERATION] = _BERT_PREFIX = "bert."
-
-
-def _prefix(model_type):
-    return _PREFIXES.get(model_type, f"{model_type}.")
+_BERT_PREFIX = "bert."
+# What precedes the names of the encoder's layers in models with a head. All modules of XLM-R and
+# CamemBERT are RoBERTa's.
+_PREFIXES = {name: f"{name}." for name in FAMILIES} | {BERT_GENERATION: _BERT_PREFIX}
+_PREFIXES |= dict.fromkeys(("xlm-roberta", "camembert"), "roberta.")
 
 
 def _classes(model_type: str) -> dict[str, str]:
@@ -118,7 +115,7 @@ def family_class(name: str, model_type: str) -> str | None:
 
 def by_bert_names(source: TensorSource, model_type: str) -> TensorSource:
     """Returns the tensors of a family's file by BERT's names."""
-    prefix = _prefix(model_type)
+    prefix = _PREFIXES[model_type]
     translate = _translation(model_type, reads=True)
     ours = {name: translate(name.removeprefix(prefix)) for name in source.shapes}
     # Old files of classifiers also have an untrained pooler: what a rule has renamed is used,
@@ -143,7 +140,7 @@ def names_of(tensors: Mapping[str, np.ndarray], model_type: str, architecture: s
     for name, values in tensors.items():
         body = translate(name.removeprefix(_BERT_PREFIX))
         is_inside = name.startswith(_BERT_PREFIX) and body.startswith(_ENCODER_PARTS)
-        named[(_prefix(model_type) if is_inside else "") + body] = values
+        named[(_PREFIXES[model_type] if is_inside else "") + body] = values
     return named
 
 

@@ -38,6 +38,5 @@ def load_tokenizer(directory: str | os.PathLike, **options) -> Tokenizer:
 
 def find_tokenizer(directory: str | os.PathLike) -> str | None:
     """Returns the path of a file from which `load_tokenizer` reads, or None if there is none."""
-    return tokenizer_files.find(
-        directory, (*tokenizer_files.VOCABULARY_FILES, *subword_files.FILES)
-    )
+    names = (*tokenizer_files.VOCABULARY_FILES, *subword_files.FILES)
+    return tokenizer_files.find(directory, names)

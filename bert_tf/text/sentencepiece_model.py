@@ -32,20 +32,12 @@ _NORMALIZER = {2: "charsmap"}
 
 
 def read_model(path: str | os.PathLike) -> dict[str, Any]:
-    """Returns `parse_model` of a file.
-
-    Raises:
-        DataError: If it cannot be read or is not a Unigram model.
-    """
-    return parse_model(read_bytes(path, "a sentencepiece model", DataError), path)
-
-
-def parse_model(content: bytes, path: str | os.PathLike) -> dict[str, Any]:
     """Returns `pieces` (texts with scores), `types`, `unk_id` and `charsmap` of a Unigram model.
 
     Raises:
-        DataError: If it is malformed or of another kind. The message names the file `path`.
+        DataError: If the file cannot be read, or is malformed or a model of another kind.
     """
+    content = read_bytes(path, "a sentencepiece model", DataError)
     pieces, types, trainer, normalizer = [], [], {}, {}
     try:
         if len(content) > MOST_MODEL_BYTES:

@@ -5,7 +5,8 @@
 Its parts are built with several Unicode versions, so each character is tried with each of them.
 """
 
-import io
+import os
+import tempfile
 
 from bert_tf.text.make_unicode_data import NUM_CODE_POINTS, SURROGATES, ranges
 from bert_tf.text.unicode_tables import HANGUL_SYLLABLES
@@ -16,18 +17,20 @@ def main() -> None:
     import tokenizers
     from tokenizers import normalizers, pre_tokenizers
 
-    from bert_tf.text.sentencepiece_model import parse_model
+    from bert_tf.text.sentencepiece_model import read_model
 
     def normalization(name: str):
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(["a b c"]),
-            model_writer=(model := io.BytesIO()),
-            normalization_rule_name=name,
-            vocab_size=10,
-            hard_vocab_limit=False,
-            minloglevel=2,
-        )
-        charsmap = parse_model(model.getvalue(), name)["charsmap"]
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, name)
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(["a b c"]),
+                model_prefix=path,
+                normalization_rule_name=name,
+                vocab_size=10,
+                hard_vocab_limit=False,
+                minloglevel=2,
+            )
+            charsmap = read_model(f"{path}.model")["charsmap"]
         return normalizers.Precompiled(charsmap).normalize_str
 
     # The first maps U+00A0 to a space, the second "A" to "a", and everything that is in one short

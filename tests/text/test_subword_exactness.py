@@ -124,13 +124,14 @@ def unigram(vocab, unk_id, normalizers, splits, template, special):
 
 
 def xlm_roberta(texts, directory, splits=False):
-    from bert_tf.text.sentencepiece_model import parse_model
+    from bert_tf.text.sentencepiece_model import read_model
 
     content = trained(texts)
     normalizers = pytest.importorskip("tokenizers").normalizers
     import tokenizers
 
-    model = parse_model(content, "trained")
+    (directory / "trained").write_bytes(content)
+    model = read_model(directory / "trained")
     vocab = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     vocab += [*model["pieces"][3:], ("<mask>", 0.0)]
     steps = [normalizers.Precompiled(model["charsmap"])]
@@ -148,7 +149,7 @@ def xlm_roberta(texts, directory, splits=False):
 
 
 def albert(texts, directory):
-    from bert_tf.text.sentencepiece_model import parse_model
+    from bert_tf.text.sentencepiece_model import read_model
 
     ids = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1}
     content = trained(texts, control_symbols="[CLS],[SEP],[MASK]", **ids)
@@ -156,7 +157,7 @@ def albert(texts, directory):
     import tokenizers
 
     (directory / "spiece.model").write_bytes(content)
-    model = parse_model(content, "trained")
+    model = read_model(directory / "spiece.model")
     vocab = [
         (
             piece,
