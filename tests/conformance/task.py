@@ -106,6 +106,8 @@ class Task:
         exported: Arguments of `export`.
         served: The same as `answers`, from the outputs of `serving_default`.
         lacks: What the task does not have.
+        is_smooth: Whether the gradient does not jump. That of a maximum over the tokens does: after
+            rounding, another token has it.
         is_variant: Whether another entry has the same class; then only the full suite tests it.
     """
 
@@ -126,6 +128,7 @@ class Task:
     exported: Mapping = dataclasses.field(default_factory=dict)
     served: Callable = lambda outputs: outputs["logits"].numpy()
     lacks: Mapping[str, Lack] = dataclasses.field(default_factory=dict)
+    is_smooth: bool = True
     is_variant: bool = False
 
     @property

@@ -34,6 +34,7 @@ TASKS = {
         signature=("text",),
         served=_served,
         lacks={"other losses": Lack("an objective has its own loss", "own loss")},
+        is_smooth=False,
         saved={"pooling": "sum", "activation": "log1p_relu", "max_active_dims": 40},
     )
 }
