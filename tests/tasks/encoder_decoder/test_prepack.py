@@ -66,10 +66,10 @@ def decoder_kernels(model):
 
 def test_beams_also_of_a_saved_model(make_model, tmp_path):
     """For greedy decoding see test_generate.py."""
-    model = make_model()
+    model = make_model(seed=4)
     tokens = dict(model.tokenize(SOURCES))
     expected = model.generate(tokens, NEW, num_beams=3)
-    assert len(np.unique(expected)) > 2
+    assert len(np.unique(expected)) > 3
     model.prepack_for_inference()
     model.generation_config = model.generation_options(NEW, num_beams=3)
     with pytest.raises(UserError, match="`portable` must be False"):

@@ -66,10 +66,10 @@ def test_word_embeddings_are_tied(tiny_config, batch):
 
 def test_learns_the_batch_and_saves(tiny_config, batch, tmp_path):
     inputs, labels = batch
-    keras.utils.set_random_seed(0)
+    keras.utils.set_random_seed(1)
     model = BertPretrainer(BertBackbone(tiny_config))
     model.compile(AdamWeightDecay(5e-3))
-    dataset = tf.data.Dataset.from_tensors((inputs, labels)).repeat(250)
+    dataset = tf.data.Dataset.from_tensors((inputs, labels)).repeat(150)
     history = model.fit(dataset, verbose=0).history
     logs = model.evaluate(tf.data.Dataset.from_tensors((inputs, labels)), return_dict=True)
     assert logs["masked_lm_accuracy"] > 0.9 and logs["next_sentence_accuracy"] == 1.0
