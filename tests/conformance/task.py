@@ -106,8 +106,7 @@ class Task:
         exported: Arguments of `export`.
         served: The same as `answers`, from the outputs of `serving_default`.
         lacks: What the task does not have.
-        is_smooth: Whether the gradient does not jump. That of a maximum over the tokens does: after
-            rounding, another token has it.
+        seed: That of the weights.
         is_variant: Whether another entry has the same class; then only the full suite tests it.
     """
 
@@ -128,7 +127,7 @@ class Task:
     exported: Mapping = dataclasses.field(default_factory=dict)
     served: Callable = lambda outputs: outputs["logits"].numpy()
     lacks: Mapping[str, Lack] = dataclasses.field(default_factory=dict)
-    is_smooth: bool = True
+    seed: int = 1
     is_variant: bool = False
 
     @property
@@ -179,8 +178,9 @@ def tokenizer() -> BertTokenizer:
     return BertTokenizer(VOCABULARY, lowercase=False)
 
 
-def make(task: Task, seed: int = 1, dtype: str | None = None, config=CONFIG, **options):
+def make(task: Task, seed: int | None = None, dtype: str | None = None, config=CONFIG, **options):
     """A model of a task. No weight is zero or one, so that one that gets lost is noticed."""
+    seed = task.seed if seed is None else seed
     keras.utils.set_random_seed(seed)
     if "text" not in task.lacks:
         options.setdefault("tokenizer", tokenizer())
