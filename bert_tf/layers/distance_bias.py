@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.layers.table_lookup import lookup
+
 MAX_DISTANCE = 128  # all distances from here on are in the last bucket
 
 
@@ -21,7 +23,7 @@ def biases_by_distance(biases: keras.Variable) -> tf.Tensor:
     """
     distances = np.arange(-MAX_DISTANCE, MAX_DISTANCE + 1)
     buckets = _buckets(distances, biases.shape[0])
-    of_distances = tf.gather(tf.convert_to_tensor(biases), buckets)  # [2 M + 1, N]
+    of_distances = lookup(tf.convert_to_tensor(biases), buckets)  # [2 M + 1, N]
     return tf.transpose(tf.cast(of_distances, tf.float32))
 
 

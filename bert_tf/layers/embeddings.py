@@ -11,6 +11,7 @@ from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.prepacked_words import prepack_words
 from bert_tf.layers.quantization import require_int8
+from bert_tf.layers.table_lookup import lookup
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -131,7 +132,7 @@ class BertEmbeddings(ConfiguredLayer):
             scale = tf.gather(tf.convert_to_tensor(self.word_embeddings_scale), token_ids)  # [R]
             words, table = values * scale[:, tf.newaxis], None
         else:
-            words, table = _lookup(table, token_ids)
+            words, table = _lookup_words(table, token_ids)
         words = words if word_vectors is None else word_vectors
         embedded = tf.cast(words, self.compute_dtype)
         if self.layer_norm is not None:
@@ -145,15 +146,15 @@ class BertEmbeddings(ConfiguredLayer):
     def _others(self, segment_ids, positions):
         """Returns the sum of the position and segment embeddings, `[R, E]`."""
         places = positions + self.config.position_offset
-        others = tf.gather(tf.convert_to_tensor(self.position_embeddings), places)
+        others = lookup(tf.convert_to_tensor(self.position_embeddings), places)
         if self.segment_embeddings is not None:
-            others += tf.gather(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
+            others += lookup(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
         return others
 
 
-def _lookup(table, token_ids):
+def _lookup_words(table, token_ids):
     """Returns rows of the table `[R, E]`, and the table itself `[V, E]`."""
-    words, same_table = _traced_lookup(table, tf.cast(token_ids, tf.int32))
+    words, same_table = _traced_lookup_words(table, tf.cast(token_ids, tf.int32))
     words.set_shape([token_ids.shape[0], table.shape[1]])
     same_table.set_shape(table.shape)
     return words, same_table
@@ -164,8 +165,8 @@ def _lookup(table, token_ids):
 # weights would also be kept.
 @tf.function(autograph=False, reduce_retracing=True)
 @tf.custom_gradient
-def _traced_lookup(table, token_ids):
-    """`_lookup` with a gradient that is added in place to the gradient of the table.
+def _traced_lookup_words(table, token_ids):
+    """`_lookup_words` with a gradient that is added in place to the gradient of the table.
 
     The gradient of tf.gather is a tf.IndexedSlices. To add it to the dense gradient of the tied
     head, TensorFlow makes a copy of the size of the table and computes the sum in one thread. Here,

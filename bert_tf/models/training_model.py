@@ -238,7 +238,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
                 loss, gradients = self._gradients(*data, totals, variables)
             else:
                 loss, gradients = self._accumulated(data, totals, variables)
-            self.optimizer.apply_gradients(zip(gradients, variables))
+            self.optimizer.apply_gradients(zip(_dense(gradients), variables))
             self._track_loss(loss, data[0])
             return {**self._logs(), **self._norm_logs()}
 
@@ -438,6 +438,15 @@ def _without_marks(data):
     """Returns data or their specification with None for what Keras marks as missing."""
     marks = (tf.experimental.Optional, tf.OptionalSpec)
     return map_values(lambda v: None if isinstance(v, marks) else v, data)
+
+
+def _dense(gradients):
+    """Returns the gradients as tensors; a layer of the user's may have a `tf.IndexedSlices`.
+
+    It can have a row several times, and Keras's optimizers square and clip these parts, not their
+    sum.
+    """
+    return [None if one is None else tf.convert_to_tensor(one) for one in gradients]
 
 
 def _num_replicas() -> int:

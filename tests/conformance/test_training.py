@@ -163,6 +163,45 @@ def test_parts_of_a_batch_are_the_batch(name):
     assert_same(*steps, 1e-5)
 
 
+# With an epsilon far above rounding: a gradient that is zero but for rounding has no sign.
+KERAS_OPTIMIZERS = {
+    "SGD": (keras.optimizers.SGD, {"momentum": 0.9}, {"global_clipnorm": 1e-2}),
+    "Adam": (keras.optimizers.Adam, {"epsilon": 1e-3}, {"clipnorm": 1e-2}),
+    "AdamW": (keras.optimizers.AdamW, {"epsilon": 1e-3}, {"global_clipnorm": 1e-2}),
+    "RMSprop": (keras.optimizers.RMSprop, {"epsilon": 1e-3}, {"clipvalue": 1e-2}),
+    "Nadam": (keras.optimizers.Nadam, {"epsilon": 1e-3}, {"global_clipnorm": 1e-2}),
+    "Adafactor": (keras.optimizers.Adafactor, {"epsilon_1": 1e-6}, {"clipnorm": 1e-2}),
+}
+
+
+class _Gradients(keras.optimizers.SGD):
+    """Keeps the gradients that a step gives its optimizer."""
+
+    def apply_gradients(self, grads_and_vars):
+        self.received = [gradient for gradient, _ in grads_and_vars]
+
+
+@tasks("training", few=True)
+def test_optimizers_of_keras_take_the_step_of_the_whole_batch(name):
+    """All tables too: Keras squares, and clips, each row of a sparse gradient by itself."""
+    task, gradients = TASKS[name], []
+    for parts in (1, 2):
+        model = compiled(task, _Gradients(), gradient_accumulation_steps=parts)
+        model.train_on_batch(task.features, task.targets)
+        gradients.append(model.optimizer.received)
+    for optimizer_name, (kind, options, clipping) in KERAS_OPTIMIZERS.items():
+        for own in (options, {**options, **clipping}):
+            steps = []
+            for of_parts in gradients:
+                weights = [tf.Variable(tf.zeros(g.shape)) for g in of_parts if g is not None]
+                pairs = zip((g for g in of_parts if g is not None), weights)
+                kind(0.01, **own).apply_gradients(list(pairs))
+                steps.append(np.concatenate([np.ravel(weight) for weight in weights]))
+            tolerance = 1e-4 * np.abs(steps[1]).max()
+            about = f"{optimizer_name} {own}"
+            np.testing.assert_allclose(*steps, rtol=0, atol=tolerance, err_msg=about)
+
+
 XLA_IN_PARTS = ("pre-training", "question answering")
 
 

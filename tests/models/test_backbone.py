@@ -1,5 +1,6 @@
 """BertBackbone: real weights against float64, padding at any place, saving and opening."""
 
+import dataclasses
 import functools
 import gc
 import json
@@ -157,6 +158,25 @@ def test_gradients_are_equal_packed_and_padded(tiny_config, attended):
 
     for packed, padded in zip(gradients(True), gradients(False)):
         np.testing.assert_allclose(packed, padded, atol=1e-5 * max(1, np.abs(padded).max()))
+
+
+@pytest.mark.parametrize("num_buckets", [0, 8])
+def test_one_step_of_adam_is_at_most_the_learning_rate(tiny_config, num_buckets):
+    """Also in a step that is not ours: the gradients of tables, read at a row twice, are sums."""
+    model = BertBackbone(
+        dataclasses.replace(tiny_config, relative_attention_num_buckets=num_buckets or None)
+    )
+    token_ids = np.random.default_rng(0).integers(5, 64, (3, 9)).astype(np.int32)
+    weights = np.random.default_rng(1).normal(size=(3, 9, 32)).astype(np.float32)
+    before = [variable.numpy() for variable in model.trainable_variables]
+    with tf.GradientTape() as tape:
+        outputs = model({"token_ids": token_ids})
+        loss = tf.reduce_sum(outputs["sequence_output"] * weights)
+        loss += tf.reduce_sum(outputs["pooled_output"])
+    gradients = tape.gradient(loss, model.trainable_variables)
+    keras.optimizers.Adam(0.01).apply(gradients, model.trainable_variables)
+    for variable, old in zip(model.trainable_variables, before):
+        assert np.abs(variable - old).max() <= 0.01001, variable.path
 
 
 def test_keras_file_round_trip(tiny_config, tmp_path):

@@ -67,6 +67,30 @@ def test_evaluation_is_that_of_all_rows():
     assert_near(received, one_layer.expected_evaluation())
 
 
+class TableOnTop(TrainingModel):
+    """A user's table, which has a sparse gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = keras.layers.Embedding(2, 1, embeddings_initializer="ones")
+        self.build([None])
+
+    def build(self, shape):
+        self.table.build(shape)
+        self.built = True
+
+    def call(self, ids):
+        return self.table(ids)
+
+
+def test_a_row_of_a_users_table_is_read_twice():
+    """Keras's optimizers would square each of the two gradients, not their sum."""
+    model = TableOnTop()
+    model.compile(keras.optimizers.Adam(0.01), loss="mse")
+    model.train_on_batch(np.array([0, 0, 1]), np.zeros([3, 1], np.float32))
+    np.testing.assert_allclose(model.table.embeddings, np.full([2, 1], 0.99), rtol=1e-6)
+
+
 REDUCTIONS = ("sum", "mean", "sum_over_batch_size", "mean_with_sample_weight")
 
 
