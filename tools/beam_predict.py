@@ -48,9 +48,9 @@ flags.DEFINE_enum(
     "input_format",
     "auto",
     ["auto", *_INPUT_FORMATS],
-    "The format of all files; auto: what the ending of each says. In text, a line is an example; "
-    "for answer, rerank and with --pair_column, a tab separates its two texts. csv (RFC 4180) and "
-    "tsv (no quoting) have a header; tfrecord has tf.train.Examples.",
+    "The format of all files; auto: what the ending of each says. In text, a line is an example, "
+    "also an empty one; for answer, rerank and with --pair_column, a tab separates its two texts. "
+    "csv (RFC 4180) and tsv (no quoting) have a header; tfrecord has tf.train.Examples.",
 )
 flags.DEFINE_string("text_column", "text", "The column, JSON key or feature of the text.")
 flags.DEFINE_string(

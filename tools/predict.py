@@ -35,8 +35,8 @@ flags.DEFINE_string(
     "input_file",
     None,
     "A UTF-8 file with one example per line, without a header; tabs separate its texts: of a pair, "
-    "of a question and its context, of a prompt and its choices. A .csv, .jsonl or .parquet file, "
-    "or a .tsv file with --text_column, is read as a table with named columns. - is standard "
+    "of a question and its context, of a prompt and its choices. An empty line is an empty text. "
+    "A .csv, .tsv, .jsonl or .parquet file is read as a table with named columns. - is standard "
     "input, as lines.",
 )
 flags.DEFINE_string("text_column", "text", "With a table: the column, or JSON key, of the text.")

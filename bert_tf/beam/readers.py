@@ -133,7 +133,7 @@ def _too_long(path, line):
 
 
 def _texts(path, lines) -> Iterator[tuple[_Line, str | DeadLetter]]:
-    """Yields each line that is not blank with its text without the line end, or a dead letter."""
+    """Yields each line with its text without the line end, or a dead letter."""
     for line in lines:
         if not line.is_whole:
             yield line, _too_long(path, line)
@@ -147,8 +147,7 @@ def _texts(path, lines) -> Iterator[tuple[_Line, str | DeadLetter]]:
             )
             yield line, DeadLetter.of(path, line.position, line.content, message)
             continue
-        if text.strip():
-            yield line, text
+        yield line, text
 
 
 def _read_text(part, file, names):
@@ -168,6 +167,8 @@ def _read_json_lines(part, file, names):
     for line, text in _texts(part.path, _Lines(file, part.start, part.stop)):
         if isinstance(text, DeadLetter):
             yield text
+            continue
+        if not text.strip():
             continue
         try:
             columns = json.loads(text)
@@ -201,7 +202,7 @@ def _parts(value):
 def _read_tsv(part, file, names):
     with _opened(part.path) as other:  # the range may begin after the header
         rows = _texts(part.path, _Lines(other))
-        header_line, first = next(rows, (None, None))
+        header_line, first = next((row for row in rows if row[1]), (None, None))
     if header_line is None:
         return
     header = first if isinstance(first, DeadLetter) else first.split("\t")
@@ -219,7 +220,8 @@ def _read_tsv(part, file, names):
 
 def _read_csv(part, file, names):
     rows = _csv_rows(part.path, _Lines(file))
-    header = next(rows, None)
+    # Empty lines are no header, and a row only of a table with a single column.
+    header = next((row for row in rows if isinstance(row, DeadLetter) or row[1]), None)
     if header is None:
         return
     header = header if isinstance(header, DeadLetter) else header[1]
@@ -228,7 +230,12 @@ def _read_csv(part, file, names):
         yield problem
         return
     for row in rows:
-        yield row if isinstance(row, DeadLetter) else _row(part.path, row[0], header, *row[1:])
+        if isinstance(row, DeadLetter):
+            yield row
+            continue
+        position, fields, content = row
+        if fields or len(header) == 1:
+            yield _row(part.path, position, header, fields or [""], content)
 
 
 def _header_problem(path, header):
@@ -263,9 +270,8 @@ def _csv_rows(path, lines) -> Iterator[DeadLetter | tuple[int, list[str], bytes]
             content = b"".join(line.content for line in taken)
             if fields is None:
                 return
-            if fields:
-                "".join(fields).encode("utf-8")
-                yield taken[0].position, fields, content
+            "".join(fields).encode("utf-8")
+            yield taken[0].position, fields, content
         except UnicodeEncodeError:  # of what `surrogateescape` decoded
             message = "A row must be UTF-8. Received: other bytes"
             yield DeadLetter.of(path, taken[0].position, content, message)

@@ -25,6 +25,9 @@ PARQUET_ROWS = 1024  # that are in memory at a time, in addition to what pyarrow
 def read_table(path: str | os.PathLike, suffix: str | None = None) -> Iterator[tuple[int, dict]]:
     """Yields the line number, from 1, and the dictionary of each row.
 
+    In a table with a single column, an empty line is a row with an empty text. Empty lines before
+    the header, between JSON objects and in a CSV file with several columns are skipped.
+
     Args:
         path: A `.csv` (RFC 4180) or `.tsv` file (no quoting) with the names of the columns in its
             first line, or a `.jsonl` file with one object per line, which may have any values, as
@@ -43,10 +46,13 @@ def read_table(path: str | os.PathLike, suffix: str | None = None) -> Iterator[t
         yield from (_read_json_lines if suffix == ".jsonl" else _read_parquet)(path)
         return
     rows = read_tsv(path) if suffix == ".tsv" else _read_csv(path)
-    _, header = next(rows, (0, []))
+    _, header = next((row for row in rows if row[1] not in ([], [""])), (0, []))
     if len(set(header)) != len(header):
         raise DataError(f"{path} must have columns of different names. Received: {header}.")
     for line, fields in rows:
+        if not fields and len(header) > 1:
+            continue
+        fields = fields or [""]
         if len(fields) != len(header):
             raise DataError(
                 f"{path}, line {line} must have {len(header)} fields, as the header. "
@@ -100,7 +106,7 @@ def _read_csv(path):
         with open(path, encoding="utf-8-sig", newline="") as file:
             csv.field_size_limit(_FIELD_CHARACTERS)
             reader = csv.reader(file, strict=True)
-            yield from ((reader.line_num, fields) for fields in reader if fields)
+            yield from ((reader.line_num, fields) for fields in reader)
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(
             f"{path} must be CSV in UTF-8. Received after line {reader.line_num}: {error}."

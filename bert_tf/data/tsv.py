@@ -7,16 +7,16 @@ from bert_tf.errors import DataError
 
 
 def read_tsv(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number and the fields of each line that is not empty; see `read_lines`.
+    """Yields the number and the fields of each line; see `read_lines`.
 
-    As in the GLUE files, there is no quoting: each tab separates two fields.
+    As in the GLUE files, there is no quoting: each tab separates two fields. An empty line has one
+    empty field.
 
     Raises:
         DataError: If the file is missing or a line is not UTF-8.
     """
     for number, line in read_lines(path):
-        if line:
-            yield number, line.split("\t")
+        yield number, line.split("\t")
 
 
 def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:

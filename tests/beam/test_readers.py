@@ -16,7 +16,7 @@ from bert_tf.beam.readers import read_range
 from bert_tf.beam.shards import plan_shards
 from bert_tf.errors import UserError
 
-TEXTS = ["one", "a longer text", "é", "x" * 40, "last"]
+TEXTS = ["one", "a longer text", "é", "", "x" * 40, "last"]
 
 CUT_GZIP = gzip.compress(b"one\n" * 9, mtime=0)[:-8]  # without its checksum
 
@@ -55,7 +55,7 @@ def write(path):
             "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in TEXTS)
         )
     elif path.suffix == ".txt":
-        path.write_bytes(b"\xef\xbb\xbf" + "\r\n\n".join(TEXTS).encode())
+        path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(TEXTS).encode())
     else:
         separator = {".csv": ",", ".tsv": "\t"}[path.suffix]
         rows = [f"{number}{separator}{text}\n" for number, text in enumerate(TEXTS)]
@@ -109,6 +109,29 @@ def test_files_that_are_missing_or_of_no_format_are_refused(tmp_path):
     assert plan_shards([str(tmp_path / "a.docx")], "text")[0].ranges[0].format == "text"
 
 
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("a.txt", b"\none\r\n \r\n\nlast\n\n"),
+        ("a.tsv", b"\ntext\n\none\r\n \r\n\nlast\n\n"),
+        ("a.csv", b"\ntext\n\none\r\n \r\n\nlast\n\n"),
+    ],
+)
+def test_an_empty_line_is_a_row(name, content, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    for num_shards in (1, 3):
+        rows, letters = read(tmp_path / name, num_shards)
+        assert texts(rows) == ["", "one", " ", "", "last", ""] and not letters
+
+
+def test_empty_lines_between_objects_and_between_rows_of_csv_are_no_rows(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n\n{"text": "last"}\n \n')
+    (tmp_path / "a.csv").write_text("id,text\n\n1,one\n\n2,last\n\n")
+    for name in ("a.jsonl", "a.csv"):
+        rows, letters = read(tmp_path / name)
+        assert texts(rows) == ["one", "last"] and not letters
+
+
 def test_quoted_newlines(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('id,text\n1,"a\nb ""c"""\n2,end\n')
@@ -132,6 +155,7 @@ def test_quoted_newlines(tmp_path):
         ("d.csv", b"id,\xff\n1,2\n", [], [(None, "The header is damaged")]),
         ("a.tsv", b"id\ttext\n1\tone\n2\n3\tlast", ["one", "last"], [(14, "must have 2 fields")]),
         ("b.tsv", b"id\tid\n1\tone\n", [], [(None, "columns of different names")]),
+        ("c.tsv", b"id\ttext\n1\tone\n\n", ["one"], [(14, "must have 2 fields")]),
         ("a.parquet", b"text", [], [(None, "must be a Parquet file")]),
         ("a.tfrecord", b"short", [], [(0, "a cut file")]),
         ("a.txt.gz", CUT_GZIP, ["one"] * 9, [(32, "readable to its end")]),
@@ -208,7 +232,7 @@ def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path, monkeypatch):
 
 def test_two_texts_per_line(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_text("q\tc\nq\nq\tc\td\n")
+    path.write_text("q\tc\nq\nq\tc\td\n\n")
     (row,), letters = read(path, names=("question", "context"))
     assert row.columns == {"question": "q", "context": "c"}
-    assert [letter.position for letter in letters] == [4, 6]
+    assert [letter.position for letter in letters] == [4, 6, 12]

@@ -89,6 +89,21 @@ def test_nested_values(tmp_path):
     assert json.loads(found["labels"]) == row["labels"] and (found["n"], found["none"]) == ("3", "")
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_empty_lines_of_a_single_column_are_rows(tmp_path, suffix):
+    path = tmp_path / f"table{suffix}"
+    path.write_bytes(b"\ntext\n\none\r\n\r\n\ntwo\n\n")
+    assert [row["text"] for _, row in read_table(path)] == ["", "one", "", "", "two", ""]
+
+
+def test_empty_lines_of_several_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("id,text\n1,one\n\n2,two\n\n")
+    assert [row["text"] for _, row in read_table(tmp_path / "a.csv")] == ["one", "two"]
+    (tmp_path / "a.tsv").write_text("id\ttext\n1\tone\n\n2\ttwo\n")
+    with pytest.raises(DataError, match="a.tsv, line 3 must have 2 fields"):
+        list(read_table(tmp_path / "a.tsv"))
+
+
 def test_a_long_field_of_csv(tmp_path):
     row = {"text": "a " * 100_000}  # Python's own limit is 131,072 characters
     with open_table(tmp_path / "table.csv") as table:

@@ -54,6 +54,14 @@ def compare(shown, answer):
         np.testing.assert_allclose(shown, answer, atol=1e-5)
 
 
+def test_a_tsv_file_without_a_header_is_refused(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("good film\tgood\nbad film\tbad\n")
+    result = run("predict", "--model_dir=absent", f"--input_file={tmp_path}/pairs.tsv")
+    assert result.returncode == 1
+    words = "line 2 must have a text in the column 'text'. Received: None"
+    assert words in result.stderr and "without a header" in result.stderr, result.stderr
+
+
 def test_lines_of_different_width_are_refused(tmp_path):
     (tmp_path / "input.txt").write_text("a\tb\nc\n")
     result = run("predict", "--model_dir=absent", f"--input_file={tmp_path}/input.txt")
@@ -72,6 +80,25 @@ def classifier(tmp_path_factory):
     model = make(TASKS["text classification"], labels=["bad", "good"])
     model.save_pretrained(path)
     return model, path
+
+
+def test_an_empty_line_is_a_text(classifier, tmp_path):
+    texts = ["", "good film", "", "", "the bad film.", ""]
+    (tmp_path / "input.txt").write_text("\n".join(texts) + "\n")
+    result = run("predict", f"--model_dir={classifier[1]}", f"--input_file={tmp_path}/input.txt")
+    assert result.returncode == 0, result.stderr
+    shown = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [text for *_, text in shown] == texts
+    assert [row[0] for row in shown] == [row.label for row in classifier[0].classify(texts)]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_a_table_is_read_by_its_header(classifier, tmp_path, suffix):
+    with open_table(tmp_path / f"in{suffix}") as table:
+        table.write([{"id": str(n), "text": text} for n, text in enumerate(TEXTS)])
+    result = run("predict", f"--model_dir={classifier[1]}", f"--input_file={tmp_path}/in{suffix}")
+    assert result.returncode == 0, result.stderr
+    assert [line.split("\t")[-1] for line in result.stdout.splitlines()] == TEXTS
 
 
 def predict_table(path, tmp_path, rows, suffix, to, *flags):

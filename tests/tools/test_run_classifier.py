@@ -125,6 +125,23 @@ def test_predict_and_saved_model_agree(trained, start):
     np.testing.assert_allclose(probabilities, [float(row[1]) for row in printed], atol=1e-4)
 
 
+def test_an_empty_line_of_the_test_file_has_a_row(trained, tmp_path):
+    (tmp_path / "test.tsv").write_text("good film\n\nbad film\n\n\nthe good.\n")
+    result = run(
+        "run_classifier",
+        "--task_name=simple",
+        "--max_seq_length=16",
+        f"--data_dir={tmp_path}",
+        f"--output_dir={tmp_path}/out",
+        f"--init_checkpoint={trained}/model",
+        "--do_predict",
+    )
+    assert result.returncode == 0, result.stderr
+    found = np.loadtxt(tmp_path / "out" / "test_results.tsv")
+    assert found[[0, 2, 5]].argmax(1).tolist() == [1, 0, 1]
+    assert found.shape == (6, 2) and np.ptp(found[[1, 3, 4]], axis=0).max() < 1e-6
+
+
 def test_a_table_comes_back_with_predictions(trained, tmp_path):
     for split in ("dev", "test"):
         with open_table(tmp_path / f"{split}.csv") as table:

@@ -12,7 +12,6 @@ from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
 STDIN = "-"
-_TABLES = (".csv", ".jsonl", ".parquet")  # and .tsv, if a flag names a column
 _COUNTED_BYTES = 2**20
 
 
@@ -73,7 +72,7 @@ def _rows():
         return _of_fields(enumerate((text.split("\t") for text in FLAGS.text), start=1))
     if FLAGS.input_file == STDIN:
         return _of_fields(read_tsv("/dev/stdin"))
-    if by_name or FLAGS.input_file.lower().endswith(_TABLES):
+    if FLAGS.input_file.lower().endswith(SUFFIXES):
         return _of_table()
     return _of_fields(read_tsv(FLAGS.input_file))
 
@@ -92,7 +91,8 @@ def _of_table():
                 raise UserError(
                     f"{FLAGS.input_file}, line {line} must have a text in the column {name!r}. "
                     f"Received: {row.get(name)!r}. The columns are {', '.join(row)}; set "
-                    "--text_column and --pair_column."
+                    "--text_column and --pair_column. A file of lines without a header must have "
+                    "another ending, such as .txt."
                 )
         yield Row(line, tuple(row[name] for name in names), row)
 

@@ -33,9 +33,10 @@ def read_single_texts(path):
 def read_texts(path, width=None):
     """Reads a list of texts, one per line, or two lists of pairs, which a tab separates.
 
-    `width` is the number of texts per line; by default that of the first line, 1 or 2.
+    Empty lines are skipped. `width` is the number of texts per line; by default that of the first
+    line, 1 or 2.
     """
-    rows = list(read_tsv(path))
+    rows = [(line, fields) for line, fields in read_tsv(path) if fields != [""]]
     if not rows:
         raise DataError(f"{path} must be a file with texts. Received: no text")
     width = width or min(2, len(rows[0][1]))

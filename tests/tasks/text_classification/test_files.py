@@ -97,6 +97,15 @@ def test_qqp_counts_broken_lines_and_empty_sides(tmp_path, caplog):
     assert "1 pairs with an empty text (first: line 4)" in caplog.text
 
 
+def test_a_test_file_has_one_example_per_line(tmp_path):
+    (tmp_path / "test.tsv").write_text("\ngood film\n\n\nbad film\tneg\n\n")
+    examples = TASKS["simple"].read(tmp_path, "test")
+    assert [example.text_a for example in examples] == ["", "good film", "", "", "bad film", ""]
+    (tmp_path / "train.tsv").write_text("good film\tpos\n\nbad film\tneg\n")
+    with pytest.raises(DataError, match="line 2 must have at least 2 tab-separated columns"):
+        TASKS["simple"].read(tmp_path, "train")
+
+
 TABLES = {
     "train.tsv": "id\ttext\tlabel\nx\tgood film\tpos\ny\tbad film\tneg\n",
     "train.csv": 'id,text,label\nx,"good film",pos\ny,"bad film",neg\n',
@@ -173,7 +182,8 @@ def test_test_files_need_no_labels(tmp_path):
         (b"a film\tgood\nno label\n", "line 2 must have at least 2"),
         (b"a film\tgood\nb\xff\tbad\n", "line 2 must be UTF-8. Received: byte 0xff"),
         (b"", "no examples"),
-        (b"\n\n", "no examples"),
+        (b"", "no examples"),
+        (b"\n\n", "line 1 must have at least 2 tab-separated columns"),
     ],
 )
 def test_bad_files_name_the_line(tmp_path, content, words):
