@@ -7,6 +7,7 @@ r"""Measures the latency and throughput of a running server at several concurren
 The server must have TensorFlow Serving's REST API. At each concurrency, the clients send one text
 after another, each on its own connection, and wait for the answer, until --requests requests are
 sent or --seconds are over. On the same machine as the server the results include the clients' work.
+If the environment variable BERT_TF_API_KEY is set, the clients send it as their API key.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from common import result_files
 from common.checks import positive_integers
 
 from bert_tf import tool
+from bert_tf.api_keys import authorization
 from bert_tf.data.tsv import read_lines
 from bert_tf.errors import UserError
 from bert_tf.optional_packages import require
@@ -89,7 +91,9 @@ async def measure(bodies, clients: list[int]) -> list[dict]:
     percentiles = "  ".join(f"p{p} ms".rjust(8) for p in _PERCENTILES)
     print(f"clients  requests  failed  {percentiles}  answers/s", flush=True)
     rows = []
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), headers=authorization()
+    ) as session:
         await load(session, bodies, 1, FLAGS.warm_up, FLAGS.seconds)
         for count in clients:
             row = await load(session, bodies, count, FLAGS.requests, FLAGS.seconds)

@@ -17,6 +17,7 @@ import re
 from absl import flags
 
 from bert_tf import tool
+from bert_tf.api_keys import read_api_keys
 from bert_tf.errors import UserError
 
 FLAGS = flags.FLAGS
@@ -44,6 +45,24 @@ flags.DEFINE_bool(
 )
 flags.DEFINE_string(
     "host", "127.0.0.1", "The address to listen on; 0.0.0.0 accepts requests from other machines."
+)
+flags.DEFINE_list(
+    "allowed_hosts",
+    [],
+    "Names that requests may give the server, next to its own addresses: those that a proxy passes "
+    "on; * allows all.",
+)
+flags.DEFINE_list(
+    "allowed_origins",
+    [],
+    "Sites whose pages may ask the server from a browser (CORS), such as https://app.example; * "
+    "allows all.",
+)
+flags.DEFINE_string(
+    "api_key_file",
+    None,
+    "A file with one API key per line. Requests must then have one of them: Authorization: Bearer "
+    "KEY. Default: the environment variable BERT_TF_API_KEY; without either, no key is needed.",
 )
 flags.DEFINE_integer(
     "port", 8501, "The port to listen on; 0 chooses a free one, which is printed.", 0, 65535
@@ -122,8 +141,25 @@ def model_name() -> str:
     return name
 
 
+def check_access():
+    for host in FLAGS.allowed_hosts:
+        if not re.fullmatch(r"[\w.-]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*|\*", host):
+            raise UserError(
+                "--allowed_hosts must be names or addresses without ports. "
+                f"Received: --allowed_hosts={','.join(FLAGS.allowed_hosts)}"
+            )
+    for origin in FLAGS.allowed_origins:
+        if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s]+|\*", origin):
+            raise UserError(
+                "--allowed_origins must be sites such as https://app.example, without a path. "
+                f"Received: --allowed_origins={','.join(FLAGS.allowed_origins)}"
+            )
+
+
 def main():
     name = model_name()
+    check_access()
+    api_keys = read_api_keys(FLAGS.api_key_file)
     if not os.path.isdir(FLAGS.model):
         raise UserError(f"--model must be a directory. Received: --model={FLAGS.model}")
 
@@ -141,6 +177,8 @@ def main():
     same_names = ("pairs", "precision", "host", "port", "token_budget", *seconds)
     options = {flag: FLAGS[flag].value for flag in same_names}
     options |= {"model_dir": FLAGS.model, "model_name": name, "trusted": FLAGS.trust}
+    options |= {"allowed_hosts": tuple(FLAGS.allowed_hosts), "api_keys": api_keys}
+    options["allowed_origins"] = tuple(FLAGS.allowed_origins)
     options["batch_wait"] = FLAGS.batch_wait_ms / 1000
     serve(ServerOptions(**options, limits=Limits(**limits)))
 

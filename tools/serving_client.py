@@ -7,6 +7,8 @@ r"""Sends texts to a TensorFlow Serving server, or to bert-tf serve, and prints 
 Prints the prediction for each text, one JSON object per line. The inputs are the flags that are
 set: --text; --text and --pair; or --question and --context. Each flag may be repeated.
 
+If the environment variable BERT_TF_API_KEY is set, REST requests have it as their API key.
+
 REST needs only Python. gRPC needs tensorflow-serving-api, which installs TensorFlow:
 pip install 'bert-tf[serving]'.
 
@@ -30,6 +32,7 @@ import urllib.request
 from absl import flags
 
 from bert_tf import tool
+from bert_tf.api_keys import authorization
 from bert_tf.errors import UserError
 from bert_tf.optional_packages import require
 
@@ -129,9 +132,8 @@ def ask_rest(server: str, inputs: dict[str, list[str]], timeout: float) -> list:
     path += "" if FLAGS.version is None else f"/versions/{FLAGS.version}"
     rows = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
     body = json.dumps({"signature_name": FLAGS.signature, "instances": rows}).encode()
-    request = urllib.request.Request(
-        f"{server.rstrip('/')}{path}:predict", body, {"Content-Type": "application/json"}
-    )
+    headers = {"Content-Type": "application/json", **authorization()}
+    request = urllib.request.Request(f"{server.rstrip('/')}{path}:predict", body, headers)
     try:
         status, headers, text = _exchange(request, timeout)
     except (OSError, http.client.HTTPException) as error:

@@ -4,9 +4,7 @@ The page loads nothing: its style, script and data are in it. A Content-Security
 own script, by its hash, and no other; what the data hold is only ever shown as text.
 """
 
-import base64
 import dataclasses
-import hashlib
 import html
 import importlib.resources
 import json
@@ -18,6 +16,7 @@ from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 from bert_tf.inspection.inspection import Inspection
 from bert_tf.inspection.page_data import page_data
+from bert_tf.page_policy import page_policy
 
 MAX_MEGABYTES = 64.0
 _SCRIPTS = ("data.js", "drawing.js", "panels.js", "main.js")
@@ -112,10 +111,7 @@ def page_of(data: dict[str, Any]) -> str:
     """
     style, script = _text("page.css"), "".join(map(_text, _SCRIPTS))
     connect = "'self'" if data["live"] else "'none'"
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
-        f"img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
-    )
+    policy = page_policy(style, script, connect)
     values = {"policy": policy, "style": style, "data": embedded(data), "script": script}
     page = _text("page.html")
     parts = page.split("{{")
@@ -140,8 +136,3 @@ def _text(name):
     return (importlib.resources.files(__package__) / "page_files" / name).read_text(
         encoding="utf-8"
     )
-
-
-def _hash(text):
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return f"'sha256-{digest}'"

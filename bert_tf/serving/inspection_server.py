@@ -4,22 +4,18 @@
     POST /inspect  {"model": 0, "text": …, "pair": …, "target": …, "piece": …}
     POST /heads    the same with "heads": [[layer, head], …], the heads that are switched off
 
-It is for one person on one machine. Only JSON of its own page is answered: a page of another site
-cannot send that content type without asking first. The host of a request must be this machine or
-the address that the connection came in at, so that no site can point its own name at the server
-(DNS rebinding).
+It is for one person on one machine. Only JSON of its own page is answered; `server/access.py` says
+which requests are refused.
 """
 
 import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
-import ipaddress
 import json
 import logging
 import os
 import signal
-import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -32,11 +28,11 @@ from bert_tf.inspection.page_data import answers_data, page_data
 from bert_tf.inspection.targets import Target
 from bert_tf.json_schema import check, integer, list_of, object_of, optional, text
 from bert_tf.optional_packages import require
-from bert_tf.serving.server.errors import RequestError, invalid, of_computation
+from bert_tf.serving.server.access import Access
+from bert_tf.serving.server.errors import RequestError, invalid
+from bert_tf.serving.server.guard import guarded
 from bert_tf.serving.server.limits import Limits, Memory, read_body
 from bert_tf.serving.server.listener import listen
-
-log = logging.getLogger("bert_tf.serving")
 
 MAX_TEXT_LENGTH = 20_000  # characters; a model reads 512 tokens
 _MOST_WAITING = 8  # requests; each may take minutes
@@ -120,10 +116,8 @@ class _Server:
     def _runner(self):
         web = self._web
 
-        @web.middleware
-        async def answered(request, handler):
-            return await self._answered(request, handler)
-
+        access = Access(self._options.host, json_only=True)
+        answered = web.middleware(guarded(web, access, self._error))
         application = web.Application(middlewares=[answered])
         application.router.add_get("/", self._show_page)
         application.router.add_post("/inspect", self._inspect)
@@ -140,47 +134,6 @@ class _Server:
             shutdown_timeout=_STOP_SECONDS,
         )
 
-    async def _answered(self, request, handler):
-        """Answers a request, or says what is wrong with it."""
-        try:
-            self._require_own_name(request)
-            response = await handler(request)
-        except RequestError as error:
-            response = self._error(error)
-        except self._web.HTTPException as error:  # no such path, or another method
-            message = f"{error.reason}: {request.method} {request.path}"
-            response = self._error(RequestError(HTTPStatus(error.status), message))
-        except UserError as error:
-            response = self._error(invalid(str(error)))
-        except ConnectionError:
-            raise  # the client has disconnected
-        except self._web.RequestPayloadError as error:
-            message = f"The body must be complete and decodable. Received: {error}"
-            response = self._error(invalid(message))
-        except Exception as error:
-            log.exception("A request failed: %s", request.path)
-            response = self._error(of_computation(error))
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["X-Frame-Options"] = "DENY"
-        response.headers["Cache-Control"] = "no-store"
-        return response
-
-    def _require_own_name(self, request):
-        """Refuses hosts that are not this machine, --host or the address of the connection."""
-        name = ""
-        with contextlib.suppress(ValueError):
-            name = urllib.parse.urlsplit(f"//{request.host}").hostname or ""
-        here = _address(request.transport.get_extra_info("sockname")[0])
-        address = _address(name)
-        is_own = address is not None and (address.is_loopback or address == here)
-        if not is_own and name not in ("localhost", self._options.host.lower()):
-            message = f"The page must be opened by the address that is printed. Received: {name}"
-            raise RequestError(HTTPStatus.FORBIDDEN, message)
-        origin = request.headers.get("Origin")
-        if origin is not None and origin != f"http://{request.host}":
-            message = f"Only the page itself may ask. Received: Origin {origin}"
-            raise RequestError(HTTPStatus.FORBIDDEN, message)
-
     async def _show_page(self, request):
         return self._web.Response(body=self._page, content_type="text/html", charset="utf-8")
 
@@ -191,9 +144,6 @@ class _Server:
         return await self._computed(request, self._answers_without)
 
     async def _computed(self, request, compute):
-        if request.content_type != "application/json":
-            message = f"A request must be application/json. Received: {request.content_type}"
-            raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message)
         with self._memory.share() as hold:
             asked = self._checked(await read_body(request, hold, self._limits))
         if self._waiting >= _MOST_WAITING:
@@ -240,18 +190,11 @@ class _Server:
         target = Target(model, row, other, asked["target"], asked["piece"])
         return {"answers": answers_data(without_heads(model, row, target, asked["heads"] or []))}
 
-    def _error(self, error):
-        body = json.dumps({"error": error.message})
-        return self._web.Response(text=body, status=error.status, content_type="application/json")
+    def _error(self, request, error):
+        return self._web.json_response(
+            {"error": error.message}, status=error.status, headers=error.headers
+        )
 
 
 def _as_json(compute, asked):
     return json.dumps(compute(asked), allow_nan=False)
-
-
-def _address(name):
-    """Returns the IP address, IPv4 also where a socket writes it as IPv6; None if it is a name."""
-    with contextlib.suppress(ValueError):
-        address = ipaddress.ip_address(name)
-        return getattr(address, "ipv4_mapped", None) or address
-    return None

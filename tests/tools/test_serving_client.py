@@ -19,6 +19,7 @@ def server():
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             self.server.requests.append((self.path, body))
+            self.server.keys.append(self.headers.get("Authorization"))
             status, answer, headers = self.server.answers.pop(0)
             self.send_response(status)
             for name, value in headers.items():
@@ -34,7 +35,7 @@ def server():
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.answers, server.requests = [], []
+    server.answers, server.requests, server.keys = [], [], []
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield server
@@ -43,9 +44,10 @@ def server():
     server.server_close()
 
 
-def ask(server, *flags):
+def ask(server, *flags, environment=None):
     address = f"http://127.0.0.1:{server.server_port}"
-    return run("serving_client", "--model=reviews", f"--server={address}", *flags)
+    flags = ("--model=reviews", f"--server={address}", *flags)
+    return run("serving_client", *flags, environment=environment)
 
 
 def test_rows_in_and_predictions_out(server):
@@ -60,6 +62,13 @@ def test_rows_in_and_predictions_out(server):
             {"signature_name": "serving_default", "instances": rows},
         )
     ]
+
+
+def test_an_api_key_of_the_environment(server):
+    server.answers = [(200, {"predictions": [1]}, {})] * 2
+    assert ask(server, "--text=a").returncode == 0
+    assert ask(server, "--text=a", environment={"BERT_TF_API_KEY": "mine"}).returncode == 0
+    assert server.keys == [None, "Bearer mine"]
 
 
 def test_a_busy_server_is_asked_again(server):

@@ -17,9 +17,11 @@ import time
 
 from bert_tf.models.inference_precision import FLOAT32
 from bert_tf.optional_packages import require
+from bert_tf.page_policy import page_policy
 from bert_tf.serving.server import rest_api, retrieval_forms
+from bert_tf.serving.server.access import Access
 from bert_tf.serving.server.batcher import TOKEN_BUDGET, Batcher
-from bert_tf.serving.server.errors import RequestError, invalid, of_computation
+from bert_tf.serving.server.guard import guarded
 from bert_tf.serving.server.limits import Limits, Memory
 from bert_tf.serving.server.listener import listen
 from bert_tf.serving.server.metrics import METRICS_PATH, Metrics
@@ -50,6 +52,9 @@ class ServerOptions:
     poll_seconds: float = 1.0  # between two searches for new versions
     drain_seconds: float = 1.0  # from the stop signal until the port is closed
     stop_seconds: float = 60.0  # in which the remaining requests must then be answered
+    allowed_hosts: tuple[str, ...] = ()  # of `Access`
+    allowed_origins: tuple[str, ...] = ()
+    api_keys: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     limits: Limits = dataclasses.field(default_factory=Limits)
 
 
@@ -80,7 +85,10 @@ class _Server:
         )
         self._api = RestApi(self._versions, options.limits)
         self._memory = Memory(options.limits.max_buffered)
-        self._page = importlib.resources.files(__package__).joinpath("page.html").read_bytes()
+        self._page = importlib.resources.files(__package__).joinpath("page.html").read_text("utf-8")
+        hosts, origins = options.allowed_hosts, options.allowed_origins
+        access = Access(options.host, hosts, origins, options.api_keys)
+        self._answer = guarded(web, access, self._error)
         self._stop = asyncio.Event()
         self._answered = 0
         self._requests = Users()  # that are being answered
@@ -166,23 +174,6 @@ class _Server:
             shutdown_timeout=_WRITE_SECONDS,
         )
 
-    async def _answer(self, request, handler):
-        try:
-            return await handler(request)
-        except RequestError as error:
-            return self._error(error)
-        except self._web.HTTPException as error:  # no such path, or another method
-            message = f"{error.reason}: {request.method} {request.path}"
-            return self._json({"error": message}, error.status)
-        except ConnectionError:
-            raise  # the client has disconnected
-        except self._web.RequestPayloadError as error:
-            message = f"The body must be complete and decodable. Received: {error}"
-            return self._error(invalid(message))
-        except Exception as error:
-            log.exception("A request failed: %s %s", request.method, request.path)
-            return self._error(of_computation(error))
-
     async def _rest(self, request):
         target = rest_api.parse_path(request.method, request.rel_url.raw_path)
         request["method"] = target.action
@@ -195,7 +186,12 @@ class _Server:
         return response
 
     async def _show_page(self, request):
-        return self._web.Response(body=self._page, content_type="text/html", charset="utf-8")
+        style, script = (
+            self._page.partition(f"<{name}>")[2].partition(f"</{name}>")[0]
+            for name in ("style", "script")
+        )
+        headers = {"Content-Security-Policy": page_policy(style, script, "'self'")}
+        return self._web.Response(text=self._page, content_type="text/html", headers=headers)
 
     async def _show_page_facts(self, request):
         return self._json(self._api.page_facts())
@@ -213,9 +209,9 @@ class _Server:
         body, content_type = self._metrics.page()
         return self._web.Response(body=body, headers={"Content-Type": content_type})
 
-    def _error(self, error):
-        headers = {"Retry-After": "1"} if error.status in (429, 503) else None
-        return self._json({"error": error.message}, error.status, headers)
+    def _error(self, request, error):
+        message = error.message + (f" See --{error.flag}." if error.flag else "")
+        return self._json({"error": message}, error.status, error.headers)
 
     def _json(self, values, status=200, headers=None):
         text = rest_api.as_json(values)

@@ -1,6 +1,7 @@
 """Errors of requests, with the HTTP status that TensorFlow Serving answers them with."""
 
 import re
+from collections.abc import Mapping
 from http import HTTPStatus
 
 import tensorflow as tf
@@ -16,6 +17,7 @@ _OF_TENSORFLOW = {
     tf.errors.UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     tf.errors.DeadlineExceededError: HTTPStatus.GATEWAY_TIMEOUT,
 }
+_TRY_AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 # The place of an error in the graph, which does not help a client.
 _NODES = re.compile(
     r"Graph execution error:\s*|Detected at node \S+ defined at \(most recent call last\):\s*"
@@ -31,11 +33,23 @@ class RequestError(Exception):
     Args:
         status: The HTTP status.
         message: What was expected and received, for the client.
+        flag: The flag of `bert-tf serve` that allows more.
+        headers: Headers of the answer.
     """
 
-    def __init__(self, status: HTTPStatus, message: str):
+    def __init__(
+        self,
+        status: HTTPStatus,
+        message: str,
+        *,
+        flag: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ):
         super().__init__(message)
-        self.status, self.message = status, message
+        self.status, self.message, self.flag = status, message, flag
+        self.headers = dict(headers or {})
+        if status in _TRY_AGAIN:
+            self.headers["Retry-After"] = "1"
 
 
 def invalid(message: str) -> RequestError:

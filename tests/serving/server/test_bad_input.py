@@ -162,7 +162,7 @@ def test_a_body_of_100_megabytes_is_refused_unread(server):
     before = server.metric("process_resident_memory_bytes")
     with _connect(server) as connection:
         connection.sendall(
-            b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
             % (PATH.encode(), 100 << 20)
         )
         answer = _answer(connection)  # before a byte of the body
@@ -173,7 +173,8 @@ def test_a_body_of_100_megabytes_is_refused_unread(server):
 def test_a_body_without_an_end_is_refused(server):
     with _connect(server) as connection:
         connection.sendall(
-            b"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" % PATH.encode()
+            b"POST %s HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+            % PATH.encode()
         )
         chunk = b"4000\r\n" + b" " * 0x4000 + b"\r\n"
         for _ in range(LIMITS["max_body_bytes"] // 0x4000 + 1):
@@ -192,7 +193,9 @@ def test_a_small_body_that_unpacks_to_a_large_one_is_refused(server):
 
 def test_slow_bodies_and_heads_end(server):
     with _connect(server) as body, _connect(server) as head:
-        body.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{" % PATH.encode())
+        body.sendall(
+            b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{" % PATH.encode()
+        )
         head.sendall(b"POST %s HTTP/1.1\r\nHos" % PATH.encode())
         assert server.predict(GOOD)[0] == 200  # while both are at it
         assert _answer(body).startswith(b"HTTP/1.1 408 ")
@@ -204,7 +207,7 @@ def test_who_takes_no_answers_is_cut_off(server):
     """More answers than the system's buffers hold, and nobody takes them."""
     with _connect(server) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        requests = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 500
+        requests = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500
         asked = threading.Thread(target=_send_until_closed, args=(connection, requests))
         asked.start()
         assert server.predict(GOOD)[0] == 200
@@ -227,10 +230,10 @@ def _send_until_closed(connection, text):
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GARBAGE\r\n\r\n",
         b"GET\r\n\r\n",
-        b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n" % PATH.encode(),
-        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
-        b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd"
-        % PATH.encode(),
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n" % PATH.encode(),
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\n"
+        b"Content-Length: 4\r\n\r\nabcd" % PATH.encode(),
     ],
 )
 def test_what_is_no_http(server, text):
@@ -244,7 +247,7 @@ def test_clients_that_leave_without_their_answer(server):
     for _ in range(20):
         with _connect(server) as connection:
             connection.sendall(
-                b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+                b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
                 % (PATH.encode(), len(body), body)
             )
 
@@ -271,7 +274,8 @@ def test_idle_connections_keep_nobody_out(server, is_full):
             connections,
             [
                 b"POST ",
-                b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{" % PATH.encode(),
+                b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
+                % PATH.encode(),
             ],
         ):
             connection.sendall(text)
@@ -291,7 +295,7 @@ def test_requests_one_after_the_other_without_waiting(server):
     with _connect(server) as connection:
         connection.sendall(
             b"".join(
-                b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%s\r\n%s"
+                b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%s\r\n%s"
                 % (PATH.encode(), len(body), b"Connection: close\r\n" if last else b"", body)
                 for body, last in zip(bodies, (False, False, True))
             )

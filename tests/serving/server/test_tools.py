@@ -15,6 +15,9 @@ from tests.tools.running import run
         (["--model=.", "--model_name=x", "forgotten"], "Arguments must be flags"),
         (["--model=.", "--port=70000"], "--port"),
         (["--model=.", "--max_rows=0"], "--max_rows"),
+        (["--model=.", "--model_name=x", "--allowed_hosts=a:1"], "--allowed_hosts must be names"),
+        (["--model=.", "--model_name=x", "--allowed_origins=a"], "--allowed_origins must be"),
+        (["--model=.", "--model_name=x", "--api_key_file=/nowhere"], "--api_key_file must be"),
     ],
 )
 def test_flags_are_checked_before_any_work(arguments, message):
