@@ -76,7 +76,7 @@ def _plain(value):
     return value.decode() if isinstance(value, bytes) else value.item()
 
 
-@pytest.mark.parametrize("allow_no_answer, n_best_size", [(False, 20), (True, 3)])
+@pytest.mark.parametrize("allow_no_answer, n_best_size", [(False, 20), (False, 1), (True, 3)])
 def test_answers(make, allow_no_answer, n_best_size):
     model = make(
         BertQuestionAnswerer,

@@ -3,18 +3,23 @@
 The text of an answer is cut out of its context by the offsets of its tokens, where the original
 aligned strings. All functions run eagerly and in an exported graph.
 
-Glossary: `B` questions, `S` windows, `T` tokens of the longest, `K` starts and ends looked at in a
-window, `C` possible answers of all questions, `N` answers kept of a question.
+Glossary: `B` questions, `S` windows, `T` tokens of the longest, `K` spans looked at in a window,
+`M` tokens of the longest answer, `C` possible answers of all questions, `N` answers kept of a
+question.
 
 Reference: google-research/bert run_squad.py, `write_predictions`.
 """
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.tasks.question_answering.windows import Windows
 from bert_tf.text.text_slices import TextSlices
+
+# Spans of a window that are looked at for each answer to keep, as some have the same text.
+_SPANS_PER_ANSWER = 4
 
 
 class Candidates(NamedTuple):
@@ -86,10 +91,11 @@ def find_candidates(
     n_best_size: int,
     max_answer_length: int,
 ) -> Candidates:
-    """Returns the possible answers to all questions.
+    """Returns the possible answers to all questions: the best spans of each window.
 
     A span counts if it is in the context, starts where its window is the max-context one, and has
-    at most `max_answer_length` tokens.
+    at most `max_answer_length` tokens. google-research/bert combines the best starts with the best
+    ends of all tokens, and may therefore miss the best span.
 
     Args:
         windows: What `pack_windows` returned.
@@ -100,40 +106,54 @@ def find_candidates(
             `[B, (tokens)]`.
         n_best_size, max_answer_length: As in `BertQuestionAnswerer`.
     """
-    count = tf.shape(logits)[2]
-    columns = tf.range(count, dtype=tf.int64)
-    lengths = windows.token_ids.row_lengths()[:, tf.newaxis]  # [S, 1]
-    logits = tf.where((columns < lengths)[:, tf.newaxis], logits, logits.dtype.min)
     shows_best = windows.shows_best.to_tensor(False, shape=tf.shape(logits)[::2])  # [S, T]
+    columns = tf.range(tf.shape(logits)[2], dtype=tf.int64)
+    lengths = windows.token_ids.row_lengths()[:, tf.newaxis]  # [S, 1]
     is_context = (columns >= windows.offset[:, tf.newaxis]) & (columns < lengths - 1)
+    allowed = tf.stack([shows_best, is_context], axis=1)  # [S, 2, T]
+    logits = tf.where(allowed, tf.cast(logits, tf.float64), -np.inf)
+    window, first, last = _best_spans(logits, n_best_size * _SPANS_PER_ANSWER, max_answer_length)
 
-    # Matches google-research/bert: the best of all tokens, those of the question too.
-    values, places = tf.math.top_k(logits, tf.minimum(n_best_size, count))  # [S, 2, K]
-    length = places[:, 1, tf.newaxis, :] - places[:, 0, :, tf.newaxis] + 1  # [S, K, K]
-    startable = tf.gather(shows_best, places[:, 0], batch_dims=1)[:, :, tf.newaxis]
-    endable = tf.gather(is_context, places[:, 1], batch_dims=1)[:, tf.newaxis]
-    possible = startable & endable & (length >= 1) & (length <= max_answer_length)
-    found = tf.where(possible)  # [C, 3]: window, start's rank, end's rank
-    window = found[:, 0]
-
-    def of_both_ends(values):  # [S, 2, K] -> two times [C]
-        cells = [tf.gather(found, [0, 1 + end], axis=1) for end in (0, 1)]
-        return [tf.gather_nd(values[:, end], cells[end]) for end in (0, 1)]
-
+    start_logit = tf.gather_nd(logits[:, 0], tf.stack([window, first], axis=1))
+    end_logit = tf.gather_nd(logits[:, 1], tf.stack([window, last], axis=1))
     # Added to a column, the token's number among those of all contexts.
     first_token = tf.gather(char_starts.row_starts(), windows.example)
     first_token = tf.gather(first_token + windows.start - windows.offset, window)
-    first, last = (first_token + tf.cast(place, tf.int64) for place in of_both_ends(places))
     example = tf.gather(windows.example, window)
-    start, end = tf.gather(char_starts.values, first), tf.gather(char_ends.values, last)
-    end_logits = (tf.cast(logit, tf.float64) for logit in of_both_ends(values))
+    start = tf.gather(char_starts.values, first_token + first)
+    end = tf.gather(char_ends.values, first_token + last)
     text = TextSlices(contexts)(example, start, end)
-    candidates = _best_first(Candidates(example, text, start, end, *end_logits))
+    candidates = _best_first(Candidates(example, text, start, end, start_logit, end_logit))
     # The first of every text, that is its best.
     keys = [tf.strings.as_string(candidates.example), candidates.text]
     unique, group = tf.unique(tf.strings.join(keys, separator=":"))
     kept = tf.math.unsorted_segment_min(tf.range(tf.size(group)), group, tf.size(unique))
     return candidates.gather(kept)
+
+
+def _best_spans(logits, spans, max_answer_length):
+    """Returns window, first and last token of the `spans` best spans of each window, int64 `[C]`.
+
+    The best spans begin with the tokens whose best spans are the best, so only those are combined
+    with all their ends. Of equal spans the first counts, as in `top_k`.
+    """
+    starts, ends = logits[:, 0], logits[:, 1]  # [S, T]
+    ends = tf.pad(ends, [[0, 0], [0, max_answer_length - 1]], constant_values=-np.inf)
+    # [S, T + M - 1] -> [S, T]: the best end for each start.
+    best_ends = tf.nn.max_pool1d(ends[:, :, tf.newaxis], max_answer_length, 1, "VALID")[:, :, 0]
+    _, first = tf.math.top_k(starts + best_ends, tf.minimum(spans, tf.shape(starts)[1]))
+    first = tf.sort(first)  # [S, K]
+    last = first[:, :, tf.newaxis] + tf.range(max_answer_length)  # [S, K, M]
+    scores = tf.gather(starts, first, batch_dims=1)[:, :, tf.newaxis]
+    scores += tf.gather(ends, last, batch_dims=1)
+    scores = tf.reshape(scores, [tf.shape(scores)[0], -1])  # [S, K, M] -> [S, K * M]
+    best, cells = tf.math.top_k(scores, tf.minimum(spans, tf.shape(scores)[1]))  # [S, K]
+    found = tf.where(best > -np.inf)  # [C, 2]: window, rank
+    cell = tf.gather_nd(cells, found)
+    window = found[:, 0]
+    start = tf.stack([window, tf.cast(cell // max_answer_length, tf.int64)], axis=1)
+    first = tf.cast(tf.gather_nd(first, start), tf.int64)
+    return window, first, first + tf.cast(cell % max_answer_length, tf.int64)
 
 
 def null_logits(windows: Windows, logits: tf.Tensor) -> tf.Tensor:

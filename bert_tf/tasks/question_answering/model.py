@@ -37,7 +37,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         doc_stride: Tokens from the start of a window to the start of the next (not the overlap).
         max_query_length: Longer questions lose their end; None takes 64, or half of `max_length` if
             that is less.
-        n_best_size: Starts and ends to look at in a window, and candidates to keep.
+        n_best_size: The most candidates to keep.
         max_answer_length: The most tokens of an answer.
         max_length: The most tokens of a window; None as in `TaskModel`.
 

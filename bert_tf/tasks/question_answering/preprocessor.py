@@ -154,7 +154,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     def select_in_graph(self, logits, windows, contexts, char_starts, char_ends) -> Selection:
         """Returns the answers to a batch of questions; see `find_candidates`."""
         logits = tf.convert_to_tensor(logits)
-        limits = self.n_best_size, self.max_answer_length
+        limits = self.n_best_size, min(self.max_answer_length, self.max_length)
         found = find_candidates(windows, logits, contexts, char_starts, char_ends, *limits)
         return select(found, null_logits(windows, logits), self.n_best_size, self.allow_no_answer)
 

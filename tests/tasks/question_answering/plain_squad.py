@@ -80,24 +80,27 @@ def target(window, first, last):
 
 
 def answers(text, pieces, window_list, logits, n_best_size, max_answer_length, version_2):
-    """The n best as (text, start logit, end logit, probability), and the score difference."""
+    """The n best as (text, start logit, end logit, probability), and the score difference.
+
+    The original combines the n best starts and ends of all tokens, and may so miss the best span.
+    This package looks at the 4 * n best spans of each window.
+    """
     found, null = [], None
     for window, (starts, ends) in zip(window_list, logits):
         count = len(window["tokens"])
         if null is None or starts[0] + ends[0] < sum(null):
             null = (starts[0], ends[0])
-        best_starts = sorted(range(count), key=lambda i: -starts[i])[:n_best_size]
-        best_ends = sorted(range(count), key=lambda i: -ends[i])[:n_best_size]
-        for start in best_starts:
-            for end in best_ends:
-                inside = start in window["context"] and end in window["context"]
-                if not inside or start not in window["best"]:
-                    continue
-                if end < start or end - start + 1 > max_answer_length:
-                    continue
-                low = pieces[window["context"][start]][1]
-                high = pieces[window["context"][end]][2]
-                found.append((text[low:high], starts[start], ends[end]))
+        spans = [
+            (start, end)
+            for start in sorted(window["best"])
+            for end in range(start, min(count, start + max_answer_length))
+            if end in window["context"]
+        ]
+        spans.sort(key=lambda span: -(starts[span[0]] + ends[span[1]]))
+        for start, end in spans[: 4 * n_best_size]:
+            low = pieces[window["context"][start]][1]
+            high = pieces[window["context"][end]][2]
+            found.append((text[low:high], starts[start], ends[end]))
     if version_2:
         found.append(("", *null))
     found.sort(key=lambda row: -(row[1] + row[2]))
