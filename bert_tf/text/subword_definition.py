@@ -26,25 +26,24 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
-from bert_tf.text.tokenizer_files import COMMON_ARGUMENTS
+from bert_tf.text.tokenizer_config import COMMON_ARGUMENTS
+from bert_tf.text.tokenizer_steps import MOST_ADDED_TOKENS, PIECE, ROWS, flat, special_tokens
 from bert_tf.text.vocabulary import in_order
 
 MOST_CONTAINERS = 2_000_000  # a Unigram vocabulary has a list for each piece
-MOST_ADDED_TOKENS = 500
 _CHARSMAP_LENGTH = 50_000_000
-_PIECE = text(most=1000)
 _PAIR, _SCORE = list_of(ANYTHING, least=2, most=2), number()
 _SCORED = Kind(
     "a piece and its score",
-    lambda value: _PAIR.fits(value) and _PIECE.fits(value[0]) and _SCORE.fits(value[1]),
+    lambda value: _PAIR.fits(value) and PIECE.fits(value[0]) and _SCORE.fits(value[1]),
 )
-_MERGE = either(text(most=2001), list_of(_PIECE, least=2, most=2))
+_MERGE = either(text(most=2001), list_of(PIECE, least=2, most=2))
 _NOTHING = optional(one_of("", False, 0, 0.0))
 _BPE = object_of(
     {
         "vocab": mapping_of(integer(), least=1),
         "merges": list_of(_MERGE),
-        "unk_token": optional(_PIECE),
+        "unk_token": optional(PIECE),
         **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix"), _NOTHING),
         **dict.fromkeys(("byte_fallback", "ignore_merges"), _NOTHING),
     }
@@ -67,15 +66,11 @@ _DEFINITION = object_of(
         "model": object_of({"type": may_lack(one_of("BPE", "Unigram"))}),
         "added_tokens": optional(list_of(_ADDED_TOKEN, most=MOST_ADDED_TOKENS)),
         **dict.fromkeys(("normalizer", "pre_tokenizer", "post_processor"), optional(_STEP)),
+        **ROWS,
     }
 )
-_ENDS = object_of(dict.fromkeys(("cls", "sep"), list_of(either(_PIECE, integer()), 2, 2)))
-_ITEM = may_lack(object_of({"id": _PIECE, "type_id": integer(0, 1)}))
-_ITEMS = list_of(object_of({"SpecialToken": _ITEM, "Sequence": _ITEM}, only=True), most=20)
-_TEMPLATE = object_of({"single": _ITEMS, "pair": _ITEMS})
-_TEXT = None  # the place of a text among tokens
 # The arguments of `SubwordTokenizer` that `tokenizer_config.json` has too.
-OPTIONS = dict.fromkeys(("unk_token", "pad_token", "mask_token"), optional(_PIECE))
+OPTIONS = dict.fromkeys(("unk_token", "pad_token", "mask_token"), optional(PIECE))
 OPTIONS |= COMMON_ARGUMENTS
 # The result of `SubwordTokenizer.get_config`, as model files store it.
 ARGUMENTS = object_of({**OPTIONS, "definition": OBJECT}, only=True)
@@ -162,7 +157,7 @@ def parse(definition: dict[str, Any]) -> Parts:
         unk_token=unk_token,
         added_tokens=added,
         **_pre_tokenizer(definition.get("pre_tokenizer"), is_bpe),
-        **_post_processor(definition.get("post_processor"), ids),
+        **special_tokens(definition.get("post_processor"), ids),
     )
 
 
@@ -182,59 +177,6 @@ def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
             f"Received: pre_tokenizer={step!r:.300}."
         )
     return {"add_prefix_space": scheme == "always", "split_at_white_space": len(kinds) > 1}
-
-
-def _joined(cls: str, sep: str, separators: int, second: int) -> tuple[list, list]:
-    """Returns the tokens of a text and of a pair, with types; the type of the last is `second`."""
-    single = [(cls, 0), (_TEXT, 0), (sep, 0)]
-    return single, [*single, *single[2:] * (separators - 1), (_TEXT, second), (sep, second)]
-
-
-def _tokens(items: list[dict]) -> list[tuple]:
-    """Returns the tokens in the items of a TemplateProcessing, as `_joined` does."""
-    items = [named for item in items for named in item.items()]
-    return [(_TEXT if name == "Sequence" else of["id"], of["type_id"]) for name, of in items]
-
-
-def _post_processor(step: dict | None, ids: dict[str, int]) -> dict[str, Any]:
-    """Returns the special tokens, and how pairs are joined."""
-    single, pair, trims = [], [], False
-    for part in flat(step, "processors"):
-        kind = part.get("type")
-        if kind in ("RobertaProcessing", "BertProcessing"):
-            check(part, _ENDS, "`post_processor`", DataError)
-            form = (2, 0) if kind == "RobertaProcessing" else (1, 1)
-            single, pair = _joined(part["cls"][0], part["sep"][0], *form)
-        elif kind == "TemplateProcessing":
-            check(part, _TEMPLATE, "`post_processor`", DataError)
-            single, pair = _tokens(part["single"]), _tokens(part["pair"])
-        if kind in ("ByteLevel", "RobertaProcessing"):
-            trims |= part.get("trim_offsets") is not False
-    match single, pair:
-        case [(cls, _), _, (sep, _)], [*_, (_, second)] if cls in ids and sep in ids:
-            separators = len(pair) - 4
-            if (single, pair) == _joined(cls, sep, separators, second):
-                ends = {"cls_token": cls, "sep_token": sep, "trim_offsets": trims}
-                return {**ends, "separators": separators, "has_segments": second == 1}
-    raise ConfigError(
-        "`post_processor` must be RobertaProcessing, BertProcessing or TemplateProcessing that "
-        "puts one known token before a text, one after it, and one or more between two. "
-        f"Received: post_processor={step!r:.500}."
-    )
-
-
-def flat(step: dict | None, key: str) -> list[dict[str, Any]]:
-    """Returns the steps of a Sequence, which are below `key`, or the only step.
-
-    Raises:
-        ConfigError: If they are not objects.
-    """
-    if step is None:
-        return []
-    if step.get("type") != "Sequence":
-        return [step]
-    check(step, object_of({key: list_of(OBJECT)}), "a Sequence of the tokenizer", ConfigError)
-    return [inner for part in step[key] for inner in flat(part, key)]
 
 
 def complete(definition: dict[str, Any]) -> dict[str, Any]:

@@ -7,12 +7,13 @@ import base64
 import os
 from typing import Any
 
-from bert_tf.errors import DataError
+from bert_tf.errors import ConfigError, DataError
 from bert_tf.files import recover
 from bert_tf.json_files import read_json
 from bert_tf.json_schema import FLAG, integer, mapping_of, object_of, optional, text
-from bert_tf.text import subword_definition, tokenizer_files
+from bert_tf.text import subword_definition, tokenizer_config, tokenizer_files
 from bert_tf.text.sentencepiece_model import read_model
+from bert_tf.text.tokenizer_steps import row_options
 from bert_tf.text.vocabulary import read_lines
 
 # sentencepiece_model.proto, SentencePiece.Type.
@@ -22,7 +23,7 @@ _CLASSES = dict.fromkeys(("tokenizer_class", "model_type"), optional(text()))
 # The options of each file that say how the others are read.
 _OPTIONS = {
     "config.json": _CLASSES,
-    tokenizer_files.CONFIG_FILE: {**_CLASSES, **dict.fromkeys(_FLAGS, optional(FLAG))},
+    tokenizer_config.CONFIG_FILE: {**_CLASSES, **dict.fromkeys(_FLAGS, optional(FLAG))},
 }
 _MASKS = ("<mask>", "[MASK]")  # which take the space before them
 # How pairs are joined: `<s> first </s></s> second </s>` and `[CLS] first [SEP] second [SEP]`.
@@ -37,6 +38,7 @@ def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]
 
     Raises:
         DataError: If there is no tokenizer, or a file cannot be read.
+        ConfigError: If the configuration says what is not supported.
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
     recover(directory)
@@ -47,8 +49,20 @@ def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]
             f"`directory` must contain {', '.join(files[:-1])} or {files[-1]}. "
             f"Received: directory={os.fspath(directory)!r}, which has none of them."
         )
-    found = tokenizer_files.config_options(directory)
+    config = tokenizer_config.read(directory)
+    found = {**row_options(definition), **tokenizer_config.options(config)}
     found = {name: value for name, value in found.items() if name in subword_definition.OPTIONS}
+    known = {token["content"] for token in definition.get("added_tokens") or ()}
+    if unknown := sorted({*tokenizer_config.added_tokens(config)} - known):
+        raise ConfigError(
+            f"The definition of the tokenizer of {os.fspath(directory)} must have all added "
+            f"tokens of {tokenizer_config.CONFIG_FILE}. Received: {unknown!s:.200} besides it."
+        )
+    first = definition.get("pre_tokenizer") or {}
+    if first.get("type") == "ByteLevel" and config.get("add_prefix_space") is not None:
+        # Matches transformers: the configuration overrides the definition.
+        first = {**first, "add_prefix_space": config["add_prefix_space"]}
+        definition = {**definition, "pre_tokenizer": first}
     return {**found, "definition": definition}
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.files import staged_files
 from bert_tf.json_files import write_json
-from bert_tf.text import subword_definition, subword_files, tokenizer_files
+from bert_tf.text import subword_definition, subword_files, tokenizer_config, tokenizer_files
 from bert_tf.text.byte_pairs import BytePairs, byte_characters
 from bert_tf.text.kept_whole import KeptWhole, literal_patterns
 from bert_tf.text.tokenizer_base import Tokenizer
@@ -137,8 +137,8 @@ class SubwordTokenizer(Tokenizer):
             write_json(path, self.definition)
             names = (*subword_definition.OPTIONS, "cls_token", "sep_token")
             arguments = {name: getattr(self, name) for name in names}
-            content = tokenizer_files.config_content(arguments, "PreTrainedTokenizerFast")
-            write_json(os.path.join(new, tokenizer_files.CONFIG_FILE), content, sort_keys=True)
+            content = tokenizer_config.content(arguments, "PreTrainedTokenizerFast")
+            write_json(os.path.join(new, tokenizer_config.CONFIG_FILE), content, sort_keys=True)
 
     def _create_model(self):
         parts = self._parts

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import check_limits, require
-from bert_tf.text import tokenizer_files
+from bert_tf.text import tokenizer_config, tokenizer_files
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, shared_graphs
 from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, read_vocabulary
@@ -46,8 +46,10 @@ class BertTokenizer(Tokenizer):
         pad_token: The piece at padded positions.
         cls_token: The piece at the start of each row.
         mask_token: The piece that hides a token in pre-training. None if there is none.
-        separators: How many `sep_token` are between the segments of a pair: 1, or 2 as in MPNet,
-            whose segment ids are all 0.
+        separators: How many `sep_token` are between the segments of a pair: 1, or 2 as in MPNet.
+        has_segments: Whether the segment ids of the second segment are 1. If not, all are 0. None:
+            if `separators` is 1.
+        additional_special_tokens: Pieces that are never split in a text, besides the ones above.
 
     Attributes:
         unk_token_id, sep_token_id, pad_token_id, cls_token_id, mask_token_id: The ids of these
@@ -68,7 +70,7 @@ class BertTokenizer(Tokenizer):
     Reference: google-research/bert `tokenization.py`, class `FullTokenizer`.
     """
 
-    arguments = tokenizer_files.ARGUMENTS
+    arguments = tokenizer_config.ARGUMENTS
 
     def __init__(
         self,
@@ -88,6 +90,8 @@ class BertTokenizer(Tokenizer):
         cls_token: str = "[CLS]",
         mask_token: str | None = "[MASK]",
         separators: int = 1,
+        has_segments: bool | None = None,
+        additional_special_tokens: Sequence[str] = (),
     ):
         source = None
         if isinstance(vocabulary, (str, os.PathLike)):
@@ -111,11 +115,15 @@ class BertTokenizer(Tokenizer):
         self.cls_token = cls_token
         self.mask_token = mask_token
         self.separators = separators
-        self.has_segments = separators == 1
+        self.has_segments = separators == 1 if has_segments is None else has_segments
+        self.additional_special_tokens = list(additional_special_tokens)
         optional = [name for name in _OPTIONAL_TOKENS if getattr(self, name) is None]
         names = [name for name in (*SPECIAL_TOKENS, "number_token") if name not in optional]
         way_out = ", or mask_token=None if it has no mask token"
         self._set_token_ids(source or "`vocabulary`", names, way_out)
+        missing = {*self.additional_special_tokens} - {*ids}
+        rule = "must be pieces of the vocabulary"
+        require(not missing, rule, additional_special_tokens=sorted(missing))
         self._graphs = shared_graphs(self)
 
     @classmethod
@@ -135,7 +143,8 @@ class BertTokenizer(Tokenizer):
             DataError: If there is no vocabulary, a file of the directory cannot be read, or it has
                 added tokens that the vocabulary lacks.
             ConfigError: If the vocabulary is cased and nothing says whether to lower-case text, the
-                files are not of a BERT tokenizer, or an option has an invalid value.
+                files are not of a BERT tokenizer or say what is not supported, or an option has an
+                invalid value.
             CheckpointError: If an interrupted save in the directory cannot be undone.
 
         Example:

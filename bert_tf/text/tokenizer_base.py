@@ -16,7 +16,7 @@ from bert_tf.json_schema import Kind, check
 from bert_tf.text import packing
 from bert_tf.text.code_points import Pieces, decode, placed, trimmed, white_space
 from bert_tf.text.strings import TextLike, as_strings, map_strings
-from bert_tf.text.tokenizer_files import ERRORS
+from bert_tf.text.tokenizer_config import ERRORS
 from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, TokenizerGraphs
 
 

@@ -57,6 +57,7 @@ def shared_graphs(tokenizer) -> TokenizerGraphs:
     """Returns the functions of a `BertTokenizer`."""
     kept = [] if tokenizer.split_special_tokens else list(SPECIAL_TOKENS)
     tokens = [getattr(tokenizer, name) for name in (*kept, "number_token")]
+    tokens += tokenizer.additional_special_tokens
     tokens = [(t, tokenizer.token_to_id(t), False, False) for t in tokens if t is not None]
     patterns = literal_patterns(tokens)
     if tokenizer.number_token is not None:

@@ -1,0 +1,186 @@
+"""Hugging Face's `tokenizer_config.json`, and the constructor arguments of tokenizers in files.
+
+Every key that changes ids is honoured or refused by name; docs/tokenization.md lists them.
+
+Reference: transformers `tokenization_utils_base.py`.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.errors import ConfigError, DataError
+from bert_tf.json_files import read_json
+from bert_tf.json_schema import (
+    ANYTHING,
+    FLAG,
+    Kind,
+    check,
+    either,
+    integer,
+    list_of,
+    mapping_of,
+    may_lack,
+    number,
+    object_of,
+    one_of,
+    optional,
+    text,
+)
+from bert_tf.text.packing import TRUNCATION_SIDES
+from bert_tf.text.tokenizer_steps import MOST_ADDED_TOKENS
+from bert_tf.text.vocabulary import CONTINUATION
+from bert_tf.text.wordpiece_definition import ADDED_TOKEN
+
+CONFIG_FILE = "tokenizer_config.json"
+# Hugging Face writes int(1e30) if there is no limit.
+NO_LIMIT = 10**9
+ERRORS = ("strict", "replace")  # what to do with text that is not UTF-8
+TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "number_token")
+TWO_SEPARATORS = "MPNetTokenizer"  # Hugging Face's class with two between the segments of a pair
+# Constructor argument -> key. Hugging Face does not know the last three, but keeps them.
+_SAME_KEYS = ("strip_accents", "split_special_tokens", "truncation_side")
+_SAME_KEYS += ("additional_special_tokens", *TOKENS, "max_input_chars_per_word", "errors")
+_KEYS = {
+    "lowercase": "do_lower_case",
+    "split_on_cjk": "tokenize_chinese_chars",
+    "max_length": "model_max_length",
+    **{name: name for name in _SAME_KEYS},
+}
+_SEGMENT_IDS = "token_type_ids"  # one of Hugging Face's `model_input_names`
+
+_PIECE = text()
+# The pieces themselves, not a path: a model file must not make its reader open another file.
+_VOCABULARY = list_of(_PIECE, least=1)
+# What every tokenizer takes.
+COMMON_ARGUMENTS = {
+    "max_length": optional(integer(least=2)),
+    "truncation_side": may_lack(one_of(*TRUNCATION_SIDES)),
+    "errors": may_lack(one_of(*ERRORS)),
+    "split_special_tokens": may_lack(FLAG),
+}
+# The result of `BertTokenizer.get_config`, as model files store it.
+ARGUMENTS = object_of(
+    {
+        **COMMON_ARGUMENTS,
+        "vocabulary": _VOCABULARY,
+        "max_input_chars_per_word": may_lack(integer(least=1)),
+        "separators": may_lack(one_of(1, 2)),
+        "has_segments": optional(FLAG),
+        "additional_special_tokens": may_lack(list_of(_PIECE, most=MOST_ADDED_TOKENS)),
+        **dict.fromkeys(TOKENS[:4], may_lack(_PIECE)),
+        **dict.fromkeys(TOKENS[4:], optional(_PIECE)),
+        **dict.fromkeys(("lowercase", "split_on_cjk"), may_lack(FLAG)),
+        "strip_accents": optional(FLAG),
+    }
+)
+_NAMED = either(_PIECE, object_of({"content": _PIECE}))  # an AddedToken of Hugging Face
+_LENGTH = Kind(
+    f"an integer in [2, {NO_LIMIT}], or a larger number for no limit",
+    lambda value: integer(2, NO_LIMIT).fits(value) or (number().fits(value) and value > NO_LIMIT),
+)
+_FLAGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "split_special_tokens")
+_FLAGS += ("truncates_middle", "has_mask_token", "add_prefix_space")
+_LENGTHS = ("max_len", "model_max_length")  # the first is the older name of the second
+_SPECIAL = ("additional_special_tokens", "extra_special_tokens")
+_ENDS = ("bos_token", "eos_token")
+_CONFIG = object_of(
+    {
+        **dict.fromkeys(_FLAGS, optional(FLAG)),
+        **dict.fromkeys(_LENGTHS, optional(_LENGTH)),
+        "tokenizer_class": optional(text()),
+        "truncation_side": optional(one_of(*TRUNCATION_SIDES)),
+        "max_input_chars_per_word": optional(integer(least=1)),
+        "errors": optional(one_of(*ERRORS)),
+        "model_input_names": optional(list_of(text())),
+        "added_tokens_decoder": optional(mapping_of(ADDED_TOKEN)),
+        **dict.fromkeys(_SPECIAL, optional(either(list_of(_NAMED), mapping_of(_NAMED)))),
+        **dict.fromkeys((*TOKENS, *_ENDS), optional(_NAMED)),
+    }
+)
+# Hugging Face's classes that read the files of ours in another way.
+_OTHER_CLASSES = {
+    *("Barthez", "BertJapanese", "Bertweet", "Esm", "Funnel", "M2M100", "MBart", "MBart50", "Nllb"),
+    *("PLBart", "Phobert", "ProphetNet", "RoFormer", "Splinter", "Tapas", "XGLM"),
+}
+_SUPPORTED = object_of(
+    {
+        "tokenizer_class": optional(
+            Kind(
+                f"a tokenizer other than {', '.join(sorted(_OTHER_CLASSES))}",
+                lambda v: v.removesuffix("Fast").removesuffix("Tokenizer") not in _OTHER_CLASSES,
+            )
+        ),
+        "do_basic_tokenize": optional(one_of(True)),
+        "never_split": optional(list_of(ANYTHING, most=0)),
+        "wordpieces_prefix": optional(one_of(CONTINUATION)),
+        "word_tokenizer_type": optional(one_of("basic")),
+        "subword_tokenizer_type": optional(one_of("wordpiece")),
+        "sp_model_kwargs": optional(object_of({}, only=True)),
+        **dict.fromkeys(("add_bos_token", "add_eos_token"), optional(one_of(False))),
+    }
+)
+
+
+def read(directory: str | os.PathLike) -> dict[str, Any]:
+    """Returns the `tokenizer_config.json` of a directory, or no keys if there is none.
+
+    Raises:
+        DataError: If it cannot be read.
+        ConfigError: If it says that text becomes ids in a way that is not supported.
+    """
+    path = os.path.join(directory, CONFIG_FILE)
+    if not os.path.exists(path):
+        return {}
+    config = read_json(path, _CONFIG, DataError)
+    check(config, _SUPPORTED, path, ConfigError)
+    return config
+
+
+def options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the constructor arguments that a `tokenizer_config.json` sets."""
+    config = {"model_max_length": config.get("max_len"), **config}
+    found = {name: config[key] for name, key in _KEYS.items() if config.get(key) is not None}
+    found = {name: _content(value) for name, value in found.items() if name not in _SPECIAL}
+    if found.get("max_length", 0) > NO_LIMIT:
+        del found["max_length"]
+    if config.get("truncates_middle") is True:
+        found["truncation_side"] = "middle"
+    if config.get("has_mask_token") is False:
+        found["mask_token"] = None
+    if (config.get("tokenizer_class") or "").removesuffix("Fast") == TWO_SEPARATORS:
+        found["separators"] = 2
+    if config.get("model_input_names") is not None:
+        found["has_segments"] = _SEGMENT_IDS in config["model_input_names"]
+    return found
+
+
+def added_tokens(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the tokens that a `tokenizer_config.json` adds, by their text, with their flags."""
+    named = [config.get(name) for name in _ENDS]
+    for tokens in (config.get(name) or () for name in _SPECIAL):
+        named += tokens.values() if isinstance(tokens, Mapping) else tokens
+    added = {_content(token): {"special": True} for token in named if token is not None}
+    decoder = (config.get("added_tokens_decoder") or {}).values()
+    return added | {token["content"]: token for token in decoder}
+
+
+def content(arguments: Mapping[str, Any], tokenizer_class: str) -> dict[str, Any]:
+    """Returns the `tokenizer_config.json` with the constructor arguments of a tokenizer."""
+    given = {name: value for name, value in arguments.items() if value is not None}
+    values = {_KEYS[name]: value for name, value in given.items() if name in _KEYS}
+    values["tokenizer_class"] = tokenizer_class
+    values.setdefault("model_max_length", int(1e30))
+    if values["truncation_side"] == "middle":  # Hugging Face refuses unknown values
+        del values["truncation_side"]
+        values["truncates_middle"] = True
+    if "mask_token" not in values:
+        values["has_mask_token"] = False
+    if "has_segments" in given and given["has_segments"] != (given["separators"] == 1):
+        segments = [_SEGMENT_IDS] * given["has_segments"]
+        values["model_input_names"] = ["input_ids", *segments, "attention_mask"]
+    return values
+
+
+def _content(value: Any) -> Any:
+    return value["content"] if isinstance(value, dict) else value

@@ -1,0 +1,117 @@
+"""The parts of a Hugging Face `tokenizer.json` that tokenizers of all models have.
+
+Reference: huggingface/tokenizers `src/processors` and `src/utils`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.errors import ConfigError, DataError
+from bert_tf.json_schema import (
+    OBJECT,
+    check,
+    either,
+    integer,
+    list_of,
+    may_lack,
+    object_of,
+    one_of,
+    optional,
+    text,
+)
+
+MOST_ADDED_TOKENS = 500
+PIECE = text(most=1000)
+_ENDS = object_of(dict.fromkeys(("cls", "sep"), list_of(either(PIECE, integer()), 2, 2)))
+_ITEM = may_lack(object_of({"id": PIECE, "type_id": integer(0, 1)}))
+_ITEMS = list_of(object_of({"SpecialToken": _ITEM, "Sequence": _ITEM}, only=True), most=20)
+_TEMPLATE = object_of({"single": _ITEMS, "pair": _ITEMS, "special_tokens": may_lack(OBJECT)})
+_DIRECTION = may_lack(one_of("Left", "Right"))
+ROWS = {
+    "truncation": optional(object_of({"direction": _DIRECTION})),
+    "padding": optional(object_of({"pad_token": may_lack(PIECE)})),
+}
+_TEXT = None  # the place of a text among tokens
+
+
+def flat(step: dict | None, key: str) -> list[dict[str, Any]]:
+    """Returns the steps of a Sequence, which are below `key`, or the only step.
+
+    Raises:
+        ConfigError: If they are not objects.
+    """
+    if step is None:
+        return []
+    if step.get("type") != "Sequence":
+        return [step]
+    check(step, object_of({key: list_of(OBJECT)}), "a Sequence of the tokenizer", ConfigError)
+    return [inner for part in step[key] for inner in flat(part, key)]
+
+
+def row_options(content: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the constructor arguments that `truncation` and `padding`, which fit `ROWS`, set.
+
+    Matches transformers: their lengths are ignored, because each call has its own.
+    """
+    direction = (content.get("truncation") or {}).get("direction")
+    pad_token = (content.get("padding") or {}).get("pad_token")
+    found = {"truncation_side": direction and direction.lower(), "pad_token": pad_token}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def special_tokens(step: dict | None, ids: Mapping[str, int]) -> dict[str, Any]:
+    """Returns the special tokens that a `post_processor` adds, and how it joins pairs.
+
+    Args:
+        step: The `post_processor`.
+        ids: The id of each piece.
+
+    Returns:
+        `cls_token`, `sep_token`, `separators`, `has_segments` and `trim_offsets`.
+
+    Raises:
+        DataError: If a value is of a wrong type.
+        ConfigError: If it adds other tokens.
+    """
+    single, pair, trims = [], [], False
+    added: dict[str, Any] = {}  # the ids that it puts in place of its tokens
+    for part in flat(step, "processors"):
+        kind = part.get("type")
+        if kind in ("RobertaProcessing", "BertProcessing"):
+            check(part, _ENDS, "`post_processor`", DataError)
+            form = (2, 0) if kind == "RobertaProcessing" else (1, 1)
+            single, pair = _joined(part["cls"][0], part["sep"][0], *form)
+            added = {token: [number] for token, number in (part["cls"], part["sep"])}
+        elif kind == "TemplateProcessing":
+            check(part, _TEMPLATE, "`post_processor`", DataError)
+            single, pair = _tokens(part["single"]), _tokens(part["pair"])
+            added = {
+                token: of.get("ids") if isinstance(of, dict) else of
+                for token, of in part.get("special_tokens", {}).items()
+            }
+        if kind in ("ByteLevel", "RobertaProcessing"):
+            trims |= part.get("trim_offsets") is not False
+    match single, pair:
+        case [(cls, _), _, (sep, _)], [*_, (_, second)] if cls in ids and sep in ids:
+            separators = len(pair) - 4
+            is_known = all(added.get(token, [ids[token]]) == [ids[token]] for token in (cls, sep))
+            if is_known and (single, pair) == _joined(cls, sep, separators, second):
+                ends = {"cls_token": cls, "sep_token": sep, "trim_offsets": trims}
+                return {**ends, "separators": separators, "has_segments": second == 1}
+    raise ConfigError(
+        "`post_processor` must be RobertaProcessing, BertProcessing or TemplateProcessing that "
+        "puts one token of the vocabulary, with its id there, before a text, one after it, and one "
+        f"or more between two. Received: post_processor={step!r:.500}."
+    )
+
+
+def _joined(cls: str, sep: str, separators: int, second: int) -> tuple[list, list]:
+    """Returns the tokens of a text and of a pair, with types; the type of the last is `second`."""
+    single = [(cls, 0), (_TEXT, 0), (sep, 0)]
+    return single, [*single, *single[2:] * (separators - 1), (_TEXT, second), (sep, second)]
+
+
+def _tokens(items: list[dict]) -> list[tuple]:
+    """Returns the tokens in the items of a TemplateProcessing, as `_joined` does."""
+    items = [named for item in items for named in item.items()]
+    return [(_TEXT if name == "Sequence" else of["id"], of["type_id"]) for name, of in items]
