@@ -35,6 +35,7 @@ _REPLACING = ".bert_tf-replacing"
 _LOCK, _JOURNAL, _NEW, _OLD = "lock", "journal.json", "new", "old"
 _RECOVERY_SECONDS = 60.0  # a live writer only renames files while others wait for it
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)  # some file systems, of directories
+CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # a disk that is full or broken
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # <fcntl.h>, <linux/fs.h>
 _NAMES = list_of(text(most=4096), most=100_000)  # 4096: PATH_MAX in <linux/limits.h>
 _JOURNAL_SCHEMA = object_of({"replaced": _NAMES, "added": _NAMES, "folders": _NAMES})
@@ -48,12 +49,12 @@ def atomic_path(path: str | os.PathLike) -> Iterator[str]:
     is replaced with all its files.
 
     Raises:
-        UserError: If `path` is empty, which would be the working directory.
+        UserError: If `path` is empty, which would be the working directory, or has a NUL character.
+        OSError: If a file cannot be written; after "No space left on device" its `filename` is
+            `path`, where Python has none.
     """
-    if not os.fspath(path):
-        raise UserError(f"`path` must be a file or a directory. Received: {path=}.")
-    directory, name = os.path.split(os.path.abspath(path))
-    with _staging(directory) as staging:
+    directory, name = os.path.split(_absolute(path))
+    with _named_if_full(path), _staging(directory) as staging:
         yield os.path.join(staging, _NEW, name)
         _replace(directory, staging, [name])
 
@@ -63,10 +64,10 @@ def staged_files(directory: str | os.PathLike) -> Iterator[str]:
     """Yields a temporary directory whose files replace those of `directory` when the block ends.
 
     They are replaced together, atomically; other files are kept. The directory is created if it
-    does not exist.
+    does not exist. The errors are those of `atomic_path`.
     """
-    directory = os.path.abspath(directory)
-    with _staging(directory) as staging:
+    directory = _absolute(directory)
+    with _named_if_full(directory), _staging(directory) as staging:
         new = os.path.join(staging, _NEW)
         yield new
         files = (os.path.join(folder, name) for folder, _, names in os.walk(new) for name in names)
@@ -129,6 +130,23 @@ def remove_leftovers(directory: str | os.PathLike) -> None:
         # A locked folder is in use; another user's folder cannot be removed.
         with contextlib.suppress(OSError), _lock(folder):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _absolute(path):
+    if not os.fspath(path) or "\0" in os.fsdecode(path):
+        raise UserError(f"`path` must be a file or a directory. Received: {path=}.")
+    return os.path.abspath(path)
+
+
+@contextlib.contextmanager
+def _named_if_full(path):
+    """Adds the path to an error of writing to a full disk, which says which file only to `open`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in CANNOT_WRITE and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
 
 
 @contextlib.contextmanager

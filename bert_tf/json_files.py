@@ -6,16 +6,15 @@ refused with the caller's class of error. The rest is checked against a schema.
 """
 
 import collections
-import errno
 import json
 import math
 import os
 import re
-import stat
 from typing import Any
 
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.json_schema import ANYTHING, Kind, check
+from bert_tf.regular_files import open_regular
 
 MOST_BYTES = 64 * 2**20  # a vocabulary of a million pieces has about 30 MB as JSON
 MOST_NESTED = 64
@@ -52,11 +51,7 @@ def read_bytes(path: str | os.PathLike, what: str, error: type[UserError]) -> by
             file. The error is of class `error`.
     """
     try:
-        if stat.S_ISDIR(mode := os.stat(path).st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if not stat.S_ISREG(mode):  # opening a named pipe would wait for a writer
-            raise OSError("not a regular file")
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise OSError(f"a file larger than {MOST_BYTES:,} bytes")

@@ -11,6 +11,7 @@ from absl import app, flags
 
 from bert_tf import progress, quiet, tool_help
 from bert_tf.errors import UserError
+from bert_tf.files import CANNOT_WRITE
 
 FLAGS = flags.FLAGS
 
@@ -23,8 +24,8 @@ UNREAD = 128 + signal.SIGPIPE
 def run(main, takes_command: bool = False) -> None:
     """Runs `main()` with absl. A `UserError` or Ctrl-C prints one line instead of a traceback.
 
-    `--help` is that of `tool_help`. TensorFlow's messages are shown with `-v 1`, or as
-    TF_CPP_MIN_LOG_LEVEL says.
+    So does a disk that is full. `--help` is that of `tool_help`. TensorFlow's messages are shown
+    with `-v 1`, or as TF_CPP_MIN_LOG_LEVEL says.
 
     Args:
         main: The function of the program.
@@ -50,6 +51,14 @@ def run(main, takes_command: bool = False) -> None:
         except BrokenPipeError:
             _exit_if_unread()
             raise
+        except OSError as error:
+            if error.errno not in CANNOT_WRITE or error.filename is None:
+                raise
+            print(
+                f"error: {error.filename} must be writable. Received: {error.strerror}.",
+                file=sys.stderr,
+            )
+            sys.exit(1)
 
     app.run(checked, flags_parser=_parse)
 

@@ -109,6 +109,19 @@ def test_an_empty_path_is_not_the_working_directory(tmp_path, monkeypatch):
     assert (tmp_path / "mine.txt").read_text() == "a"
 
 
+def test_a_full_disk_and_a_nul_name_the_path(tmp_path):
+    for context in (files.atomic_path(tmp_path / "a.txt"), files.staged_files(tmp_path)):
+        with pytest.raises(OSError, match="No space left on device: .*test_a_full_disk"):
+            with context as new:
+                place = os.path.join(new, "full") if os.path.isdir(new) else new
+                os.symlink("/dev/full", place)
+                with open(place, "w") as file:
+                    file.write("text")
+    for context in (files.atomic_path("a\0b"), files.staged_files("a\0b")):
+        with pytest.raises(UserError, match=r"Received: path='a\\x00b'"), context:
+            pass
+
+
 def test_a_living_writer_is_left_alone(tmp_path):
     write(tmp_path, OLD)
     living, killed = start(tmp_path), start(tmp_path)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.progress import progress_bar
+from bert_tf.regular_files import open_input
 from bert_tf.text.tokenizer_base import Tokenizer
 
 _LINES = 4096  # tokenized at once
@@ -128,7 +129,7 @@ def _documents(input_files, tokenizer) -> Iterator[np.ndarray]:
     """Yields the tokens of each document, int32."""
     for path in input_files:
         try:
-            with open(path, encoding="utf-8") as file:
+            with open_input(path, "r", encoding="utf-8") as file:
                 lines = [line.strip() for line in file]
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path} must be a UTF-8 text file. Received: {error}") from None

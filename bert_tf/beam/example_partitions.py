@@ -87,7 +87,7 @@ def write_shares(path: str, records: Sequence[bytes], first: int, num_files: int
             for share in shares:
                 for record in share:
                     writer.write(record)
-        with open(framed, "rb") as file:
+        with open_file(framed) as file:
             write_segments(path, [[file.read(_size(share))] for share in shares])
 
 

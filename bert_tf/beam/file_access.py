@@ -11,6 +11,7 @@ from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
 from bert_tf.errors import UserError
+from bert_tf.regular_files import open_regular
 
 _COPIED_BYTES = 1 << 20  # at a time
 
@@ -88,7 +89,8 @@ def _remote(pattern: str) -> list[InputFile]:
 def open_file(path: str, mode: str = "rb") -> BinaryIO:
     """Opens a file to read or, with the mode "wb", to write; a `.gz` is not decompressed."""
     if not is_remote(path):
-        return open(path, mode)  # Beam's function would create missing directories
+        # Beam's function would create missing directories.
+        return open_regular(path) if mode == "rb" else open(path, mode)
     function = {"rb": FileSystems.open, "wb": FileSystems.create}[mode]
     return function(path, compression_type=CompressionTypes.UNCOMPRESSED)
 

@@ -13,6 +13,7 @@ from typing import Any
 from bert_tf.data.tsv import read_lines, read_tsv
 from bert_tf.errors import DataError
 from bert_tf.optional_packages import require
+from bert_tf.regular_files import open_input
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 # A longer field of CSV is an error, as after a quotation mark without its pair: it would have the
@@ -103,7 +104,7 @@ def _read_parquet(path):
 
 def _read_csv(path):
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with open_input(path, "r", encoding="utf-8-sig", newline="") as file:
             csv.field_size_limit(_FIELD_CHARACTERS)
             reader = csv.reader(file, strict=True)
             yield from ((reader.line_num, fields) for fields in reader)

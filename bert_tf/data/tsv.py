@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 from bert_tf.errors import DataError
+from bert_tf.regular_files import open_input
 
 
 def read_tsv(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
@@ -13,7 +14,7 @@ def read_tsv(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
     empty field.
 
     Raises:
-        DataError: If the file is missing or a line is not UTF-8.
+        DataError: If the file is missing or not a regular file, or a line is not UTF-8.
     """
     for number, line in read_lines(path):
         yield number, line.split("\t")
@@ -23,10 +24,10 @@ def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
     """Yields the number, from 1, and the text of each line, without line ends and byte-order mark.
 
     Raises:
-        DataError: If the file is missing or a line is not UTF-8.
+        DataError: If the file is missing or not a regular file, or a line is not UTF-8.
     """
     try:
-        file = open(path, "rb")
+        file = open_input(path)
     except OSError as error:
         raise DataError(f"{path} must be a data file. Received: {error.strerror}.") from None
     with file:

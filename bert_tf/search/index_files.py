@@ -17,6 +17,7 @@ from bert_tf.errors import DataError, UserError
 from bert_tf.json_files import parse_json, read_json
 from bert_tf.json_schema import SCALAR, integer, object_of, one_of, optional, text
 from bert_tf.json_values import as_json
+from bert_tf.regular_files import require_regular
 
 FORMAT = "bert_tf vector index 1"
 INDEX, VECTORS, RANGES = "index.json", "vectors.npy", "ranges.npy"
@@ -84,6 +85,7 @@ def open_array(path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
         DataError: If it is not the file of an array of this shape and type.
     """
     try:
+        require_regular(path)
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # whatever Python's tokenizer and NumPy raise for a wrong header
         received = f"{type(error).__name__}: {error}"[:500]

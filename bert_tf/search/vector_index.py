@@ -11,6 +11,7 @@ from bert_tf.errors import DataError, UserError
 from bert_tf.files import recover
 from bert_tf.json_files import MOST_BYTES
 from bert_tf.optional_packages import require
+from bert_tf.regular_files import open_descriptor
 from bert_tf.search.best_rows import finite_rows, matrix, numbers
 from bert_tf.search.exact_search import top_k
 from bert_tf.search.index_files import (
@@ -78,7 +79,7 @@ class VectorIndex:
         recover(os.path.dirname(os.path.abspath(self._path)))
         try:
             found = os.stat(self._path)
-        except OSError:
+        except (OSError, ValueError):  # a ValueError for a NUL character
             return None
         return found.st_dev, found.st_ino, found.st_mtime_ns
 
@@ -102,10 +103,10 @@ class VectorIndex:
             self.ranges = np.array(ranges)
         self._offsets = open_array(self._file(OFFSETS), (count + 1,), np.dtype(np.int64))
         try:
-            size = os.path.getsize(self._file(ITEMS))
             # Not opened again later, when the path may have another index.
-            self._items = os.open(self._file(ITEMS), os.O_RDONLY | os.O_CLOEXEC)
+            self._items = open_descriptor(self._file(ITEMS))
             weakref.finalize(self, os.close, self._items)
+            size = os.fstat(self._items).st_size
         except OSError as error:
             raise DataError(
                 f"{self._file(ITEMS)} must be the items of the index. Received: {error.strerror}."

@@ -12,6 +12,7 @@ from bert_tf.files import atomic_path, scratch_directory
 from bert_tf.json_files import write_json
 from bert_tf.models.serving_module import SERVING_DEFAULT, ServingModule
 from bert_tf.models.task_model import TaskModel
+from bert_tf.regular_files import open_regular
 from bert_tf.serving.description import DESCRIPTION_FILE, describe
 from bert_tf.serving.server.model_directory import find_versions
 from bert_tf.serving.warmup import WARMUP_FILE, write_warmup_requests
@@ -133,7 +134,7 @@ def _keep_branches_as_functions(path) -> None:
     tokenizer these are most of the nodes: plain text needs few, any other text many.
     """
     saved_model = saved_model_pb2.SavedModel()
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         saved_model.ParseFromString(file.read())
     for meta_graph in saved_model.meta_graphs:
         for function in meta_graph.graph_def.library.function:

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from bert_tf.errors import ConfigError, DataError, require
 from bert_tf.progress import progress_bar
+from bert_tf.regular_files import open_input
 from bert_tf.text.tensorflow_text import import_tensorflow_text
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.word_splitter import WordSplitter
@@ -188,7 +189,7 @@ def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Ite
         total = sum(os.path.getsize(path) for path in paths)
         with progress_bar(None, "reading", total, **shown) as bar:
             for path in paths:
-                with open(path, "rb") as file:
+                with open_input(path) as file:
                     for number, line in enumerate(file, start=1):
                         bar.update(len(line))
                         try:

@@ -254,6 +254,14 @@ def other_array(name, array):
     return lambda directory: np.save(directory / name, array, allow_pickle=True)
 
 
+def named_pipe(name):
+    def apply(directory):
+        (directory / name).unlink()
+        os.mkfifo(directory / name)
+
+    return apply
+
+
 def archive(directory):
     np.savez(directory / "other.npz", a=np.eye(3))
     (directory / "other.npz").rename(directory / "vectors.npy")
@@ -271,6 +279,7 @@ FILES = ("index.json", "vectors.npy", "ranges.npy", "items.jsonl", "offsets.npy"
     "apply",
     [
         *(lambda directory, name=name: (directory / name).unlink() for name in FILES),
+        *(named_pipe(name) for name in FILES),
         *(damage(name, lambda content: content[:-9]) for name in FILES),
         *(damage(name, lambda content: b"") for name in FILES),
         *(damage(name, lambda content: content + b"12345678") for name in FILES),

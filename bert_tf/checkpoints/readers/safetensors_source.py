@@ -36,9 +36,9 @@ class SafetensorsSource:
         self.path = path
         self.format = format
         with complete_file(path, "a complete safetensors file"):
+            self._map = map_file(path)
             self._file = safe_open(path, framework="numpy")
             # `safe_open` has checked the header, which is parsed again for the offsets.
-            self._map = map_file(path)
             self._start = _LENGTH_SIZE + int.from_bytes(self._map[:_LENGTH_SIZE], "little")
             self._header = parse_json(self._map[_LENGTH_SIZE : self._start], path)
             metadata = self._header.pop("__metadata__", None)

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 
 from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 from bert_tf.checkpoints.readers.file_errors import complete_file
+from bert_tf.regular_files import open_regular
 
 # For comparison, a BERT-large with its optimizer has 1,200 entries in 0.3 MB.
 MAX_TABLE_BYTES = 16 * 2**20
@@ -42,7 +43,7 @@ def read_table(path: str) -> dict[bytes, bytes]:
         CheckpointError: If the table is damaged, compressed, or larger than a checkpoint's index.
     """
     kind = "the complete index of a TensorFlow checkpoint"
-    with complete_file(path, kind, (OSError, _Damage)), open(path, "rb") as file:
+    with complete_file(path, kind, (OSError, _Damage)), open_regular(path) as file:
         return _Table(file.read(MAX_TABLE_BYTES + 1)).entries
 
 

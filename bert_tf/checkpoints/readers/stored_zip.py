@@ -12,6 +12,7 @@ import zlib
 
 from bert_tf.checkpoints.readers.file_errors import complete_file, file_error
 from bert_tf.errors import CheckpointError
+from bert_tf.regular_files import open_regular
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, ..., length of name, length of extra field
 _ENCRYPTED = 0x1
@@ -29,7 +30,7 @@ class StoredZip:
         self.path = path
         with complete_file(path, "a complete zip archive"):
             self._map = map_file(path)
-            with zipfile.ZipFile(path) as archive:
+            with open_regular(path) as file, zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
         self._view = memoryview(self._map)
         self._members = {}
@@ -89,10 +90,10 @@ def map_file(path: str) -> mmap.mmap:
     """Maps a file into memory to read it.
 
     Raises:
-        OSError: If it cannot be opened.
+        OSError: If it cannot be opened or is not a regular file.
         ValueError: If it is empty.
     """
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 

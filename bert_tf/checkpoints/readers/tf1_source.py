@@ -34,6 +34,8 @@ def checkpoint_prefix(path: str) -> str | None:
         return path
     if path.endswith(".index") and os.path.exists(path):
         return path.removesuffix(".index")
+    if not os.path.isdir(path):
+        return None
     found = glob.glob(os.path.join(glob.escape(path), "*ckpt*.index"))
     return max(found, key=_step).removesuffix(".index") if found else None
 

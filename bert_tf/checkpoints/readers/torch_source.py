@@ -17,6 +17,7 @@ import numpy as np
 from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.stored_zip import StoredZip, map_file, release_pages
 from bert_tf.checkpoints.readers.torch_pickle import StoredTensor, read_pickle
+from bert_tf.regular_files import open_regular
 
 _ZIP_SIGNATURE = b"PK\x03\x04"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # torch/serialization.py, MAGIC_NUMBER
@@ -38,7 +39,7 @@ class TorchSource:
         if sys.byteorder != "little":
             raise file_error(self.path, "be read on a little-endian machine", f"{sys.byteorder=}")
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 is_zip = file.read(len(_ZIP_SIGNATURE)) == _ZIP_SIGNATURE
         except OSError as error:
             raise file_error(self.path, "be a PyTorch file", error.strerror) from None

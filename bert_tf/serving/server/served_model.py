@@ -14,6 +14,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf.errors import UserError
 from bert_tf.ops import native
+from bert_tf.regular_files import open_regular, require_regular_below
 from bert_tf.serving.description import read_description
 from bert_tf.serving.server.graph_check import graph_problems
 from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, Signature, signatures_of
@@ -72,6 +73,7 @@ class ServedModel:
         with contextlib.suppress(UserError):  # SavedModels of other programs have no description
             self.description = read_description(path)
         try:
+            require_regular_below(path)
             # Not from a temporary copy: a model that reads files may do so with every request.
             if problems:
                 self._loaded = tf.saved_model.load(os.fspath(path))
@@ -122,7 +124,7 @@ def _load_without_gradients(saved_model, path):
 def _read(path):
     saved_model = saved_model_pb2.SavedModel()
     try:
-        with open(os.path.join(path, SAVED_MODEL_FILE), "rb") as file:
+        with open_regular(os.path.join(path, SAVED_MODEL_FILE)) as file:
             saved_model.ParseFromString(file.read())
     except (OSError, DecodeError) as error:
         raise UserError(f"{path} must be a valid SavedModel. Received: {error}") from None

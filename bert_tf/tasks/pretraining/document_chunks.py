@@ -14,6 +14,7 @@ import numpy as np
 
 from bert_tf.errors import DataError
 from bert_tf.progress import progress_bar
+from bert_tf.regular_files import open_regular
 from bert_tf.tasks.pretraining.checks import require
 
 DEFAULT_CHUNK_BYTES = 32 << 20
@@ -122,7 +123,7 @@ def read_documents(chunk: Chunk, errors: str = "strict") -> Iterator[list[str]]:
 
 
 def read_lines(
-    path: str, start: int = 0, end: int | None = None, open_file: Callable = open
+    path: str, start: int = 0, end: int | None = None, open_file: Callable = open_regular
 ) -> Iterator[bytes]:
     """Yields the lines in the bytes from `start` to `end` of a file, with their line ends.
 
@@ -130,7 +131,7 @@ def read_lines(
         path: The file.
         start: Where a line begins.
         end: The line that reaches this byte is the last one. Default: the end of the file.
-        open_file: `open`, or a function that opens remote files too.
+        open_file: `open_regular`, or a function that opens remote files too.
     """
     with open_file(path, "rb") as file:
         file.seek(start)
@@ -265,7 +266,7 @@ class DocumentCutter:
 
 def _size(path: str) -> int:
     try:
-        with open(path, "rb"):
+        with open_regular(path):
             return os.path.getsize(path)
     except OSError as error:
         received = error.strerror

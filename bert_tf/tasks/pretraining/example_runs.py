@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bert_tf.array_files import save_array
+from bert_tf.regular_files import open_regular
 
 MERGE_BYTES = 256 << 20  # of records in memory at a time
 
@@ -50,7 +51,7 @@ def _read_slice(path: str, low: int, high: int) -> tuple[np.ndarray, list[bytes]
     first = np.searchsorted(keys, np.uint64(low))
     end = np.searchsorted(keys, np.uint64(high), side="right")
     splits = np.load(path + ".splits.npy", mmap_mode="r")[first : end + 1].tolist()
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         file.seek(splits[0])
         records = [file.read(stop - start) for start, stop in zip(splits, splits[1:])]
     return np.array(keys[first:end]), records

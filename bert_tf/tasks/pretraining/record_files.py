@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import DataError
+from bert_tf.regular_files import open_regular, require_regular
 
 CHECK_WHOLE_BYTES = 1 << 30  # files with this total size are read completely before they are used
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4  # length and its checksum; the data's checksum
@@ -51,6 +52,8 @@ def check_records(
         if whole is None:
             whole = sum(tf.io.gfile.stat(path).length for path in paths) <= CHECK_WHOLE_BYTES
         counts = []
+        for path in filter(os.path.exists, paths):  # not remote ones
+            require_regular(path)
         for path in paths:
             _check_first(path, max_seq_length, max_predictions_per_seq)
             local = os.path.exists(path)  # of other files, the headers are not read alone
@@ -59,6 +62,9 @@ def check_records(
             counts.append(_count_by_reading(path) if whole or not local else count)
     except tf.errors.OpError as error:
         raise DataError(f"TFRecord files must be readable. Received: {error.message}") from error
+    except OSError as error:
+        received = f"{error.strerror}, {error.filename}"
+        raise DataError(f"TFRecord files must be readable. Received: {received}") from None
     if not sum(counts):
         raise DataError(
             f"`input_files` must have examples. Received: no record in {', '.join(paths)}. Make "
@@ -122,7 +128,7 @@ def _count_by_lengths(path: str) -> int:
     """Counts records by their headers, without reading their data."""
     size = os.path.getsize(path)
     count = position = 0
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         while position < size:
             file.seek(position)
             header = file.read(_HEADER_BYTES)

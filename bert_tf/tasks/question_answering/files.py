@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from bert_tf.errors import DataError
 from bert_tf.json_schema import FLAG, Kind, check, is_integer, list_of, may_lack, object_of
+from bert_tf.regular_files import open_input
 
 _logger = logging.getLogger("bert_tf")
 _SHOWN = 5  # examples in a message
@@ -96,7 +97,7 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
          'Saint Bernadette Soubirous')
     """
     try:
-        with open(path, encoding="utf-8") as file:
+        with open_input(path, "r", encoding="utf-8") as file:
             content = json.load(file)
     except OSError as error:
         raise DataError(f"{path} must be a SQuAD file. Received: {error.strerror}") from None

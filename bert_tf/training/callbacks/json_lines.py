@@ -4,8 +4,13 @@ import json
 import os
 import time
 
-from bert_tf.errors import UserError
+from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path
+from bert_tf.json_files import parse_json
+from bert_tf.json_schema import integer, object_of
+from bert_tf.regular_files import open_regular
+
+_LINE = object_of({"step": integer(most=2**63 - 1)})
 
 
 class JsonLines:
@@ -17,6 +22,9 @@ class JsonLines:
     Args:
         path: The file.
         initial_step: The step from which the run is resumed.
+
+    Raises:
+        DataError: If an existing file has a damaged line.
 
     Example:
         >>> log = bert_tf.training.callbacks.JsonLines("log.jsonl")
@@ -48,10 +56,21 @@ class JsonLines:
 def read_json_lines(path: str | os.PathLike) -> list[dict]:
     """Returns the objects of the file, without a last line that is incomplete.
 
+    Raises:
+        DataError: If the file cannot be read, or another line is damaged.
+
     Example:
         >>> bert_tf.training.callbacks.JsonLines("log.jsonl").write(100, {"loss": 0.5})
         >>> [line["loss"] for line in bert_tf.training.callbacks.read_json_lines("log.jsonl")]
         [0.5]
     """
-    with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.endswith("\n")]
+    try:
+        with open_regular(path) as file:
+            lines = [line for line in file if line.endswith(b"\n")]
+    except OSError as error:
+        raise DataError(f"{path} must be a log of a run. Received: {error.strerror}.") from None
+    # A loss can be NaN, which Python's JSON writes and reads.
+    return [
+        parse_json(line, f"{path}, line {number},", _LINE, DataError, only_finite=False)
+        for number, line in enumerate(lines, start=1)
+    ]

@@ -20,6 +20,7 @@ from bert_tf.errors import CheckpointError
 from bert_tf.files import atomic_path
 from bert_tf.json_files import read_json, write_json
 from bert_tf.json_schema import OBJECT, Kind, integer, list_of, may_lack, object_of, one_of
+from bert_tf.regular_files import open_regular
 
 VARIABLES, STATE, MANIFEST = "variables.safetensors", "state.json", "manifest.json"
 FORMAT = 1
@@ -115,7 +116,13 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dic
             raise DamagedCheckpoint(
                 f"{file} must have {expected['bytes']:,} bytes. Received: {received}"
             )
-        if _fingerprint(file) != expected:
+        try:
+            found = _fingerprint(file)
+        except OSError as error:
+            raise DamagedCheckpoint(
+                f"{file} must be readable. Received: {error.strerror}"
+            ) from None
+        if found != expected:
             raise DamagedCheckpoint(
                 f"{file} must have the SHA-256 sum of the manifest. Received: another"
             )
@@ -130,7 +137,7 @@ def read_checkpoint(path: str | os.PathLike) -> tuple[dict[str, np.ndarray], dic
 
 def _fingerprint(path) -> dict:
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return {"bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
