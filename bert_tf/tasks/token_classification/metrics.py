@@ -6,7 +6,7 @@ import keras
 
 from bert_tf.errors import UserError
 from bert_tf.optional_packages import require
-from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags
+from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags, convert_tags
 
 
 def tagging_scores(
@@ -15,7 +15,8 @@ def tagging_scores(
     """Computes the scores of CoNLL 2003: a span is correct if its borders and its label are.
 
     Args:
-        gold, predicted: A list of tags for each sentence, both in IOB1, IOB2 or BIOES.
+        gold, predicted: A list of tags for each sentence, in any of the schemes IOB1, IOB2, BIOES,
+            BILOU and BMES.
 
     Returns:
         Scores from 0 to 1: `accuracy` over words and, for span tags, `precision`, `recall` and `f1`
@@ -49,7 +50,9 @@ def tagging_scores(
     if not any(tag != OUTSIDE for pair in pairs for tag in pair):
         return scores
     metrics = require_seqeval()
-    report = metrics.classification_report(gold, predicted, output_dict=True, zero_division=0)
+    # seqeval's default mode knows neither `U` nor `L`.
+    sides = ([convert_tags(tags, "IOB2") for tags in side] for side in (gold, predicted))
+    report = metrics.classification_report(*sides, output_dict=True, zero_division=0)
     del report["macro avg"], report["weighted avg"]
     for label, values in report.items():
         suffix = "" if label == "micro avg" else f"_{label}"

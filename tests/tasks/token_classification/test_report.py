@@ -1,5 +1,6 @@
 """Details of the scores of token classification, against seqeval and against plain loops."""
 
+import importlib
 import random
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from bert_tf.errors import UserError
 from bert_tf.tasks.token_classification import Span, convert_tags, tagging_intervals, tagging_scores
 from bert_tf.tasks.token_classification.report import sentence_errors, span_counts, word_labels
+from bert_tf.tasks.token_classification.tag_schemes import spans_of_tags, tags_of_spans
 
 GENERATOR = random.Random(3)
 TAGS = ["O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
@@ -51,6 +53,42 @@ def test_intervals_are_percentiles_of_drawn_sentences():
         values = [scores[name] for scores in drawn]
         np.testing.assert_allclose(ends, np.percentile(values, [5, 95]), atol=1e-9)
     assert found["f1"][0] < tagging_scores(GOLD, PREDICTED)["f1"] < found["f1"][1]
+
+
+SPELLINGS = {"IOB2": "", "BIOES": "", "BILOU": "IIELSU", "BMES": "IMEESS"}
+
+
+def tags_in(scheme, spans, length):
+    """The tags of a scheme, which the letters of BIOES are replaced for."""
+    tags = tags_of_spans(spans, length, "IOB2" if scheme == "IOB2" else "BIOES")
+    letters = dict(zip(SPELLINGS[scheme][::2], SPELLINGS[scheme][1::2]))
+    return [letters.get(tag[0], tag[0]) + tag[1:] for tag in tags]
+
+
+@pytest.mark.parametrize("scheme", SPELLINGS)
+def test_scores_of_every_scheme_are_seqevals_and_in_their_intervals(scheme):
+    """Strict mode, with the scheme; seqeval has no BMES, whose letters are those of BIOES."""
+    seqeval = pytest.importorskip("seqeval")
+    metrics, schemes = importlib.import_module("seqeval.metrics"), seqeval.scheme
+    strict = {"IOB2": schemes.IOB2, "BILOU": schemes.BILOU}.get(scheme, schemes.IOBES)
+    sides = [[spans_of_tags(tags) for tags in side] for side in (GOLD, PREDICTED)]
+    lengths = list(map(len, GOLD))
+    gold, predicted = (
+        [tags_in(scheme, *row) for row in zip(side, lengths, strict=True)] for side in sides
+    )
+    known = "BIOES" if scheme == "BMES" else scheme
+    report = metrics.classification_report(
+        *([tags_in(known, *row) for row in zip(side, lengths)] for side in sides),
+        mode="strict",
+        scheme=strict,
+        output_dict=True,
+    )
+    found = tagging_scores(gold, predicted)
+    for suffix, key in (("", "micro avg"), ("_PER", "PER"), ("_LOC", "LOC")):
+        assert found[f"f1{suffix}"] == pytest.approx(report[key]["f1-score"]), suffix
+        assert found[f"recall{suffix}"] == pytest.approx(report[key]["recall"])
+    for name, (low, high) in tagging_intervals(gold, predicted, samples=30).items():
+        assert low < found[name] < high
 
 
 def test_what_has_no_spans():
