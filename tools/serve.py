@@ -111,7 +111,7 @@ _LIMITS = {
         131_072,
         "number of tokens in the texts of one row, estimated from their bytes.",
     ),
-    "max_rows": (1024, "number of rows per request."),
+    "max_rows": (2048, "number of rows per request."),
     "max_waiting": (1024, "number of requests in the queue; further ones get the status 429."),
     "read_timeout_seconds": (30.0, "number of seconds for the body of a request to arrive."),
     "write_timeout_seconds": (

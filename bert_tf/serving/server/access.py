@@ -44,7 +44,7 @@ class Access:
         self._check_host(request)
         origin = request.headers.get("Origin")
         if not (origin is None or _is_own(origin, request) or self._is_allowed(origin)):
-            message = f"Only the page itself may ask. Received: Origin {origin}"
+            message = f"Only the page itself may ask. Received: Origin {origin}."
             raise RequestError(HTTPStatus.FORBIDDEN, message, flag="allowed_origins")
         if is_preflight(request):
             return  # it has neither key nor body
@@ -82,7 +82,7 @@ class Access:
         )
         names = ("localhost", self.host.lower(), *map(str.lower, self.allowed_hosts))
         if not (is_own or name in names or ANY in names):
-            message = f"The server must be opened by the address that is printed. Received: {name}"
+            message = f"The server must be opened by the address that is printed. Received: {name}."
             raise RequestError(HTTPStatus.FORBIDDEN, message, flag="allowed_hosts")
 
     def _check_key(self, header):

@@ -154,7 +154,7 @@ class _Server:
         application = self._web.Application(middlewares=[counted])
         add = application.router.add_route
         for path in retrieval_forms.PATHS:
-            add("POST", path, self._rest)
+            add("*", path, self._rest)
         add("*", rest_api.PREFIX + "{rest:.*}", self._rest)
         add("GET", "/", self._show_page)
         add("GET", "/page.json", self._show_page_facts)
@@ -211,7 +211,11 @@ class _Server:
 
     def _error(self, request, error):
         message = error.message + (f" See --{error.flag}." if error.flag else "")
-        return self._json({"error": message}, error.status, error.headers)
+        if retrieval_forms.is_openais(request.method, request.path):
+            body = retrieval_forms.openai_error(message, error.status)
+        else:
+            body = {"error": message}
+        return self._json(body, error.status, error.headers)
 
     def _json(self, values, status=200, headers=None):
         text = rest_api.as_json(values)

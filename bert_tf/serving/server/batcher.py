@@ -79,7 +79,7 @@ class Batcher:
         """
         if len(self._queue) >= self.limits.max_waiting:
             message = f"{len(self._queue)} requests are already waiting. Try again later."
-            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, message)
+            raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, message, flag="max_waiting")
         request = self._request(signature, arrays, rows)
         self._queue.append(request)
         self._arrival.set()
@@ -87,7 +87,8 @@ class Batcher:
             return await asyncio.wait_for(request.answer, self.limits.request_timeout)
         except asyncio.TimeoutError:
             message = f"No answer within {self.limits.request_timeout:g} seconds."
-            raise RequestError(HTTPStatus.GATEWAY_TIMEOUT, message) from None
+            status = HTTPStatus.GATEWAY_TIMEOUT
+            raise RequestError(status, message, flag="request_timeout_seconds") from None
         finally:  # also if the client has disconnected
             if request in self._queue:
                 self._queue.remove(request)
@@ -112,12 +113,14 @@ class Batcher:
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 f"The texts of a row must have at most {self.limits.max_tokens} tokens together. "
                 f"Received: about {max(tokens)} in row {np.argmax(tokens)}. Split them.",
+                flag="max_tokens",
             )
         if len(tokens) > 1 and sum(tokens) > self.token_budget and not signature.joins_rows:
             raise invalid(
                 f"A request must have at most {self.token_budget} tokens, because the rows of "
                 f"signature {signature.name} depend on each other and are computed in one batch. "
-                f"Received: about {sum(tokens)} tokens in {rows} rows. Send fewer rows at a time."
+                f"Received: about {sum(tokens)} tokens in {rows} rows. Send fewer rows at a time.",
+                flag="token_budget",
             )
         answer = asyncio.get_running_loop().create_future()
         return _Waiting(signature, arrays, tokens, time.monotonic(), answer)

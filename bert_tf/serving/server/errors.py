@@ -52,8 +52,8 @@ class RequestError(Exception):
             self.headers["Retry-After"] = "1"
 
 
-def invalid(message: str) -> RequestError:
-    return RequestError(HTTPStatus.BAD_REQUEST, message)
+def invalid(message: str, *, flag: str | None = None) -> RequestError:
+    return RequestError(HTTPStatus.BAD_REQUEST, message, flag=flag)
 
 
 def of_computation(error: Exception) -> RequestError:

@@ -298,7 +298,8 @@ def _bytes(value, name, binary, max_text_length):
         raise _type_error(value, tf.string)
     if length > max_text_length:
         raise invalid(
-            f"`{name}` must have at most {max_text_length} characters. Received: {length}"
+            f"`{name}` must have at most {max_text_length} characters. Received: {length}.",
+            flag="max_text_length",
         )
     return data
 

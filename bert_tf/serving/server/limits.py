@@ -24,7 +24,7 @@ class Limits:
     max_text_length: int = 100_000  # characters of one string
     # Of the texts of one row, estimated from their bytes: the memory of the model grows with them.
     max_tokens: int = 131_072
-    max_rows: int = 1024  # of a request
+    max_rows: int = 2048  # of a request, as OpenAI allows
     max_waiting: int = 1024  # requests that wait for their answer
     read_timeout: float = 30.0  # seconds in which a request's body must arrive
     # Seconds in which a client must receive some of its answer; only on Linux.
@@ -55,7 +55,8 @@ class Memory:
             held, more = size, size > held
             if more and self.held > self.limit:
                 message = "The server's memory is full of other requests. Try again later."
-                raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, message)
+                status = HTTPStatus.TOO_MANY_REQUESTS
+                raise RequestError(status, message, flag="max_buffered_bytes")
 
         try:
             yield hold
@@ -75,7 +76,8 @@ async def read_body(request, hold: Hold, limits: Limits) -> bytes:
         return await asyncio.wait_for(_collect(request, hold, limits), limits.read_timeout)
     except asyncio.TimeoutError:
         message = f"The body did not arrive within {limits.read_timeout:g} seconds."
-        raise RequestError(HTTPStatus.REQUEST_TIMEOUT, message) from None
+        status = HTTPStatus.REQUEST_TIMEOUT
+        raise RequestError(status, message, flag="read_timeout_seconds") from None
 
 
 async def _collect(request, hold, limits):
@@ -92,5 +94,6 @@ def _check_size(size, limits):
     if size > limits.max_body:
         raise RequestError(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"The body must have at most {limits.max_body} bytes. Received: {size} or more bytes",
+            f"The body must have at most {limits.max_body} bytes. Received: {size} or more bytes.",
+            flag="max_body_bytes",
         )

@@ -15,6 +15,7 @@ import concurrent.futures
 import functools
 import json
 import re
+import time
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
@@ -41,7 +42,7 @@ _LARGE_ANSWER = 1 << 14  # values
 class Target(NamedTuple):
     """The target of a request: a model, or one of its versions."""
 
-    action: str  # predict, classify, regress, metadata, status, or one of `retrieval_forms`
+    action: str  # predict, classify, regress, metadata, status, models, or of `retrieval_forms`
     model: str | None  # None for the one that is served
     version: int | None
 
@@ -52,8 +53,14 @@ def parse_path(method: str, path: str) -> Target:
     Raises:
         RequestError: If the path is not valid.
     """
-    if method == "POST" and path in retrieval_forms.PATHS:
+    if path in retrieval_forms.PATHS:
+        if method != "POST":
+            message = f"Method Not Allowed: {method} {path}"
+            status = HTTPStatus.METHOD_NOT_ALLOWED
+            raise RequestError(status, message, headers={"Allow": "POST"})
         return Target(retrieval_forms.PATHS[path], None, None)
+    if method in ("GET", "HEAD") and path == retrieval_forms.MODELS_PATH:
+        return Target("models", None, None)
     pattern = {"POST": _POST, "GET": _GET, "HEAD": _GET}.get(method)
     match = re.fullmatch(pattern, path) if pattern else None
     if match is None:
@@ -76,6 +83,7 @@ class RestApi:
     def __init__(self, versions: ModelVersions, limits: Limits):
         self._versions = versions
         self._limits = limits
+        self._started = int(time.time())
         # Large bodies are decoded one at a time: as Python objects they need up to 40 times as much
         # memory, which is not counted.
         self._decoder = concurrent.futures.ThreadPoolExecutor(1, "decode")
@@ -85,6 +93,8 @@ class RestApi:
 
         `hold` counts the memory of the request; see `Memory.share`.
         """
+        if target.action == "models":
+            return as_json(retrieval_forms.list_of_models(self._versions.name, self._started))
         if target.action == "status":
             return self._status(target)
         if target.action == "metadata":
@@ -106,7 +116,8 @@ class RestApi:
             rows = signature.checked_rows(arrays)
             if rows > self._limits.max_rows:
                 most = self._limits.max_rows
-                raise invalid(f"The inputs must have at most {most} rows. Received: {rows} rows")
+                message = f"The inputs must have at most {most} rows. Received: {rows} rows."
+                raise invalid(message, flag="max_rows")
             held = bytes_of(arrays)
             hold(held)
             check_described_inputs(version.model.description, signature, arrays)
@@ -151,6 +162,7 @@ class RestApi:
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                 f"The answer must have at most {self._limits.max_answer} bytes of values. "
                 f"Received: {size} bytes. Send fewer rows at a time, or shorter ones.",
+                flag="max_answer_bytes",
             )
 
     async def _in_threads(self, parts):

@@ -77,7 +77,6 @@ def test_status_and_metadata(server):
 REFUSED = [
     ("GET", "/v1/foo", 400, "Malformed request: GET /v1/foo"),
     ("POST", "/v1/foo", 400, "Malformed request"),
-    ("GET", "/v1/models", 400, "Missing model name"),
     ("GET", "/v1/models/debug/model_name", 400, "Malformed request"),
     ("POST", "/v1/models", 400, "Malformed request"),
     ("GET", "/v1/models/tiny:predict", 400, "Malformed request"),
@@ -106,6 +105,25 @@ def test_refused(server, method, path, status, message):
     received, answer = server.json(method, path, body)
     assert (received, list(answer)) == (status, ["error"])
     assert message in answer["error"]
+
+
+def test_another_method_is_refused_with_those_that_are_allowed(server):
+    for path in ("/healthz", "/", "/metrics"):
+        status, headers, _ = server.ask("DELETE", path)
+        assert (status, headers["Allow"]) == (405, "GET")
+
+
+@pytest.mark.parametrize(
+    "body, flag",
+    [
+        ({"instances": ["a"] * 65}, "--max_rows"),
+        ({"instances": ["a" * 2001]}, "--max_text_length"),
+        ({"instances": ["a" * 100_001]}, "--max_body_bytes"),
+    ],
+)
+def test_the_message_of_a_limit_names_its_flag(server, body, flag):
+    status, answer = server.predict(body)
+    assert status in (400, 413) and answer["error"].endswith(f" See {flag}.")
 
 
 def test_paths():

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertCrossEncoder, BertSentenceEncoder, BertTokenizer
 from bert_tf.serving.server.export_for_server import export_for_server
+from bert_tf.serving.server.limits import Limits
 from tests.serving.server.process import ServerProcess
 
 TEXTS = ["the good film.", "bad", "", "good café"]
@@ -131,6 +132,10 @@ def test_null_is_as_good_as_absent(embedder, reranker):
         ({}, "`input` must be strings. Received: null"),
         ({"input": []}, "`input` must have at least one string"),
         ({"input": [1, 2]}, "`input` must be strings"),
+        ({"input": [1, 2]}, "check_embedding_ctx_length=False"),
+        ({"input": [[1, 2], [3]]}, "Token ids are those of another tokenizer"),
+        ({"input": "a", "truncate": "END"}, "`truncate` must be true or left out"),
+        ({"input": "a", "input_type": "query"}, "`input_type` must be left out"),
         ({"input": "a", "model": "other"}, "`model` must be 'tiny'"),
         ({"input": "a", "dimensions": 33}, "`dimensions` must be an integer from 1 to 32"),
         ({"input": "a", "dimensions": True}, "`dimensions` must be an integer"),
@@ -142,7 +147,7 @@ def test_null_is_as_good_as_absent(embedder, reranker):
 )
 def test_wrong_requests_for_embeddings(embedder, body, message):
     status, answer = embedder.json("POST", "/v1/embeddings", body)
-    assert status in (400, 404) and message in answer["error"], answer
+    assert status in (400, 404) and message in answer["error"]["message"], answer
 
 
 @pytest.mark.parametrize(
@@ -156,6 +161,15 @@ def test_wrong_requests_for_embeddings(embedder, body, message):
         ),
         ({"query": "a", "texts": ["a"], "top_n": 0}, "`top_n` must be"),
         ({"query": "a", "texts": ["a"], "raw_scores": 1}, "`raw_scores` must be true or false"),
+        ({"query": "a", "texts": ["a"], "top_k": True}, "`top_k` must be"),
+        ({"query": "a", "texts": ["a"], "top_k": 1, "top_n": 2}, "`top_k` must be `top_n`"),
+        ({"query": "a", "texts": ["a"], "documents": ["b"]}, "`texts` must be left out"),
+        ({"query": "a", "texts": ["a"], "return_documents": True}, "`return_documents` must be"),
+        ({"query": "a", "documents": ["a"], "return_text": True}, "`return_text` must be left"),
+        ({"query": "a", "documents": ["a"], "rank_fields": ["title"]}, "`rank_fields` must be"),
+        ({"query": "a", "documents": ["a"], "max_tokens_per_doc": 9}, "`max_tokens_per_doc`"),
+        ({"query": "a", "texts": ["a"], "truncate": False}, "`truncate` must be true or left out"),
+        ({"query": "a", "texts": ["a"], "truncation_direction": "Left"}, "must be left out"),
         # The query is not copied for every document.
         ({"query": "a" * 2000, "texts": [""] * 20000}, "at most 64 rows. Received: 20000 rows"),
     ],
@@ -169,5 +183,57 @@ def test_a_model_that_computes_something_else(embedder, reranker):
     status, answer = embedder.json("POST", "/rerank", {"query": "a", "texts": ["a"]})
     assert status == 501 and "BertCrossEncoder" in answer["error"]
     status, answer = reranker.json("POST", "/v1/embeddings", {"input": "a"})
-    assert status == 501 and "BertSentenceEncoder" in answer["error"]
-    assert embedder.ask("GET", "/rerank")[0] == 405
+    assert status == 501 and "BertSentenceEncoder" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/rerank", "/v1/rerank", "/v2/rerank"])
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_another_method(embedder, path, method):
+    status, headers, _ = embedder.ask(method, path)
+    assert (status, headers["Allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize(
+    "method, body, status, expected",
+    [
+        ("POST", {"input": 1}, 400, ("invalid_request_error", "input", None)),
+        ("POST", {"input": ["a"] * 65}, 400, ("invalid_request_error", None, None)),
+        ("POST", {"input": "a", "model": "b"}, 404, ("invalid_request_error", "model", None)),
+        ("POST", b"{", 400, ("invalid_request_error", None, None)),
+        ("POST", b" " * 100_001, 413, ("invalid_request_error", None, None)),
+        ("GET", None, 405, ("invalid_request_error", None, None)),
+    ],
+)
+def test_errors_of_embeddings_have_openais_form(embedder, method, body, status, expected):
+    received, answer = embedder.json(method, "/v1/embeddings", body)
+    error = answer["error"]
+    assert received == status and list(error) == ["message", "type", "param", "code"]
+    assert (error["type"], error["param"], error["code"]) == expected and error["message"]
+
+
+def test_the_list_of_models(embedder):
+    status, answer = embedder.json("GET", "/v1/models")
+    assert status == 200 and answer["object"] == "list"
+    (model,) = answer["data"]
+    assert (model["id"], model["object"]) == ("tiny", "model")
+    assert isinstance(model["created"], int) and model["owned_by"]
+
+
+def test_as_many_inputs_as_openai_allows():
+    assert Limits().max_rows == 2048
+
+
+def test_top_k_is_another_name_of_top_n(reranker):
+    body = {"query": "good film", "documents": TEXTS}
+    expected = reranker.json("POST", "/rerank", {**body, "top_n": 2})
+    assert expected[0] == 200 and len(expected[1]["results"]) == 2
+    for more in ({"top_k": 2}, {"top_k": 2, "top_n": 2}, {"top_n": 2, "rank_fields": ["text"]}):
+        assert reranker.json("POST", "/rerank", {**body, **more}) == expected
+
+
+def test_what_the_server_does_anyway_may_be_asked_for(embedder, reranker):
+    for process, path, body in (
+        (embedder, "/v1/embeddings", {"input": "a", "user": "someone"}),
+        (reranker, "/rerank", {"query": "a", "texts": ["b"], "user": "someone"}),
+    ):
+        assert process.json("POST", path, {**body, "truncate": True})[0] == 200
