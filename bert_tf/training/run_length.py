@@ -1,4 +1,4 @@
-"""How many steps a call of `fit` takes, for schedules that are spread over the run."""
+"""Which steps of a run a call of `fit` takes, for the schedules of this package."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,63 +15,72 @@ BATCH_SIZE = 32  # Keras's own
 
 
 def spread_schedule(optimizer: Any, arguments: dict[str, Any]) -> tuple[int, int, int] | None:
-    """Spreads the optimizer's schedule over the steps of a call of `fit`.
+    """Sets the run of the optimizer's schedule, whose next steps a call of `fit` takes.
 
-    The run ends with the last of `epochs`. It begins `initial_epoch` epochs before the step that
-    the optimizer is at, so that a resumed run has the rates of an uninterrupted one.
+    The run begins `initial_epoch` epochs before the step that the optimizer is at, so that a
+    resumed run has the rates of an uninterrupted one. A schedule without a number of steps ends
+    with the last of `epochs`. One with a number only begins again with a new optimizer.
 
     Args:
         optimizer: The optimizer of a compiled model, or None.
         arguments: The arguments of `keras.Model.fit`, all of them.
 
     Returns:
-        The run, as `RunSchedule.run` gives it; None if no schedule depends on it.
+        The run, as `RunSchedule.run` gives it; None without such a schedule.
 
     Raises:
-        UserError: If the number of batches is unknown, or a run is shorter than its warm-up.
+        UserError: If the number of batches must be known and is not, or a run is shorter than its
+            warm-up.
     """
-    schedule = _open_schedule(optimizer)
+    schedule = _schedule_of(optimizer)
     if schedule is None:
         return None
-    if not schedule.continues(_steps_done(optimizer)):
-        steps = steps_per_epoch(arguments)
+    done, initial_epoch = _steps_done(optimizer), arguments["initial_epoch"]
+    if not schedule.continues(done):
+        is_counted = schedule.needs_run or initial_epoch > 0
+        steps = steps_per_epoch(arguments) if is_counted else 0
         if steps is None:
             raise UserError(
-                "The number of batches must be known to a schedule that is spread over the run. "
-                f"Received: num_train_steps=None, x={type(arguments['x']).__name__} of unknown "
-                "length. Pass `steps_per_epoch` to `fit`, or compile the model with "
-                f"`{type(schedule).__name__}(..., num_train_steps=...)`."
+                "The number of batches must be known to a schedule that is spread over the run, or "
+                f"that begins at `initial_epoch`. Received: {initial_epoch=}, "
+                f"x={type(arguments['x']).__name__} of unknown length. Pass `steps_per_epoch` to "
+                f"`fit`, or from the first epoch on `{type(schedule).__name__}(..., "
+                "num_train_steps=...)` to `compile`."
             )
-        done = steps * arguments["initial_epoch"]
         total = steps * max(1, arguments["epochs"])
-        schedule.set_run(_steps_done(optimizer) - done, total)
+        schedule.set_run(done - steps * initial_epoch, total)
     return schedule.run()
 
 
 @contextlib.contextmanager
 def one_run(model: keras.Model, step: int, num_steps: int) -> Iterator[None]:
     """Makes all calls of `fit` in the block one run of `num_steps` steps, `step` of them done."""
-    schedule = _open_schedule(getattr(model, "optimizer", None))
+    schedule = _schedule_of(getattr(model, "optimizer", None))
     if schedule is None:
         yield
         return
-    with schedule.held(_steps_done(model.optimizer) - step, num_steps):
+    done = _steps_done(model.optimizer)
+    if schedule.needs_run or not done:
+        schedule.set_run(done - step, num_steps)
+    with schedule.held():
         yield
 
 
 def run_of(model: keras.Model) -> list[int] | None:
     """Returns the first step and the number of steps of the run of a model's schedule.
 
-    None if its schedule does not depend on the run, or the run is not known yet.
+    None if its schedule is not one of this package, or the run is not known yet.
     """
-    schedule = _open_schedule(model.optimizer)
+    schedule = _schedule_of(model.optimizer)
     return None if schedule is None or not schedule.is_set else list(schedule.run()[:2])
 
 
 def resume_run(model: keras.Model, run: list[int] | None) -> None:
     """Lets the next `fit` go on with a run that `run_of` returned, if it is not at its end."""
-    schedule = _open_schedule(model.optimizer)
-    if schedule is not None and run is not None:
+    schedule = _schedule_of(model.optimizer)
+    if schedule is None or run is None:
+        return
+    if run[1] or not schedule.needs_run:  # a run of `Noam` has no end
         schedule.resume(*run)
 
 
@@ -94,10 +103,10 @@ def steps_per_epoch(arguments: dict[str, Any]) -> int | None:
     return -(-rows // (arguments["batch_size"] or BATCH_SIZE))
 
 
-def _open_schedule(optimizer):
-    """Returns the schedule that `fit` must spread, if there is one."""
+def _schedule_of(optimizer):
+    """Returns the optimizer's schedule if it is one of this package."""
     schedule = keras_compat.learning_rate_schedule(optimizer)
-    return schedule if isinstance(schedule, RunSchedule) and schedule.needs_run else None
+    return schedule if isinstance(schedule, RunSchedule) else None
 
 
 def _steps_done(optimizer):

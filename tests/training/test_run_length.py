@@ -9,11 +9,13 @@ from bert_tf.errors import UserError
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import (
     AdamWeightDecay,
+    Noam,
     TrainingCheckpoint,
     WarmupCosineDecay,
     WarmupLinearDecay,
     fit_steps,
 )
+from bert_tf.training.run_length import one_run
 
 X, Y = np.ones([10, 1], np.float32), np.zeros([10, 1], np.float32)
 
@@ -120,6 +122,41 @@ def test_a_run_goes_on_at_its_epoch():
     assert rest == pytest.approx(whole[6:])
 
 
+SCHEDULES = {
+    "linear": lambda: WarmupLinearDecay(1.0, 9, 4),
+    "linear, spread": lambda: WarmupLinearDecay(1.0, warmup=0.5),
+    "cosine": lambda: WarmupCosineDecay(1.0, 9, 4),
+    "cosine, spread": lambda: WarmupCosineDecay(1.0, warmup=0.5),
+    "Noam": lambda: Noam(16, 4),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_new_optimizer_begins_at_the_initial_epoch(name, tmp_path):
+    """As one that knows its step; the next `fit`, and one after a checkpoint, go on from there."""
+
+    def model(steps_done=0):
+        model = compiled(SCHEDULES[name](), run_eagerly=True)
+        model.optimizer.iterations.assign(steps_done)
+        return model
+
+    data = {"x": X, "y": Y, "batch_size": 4, "epochs": 3}
+    whole = rates_of(model(), **data)
+    for steps_done in (0, 3):
+        rates = rates_of(model(steps_done), **data, initial_epoch=1)
+        assert rates == pytest.approx(whole[3:])
+    in_steps = Rates()
+    batches = BATCHES.repeat()
+    fit_steps(model(), batches.skip, 9, initial_step=4, steps_per_epoch=3, callbacks=[in_steps])
+    assert in_steps.rates == pytest.approx(whole[4:])
+    again, checkpoint = model(), TrainingCheckpoint(tmp_path)
+    with one_run(again, 3, 9):
+        again.fit(X, Y, batch_size=4, verbose=0, callbacks=[checkpoint])
+    again = model()
+    assert TrainingCheckpoint(tmp_path).restore(again) == 3
+    assert rates_of(again, X, Y, batch_size=4) == pytest.approx(whole[6:])
+
+
 def test_fit_steps_is_one_run():
     rates = Rates()
     model = compiled(WarmupLinearDecay(1.0, warmup=0.3), run_eagerly=True)
@@ -152,6 +189,9 @@ def test_what_is_not_known_says_what_to_give():
         model.optimizer.learning_rate  # noqa: B018
     with pytest.raises(UserError, match="num_train_steps"):
         model.train_on_batch(X, Y)
+    begun = compiled(WarmupLinearDecay(1.0, 100), run_eagerly=True)
+    with pytest.raises(UserError, match="initial_epoch=1, x=_FilterDataset of unknown length"):
+        begun.fit(BATCHES.filter(lambda *_: True), initial_epoch=1, epochs=2, verbose=0)
     for data in (BATCHES.repeat(), BATCHES.filter(lambda *_: True), (batch for batch in BATCHES)):
         with pytest.raises(UserError, match="Pass `steps_per_epoch` to `fit`"):
             model.fit(data, verbose=0)

@@ -4,10 +4,11 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.training.schedules.run_schedule import RunSchedule
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class Noam(keras.optimizers.schedules.LearningRateSchedule):
+class Noam(RunSchedule):
     """Linear warm-up, then decay with the inverse square root of the step.
 
         factor * hidden_size ** -0.5 * min(step ** -0.5, step * num_warmup_steps ** -1.5)
@@ -31,6 +32,7 @@ class Noam(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, hidden_size: int, num_warmup_steps: int = 4000, factor: float = 1.0):
+        super().__init__()
         if num_warmup_steps < 1 or hidden_size < 1:
             raise UserError(
                 "`hidden_size` and `num_warmup_steps` must be at least 1. Received: "
@@ -41,9 +43,12 @@ class Noam(keras.optimizers.schedules.LearningRateSchedule):
         self.factor = factor
 
     def __call__(self, step):
-        step = tf.cast(step, tf.float32) + 1.0
+        step = tf.cast(step, tf.float32) - float(self._first_step) + 1.0
         slope = tf.minimum(tf.math.rsqrt(step), step * self.num_warmup_steps**-1.5)
         return self.factor * self.hidden_size**-0.5 * slope
+
+    def run(self):
+        return self._first_step, 0, self.num_warmup_steps  # it has no end
 
     def get_config(self):
         names = ("hidden_size", "num_warmup_steps", "factor")

@@ -6,11 +6,11 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.training.schedules.run_schedule import RunSchedule
+from bert_tf.training.schedules.spread_schedule import SpreadSchedule
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupCosineDecay(RunSchedule):
+class WarmupCosineDecay(SpreadSchedule):
     """Linear warm-up, then half a cosine from the peak to the final rate.
 
     Args:

@@ -3,11 +3,11 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.training.schedules.run_schedule import RunSchedule
+from bert_tf.training.schedules.spread_schedule import SpreadSchedule
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupLinearDecay(RunSchedule):
+class WarmupLinearDecay(SpreadSchedule):
     """Linear warm-up, then linear decay to zero.
 
     Matches google-research/bert: the decay counts from step 0, so the rate drops a little at the
