@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, MutableMapping
 
 from bert_tf.errors import UserError
+from bert_tf.regular_files import open_input
 
 API_KEY_VARIABLE = "BERT_TF_API_KEY"
 _KEY = r"[!-~]+"  # what a header holds as one word: ASCII without spaces
@@ -29,7 +30,7 @@ def read_api_keys(
     variable = environment.pop(API_KEY_VARIABLE, None)
     if path is not None:
         try:
-            with open(path, encoding="utf-8", errors="replace") as file:
+            with open_input(path, "r", encoding="utf-8", errors="replace") as file:
                 lines = file.read().splitlines()
         except OSError as error:
             raise UserError(

@@ -10,8 +10,8 @@ import os
 import stat
 from typing import IO, Any
 
-# The standard input, and the pipes that a shell makes for `<(command)`.
-_STREAMS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+# The standard input, no input, and the pipes that a shell makes for `<(command)`.
+_STREAMS = ("/dev/stdin", "/dev/null", "/dev/fd/", "/proc/self/fd/")
 
 
 def open_descriptor(path: str | os.PathLike, flags: int = os.O_RDONLY) -> int:
@@ -57,7 +57,7 @@ def open_regular(path: str | os.PathLike, mode: str = "rb", **options: Any) -> I
 
 
 def open_input(path: str | os.PathLike, mode: str = "rb", **options: Any) -> IO:
-    """Opens an input that a user names: a regular file, `/dev/stdin`, or a pipe of the shell.
+    """Opens an input that a user names: a regular file, the standard input or a pipe of the shell.
 
     The arguments are those of `open_regular`.
 

@@ -1,10 +1,12 @@
 """The files of a `VectorIndex`: what they contain, and how they are checked.
 
-index.json      the sizes, the precision and the similarity
+index.json      the sizes, the precision, the similarity and the checksums of the other files
 vectors.npy     the vectors or their codes, one row per item
 ranges.npy      for int8: float32 [2, D], the ranges of the codes
 items.jsonl     {"id": ..., "text": ...} for each row
 offsets.npy     int64 [n + 1], where each line of items.jsonl begins, and its end
+
+A checksum is the CRC-32 of all lines, or of the numbers of an array without the header of its file.
 """
 
 import json
@@ -15,26 +17,35 @@ import numpy as np
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.json_files import parse_json, read_json
-from bert_tf.json_schema import SCALAR, integer, object_of, one_of, optional, text
+from bert_tf.json_schema import SCALAR, integer, may_lack, object_of, one_of, optional, text
 from bert_tf.json_values import as_json
 from bert_tf.regular_files import require_regular
 
-FORMAT = "bert_tf vector index 1"
+FORMAT = "bert_tf vector index 2"
 INDEX, VECTORS, RANGES = "index.json", "vectors.npy", "ranges.npy"
 ITEMS, OFFSETS = "items.jsonl", "offsets.npy"
 _NAMES = {INDEX, VECTORS, RANGES, ITEMS, OFFSETS}
 # How a vector is stored, by precision.
 DTYPES = {"float32": np.float32, "float16": np.float16, "int8": np.int8, "binary": np.uint8}
 SIMILARITIES = ("cosine", "dot")
+# The vectors of models have some thousand dimensions. A search holds some rows of floats in memory,
+# whatever the size of the file is.
+MOST_DIMENSIONS = 2**20
+CHECKSUMS = "crc32"
 _MOST_ROWS = 2**48
+_CHECKSUM = integer(most=2**32 - 1)
 _INDEX_SCHEMA = object_of(
     {
         "format": one_of(FORMAT),
         "num_rows": integer(1, _MOST_ROWS),
-        "vector_size": integer(1),
+        "vector_size": integer(1, MOST_DIMENSIONS),
         "precision": one_of(*DTYPES),
         "similarity": one_of(*SIMILARITIES),
         "model": optional(text()),
+        CHECKSUMS: object_of(
+            {**dict.fromkeys((VECTORS, ITEMS, OFFSETS), _CHECKSUM), RANGES: may_lack(_CHECKSUM)},
+            only=True,
+        ),
     },
     only=True,
 )

@@ -2,20 +2,24 @@
 
 import contextlib
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.array_files import save_array
+from bert_tf.array_files import checksum, save_array
 from bert_tf.errors import UserError, require_one_of
 from bert_tf.files import atomic_path
 from bert_tf.json_files import write_json
 from bert_tf.search.best_rows import finite_rows, matrix
+from bert_tf.search.index_check import require_ranges
 from bert_tf.search.index_files import (
+    CHECKSUMS,
     DTYPES,
     FORMAT,
     INDEX,
     ITEMS,
+    MOST_DIMENSIONS,
     OFFSETS,
     RANGES,
     SIMILARITIES,
@@ -25,7 +29,7 @@ from bert_tf.search.index_files import (
     require_index_or_nothing,
     stored_size,
 )
-from bert_tf.search.quantized_vectors import checked_ranges, quantize_vectors, vector_ranges
+from bert_tf.search.quantized_vectors import quantize_vectors, vector_ranges
 
 # The first vectors say in which ranges int8 has its codes.
 CALIBRATION_ROWS = 20_000
@@ -44,11 +48,11 @@ class IndexWriter:
         self._vector_size = None
         self._waiting = []  # vectors before the ranges are known
         self._num_rows = 0
-        self._vectors = open(os.path.join(directory, VECTORS), "wb")
-        self._items = open(os.path.join(directory, ITEMS), "wb")
-        self._offsets = open(os.path.join(directory, OFFSETS), "wb")
-        for file in (self._vectors, self._offsets):
-            file.write(array_header((0,), np.int64))  # replaced at the end
+        names = (VECTORS, ITEMS, OFFSETS)
+        self._files = {name: open(os.path.join(directory, name), "wb") for name in names}
+        self._checksums = dict.fromkeys(names, 0)
+        for name in (VECTORS, OFFSETS):
+            self._files[name].write(array_header((0,), np.int64))  # replaced at the end
         self._offset = 0
 
     def add(
@@ -73,6 +77,11 @@ class IndexWriter:
         given = (("id", ids), ("text", texts))
         # A column of pandas would be indexed by its labels.
         columns = {name: list(column) for name, column in given if column is not None}
+        if size > MOST_DIMENSIONS:
+            raise UserError(
+                f"`vectors` must have at most {MOST_DIMENSIONS} dimensions. Received: "
+                f"vectors.shape={vectors.shape}."
+            )
         if vectors.shape[1] != size or any(
             len(column) != len(vectors) for column in columns.values()
         ):
@@ -86,26 +95,30 @@ class IndexWriter:
             for row in range(len(vectors))
         ]
         if self._precision == "int8" and self._ranges is not None:
-            self._ranges = checked_ranges(self._ranges, size)
+            self._ranges = require_ranges(self._ranges, size, self._similarity)
         is_waiting = self._precision == "int8" and self._ranges is None
         content = b"" if is_waiting else self._content(vectors)
         # Nothing was written before, so a refused call leaves no trace.
         self._vector_size = size
         ends = self._offset + np.cumsum([0, *map(len, lines)], dtype=np.int64)
-        self._offsets.write(ends[:-1].tobytes())
+        self._write(OFFSETS, ends[:-1].tobytes())
         self._offset = int(ends[-1])
-        self._items.writelines(lines)
-        self._vectors.write(content)
+        self._write(ITEMS, b"".join(lines))
+        self._write(VECTORS, content)
         self._num_rows += len(vectors)
         if is_waiting:
             self._waiting.append(vectors)
             if sum(map(len, self._waiting)) >= CALIBRATION_ROWS:
                 self._calibrate()
 
+    def _write(self, name, content):
+        self._files[name].write(content)
+        self._checksums[name] = zlib.crc32(content, self._checksums[name])
+
     def _calibrate(self):
         vectors, self._waiting = np.concatenate(self._waiting), []
         self._ranges = vector_ranges(vectors)
-        self._vectors.write(self._content(vectors))
+        self._write(VECTORS, self._content(vectors))
 
     def _content(self, vectors):
         """Returns the bytes of rows in vectors.npy."""
@@ -127,13 +140,17 @@ class IndexWriter:
             raise UserError("The index must have at least one row. Received: no vectors.")
         if self._waiting:
             self._calibrate()
-        self._offsets.write(np.int64(self._offset).tobytes())
+        self._write(OFFSETS, np.int64(self._offset).tobytes())
         shape = (self._num_rows, stored_size(self._vector_size, self._precision))
-        self._vectors.seek(0)
-        self._vectors.write(array_header(shape, DTYPES[self._precision]))
-        self._offsets.seek(0)
-        self._offsets.write(array_header((self._num_rows + 1,), np.int64))
+        headers = {
+            VECTORS: array_header(shape, DTYPES[self._precision]),
+            OFFSETS: array_header((self._num_rows + 1,), np.int64),
+        }
+        for name, header in headers.items():
+            self._files[name].seek(0)
+            self._files[name].write(header)
         if self._precision == "int8":
+            self._checksums[RANGES] = checksum(self._ranges)
             save_array(os.path.join(self._directory, RANGES), self._ranges)
         content = {
             "format": FORMAT,
@@ -142,11 +159,12 @@ class IndexWriter:
             "precision": self._precision,
             "similarity": self._similarity,
             "model": self._model,
+            CHECKSUMS: self._checksums,
         }
         write_json(os.path.join(self._directory, INDEX), content)
 
     def _close(self):
-        for file in (self._vectors, self._items, self._offsets):
+        for file in self._files.values():
             file.close()
 
 

@@ -185,7 +185,8 @@ def checked_ranges(ranges: np.ndarray, size: int) -> np.ndarray:
     ranges = numbers(ranges, "ranges")
     with np.errstate(over="ignore"):
         ranges = ranges.astype(np.float32)
-    is_valid = ranges.shape == (2, size) and np.isfinite(ranges).all()
+        is_valid = ranges.shape == (2, size) and np.isfinite(ranges).all()
+        is_valid = is_valid and np.isfinite(ranges[1] - ranges[0]).all()
     if not is_valid or not (ranges[0] <= ranges[1]).all():
         raise UserError(
             f"`ranges` must be [2, {size}], the smallest and the largest value of each dimension. "
@@ -193,6 +194,14 @@ def checked_ranges(ranges: np.ndarray, size: int) -> np.ndarray:
             f"{', not finite or not in order' if ranges.shape == (2, size) else ''}."
         )
     return ranges
+
+
+def decoded_bytes(codes: np.ndarray, precision: str, ranges: np.ndarray) -> np.ndarray:
+    """Returns the vectors that int8 or uint8 codes stand for, float32 `[..., D]`."""
+    ranges = np.asarray(ranges, np.float32)
+    steps = codes.astype(np.float32) - _LEAST[precision] + 0.5  # the middle of each
+    # The last code is the largest value alone, also where all values are equal.
+    return np.minimum(steps * _step(ranges) + ranges[0], ranges[1])
 
 
 def _parts(vectors):
@@ -285,10 +294,7 @@ def _rescored(queries, codes, rows, k, precision, ranges):
         bits = np.unpackbits(_packed(found, precision), axis=2, count=queries.shape[1])
         vectors = (2 * bits.astype(np.float32) - 1) / np.sqrt(queries.shape[1], dtype=np.float32)
     else:
-        ranges = np.asarray(ranges, np.float32)
-        steps = found.astype(np.float32) - _LEAST[precision] + 0.5  # the middle of each
-        # The last code is the largest value alone, also where all values are equal.
-        vectors = np.minimum(steps * _step(ranges) + ranges[0], ranges[1])
+        vectors = decoded_bytes(found, precision, ranges)
     scores = np.einsum("qd,qfd->qf", np.asarray(queries, np.float32), vectors)
     order = np.lexsort((rows, -scores))[:, :k]
     return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)

@@ -14,6 +14,7 @@ from bert_tf.optional_packages import require
 from bert_tf.regular_files import open_descriptor
 from bert_tf.search.best_rows import finite_rows, matrix, numbers
 from bert_tf.search.exact_search import top_k
+from bert_tf.search.index_check import check_index, require_ranges
 from bert_tf.search.index_files import (
     DTYPES,
     ITEMS,
@@ -40,8 +41,11 @@ class VectorIndex:
     Args:
         path: A directory that `VectorIndex.build`, `open_index_writer` or `bert-tf build_index` has
             written.
+        verify: Whether the files are read once to compare their checksums and to check the
+            vectors, which takes about as long as a search. False: for an index that you trust.
 
     Attributes:
+        path: The directory.
         vectors: What is stored, `[n, D]`, or packed bits `[n, ceil(D / 8)]`.
         vector_size: D.
         precision: "float32", "float16", "int8" or "binary".
@@ -61,8 +65,9 @@ class VectorIndex:
         ['A dog barks.', 'The cat sleeps.']
     """
 
-    def __init__(self, path: str | os.PathLike):
-        self._path = os.fspath(path)
+    def __init__(self, path: str | os.PathLike, verify: bool = True):
+        self.path = os.fspath(path)
+        self._verify = verify
         while True:  # another process may replace the index while its files are opened
             generation = self._generation()
             try:
@@ -76,15 +81,15 @@ class VectorIndex:
 
     def _generation(self):
         """Returns what is different in each index that is written to the path."""
-        recover(os.path.dirname(os.path.abspath(self._path)))
+        recover(os.path.dirname(os.path.abspath(self.path)))
         try:
-            found = os.stat(self._path)
+            found = os.stat(self.path)
         except (OSError, ValueError):  # a ValueError for a NUL character
             return None
         return found.st_dev, found.st_ino, found.st_mtime_ns
 
     def _open(self):
-        content = read_index(self._path)
+        content = read_index(self.path)
         self.vector_size = content["vector_size"]
         self.precision = content["precision"]
         self.similarity = content["similarity"]
@@ -95,12 +100,10 @@ class VectorIndex:
         self.ranges = None
         if self.precision == "int8":
             ranges = open_array(self._file(RANGES), (2, self.vector_size), np.dtype(np.float32))
-            if not (np.isfinite(ranges).all() and (ranges[0] <= ranges[1]).all()):
-                raise DataError(
-                    f"{self._file(RANGES)} must have the smallest and the largest value of each "
-                    "dimension. Received: other numbers. Build the index again."
-                )
-            self.ranges = np.array(ranges)
+            try:
+                self.ranges = require_ranges(np.array(ranges), self.vector_size, self.similarity)
+            except UserError as error:
+                raise DataError(f"{self._file(RANGES)}: {error} Build the index again.") from None
         self._offsets = open_array(self._file(OFFSETS), (count + 1,), np.dtype(np.int64))
         try:
             # Not opened again later, when the path may have another index.
@@ -113,12 +116,14 @@ class VectorIndex:
             ) from None
         if self._offsets[0] != 0 or self._offsets[-1] != size:
             raise self._damaged_items(f"a file of {size} bytes")
+        if self._verify:
+            check_index(self, content, self._items, self._offsets)
 
     def __reduce__(self):
-        return type(self), (self._path,)
+        return type(self), (self.path, self._verify)
 
     def _file(self, name):
-        return os.path.join(self._path, name)
+        return os.path.join(self.path, name)
 
     def _damaged_items(self, received):
         return DataError(
@@ -160,7 +165,7 @@ class VectorIndex:
                 part = slice(start, start + _BLOCK_ROWS)
                 columns = (None if column is None else column[part] for column in (texts, ids))
                 writer.add(vectors[part], *columns)
-        return cls(path)
+        return cls(path, verify=False)  # just written
 
     def __len__(self) -> int:
         return len(self.vectors)

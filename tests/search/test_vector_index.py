@@ -8,6 +8,7 @@ import pickle
 import shutil
 import struct
 import uuid
+import zlib
 
 import numpy as np
 import pytest
@@ -89,7 +90,8 @@ def test_parts_and_a_sample_for_the_ranges(tmp_path, monkeypatch):
     ranges = vector_ranges(vectors[:32])  # the parts that have 30 rows
     np.testing.assert_array_equal(index.ranges, ranges)
     np.testing.assert_array_equal(index.vectors, quantize_vectors(vectors, "int8", ranges))
-    given = VectorIndex.build(tmp_path / "given", vectors, precision="int8", ranges=ranges)
+    options = {"precision": "int8", "similarity": "dot", "ranges": ranges}
+    given = VectorIndex.build(tmp_path / "given", vectors, **options)
     np.testing.assert_array_equal(given.ranges, ranges)
     assert index.items([0, 99]) == [{}, {}]
 
@@ -120,13 +122,16 @@ def test_ranges_and_float16(tmp_path):
     vectors = random_vectors(9, 4)
     ranges = vector_ranges(vectors)
     wide = ranges.astype(np.float64)
-    index = VectorIndex.build(tmp_path / "index", vectors, precision="int8", ranges=wide)
+    options = {"precision": "int8", "similarity": "dot"}
+    index = VectorIndex.build(tmp_path / "index", vectors, ranges=wide, **options)
     np.testing.assert_array_equal(index.ranges, ranges)
     for wrong in (ranges[:, :3], ranges[::-1], np.array([[-np.inf] * 4, [1] * 4]), wide * 1e300):
         with pytest.raises(UserError, match="`ranges` must be"):
-            VectorIndex.build(tmp_path / "index", vectors, precision="int8", ranges=wrong)
+            VectorIndex.build(tmp_path / "index", vectors, ranges=wrong, **options)
         with pytest.raises(UserError, match="`ranges` must be"):
             quantize_vectors(vectors, "int8", wrong)
+    with pytest.raises(UserError, match="vectors of length 1 for the similarity 'cosine'"):
+        VectorIndex.build(tmp_path / "index", vectors, precision="int8", ranges=wide)
     options = {"precision": "float16", "similarity": "dot"}
     with pytest.raises(UserError, match="65504"):
         VectorIndex.build(tmp_path / "index", 1e5 * vectors, **options)
@@ -315,7 +320,9 @@ FILES = ("index.json", "vectors.npy", "ranges.npy", "items.jsonl", "offsets.npy"
         other_json(num_rows="7"),
         other_json(vector_size=6),
         other_json(similarity=1),
-        other_json(format="bert_tf vector index 2"),
+        other_json(format="bert_tf vector index 1"),
+        other_json(crc32={}),
+        other_json(vector_size=2**20 + 1),
         other_json(unknown=1),
     ],
 )
@@ -336,17 +343,90 @@ def test_damaged_items_are_refused(tmp_path):
         shutil.copytree(tmp_path / "index", tmp_path / "other")
         np.save(tmp_path / "other" / "offsets.npy", np.array(offsets, np.int64))
         with pytest.raises(DataError, match="Received"):
-            VectorIndex(tmp_path / "other").items([0, 1, 2])
+            VectorIndex(tmp_path / "other", verify=False).items([0, 1, 2])
+        with pytest.raises(DataError, match="offsets.npy must be.*Received: offsets that do not"):
+            VectorIndex(tmp_path / "other")
     offsets = np.array([0, 2**40, 2**40 + 1, 2**40 + 2, 2**40 + 3], np.int64)
     np.save(tmp_path / "other" / "offsets.npy", offsets)
     os.truncate(tmp_path / "other" / "items.jsonl", offsets[-1])  # zeros that take no space
     with pytest.raises(DataError, match="row 0 from byte 0 to 1099511627776"):
-        VectorIndex(tmp_path / "other").items([0])
+        VectorIndex(tmp_path / "other", verify=False).items([0])
     path = tmp_path / "index" / "items.jsonl"
     path.write_bytes(path.read_bytes().replace(b'{"text": "b"}', b'{"text": "b",'))
     with pytest.raises(DataError, match="items.jsonl, row 1"):
-        VectorIndex(tmp_path / "index").items([1])
-    assert VectorIndex(tmp_path / "index").items([2]) == [{"text": "c"}]
+        VectorIndex(tmp_path / "index", verify=False).items([1])
+    assert VectorIndex(tmp_path / "index", verify=False).items([2]) == [{"text": "c"}]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_changed_bytes_are_refused_when_the_index_is_opened(precision, tmp_path):
+    vectors = random_vectors(40, 16)
+    VectorIndex.build(tmp_path / "index", vectors, ["text"] * 40, precision=precision)
+    assert len(VectorIndex(tmp_path / "index")) == 40
+    for name in set(os.listdir(tmp_path / "index")) - {"index.json"}:
+        path = tmp_path / "index" / name
+        whole = path.read_bytes()
+        for place in (len(whole) - 1, len(whole) // 2):
+            if name == "items.jsonl" or place >= 128:
+                path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+                with pytest.raises(DataError, match="index/.*Received"):
+                    VectorIndex(tmp_path / "index")
+        path.write_bytes(whole)
+
+
+def forged(directory, name, array):
+    """Replaces an array and its checksum."""
+    np.save(directory / name, array)
+    values = json.loads((directory / "index.json").read_text())
+    values["crc32"][name] = zlib.crc32(np.ascontiguousarray(array))
+    (directory / "index.json").write_text(json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("precision", "similarity", "name", "change"),
+    [
+        ("float32", "dot", "vectors.npy", lambda array: array * np.nan),
+        ("float16", "dot", "vectors.npy", lambda array: array * np.inf),
+        ("float32", "cosine", "vectors.npy", lambda array: array * np.float32(1e28)),
+        ("float32", "cosine", "vectors.npy", lambda array: array * np.float32(1.01)),
+        ("float16", "cosine", "vectors.npy", lambda array: array * np.float16(0.9)),
+        ("int8", "cosine", "ranges.npy", lambda array: array * np.float32(1e28)),
+        ("int8", "cosine", "ranges.npy", lambda array: np.abs(array) * 0 + [[0.9], [1]]),
+        ("int8", "dot", "ranges.npy", lambda array: array * 0 + [[-3e38], [3e38]]),
+        ("binary", "cosine", "vectors.npy", lambda array: array | 1),
+    ],
+)
+def test_forged_values_are_refused_when_the_index_is_opened(
+    precision, similarity, name, change, tmp_path
+):
+    options = {"precision": precision, "similarity": similarity}
+    VectorIndex.build(tmp_path / "index", random_vectors(30, 6), **options)
+    array = np.load(tmp_path / "index" / name)
+    forged(tmp_path / "index", name, array)
+    assert len(VectorIndex(tmp_path / "index")) == 30
+    with np.errstate(invalid="ignore"):
+        forged(tmp_path / "index", name, change(array).astype(array.dtype))
+    with pytest.raises(DataError, match="index/.*Received"):
+        VectorIndex(tmp_path / "index")
+
+
+def test_rows_of_length_zero_and_ranges_of_a_sample(tmp_path):
+    """What the writer accepts is opened again."""
+    vectors = random_vectors(300, 24) * np.arange(300)[:, None].astype(np.float32)
+    for precision in PRECISIONS:
+        for ranges in (None, vector_ranges(unit(np.abs(random_vectors(3, 24)) + 1))):
+            options = {"ranges": ranges} if precision == "int8" else {}
+            VectorIndex.build(tmp_path / "index", vectors, precision=precision, **options)
+            assert len(VectorIndex(tmp_path / "index")) == 300
+
+
+def test_a_file_of_holes_takes_no_memory(tmp_path):
+    """A sparse file of 20 kB may say that it has any size."""
+    with open_index_writer(tmp_path / "index", "int8", "dot") as writer:
+        with pytest.raises(UserError, match="at most 1048576 dimensions"):
+            writer.add(np.zeros([1, 2**20 + 1], np.float32))
+        writer.add(np.zeros([1, 2**20], np.float32))
+    assert VectorIndex(tmp_path / "index").vector_size == 2**20
 
 
 def test_recall():
