@@ -3,11 +3,19 @@
 Glossary: `n` rows, `M` batches of an epoch, `B` rows of a batch.
 """
 
+import logging
+
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.token_budget import by_length, token_batches
 from bert_tf.errors import UserError, check_limits
+
+# The shares of the rows that an epoch lacks because of duplicates, from which on it is logged and
+# is a warning.
+LEFT_OUT_LOGGED, LEFT_OUT_WARNED = 0.01, 0.1
+
+_logger = logging.getLogger("bert_tf")
 
 
 class EpochBatches:
@@ -96,6 +104,31 @@ class EpochBatches:
         if self.token_budget is not None:
             random.shuffle(batches)
         return batches
+
+    def report_left_out(self, epoch: int) -> None:
+        """Logs how many rows an epoch lacks because of `groups`.
+
+        Raises:
+            UserError: If half of the batches of pairs shrink to one row, whose texts are compared
+                with no others.
+        """
+        sizes = [len(rows) for rows in self.of_epoch(epoch)]
+        shrunk = sum(size < 2 <= full for size, full in zip(sizes, np.diff(self._splits)))
+        if self.groups.shape[1] < 3 and shrunk and shrunk >= len(sizes) / 2:
+            raise UserError(
+                "`no_duplicates` must leave batches of at least two rows, or their loss is 0. "
+                f"Received: {shrunk} of {len(sizes)} batches with one row, because most examples "
+                "share a text. Add examples with other texts, or pass `no_duplicates=False`."
+            )
+        count = len(self.groups)
+        left_out = count - sum(sizes)
+        if left_out >= LEFT_OUT_LOGGED * count:
+            _logger.log(
+                logging.WARNING if left_out >= LEFT_OUT_WARNED * count else logging.INFO,
+                "%.1f %% of the examples (%d of %d) are left out of an epoch by `no_duplicates`: "
+                "every batch has their texts. Batches have %d to %d rows.",
+                *(100.0 * left_out / count, left_out, count, min(sizes), max(sizes)),
+            )
 
     def from_step(self, step: int, num_steps: int) -> tf.data.Dataset:
         """Returns a dataset of the batches after `step` steps of a run of `num_steps`, int64 `[B]`.

@@ -237,7 +237,8 @@ class Preprocessor:
             groups: As in `EpochBatches`.
 
         Raises:
-            UserError: If there is a token budget and all batches must have the same size.
+            UserError: If there is a token budget and all batches must have the same size, or
+                `groups` leave batches of one row.
         """
         epochs, share = epochs or TextEpochs(), share or ReplicaShare()
         options = {"seed": epochs.seed, "shuffle": shuffle, "groups": groups}
@@ -253,6 +254,8 @@ class Preprocessor:
             options["padded"] = self.computes_padding
             sizes = rows.sizes(self.computes_padding)
             batches = EpochBatches(sizes, token_budget=token_budget, **options)
+        if groups is not None:
+            batches.report_left_out(epochs.epoch)
         return numbered_batches(batches, epochs, share, lengths)
 
     def _require_any_size(self, token_budget):

@@ -188,8 +188,8 @@ class MultipleNegativesRankingLoss(SentenceLoss):
             batch, for its second; the loss is the mean of both.
         similarity: "cosine" or "dot".
         no_duplicates: Whether `fit` on texts in memory makes batches in which no text is in two
-            examples, where it would be a wrong negative. Examples of which no batch is left are not
-            in that epoch.
+            examples, where it would be a wrong negative. Examples for which no batch is left are
+            not in that epoch, which is logged. Batches that shrink to one pair are an error.
 
     Raises:
         UserError: If `scale` is not positive or `similarity` is unknown.

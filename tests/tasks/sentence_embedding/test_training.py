@@ -1,5 +1,7 @@
 """Training of BertSentenceEncoder: every objective learns, and steps are those of the batch."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -179,3 +181,35 @@ def test_batches_have_no_duplicates(make_encoder):
     with pytest.raises(UserError, match="no duplicates"):
         encoder.fit(texts, token_budget=64, verbose=0)
     encoder.fit(texts, batch_size=8, verbose=0)
+
+
+QUESTIONS = [f"{a} {b} {c}" for a in "abcdefgh" for b in "ijklmnop" for c in "qrstuvwx"]
+LEFT_OUT = {
+    # The answers to the questions, a batch size, and what the log says.
+    "none": (QUESTIONS[:9], 8, "", ""),
+    "few": (["good"] * 3 + QUESTIONS[:17], 10, "INFO", r"5\.0 % of the examples \(1 of 20\)"),
+    "most": (QUESTIONS[:8] * 50, 64, "WARNING", r"86\.0 % of the examples \(344 of 400\)"),
+}
+
+
+@pytest.mark.parametrize("case", LEFT_OUT)
+def test_examples_that_are_left_out_are_logged(make_encoder, caplog, case):
+    encoder = make_encoder()
+    answers, batch_size, level, message = LEFT_OUT[case]
+    encoder.compile("sgd", objective=MultipleNegativesRankingLoss(no_duplicates=True))
+    texts = QUESTIONS[-len(answers) :], answers
+    with caplog.at_level("INFO", "bert_tf"):
+        encoder.fit_arguments(texts, batch_size=batch_size, trainer=encoder)
+    assert "".join(record.levelname for record in caplog.records) == level
+    assert re.search(message, caplog.text)
+
+
+def test_batches_of_one_row_are_an_error(make_encoder):
+    """A text that is compared with its partner alone has a loss of 0 and an accuracy of 1."""
+    encoder = make_encoder()
+    encoder.compile("sgd", objective=MultipleNegativesRankingLoss(no_duplicates=True))
+    firsts, seconds, others = ["good"] * 10, QUESTIONS[:10], QUESTIONS[10:20]
+    with pytest.raises(UserError, match="Received: 2 of 2 batches with one row"):
+        encoder.fit((firsts, seconds), batch_size=5, verbose=0)
+    # A hard negative is another text to compare with.
+    encoder.fit_arguments((firsts, seconds, others), batch_size=5, trainer=encoder)
