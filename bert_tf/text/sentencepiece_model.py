@@ -24,11 +24,18 @@ MOST_NODES = 100_000
 MOST_MODEL_BYTES = 16 * 2**20  # XLM-R's has 5 MB; a field of 2 bytes takes 100 in memory
 MOST_RULE_BYTES = 5  # tokenizers, src/normalizers/precompiled.rs
 UNIGRAM = 1  # TrainerSpec.ModelType
-# Messages that are read, and their fields: number -> name. "piece" repeats.
+# Messages that are read, and their fields: number -> name. "piece" repeats, and all are optional.
 _MODEL = {1: "piece", 2: "trainer", 3: "normalizer"}
 _PIECE = {1: "text", 2: "score", 3: "type"}
-_TRAINER = {3: "model_type", 35: "byte_fallback", 40: "unk_id"}
-_NORMALIZER = {2: "charsmap"}
+_TRAINER = {3: "model_type", 24: "treat_whitespace_as_suffix", 35: "byte_fallback", 40: "unk_id"}
+_NORMALIZER = {2: "charsmap", 3: "add_dummy_prefix", 5: "escape_whitespaces"}
+_SUPPORTED = {
+    "model_type": UNIGRAM,
+    "byte_fallback": 0,
+    "treat_whitespace_as_suffix": 0,
+    "add_dummy_prefix": 1,
+    "escape_whitespaces": 1,
+}
 
 
 def read_model(path: str | os.PathLike) -> dict[str, Any]:
@@ -49,20 +56,21 @@ def read_model(path: str | os.PathLike) -> dict[str, Any]:
                 normalizer = dict(_fields(value, _NORMALIZER))
             else:
                 piece = dict(_fields(value, _PIECE))
-                score = struct.unpack("<f", struct.pack("<I", piece["score"]))[0]
-                pieces.append((piece["text"].decode(), score))
+                score = struct.unpack("<f", struct.pack("<I", piece.get("score", 0)))[0]
+                pieces.append((piece.get("text", b"").decode(), score))
                 types.append(piece.get("type", 1))
         if not pieces:
             raise ValueError("no pieces")
-    except (DecodeError, ValueError, KeyError, AttributeError, TypeError, struct.error) as error:
+    except (DecodeError, ValueError, AttributeError, TypeError, struct.error) as error:
         raise DataError(
             f"{path} must be a sentencepiece model. Received: {type(error).__name__}: {error}."
         ) from None
-    kind, fallback = trainer.get("model_type", UNIGRAM), trainer.get("byte_fallback", 0)
-    if kind != UNIGRAM or fallback:
+    found = {**_SUPPORTED, **trainer, **normalizer}
+    other = {name: found[name] for name, value in _SUPPORTED.items() if found[name] != value}
+    if other:
         raise DataError(
-            f"{path} must be a Unigram model without byte fallback. Received: model_type={kind}, "
-            f"byte_fallback={fallback}."
+            f"{path} must be a Unigram model without byte fallback, with white space as a prefix. "
+            f"Received: {', '.join(f'{name}={value}' for name, value in other.items())}."
         )
     return {
         "pieces": pieces,

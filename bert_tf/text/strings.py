@@ -16,13 +16,15 @@ def as_strings(
 ) -> tf.Tensor | tf.RaggedTensor:
     """Returns texts, the argument `name` of a public function, as a tensor.
 
+    The row splits of a RaggedTensor become int64, those of all ragged results of this package.
     `ranks` are the ranks that it may have, (0, 1) or (1,); None allows all.
 
     Raises:
         ConfigError: If they are not strings or have another rank.
     """
-    strings = texts
-    if not isinstance(texts, tf.RaggedTensor):
+    if isinstance(texts, tf.RaggedTensor):
+        strings = texts.with_row_splits_dtype(tf.int64)
+    else:
         is_empty = isinstance(texts, (list, tuple)) and not texts
         strings = tf.convert_to_tensor(texts, tf.string if is_empty else None)
     if strings.dtype != tf.string:

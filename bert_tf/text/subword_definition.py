@@ -5,6 +5,7 @@ Reference: huggingface/tokenizers `src/tokenizer/serialization.rs`.
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.errors import ConfigError, DataError
@@ -27,7 +28,14 @@ from bert_tf.json_schema import (
     text,
 )
 from bert_tf.text.tokenizer_config import COMMON_ARGUMENTS
-from bert_tf.text.tokenizer_steps import MOST_ADDED_TOKENS, PIECE, ROWS, flat, special_tokens
+from bert_tf.text.tokenizer_steps import (
+    MOST_ADDED_TOKENS,
+    PIECE,
+    ROWS,
+    complete_step,
+    flat,
+    special_tokens,
+)
 from bert_tf.text.vocabulary import in_order
 
 MOST_CONTAINERS = 2_000_000  # a Unigram vocabulary has a list for each piece
@@ -51,6 +59,12 @@ _BPE = object_of(
 _UNIGRAM = object_of(
     {"vocab": list_of(_SCORED, least=1), "unk_id": integer(), "byte_fallback": _NOTHING}
 )
+# The keys of steps, and those of their Sequences.
+_STEPS = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "post_processor": "processors",
+}
 _STEP = object_of({"type": text(), "precompiled_charsmap": optional(text(_CHARSMAP_LENGTH))})
 _ADDED_TOKEN = object_of(
     {
@@ -65,7 +79,7 @@ _DEFINITION = object_of(
     {
         "model": object_of({"type": may_lack(one_of("BPE", "Unigram"))}),
         "added_tokens": optional(list_of(_ADDED_TOKEN, most=MOST_ADDED_TOKENS)),
-        **dict.fromkeys(("normalizer", "pre_tokenizer", "post_processor"), optional(_STEP)),
+        **dict.fromkeys(_STEPS, optional(_STEP)),
         **ROWS,
     }
 )
@@ -144,8 +158,7 @@ def parse(definition: dict[str, Any]) -> Parts:
                 f"An added token must have the id of its piece, {ids[token['content']]}. "
                 f"Received: {token!r:.200}."
             )
-        flags = {"lstrip": False, "rstrip": False, "special": False}
-        added.append({**flags, "normalized": not token.get("special", False), **token})
+        added.append(_with_flags(token))
     # A Unigram model may repeat pieces. The last one has the id.
     by_id = {index: piece for index, (piece, _) in enumerate(() if is_bpe else model["vocab"])}
     by_id |= {index: piece for piece, index in ids.items()}
@@ -179,7 +192,23 @@ def _pre_tokenizer(step: dict | None, is_bpe: bool) -> dict[str, bool]:
     return {"add_prefix_space": scheme == "always", "split_at_white_space": len(kinds) > 1}
 
 
-def complete(definition: dict[str, Any]) -> dict[str, Any]:
-    """Returns a definition with all keys that Hugging Face's reader needs."""
-    keys = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
-    return {"version": "1.0", "added_tokens": [], **dict.fromkeys(keys), **definition}
+def complete(definition: dict[str, Any], ids: Mapping[str, int]) -> dict[str, Any]:
+    """Returns a definition with all keys that Hugging Face's reader needs.
+
+    Args:
+        definition: A definition that `parse` accepts.
+        ids: The id of each piece.
+    """
+    return {
+        "version": "1.0",
+        **dict.fromkeys(("truncation", "padding", "decoder")),
+        **definition,
+        "added_tokens": [_with_flags(token) for token in definition.get("added_tokens") or ()],
+        **{name: complete_step(definition.get(name), key, ids) for name, key in _STEPS.items()},
+    }
+
+
+def _with_flags(token: dict[str, Any]) -> dict[str, Any]:
+    """Returns an added token with all flags."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "special"), False)
+    return {**flags, "normalized": not token.get("special", False), **token}

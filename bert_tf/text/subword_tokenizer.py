@@ -83,7 +83,7 @@ class SubwordTokenizer(Tokenizer):
         if not isinstance(definition, dict):
             definition = subword_definition.read(definition)
         parts = subword_definition.parse(definition)
-        self.definition = subword_definition.complete(definition)
+        self.definition = subword_definition.complete(definition, parts.ids)
         options = (max_length, truncation_side, errors, split_special_tokens)
         super().__init__(parts.vocabulary, parts.ids, *options)
         self.separators, self.has_segments = parts.separators, parts.has_segments

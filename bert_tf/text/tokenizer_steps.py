@@ -31,6 +31,11 @@ ROWS = {
     "truncation": optional(object_of({"direction": _DIRECTION})),
     "padding": optional(object_of({"pad_token": may_lack(PIECE)})),
 }
+# What steps do without their keys.
+_DEFAULTS = {
+    "ByteLevel": {"add_prefix_space": True, "trim_offsets": True},
+    "Strip": {"strip_left": False, "strip_right": False},
+}
 _TEXT = None  # the place of a text among tokens
 
 
@@ -44,8 +49,33 @@ def flat(step: dict | None, key: str) -> list[dict[str, Any]]:
         return []
     if step.get("type") != "Sequence":
         return [step]
-    check(step, object_of({key: list_of(OBJECT)}), "a Sequence of the tokenizer", ConfigError)
-    return [inner for part in step[key] for inner in flat(part, key)]
+    return [inner for part in _parts(step, key) for inner in flat(part, key)]
+
+
+def _parts(sequence: dict, key: str) -> list[dict[str, Any]]:
+    check(sequence, object_of({key: list_of(OBJECT)}), "a Sequence of the tokenizer", ConfigError)
+    return sequence[key]
+
+
+def complete_step(step: dict | None, key: str, ids: Mapping[str, int]) -> dict | None:
+    """Returns a step, or a Sequence of steps below `key`, with all keys that `tokenizers` needs.
+
+    `ids` are those of the pieces. `special_tokens` must have accepted a post-processor.
+
+    Raises:
+        ConfigError: If the parts of a Sequence are not objects.
+    """
+    if step is None:
+        return None
+    if step.get("type") == "Sequence":
+        return {**step, key: [complete_step(part, key, ids) for part in _parts(step, key)]}
+    step = {**_DEFAULTS.get(step.get("type"), {}), **step}
+    if key == "processors" and step.get("type") == "TemplateProcessing":
+        added = [token for token, _ in _tokens(step["single"]) if token is not _TEXT]
+        step["special_tokens"] = {
+            token: {"id": token, "ids": [ids[token]], "tokens": [token]} for token in added
+        }
+    return step
 
 
 def row_options(content: Mapping[str, Any]) -> dict[str, str]:
@@ -75,7 +105,10 @@ def special_tokens(step: dict | None, ids: Mapping[str, int]) -> dict[str, Any]:
     """
     single, pair, trims = [], [], False
     added: dict[str, Any] = {}  # the ids that it puts in place of its tokens
-    for part in flat(step, "processors"):
+    parts = flat(step, "processors")
+    if sum(part.get("type") != "ByteLevel" for part in parts) > 1:
+        parts = []  # each would add its tokens
+    for part in parts:
         kind = part.get("type")
         if kind in ("RobertaProcessing", "BertProcessing"):
             check(part, _ENDS, "`post_processor`", DataError)

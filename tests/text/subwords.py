@@ -141,8 +141,11 @@ def charsmap(rules):
     return struct.pack("<I", 4 * len(array)) + struct.pack(f"<{len(array)}I", *array) + texts
 
 
-def sentencepiece_model(pieces, rules=None, model_type=1, unk_id=0):
-    """The content of a sentencepiece model; `pieces` are `(text, score, type)`."""
+def sentencepiece_model(pieces, rules=None, model_type=1, unk_id=0, **flags):
+    """The content of a sentencepiece model; `pieces` are `(text, score, type)`.
+
+    A field that is None is left out. `flags` are those of the normalizer and the trainer.
+    """
 
     def varint(value):
         out = b""
@@ -154,11 +157,16 @@ def sentencepiece_model(pieces, rules=None, model_type=1, unk_id=0):
         return varint(number << 3 | 2) + varint(len(content)) + content
 
     def integer(number, value):
-        return varint(number << 3) + varint(value)
+        return b"" if value is None else varint(number << 3) + varint(value)
 
     content = b""
     for text, score, kind in pieces:
-        piece = message(1, text.encode()) + b"\x15" + struct.pack("<f", score) + integer(3, kind)
-        content += message(1, piece)
-    content += message(2, integer(3, model_type) + integer(40, unk_id))
-    return content + message(3, message(2, charsmap(rules) if rules else b""))
+        piece = b"" if text is None else message(1, text.encode())
+        piece += b"" if score is None else b"\x15" + struct.pack("<f", score)
+        content += message(1, piece + integer(3, kind))
+    trainer = integer(3, model_type) + integer(40, unk_id)
+    trainer += integer(24, flags.get("treat_whitespace_as_suffix"))
+    normalizer = message(2, charsmap(rules) if rules else b"")
+    normalizer += integer(3, flags.get("add_dummy_prefix"))
+    normalizer += integer(5, flags.get("escape_whitespaces"))
+    return content + message(2, trainer) + message(3, normalizer)

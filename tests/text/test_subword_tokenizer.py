@@ -20,6 +20,7 @@ from tests.text.subwords import (
     added,
     bpe_definition,
     charsmap,
+    hugging_face,
     sentencepiece_model,
     unigram_definition,
 )
@@ -311,6 +312,61 @@ def test_options_of_the_model_are_not_those_of_the_tokenizer(tmp_path):
     assert spell(load_tokenizer(tmp_path), ["HELLO"]) == [["▁", "<unk>"]]
 
 
+def test_optional_fields_of_sentencepiece(tmp_path):
+    """Those that are not written have the defaults of sentencepiece_model.proto."""
+    path = tmp_path / "sentencepiece.bpe.model"
+    special = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("</s>", 0.0, 3)]
+    path.write_bytes(sentencepiece_model([*special, ("▁a", 0.0, 1), ("b", 0.0, 1)]))
+    expected = load_tokenizer(tmp_path).get_config()
+    written = [("<unk>", None, 2), ("<s>", None, 3), ("</s>", None, 3)]
+    pieces = [*written, ("▁a", None, None), ("b", None, None)]
+    path.write_bytes(sentencepiece_model(pieces, model_type=None, unk_id=None))
+    assert load_tokenizer(tmp_path).get_config() == expected
+    sentencepiece = pytest.importorskip("sentencepiece", reason="needs sentencepiece")
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    assert processor.get_score(3) == 0.0 and processor.unk_id() == 0
+    path.write_bytes(sentencepiece_model([*pieces, (None, None, None)]))
+    assert load_tokenizer(tmp_path).vocabulary[-2] == ""
+    for flags in (
+        {"add_dummy_prefix": 0},
+        {"escape_whitespaces": 0},
+        {"treat_whitespace_as_suffix": 1},
+    ):
+        path.write_bytes(sentencepiece_model(pieces, **flags))
+        with pytest.raises(DataError, match=f"bpe.model .*{next(iter(flags))}"):
+            load_tokenizer(tmp_path)
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("name", ["byte pairs", "template", "unigram"])
+def test_what_a_short_definition_leaves_out_is_written(name, tmp_path):
+    """`tokenizers` needs keys that ours does not."""
+    definition = unigram_definition(PIECES) if name == "unigram" else bpe_definition(MERGES)
+    definition["added_tokens"] = [
+        {key: token[key] for key in ("id", "content", "special")}
+        for token in definition["added_tokens"]
+    ]
+    if name == "unigram":
+        definition["normalizer"] = {"type": "Strip", "strip_right": True}
+        del definition["post_processor"]["special_tokens"]
+    elif name == "template":
+        template = unigram_definition(PIECES)["post_processor"]
+        definition["post_processor"] = {
+            "type": "Sequence",
+            "processors": [{**template, "special_tokens": {}}, {"type": "ByteLevel"}],
+        }
+    else:
+        definition["pre_tokenizer"] = {"type": "ByteLevel"}
+    tokenizer = SubwordTokenizer(definition)
+    tokenizer.save_pretrained(tmp_path)
+    written = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
+    texts = ["hello <mask> hello", " 中 </s>"]
+    received = tokenizer(texts, texts[::-1], ragged=True)["token_ids"].to_list()
+    expected = hugging_face(written).encode_batch([*zip(texts, texts[::-1])])
+    assert received == [row.ids for row in expected]
+    assert load_tokenizer(tmp_path).get_config() == tokenizer.get_config()
+
+
 def test_an_error_names_the_file(tmp_path):
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps({"model": {"type": "WordPiece"}, "added_tokens": []}))
@@ -352,6 +408,13 @@ BAD = [
     ("bpe", ["pre_tokenizer"], {"type": "Sequence", "pretokenizers": 3}, ConfigError, "must be"),
     ("bpe", ["post_processor"], None, ConfigError, "`post_processor`"),
     ("bpe", ["post_processor", "cls"], ["no", 7], ConfigError, "`post_processor`"),
+    (
+        "bpe",
+        ["post_processor"],
+        {"type": "Sequence", "processors": [bpe_definition(MERGES)["post_processor"]] * 2},
+        ConfigError,
+        "`post_processor`",
+    ),
     ("bpe", ["post_processor", "cls"], 7, DataError, "cls"),
     ("bpe", ["added_tokens", 0, "single_word"], True, DataError, "single_word"),
     ("bpe", ["added_tokens", 0, "content"], "", DataError, "content"),

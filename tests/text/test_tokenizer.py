@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertConfig, BertTextClassifier
 from bert_tf.errors import ConfigError, DataError, UserError
-from bert_tf.text import BertTokenizer, load_tokenizer
+from bert_tf.text import BertTokenizer, SubwordTokenizer, load_tokenizer
 from tests.serving.operations import operations
+from tests.text.subwords import bpe_definition
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = SPECIAL + [
@@ -150,6 +151,12 @@ def test_pieces_of_any_shape(tokenizer):
     words = tf.ragged.constant([["worlds", "a"], ["b"]])
     assert tokenizer.tokenize(words).to_list() == [[[6, 7], [9]], [[10]]]
     assert tokenizer.tokenize("worlds").numpy().tolist() == [6, 7]
+    subwords = SubwordTokenizer(bpe_definition([("w", "o")]))
+    for one in (tokenizer, subwords):  # some readers of data make int32 row splits
+        for texts in (words, tf.expand_dims(words, 0)):
+            narrow = texts.with_row_splits_dtype(tf.int32)
+            assert one.tokenize(narrow).to_list() == one.tokenize(texts).to_list()
+            assert one.pieces(narrow).to_list() == one.pieces(texts).to_list()
 
 
 def test_detokenize(tokenizer):
