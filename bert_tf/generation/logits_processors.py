@@ -81,7 +81,10 @@ def forbid_repeated_ngrams(
 
 
 def restrict_logits(logits: tf.Tensor, config: GenerationConfig) -> tf.Tensor:
-    """Applies `temperature`, `top_k` and `top_p`, in this order. Equal logits are kept together.
+    """Applies `temperature`, `top_k` and `top_p`, in this order.
+
+    As in transformers, `top_k` keeps all tokens that are as probable as the last one, and `top_p`
+    leaves out the least probable tokens, one by one, while their sum is at most 1 - `top_p`.
 
     Args:
         logits: Float32 `[n, V]`.
@@ -92,17 +95,19 @@ def restrict_logits(logits: tf.Tensor, config: GenerationConfig) -> tf.Tensor:
     """
     logits = logits / config.temperature
     vocab_size = logits.shape[1]
-    count = min(config.top_k or vocab_size, vocab_size)
-    has_top_p = config.top_p is not None and config.top_p < 1.0
-    if count == vocab_size and not has_top_p:
-        return logits
-    largest = tf.math.top_k(logits, count).values  # [n, count], sorted
-    lowest = largest[:, -1:]  # [n, 1]
-    if has_top_p:
-        probabilities = tf.nn.softmax(largest)
-        is_kept = tf.cumsum(probabilities, axis=1, exclusive=True) < config.top_p
-        lowest = tf.reduce_min(tf.where(is_kept, largest, -FORBIDDEN), axis=1, keepdims=True)
-    return tf.where(logits < lowest, FORBIDDEN, logits)
+    if config.top_k is not None and config.top_k < vocab_size:
+        lowest = tf.math.top_k(logits, config.top_k).values[:, -1:]  # [n, 1]
+        logits = tf.where(logits < lowest, FORBIDDEN, logits)
+    if config.top_p is not None and config.top_p < 1.0:
+        order = tf.argsort(logits, stable=True)  # [n, V], the most probable last
+        values = tf.gather(logits, order, batch_dims=1)
+        # PyTorch's cumsum adds in float64 and rounds each sum to float32.
+        sums = tf.cumsum(tf.cast(tf.nn.softmax(values), tf.float64), axis=1)
+        is_left_out = tf.cast(sums, tf.float32) <= 1.0 - config.top_p
+        is_left_out &= tf.range(vocab_size) < vocab_size - 1
+        values = tf.where(is_left_out, FORBIDDEN, values)
+        logits = tf.tensor_scatter_nd_update(logits, _places(order), values)
+    return logits
 
 
 def _places(token_ids):

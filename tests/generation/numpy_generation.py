@@ -34,12 +34,12 @@ def processed(scores, token_ids, config, end_id):
 def distribution(logits, config):
     """The probabilities that sampling draws from."""
     logits = np.asarray(logits, np.float64) / config.temperature
-    order = np.argsort(-logits)
-    order = order[: config.top_k]
-    probabilities = np.exp(log_softmax(logits[order]))
-    before = np.cumsum(probabilities) - probabilities
+    order = np.argsort(logits, kind="stable")  # the most probable last
+    if config.top_k is not None:
+        order = order[logits[order] >= logits[order[-min(config.top_k, len(order))]]]
     if config.top_p not in (None, 1.0):
-        order = order[before < config.top_p]
+        sums = np.cumsum(np.exp(log_softmax(logits[order])))
+        order = np.append(order[:-1][sums[:-1] > 1 - config.top_p], order[-1])
     result = np.zeros_like(logits)
     result[order] = np.exp(log_softmax(logits[order]))
     return result

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.generation import generate
+from bert_tf.generation import GenerationConfig, generate
 from bert_tf.generation.logits_processors import restrict_logits
 from tests.generation.random_configs import random_config
 from tests.generation.table_model import END, PAD, VOCAB_SIZE, TableModel
@@ -91,13 +91,24 @@ def test_restrictions_of_sampling(torch):
         TopPLogitsWarper,
     )
 
-    logits = np.random.default_rng(0).standard_normal((16, VOCAB_SIZE)).astype(np.float32) * 3
-    for case in range(100):
-        config = random_config(np.random.default_rng(case), do_sample=True)
+    def compare(logits, config):
         theirs = TemperatureLogitsWarper(config.temperature)(None, torch.tensor(logits))
         if config.top_k:
             theirs = TopKLogitsWarper(config.top_k)(None, theirs)
         if config.top_p:
             theirs = TopPLogitsWarper(config.top_p)(None, theirs)
         ours = restrict_logits(tf.constant(logits), config)
-        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, err_msg=str(config))
+
+    logits = np.random.default_rng(0).standard_normal((16, VOCAB_SIZE)).astype(np.float32) * 3
+    for case in range(100):
+        compare(logits, random_config(np.random.default_rng(case), do_sample=True))
+    # Equal logits. No sum is `top_p` itself, where the rounding of PyTorch's softmax decides.
+    generator = np.random.default_rng(1)
+    for _ in range(100):
+        shares = generator.multinomial(16, np.full(10, 0.1), size=16) / 16
+        with np.errstate(divide="ignore"):
+            logits = np.log(shares).astype(np.float32)
+        top_k, top_p = int(generator.integers(1, 11)), float(generator.integers(1, 16) + 0.2) / 16
+        options = {"top_k": top_k, "top_p": top_p}
+        compare(logits, GenerationConfig(9, do_sample=True, **options))

@@ -1,6 +1,7 @@
 """The processors of logits against their definitions in plain Python."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from bert_tf.generation import GenerationConfig
@@ -64,9 +65,19 @@ def test_restrictions():
                 np.testing.assert_array_equal(found > 0, np.array(expected) > 0)
 
 
-def test_equal_logits_are_kept_together():
-    logits = tf.constant([[1.0, 2.0, 2.0, 0.0]])
-    for options in ({"top_k": 1}, {"top_p": 0.1}):
-        config = GenerationConfig(9, do_sample=True, **options)
-        found = restrict_logits(logits, config).numpy()
-        np.testing.assert_array_equal(np.isneginf(found), [[True, False, False, True]])
+@pytest.mark.parametrize(
+    "probabilities, options, kept",
+    [
+        ([0.2, 0.35, 0.35, 0.1], {"top_k": 1}, [1, 2]),
+        ([0.2, 0.35, 0.35, 0.1], {"top_p": 0.3}, [2]),
+        ([0.2, 0.35, 0.35, 0.1], {"top_k": 1, "top_p": 0.6}, [1, 2]),
+        ([0.3, 0.1, 0.1, 0.5], {"top_p": 0.8}, [0, 3]),
+        ([0.3, 0.1, 0.1, 0.5], {"top_p": 0.85}, [0, 2, 3]),
+        ([0.3, 0.1, 0.1, 0.5], {"top_p": 1e-9}, [3]),
+    ],
+)
+def test_equal_probabilities(probabilities, options, kept):
+    """Those of the k-th token are kept with it; of top_p's the first are left out, one by one."""
+    logits = tf.constant([np.log(probabilities)], tf.float32)
+    found = restrict_logits(logits, GenerationConfig(9, do_sample=True, **options)).numpy()
+    np.testing.assert_array_equal(np.where(np.isfinite(found[0]))[0], kept)
