@@ -112,6 +112,7 @@ _LIMITS = {
         "number of tokens in the texts of one row, estimated from their bytes.",
     ),
     "max_rows": (2048, "number of rows per request."),
+    "max_elements": (65_536, "number of strings, lists and objects in the body of a request."),
     "max_waiting": (1024, "number of requests in the queue; further ones get the status 429."),
     "read_timeout_seconds": (30.0, "number of seconds for the body of a request to arrive."),
     "write_timeout_seconds": (

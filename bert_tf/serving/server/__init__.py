@@ -1,10 +1,10 @@
 """A local server with TensorFlow Serving's REST interface, which needs no TensorFlow Serving.
 
 `application` receives a request, `guard` checks who asks (`access`), `rest_api` answers it:
-`json_tensors` converts its body to arrays for the `signatures` of the model, `batcher` computes
-waiting requests together, within `limits`.
-`model_versions` loads models that `model_directory` finds, as `served_model` after `graph_check`.
-What is in use, by `users`, is closed only afterwards.
+`json_bodies` parses its body, `json_tensors` converts it to arrays for the `signatures` of the
+model, `batcher` computes waiting requests together, within `limits`. `model_versions` loads models
+that `model_directory` finds, as `served_model` after `graph_check`. What is in use, by `users`, is
+closed only afterwards.
 
 Reference: tensorflow/serving, tensorflow_serving/g3doc/api_rest.md,
 model_servers/http_rest_api_*.cc, model_servers/http_server.cc and util/json_tensor.cc.

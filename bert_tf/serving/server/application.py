@@ -9,10 +9,12 @@ terminates it immediately.
 import asyncio
 import contextlib
 import dataclasses
+import gc
 import importlib.resources
 import logging
 import os
 import signal
+import sys
 import time
 
 from bert_tf.models.inference_precision import FLOAT32
@@ -32,6 +34,9 @@ from bert_tf.serving.server.users import Users
 log = logging.getLogger("bert_tf.serving")
 
 _BACKLOG = 1024  # connections that the operating system queues until they are accepted
+# After which a thread lets another run, a tenth of Python's: the event loop waits for it several
+# times per request.
+_SWITCH_SECONDS = 0.0005
 _SETTLE_SECONDS = 0.1  # for connections that are accepted but not yet served
 _WRITE_SECONDS = 10.0  # at shutdown, for answers that are being sent
 
@@ -99,6 +104,10 @@ class _Server:
         with contextlib.closing(listener):
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._signalled)
+            sys.setswitchinterval(_SWITCH_SECONDS)
+            # The collector stops all threads, for tenths of a second if it looks at all objects of
+            # TensorFlow. The model is left out, because it is collected when it is unloaded.
+            gc.freeze()
             await self._versions.load_first()
             runner = self._runner()
             await runner.setup()

@@ -12,6 +12,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import itertools
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -197,24 +198,31 @@ class Batcher:
         self.metrics.batch_rows.observe(count)
         self.metrics.batch_tokens.observe(sum(sum(item.tokens[rows]) for item, rows in batch))
         self.metrics.batch_wait_seconds.observe(started - min(item.arrived for item, _ in batch))
-        outputs = await asyncio.get_running_loop().run_in_executor(
-            self._executor, self.model.run, signature, arrays
+        sizes = [rows.stop - rows.start for _, rows in batch] if signature.joins_rows else None
+        parts = await asyncio.get_running_loop().run_in_executor(
+            self._executor, _computed, self.model, signature, arrays, sizes
         )
-        for name, values in outputs.items() if signature.joins_rows else ():
-            if len(values) != count:
-                raise ValueError(
-                    f"Output `{name}` must have {count} rows, as the input. Received: "
-                    f"{len(values)} rows"
-                )
         self.metrics.batch_seconds.observe(time.monotonic() - started)
-        start = 0
-        for item, rows in batch:
-            part, stop = outputs, start + rows.stop - rows.start
-            if signature.joins_rows:
-                # A copy, because a view would keep the answers of the other requests in memory.
-                part = {name: values[start:stop].copy() for name, values in outputs.items()}
+        for (item, rows), part in zip(batch, parts, strict=True):
             _answer(item, rows, part)
-            start = stop
+
+
+def _computed(model, signature, arrays, sizes):
+    """Returns the outputs for each of the requests, whose numbers of rows are `sizes`."""
+    outputs = model.run(signature, arrays)
+    if sizes is None:
+        return [outputs]
+    for name, values in outputs.items():
+        if len(values) != sum(sizes):
+            raise ValueError(
+                f"Output `{name}` must have {sum(sizes)} rows, as the input. Received: "
+                f"{len(values)} rows"
+            )
+    # Copies, because a view would keep the answers of the other requests in memory.
+    return [
+        {name: values[stop - size : stop].copy() for name, values in outputs.items()}
+        for size, stop in zip(sizes, itertools.accumulate(sizes))
+    ]
 
 
 def _answer(item, rows, outputs):

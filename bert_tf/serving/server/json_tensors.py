@@ -9,7 +9,6 @@ Reference: tensorflow_serving/g3doc/api_rest.md; util/json_tensor.cc.
 
 import base64
 import binascii
-import itertools
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -18,13 +17,16 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.serving.server.errors import invalid
+from bert_tf.serving.server.json_bodies import parse_object, shown
 from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, Signature, TensorSpec, is_binary
 
 ROWS, COLUMNS = "instances", "inputs"
 _ANSWERS = {ROWS: "predictions", COLUMNS: "outputs"}
 _BASE64 = "b64"
-_VALUES_AT_ONCE = 1 << 14  # converted to JSON in one part; Python objects need 30 times the memory
-_SHOWN = 256  # characters of a value in an error; kMaxJsonDebugStringBytes
+# Converted to JSON in one part: as Python objects they need 30 times the memory, and a longer call
+# into C code would stop the other threads.
+_VALUES_AT_ONCE = 1 << 14
+_BYTES_OF_VALUE = 64  # of a string that counts as one more value
 _TYPES = {dict: "Object", list: "Array", str: "String", bool: "Boolean", type(None): "Null"}
 _INTEGERS = (tf.int8, tf.uint8, tf.int16, tf.int32, tf.uint32, tf.int64, tf.uint64)
 # The types of the JSON values of a tensor that holds no strings.
@@ -43,34 +45,13 @@ class PredictRequest(NamedTuple):
     values: Any  # the value of this key in the body
 
 
-def parse_object(body: bytes) -> dict[str, Any]:
-    """Parses the body of a request.
-
-    Raises:
-        RequestError: If it is not a JSON object.
-    """
-    if not body:
-        raise invalid("JSON Parse error: The document is empty")
-    try:
-        document = json.loads(body.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise invalid(f"JSON Parse error: not UTF-8: {error.reason}, byte {error.start}") from None
-    except RecursionError:
-        raise invalid("JSON Parse error: nested too deeply") from None
-    except ValueError as error:
-        raise invalid(f"JSON Parse error: {error}") from None
-    if not isinstance(document, dict):
-        raise invalid(f"JSON Value: {shown(document)} Is not object")
-    return document
-
-
-def parse_predict(body: bytes) -> PredictRequest:
-    """Parses the body of a request for predictions.
+def parse_predict(body: bytes, max_elements: int) -> PredictRequest:
+    """Parses the body of a request for predictions, as `parse_object`.
 
     Raises:
         RequestError: If it is not a JSON object in row or column format.
     """
-    document = parse_object(body)
+    document = parse_object(body, max_elements)
     name = document.get("signature_name", "")
     if not isinstance(name, str):
         raise invalid(
@@ -119,7 +100,7 @@ def answer_parts(format: str, outputs: Mapping[str, np.ndarray]) -> Iterator[str
     else:
         yield "["
         rows = len(next(iter(outputs.values())))
-        step = max(1, _VALUES_AT_ONCE * rows // max(1, sum(map(np.size, outputs.values()))))
+        step = max(1, _VALUES_AT_ONCE * rows // max(1, sum(map(_values, outputs.values()))))
         for start in range(0, rows, step):
             yield ", " if start else ""
             part = {name: array[start : start + step] for name, array in outputs.items()}
@@ -140,11 +121,12 @@ def _object_parts(arrays):
 
 
 def _array_parts(array, binary):
-    if array.size <= _VALUES_AT_ONCE:
+    values = _values(array)
+    if array.ndim == 0 or values <= _VALUES_AT_ONCE:
         yield _json(json_values(array, binary))
         return
     yield "["
-    step = max(1, _VALUES_AT_ONCE * len(array) // array.size)
+    step = max(1, _VALUES_AT_ONCE * len(array) // values)
     for start in range(0, len(array), step):
         yield ", " if start else ""
         if step == 1 and array.ndim > 1:
@@ -152,6 +134,12 @@ def _array_parts(array, binary):
         else:
             yield _json(json_values(array[start : start + step], binary))[1:-1]
     yield "]"
+
+
+def _values(array):
+    """Returns how many numbers are converted to JSON in the time that this array takes."""
+    is_text = array.dtype == object
+    return array.size + (sum(map(len, array.flat)) // _BYTES_OF_VALUE if is_text else 0)
 
 
 def _json(values):
@@ -217,7 +205,7 @@ def _columns(values, signature):
     missing = [name for name in names if name not in values]
     if missing:
         raise invalid(f"Missing named input: {missing[0]} in 'inputs' object.")
-    if unknown := sorted(set(values) - set(names)):
+    if unknown := [name for name in values if name not in signature.inputs]:
         raise invalid(
             f"Unknown named input: {shown(unknown)} in 'inputs' object. Expected: "
             f"{', '.join(names)}"
@@ -266,7 +254,7 @@ def _flattened(values, shape, name):
                     f"Input {name}: Encountered list at unexpected size: {len(value)} at level: "
                     f"{level} expected size: {size}"
                 )
-        flat = list(itertools.chain.from_iterable(flat))
+        flat = [inner for value in flat for inner in value]
     if any(isinstance(value, list) for value in flat):
         level = len(shape)
         raise invalid(
@@ -312,13 +300,14 @@ def _numbers(flat, dtype):
     for value in flat:
         if type(value) not in types or (is_integer and not least <= value <= most):
             raise _type_error(value, dtype)
-    if not dtype.is_floating:
-        return np.array(flat, dtype.as_numpy_dtype)
+    array = np.empty(len(flat), np.float64 if dtype.is_floating else dtype.as_numpy_dtype)
     try:
-        return np.array(flat, np.float64).astype(dtype.as_numpy_dtype)
+        for start in range(0, len(flat), _VALUES_AT_ONCE):
+            array[start : start + _VALUES_AT_ONCE] = flat[start : start + _VALUES_AT_ONCE]
     except OverflowError:
         message = f"The numbers must be in the range of {dtype.name}. Received: a larger number"
         raise invalid(message) from None
+    return array.astype(dtype.as_numpy_dtype, copy=False)
 
 
 def _type_error(value, dtype):
@@ -329,13 +318,3 @@ def _type_error(value, dtype):
 
 def _type(value):
     return _TYPES.get(type(value), "Number")
-
-
-def shown(value: Any) -> str:
-    """Returns the beginning of a JSON value, for an error."""
-    text = ""
-    for part in json.JSONEncoder().iterencode(value):
-        text += part[: _SHOWN + 1]
-        if len(text) > _SHOWN:
-            return text[:_SHOWN] + "…"
-    return text

@@ -14,29 +14,33 @@ import asyncio
 import concurrent.futures
 import functools
 import json
+import math
 import re
 import time
 import urllib.parse
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from bert_tf.serving.server import model_versions, retrieval_forms
 from bert_tf.serving.server.described_inputs import check_described_inputs
 from bert_tf.serving.server.errors import RequestError, invalid
-from bert_tf.serving.server.json_tensors import answer_parts, arrays_of, parse_object, parse_predict
+from bert_tf.serving.server.json_bodies import parse_object
+from bert_tf.serving.server.json_tensors import answer_parts, arrays_of, parse_predict
 from bert_tf.serving.server.limits import Hold, Limits, read_body
 from bert_tf.serving.server.model_versions import LoadedVersion, ModelVersions
-from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, bytes_of
+from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE, Signature, bytes_of
 
 PREFIX = "/v1/"
 _VERSION = r"(?:/versions/(\d+)|/labels/([^/:]+))?"
 _POST = rf"(?ai)/v1/models/([^/:]+){_VERSION}:(classify|regress|predict)"
 _GET = rf"(?ai)/v1/models(?:/([^/:]+))?{_VERSION}(?:/(metadata))?"
 _LARGEST_VERSION = 2**63 - 1
-# Larger bodies and answers are converted in a thread, so that other requests are not blocked.
-_LARGE_BODY = 1 << 16  # bytes
-_LARGE_ANSWER = 1 << 14  # values
+_SMALL = 1 << 12  # bytes; larger bodies and answers are converted in a thread
+_LARGE_BODY = 1 << 16  # bytes; larger ones are decoded one at a time
+_LARGE_ANSWER = 1 << 16  # bytes of values; larger ones are sent in parts
 
 
 class Target(NamedTuple):
@@ -77,6 +81,17 @@ def parse_path(method: str, path: str) -> Target:
     return Target((action or "status").lower(), urllib.parse.unquote(name), number)
 
 
+class _Request(NamedTuple):
+    """A request that was read and checked."""
+
+    signature: Signature
+    arrays: dict[str, np.ndarray]
+    rows: int
+    size: int  # bytes of the arrays
+    answer_size: int  # bytes of the outputs, at least
+    parts_of: Callable[[Mapping[str, np.ndarray]], Iterator[str]]  # writes the answer
+
+
 class RestApi:
     """Answers requests to the paths above."""
 
@@ -84,9 +99,11 @@ class RestApi:
         self._versions = versions
         self._limits = limits
         self._started = int(time.time())
-        # Large bodies are decoded one at a time: as Python objects they need up to 40 times as much
-        # memory, which is not counted.
+        # Few threads, because the event loop must wait for its turn among them. Large bodies are
+        # decoded one at a time: as Python objects they need up to 10 times as much memory, which is
+        # not counted.
         self._decoder = concurrent.futures.ThreadPoolExecutor(1, "decode")
+        self._converter = concurrent.futures.ThreadPoolExecutor(1, "convert")
 
     async def answer(self, target: Target, request, hold: Hold) -> str | AsyncIterator[bytes]:
         """Answers an aiohttp request as JSON, a large answer in parts, or raises a `RequestError`.
@@ -106,45 +123,35 @@ class RestApi:
             message = f"The method must be predict. Received: {target.action}"
             raise RequestError(HTTPStatus.NOT_IMPLEMENTED, message)
         async with self._version_of(target) as version:
-            if len(body) > _LARGE_BODY:
-                parts_of, signature, arrays = await asyncio.get_running_loop().run_in_executor(
-                    self._decoder, self._read, target.action, body, version
-                )
-            else:
-                parts_of, signature, arrays = self._read(target.action, body, version)
+            body_size = len(body)
+            executor = self._decoder if body_size > _LARGE_BODY else self._converter
+            read = _aside(executor, body_size, self._read, target.action, body, version)
             del body
-            rows = signature.checked_rows(arrays)
-            if rows > self._limits.max_rows:
-                most = self._limits.max_rows
-                message = f"The inputs must have at most {most} rows. Received: {rows} rows."
-                raise invalid(message, flag="max_rows")
-            held = bytes_of(arrays)
-            hold(held)
-            check_described_inputs(version.model.description, signature, arrays)
-            expected = signature.least_answer_bytes(arrays)
-            self._check_answer(expected)
-            hold(held + expected)
-            outputs = await version.batcher.run(signature, arrays, rows)
-            del arrays
-            held = bytes_of(outputs)
+            request = await read
+            hold(request.size + request.answer_size)
+            parts_of = request.parts_of
+            outputs = await version.batcher.run(request.signature, request.arrays, request.rows)
+            del request
+            size = sum(array.nbytes for array in outputs.values())
+            held = await _aside(self._converter, size, bytes_of, outputs)
             self._check_answer(held)
             hold(held)
             parts = parts_of(outputs)
-            if sum(array.size for array in outputs.values()) > _LARGE_ANSWER:
+            if held > _LARGE_ANSWER:
                 return self._in_threads(parts)
-            text = "".join(parts)
+            # An answer may repeat the texts of its request.
+            text = await _aside(self._converter, held + body_size, "".join, parts)
             hold(len(text))
             return text
 
-    def _read(self, action, body, version: LoadedVersion):
-        """Returns what writes the answer, the signature and its arrays."""
+    def _read(self, action, body, version: LoadedVersion) -> _Request:
         form = None
         if action == "predict":
-            parsed = parse_predict(body)
+            parsed = parse_predict(body, self._limits.max_elements)
             parts_of = functools.partial(answer_parts, parsed.format)
         else:
-            document, name = parse_object(body), self._versions.name
-            form = retrieval_forms.read_form(action, document, version.model, name)
+            document = parse_object(body, self._limits.max_elements)
+            form = retrieval_forms.read_form(action, document, version.model, self._versions.name)
             parsed, parts_of = form.request, form.parts
         signature = version.model.signatures.get(parsed.signature_name)
         if signature is None:
@@ -153,8 +160,18 @@ class RestApi:
                 f"def. Expected: {', '.join(version.model.signatures)}"
             )
         arrays = arrays_of(parsed, signature, self._limits.max_text_length)
+        if form is not None:
+            arrays = form.completed(arrays)
+        rows = signature.checked_rows(arrays)
+        if rows > self._limits.max_rows:
+            most = self._limits.max_rows
+            message = f"The inputs must have at most {most} rows. Received: {rows} rows."
+            raise invalid(message, flag="max_rows")
+        check_described_inputs(version.model.description, signature, arrays)
+        answer_size = signature.least_answer_bytes(arrays)
+        self._check_answer(answer_size)
         # Without the parsed request: as Python objects it needs much more memory than its body.
-        return parts_of, signature, arrays if form is None else form.completed(arrays)
+        return _Request(signature, arrays, rows, bytes_of(arrays), answer_size, parts_of)
 
     def _check_answer(self, size):
         if size > self._limits.max_answer:
@@ -166,7 +183,8 @@ class RestApi:
             )
 
     async def _in_threads(self, parts):
-        while (part := await asyncio.to_thread(next, parts, None)) is not None:
+        next_part = functools.partial(next, parts, None)
+        while (part := await _aside(self._converter, math.inf, next_part)) is not None:
             yield part.encode()
 
     def _status(self, target):
@@ -218,6 +236,13 @@ class RestApi:
             message = f"Servable not found for request: Latest({target.model})"
             raise RequestError(HTTPStatus.NOT_FOUND, message)
         return self._versions.use(target.version)
+
+
+async def _aside(executor, size, function, *args):
+    """Calls a function, in a thread if it has many bytes to work on."""
+    if size <= _SMALL:
+        return function(*args)
+    return await asyncio.get_running_loop().run_in_executor(executor, function, *args)
 
 
 def as_json(values: Mapping[str, Any]) -> str:

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.serving.server.errors import RequestError, invalid
-from bert_tf.serving.server.json_tensors import COLUMNS, PredictRequest, json_values, shown
+from bert_tf.serving.server.json_bodies import shown
+from bert_tf.serving.server.json_tensors import COLUMNS, PredictRequest, json_values
 from bert_tf.serving.server.served_model import ServedModel
 from bert_tf.serving.server.signatures import DEFAULT_SIGNATURE
 

@@ -25,7 +25,7 @@ NUMBERS = Signature("numbers", {"x": FLOATS}, {"y": FLOATS})
 
 
 def _arrays(body, signature):
-    return arrays_of(parse_predict(json.dumps(body).encode()), signature, 100)
+    return arrays_of(parse_predict(json.dumps(body).encode(), 1000), signature, 100)
 
 
 def test_two_texts():
