@@ -42,10 +42,10 @@ class NumpyBert:
             x, weights = self.block(x, attends, f"encoder.layer.{index}")
             states.append(x)
             probabilities.append(weights)
-        pooled = None
+        real, pooled = padding_mask[:, :, None], None
         if "pooler.dense.weight" in self.tensors:
-            pooled = np.tanh(self.dense(x[:, 0] * padding_mask[:, :1], "pooler.dense"))
-        real = padding_mask[:, :, None]
+            first = (x * real)[np.arange(len(x)), padding_mask.argmax(axis=1)]  # [B, H]
+            pooled = np.tanh(self.dense(first, "pooler.dense"))
         return x * real, pooled, [state * real for state in states], probabilities
 
     def block(self, x, attends, name, score_bias=0.0):

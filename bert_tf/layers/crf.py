@@ -14,6 +14,8 @@ Reference: Lafferty, McCallum and Pereira 2001; Lample et al. 2016 (arXiv 1603.0
 import keras
 import tensorflow as tf
 
+from bert_tf.layers.token_layout import real_tokens_first
+
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class ConditionalRandomField(keras.layers.Layer):
@@ -168,7 +170,7 @@ def _to_front(mask, *values):
     Returns:
         The moved mask, the original index of each position, int32 `[B, T]`, and the moved values.
     """
-    order = tf.argsort(tf.cast(~mask, tf.int32), axis=1, stable=True)
+    order = real_tokens_first(mask)
     moved = (tf.gather(value, order, batch_dims=1) for value in values)
     return tf.gather(mask, order, batch_dims=1), order, *moved
 

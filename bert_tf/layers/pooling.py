@@ -5,8 +5,28 @@ import tensorflow as tf
 
 from bert_tf.errors import require_one_of
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.token_layout import first_columns
 
 _ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "gelu": tf.nn.gelu}
+
+
+def first_token(sequence_output: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:
+    """Returns the vector of the first real token of each sequence, wherever its padding is.
+
+    Args:
+        sequence_output: `[B, T, H]`, zeros for padding.
+        padding_mask: bool `[B, T]`, True for real tokens.
+
+    Returns:
+        `[B, H]`. The result for a sequence without tokens is zeros.
+
+    Example:
+        >>> from bert_tf.layers.pooling import first_token
+        >>> vectors = tf.constant([[[0.0], [3.0], [9.0]]])
+        >>> first_token(vectors, tf.constant([[False, True, True]])).numpy()
+        array([[3.]], dtype=float32)
+    """
+    return tf.gather(sequence_output, first_columns(padding_mask), batch_dims=1)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -117,7 +117,7 @@ class TokenLayout:
         """
         batch, length = tf.unstack(tf.shape(padding_mask))
         first = tf.range(batch)[:, tf.newaxis] * length  # [B, 1]
-        order = tf.argsort(tf.cast(~padding_mask, tf.int32), axis=1, stable=True)  # [B, T]
+        order = real_tokens_first(padding_mask)  # [B, T]
         lengths = tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1, keepdims=True)  # [B, 1]
         # T sequences: the first has `lengths` rows, then come empty ones, then one per padding.
         if padding_apart:
@@ -214,6 +214,32 @@ class TokenLayout:
             batch = tf.where(self.padding_mask[:, :, tf.newaxis], batch, tf.zeros([], batch.dtype))
         batch.set_shape([*self.padding_mask.shape, width])
         return batch
+
+
+def first_columns(padding_mask: tf.Tensor) -> tf.Tensor:
+    """Returns the column of the first real token of each row, the last column in a row without.
+
+    Args:
+        padding_mask: bool `[B, T]`, True for real tokens.
+
+    Returns:
+        int32 `[B]`.
+    """
+    length = tf.shape(padding_mask)[1]
+    columns = tf.where(padding_mask, tf.range(length), length - 1)  # [B, T]
+    return tf.reduce_min(columns, axis=1)
+
+
+def real_tokens_first(padding_mask: tf.Tensor) -> tf.Tensor:
+    """Returns the columns of each row in an order in which the real tokens come first.
+
+    Args:
+        padding_mask: bool `[B, T]`, True for real tokens.
+
+    Returns:
+        int32 `[B, T]`: the columns of the real tokens, then those of the padding, each ascending.
+    """
+    return tf.argsort(tf.cast(~padding_mask, tf.int32), axis=1, stable=True)
 
 
 def _starts_of_runs(real_tokens, sequence_ids) -> tf.Tensor:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.layers.attention_free_encoder import AttentionFreeEncoder
 from bert_tf.layers.dropout import Dropout
-from bert_tf.layers.token_layout import TokenLayout
+from bert_tf.layers.token_layout import TokenLayout, real_tokens_first
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -58,7 +58,7 @@ class WindowEncoder(AttentionFreeEncoder):
         """
         batch = layout.to_batch(rows)  # [R, H] -> [B, T, H]
         # Padding may be between tokens: the real tokens of a row come first, in their order.
-        order = tf.argsort(tf.cast(~layout.padding_mask, tf.int32), axis=1, stable=True)  # [B, T]
+        order = real_tokens_first(layout.padding_mask)  # [B, T]
         batch = tf.gather(batch, order, batch_dims=1)
         length = tf.shape(batch)[1]
         shifted = [

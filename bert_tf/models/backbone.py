@@ -15,7 +15,7 @@ from bert_tf.layers import pipeline
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoders import make_encoder
 from bert_tf.layers.initial_weights import zeros_if_loading
-from bert_tf.layers.pooling import BertPooler
+from bert_tf.layers.pooling import BertPooler, first_token
 from bert_tf.layers.prefix_attention import prefix_mask
 from bert_tf.layers.quantization import Quantization
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
@@ -49,11 +49,13 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
     Call arguments:
         inputs: A dictionary of `token_ids` int32 `[B, T]` and, optionally, `segment_ids` int32
             `[B, T]` (default: zeros) and `padding_mask` bool `[B, T]`, True for real tokens
-            (default: `token_ids != config.pad_token_id`). Padding may be anywhere. `attended_mask`
-            bool `[B, T]` is True for tokens that others attend to (default: all). If a row holds
-            several sequences, each in one piece: `sequence_ids` int32 `[B, T]` (1, 2, ...; no
-            attention from one to another), `positions` int32 `[B, T]` (from 0 in each) and
-            `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`. `head_mask` float
+            (default: `token_ids != config.pad_token_id`). Padding may be anywhere. `positions`
+            int32 `[B, T]` are by default the columns, as in Hugging Face (with `position_offset`
+            they count the real tokens). `attended_mask` bool `[B, T]` is True for tokens that
+            others attend to (default: all). If a row holds several sequences, each in one piece:
+            `sequence_ids` int32 `[B, T]` (1, 2, ...; no attention from one to another), `positions`
+            (from 0 in each) and `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`.
+            `head_mask` float
             `[B, L, N]`, pruned heads included, is multiplied with the output of every head.
             `word_vectors` float `[B, T, E]` replace the word embeddings of the ids.
         output_hidden_states: Whether to return the embeddings and the output of every block.
@@ -65,7 +67,7 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
 
     Returns:
         A dictionary: `sequence_output` `[B, T, H]`, `pooled_output` `[B, H]` (of the first
-        position; with `sequence_starts` `[B, S, H]`), on request `hidden_states`, a list of L + 1
+        real token; with `sequence_starts` `[B, S, H]`), on request `hidden_states`, a list of L + 1
         times `[B, T, H]`, `attentions`, a list of L times `[B, N, T, T]` (without pruned heads),
         and `word_embeddings` `[V, E]`. Vectors at padded positions are zeros.
 
@@ -197,7 +199,8 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         )
         states = [embedded, *states]
         sequence_output = layout.to_batch(states[-1])  # [R, H] -> [B, T, H]
-        pooled_output = self._pooled(sequence_output, inputs.get("sequence_starts"))
+        starts = inputs.get("sequence_starts")
+        pooled_output = self._pooled(sequence_output, layout.padding_mask, starts)
         outputs = {"sequence_output": sequence_output, "pooled_output": pooled_output}
         if output_hidden_states:
             outputs["hidden_states"] = [
@@ -229,10 +232,10 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
             given["word_vectors"] = layout.to_rows(inputs["word_vectors"])  # [B, T, E] -> [R, E]
         return self.embeddings(ids, training=training, **given)
 
-    def _pooled(self, sequence_output, starts):
+    def _pooled(self, sequence_output, padding_mask, starts):
         """`[B, T, H]` -> `[B, H]`, or with starts `[B, S]` -> `[B, S, H]`."""
         if starts is None:
-            return self.pooler(sequence_output[:, 0])
+            return self.pooler(first_token(sequence_output, padding_mask))
         first = tf.gather(sequence_output, starts, batch_dims=1)  # [B, S, H]
         pooled = self.pooler(tf.reshape(first, [-1, first.shape[-1]]))  # [B * S, H]
         return tf.reshape(pooled, tf.concat([tf.shape(starts), [pooled.shape[-1]]], axis=0))

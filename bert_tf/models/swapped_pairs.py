@@ -5,6 +5,8 @@ Glossary: `B` rows, `T` tokens of a row.
 
 import tensorflow as tf
 
+from bert_tf.layers.token_layout import first_columns
+
 
 def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict[str, tf.Tensor]:
     """Returns `[CLS] b [SEP] a [SEP]` for rows `[CLS] a [SEP] b [SEP]`.
@@ -19,7 +21,8 @@ def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict
         `token_ids`, `segment_ids` and `padding_mask`, with padding on the right, and the others.
     """
     segments = tf.cast(tokens["segment_ids"], tf.int32)
-    is_first = tf.range(tf.shape(segments)[1]) == 0
+    columns = tf.range(tf.shape(segments)[1])
+    is_first = columns == first_columns(padding_mask)[:, tf.newaxis]  # [B, T]
     # [CLS] is followed by the second text, the first and the padding, each in its order.
     place = tf.where(padding_mask, 2 - tf.minimum(segments, 1), 3)
     order = tf.argsort(tf.where(is_first, 0, place), axis=1, stable=True)  # [B, T]
@@ -27,7 +30,7 @@ def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict
     mask = tf.gather(padding_mask, order, batch_dims=1)
     moved = tf.gather(segments, order, batch_dims=1)
     has_pair = tf.reduce_any((segments > 0) & padding_mask, axis=1, keepdims=True)
-    other = tf.where(is_first, 0, 1 - tf.minimum(moved, 1))
+    other = tf.where(columns == 0, 0, 1 - tf.minimum(moved, 1))
     others = {
         name: tf.gather(tokens[name], order, batch_dims=1)
         for name in ("word_vectors", "attended_mask")

@@ -51,10 +51,13 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
 
 def one_sequence_per_row(tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns tokens `[B, K, T]` as `[B * K, T]`; `[B, T]`, `[B]` and floats stay."""
+
+    def reshaped(values):
+        batch, count, length = keras.ops.shape(values)
+        return tf.reshape(values, [batch * count, length])  # [B, K, T] -> [B * K, T]
+
     return {
-        name: tf.reshape(values, [-1, keras.ops.shape(values)[-1]])  # [B, K, T] -> [B * K, T]
-        if values.shape.rank > 2 and name not in _FLOATS
-        else values
+        name: reshaped(values) if values.shape.rank > 2 and name not in _FLOATS else values
         for name, values in tokens.items()
     }
 
@@ -136,12 +139,13 @@ def _shape_checks(tensors, config):
     if token_ids.shape.rank != 2:
         raise UserError(f"`token_ids` must be [B, T]. Received: shape={token_ids.shape}")
     longest = config.max_position_embeddings
-    length = keras.ops.shape(token_ids)[1]
+    batch, length = keras.ops.shape(token_ids)
     must = (
-        f"`token_ids` must have at most {longest} columns (max_position_embeddings): shorten texts "
-        "with the tokenizer's `max_length`"
+        f"`token_ids` must have at least one and at most {longest} columns "
+        "(max_position_embeddings): shorten texts with the tokenizer's `max_length`"
     )
-    yield from require(length <= longest, must, [length], "columns")
+    has_columns = (length > 0) | (batch == 0)
+    yield from require((length <= longest) & has_columns, must, [length], "columns")
     for name in _SHAPED_LIKE_IDS:
         if name in tensors:
             yield from _same_shape(name, tensors[name], token_ids)

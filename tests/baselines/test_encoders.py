@@ -41,6 +41,18 @@ def test_padding_has_no_influence_wherever_it_is(kind):
         np.testing.assert_allclose(moved[0, [1, 3, 4]], alone[0], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "model_class,kind", [(NeuralLanguageModel, "window"), (BidirectionalLanguageModel, "lstm")]
+)
+def test_the_next_word_is_that_after_padding(model_class, kind):
+    model = model_class(backbone_of(kind))
+    between = {"token_ids": tf.constant([[0, 11, 0, 12, 13, 0]])}
+    alone = {"token_ids": tf.constant([[11, 12, 13]])}
+    labels, expected = (model.labels_of(tokens).numpy() for tokens in (between, alone))
+    np.testing.assert_array_equal(labels.reshape(-1, 6)[:, [1, 3, 4]], expected.reshape(-1, 3))
+    assert (labels.reshape(-1, 6)[:, [0, 2, 5]] == -100).all()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_weight_has_a_gradient(kind):
     backbone = backbone_of(kind)

@@ -5,8 +5,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from tests.conformance.padding import moved
 from tests.conformance.task import ROWS, assert_same, make
 from tests.conformance.tasks import TASKS, tasks
+
+TOKEN_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 
 
 def example(columns, row) -> bytes:
@@ -23,7 +26,7 @@ def example(columns, row) -> bytes:
 @pytest.mark.parametrize("portable", [True, pytest.param(False, marks=pytest.mark.full)])
 @tasks("serving", few=True)
 def test_served_answers(name, portable, tmp_path):
-    """Of raw text, of serialised examples and of token dictionaries."""
+    """Of raw text, of serialised examples and of token dictionaries; of any number of rows."""
     task, model = TASKS[name], make(TASKS[name])
     path = model.export(tmp_path, portable=portable, **task.exported)
     signatures = tf.saved_model.load(path).signatures
@@ -32,15 +35,19 @@ def test_served_answers(name, portable, tmp_path):
     assert_same(task.served(signatures["serving_default"](**columns)), expected, 1e-4)
     examples = tf.constant([example(columns, row) for row in range(ROWS)])
     assert_same(task.served(signatures["examples"](examples=examples)), expected, 1e-4)
-    names = ("token_ids", "segment_ids", "padding_mask")
-    tokens = {name: tf.constant(task.question_features[name]) for name in names}
-    outputs = signatures["tokens"](**tokens)
-    expected = model({name: task.question_features[name] for name in names}).numpy()
-    if "start_logits" in outputs:
-        received = np.stack([outputs["start_logits"], outputs["end_logits"]], axis=1)
-    else:
-        received = outputs["vector" if "vector" in outputs else "logits"]
-    np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-4)
+    for side in ("right", "left"):
+        rows, _ = moved(task.question_features, side)
+        tokens = {name: tf.constant(rows[name]) for name in TOKEN_INPUTS}
+        outputs = signatures["tokens"](**tokens)
+        if "start_logits" in outputs:
+            received = np.stack([outputs["start_logits"], outputs["end_logits"]], axis=1)
+        else:
+            received = outputs["vector" if "vector" in outputs else "logits"]
+        np.testing.assert_allclose(received, model(tokens), rtol=1e-4, atol=1e-4)
+    for signature in signatures.values():
+        _, inputs = signature.structured_input_signature
+        none = {name: tf.zeros([0] * spec.shape.rank, spec.dtype) for name, spec in inputs.items()}
+        assert all(values.shape[0] == 0 for values in signature(**none).values())
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ TASK = "task: "  # before the name of a task
 
 
 def examples():
-    """Rows of different lengths for pre-training."""
+    """Rows of different lengths for pre-training; every other one has its padding on the left."""
     rng = np.random.default_rng(2)
     lengths = rng.integers(4, LENGTH + 1, [ROWS, 1])
     mask = np.arange(LENGTH) < lengths
@@ -43,6 +43,9 @@ def examples():
         "padding_mask": mask,
         "masked_positions": rng.integers(0, lengths, [ROWS, PLACES]).astype(np.int32),
     }
+    for values in (x["token_ids"], x["padding_mask"]):
+        values[::2] = values[::2, ::-1].copy()
+    x["masked_positions"][::2] = LENGTH - 1 - x["masked_positions"][::2]
     y = {
         "masked_ids": rng.integers(5, len(VOCABULARY), [ROWS, PLACES]).astype(np.int32),
         "masked_weights": (rng.random([ROWS, PLACES]) < 0.7).astype(np.float32),

@@ -106,9 +106,10 @@ def test_values_out_of_range(backbone, run, name, value):
         run(inputs)
 
 
-def test_sequences_that_are_too_long(backbone, run):
-    inputs = {"token_ids": np.full([1, 41], 5, np.int32)}
-    with pytest.raises(UserError, match="at most 40 columns.*41"):
+@pytest.mark.parametrize("length", [0, 41])
+def test_sequences_without_tokens_or_with_too_many(backbone, run, length):
+    inputs = {"token_ids": np.full([1, length], 5, np.int32)}
+    with pytest.raises(UserError, match=f"at least one and at most 40 columns.*{length}"):
         backbone(inputs)
     with pytest.raises(tf.errors.InvalidArgumentError, match="at most 40 columns"):
         run(inputs)

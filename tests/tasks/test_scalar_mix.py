@@ -10,6 +10,7 @@ import bert_tf
 from bert_tf.compression import DistillationModel, student_from_teacher
 from bert_tf.errors import UserError
 from bert_tf.tasks.text_classification.cached_features import cached_features
+from tests.conformance.padding import moved
 from tests.conformance.task import CLASSES, CONFIG, TEXTS, encoded
 
 SIZES = {"vocab_size": 48, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
@@ -48,6 +49,12 @@ def mixed(model, scalars, gamma):
 
 def dense(layer, inputs):
     return inputs @ np.float64(layer.kernel.numpy()) + layer.bias.numpy()
+
+
+def test_the_first_token_is_the_first_real_one():
+    model = text_classifier()
+    for side in ("left", "middle"):
+        np.testing.assert_allclose(model(moved(TOKENS, side)[0]), model(TOKENS), atol=1e-5)
 
 
 @pytest.mark.parametrize("config", ENCODERS.values(), ids=ENCODERS)

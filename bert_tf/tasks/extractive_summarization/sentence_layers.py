@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.encoder_block import BertEncoderBlock
-from bert_tf.layers.token_layout import TokenLayout
+from bert_tf.layers.token_layout import TokenLayout, first_columns
 from bert_tf.models.position_embeddings import sinusoidal_positions
 
 
@@ -28,9 +28,7 @@ def sentence_starts(token_ids: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:
         >>> sentence_starts(token_ids, token_ids > 0).numpy().astype(int)
         array([[1, 0, 0, 1, 0, 0, 0]])
     """
-    length = tf.shape(token_ids)[1]
-    columns = tf.where(padding_mask, tf.range(length), length - 1)  # [B, T]
-    first = tf.reduce_min(columns, axis=1, keepdims=True)  # [B, 1], of the real tokens
+    first = first_columns(padding_mask)[:, tf.newaxis]  # [B, 1]
     return padding_mask & tf.equal(token_ids, tf.gather(token_ids, first, batch_dims=1))
 
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError, require
 from bert_tf.json_schema import is_integer
 from bert_tf.layers.initial_weights import truncated_normal
+from bert_tf.layers.token_layout import real_tokens_first
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.ranked_documents import RankedDocument, best_documents, check_ranking
 from bert_tf.models.task_model import TaskModel
@@ -209,8 +210,12 @@ class BertLateInteractionEncoder(TaskModel):
         vectors, mask = self.token_vectors(rows, training)
         vectors = tf.reshape(vectors, [batch, count, length, self.dim])
         mask = tf.reshape(mask, [batch, count, length])
-        queries = vectors[:, 0, : self.query_max_length]  # [B, Tq, D]
-        query_mask = mask[:, 0, : self.query_max_length]
+        # The sum over one text, or over none in a batch without rows.
+        queries = tf.reduce_sum(vectors[:, :1], axis=1)  # [B, T, D]
+        query_mask = tf.reduce_any(mask[:, :1], axis=1)  # [B, T]
+        columns = real_tokens_first(query_mask)[:, : self.query_max_length]  # [B, Tq]
+        queries = tf.gather(queries, columns, batch_dims=1)  # [B, Tq, D]
+        query_mask = tf.gather(query_mask, columns, batch_dims=1)
         compared = _of_batch if in_batch else _of_examples
         return compared(queries, query_mask, vectors[:, 1:], mask[:, 1:])
 

@@ -38,8 +38,10 @@ class MultipleChoiceModule(ServingModule):
 
 
 def _outputs(logits):
+    # A batch without rows may have no choices either, of which there is no maximum.
+    choices = tf.pad(logits, [[0, 0], [0, 1]], constant_values=-float("inf"))
     return {
-        "choice": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        "choice": tf.argmax(choices, axis=-1, output_type=tf.int32),
         "probabilities": tf.nn.softmax(logits),
         "logits": logits,
     }

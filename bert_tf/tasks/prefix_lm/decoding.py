@@ -45,11 +45,14 @@ def read_sources(
         backbone(tokens, prefix_lm=True)
     is_source = prefix_mask(tokens, backbone.padding_mask_of(tokens))
     columns = tf.range(tf.shape(is_source)[1])
-    end = tf.reduce_max(tf.where(is_source, columns, 0), axis=1)  # [B]
+    last = tf.reduce_max(tf.where(is_source, columns, 0), axis=1)  # [B]
+    end = last
+    if tokens.get("positions") is not None:
+        end = tf.gather(tf.cast(tokens["positions"], tf.int32), last, batch_dims=1)
     longest, limit = tf.reduce_max(end) + 1, backbone.config.max_position_embeddings
     most = limit - max_new_tokens + 1
     must = f"A source must have at most {most} tokens with max_new_tokens={max_new_tokens}"
-    memory = {"end": end, "mask": is_source & (columns < end[:, tf.newaxis])}
+    memory = {"end": end, "mask": is_source & (columns < last[:, tf.newaxis])}
     memory = depending_on(require(longest <= most, must, [longest], "tokens"), memory)
     num_rows = is_source.shape[0] or tf.shape(is_source)[0]
     layers = backbone.encoder.attention_layers().values()

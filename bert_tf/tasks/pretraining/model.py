@@ -9,6 +9,8 @@ from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.pretrained_model import PretrainedModel
+from bert_tf.models.text_batches import IGNORED
+from bert_tf.models.word_labels import next_words
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
 
 OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")
@@ -126,12 +128,12 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
             return tf.cast(y["masked_ids"], tf.int32), tf.cast(y["masked_weights"], tf.float32)
         inputs = self._restored(x, y)
         real = self.backbone.padding_mask_of(inputs)
-        followed = real[:, :-1] & real[:, 1:]
+        ids = next_words(inputs["token_ids"], real)
+        followed = ids != IGNORED
         if "sequence_ids" in inputs:
-            followed &= inputs["sequence_ids"][:, :-1] == inputs["sequence_ids"][:, 1:]
-        # The last column has no next word.
-        ids = tf.pad(tf.cast(inputs["token_ids"], tf.int32)[:, 1:], [[0, 0], [0, 1]])
-        return ids, tf.pad(tf.cast(followed, tf.float32), [[0, 0], [0, 1]])
+            sequence_ids = tf.cast(inputs["sequence_ids"], tf.int32)
+            followed &= next_words(sequence_ids, real) == sequence_ids
+        return tf.where(followed, ids, 0), tf.cast(followed, tf.float32)
 
     def _sentence_targets(self, y, sample_weight):
         """Labels and weights of the sentence pairs, flat."""

@@ -158,7 +158,8 @@ def _best_spans(logits, spans, max_answer_length):
 
 def null_logits(windows: Windows, logits: tf.Tensor) -> tf.Tensor:
     """Returns both logits of no answer, float64 `[B, 2]`: at `[CLS]` of the window of the least."""
-    logits = tf.cast(logits[:, :, 0], tf.float64)  # [S, 2]
+    # The sum over one column, or over none in a batch without windows.
+    logits = tf.cast(tf.reduce_sum(logits[:, :, :1], axis=2), tf.float64)  # [S, 2]
     score = tf.reduce_sum(logits, axis=1)
     least = tf.gather(tf.math.segment_min(score, windows.example), windows.example)
     numbers = tf.where(score == least, tf.range(tf.size(score)), tf.int32.max)

@@ -43,8 +43,8 @@ class BertQuestionAnswerer(DenseHeadModel):
 
     Returns:
         Logits float32 `[B, 2, T]`: of the answer's first token, and of its last. On token
-        dictionaries `fit` takes their positions, int `[B, 2]`; (0, 0) is no answer. The loss is the
-        mean of both cross-entropies.
+        dictionaries `fit` takes their columns, int `[B, 2]`; that of `[CLS]` twice is no answer,
+        (0, 0) unless there is padding before it. The loss is the mean of both cross-entropies.
 
     Raises:
         UserError: If a window has no room for the longest question and a token of the context,

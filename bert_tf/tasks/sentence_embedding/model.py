@@ -13,7 +13,7 @@ from bert_tf.config import POOLING_MODES
 from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import require, require_one_of
 from bert_tf.json_schema import is_integer
-from bert_tf.layers.pooling import SequencePooling
+from bert_tf.layers.pooling import SequencePooling, first_token
 from bert_tf.layers.vector_projection import VectorProjection, projected_size
 from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
@@ -155,12 +155,9 @@ class BertSentenceEncoder(VectorModel):
         return hooks.load_sentence_encoder(cls, path, **options)
 
     def head(self, outputs, tokens, training=False):
-        states = outputs["sequence_output"]
-        if self.sequence_pooling is None:
-            vectors = states[:, 0]  # [B, T, H] -> [B, H]
-        else:
-            vectors = self.sequence_pooling(states, self.backbone.padding_mask_of(tokens))
-        vectors = tf.cast(vectors, tf.float32)
+        pooling = self.sequence_pooling or first_token
+        mask = self.backbone.padding_mask_of(tokens)
+        vectors = tf.cast(pooling(outputs["sequence_output"], mask), tf.float32)  # [B, H]
         if self.projection_layer is not None:
             vectors = self.projection_layer(vectors)
         if self.whitening is not None:

@@ -17,7 +17,7 @@ from bert_tf.data.plain_rows import refuse_missing, row_array
 from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.masked_lm_head import MaskedLMHead
-from bert_tf.layers.pooling import SequencePooling
+from bert_tf.layers.pooling import SequencePooling, first_token
 from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.label_inputs import class_id, class_names, class_sets, outputs
@@ -218,10 +218,11 @@ class BertTextClassifier(DenseHeadModel):
         backbone computed, also with `both_orders`.
         """
         states = self.token_states(outputs)  # [B, T, H]
+        mask = self.backbone.padding_mask_of(tokens)
         if self.sequence_pooling is not None:
-            return self.sequence_pooling(states, self.backbone.padding_mask_of(tokens))
+            return self.sequence_pooling(states, mask)
         if self.scalar_mix is not None:
-            return self.backbone.pooler(states[:, 0])
+            return self.backbone.pooler(first_token(states, mask))
         return outputs["pooled_output"]
 
     def logits_of(self, pooled, training=False):

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertPrefixLM, BertTokenizer, ops
 from bert_tf.errors import UserError
+from tests.conformance.padding import moved
 
 SOURCES = ["good film", "the bad film.", "a b c", "film", "bad. the b"]
 NEW = 7  # tokens
@@ -62,6 +63,12 @@ def test_steps_are_the_whole_computation(model, copies):
         expected = np.take_along_axis(expected, (starts - 1 + np.arange(5))[..., np.newaxis], 1)
         steps = np.stack(received)[:, :, copy].swapaxes(0, 1)  # [5, B, V] -> [B, 5, V]
         np.testing.assert_allclose(steps, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "middle"])
+def test_padding_of_the_sources_may_be_anywhere(model, ids, side):
+    tokens = {name: values.numpy() for name, values in model.tokenize(SOURCES).items()}
+    np.testing.assert_array_equal(model.generate(moved(tokens, side)[0], NEW), ids)
 
 
 def test_every_token_is_the_most_probable_one(model, ids):

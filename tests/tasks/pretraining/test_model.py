@@ -8,6 +8,8 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertPretrainer
 from bert_tf.errors import UserError
 from bert_tf.training import AdamWeightDecay
+from tests.conformance.padding import moved
+from tests.conformance.task import TEXTS, encoded
 
 
 @pytest.fixture
@@ -132,6 +134,18 @@ def test_left_to_right_predicts_the_next_word(tiny_config, batch, padding_free):
     other = model({**inputs, "token_ids": changed})["masked_logits"].numpy()
     np.testing.assert_allclose(other[:, :5], logits[:, :5], atol=1e-5)
     assert np.abs(other[:, 5:] - logits[:, 5:])[inputs["padding_mask"][:, 5:]].max() > 0.01
+
+
+@pytest.mark.parametrize("side", ["left", "middle"])
+def test_left_to_right_with_padding_anywhere(tiny_config, side):
+    model = BertPretrainer(BertBackbone(tiny_config), objective="ltr")
+    model.compile("sgd")
+    losses = []
+    for place in (side, "right"):
+        tokens = tf.nest.map_structure(tf.constant, moved(encoded(TEXTS), place)[0])
+        model.reset_metrics()
+        losses.append(float(model.test_step((tokens, {}))["loss"]))
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
 def test_wrong_objective(tiny_config):

@@ -11,6 +11,7 @@ import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.models.swapped_pairs import swapped_pairs
 from bert_tf.text import SubwordTokenizer
+from tests.conformance.padding import moved
 from tests.conformance.task import CONFIG, PAIRS, TEXTS, encoded
 from tests.text.subwords import bpe_definition
 
@@ -82,6 +83,17 @@ def test_pairs_in_both_orders():
     single = model_of()
     vectors = single.pooled(ab) + single.pooled(ba)
     np.testing.assert_allclose(model.pooled(ab), vectors, atol=1e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "middle"])
+def test_padding_may_be_anywhere(side):
+    """Also in the loss of the next words, and for pairs in both orders."""
+    model = model_of(lm_loss_weight=0.5, both_orders=True)
+    model.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    losses = []
+    for tokens in (moved(encoded(TEXTS, PAIRS), side)[0], encoded(TEXTS, PAIRS)):
+        losses.append(float(np.ravel(model.train_on_batch(tokens, LABELS))[0]))
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
 def test_word_vectors_and_switched_off_heads_hold_in_both_orders():
