@@ -46,6 +46,19 @@ FLAGS = flags.FLAGS
 _PEER_ERRORS = ("Unavailable", "Aborted", "Cancelled", "DeadlineExceeded", "Internal")
 
 
+def require_number_token(tokenizer):
+    """Raises `UserError` if numbers are to be replaced by a token that the vocabulary lacks."""
+    from bert_tf.tasks.pretraining.text import NUMBER_TOKEN
+
+    if FLAGS.replace_numbers and NUMBER_TOKEN not in tokenizer.vocabulary:
+        raise UserError(
+            f"--vocab_file must have the piece {NUMBER_TOKEN} with --replace_numbers. Received: "
+            f"{FLAGS.vocab_file}, which has none. Replace an unused piece by it, or learn a "
+            f"vocabulary with it: bert-tf build_vocab --special_tokens=[PAD],[UNK],[CLS],[SEP],"
+            f"[MASK],{NUMBER_TOKEN}."
+        )
+
+
 def batches_of(files, batch_size, strategy, tokenizer, training):
     """Returns `DistributedBatches`: shuffled and repeated for training, in file order otherwise."""
     from bert_tf.tasks.pretraining.records import pretraining_records
@@ -209,6 +222,7 @@ def run():
     if FLAGS.vocab_file:
         tokenizer = new_tokenizer()
         require_vocabulary_of(config, tokenizer)
+        require_number_token(tokenizer)
     masker = tokenizer if reads_text() else None
     train_batches = batches_of(train_files, FLAGS.train_batch_size, strategy, masker, True)
     eval_batches = batches_of(eval_files, FLAGS.eval_batch_size, strategy, masker, False)

@@ -28,7 +28,7 @@ from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
 from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
 from bert_tf.config import SWITCHES, BertConfig
-from bert_tf.errors import ConfigError, UserError, require, require_one_of
+from bert_tf.errors import ConfigError, UserError, require_one_of
 from bert_tf.files import recover, staged_files
 from bert_tf.json_files import write_json
 from bert_tf.network_families import BERT, FAMILIES
@@ -65,13 +65,11 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
         >>> backbone = bert_tf.BertBackbone.from_pretrained("reviews/")
         >>> bert_tf.checkpoints.save_model(backbone, "backbone/", format="tf1")
     """
+    given = format
     if format is None:
         format = "huggingface" if backbone_of(model).config.has_attention else OWN
     require_one_of("format", format, FORMATS)
-    quantization = backbone_of(model).quantization
-    rule = f"must be {OWN!r} for a model that is quantized to {quantization}"
-    require(quantization is None or format == OWN, rule, UserError, format=format)
-    _require_network_of(format, model)
+    _require_format_of(format, model, given)
     directory = os.fspath(directory)
     recover(directory)
     present = format_of(directory)
@@ -94,20 +92,26 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
             _MODULE_WRITERS[class_name_of(model)](model, staging)
 
 
-def _require_network_of(format, model):
-    """Refuses a format that cannot say what the model is."""
+def _require_format_of(format, model, given):
+    """Refuses a format that cannot hold the model; `given` is None if it is the default."""
     reasons = {name: _reason_against(name, model) for name in FORMATS}
     if reasons[format]:
         formats = " or ".join(repr(name) for name in FORMATS if not reasons[name])
+        default = "" if given else f", which is {format!r}"
         raise UserError(
             f"`format` must be {formats} for a {type(model).__name__} of this network. "
-            f"Received: format={format!r}. {reasons[format]}"
+            f"Received: format={given!r}{default}. {reasons[format]}"
         )
 
 
 def _reason_against(format, model):
-    """Returns why a format cannot say what a model is; "" if it can."""
+    """Returns why a format cannot hold a model; "" if it can."""
     config, is_known = backbone_of(model).config, True
+    quantization = backbone_of(model).quantization
+    if quantization is not None and format != OWN:
+        return f"The model is quantized to {quantization}."
+    if unnamed := [weight.name for weight in _own_weights(model) if not weight.parts[format]]:
+        return f"It has no names for the weights {unnamed}."
     if format == "tf1":
         is_known = config.model_type == BERT and {*SWITCHES}.isdisjoint(config.to_dict())
     elif format == "huggingface":
@@ -135,7 +139,7 @@ def _write_huggingface(model, directory):
     is_encoder_decoder = class_name_of(model) == encoder_decoder_files.CLASS
     encoder_prefix = encoder_decoder_files.ENCODER_PREFIX if is_encoder_decoder else "bert."
     tensors = {}
-    for weight in _writable(model, "huggingface"):
+    for weight in _writable(model):
         # As in `transformers`: the encoder has a prefix in BertFor… models, not in BertModel.
         prefix = encoder_prefix if heads and weight.name not in heads else ""
         tensors.update(_tensors(weight, "huggingface", prefix))
@@ -173,7 +177,7 @@ def _write_tf1(model, directory):
             "bert_config.json; the original program would expect kernels of other shapes."
         )
     tensors = {}
-    for weight in _writable(model, "tf1"):
+    for weight in _writable(model):
         tensors.update(_tensors(weight, "tf1", ""))
     config = {**backbone.config.to_tf1(), **_head_config(model)}
     tf.raw_ops.SaveV2(
@@ -187,7 +191,7 @@ def _write_tf1(model, directory):
 
 def _write_own(model, directory):
     backbone = backbone_of(model)
-    tensors = {weight.name: weight.variable.numpy() for weight in _writable(model, OWN)}
+    tensors = {weight.name: weight.variable.numpy() for weight in _writable(model)}
     integers = quantized_tensors(backbone)
     tensors.update(integers)
     write_safetensors(os.path.join(directory, own_format.WEIGHTS_FILE), tensors)
@@ -215,11 +219,11 @@ _MODULE_WRITERS = {
 _WRITERS = {"huggingface": _write_huggingface, "tf1": _write_tf1, OWN: _write_own}
 
 
-def _writable(model, format) -> list[Weight]:
-    weights = all_weights(model)
+def _writable(model) -> list[Weight]:
+    weights = _own_weights(model)
     backbone = backbone_of(model)
     variables = [
-        *(weight.variable for weight in weights),
+        *(weight.variable for weight in all_weights(model)),
         *sentence_transformers.module_variables(model),
     ]
     known = set(map(id, [*variables, *quantized_variables(backbone)]))
@@ -230,14 +234,18 @@ def _writable(model, format) -> list[Weight]:
             f"{type(model).__name__} with {unknown}, for which checkpoints have no names. Save it "
             'with `model.save("….keras")`.'
         )
+    return weights
+
+
+def _own_weights(model) -> list[Weight]:
+    """Returns the weights of a model, without a pooler that its checkpoint had not.
+
+    If the random one were saved, readers would use it.
+    """
+    weights, backbone = all_weights(model), backbone_of(model)
     if backbone.pooler.is_missing and not uses_pooler(model):
-        # The checkpoint had no pooler. If the random one were saved, readers would use it.
         pooler = {weight.name for weight in pooler_weights(backbone)}
         weights = [weight for weight in weights if weight.name not in pooler]
-    unnamed = [weight.name for weight in weights if not weight.parts[format]]
-    weights_without = f"the weights {unnamed}, for which {format!r} has no names"
-    rule = f"must be {OWN!r} for a {type(model).__name__} with {weights_without}"
-    require(not unnamed, rule, UserError, format=format)
     return weights
 
 

@@ -187,6 +187,16 @@ def test_formats_do_not_mix_in_one_directory(tiny_config, tmp_path):
         backbone.save_pretrained(tmp_path, format="onnx")
 
 
+def test_the_error_of_the_default_format_names_what_was_passed(tiny_config, tmp_path):
+    backbone = BertBackbone(tiny_config)
+    backbone.quantize("int8")
+    words = "`format` must be 'bert_tf' .*Received: format=None, which is 'huggingface'.*int8"
+    with pytest.raises(UserError, match=words):
+        backbone.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="Received: format='tf1'"):
+        backbone.save_pretrained(tmp_path, format="tf1")
+
+
 def test_written_files_notice_a_flipped_bit(tiny_config, tmp_path):
     BertBackbone(tiny_config).save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"

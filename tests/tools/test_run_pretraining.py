@@ -214,6 +214,16 @@ def test_wrong_flags_are_told_before_any_work(start_files, tmp_path, flags, word
     assert not (tmp_path / "out" / "checkpoints").exists()
 
 
+def test_numbers_need_their_token(start_files, tiny_vocabulary, tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(tiny_vocabulary))
+    flags = (f"--input_file={start_files}/text.txt", f"--vocab_file={tmp_path}/vocab.txt")
+    flags = flags_for(start_files, tmp_path / "out", "--do_train", "--replace_numbers", *flags)
+    result = run("run_pretraining", *flags)
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    assert "--vocab_file must have the piece #NUM# with --replace_numbers" in result.stderr
+    assert "--special_tokens" in result.stderr
+
+
 @pytest.mark.full
 def test_raw_text(start_files, tiny_vocabulary, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(tiny_vocabulary))

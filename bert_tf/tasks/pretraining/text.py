@@ -147,6 +147,8 @@ def pretraining_text(
         check_position(start_step, num_shards, shard)
     tokenizer.require_mask_token()
     if replace_numbers and tokenizer.number_token is None:
+        rule = f"must be False with a vocabulary without the piece {NUMBER_TOKEN}"
+        require(NUMBER_TOKEN in tokenizer.vocabulary, rule, replace_numbers=True)
         tokenizer = BertTokenizer.from_config(
             {**tokenizer.get_config(), "number_token": NUMBER_TOKEN}
         )

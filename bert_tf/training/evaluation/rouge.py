@@ -82,7 +82,7 @@ def rouge_of_texts(
 
 
 def require_references(predicted: Sequence[str], references: Sequence[str]) -> None:
-    """Checks that there are texts and a reference for each.
+    """Checks that there are texts and one reference, a string, for each.
 
     Raises:
         DataError: If not.
@@ -92,6 +92,12 @@ def require_references(predicted: Sequence[str], references: Sequence[str]) -> N
             "`references` must have one text for each of `predicted`, at least one. Received: "
             f"len(references)={len(references)}, len(predicted)={len(predicted)}"
         )
+    for name, texts in (("predicted", predicted), ("references", references)):
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise DataError(
+                    f"`{name}` must be strings, one for each text. Received in row {row}: {text!r}"
+                )
 
 
 def _sentence_lines(text):

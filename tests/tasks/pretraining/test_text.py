@@ -477,7 +477,7 @@ def test_numbers_become_one_token(tmp_path):
         for i in restored(batch).flat
     }
     assert TOKENIZER.token_to_id("#NUM#") in ids and TOKENIZER.token_to_id("1") not in ids
-    with pytest.raises(DataError, match="#NUM#"):
+    with pytest.raises(ConfigError, match="`replace_numbers` must be False .*#NUM#"):
         text_dataset(path, tokenizer=BertTokenizer(SPECIAL + WORDS), replace_numbers=True)
 
 

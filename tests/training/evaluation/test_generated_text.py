@@ -56,6 +56,10 @@ def test_what_is_refused():
         generated_text_scores(["a"], ["a", "b"])
     with pytest.raises(DataError, match="at least one"):
         generated_text_scores([], [])
+    with pytest.raises(DataError, match=r"`references` must be .* row 1: \['b', 'c'\]"):
+        generated_text_scores(["a", "b"], ["a", ["b", "c"]])
+    with pytest.raises(DataError, match="`predicted` must be .* row 0: None"):
+        generated_text_scores([None], ["a"])
 
 
 def test_a_missing_package_is_named(monkeypatch):
