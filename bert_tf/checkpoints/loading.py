@@ -27,7 +27,7 @@ from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.quantized import restore_quantized
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import OWN, backbone_weights, pooler_weights
-from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.errors import CheckpointError, ConfigError, UserError, require
 from bert_tf.layers.initial_weights import loading_backbone
 from bert_tf.layers.quantization import Quantization
 from bert_tf.models.backbone import BertBackbone
@@ -81,8 +81,8 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
         config_file: The configuration of the network, instead of the checkpoint's.
         tokenizer: A tokenizer, instead of the checkpoint's.
         **options: `quantization`, "int8" or a `bert_tf.layers.Quantization`, to quantize
-            floating-point weights; other arguments of the class and of `BertBackbone`, which
-            override those in the checkpoint.
+            floating-point weights; `lowercase`, that of the checkpoint's `BertTokenizer`; other
+            arguments of the class and of `BertBackbone`, which override those in the checkpoint.
 
     Returns:
         The model.
@@ -140,11 +140,12 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
 
     The pooler and the heads, which a checkpoint may lack, have random weights.
 
-    A `tokenizer` and `options`, the arguments of the class and of `BertBackbone`, override those
-    of the checkpoint.
+    A `tokenizer` and `options` override those of the checkpoint: the arguments of the class and of
+    `BertBackbone`, and the tokenizer's `lowercase`.
 
     Raises:
         UserError: If an option is unknown or out of range.
+        ConfigError: If the vocabulary is cased and nothing says whether to lower-case text.
         CheckpointError: If the file names an unknown class.
     """
     if pretrained.class_name not in {None, *SPECS, BACKBONE, *_names(model_class)}:
@@ -155,11 +156,15 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
             "open the file with it, or open only the encoder with BertBackbone.from_pretrained."
         )
     accepted = _argument_names(model_class) | _argument_names(BertBackbone)
-    _refuse_unknown(model_class, options, accepted)
+    has_tokenizer = "tokenizer" in inspect.signature(model_class.__init__).parameters
+    _refuse_unknown(model_class, options, accepted | ({"lowercase"} if has_tokenizer else set()))
+    lowercase = options.pop("lowercase", None)
     options = {**_saved_options(model_class, pretrained, options), **options}
-    if "tokenizer" in inspect.signature(model_class.__init__).parameters:
+    if has_tokenizer:
         # Before the backbone: a damaged vocabulary is refused before weights are allocated.
-        options["tokenizer"] = tokenizer or _tokenizer(pretrained)
+        rule = "must be left out with a `tokenizer`, which has its own"
+        require(tokenizer is None or lowercase is None, rule, UserError, lowercase=lowercase)
+        options["tokenizer"] = tokenizer or _tokenizer(pretrained, lowercase)
     names = _argument_names(BertBackbone) - {"name"}
     backbone_options = {name: options.pop(name) for name in names if name in options}
     if "dtype" in backbone_options:
@@ -237,17 +242,21 @@ def _check_tied(pretrained):
         raise file_error(source.path, expected, received)
 
 
-def _tokenizer(pretrained):
+def _tokenizer(pretrained, lowercase):
     if pretrained.tokenizer is not None:
-        return pretrained.tokenizer
-    if find_tokenizer(pretrained.directory) is None:
-        _logger.warning(
-            "%s has no vocabulary, so the model accepts token dictionaries only. Copy the "
-            "checkpoint's vocab.txt or tokenizer.json there, or pass `tokenizer`.",
-            pretrained.directory,
-        )
-        return None
-    return load_tokenizer(pretrained.directory)
+        if lowercase is None:
+            return pretrained.tokenizer
+        config = {**pretrained.tokenizer.get_config(), "lowercase": lowercase}
+        return pretrained.tokenizer.from_config(config)
+    if find_tokenizer(pretrained.directory) is not None:
+        options = {} if lowercase is None else {"lowercase": lowercase}
+        return load_tokenizer(pretrained.directory, **options)
+    _logger.warning(
+        "%s has no vocabulary, so the model accepts token dictionaries only. Copy the "
+        "checkpoint's vocab.txt or tokenizer.json there, or pass `tokenizer`.",
+        pretrained.directory,
+    )
+    return None
 
 
 def _names(model_class):

@@ -45,10 +45,13 @@ class PretrainedModel(LoraModel, KerasFiles):
         Args:
             path: What `BertBackbone.from_pretrained` opens.
             **options: Arguments of this class and of `BertBackbone`, instead of the file's;
-                `quantization="int8"` quantizes the model.
+                `quantization="int8"` quantizes the model. For a cased TF1 checkpoint, which does
+                not say so, `lowercase=False`.
 
         Raises:
             CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
+            ConfigError: If the vocabulary is cased and nothing says whether to lower-case text.
+            UserError: If an option is unknown or out of range.
 
         Example:
             >>> names = ["bad", "good"]

@@ -2,6 +2,7 @@
 
 import os
 
+from bert_tf.errors import require
 from bert_tf.text import subword_files, tokenizer_files
 from bert_tf.text.subword_definition import is_subword
 from bert_tf.text.subword_tokenizer import SubwordTokenizer
@@ -32,6 +33,8 @@ def load_tokenizer(directory: str | os.PathLike, **options) -> Tokenizer:
     # If one of two files is missing, the error of `SubwordTokenizer` names both.
     is_incomplete = find_tokenizer(directory) and not tokenizer_files.find(directory)
     if is_incomplete if definition is None else is_subword(definition):
+        rule = "must be left out: the files of this tokenizer say whether it lower-cases text"
+        require("lowercase" not in options, rule, lowercase=options.get("lowercase"))
         return SubwordTokenizer.from_pretrained(directory, **{"definition": definition, **options})
     return BertTokenizer.from_pretrained(directory, **options)
 

@@ -154,7 +154,8 @@ class BertTokenizer(Tokenizer):
         """
         found = tokenizer_files.read(directory, options.pop("vocabulary", None))
         lowercase = options.get("lowercase", found.get("lowercase"))
-        tokenizer_files.check_case(found["vocabulary"], lowercase, "lowercase" in options)
+        is_given = "lowercase" in options
+        tokenizer_files.check_case(found["vocabulary"], lowercase, is_given, directory)
         return cls(**{**found, **options})
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:

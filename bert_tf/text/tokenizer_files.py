@@ -28,6 +28,7 @@ _logger = logging.getLogger("bert_tf")
 VOCABULARY_FILE = "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
 _ADDED_FILE = "added_tokens.json"
+_ORIGINAL_FILE = "bert_config.json"  # of google-research/bert's checkpoints
 KERAS_HUB_VOCABULARY_FILE = os.path.join("assets", "tokenizer", "vocabulary.txt")
 # The first of them that exists is read.
 VOCABULARY_FILES = (VOCABULARY_FILE, KERAS_HUB_VOCABULARY_FILE, TOKENIZER_FILE)
@@ -62,7 +63,7 @@ def read(
         options = wordpiece_definition.options(definition, path) if definition else {}
     config = tokenizer_config.read(directory)
     options = _merged(options, tokenizer_config.options(config), directory)
-    if config and not definition:
+    if config and not (definition or os.path.exists(os.path.join(directory, _ORIGINAL_FILE))):
         limit = wordpiece_definition.MAX_INPUT_CHARS_PER_WORD
         options.setdefault("max_input_chars_per_word", limit)
     is_given = vocabulary is not None and vocabulary != path
@@ -114,23 +115,34 @@ def find(directory: str | os.PathLike, names: Sequence[str] = VOCABULARY_FILES) 
     return next(filter(os.path.exists, paths), None)
 
 
-def check_case(vocabulary: Sequence[str], lowercase: bool | None, given: bool = True) -> None:
+def check_case(
+    vocabulary: Sequence[str],
+    lowercase: bool | None,
+    given: bool = True,
+    directory: str | os.PathLike | None = None,
+) -> None:
     """Checks that `lowercase` fits the vocabulary.
 
     The original's `validate_case_matches_checkpoint` decides by the names of checkpoints.
 
-    `lowercase` is None if neither the caller nor the files set it. If the caller did (`given`), a
-    choice that does not fit is logged.
+    `lowercase` is None if neither the caller nor the files of the `directory` set it. If the caller
+    did (`given`), a choice that does not fit is logged.
 
     Raises:
         ConfigError: If the vocabulary is cased and `lowercase` is None.
     """
     cased = is_cased(vocabulary)
     if lowercase is None and cased:
+        way_out = "pass --do_lower_case=false"
+        if directory is not None:
+            path = os.path.join(directory, CONFIG_FILE)
+            way_out = "pass lowercase=False to from_pretrained, or --do_lower_case=false to a tool"
+            way_out += " that has this flag; or write "
+            way_out += f'{{"do_lower_case": false}} into {path}, which all of them read'
         raise ConfigError(
             "`lowercase` must be given for a vocabulary with capital letters if the files do not "
             "say whether to lower-case text. Received: lowercase=None. The checkpoint is cased: "
-            "pass lowercase=False, or --do_lower_case=false to a tool."
+            f"{way_out}."
         )
     if given and lowercase is not None and lowercase == cased:
         _logger.warning(

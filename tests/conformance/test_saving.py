@@ -1,11 +1,15 @@
 """Every task: files that hold it, and bring it back."""
 
+import pathlib
+import re
+
 import keras
 import numpy as np
 import pytest
 
+from bert_tf.errors import ConfigError
 from bert_tf.training import AdamWeightDecay
-from tests.conformance.task import WEIGHTS, assert_same, make
+from tests.conformance.task import VOCABULARY, WEIGHTS, assert_same, make
 from tests.conformance.tasks import TASKS, tasks
 
 
@@ -73,3 +77,22 @@ def test_save_pretrained(name, format, tmp_path):
         opened.run_eagerly = model.run_eagerly = True
         expected = task.answers(model, task.question)
         assert_same(task.answers(opened, task.question), expected)
+
+
+@tasks()
+def test_cased_checkpoint_that_does_not_say_so(name, tmp_path):
+    """A published TF1 directory: what the error says works."""
+    task = TASKS[name]
+    if "text" in task.lacks:
+        return
+    make(task, **task.saved).backbone.save_pretrained(tmp_path, format="tf1")
+    pieces = [piece.upper() if len(piece) == 1 else piece for piece in VOCABULARY]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    options = {**task.options, **task.saved}
+    with pytest.raises(ConfigError, match="cased: pass lowercase=False") as error:
+        task.kind.from_pretrained(tmp_path, **options)
+    assert not task.kind.from_pretrained(tmp_path, lowercase=False, **options).tokenizer.lowercase
+    content, path = re.search(r"or write (\{.*\}) into (\S+),", str(error.value)).groups()
+    pathlib.Path(path).write_text(content)
+    tokenizer = task.kind.from_pretrained(tmp_path, **options).tokenizer
+    assert (tokenizer.lowercase, tokenizer.max_input_chars_per_word) == (False, 200)
