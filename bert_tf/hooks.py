@@ -1,4 +1,4 @@
-"""Functions of higher packages that models and training call, without import cycles."""
+"""Functions of higher packages that models, training and tokenizers call, without import cycles."""
 
 import importlib
 from collections.abc import Callable
@@ -17,6 +17,7 @@ load_backbone = _hook("bert_tf.checkpoints.loading", "load_backbone")
 load_task_model = _hook("bert_tf.checkpoints.loading", "load_task_model")
 load_encoder_and_decoder = _hook("bert_tf.checkpoints.warm_start", "load_encoder_and_decoder")
 load_sentence_encoder = _hook("bert_tf.checkpoints.sentence_transformers", "load_sentence_encoder")
+tokenizer_directory = _hook("bert_tf.checkpoints.opening", "tokenizer_directory")
 save_model = _hook("bert_tf.checkpoints.saving", "save_model")
 save_lora = _hook("bert_tf.checkpoints.lora", "save_lora")
 load_lora = _hook("bert_tf.checkpoints.lora", "load_lora")

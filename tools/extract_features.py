@@ -24,7 +24,7 @@ import json
 
 from absl import flags
 from common import original_flags
-from common.checkpoint_flags import define_files, directory_of, load_tokenizer
+from common.checkpoint_flags import define_files, load_tokenizer
 from common.text_files import read_single_texts
 
 from bert_tf import tool
@@ -93,7 +93,7 @@ def load_extractor(layers):
 
     path = FLAGS.init_checkpoint
     backbone = BertBackbone.from_pretrained(path, config_file=FLAGS.bert_config_file)
-    tokenizer = load_tokenizer(path) or BertTokenizer.from_pretrained(directory_of(path))
+    tokenizer = load_tokenizer(path) or BertTokenizer.from_pretrained(path)
     count = backbone.config.num_hidden_layers
     if not all(-count <= layer < count for layer in layers):
         raise UserError(

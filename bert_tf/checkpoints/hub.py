@@ -57,10 +57,15 @@ def is_hub_name(path: str) -> bool:
     return _NAME.fullmatch(path) is not None and not os.path.isdir(path.split("/")[0])
 
 
-def fetch(name: str) -> str:
+def fetch(name: str, weights: bool = True) -> str:
     """Downloads a checkpoint from the Hugging Face Hub unless it is in the cache.
 
-    `name` is `org/name`, or an old name: bert-base-uncased is google-bert/bert-base-uncased.
+    Args:
+        name: `org/name`, or an old name: bert-base-uncased is google-bert/bert-base-uncased.
+        weights: Whether its weights are needed, not only its other files.
+
+    Returns:
+        The local directory.
 
     Raises:
         CheckpointError: If it is not in the cache and cannot be downloaded, or `huggingface_hub`
@@ -75,9 +80,9 @@ def fetch(name: str) -> str:
         ) from None
     if "/" not in name:
         name = f"google-bert/{name}"
-    for weights in _WEIGHTS:
+    for files in _WEIGHTS if weights else ([],):
         try:
-            patterns = [*_CONFIGURATION, *weights]
+            patterns = [*_CONFIGURATION, *files]
             directory = huggingface_hub.snapshot_download(name, allow_patterns=patterns)
         except Exception as error:  # many types: offline, no such name, no permission, disk full
             reason = (str(error).strip().splitlines() or [""])[0]

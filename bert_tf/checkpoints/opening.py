@@ -33,11 +33,12 @@ from bert_tf.checkpoints.readers.tf1_source import OBJECT_GRAPH_KEY, Tf1Source, 
 from bert_tf.checkpoints.readers.tf_models_source import TfModelsSource
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
-from bert_tf.errors import ConfigError
+from bert_tf.errors import CheckpointError, ConfigError, require
 from bert_tf.files import recover
 from bert_tf.json_files import parse_json, read_json
 from bert_tf.json_schema import OBJECT, check, object_of, optional, text
 from bert_tf.network_families import BERTS
+from bert_tf.text.loading import find_tokenizer
 from bert_tf.text.tokenizer_files import find as find_file
 
 _logger = logging.getLogger("bert_tf")
@@ -128,6 +129,25 @@ def resolve(path: str | os.PathLike) -> str:
         recover(directory)  # an interrupted save may have moved the files
     found = next(filter(format_of, (path, trained)), None)
     return found or training_checkpoint.find_training_checkpoint(path) or path
+
+
+def tokenizer_directory(path: str | os.PathLike) -> str:
+    """Returns the local directory of the tokenizer of a checkpoint, as `resolve` finds it.
+
+    Raises:
+        CheckpointError: If there is no such file or directory, it cannot be downloaded, or an
+            interrupted save cannot be undone.
+    """
+    path = os.fspath(path)
+    if hub.is_hub_name(path):
+        return hub.fetch(path, weights=False)
+    recover(path if os.path.isdir(path) else os.path.dirname(path) or ".")
+    if os.path.isdir(path):
+        return path if find_tokenizer(path) else resolve(path)
+    if not (os.path.exists(path) or checkpoint_prefix(path)):
+        rule = "must exist or be a name on the Hugging Face Hub, org/name"
+        require(False, rule, CheckpointError, path=path)
+    return os.path.dirname(path) or "."
 
 
 def format_of(directory: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import os
 
+from bert_tf import hooks
 from bert_tf.errors import require
 from bert_tf.text import subword_files, tokenizer_files
 from bert_tf.text.subword_definition import is_subword
@@ -14,7 +15,8 @@ def load_tokenizer(directory: str | os.PathLike, **options) -> Tokenizer:
     """Creates the tokenizer of a checkpoint directory, of the class that its files need.
 
     Args:
-        directory: A directory of Hugging Face, google-research/bert, keras-hub or this package.
+        directory: A directory of Hugging Face, google-research/bert, keras-hub or this package, or
+            another path or a name on the Hugging Face Hub that models open.
         **options: Constructor arguments of that class that override the files.
 
     Returns:
@@ -23,12 +25,14 @@ def load_tokenizer(directory: str | os.PathLike, **options) -> Tokenizer:
     Raises:
         DataError: If there is no tokenizer, or a file cannot be read.
         ConfigError: If a part of the files is not supported, or an option is invalid.
-        CheckpointError: If an interrupted save in the directory cannot be undone.
+        CheckpointError: If there is no such directory, it cannot be downloaded, or an interrupted
+            save in it cannot be undone.
 
     Example:
         >>> type(bert_tf.text.load_tokenizer("minilm/")).__name__
         'BertTokenizer'
     """
+    directory = hooks.tokenizer_directory(directory)
     definition = subword_files.read_definition(directory)
     # If one of two files is missing, the error of `SubwordTokenizer` names both.
     is_incomplete = find_tokenizer(directory) and not tokenizer_files.find(directory)

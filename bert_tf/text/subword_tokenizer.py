@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import hooks
 from bert_tf.files import staged_files
 from bert_tf.json_files import write_json
 from bert_tf.text import subword_definition, subword_files, tokenizer_config, tokenizer_files
@@ -109,7 +110,8 @@ class SubwordTokenizer(Tokenizer):
         Args:
             directory: A directory with `tokenizer.json`, or with `vocab.json` and `merges.txt`
                 (RoBERTa), `sentencepiece.bpe.model` (XLM-RoBERTa, CamemBERT) or `spiece.model`
-                (ALBERT), and with `tokenizer_config.json`, which may be missing.
+                (ALBERT), and with `tokenizer_config.json`, which may be missing; or another path or
+                a name on the Hugging Face Hub that the `from_pretrained` of a model opens.
             **options: Constructor arguments that override the files.
 
         Returns:
@@ -118,8 +120,10 @@ class SubwordTokenizer(Tokenizer):
         Raises:
             DataError: If there is no such file, or it cannot be read.
             ConfigError: If a part of it is not supported, or an option is invalid.
-            CheckpointError: If an interrupted save in the directory cannot be undone.
+            CheckpointError: If there is no such directory, it cannot be downloaded, or an
+                interrupted save in it cannot be undone.
         """
+        directory = hooks.tokenizer_directory(directory)
         found = subword_files.read(directory, options.pop("definition", None))
         return cls(**{**found, **options})
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import hooks
 from bert_tf.errors import check_limits, require
 from bert_tf.text import tokenizer_config, tokenizer_files
 from bert_tf.text.tokenizer_base import Tokenizer
@@ -132,7 +133,8 @@ class BertTokenizer(Tokenizer):
 
         Args:
             directory: A directory with `vocab.txt` or `tokenizer.json` and, from Hugging Face,
-                `tokenizer_config.json`; or a keras-hub preset.
+                `tokenizer_config.json`; or a keras-hub preset; or another path or a name on the
+                Hugging Face Hub that the `from_pretrained` of a model opens.
             **options: Constructor arguments that override the files. For a cased TF1 checkpoint,
                 pass `lowercase=False`. With `vocabulary`, the directory needs none.
 
@@ -145,13 +147,15 @@ class BertTokenizer(Tokenizer):
             ConfigError: If the vocabulary is cased and nothing says whether to lower-case text, the
                 files are not of a BERT tokenizer or say what is not supported, or an option has an
                 invalid value.
-            CheckpointError: If an interrupted save in the directory cannot be undone.
+            CheckpointError: If there is no such directory, it cannot be downloaded, or an
+                interrupted save in it cannot be undone.
 
         Example:
             >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/", max_length=128)
             >>> tokenizer.vocab_size
             30522
         """
+        directory = hooks.tokenizer_directory(directory)
         found = tokenizer_files.read(directory, options.pop("vocabulary", None))
         lowercase = options.get("lowercase", found.get("lowercase"))
         is_given = "lowercase" in options

@@ -13,12 +13,14 @@ from bert_tf import (
     BertPretrainer,
     BertSentenceEncoder,
     BertTextClassifier,
+    BertTokenizer,
 )
 from bert_tf.checkpoints import hub, load_task_model, save_model
 from bert_tf.checkpoints.model_weights import all_weights
 from bert_tf.checkpoints.opening import format_of, open_pretrained
 from bert_tf.checkpoints.recognition import build_recognised, servable_class
 from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.text import SubwordTokenizer, load_tokenizer
 from tests.checkpoints import foreign
 from tests.numpy_bert import NumpyBert
 
@@ -373,6 +375,33 @@ def test_hub_name(tmp_path, monkeypatch):
     assert BertBackbone.from_pretrained("bert-base-uncased").config.vocab_size == 50
     with pytest.raises(CheckpointError, match="hf download org/absent"):
         BertBackbone.from_pretrained("org/absent")
+
+
+@pytest.mark.peers
+def test_tokenizers_open_what_models_open(tmp_path, monkeypatch):
+    constants = pytest.importorskip("huggingface_hub.constants", reason="needs huggingface_hub")
+    cache = tmp_path / "cache" / "models--google-bert--bert-base-uncased"
+    snapshot = cache / "snapshots" / ("0" * 40)
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    BertTokenizer(pieces).save_pretrained(snapshot)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("0" * 40)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    readers = BertTokenizer.from_pretrained, load_tokenizer
+    for read in readers:
+        assert read("bert-base-uncased").vocabulary == pieces
+    for read in (*readers, SubwordTokenizer.from_pretrained):
+        with pytest.raises(CheckpointError, match="hf download org/absent"):
+            read("org/absent")
+        with pytest.raises(CheckpointError, match="`path` must exist.*Received: path='absent'"):
+            read("absent")
+    # The prefix of a TF1 checkpoint, and the output directory of a tool.
+    BertTokenizer(pieces).save_pretrained("out/model")
+    foreign.write_huggingface(tmp_path / "out" / "model", foreign.random_tensors())
+    assert load_tokenizer("out").vocabulary == pieces
+    assert load_tokenizer("out/model/model.safetensors").vocabulary == pieces
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def load_tokenizer(path):
     from bert_tf.text.tokenizer import BertTokenizer
 
     options = options_of(vocabulary="vocab_file", lowercase="do_lower_case")
-    return BertTokenizer.from_pretrained(directory_of(path), **options) if options else None
+    return BertTokenizer.from_pretrained(path, **options) if options else None
 
 
 def new_tokenizer(**options):
@@ -125,10 +125,3 @@ def require_vocabulary_of(config, tokenizer):
             f"{FLAGS.bert_config_file}. Received: --vocab_file={FLAGS.vocab_file} with "
             f"{tokenizer.vocab_size}"
         )
-
-
-def directory_of(path):
-    from bert_tf.checkpoints.opening import resolve
-
-    path = resolve(path)
-    return path if os.path.isdir(path) else os.path.dirname(path) or "."
