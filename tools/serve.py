@@ -10,7 +10,6 @@ latter runs on the padding-free operations if they are built. docs/local_server.
 requests that the server answers and those that it refuses.
 """
 
-import logging
 import os
 import re
 
@@ -84,6 +83,12 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_float(
     "poll_seconds", 1.0, "Seconds between two searches for new versions.", lower_bound=0.01
+)
+flags.DEFINE_enum(
+    "log_format",
+    "text",
+    ["text", "json"],
+    "The form of the log on stderr: lines of text, or one JSON object per line.",
 )
 flags.DEFINE_float(
     "drain_seconds",
@@ -166,13 +171,14 @@ def main():
 
     import tensorflow as tf
 
+    from bert_tf.serving.server import logs
     from bert_tf.serving.server.application import ServerOptions, serve
     from bert_tf.serving.server.limits import Limits
 
     limits = {
         name.removesuffix("_bytes").removesuffix("_seconds"): FLAGS[name].value for name in _LIMITS
     }
-    logging.basicConfig(format="%(message)s")
+    logs.configure(FLAGS.log_format)
     tf.config.threading.set_intra_op_parallelism_threads(FLAGS.threads)
     seconds = ("poll_seconds", "drain_seconds", "stop_seconds")
     same_names = ("pairs", "precision", "host", "port", "token_budget", *seconds)

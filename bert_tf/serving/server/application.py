@@ -3,7 +3,7 @@
 Graceful shutdown: on SIGTERM or SIGINT, the server reports that it is not ready and closes every
 connection after its next answer. It still accepts connections for `drain_seconds`, so that no
 request is lost. Then it closes the port, answers the remaining requests and exits. A second signal
-terminates it immediately.
+terminates it immediately. A signal while the model is loaded ends the process at once.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import time
 
 from bert_tf.models.inference_precision import FLOAT32
@@ -27,6 +28,7 @@ from bert_tf.serving.server.guard import guarded
 from bert_tf.serving.server.limits import Limits, Memory
 from bert_tf.serving.server.listener import listen
 from bert_tf.serving.server.metrics import METRICS_PATH, Metrics
+from bert_tf.serving.server.model_directory import kill_exports
 from bert_tf.serving.server.model_versions import ModelVersions
 from bert_tf.serving.server.rest_api import RestApi
 from bert_tf.serving.server.users import Users
@@ -87,6 +89,7 @@ class _Server:
             options.pairs,
             options.trusted,
             options.precision,
+            self._metrics,
         )
         self._api = RestApi(self._versions, options.limits)
         self._memory = Memory(options.limits.max_buffered)
@@ -99,38 +102,57 @@ class _Server:
         self._requests = Users()  # that are being answered
 
     async def run(self):
-        limits, loop = self._options.limits, asyncio.get_running_loop()
-        listener = listen(self._options.host, self._options.port, limits.write_timeout)
-        with contextlib.closing(listener):
+        loop = asyncio.get_running_loop()
+        listener = listen(
+            self._options.host, self._options.port, self._options.limits.write_timeout
+        )
+        temporary = tempfile.TemporaryDirectory(prefix="bert_tf_serve_", ignore_cleanup_errors=True)
+        with temporary as tempfile.tempdir, contextlib.closing(listener):
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._signalled)
             sys.setswitchinterval(_SWITCH_SECONDS)
             # The collector stops all threads, for tenths of a second if it looks at all objects of
             # TensorFlow. The model is left out, because it is collected when it is unloaded.
             gc.freeze()
-            await self._versions.load_first()
-            runner = self._runner()
-            await runner.setup()
-            site = self._web.SockSite(runner, listener, backlog=_BACKLOG)
-            await site.start()
-            host, port = listener.getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            print(f"Serving {self._options.model_name}: http://{shown}:{port}/", flush=True)
-            watcher = loop.create_task(self._versions.watch(self._options.poll_seconds))
-            await self._stop.wait()
-            await asyncio.sleep(self._options.drain_seconds)
-            watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
-            await _close_port(runner, site, listener)
-            # aiohttp's cleanup stops reading, so current requests must be answered before it.
-            for end in (self._requests.none.wait, runner.cleanup, self._versions.close):
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(end(), self._options.stop_seconds)
+            if await self._loaded():
+                await self._serve(listener)
+            kill_exports()
         print(f"Stopped: {self._answered} requests answered", flush=True)
         logging.shutdown()
         # All requests are answered. Threads of TensorFlow, or that load a version, are not joined,
-        # because they could keep the process running forever.
+        # because they could keep the process running forever. Their files are removed.
         os._exit(0)
+
+    async def _serve(self, listener):
+        runner = self._runner()
+        await runner.setup()
+        site = self._web.SockSite(runner, listener, backlog=_BACKLOG)
+        await site.start()
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"Serving {self._options.model_name}: http://{shown}:{port}/", flush=True)
+        watching = self._versions.watch(self._options.poll_seconds)
+        watcher = asyncio.get_running_loop().create_task(watching)
+        await self._stop.wait()
+        await asyncio.sleep(self._options.drain_seconds)
+        watcher.cancel()
+        await asyncio.gather(watcher, return_exceptions=True)
+        await _close_port(runner, site, listener)
+        # aiohttp's cleanup stops reading, so current requests must be answered before it.
+        for end in (self._requests.none.wait, runner.cleanup, self._versions.close):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(end(), self._options.stop_seconds)
+
+    async def _loaded(self):
+        """Loads the model; returns False if the server is stopped before it is loaded."""
+        loading = asyncio.ensure_future(self._versions.load_first())
+        stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not loading.done():
+            return False  # the thread that loads ends with the process
+        await loading
+        return True
 
     def _signalled(self):
         if self._stop.is_set():
@@ -215,11 +237,15 @@ class _Server:
     async def _show_metrics(self, request):
         current = self._versions.current
         self._metrics.version.set(current.number if current else 0)
+        self._metrics.requests_waiting.set(current.batcher.waiting if current else 0)
         body, content_type = self._metrics.page()
         return self._web.Response(body=body, headers={"Content-Type": content_type})
 
     def _error(self, request, error):
-        message = error.message + (f" See --{error.flag}." if error.flag else "")
+        message = error.message
+        if error.flag:
+            self._metrics.refused.labels(error.flag).inc()
+            message += f" See --{error.flag}."
         if retrieval_forms.is_openais(request.method, request.path):
             body = retrieval_forms.openai_error(message, error.status)
         else:

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from bert_tf.errors import UserError
 from bert_tf.serving.server.access import Access, is_preflight
 from bert_tf.serving.server.errors import RequestError, invalid, of_computation
+from bert_tf.serving.server.logs import REQUEST_ID, begin_request
 
 log = logging.getLogger("bert_tf.serving")
 
@@ -32,6 +33,7 @@ def guarded(web, access: Access, error_response: Callable):
     """
 
     async def answer(request, handler):
+        identifier = begin_request(request)
         try:
             access.check(request)
             if access.allowed_origins and is_preflight(request):
@@ -43,6 +45,7 @@ def guarded(web, access: Access, error_response: Callable):
         except Exception as error:
             response = error_response(request, _request_error(web, request, error))
         response.headers.update({**_HEADERS, **access.cors_headers(request)})
+        response.headers[REQUEST_ID] = identifier
         # Of all that is no page, nothing may be loaded or run.
         policy = response.headers.get("Content-Security-Policy", "default-src 'none'")
         response.headers["Content-Security-Policy"] = f"{policy}; {_FRAMES}"
@@ -63,5 +66,7 @@ def _request_error(web, request, error):
         return invalid(str(error))
     if isinstance(error, web.RequestPayloadError):
         return invalid(f"The body must be complete and decodable. Received: {error}")
-    log.error("A request failed: %s %s", request.method, request.path, exc_info=error)
+    # Not decoded, so that a path cannot forge lines of the log.
+    path = request.rel_url.raw_path
+    log.error("A request failed: %s %s", request.method, path, exc_info=error)
     return of_computation(error)

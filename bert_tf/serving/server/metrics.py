@@ -31,6 +31,12 @@ class Metrics:
         self.batch_wait_seconds = seconds(
             "batch_wait_seconds", "Time that the oldest request of a batch waited."
         )
+        self.refused = counter(
+            "requests_refused", "Requests refused because of a flag of the server.", ["flag"]
+        )
+        self.loads = counter("model_loads", "Versions loaded, also again after a change.")
+        self.failed_loads = counter("model_loads_failed", "Versions that could not be loaded.")
+        self.requests_waiting = gauge("requests_waiting", "Requests in the queue of the model.")
         self.requests_in_progress = gauge("requests_in_progress", "Requests not yet answered.")
         self.version = gauge("model_version", "Model version that answers requests.")
         self.batch_rows = histogram("batch_rows", "Rows per batch.", buckets=_SIZES)

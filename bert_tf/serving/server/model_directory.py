@@ -12,7 +12,10 @@ from bert_tf.files import recover
 from bert_tf.models.inference_precision import FLOAT32
 from bert_tf.serving.server.served_model import SAVED_MODEL_FILE, ServedModel
 
+# What `from_pretrained` reads in a directory that may also hold the logs of a training.
+_MODEL_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".bin", ".h5", ".index")
 _MODEL_FILES = (SAVED_MODEL_FILE, "config.json", "bert_config.json", "bert_tf.json")
+_exports: set[subprocess.Popen] = set()  # the processes of `export_apart` that are running
 
 
 def is_model(directory: str | os.PathLike) -> bool:
@@ -36,6 +39,19 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
             if name.isascii() and name.isdigit() and os.path.isdir(path):
                 paths[int(name)] = path
     return dict(sorted(paths.items()))
+
+
+def fingerprint(path: str | os.PathLike) -> tuple:
+    """Returns a value that changes when the files of a model change; empty without files."""
+    is_exported = os.path.isfile(os.path.join(path, SAVED_MODEL_FILE)) or not is_model(path)
+    found = []
+    for folder, _, names in os.walk(path):
+        for name in names:
+            if is_exported or name.endswith(_MODEL_SUFFIXES):
+                with contextlib.suppress(OSError):
+                    status = os.stat(os.path.join(folder, name))
+                    found.append((folder, name, status.st_size, status.st_mtime_ns))
+    return tuple(sorted(found))
 
 
 def open_model(
@@ -71,20 +87,33 @@ def export_apart(
         UserError: If it cannot be exported.
     """
     program = [sys.executable, "-m", "bert_tf.serving.server.export_for_server"]
-    process = subprocess.run(
-        [*program, os.fspath(path), os.fspath(folder), precision, *(["pairs"] if pairs else [])],
+    arguments = [os.fspath(path), os.fspath(folder), precision, *(["pairs"] if pairs else [])]
+    process = subprocess.Popen(
+        [*program, *arguments],
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         errors="replace",
         start_new_session=True,  # so that Ctrl-C interrupts only the server
     )
+    _exports.add(process)
     try:
-        answer = json.loads(process.stdout.splitlines()[-1])
+        output, messages = process.communicate()
+    finally:
+        _exports.discard(process)
+    try:
+        answer = json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
         raise UserError(
-            f"{path} must be a model that can be exported. Received:\n{process.stderr[-2000:]}"
+            f"{path} must be a model that can be exported. Received:\n{messages[-2000:]}"
         ) from None
     if "error" in answer:
         raise UserError(f"{path}: {answer['error']}")
     return answer["path"]
+
+
+def kill_exports() -> None:
+    """Ends the processes of `export_apart`, for a server that ends while it loads a model."""
+    for process in list(_exports):
+        process.kill()

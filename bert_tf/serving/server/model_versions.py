@@ -2,7 +2,8 @@
 
 As in TensorFlow Serving, the version with the highest number answers requests. A new version is
 loaded before the old one is unloaded, after its last request. Unlike in TensorFlow Serving, the
-last version stays loaded if its directory is removed.
+last version stays loaded if its directory is removed, and the version that answers is loaded again
+if its files are replaced.
 """
 
 import asyncio
@@ -18,7 +19,8 @@ from bert_tf.errors import UserError
 from bert_tf.models.inference_precision import FLOAT32
 from bert_tf.serving.server.batcher import Batcher
 from bert_tf.serving.server.errors import RequestError
-from bert_tf.serving.server.model_directory import find_versions, open_model
+from bert_tf.serving.server.metrics import Metrics
+from bert_tf.serving.server.model_directory import find_versions, fingerprint, open_model
 from bert_tf.serving.server.served_model import ServedModel
 from bert_tf.serving.server.users import Users
 
@@ -33,8 +35,8 @@ class VersionState:
     """The state of a version."""
 
     state: str  # TensorFlow Serving's name for it
-    error: str = ""  # the reason why the version could not be loaded
-    fingerprint: tuple = ()  # of those files; if they change, loading is tried again
+    error: str = ""  # the reason why the version, or what replaced its files, cannot be loaded
+    fingerprint: tuple = ()  # of the files that were tried; if they change, they are loaded again
 
 
 @dataclasses.dataclass(eq=False)
@@ -44,6 +46,7 @@ class LoadedVersion:
     number: int
     model: ServedModel
     batcher: Batcher
+    state: VersionState
     users: Users = dataclasses.field(default_factory=Users)  # the requests that use it
 
 
@@ -57,10 +60,13 @@ class ModelVersions:
     pairs: bool = False  # whether classifiers that `save_pretrained` wrote take two texts
     trusted: bool = False  # whether SavedModels may do more than compute
     precision: str = FLOAT32  # of models that `save_pretrained` wrote: of `optimize_for_inference`
+    metrics: Metrics = dataclasses.field(default_factory=Metrics)
     # The states of the loaded and the most recent versions, by number.
     states: dict[int, VersionState] = dataclasses.field(default_factory=dict, init=False)
     # The version that answers requests without a version; None before it is loaded.
     current: LoadedVersion | None = dataclasses.field(default=None, init=False)
+    # The fingerprint of changed files of the current version at the last look.
+    _changed: tuple = dataclasses.field(default=(), init=False)
     _unloading: set[asyncio.Task] = dataclasses.field(default_factory=set, init=False)
 
     @contextlib.asynccontextmanager
@@ -83,7 +89,7 @@ class ModelVersions:
                 "model. Received: neither"
             )
         newest = max(versions)
-        await self._load(newest, versions[newest])
+        await self._load(newest, *versions[newest])
         if self.current is None:
             raise UserError(self.states[newest].error)
 
@@ -97,15 +103,19 @@ class ModelVersions:
                 log.exception("Looking for new versions of %s failed; will try again", self.name)
 
     async def look_again(self) -> None:
-        """Loads the highest version if it is not the current one."""
+        """Loads the highest version if it is not the current one, or its files have changed."""
         versions = await self._find()
         for number in sorted(versions, reverse=True):
+            path, files = versions[number]
             state = self.states.get(number)
-            if state and state.error and state.fingerprint == _fingerprint(versions[number]):
+            if self._is_current(number):
+                if files not in (self.current.state.fingerprint, ()) and self._has_settled(files):
+                    await self._load(number, path, files)
+                return
+            if state and state.error and state.fingerprint == files:
                 continue  # its files have not changed, so try the next lower version
-            if self.current is None or self.current.number != number:
-                await self._load(number, versions[number])
-            if self.current is not None and self.current.number == number:
+            await self._load(number, path, files)
+            if self._is_current(number):
                 return
 
     async def close(self) -> None:
@@ -115,13 +125,31 @@ class ModelVersions:
             self.current = None
         await asyncio.gather(*self._unloading)
 
-    async def _find(self):
-        # In a thread, because it may wait for a process that writes to the directory.
-        return await asyncio.to_thread(find_versions, self.directory)
+    def _is_current(self, number):
+        return self.current is not None and self.current.number == number
 
-    async def _load(self, number, path):
-        self._remember(number, VersionState(LOADING))
-        fingerprint = _fingerprint(path)
+    def _has_settled(self, files):
+        """Returns whether changed files are as at the last look, so that nobody writes them."""
+        previous, self._changed = self._changed, files
+        return files == previous
+
+    async def _find(self):
+        """Returns the path and the fingerprint of each version."""
+
+        def find():
+            found = find_versions(self.directory)
+            return {number: (path, fingerprint(path)) for number, path in found.items()}
+
+        # In a thread, because it may wait for a process that writes to the directory.
+        return await asyncio.to_thread(find)
+
+    async def _load(self, number, path, files):
+        """Loads a version whose files have a fingerprint, also in place of itself."""
+        is_replaced = self._is_current(number)
+        if is_replaced:
+            log.info("The files of version %s of %s have changed", number, self.name)
+        else:
+            self._remember(number, VersionState(LOADING))
         try:
             model = await asyncio.to_thread(
                 open_model, path, self.pairs, self.trusted, self.precision
@@ -129,16 +157,27 @@ class ModelVersions:
         except Exception as error:
             message = str(error) if isinstance(error, UserError) else repr(error)
             log.error("Version %s of %s could not be loaded: %s", number, self.name, message)
-            self._remember(number, VersionState(END, message, fingerprint))
+            self.metrics.failed_loads.inc()
+            if is_replaced:
+                self.current.state.fingerprint = files
+                self.current.state.error = (
+                    "The files were replaced by a model that could not be loaded; the model before "
+                    f"them still answers: {message}"
+                )
+            else:
+                self._remember(number, VersionState(END, message, files))
             return
-        old, self.current = self.current, LoadedVersion(number, model, self.make_batcher(model))
-        self._remember(number, VersionState(AVAILABLE))
+        state = VersionState(AVAILABLE, fingerprint=files)
+        old = self.current
+        self.current = LoadedVersion(number, model, self.make_batcher(model), state)
+        self._remember(number, state)
+        self.metrics.loads.inc()
         log.info("Version %s of %s is loaded", number, self.name)
         if old is not None:
             self._unload(old)
 
     def _unload(self, version):
-        self._remember(version.number, VersionState(UNLOADING))
+        version.state.state = UNLOADING
         task = asyncio.get_running_loop().create_task(self._finish(version))
         self._unloading.add(task)
         task.add_done_callback(self._unloading.discard)
@@ -148,22 +187,15 @@ class ModelVersions:
         await version.batcher.close()
         version.model = version.batcher = None
         gc.collect()  # a loaded SavedModel has reference cycles
-        self._remember(version.number, VersionState(END))
+        version.state.state = END
+        self._forget()
         log.info("Version %s of %s is unloaded", version.number, self.name)
 
     def _remember(self, number, state):
         self.states[number] = state
+        self._forget()
+
+    def _forget(self):
         ended = [key for key, value in self.states.items() if value.state == END]
         for key in ended[:-_REMEMBERED]:
             del self.states[key]
-
-
-def _fingerprint(path):
-    """Returns a value that changes when files below a directory change."""
-    found = []
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with contextlib.suppress(OSError):
-                status = os.stat(os.path.join(folder, name))
-                found.append((folder, name, status.st_size, status.st_mtime_ns))
-    return tuple(sorted(found))

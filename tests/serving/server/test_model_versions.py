@@ -1,6 +1,8 @@
 """New versions, broken versions, versions that go."""
 
 import asyncio
+import os
+import re
 import shutil
 import threading
 
@@ -16,7 +18,7 @@ from bert_tf.serving.server.errors import RequestError
 from bert_tf.serving.server.export_for_server import export_for_server
 from bert_tf.serving.server.limits import Limits
 from bert_tf.serving.server.metrics import Metrics
-from bert_tf.serving.server.model_directory import find_versions, is_model, open_model
+from bert_tf.serving.server.model_directory import find_versions, fingerprint, is_model, open_model
 from bert_tf.serving.server.model_versions import ModelVersions
 
 
@@ -96,6 +98,78 @@ def test_a_broken_version_is_passed_over_and_tried_again_when_it_changes(echo, t
         await versions.close()
 
     asyncio.run(scenario())
+
+
+def _replace(echo, folder):
+    """Other files under the same names, as a copy over them or a later training gives."""
+    shutil.copytree(echo, folder, dirs_exist_ok=True)
+    status = (folder / "saved_model.pb").stat()
+    os.utime(folder / "saved_model.pb", ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+
+
+@pytest.mark.parametrize("is_single", [True, False])
+def test_a_version_whose_files_are_replaced_is_loaded_again(echo, tmp_path, is_single):
+    async def scenario():
+        folder = tmp_path / "1"
+        shutil.copytree(echo, folder)
+        versions = _versions(folder if is_single else tmp_path)
+        await versions.load_first()
+        async with versions.use() as old:
+            for _ in range(2):
+                await versions.look_again()
+            assert versions.current is old  # nothing has changed
+            _replace(echo, folder)
+            await versions.look_again()
+            assert versions.current is old  # somebody may still be writing
+            await versions.look_again()
+            async with versions.use(1) as new:
+                assert new is not old and new.model is not old.model
+            assert old.model is not None and _states(versions) == {1: "AVAILABLE"}
+        await versions.close()
+        assert old.model is None and _states(versions) == {1: "END"}
+
+    asyncio.run(scenario())
+
+
+def test_files_that_are_replaced_by_a_broken_model(echo, tmp_path, caplog):
+    async def scenario():
+        shutil.copytree(echo, tmp_path / "1")
+        versions = _versions(tmp_path)
+        await versions.load_first()
+        old = versions.current
+        (tmp_path / "1" / "saved_model.pb").write_bytes(b"nonsense")
+        for _ in range(4):
+            await versions.look_again()
+        assert versions.current is old and _states(versions) == {1: "AVAILABLE"}
+        assert "the model before them still answers" in versions.states[1].error
+        errors = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert len(errors) == 1 and "must be a valid SavedModel" in errors[0].getMessage()
+        assert _value(versions, "bert_tf_model_loads_failed_total") == 1
+        _replace(echo, tmp_path / "1")
+        for _ in range(2):
+            await versions.look_again()
+        assert versions.current is not old and versions.states[1].error == ""
+        assert _value(versions, "bert_tf_model_loads_total") == 2
+        await versions.close()
+
+    asyncio.run(scenario())
+
+
+def _value(versions, name):
+    text, _ = versions.metrics.page()
+    return float(re.search(rf"^{name} (.*)$", text.decode(), re.MULTILINE).group(1))
+
+
+def test_logs_of_a_training_are_no_change_of_a_model(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    before = fingerprint(tmp_path)
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "tensorboard" / "events.out.tfevents.1").write_text("")
+    (tmp_path / "log.jsonl").write_text("")
+    assert fingerprint(tmp_path) == before != ()
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text("{}")
+    assert fingerprint(tmp_path) != before
 
 
 def test_what_is_found(echo, tmp_path):
