@@ -88,7 +88,8 @@ def rows_of_input():
             )
         yield from ((None, text) for _, text in read_lines(path) if text.strip())
         return
-    for line, row in read_table(path):
+    columns = [FLAGS.text_column, *([FLAGS.id_column] if FLAGS.id_column else [])]
+    for line, row in read_table(path, columns=columns):
         text, name = row.get(FLAGS.text_column), FLAGS.text_column
         if not isinstance(text, str):
             raise DataError(

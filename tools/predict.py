@@ -22,7 +22,7 @@ from common.prediction_output import open_output
 from common.prediction_rows import about_how_many_rows, blocks_of_rows, source_name
 
 from bert_tf import tool
-from bert_tf.data.table_files import import_parquet
+from bert_tf.data.parquet_files import import_parquet
 from bert_tf.errors import UserError
 from bert_tf.progress import progress_bar
 

@@ -6,8 +6,6 @@ Reference: tensorflow/core/lib/io/record_writer.h (the format of TFRecord files)
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from google.protobuf.message import DecodeError
 from tensorflow.core.example import example_pb2
 
@@ -16,8 +14,9 @@ from bert_tf.beam.file_access import open_file
 from bert_tf.beam.rows import Row
 from bert_tf.beam.shards import FileRange
 from bert_tf.checkpoints.readers.crc32c import crc32c, masked
+from bert_tf.data.parquet_files import ParquetRows
+from bert_tf.errors import DataError
 
-_ROWS_TOGETHER = 1024  # of a Parquet file
 _LENGTH_BYTES, _CHECKSUM_BYTES = 8, 4
 _MAX_RECORD_BYTES = 1024**3  # a longer one would not fit a protocol buffer
 
@@ -30,41 +29,27 @@ def read_parquet(part: FileRange) -> Iterator[Row | DeadLetter]:
     """
     with open_file(part.path) as file:
         try:
-            parquet = pq.ParquetFile(file, page_checksum_verification=True)
-            metadata = parquet.metadata
-            sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-        except (pa.ArrowException, OSError) as error:
+            parquet = ParquetRows(file)
+        except DataError as error:
             message = f"{part.path} must be a Parquet file. Received: {error}"
             yield DeadLetter.of(part.path, None, "", message)
             return
+        sizes = parquet.group_sizes
         row = sum(sizes[: part.start])
         for group in range(part.start, len(sizes) if part.stop is None else part.stop):
             end = row + sizes[group]
             try:
-                for batch in parquet.iter_batches(_ROWS_TOGETHER, row_groups=[group]):
-                    for columns in _rows_of(batch):
-                        if isinstance(columns, dict):
-                            yield Row(part.path, row, columns)
-                        else:
-                            yield DeadLetter.of(part.path, row, "", columns)
-                        row += 1
-            except (pa.ArrowException, OSError) as error:
+                for columns in parquet.rows(group):
+                    if isinstance(columns, UnicodeDecodeError):
+                        message = f"Texts must be UTF-8. Received: {columns}"
+                        yield DeadLetter.of(part.path, row, "", message)
+                    else:
+                        yield Row(part.path, row, columns)
+                    row += 1
+            except DataError as error:
                 message = f"Row group {group} must not be damaged. Received: {error}"
                 yield DeadLetter.of(part.path, row, f"rows {row} to {end - 1}", message)
             row = end
-
-
-def _rows_of(batch):
-    """Yields the dictionary of each row, or what is wrong with its text."""
-    try:
-        yield from batch.to_pylist()
-        return
-    except UnicodeDecodeError as error:
-        if len(batch) == 1:
-            yield f"Texts must be UTF-8. Received: {error}"
-            return
-    for row in range(len(batch)):
-        yield from _rows_of(batch.slice(row, 1))
 
 
 def read_tfrecord(path: str, file) -> Iterator[Row | DeadLetter]:

@@ -7,23 +7,24 @@ import csv
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
+from bert_tf.data.parquet_files import ParquetRows
 from bert_tf.data.tsv import read_lines, read_tsv
 from bert_tf.errors import DataError
-from bert_tf.optional_packages import require
-from bert_tf.regular_files import open_input
+from bert_tf.regular_files import open_input, open_regular
 
 SUFFIXES = (".tsv", ".csv", ".jsonl", ".parquet")
 # A longer field of CSV is an error, as after a quotation mark without its pair: it would have the
 # rest of the file. Python's own limit is too short for some documents.
 _FIELD_CHARACTERS = 16 * 1024**2
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # as JSON escapes it
-PARQUET_ROWS = 1024  # that are in memory at a time, in addition to what pyarrow reads at once
 
 
-def read_table(path: str | os.PathLike, suffix: str | None = None) -> Iterator[tuple[int, dict]]:
+def read_table(
+    path: str | os.PathLike, suffix: str | None = None, columns: Collection[str] | None = None
+) -> Iterator[tuple[int, dict]]:
     """Yields the line number, from 1, and the dictionary of each row.
 
     In a table with a single column, an empty line is a row with an empty text. Empty lines before
@@ -32,8 +33,11 @@ def read_table(path: str | os.PathLike, suffix: str | None = None) -> Iterator[t
     Args:
         path: A `.csv` (RFC 4180) or `.tsv` file (no quoting) with the names of the columns in its
             first line, or a `.jsonl` file with one object per line, which may have any values, as
-            may a `.parquet` file, whose rows count as lines.
+            may a `.parquet` file, whose rows count as lines. Its dates and times that Python does
+            not have become texts.
         suffix: The format, if the ending of `path` does not say it.
+        columns: The columns that are needed. The others of a `.parquet` file are not read if it has
+            all of these; those of other files are returned too.
 
     Raises:
         DataError: If the file has another ending, is missing, not UTF-8 or damaged, repeats a
@@ -44,7 +48,7 @@ def read_table(path: str | os.PathLike, suffix: str | None = None) -> Iterator[t
     if suffix not in SUFFIXES:
         raise DataError(f"`path` must end in one of {SUFFIXES}. Received: path={str(path)!r}.")
     if suffix in (".jsonl", ".parquet"):
-        yield from (_read_json_lines if suffix == ".jsonl" else _read_parquet)(path)
+        yield from _read_json_lines(path) if suffix == ".jsonl" else _read_parquet(path, columns)
         return
     rows = read_tsv(path) if suffix == ".tsv" else _read_csv(path)
     _, header = next((row for row in rows if row[1] not in ([], [""])), (0, []))
@@ -75,30 +79,23 @@ def find_table(directory: str, name: str) -> str:
     return found[0] if found else paths[0]
 
 
-def import_parquet():
-    """Returns the module `pyarrow.parquet`.
-
-    Raises:
-        UserError: If pyarrow is not installed.
-    """
-    return require("pyarrow.parquet", ".parquet files")
-
-
-def _read_parquet(path):
-    parquet = import_parquet()
+def _read_parquet(path, columns):
     line = 0
     try:
-        with parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if len(set(names)) != len(names):
-                raise DataError(f"{path} must have columns of different names. Received: {names}.")
-            for batch in file.iter_batches(PARQUET_ROWS):
-                for row in batch.to_pylist():
+        with open_regular(path) as file:
+            parquet = ParquetRows(file)
+            if columns is not None and not set(columns) <= set(parquet.names):
+                columns = None  # so that an error can list the columns
+            for group in range(len(parquet.group_sizes)):
+                for row in parquet.rows(group, columns):
+                    if isinstance(row, UnicodeDecodeError):
+                        raise DataError(f"a text that is not UTF-8 ({row})")
                     line += 1
                     yield line, row
-    except (OSError, ValueError) as error:  # pyarrow's errors are subclasses
+    except (OSError, DataError) as error:
+        received = str(getattr(error, "strerror", None) or error).rstrip(".")
         raise DataError(
-            f"{path} must be a Parquet file. Received after row {line}: {error}."
+            f"{path} must be a Parquet file. Received after row {line}: {received}."
         ) from None
 
 

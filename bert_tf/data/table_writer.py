@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bert_tf.data.table_files import SUFFIXES, import_parquet
+from bert_tf.data.parquet_files import import_parquet
+from bert_tf.data.table_files import SUFFIXES
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 

@@ -236,3 +236,19 @@ def test_two_texts_per_line(tmp_path):
     (row,), letters = read(path, names=("question", "context"))
     assert row.columns == {"question": "q", "context": "c"}
     assert [letter.position for letter in letters] == [4, 6, 12]
+
+
+def test_parquet_files_of_strangers(tmp_path):
+    """What is too large or has no date of a calendar costs a row group, or nothing."""
+    path = tmp_path / "a.parquet"
+    far = pa.array([0, 2**62], pa.timestamp("us", "Mars/Olympus"))
+    pq.write_table(pa.table({"text": ["one", "two"], "time": far}), path)
+    rows, letters = read(path)
+    assert texts(rows) == ["one", "two"] and not letters
+    assert all(isinstance(row.columns["time"], str) for row in rows)
+    options = {"compression": "zstd", "write_statistics": False, "row_group_size": 1}
+    pq.write_table(pa.table({"text": ["one", "a" * 70_000_000, "two"]}), path, **options)
+    rows, letters = read(path)
+    assert texts(rows) == ["one", "two"]
+    ((position, error),) = ((letter.position, letter.error) for letter in letters)
+    assert position == 1 and "must not take more than 67,108,864 bytes" in error

@@ -121,7 +121,7 @@ def test_json_that_is_no_unicode(tmp_path):
 
 
 def test_parquet_is_read_in_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr("bert_tf.data.table_files.PARQUET_ROWS", 2)
+    monkeypatch.setattr("bert_tf.data.parquet_files.PARQUET_ROWS", 2)
     with open_table(tmp_path / "table.parquet") as table:
         table.write([{"n": n} for n in range(5)])
     assert list(read_table(tmp_path / "table.parquet")) == [(n + 1, {"n": n}) for n in range(5)]

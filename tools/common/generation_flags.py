@@ -271,7 +271,7 @@ def _plain_lines(path):
 
 
 def _named_lines(path, names):
-    for line, row in read_table(path):
+    for line, row in read_table(path, columns=names):
         if names[0] not in row:
             raise DataError(
                 f"{path}, line {line} must have the column {names[0]}. Received: "

@@ -165,7 +165,8 @@ class ClassificationTask:
         needed = [place for name, place in places.items() if name != "label" or label_needed]
         is_named = isinstance(columns.text_a, str)
         if is_named:
-            rows = read_table(path)
+            only = [columns.only[0]] if columns.only else []
+            rows = read_table(path, columns=[*places.values(), *only])
         else:
             lines = itertools.islice(read_tsv(path), int(columns.header), None)
             rows = ((line, dict(enumerate(fields))) for line, fields in lines)

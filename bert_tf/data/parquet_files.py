@@ -1,0 +1,119 @@
+"""Reads the rows of Parquet files that strangers may have written.
+
+Checksums of pages are compared, the memory of a batch is bounded (`parquet_pages.py`), and a date
+or time that Python cannot represent becomes a text instead of an error.
+"""
+
+from collections.abc import Collection, Iterator
+from typing import Any, BinaryIO
+
+from bert_tf.data.parquet_pages import rows_together
+from bert_tf.errors import DataError, UserError
+from bert_tf.optional_packages import require
+
+PARQUET_ROWS = 1024  # that are decoded at a time, or fewer if they are large
+
+
+def import_parquet():
+    """Returns the module `pyarrow.parquet`.
+
+    Raises:
+        UserError: If pyarrow is not installed.
+    """
+    return require("pyarrow.parquet", ".parquet files")
+
+
+class ParquetRows:
+    """The rows of a Parquet file.
+
+    Args:
+        file: The file, opened for reading.
+
+    Attributes:
+        names: The names of its columns.
+        group_sizes: The number of rows of each row group.
+
+    Raises:
+        DataError: If the file is not Parquet, or repeats a column or has none.
+    """
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        with _named_errors():
+            self._parquet = import_parquet().ParquetFile(file, page_checksum_verification=True)
+            metadata = self._parquet.metadata
+            self.names = self._parquet.schema_arrow.names
+            groups = range(metadata.num_row_groups)
+            self.group_sizes = [metadata.row_group(group).num_rows for group in groups]
+        if len(set(self.names)) != len(self.names):
+            raise DataError(f"Columns must have different names. Received: {self.names}")
+        if sum(self.group_sizes) and not self.names:
+            raise DataError(f"Rows must have columns. Received: {sum(self.group_sizes)} rows")
+
+    def rows(
+        self, group: int, columns: Collection[str] | None = None
+    ) -> Iterator[dict[str, Any] | UnicodeDecodeError]:
+        """Yields the rows of a row group; for one whose text is not UTF-8, the error.
+
+        Args:
+            group: Its number.
+            columns: The columns that are decoded. None: all.
+
+        Raises:
+            DataError: If a page is damaged, or a row takes too much memory.
+        """
+        names = self.names if columns is None else [name for name in self.names if name in columns]
+        schema = self._parquet.schema
+        leaves = [
+            index
+            for index in range(len(schema))
+            if any(f"{schema.column(index).path}.".startswith(f"{name}.") for name in names)
+        ]
+        with _named_errors():
+            most = rows_together(self._file, self._parquet, group, leaves, PARQUET_ROWS)
+            batches = self._parquet.iter_batches(most, row_groups=[group], columns=names)
+            for batch in batches:
+                names = batch.schema.names
+                for values in zip(*batch.columns):  # one by one: Python's objects are larger
+                    try:
+                        row = {name: _as_python(value) for name, value in zip(names, values)}
+                    except UnicodeDecodeError as error:
+                        row = error
+                    yield row
+
+
+def _as_python(scalar) -> Any:
+    """Returns a value of Python; a date or time that Python does not have as a text."""
+    import pyarrow
+
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, OverflowError, KeyError, OSError):  # the last two for a time zone
+        kind, types = scalar.type, pyarrow.types
+    if types.is_dictionary(kind):
+        return _as_python(scalar.value)
+    if types.is_struct(kind):
+        return {name: _as_python(value) for name, value in scalar.items()}
+    if types.is_map(kind):
+        return [tuple(map(_as_python, pair.values())) for pair in scalar.values]
+    if types.is_nested(kind):
+        return [_as_python(value) for value in scalar.values]
+    if types.is_timestamp(kind):
+        scalar = scalar.cast(pyarrow.timestamp(kind.unit))  # in UTC, as it is stored
+    return scalar.cast(pyarrow.string()).as_py()
+
+
+class _named_errors:
+    """Turns the errors of pyarrow, of which there are many types, into a DataError."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        import pyarrow
+
+        if isinstance(error, (pyarrow.ArrowException, OSError, ValueError, MemoryError)):
+            if not isinstance(error, UserError):
+                raise DataError(str(error) or "not enough memory") from None
