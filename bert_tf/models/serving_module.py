@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.token_inputs import checked_padding
 
 SERVING_DEFAULT = "serving_default"  # the signature that a request takes which names none
 TOKENS = "tokens"
@@ -64,7 +65,10 @@ class ServingModule:
         text = self.traced(lambda **texts: self.of_text(**texts), strings)  # noqa: PLW0108
         mask = tf.TensorSpec(self.tokens_shape, tf.bool)
         specs = {"token_ids": ids, "segment_ids": ids, "padding_mask": mask}
-        tokens = self.traced(lambda **tokens: self.of_tokens(tokens), specs)
+        cls_token_id = self.model.tokenizer.cls_token_id
+        tokens = self.traced(
+            lambda **tokens: self.of_tokens(checked_padding(tokens, cls_token_id)), specs
+        )
         several = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
         one = tf.io.FixedLenFeature([], tf.string)
         features = {name: several if name in self.lists else one for name in self.texts}
@@ -132,7 +136,7 @@ class ServingModule:
 _TOKEN_INPUTS = {
     "token_ids": "Ids of the vocabulary's pieces, [CLS] and [SEP] among them.",
     "segment_ids": "0 for the first text, 1 for the second.",
-    "padding_mask": "Whether there is a token; false at padding.",
+    "padding_mask": "Whether there is a token; false at padding, not at [CLS].",
 }
 
 # Sentences to warm up with; a long text is made of the first.

@@ -62,6 +62,31 @@ def one_sequence_per_row(tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     }
 
 
+def checked_padding(tokens: dict[str, tf.Tensor], cls_token_id: int) -> dict[str, tf.Tensor]:
+    """Returns the token dictionary of a request, whose padding is checked when the graph runs.
+
+    Other texts than the first one of an example may be padding.
+
+    Args:
+        tokens: `token_ids`, `padding_mask` and others, `[B, T]` or `[B, K, T]`.
+        cls_token_id: The id of `[CLS]`.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If a row has no token, or its `[CLS]` is padding.
+    """
+    ids, mask = tokens["token_ids"], tokens["padding_mask"]
+    if ids.shape.rank > 2:  # the first text, or none in a batch without rows
+        ids, mask = tf.reduce_sum(ids[:, :1], axis=1), tf.reduce_any(mask[:, :1], axis=1)  # [B, T]
+    counts = tf.cumsum(tf.cast(mask, tf.int32), axis=1)
+    is_cls = tf.equal(ids, cls_token_id)
+    is_lost = tf.reduce_any(is_cls & (counts == 0), axis=1)  # before the first token
+    begins_row = tf.reduce_any(is_cls & mask & (counts == 1), axis=1)
+    wrong = tf.where(~tf.reduce_any(mask, axis=1) | (is_lost & ~begins_row))[:, 0]
+    must = "`padding_mask` must be true at one token or more of each row, and at its `[CLS]`"
+    checks = require(tf.equal(tf.size(wrong), 0), must, [wrong], "rows where it is not")
+    return depending_on(checks, tokens)
+
+
 def rows_of_examples(tokens: dict[str, tf.Tensor], texts: tf.Tensor) -> dict[str, tf.Tensor]:
     """Returns the tokens `[B * K, T]` of texts `[B, K]` as `[B, K, T]`."""
     shape = tf.concat([tf.shape(texts), tf.shape(tokens["token_ids"])[1:]], axis=0)

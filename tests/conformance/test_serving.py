@@ -44,6 +44,12 @@ def test_served_answers(name, portable, tmp_path):
         else:
             received = outputs["vector" if "vector" in outputs else "logits"]
         np.testing.assert_allclose(received, model(tokens), rtol=1e-4, atol=1e-4)
+    for lost in (slice(None), 0):  # all tokens, [CLS]
+        mask = np.array(task.question_features["padding_mask"])
+        mask.reshape(ROWS, -1, mask.shape[-1])[2, 0, lost] = False
+        rows = {**task.question_features, "padding_mask": mask}
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"true at one token or.*\[2\]"):
+            signatures["tokens"](**{name: tf.constant(rows[name]) for name in TOKEN_INPUTS})
     for signature in signatures.values():
         _, inputs = signature.structured_input_signature
         none = {name: tf.zeros([0] * spec.shape.rank, spec.dtype) for name, spec in inputs.items()}

@@ -8,8 +8,8 @@ from bert_tf.models.serving_module import ServingModule
 class MultipleChoiceModule(ServingModule):
     """A prompt and several choices to the best choice and the probability of each.
 
-    An empty choice is none: rows with fewer choices than others are filled up with them. They are
-    never chosen, and have probability 0 and a logit of minus infinity.
+    An empty choice, or one that is padding, is none: rows with fewer choices than others are filled
+    up with them. They are never chosen, and have probability 0 and a logit of minus infinity.
     """
 
     texts = {
@@ -26,10 +26,11 @@ class MultipleChoiceModule(ServingModule):
 
     def of_text(self, prompt, choices):
         logits = self.model(self.model.tokenize(prompt, choices), training=False)  # [B, C]
-        return _outputs(tf.where(choices == "", -float("inf"), logits))
+        return _outputs(logits, choices != "")
 
     def of_tokens(self, tokens):
-        return _outputs(self.model(tokens, training=False))
+        logits = self.model(tokens, training=False)
+        return _outputs(logits, tf.reduce_any(tokens["padding_mask"], axis=-1))
 
     def sample_texts(self):
         prompts = ["She fills the kettle.", "Für Élise"]
@@ -37,7 +38,9 @@ class MultipleChoiceModule(ServingModule):
         return [{"prompt": prompts[:rows], "choices": choices[:rows]} for rows in (1, len(prompts))]
 
 
-def _outputs(logits):
+def _outputs(logits, exist):
+    """Returns the outputs of logits `[B, C]`, of which those of choices that `exist` count."""
+    logits = tf.where(exist, logits, -float("inf"))
     # A batch without rows may have no choices either, of which there is no maximum.
     choices = tf.pad(logits, [[0, 0], [0, 1]], constant_values=-float("inf"))
     return {

@@ -90,6 +90,16 @@ BODIES = {
         b' "segment_ids": [], "padding_mask": []}]}',
         "at least one value in each row",
     ),
+    "only padding": (  # once answered by what the bias says
+        b'{"signature_name": "tokens", "inputs": {"token_ids": [[2, 3], [2, 3]],'
+        b' "segment_ids": [[0, 0], [0, 0]], "padding_mask": [[true, true], [false, false]]}}',
+        "`padding_mask` must be true at one token or more of each row, and at its `[CLS]`",
+    ),
+    "[CLS] as padding": (
+        b'{"signature_name": "tokens", "instances": [{"token_ids": [2, 3],'
+        b' "segment_ids": [0, 0], "padding_mask": [false, true]}]}',
+        "Received (rows where it is not):] [0]",
+    ),
     "more ids than positions": (
         json.dumps(
             {
