@@ -134,7 +134,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         return self.make_preprocessor(
             tokenizer=self.tokenizer,
             max_length=self.longest,
-            has_sparse_labels=_takes_class_ids(self.loss),
+            has_sparse_labels=takes_class_ids(self.loss),
             has_static_shapes=self.jit_compile,
             computes_padding=not self.backbone.packs_tokens(),
         )
@@ -457,7 +457,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         return {**super().get_config(), "tokenizer": tokenizer, "max_length": self.max_length}
 
 
-def _takes_class_ids(loss) -> bool:
+def takes_class_ids(loss) -> bool:
     """Returns whether a compiled loss takes class ids; so does the default."""
     sparse = (keras.losses.SparseCategoricalCrossentropy, SparseCrossentropy)
     if loss is None or isinstance(loss, sparse):

@@ -1,12 +1,18 @@
 """What the tasks whose head is one dense layer have in common."""
 
+from typing import Any
+
 import keras
+import numpy as np
 import tensorflow as tf
 
+from bert_tf.config import SINGLE_LABEL
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.scalar_mix import ScalarMix
-from bert_tf.models.task_model import TaskModel
+from bert_tf.models.task_model import TaskModel, takes_class_ids
 from bert_tf.tasks import option_values
+from bert_tf.training.evaluation.metrics_on_logits import metrics_on_logits
+from bert_tf.training.losses.loss_on_logits import loss_on_logits
 
 
 class DenseHeadModel(TaskModel):
@@ -15,6 +21,8 @@ class DenseHeadModel(TaskModel):
     The constructor of a subclass makes the layer with `dense_head` and then calls `build`.
     """
 
+    # The shape of the logits of two examples whose labels are class ids; None for other labels.
+    example_shape: tuple[int, ...] | None = None
     # The attribute that holds the layer, and the layer's name.
     head_layer = "classifier"
     # A `ScalarMix` of all hidden states, or None: the head takes those of the last block.
@@ -58,10 +66,42 @@ class DenseHeadModel(TaskModel):
         """`keras.Model.compile`; the loss defaults to `default_loss`.
 
         Raises:
-            UserError: As `TrainingModel.compile`.
+            UserError: As `TrainingModel.compile`; for a loss or a metric of probabilities, or a
+                metric that does not fit the task.
         """
-        loss = self.default_loss() if loss == "auto" else loss
+        loss, metrics = self.loss_and_metrics(loss, metrics)
+        if "weighted_metrics" in kwargs:
+            _, kwargs["weighted_metrics"] = self.loss_and_metrics(loss, kwargs["weighted_metrics"])
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+
+    def loss_and_metrics(self, loss: Any, metrics: Any) -> tuple[Any, Any]:
+        """Returns the loss and the metrics of `compile` as those of logits.
+
+        Raises:
+            UserError: If they are of probabilities, or the metrics do not fit the task.
+        """
+        loss = self.default_loss() if loss == "auto" else loss_on_logits(loss)
+        example = None
+        if self.distribute_strategy.num_replicas_in_sync == 1:
+            example = self.example_outputs(takes_class_ids(loss))
+        return loss, metrics_on_logits(metrics, self.metrics_problem_type, example)
+
+    @property
+    def metrics_problem_type(self) -> str | None:
+        """The problem type that metrics must fit; None for none."""
+        return None if self.example_shape is None else SINGLE_LABEL
+
+    def example_outputs(self, has_ids: bool) -> tuple[np.ndarray, np.ndarray] | None:
+        """Returns labels and logits of some examples, with which `compile` tries metrics, or None.
+
+        Args:
+            has_ids: Whether labels are class ids.
+        """
+        if self.example_shape is None or not has_ids:
+            return None
+        ids = np.arange(np.prod(self.example_shape[:-1])).reshape(self.example_shape[:-1])
+        ids = ids % self.example_shape[-1]
+        return ids, 6.0 * np.eye(self.example_shape[-1])[ids] - 3.0
 
     def default_loss(self) -> keras.losses.Loss:
         """Returns the loss of `compile(loss="auto")`: cross-entropy on class ids."""

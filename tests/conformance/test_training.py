@@ -316,6 +316,24 @@ def test_losses_on_classes(name):
     assert np.isfinite(losses[2]) and abs(losses[2] - losses[0]) > 1e-3
 
 
+@tasks("training", "other losses")
+def test_losses_of_keras_take_logits_or_are_refused(name):
+    """Their default is probabilities, which no model returns."""
+    task = TASKS[name]
+    model, losses = make(task), []
+    options = {"run_eagerly": True, **task.compiled}
+    with pytest.raises(UserError, match="`loss` must"):
+        model.compile("sgd", **{**options, "loss": keras.losses.SparseCategoricalCrossentropy()})
+    for loss in ("auto", "sparse_categorical_crossentropy"):
+        try:
+            model.compile("sgd", **{**options, "loss": loss})
+        except UserError as error:
+            assert "bert_tf.training.SparseCrossentropy" in str(error)
+            return
+        losses.append(first_loss(model.test_on_batch(task.features, task.targets, WEIGHTS)))
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
 OPERATIONS = {
     "text": lambda model, task: model.predict(["good film"], verbose=0),
     "training": lambda model, task: model.fit(task.features, verbose=0),

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config import MULTI_LABEL
 from bert_tf.errors import require_one_of
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
@@ -54,6 +55,7 @@ class BertCrossEncoder(DenseHeadModel):
     """
 
     no_class_weights = "labels are numbers"
+    metrics_problem_type = MULTI_LABEL  # one sigmoid
     preprocessor_class = CrossEncoderPreprocessor
 
     def __init__(

@@ -27,6 +27,7 @@ from bert_tf.search.max_sim import max_sim_scores, sum_of_best
 from bert_tf.search.token_vectors import TokenVectors
 from bert_tf.tasks import option_values
 from bert_tf.tasks.late_interaction.preprocessor import LateInteractionPreprocessor
+from bert_tf.training.losses.loss_on_logits import loss_on_logits
 from bert_tf.training.losses.relevance_losses import DocumentRankingLoss, ranks_right_document_first
 
 
@@ -170,10 +171,10 @@ class BertLateInteractionEncoder(TaskModel):
                 part of its rows. It needs memory for B * B * (K - 1) * Tq * T cosines.
 
         Raises:
-            UserError: As `TrainingModel.compile`.
+            UserError: As `TrainingModel.compile`, and for a loss of probabilities.
         """
         self.in_batch_negatives = in_batch_negatives
-        loss = DocumentRankingLoss() if loss == "auto" else loss
+        loss = DocumentRankingLoss() if loss == "auto" else loss_on_logits(loss)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
     def get_compile_config(self):

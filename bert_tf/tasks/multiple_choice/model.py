@@ -47,6 +47,7 @@ class BertMultipleChoice(DenseHeadModel):
     """
 
     no_class_weights = "the place of a choice says nothing"
+    example_shape = (2, 3)
     preprocessor_class = MultipleChoicePreprocessor
 
     def __init__(

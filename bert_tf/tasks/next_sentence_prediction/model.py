@@ -38,6 +38,7 @@ class BertNextSentencePredictor(DenseHeadModel):
     """
 
     head_layer = "next_sentence"
+    example_shape = (2, 2)
     preprocessor_class = NextSentencePreprocessor
 
     def __init__(

@@ -64,6 +64,7 @@ class BertQuestionAnswerer(DenseHeadModel):
     output_token_axis = 2
     output_padding = PADDING_LOGIT
     no_class_weights = "labels are positions, not classes"
+    example_shape = (2, 2, 4)
     preprocessor_class = QuestionAnsweringPreprocessor
 
     def __init__(

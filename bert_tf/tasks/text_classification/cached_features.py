@@ -61,8 +61,8 @@ class ClassifierHead(TrainingModel):
         self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """As in Keras. The default of the loss is that of the classifier."""
-        loss = self._whole_model().default_loss() if loss == "auto" else loss
+        """As the classifier's `compile`."""
+        loss, metrics = self._whole_model().loss_and_metrics(loss, metrics)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 
     def class_weights(self, class_weight):

@@ -168,6 +168,22 @@ class BertTextClassifier(DenseHeadModel):
             return keras.losses.MeanSquaredError()
         return super().default_loss()
 
+    def example_outputs(self, has_ids):
+        if self.problem_type == SINGLE_LABEL:
+            return super().example_outputs(has_ids)
+        logits = 6.0 * np.eye(2, self.num_classes) - 3.0
+        labels = (logits > 0).astype(np.float32)
+        is_number = self.problem_type == REGRESSION and self.num_classes == 1
+        return labels[:, 0] if is_number else labels, logits
+
+    @property
+    def example_shape(self):
+        return 2, self.num_classes
+
+    @property
+    def metrics_problem_type(self):
+        return self.problem_type
+
     def default_metrics(self):
         if self.problem_type == MULTI_LABEL:
             return [keras.metrics.AUC(multi_label=True, from_logits=True, name="auc")]
