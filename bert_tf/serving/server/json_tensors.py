@@ -76,7 +76,7 @@ def arrays_of(
 
     Raises:
         RequestError: If inputs are missing or unknown, a string has more than `max_text_length`
-            characters, or values have another type or shape.
+            characters, or values have another type or shape than in the signature.
     """
     columns = (_columns_of_rows if request.format == ROWS else _columns)(request.values, signature)
     return {
@@ -227,6 +227,7 @@ def _array(values, spec: TensorSpec, name, max_text_length):
         shape.append(len(inner))
         inner = inner[0] if inner else None
     flat = _flattened(values, shape, name)
+    spec.require(name, shape)
     if spec.dtype == tf.string:
         binary = is_binary(name)
         array = np.empty(len(flat), object)

@@ -167,11 +167,25 @@ class RestApi:
             most = self._limits.max_rows
             message = f"The inputs must have at most {most} rows. Received: {rows} rows."
             raise invalid(message, flag="max_rows")
+        self._check_texts(arrays)
         check_described_inputs(version.model.description, signature, arrays)
         answer_size = signature.least_answer_bytes(arrays)
         self._check_answer(answer_size)
         # Without the parsed request: as Python objects it needs much more memory than its body.
         return _Request(signature, arrays, rows, bytes_of(arrays), answer_size, parts_of)
+
+    def _check_texts(self, arrays):
+        """Refuses a request whose repeated texts take more work than the largest body without."""
+        texts = (array for array in arrays.values() if array.dtype == object)
+        size = sum(len(text) for array in texts for text in array.flat)
+        if size > self._limits.max_body:
+            raise RequestError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"The texts of all rows must have at most {self._limits.max_body} bytes together; "
+                f"a query counts once for each document. Received: {size} bytes. Send a shorter "
+                "query, or fewer documents.",
+                flag="max_body_bytes",
+            )
 
     def _check_answer(self, size):
         if size > self._limits.max_answer:

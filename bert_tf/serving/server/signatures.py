@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +15,7 @@ BINARY_SUFFIX = "_bytes"
 BINARY_NAMES = ("examples", "inputs")
 # For example, `entity_count` is the number of values in a row of `entity_text` before the padding.
 COUNT_SUFFIX = "_count"
+_MOST_DIMENSIONS = 64  # of a NumPy array
 _POINTER = 8  # bytes of a string in an array, without its content
 
 
@@ -29,6 +30,20 @@ class TensorSpec:
     def has_rows(self) -> bool:
         """Whether the first dimension is variable: one row per example."""
         return bool(self.shape) and self.shape[0] is None
+
+    def require(self, name: str, shape: Sequence[int]) -> None:
+        """Checks the shape of an array.
+
+        Raises:
+            RequestError: If it does not match, or has more dimensions than NumPy supports.
+        """
+        fits = len(shape) <= _MOST_DIMENSIONS
+        if self.shape is not None:
+            fits = len(shape) == len(self.shape) and all(
+                want in (None, size) for want, size in zip(self.shape, shape)
+            )
+        if not fits:
+            raise invalid(f"`{name}` must be {self}. Received: {self.dtype.name} {list(shape)}")
 
     def __str__(self) -> str:
         sizes = (None,) if self.shape is None else self.shape
@@ -100,20 +115,11 @@ class Signature:
         return total
 
     def checked_rows(self, arrays: Mapping[str, np.ndarray]) -> int:
-        """Checks the shapes of a request and returns its number of rows.
+        """Returns the number of rows of a request.
 
         Raises:
-            RequestError: If a shape does not match, the inputs have different numbers of rows, or
-                there are no rows.
+            RequestError: If the inputs have different numbers of rows, or there are no rows.
         """
-        for name, spec in self.inputs.items():
-            shape = arrays[name].shape
-            fits = spec.shape is None or (
-                len(shape) == len(spec.shape)
-                and all(want in (None, size) for want, size in zip(spec.shape, shape))
-            )
-            if not fits:
-                raise invalid(f"`{name}` must be {spec}. Received: {spec.dtype.name} {list(shape)}")
         if not self.has_rows:
             return 1
         counts = {name: len(arrays[name]) for name in self.inputs}
@@ -126,11 +132,11 @@ class Signature:
 
 
 def bytes_of(arrays: Mapping[str, np.ndarray]) -> int:
-    """Returns the memory of arrays in bytes, including their strings."""
-    return sum(
-        array.nbytes + (sum(map(sys.getsizeof, array.flat)) if array.dtype == object else 0)
-        for array in arrays.values()
-    )
+    """Returns the memory of arrays in bytes, including their strings, also if they share them."""
+    texts = (array for array in arrays.values() if array.dtype == object)
+    strings = {id(value): value for array in texts for value in array.flat}
+    size = sum(array.nbytes for array in arrays.values())
+    return size + sum(map(sys.getsizeof, strings.values()))
 
 
 def is_binary(name: str) -> bool:

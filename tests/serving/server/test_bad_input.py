@@ -25,6 +25,8 @@ BODIES = {
     "no UTF-8": (b'{"instances": ["\xff\xfe"]}', "not UTF-8"),
     "half a character": (b'{"instances": ["\\ud800"]}', "surrogate"),
     "nested": (b'{"instances": ' + b"[" * 40_000 + b"]" * 40_000 + b"}", "nested too deeply"),
+    "65 lists": (b'{"instances": ' + b"[" * 65 + b'"a"' + b"]" * 65 + b"}", "must be string [?]"),
+    "900 lists": (b'{"instances": ' + b"[" * 900 + b"]" * 900 + b"}", "must be string [?]"),
     "large number": (b'{"instances": [' + b"9" * 10_000 + b"]}", "JSON Parse error"),
     "no key": (b"{}", "Missing 'inputs' or 'instances' key"),
     "both keys": (b'{"instances": ["a"], "inputs": ["a"]}', "expecting only one of"),

@@ -16,7 +16,7 @@ from bert_tf.serving.server.json_tensors import (
     json_values,
     parse_predict,
 )
-from bert_tf.serving.server.signatures import Signature, TensorSpec
+from bert_tf.serving.server.signatures import Signature, TensorSpec, bytes_of
 
 FLOATS = TensorSpec(tf.float32, (None, 2))
 STRINGS = TensorSpec(tf.string, (None,))
@@ -76,6 +76,28 @@ def test_types(dtype, good, bad):
     assert _arrays({"instances": [good]}, signature)["x"].tolist() == [good]
     with pytest.raises(RequestError, match=f"not of expected type: {dtype.name}"):
         _arrays({"instances": [bad]}, signature)
+
+
+def test_shared_strings_are_counted_once():
+    text = np.array([b"a" * 1000], object)
+    size = bytes_of({"query": text})
+    assert size > 1000
+    assert bytes_of({"query": np.repeat(text, 50), "document": text}) == size + 50 * 8
+
+
+@pytest.mark.parametrize("depth", [64, 65, 900])
+def test_dimensions_are_limited(depth):
+    """NumPy has at most 64, also where the signature leaves their number open."""
+    rows = 0
+    for _ in range(depth):
+        rows = [rows]
+    for shape in (None, (None,)):
+        signature = Signature("s", {"x": TensorSpec(tf.int32, shape)}, {})
+        if shape is None and depth == 64:
+            assert _arrays({"inputs": rows}, signature)["x"].ndim == 64
+            continue
+        with pytest.raises(RequestError, match=r"must be int32 \[\?\]. Received: int32 \[1, 1,"):
+            _arrays({"inputs": rows}, signature)
 
 
 def test_bytes_need_not_be_text():

@@ -179,6 +179,15 @@ def test_wrong_requests_to_rerank(reranker, body, message):
     assert status == 400 and message in answer["error"], answer
 
 
+def test_a_query_counts_once_for_each_document(reranker):
+    """A small body, of which each document takes the work of a long text."""
+    documents = [""] * 50
+    assert reranker.json("POST", "/rerank", {"query": "a " * 999, "texts": documents})[0] == 200
+    status, answer = reranker.json("POST", "/rerank", {"query": "a" * 2000, "texts": ["a"] * 50})
+    assert status == 413 and "at most 100000 bytes together" in answer["error"]
+    assert "Received: 100050 bytes" in answer["error"]
+
+
 def test_a_model_that_computes_something_else(embedder, reranker):
     status, answer = embedder.json("POST", "/rerank", {"query": "a", "texts": ["a"]})
     assert status == 501 and "BertCrossEncoder" in answer["error"]
