@@ -18,7 +18,8 @@ from bert_tf.data.parquet_files import ParquetRows
 from bert_tf.errors import DataError
 
 _LENGTH_BYTES, _CHECKSUM_BYTES = 8, 4
-_MAX_RECORD_BYTES = 1024**3  # a longer one would not fit a protocol buffer
+_MOST_POSITION = 2**62  # in a file
+_MAX_RECORD_BYTES = 64 * 2**20  # a few compressed bytes can be a long record
 
 
 def read_parquet(part: FileRange) -> Iterator[Row | DeadLetter]:
@@ -61,11 +62,19 @@ def read_tfrecord(path: str, file) -> Iterator[Row | DeadLetter]:
     position = 0
     while head := file.read(_LENGTH_BYTES + _CHECKSUM_BYTES):
         length = int.from_bytes(head[:_LENGTH_BYTES], "little")
-        if not _is_intact(head, _LENGTH_BYTES) or length > _MAX_RECORD_BYTES:
+        if not _is_intact(head, _LENGTH_BYTES):
             message = "A record must begin with its length and the checksum of that. Received: "
             message += "others" if len(head) == _LENGTH_BYTES + _CHECKSUM_BYTES else "a cut file"
             yield DeadLetter.of(path, position, "all after this position", message)
             return
+        if length > _MAX_RECORD_BYTES:
+            message = f"A record must have at most {_MAX_RECORD_BYTES} bytes. Received: {length}"
+            yield DeadLetter.of(path, position, "", message)
+            position += len(head) + length + _CHECKSUM_BYTES
+            if position > _MOST_POSITION:
+                return
+            file.seek(position)
+            continue
         record = file.read(length + _CHECKSUM_BYTES)
         if len(record) < length + _CHECKSUM_BYTES:
             message = f"A record must have {length} bytes. Received: a file that ends before"

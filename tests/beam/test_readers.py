@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
-from bert_tf.beam import readers
+from bert_tf.beam import container_readers, readers
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.readers import read_range
 from bert_tf.beam.shards import plan_shards
+from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 from bert_tf.errors import UserError
 
 TEXTS = ["one", "a longer text", "é", "", "x" * 40, "last"]
@@ -192,6 +193,20 @@ def test_damaged_records(tmp_path):
     path.write_bytes(content[:-1])
     rows, letters = read(path)
     assert texts(rows) == ["one", "two"] and "ends before" in letters[-1].error
+
+
+def test_a_record_that_is_too_long_costs_itself_alone(tmp_path, monkeypatch):
+    path = tmp_path / "a.tfrecord"
+    write_records(path, [b"one", b"x" * 100, b"last"])
+    monkeypatch.setattr(container_readers, "_MAX_RECORD_BYTES", 90)
+    for file in (path, tmp_path / "a.tfrecord.gz"):
+        file.write_bytes(path.read_bytes() if file == path else gzip.compress(path.read_bytes()))
+        rows, (letter,) = read(file)
+        assert texts(rows) == ["one", "last"] and "at most 90 bytes" in letter.error
+    length = struct.pack("<Q", 2**63)
+    path.write_bytes(length + struct.pack("<I", masked(crc32c(length))) + b"abc")
+    rows, (letter,) = read(path)
+    assert not rows and f"Received: {2**63}" in letter.error
 
 
 def test_a_damaged_row_group_costs_its_rows_alone(tmp_path):

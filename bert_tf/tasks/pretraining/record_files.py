@@ -55,10 +55,11 @@ def check_records(
         for path in filter(os.path.exists, paths):  # not remote ones
             require_regular(path)
         for path in paths:
-            _check_first(path, max_seq_length, max_predictions_per_seq)
             local = os.path.exists(path)  # of other files, the headers are not read alone
-            # Also before reading, because TensorFlow accepts a file that ends inside of a header.
+            # Before TensorFlow reads: it allocates any length that a header gives, and accepts a
+            # file that ends inside of a header.
             count = _count_by_lengths(path) if local else 0
+            _check_first(path, max_seq_length, max_predictions_per_seq)
             counts.append(_count_by_reading(path) if whole or not local else count)
     except tf.errors.OpError as error:
         raise DataError(f"TFRecord files must be readable. Received: {error.message}") from error

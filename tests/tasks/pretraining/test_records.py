@@ -5,6 +5,7 @@ import random
 import pytest
 import tensorflow as tf
 
+from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.files import staged_files
 from bert_tf.tasks.pretraining.examples import (
@@ -279,6 +280,16 @@ class TestBrokenFiles:
             read(files, 12, num_shards=4, shard_index=1)
         with pytest.raises(ConfigError, match="shard_index=2"):
             read(files, 1, num_shards=2, shard_index=2)
+
+
+@pytest.mark.parametrize("length", [100, 2**40, 2**63, 2**64 - 1])
+def test_a_length_beyond_the_file_is_refused(length, tmp_path):
+    """TensorFlow allocates any length that has the right checksum, and ends the process."""
+    header = length.to_bytes(8, "little")
+    path = tmp_path / "a"
+    path.write_bytes(header + masked(crc32c(header)).to_bytes(4, "little") + b"abc")
+    with pytest.raises(DataError, match="must be a complete TFRecord file"):
+        check_records([path], LENGTH, PREDICTIONS)
 
 
 def test_nothing_is_left_of_a_failed_write(tmp_path):
