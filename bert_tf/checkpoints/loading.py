@@ -13,6 +13,7 @@ from bert_tf.checkpoints.assignment import (
     find_weights,
     read_floats,
 )
+from bert_tf.checkpoints.file_labels import file_labels, require_different, require_same
 from bert_tf.checkpoints.model_weights import (
     AMBIGUOUS_HEADS,
     BACKBONE,
@@ -27,10 +28,12 @@ from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.quantized import restore_quantized
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import OWN, backbone_weights, pooler_weights
-from bert_tf.errors import CheckpointError, ConfigError, UserError, require
+from bert_tf.errors import CheckpointError, UserError, require
 from bert_tf.layers.initial_weights import loading_backbone
 from bert_tf.layers.quantization import Quantization
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.label_inputs import class_names
+from bert_tf.models.preprocessing_model import PreprocessingModel
 from bert_tf.text.loading import find_tokenizer, load_tokenizer
 
 _logger = logging.getLogger("bert_tf")
@@ -155,6 +158,9 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
             f"that opens it. Received: class={pretrained.class_name!r}. If this is your own class, "
             "open the file with it, or open only the encoder with BertBackbone.from_pretrained."
         )
+    takes_text = "preprocessor" not in options
+    if issubclass(model_class, PreprocessingModel):
+        options = model_class.without_preprocessor(options, tokenizer)
     accepted = _argument_names(model_class) | _argument_names(BertBackbone)
     has_tokenizer = "tokenizer" in inspect.signature(model_class.__init__).parameters
     _refuse_unknown(model_class, options, accepted | ({"lowercase"} if has_tokenizer else set()))
@@ -164,7 +170,9 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
         # Before the backbone: a damaged vocabulary is refused before weights are allocated.
         rule = "must be left out with a `tokenizer`, which has its own"
         require(tokenizer is None or lowercase is None, rule, UserError, lowercase=lowercase)
-        options["tokenizer"] = tokenizer or _tokenizer(pretrained, lowercase)
+        if tokenizer is None and takes_text:
+            tokenizer = _tokenizer(pretrained, lowercase)
+        options["tokenizer"] = tokenizer
     names = _argument_names(BertBackbone) - {"name"}
     backbone_options = {name: options.pop(name) for name in names if name in options}
     if "dtype" in backbone_options:
@@ -268,10 +276,11 @@ def _saved_options(model_class, pretrained, given):
     """Returns the options of the head in the file, without those that the caller overrides."""
     accepted = _argument_names(model_class)
     classes = _num_classes(model_class, pretrained)
+    extra, path = pretrained.config.extra, pretrained.source.path
     options = {}
     if pretrained.class_name in _names(model_class):
         options = {key: value for key, value in pretrained.options.items() if key in accepted}
-    given_classes = given.get("num_classes") or len(given.get("labels") or ())
+    given_classes = given.get("num_classes") or len(class_names(given.get("labels")) or ())
     own_head = "labels" in accepted and all(
         _is_same_head(head.name, model_class, pretrained)
         for head in spec_of(model_class).heads.values()
@@ -279,8 +288,12 @@ def _saved_options(model_class, pretrained, given):
     if given_classes:
         options.pop("labels", None)
         options.pop("num_classes", None)
-    elif own_head and "labels" not in options:
-        labels = _file_labels(pretrained.config)
+    elif own_head and "labels" in options:
+        require_different(options["labels"] or (), path)
+        if pretrained.source.format == "huggingface":
+            require_same(options["labels"], extra, path)
+    elif own_head:
+        labels = file_labels(extra, path)
         if labels is not None:
             options["labels"] = labels
         elif "num_classes" in accepted and classes is not None:
@@ -288,20 +301,9 @@ def _saved_options(model_class, pretrained, given):
     if "problem_type" in accepted and own_head:
         if given_classes not in (0, classes):
             options.pop("problem_type", None)  # the caller builds another head
-        elif pretrained.config.extra.get("problem_type"):
-            options.setdefault("problem_type", pretrained.config.extra["problem_type"])
+        elif extra.get("problem_type"):
+            options.setdefault("problem_type", extra["problem_type"])
     return options
-
-
-def _file_labels(config):
-    labels = config.extra.get("id2label")
-    if labels is None or len(labels) < 2:
-        return None
-    try:
-        return [str(labels[key]) for key in sorted(labels, key=int)]
-    except ValueError:
-        received = str(list(labels))[:200]
-        raise ConfigError(f"`id2label` must have class ids as keys. Received: {received}") from None
 
 
 def _num_classes(model_class, pretrained):

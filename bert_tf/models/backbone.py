@@ -21,14 +21,14 @@ from bert_tf.layers.quantization import Quantization
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.inference_kernels import InferenceKernels
 from bert_tf.models.keras_files import KerasFiles
+from bert_tf.models.model_options import OptionsModel
 from bert_tf.models.token_inputs import checked_token_inputs
-from bert_tf.models.traced_weights import RetracingModel
 from bert_tf.ops import native
 from bert_tf.pruned_heads import checked_pruned_heads
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
+class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
     """The BERT encoder with its embeddings and pooler.
 
     Args:
@@ -85,6 +85,11 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
     al. 2020 (arXiv 2004.05150) for sparse attention, without extra projections for global tokens.
     """
 
+    built_with = (
+        *("config", "num_encoder_layers", "causal", "gradient_checkpointing", "attention_window"),
+        *("global_tokens", "quantization", "recompute"),
+    )
+
     def __init__(
         self,
         config: BertConfig | dict,
@@ -118,10 +123,10 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
             changes["pruned_heads"] = {b: pruned[b] for b in pruned if b < num_encoder_layers}
         changes = {name: value for name, value in changes.items() if value is not None}
         config = dataclasses.replace(config, **changes)
-        require_one_of("padding_free", padding_free, ("auto", True, False))
         self.config = config
         self.num_encoder_layers = num_encoder_layers
         self.padding_free = padding_free
+        self.check_options()
         self.causal = config.causal
         self.gradient_checkpointing = gradient_checkpointing
         self.attention_window = config.attention_window
@@ -135,6 +140,9 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
             if num_encoder_layers is not None:
                 quantization = quantization.of_blocks(num_encoder_layers)
             self._quantize(quantization, scalings={})
+
+    def check_options(self):
+        require_one_of("padding_free", self.padding_free, ("auto", True, False))
 
     def build(self, input_shape=None):
         with zeros_if_loading():
@@ -310,7 +318,7 @@ class BertBackbone(InferenceKernels, KerasFiles, RetracingModel):
         config = dataclasses.replace(config, pruned_heads=pruned)
         with self.distribute_strategy.scope():
             self.encoder.prune_heads(config)
-        self.config = config
+        self.replace_option("config", config)
 
     @classmethod
     def from_config(cls, config):

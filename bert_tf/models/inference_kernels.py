@@ -196,7 +196,7 @@ class InferenceKernels:
                 layer.quantize(quantization.mode, smoothing=smoothing, static_scale=static_scale)
             else:
                 layer.precision = quantization.attention
-        self.quantization = quantization.to_json()
+        self.replace_option("quantization", quantization.to_json())
 
     def require_merged(self, purpose: str) -> None:
         """Raises `UserError` if the model has LoRA."""

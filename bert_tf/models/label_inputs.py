@@ -1,6 +1,7 @@
 """Labels and weights of `n` examples and `C` classes as arrays, from whatever a user passes."""
 
 import numbers
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -13,17 +14,43 @@ from bert_tf.errors import DataError, UserError
 UNKNOWN_LABELS = "Labels must be among those that the model knows"  # how their errors begin
 
 
-def class_names(labels: Sequence[Any]) -> list[str]:
-    """Returns the names of classes as strings.
+def class_names(labels: Sequence[Any] | None) -> list[str] | None:
+    """Returns the names of classes as strings; None for None.
 
     Raises:
-        UserError: If a name is no valid Unicode.
+        UserError: If they have no order, or a name is no valid Unicode.
     """
+    if labels is None:
+        return None
+    if isinstance(labels, (str, Set, Mapping)):
+        raise UserError(
+            "`labels` must be a list of names, in the order of their ids. Received: "
+            f"a {type(labels).__name__}, {labels!r:.200}"
+        )
     names = list(map(str, labels))
     for name in names:
         if name != name.encode("utf-8", "replace").decode("utf-8"):
             raise UserError(f"`labels` must be valid Unicode. Received: {name!r}")
     return names
+
+
+def check_labels(labels: Sequence[str] | None, num_classes: int) -> None:
+    """Raises `UserError` unless the names are different and as many as classes."""
+    if labels is None:
+        return
+    names = list(labels)
+    repeated = [name for name, count in Counter(names).items() if count > 1][:10]
+    if repeated:
+        raise UserError(
+            "`labels` must be different names, one for each class, in the order of their ids. "
+            f"Received: {len(names)} names, several times {repeated}. The names in a column `y` "
+            "are `sorted(set(y))`."
+        )
+    if len(names) != num_classes:
+        raise UserError(
+            f"`labels` must be {num_classes} names, one for each class. Received: "
+            f"{len(names)} names, {names[:10]}, num_classes={num_classes}"
+        )
 
 
 def number_rows(y: Any, name: str = "y") -> np.ndarray:

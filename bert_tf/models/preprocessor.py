@@ -62,6 +62,13 @@ class Preprocessor:
     takes_batches_of_text = True  # False where examples become windows
     predicts_datasets_of_text = True
     has_labels = True  # False where labels are made of the texts
+    # Sets a field in the model that made the preprocessor, if one did, and returns its value.
+    set_field: ClassVar[Callable[[str, Any], Any] | None] = None
+
+    def __setattr__(self, name, value):
+        if self.set_field is not None:
+            value = self.set_field(name, value)
+        super().__setattr__(name, value)
 
     @property
     def static_length(self) -> int | None:

@@ -38,6 +38,9 @@ class PretrainedModel(LoraModel, KerasFiles):
         """The maximum number of tokens of a sequence."""
         return self.max_length or self.backbone.config.max_position_embeddings
 
+    def traced_settings(self):
+        return super().traced_settings(), self.backbone.padding_free
+
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "PretrainedModel":
         """Builds the model around a checkpoint; heads that it lacks are initialized randomly.

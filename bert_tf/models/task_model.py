@@ -1,6 +1,5 @@
 """What all task models share: a backbone, a tokenizer, raw strings in, checkpoints in and out."""
 
-import dataclasses
 import functools
 import warnings
 from typing import Any
@@ -16,7 +15,7 @@ from bert_tf.keras_compat import DistributedAdapter
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.inference_precision import AUTO, optimize_for_inference
 from bert_tf.models.label_inputs import row_weights
-from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.preprocessing_model import PreprocessingModel
 from bert_tf.models.pretrained_model import PretrainedModel
 from bert_tf.models.raw_text_model import RawTextModel
 from bert_tf.models.replica_batches import new_seed, replica_batches
@@ -25,13 +24,12 @@ from bert_tf.models.text_epochs import TextEpochs
 from bert_tf.models.text_inputs import TextColumns, holds_text
 from bert_tf.models.text_streams import as_data_errors, yields_text
 from bert_tf.signatures import has_signature_of
-from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 
 # What has an `element_spec`.
 _BATCHES = (tf.data.Dataset, DistributedAdapter)
 
 
-class TaskModel(PretrainedModel, RawTextModel):
+class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
     """A backbone, a head and the tokenizer that fits them.
 
     `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text:
@@ -55,9 +53,12 @@ class TaskModel(PretrainedModel, RawTextModel):
         tokenizer: The `BertTokenizer`; without one the model takes token dictionaries only.
         max_length: Longest sequence in tokens, `[CLS]` and `[SEP]` counted, or None for the
             configuration's. Longer text is cut.
+        **kwargs: Of Keras. `preprocessor=None`, keras-hub's way to a model that takes token
+            dictionaries only, is one without a tokenizer.
 
     Raises:
-        UserError: If `max_length` is out of range, or the vocabulary does not fit the backbone.
+        UserError: If `max_length` is out of range, the vocabulary does not fit the backbone, or
+            there is another `preprocessor`.
 
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -67,8 +68,7 @@ class TaskModel(PretrainedModel, RawTextModel):
         TensorShape([2, 2])
     """
 
-    # What `make_preprocessor` makes.
-    preprocessor_class: type[Preprocessor] = Preprocessor
+    built_with = ("backbone",)
     # Whether training needs labels although no loss is compiled: it is the model's own.
     needs_labels = False
     # The axis of the outputs with one entry per token, if any, and what `predict` pads it with.
@@ -78,16 +78,20 @@ class TaskModel(PretrainedModel, RawTextModel):
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
-        super().__init__(**kwargs)
-        limit = backbone.config.max_position_embeddings
-        fits = max_length is None or 3 <= max_length <= limit
-        rule = f"must be in [3, {limit}] (max_position_embeddings)"
-        require(fits, rule, UserError, max_length=max_length)
-        if tokenizer is not None:
-            tokenizer.require_size_of(backbone.config.vocab_size)
+        super().__init__(**self.without_preprocessor(kwargs, tokenizer))
         self.backbone = backbone
         self.tokenizer = tokenizer
         self.max_length = max_length
+        TaskModel.check_options(self)
+
+    def check_options(self):
+        config, max_length = self.backbone.config, self.max_length
+        limit = config.max_position_embeddings
+        fits = max_length is None or 3 <= max_length <= limit
+        rule = f"must be in [3, {limit}] (max_position_embeddings)"
+        require(fits, rule, UserError, max_length=max_length)
+        if self.tokenizer is not None:
+            self.tokenizer.require_size_of(config.vocab_size)
 
     freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
@@ -127,35 +131,6 @@ class TaskModel(PretrainedModel, RawTextModel):
         config = self.backbone.config
         rates = (dropout, config.classifier_dropout, config.hidden_dropout_prob)
         return next(rate for rate in rates if rate is not None)
-
-    @property
-    def preprocessor(self) -> Preprocessor:
-        """Turns text and labels into batches, and outputs into answers; made at every access."""
-        return self.make_preprocessor(
-            tokenizer=self.tokenizer,
-            max_length=self.longest,
-            has_sparse_labels=takes_class_ids(self.loss),
-            has_static_shapes=self.jit_compile,
-            computes_padding=not self.backbone.packs_tokens(),
-        )
-
-    def make_preprocessor(self, **options: Any) -> Preprocessor:
-        """Returns the preprocessor of the task, whose own arguments are attributes of the model."""
-        names = {field.name for field in dataclasses.fields(self.preprocessor_class)}
-        own = {name: getattr(self, name) for name in names - options.keys()}
-        return self.preprocessor_class(**own, **options)
-
-    def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
-        """Returns strings `[B]` as a token dictionary, cut at `max_length`.
-
-        Raises:
-            UserError: If there is no tokenizer.
-        """
-        return self.preprocessor.tokenize(texts, pairs)
-
-    def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
-        """Returns `inputs` as a token dictionary, tokenizing them if they are strings."""
-        return inputs if isinstance(inputs, dict) else self.preprocessor.tokens_of(inputs)
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
@@ -455,14 +430,6 @@ class TaskModel(PretrainedModel, RawTextModel):
     def get_config(self):
         tokenizer = keras.saving.serialize_keras_object(self.tokenizer)
         return {**super().get_config(), "tokenizer": tokenizer, "max_length": self.max_length}
-
-
-def takes_class_ids(loss) -> bool:
-    """Returns whether a compiled loss takes class ids; so does the default."""
-    sparse = (keras.losses.SparseCategoricalCrossentropy, SparseCrossentropy)
-    if loss is None or isinstance(loss, sparse):
-        return True
-    return str(getattr(loss, "__name__", loss)).startswith("sparse_")
 
 
 def _require_texts(x, value, name):

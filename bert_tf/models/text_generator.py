@@ -3,7 +3,7 @@
 import dataclasses
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -31,9 +31,11 @@ class TextGenerator:
         True
     """
 
+    option_forms: ClassVar = {"generation_config": GenerationConfig.of}
+
     def __init__(self, *args, generation_config: GenerationConfig | dict | None = None, **kwargs):
         super().__init__(*args, **kwargs)
-        self.generation_config = GenerationConfig.of(generation_config)
+        self.generation_config = generation_config
         self.generate_function = None
 
     @property

@@ -1,14 +1,15 @@
-"""Traced steps of `fit`, `evaluate` and `predict` that do not outlive the weights in the traces."""
+"""Traced steps of `fit`, `evaluate` and `predict` that do not outlive what is in the traces."""
 
 import operator
 import types
 import weakref
+from typing import Any
 
 import keras
 
 
 class RetracingModel(keras.Model):
-    """A Keras model that traces a step again if other weights are there or trained than before.
+    """A Keras model that traces a step again if its weights or settings are others than before.
 
     Each step is checked by itself: validation inside `fit` must not drop `fit`'s own step.
     """
@@ -17,6 +18,7 @@ class RetracingModel(keras.Model):
         super().__init__(**kwargs)
         # By step, as weak references. Keras does not look into such an object for variables.
         self._traced_weights = types.SimpleNamespace()
+        self._traced_settings = types.SimpleNamespace()
 
     def make_train_function(self, force=False):
         self.invalidate_traces("train")
@@ -30,12 +32,18 @@ class RetracingModel(keras.Model):
         self.invalidate_traces("predict")
         return super().make_predict_function(force)
 
+    def traced_settings(self) -> Any:
+        """Returns what a trace depends on besides the weights, to be compared with `==`."""
+
     def invalidate_traces(self, step: str) -> None:
-        """Drops the traced function of a step if the weights are not those at the last call."""
+        """Drops the traced function of a step unless weights and settings are the last call's."""
+        settings = self.traced_settings()
         weights = self.weights
         if step == "train":  # it also matters which are trained
             weights = [*weights, *self.trainable_weights]
         known = [reference() for reference in getattr(self._traced_weights, step, ())]
-        if len(known) != len(weights) or not all(map(operator.is_, known, weights)):
+        are_same = len(known) == len(weights) and all(map(operator.is_, known, weights))
+        if not are_same or getattr(self._traced_settings, step) != settings:
             setattr(self._traced_weights, step, [weakref.ref(weight) for weight in weights])
+            setattr(self._traced_settings, step, settings)
             setattr(self, f"{step}_function", None)

@@ -19,8 +19,8 @@ from bert_tf.errors import UserError
 from bert_tf.layers.pipeline import PipelineRun
 from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
 from bert_tf.models.batch_parts import BatchParts, map_values, num_rows
+from bert_tf.models.model_options import OptionsModel
 from bert_tf.models.pipelined_step import pipelined_gradients, seeds_of
-from bert_tf.models.traced_weights import RetracingModel
 from bert_tf.ops import native
 from bert_tf.signatures import has_signature_of
 from bert_tf.training.losses.class_weights import refuse_class_weight
@@ -28,7 +28,7 @@ from bert_tf.training.losses.partial_loss import ShareOfBatch, partial_losses
 from bert_tf.training.run_length import spread_schedule
 
 
-class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
+class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
     """A `keras.Model` whose step is that of the whole batch.
 
     - `compile(..., gradient_accumulation_steps=k)`: the step works through its batch in k parts and
@@ -59,12 +59,17 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.gradient_accumulation_steps = 1
+        self._gradient_accumulation_steps = 1
         self.pipeline_placement = None  # or a `PipelinePlacement`
         self._share_of_batch = ShareOfBatch()
         self._adds_up = True
         self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
         self._traced_run = None
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        """The argument of `compile`."""
+        return self._gradient_accumulation_steps
 
     def compile(self, optimizer="rmsprop", *args, gradient_accumulation_steps: int = 1, **kwargs):
         """`keras.Model.compile` with one more argument.
@@ -87,7 +92,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, RetracingModel):
                 "`gradient_accumulation_steps` must be an integer of at least 1. Received: "
                 f"{gradient_accumulation_steps=}"
             )
-        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self._gradient_accumulation_steps = gradient_accumulation_steps
         optimizer = keras.optimizers.get(optimizer)
         if self.dtype_policy.name == "mixed_float16" and hasattr(optimizer, "use_loss_scale"):
             optimizer.use_loss_scale()

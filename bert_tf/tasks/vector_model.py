@@ -36,6 +36,7 @@ class VectorModel(TaskModel):
         UserError: If `default_prompt_name` is unknown.
     """
 
+    option_forms: ClassVar = {"prompts": lambda prompts: dict(prompts or {})}
     objectives_with_labels: ClassVar[str] = "'classification' for class ids, 'cosine' for scores"
 
     def __init__(
@@ -48,13 +49,22 @@ class VectorModel(TaskModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        if default_prompt_name is not None:
-            require_one_of("default_prompt_name", default_prompt_name, tuple(prompts or ()))
-        self.prompts = dict(prompts or {})
+        self.prompts = prompts
         self.default_prompt_name = default_prompt_name
+        VectorModel.check_options(self)
         backbone.pooler.trainable = False  # no part of the vector
-        self.objective = None
+        self._objective = None
         self.accuracy = keras.metrics.Mean(name="accuracy")
+
+    def check_options(self):
+        super().check_options()
+        if self.default_prompt_name is not None:
+            require_one_of("default_prompt_name", self.default_prompt_name, tuple(self.prompts))
+
+    @property
+    def objective(self) -> SentenceLoss | None:
+        """The argument of `compile`."""
+        return self._objective
 
     @property
     def vector_size(self) -> int:
@@ -84,7 +94,7 @@ class VectorModel(TaskModel):
                 )
             with self.distribute_strategy.scope():
                 objective.build(self.vector_size, self.backbone.config.initializer_range)
-        self.objective = objective
+        self._objective = objective
         super().compile(optimizer, **kwargs)
         if objective is not None:
             objective.set_step(self.optimizer.iterations)

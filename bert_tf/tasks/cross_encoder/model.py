@@ -57,6 +57,7 @@ class BertCrossEncoder(DenseHeadModel):
     no_class_weights = "labels are numbers"
     metrics_problem_type = MULTI_LABEL  # one sigmoid
     preprocessor_class = CrossEncoderPreprocessor
+    built_with = ("dropout",)
 
     def __init__(
         self,
@@ -68,12 +69,16 @@ class BertCrossEncoder(DenseHeadModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        require_one_of("activation", activation, tuple(ACTIVATIONS))
         self.activation = activation
+        self.check_options()
         self.dropout = self.head_dropout(dropout)
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         self.classifier = self.dense_head(1)
         self.build()
+
+    def check_options(self):
+        super().check_options()
+        require_one_of("activation", self.activation, tuple(ACTIVATIONS))
 
     def default_loss(self) -> keras.losses.Loss:
         """Returns the loss of `compile(loss="auto")`; "mse" learns numbers, such as a teacher's."""

@@ -76,6 +76,8 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
     Reference: Rothe et al. 2019 (arXiv 1907.12461); Vaswani et al. 2017 (arXiv 1706.03762).
     """
 
+    built_with = ("decoder_config", "tie_word_embeddings", "share_encoder_decoder_weights")
+
     def __init__(
         self,
         backbone: BertBackbone,
@@ -91,9 +93,6 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         config = _decoder_config(decoder_config, backbone.config)
-        _check_lengths_and_ids(
-            config, max_target_length, decoder_start_token_id, eos_token_id, tokenizer
-        )
         backbone.pooler.trainable = False  # no part of the loss
         self.decoder_config = config
         self.tie_word_embeddings = tie_word_embeddings
@@ -101,6 +100,7 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         self.decoder_start_token_id = decoder_start_token_id
         self.eos_token_id = eos_token_id
         self.max_target_length = max_target_length
+        self.check_options()
         shared = {}
         if share_encoder_decoder_weights:
             _require_same_network(config, backbone.config)
@@ -109,6 +109,16 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
             config, tie_word_embeddings, dtype=self.dtype_policy, name="decoder", **shared
         )
         self.build()
+
+    def check_options(self):
+        super().check_options()
+        _check_lengths_and_ids(
+            self.decoder_config,
+            self.max_target_length,
+            self.decoder_start_token_id,
+            self.eos_token_id,
+            self.tokenizer,
+        )
 
     def build(self, input_shape=None):
         if not self.decoder.built:

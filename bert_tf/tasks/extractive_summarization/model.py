@@ -58,6 +58,7 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
     head_layer = "scorer"
     loss_items = "sentences"
     preprocessor_class = ExtractiveSummarizationPreprocessor
+    built_with = ("num_sentence_layers",)
 
     def __init__(
         self,
@@ -70,11 +71,11 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        _check_count("num_sentences", num_sentences, least=1)
         _check_count("num_sentence_layers", num_sentence_layers, least=0)
         backbone.pooler.trainable = False  # no part of the loss
         self.num_sentences = num_sentences
         self.trigram_blocking = trigram_blocking
+        self.check_options()
         self.num_sentence_layers = num_sentence_layers
         self.sentence_layers = None
         if num_sentence_layers:
@@ -87,6 +88,10 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
         self.scorer = self.dense_head(1)
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.build()
+
+    def check_options(self):
+        super().check_options()
+        _check_count("num_sentences", self.num_sentences, least=1)
 
     def build(self, input_shape=None):
         super().build(input_shape)

@@ -56,18 +56,22 @@ class BertFeatureExtractor(TaskModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        count = backbone.config.num_hidden_layers + 1
         if layer_indices is None:
-            layer_indices = range(-1, -min(4, count) - 1, -1)
+            layer_indices = range(-1, -min(4, backbone.config.num_hidden_layers + 1) - 1, -1)
+        self.layer_indices = layer_indices
+        self.combine = combine
+        self.check_options()
+        self.built = True
+
+    def check_options(self):
+        super().check_options()
+        count, layer_indices = self.backbone.config.num_hidden_layers + 1, self.layer_indices
         if not len(layer_indices) or not all(-count <= layer < count for layer in layer_indices):
             raise UserError(
                 f"`layer_indices` must be in [{-count}, {count - 1}], at least one: 0 is the "
                 f"embeddings, {count - 1} or -1 the last block. Received: {list(layer_indices)}"
             )
-        require_one_of("combine", combine, COMBINATIONS)
-        self.layer_indices = [int(layer) for layer in layer_indices]
-        self.combine = combine
-        self.built = True
+        require_one_of("combine", self.combine, COMBINATIONS)
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)

@@ -9,6 +9,7 @@ Reference: Khattab and Zaharia 2020 (arXiv 2004.12832); stanford-futuredata/ColB
 
 import string
 from collections.abc import Sequence
+from typing import ClassVar
 
 import keras
 import numpy as np
@@ -29,6 +30,14 @@ from bert_tf.tasks import option_values
 from bert_tf.tasks.late_interaction.preprocessor import LateInteractionPreprocessor
 from bert_tf.training.losses.loss_on_logits import loss_on_logits
 from bert_tf.training.losses.relevance_losses import DocumentRankingLoss, ranks_right_document_first
+
+
+def _with_special_tokens(tokenizer):
+    """Matches stanford-futuredata/ColBERT: `[MASK]` in a text is one token.
+
+    Programs that put the marker into the text would otherwise split it.
+    """
+    return None if tokenizer is None else tokenizer.keeping_special_tokens
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -89,6 +98,8 @@ class BertLateInteractionEncoder(TaskModel):
 
     no_class_weights = "labels are scores"
     preprocessor_class = LateInteractionPreprocessor
+    built_with = ("dim",)
+    option_forms: ClassVar = {"tokenizer": _with_special_tokens}
 
     def __init__(
         self,
@@ -104,16 +115,8 @@ class BertLateInteractionEncoder(TaskModel):
         max_length: int | None = None,
         **kwargs,
     ):
-        # Matches stanford-futuredata/ColBERT: `[MASK]` in a text is one token. Programs that put
-        # the marker into the text would otherwise split it.
-        if tokenizer is not None:
-            tokenizer = tokenizer.keeping_special_tokens
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         require(is_integer(dim) and dim >= 1, "must be an integer of at least 1", dim=dim)
-        limit = backbone.config.max_position_embeddings
-        is_valid = is_integer(query_max_length) and 3 <= query_max_length <= limit
-        rule = f"must be in [3, {limit}] (max_position_embeddings)"
-        require(is_valid, rule, query_max_length=query_max_length)
         self.dim = dim
         self.query_max_length = query_max_length
         self.query_marker = query_marker
@@ -121,7 +124,7 @@ class BertLateInteractionEncoder(TaskModel):
         self.query_augmentation = query_augmentation
         self.attend_to_mask_tokens = attend_to_mask_tokens
         self.mask_punctuation = mask_punctuation
-        self._check_tokenizer()
+        self.check_options()
         backbone.pooler.trainable = False  # no part of the vectors
         self.projection = keras.layers.Dense(
             dim,
@@ -130,10 +133,15 @@ class BertLateInteractionEncoder(TaskModel):
             dtype=self.dtype_policy,
             name="projection",
         )
-        self.in_batch_negatives = True
+        self._in_batch_negatives = True
         self.build()
 
-    def _check_tokenizer(self):
+    def check_options(self):
+        super().check_options()
+        limit, length = self.backbone.config.max_position_embeddings, self.query_max_length
+        is_valid = is_integer(length) and 3 <= length <= limit
+        rule = f"must be in [3, {limit}] (max_position_embeddings)"
+        require(is_valid, rule, query_max_length=length)
         if self.tokenizer is None:
             return
         if self.query_augmentation:
@@ -142,7 +150,7 @@ class BertLateInteractionEncoder(TaskModel):
             marker = getattr(self, name)
             pieces = {None, *self.tokenizer.vocabulary}
             if marker not in pieces and marker.rstrip(" ") in pieces:
-                setattr(self, name, marker.rstrip(" "))
+                self.replace_option(name, marker.rstrip(" "))
             else:
                 rule = "must be a piece of the vocabulary, or None for none"
                 require(marker in pieces, rule, **{name: marker})
@@ -151,6 +159,11 @@ class BertLateInteractionEncoder(TaskModel):
         if not self.projection.built:
             self.projection.build([None, self.backbone.config.hidden_size])
         self.built = True
+
+    @property
+    def in_batch_negatives(self) -> bool:
+        """The argument of `compile`."""
+        return self._in_batch_negatives
 
     def compile(
         self,
@@ -173,7 +186,7 @@ class BertLateInteractionEncoder(TaskModel):
         Raises:
             UserError: As `TrainingModel.compile`, and for a loss of probabilities.
         """
-        self.in_batch_negatives = in_batch_negatives
+        self._in_batch_negatives = in_batch_negatives
         loss = DocumentRankingLoss() if loss == "auto" else loss_on_logits(loss)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 

@@ -49,6 +49,7 @@ class BertMultipleChoice(DenseHeadModel):
     no_class_weights = "the place of a choice says nothing"
     example_shape = (2, 3)
     preprocessor_class = MultipleChoicePreprocessor
+    built_with = ("dropout",)
 
     def __init__(
         self,

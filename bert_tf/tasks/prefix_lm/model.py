@@ -80,7 +80,7 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         self.max_target_length = max_target_length
-        self._check_lengths()
+        self.check_options()
         _require_full_attention_and_two_segments(backbone)
         backbone.pooler.trainable = False  # no part of the loss
         self.masked_lm_head = MaskedLMHead(
@@ -93,7 +93,8 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
             self.masked_lm_head.build()
         self.built = True
 
-    def _check_lengths(self):
+    def check_options(self):
+        super().check_options()
         limit = self.backbone.config.max_position_embeddings
         lengths = (self.longest, self.longest_target)
         if min(lengths) < 3 or sum(lengths) > limit + 1:

@@ -62,6 +62,8 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
     Lan et al. 2020 (ALBERT, arXiv 1909.11942), section 3.1.
     """
 
+    built_with = ("backbone", "objective")
+
     def __init__(self, backbone: BertBackbone, objective: str = "mlm_nsp", **kwargs):
         super().__init__(**kwargs)
         require_one_of("objective", objective, OBJECTIVES)

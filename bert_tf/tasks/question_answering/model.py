@@ -83,18 +83,22 @@ class BertQuestionAnswerer(DenseHeadModel):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         if max_query_length is None:
             max_query_length = min(MAX_QUERY_LENGTH, self.longest // 2)
-        separators = 1 if tokenizer is None else tokenizer.separators
-        check_window_lengths(self.longest, doc_stride, max_query_length, separators)
-        check_limits(n_best_size=n_best_size, max_answer_length=max_answer_length)
         self.allow_no_answer = allow_no_answer
         self.null_score_diff_threshold = null_score_diff_threshold
         self.doc_stride = doc_stride
         self.max_query_length = max_query_length
         self.n_best_size = n_best_size
         self.max_answer_length = max_answer_length
+        self.check_options()
         backbone.pooler.trainable = False  # no part of the loss
         self.span_classifier = self.dense_head(2)
         self.build()
+
+    def check_options(self):
+        super().check_options()
+        separators = 1 if self.tokenizer is None else self.tokenizer.separators
+        check_window_lengths(self.longest, self.doc_stride, self.max_query_length, separators)
+        check_limits(n_best_size=self.n_best_size, max_answer_length=self.max_answer_length)
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
         """`keras.Model.compile`; the loss defaults to cross-entropy on the two positions.

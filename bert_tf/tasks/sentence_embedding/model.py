@@ -70,6 +70,7 @@ class BertSentenceEncoder(VectorModel):
     """
 
     preprocessor_class = SentenceEmbeddingPreprocessor
+    built_with = ("pooling", "whitening_size", "projection")
 
     def __init__(
         self,
@@ -100,15 +101,18 @@ class BertSentenceEncoder(VectorModel):
             )
             self.projection_layer.build([None, self.pooled_size])
         self._set_whitening(whitening_size)
-        self.truncate_dim = None
-        if truncate_dim is not None:
-            self._require_dimensions(truncate_dim)
-            self.truncate_dim = truncate_dim
+        self.truncate_dim = truncate_dim
+        self.check_options()
         self.built = True
+
+    def check_options(self):
+        super().check_options()
+        if self.truncate_dim is not None:
+            _require_dimensions(self.truncate_dim, self._full_size())
 
     def _set_whitening(self, size):
         with keras_compat.unlocked(self):
-            self.whitening_size = size
+            self.replace_option("whitening_size", size)
             self.whitening = None
             if size is not None:
                 self.whitening = Whitening(size, name="whitening")
@@ -130,12 +134,10 @@ class BertSentenceEncoder(VectorModel):
     @property
     def vector_size(self) -> int:
         """D."""
-        return self.truncate_dim or self.whitening_size or self._projected_size()
+        return self.truncate_dim or self._full_size()
 
-    def _require_dimensions(self, count):
-        is_valid = is_integer(count) and 1 <= count <= self.vector_size
-        rule = f"must be in [1, {self.vector_size}], the size of the vectors"
-        require(is_valid, rule, truncate_dim=count)
+    def _full_size(self):
+        return self.whitening_size or self._projected_size()
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "BertSentenceEncoder":
@@ -251,7 +253,7 @@ class BertSentenceEncoder(VectorModel):
             warn_renamed("encode(show_progress=…)", "encode(verbose=…)")
             verbose = int(show_progress)
         if truncate_dim is not None:
-            self._require_dimensions(truncate_dim)
+            _require_dimensions(truncate_dim, self.vector_size)
         columns = self.preprocessor.read_examples(texts)
         is_single = columns.is_single
         verbose = 0 if is_single else verbose
@@ -262,3 +264,8 @@ class BertSentenceEncoder(VectorModel):
             vectors = vectors[:, :truncate_dim]
             vectors = unit_vectors(vectors) if self.normalize else vectors
         return vectors[0] if is_single else vectors
+
+
+def _require_dimensions(count, size):
+    is_valid = is_integer(count) and 1 <= count <= size
+    require(is_valid, f"must be in [1, {size}], the size of the vectors", truncate_dim=count)

@@ -96,16 +96,20 @@ class BertSparseEncoder(VectorModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, prompts, default_prompt_name, **kwargs)
-        require_one_of("pooling", pooling, POOLINGS)
-        require_one_of("activation", activation, ACTIVATIONS)
-        require_count("max_active_dims", max_active_dims)
         self.pooling = pooling
         self.activation = activation
         self.max_active_dims = max_active_dims
+        self.check_options()
         self.masked_lm_head = MaskedLMHead(
             backbone.config, dtype=self.dtype_policy, name="masked_lm"
         )
         self.build()
+
+    def check_options(self):
+        super().check_options()
+        require_one_of("pooling", self.pooling, POOLINGS)
+        require_one_of("activation", self.activation, ACTIVATIONS)
+        require_count("max_active_dims", self.max_active_dims)
 
     def build(self, input_shape=None):
         if not self.masked_lm_head.built:

@@ -1,6 +1,6 @@
 """Classification and regression, of single texts and of pairs."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.pooling import SequencePooling, first_token
 from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.label_inputs import class_id, class_names, class_sets, outputs
+from bert_tf.models.label_inputs import check_labels, class_id, class_names, class_sets, outputs
 from bert_tf.models.swapped_pairs import swapped_pairs
 from bert_tf.models.word_labels import next_words
 from bert_tf.tasks.dense_head_model import DenseHeadModel
@@ -84,6 +84,11 @@ class BertTextClassifier(DenseHeadModel):
     """
 
     preprocessor_class = TextClassificationPreprocessor
+    built_with = (
+        *("num_classes", "problem_type", "pooling", "dropout", "lm_loss_weight", "both_orders"),
+        "use_scalar_mix",
+    )
+    option_forms: ClassVar = {"labels": class_names}
 
     def __init__(
         self,
@@ -108,7 +113,7 @@ class BertTextClassifier(DenseHeadModel):
             "must be at least 0, and 0 unless the backbone is causal: else it sees the next words"
         )
         require(is_valid, rule, lm_loss_weight=lm_loss_weight, causal=causal)
-        labels = None if labels is None else class_names(labels)
+        labels = class_names(labels)
         if problem_type is None:
             one_number = num_classes == 1 and labels is None
             problem_type = REGRESSION if one_number else SINGLE_LABEL
@@ -118,15 +123,8 @@ class BertTextClassifier(DenseHeadModel):
         elif num_classes is None:
             num_classes = 1 if problem_type == REGRESSION else 2
         fewest = 2 if problem_type == SINGLE_LABEL else 1
-        is_valid = num_classes >= fewest and (labels is None or len(labels) == num_classes)
-        rule = f"must be at least {fewest} for {problem_type}, and the number of `labels`"
-        require(is_valid, rule, num_classes=num_classes, labels=labels)
-        if both_orders and tokenizer is not None and not tokenizer.has_segments:
-            raise UserError(
-                "`both_orders` must be False for a tokenizer without segment ids, by which the two "
-                "texts of a pair are told apart. Train on each pair in both orders instead. "
-                f"Received: {both_orders=}, a {type(tokenizer).__name__} with has_segments=False"
-            )
+        rule = f"must be at least {fewest} for {problem_type}"
+        require(num_classes >= fewest, rule, num_classes=num_classes, labels=labels)
         self.num_classes = num_classes
         self.labels = labels
         self.problem_type = problem_type
@@ -134,6 +132,7 @@ class BertTextClassifier(DenseHeadModel):
         self.lm_loss_weight = lm_loss_weight
         self.both_orders = both_orders
         self.use_scalar_mix = use_scalar_mix
+        self.check_options()
         self.dropout = self.head_dropout(dropout)
         self.sequence_pooling = None
         if pooling != "cls":
@@ -150,6 +149,18 @@ class BertTextClassifier(DenseHeadModel):
             )
             self.language_model_head.build()
         self.build()
+
+    def check_options(self):
+        super().check_options()
+        check_labels(self.labels, self.num_classes)
+        tokenizer = self.tokenizer
+        if self.both_orders and tokenizer is not None and not tokenizer.has_segments:
+            raise UserError(
+                "`both_orders` must be False for a tokenizer without segment ids, by which the two "
+                "texts of a pair are told apart. Train on each pair in both orders instead. "
+                "Received: both_orders=True, "
+                f"a {type(tokenizer).__name__} with has_segments=False"
+            )
 
     @property
     def head_width(self):

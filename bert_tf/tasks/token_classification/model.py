@@ -1,7 +1,7 @@
 """Tagging: a label for every word. Named entities, parts of speech, segmentation."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.label_inputs import class_names
+from bert_tf.models.label_inputs import check_labels, class_names
 from bert_tf.models.text_batches import IGNORED
 from bert_tf.models.token_loss import TokenLoss, token_weights
 from bert_tf.tasks.dense_head_model import DenseHeadModel
@@ -70,6 +70,8 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         "precision, recall and F1 of spans"
     )
     preprocessor_class = TokenClassificationPreprocessor
+    built_with = ("num_classes", "use_crf", "dropout", "use_scalar_mix")
+    option_forms: ClassVar = {"labels": class_names}
 
     def __init__(
         self,
@@ -87,13 +89,11 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         if labels is None:
             labels = [f"LABEL_{index}" for index in range(num_classes or 0)]  # as Hugging Face
         labels = class_names(labels)
-        are_different = 2 <= len(labels) == len(set(labels))
-        require(are_different, "must be at least two different names", labels=labels)
-        is_valid = num_classes in (None, len(labels))
-        require(is_valid, "must be the number of `labels`", num_classes=num_classes, labels=labels)
+        require(len(set(labels)) >= 2, "must be at least two different names", labels=labels)
         backbone.pooler.trainable = False  # no part of the loss
-        self.num_classes = len(labels)
+        self.num_classes = len(labels) if num_classes is None else num_classes
         self.labels = labels
+        self.check_options()
         self.use_crf = use_crf
         self.use_scalar_mix = use_scalar_mix
         self.dropout = self.head_dropout(dropout)
@@ -104,6 +104,10 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         self.crf = ConditionalRandomField(len(labels), name="crf") if use_crf else None
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.build()
+
+    def check_options(self):
+        super().check_options()
+        check_labels(self.labels, self.num_classes)
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
         """`keras.Model.compile`; the loss is over words, and accuracy is always in the logs.
