@@ -4,6 +4,7 @@ Rows are selected by position, never by a pandas label. No such library is impor
 """
 
 import contextlib
+import numbers
 from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any
 
@@ -104,10 +105,13 @@ def refuse_missing(values, name: str) -> None:
     else:
         rows = [row for row, value in enumerate(values) if is_missing(value)]
     if rows:
+        is_numeric = isinstance(values, np.ndarray) and values.dtype != object
+        is_numeric |= any(isinstance(v, numbers.Number) and not is_missing(v) for v in values)
+        fill = "fill the values in" if is_numeric else "fill in texts with `frame.fillna('')`"
         raise DataError(
             f"`{name}` must have a value in every row. Received: missing values (None or NaN) in "
             f"{named_rows(rows)} of {len(values)}, counted from 0. Remove these rows, in pandas "
-            "with `frame.dropna()`, or fill the values in, for texts with `frame.fillna('')`."
+            f"with `frame.dropna()`, or {fill}."
         )
 
 
@@ -116,6 +120,13 @@ def named_rows(rows: list[int]) -> str:
     shown = ", ".join(map(str, rows[:SHOWN_ROWS]))
     more = f" and {len(rows) - SHOWN_ROWS} more" if len(rows) > SHOWN_ROWS else ""
     return f"row{'s' if len(rows) > 1 else ''} {shown}{more}"
+
+
+def column_names(values: Any) -> list[str] | None:
+    """Returns the names of the columns of a data frame, table or data set; None for all else."""
+    names = getattr(values, "column_names", None)  # pyarrow, datasets
+    names = getattr(values, "columns", None) if names is None else names  # pandas, Polars
+    return None if names is None or callable(names) else list(names)
 
 
 def shown(value: Any) -> str:

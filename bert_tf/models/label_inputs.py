@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_text, refuse_missing, row_array
+from bert_tf.data.plain_rows import is_text, plain_rows, refuse_missing, row_array
 from bert_tf.errors import DataError, UserError
 
 UNKNOWN_LABELS = "Labels must be among those that the model knows"  # how their errors begin
@@ -19,6 +19,7 @@ def class_names(labels: Sequence[Any] | None) -> list[str] | None:
 
     Raises:
         UserError: If they have no order, or a name is no valid Unicode.
+        DataError: If a name is missing.
     """
     if labels is None:
         return None
@@ -27,7 +28,14 @@ def class_names(labels: Sequence[Any] | None) -> list[str] | None:
             "`labels` must be a list of names, in the order of their ids. Received: "
             f"a {type(labels).__name__}, {labels!r:.200}"
         )
-    names = list(map(str, labels))
+    rows = plain_rows(labels, "labels")
+    if isinstance(rows, np.ndarray) and rows.ndim != 1:
+        raise UserError(
+            "`labels` must be a list of names, one for each class. Received: an array of shape "
+            f"{rows.shape}"
+        )
+    refuse_missing(rows, "labels")
+    names = [name.decode() if isinstance(name, bytes) else str(name) for name in rows]
     for name in names:
         if name != name.encode("utf-8", "replace").decode("utf-8"):
             raise UserError(f"`labels` must be valid Unicode. Received: {name!r}")
@@ -108,9 +116,23 @@ def class_id(label: Any, labels: Sequence[str] | None, num_classes: int | None) 
     name = label.decode("utf-8", "replace") if isinstance(label, bytes) else str(label)
     if labels is not None and name in labels:
         return labels.index(name)
-    if labels is None and is_text(label) and name.strip().isdecimal():
+    if labels is None:
+        require_ids([label])
         return _checked_ids(np.array([int(name)]), num_classes)[0]
     raise DataError(f"{UNKNOWN_LABELS}: {labels}. Received: {label!r}")
+
+
+def require_ids(values: Sequence[Any]) -> None:
+    """Raises `DataError` for labels that are no ids, also as strings, of a model without names."""
+    texts = [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in values]
+    names = {text for text in texts if isinstance(text, str) and not text.strip().isdecimal()}
+    if names:
+        row = next(row for row, text in enumerate(texts) if text in names)
+        shown = sorted(names)[:20] + ([...] if len(names) > 20 else [])
+        raise DataError(
+            "`y` must be ids of classes, because the model has no names. Received in row "
+            f"{row}: {values[row]!r}. Make the model with `labels={shown}`, or set `model.labels`."
+        )
 
 
 def holds_numbers(y: Any) -> bool:
@@ -151,6 +173,8 @@ def class_ids(
         )
     if array.dtype.kind in "iu":
         return _checked_ids(array, num_classes)
+    if labels is None:
+        require_ids(array.tolist())
     known = {name: place for place, name in enumerate(labels or ())}
     ids = np.empty(len(array), np.int64)
     for row, label in enumerate(array.tolist()):
@@ -189,6 +213,7 @@ class IdsInGraph:
 
     def __init__(self, labels: Sequence[str] | None, num_classes: int):
         self.names = list(labels or map(str, range(num_classes)))
+        self._way_out = "" if labels else ", ids. Make the model with `labels=[…]` for names"
         ids = tf.range(num_classes)
         table = tf.lookup.KeyValueTensorInitializer(self.names, ids, tf.string, tf.int32)
         self._table = tf.lookup.StaticHashTable(table, default_value=-1)
@@ -197,7 +222,7 @@ class IdsInGraph:
         names = tf.reshape(names, [-1])  # [B] or [B, 1] -> [B]
         ids = self._table.lookup(names)
         unknown = tf.boolean_mask(names, ids < 0)
-        received = [f"{UNKNOWN_LABELS}: {self.names}. Received:", unknown]
+        received = [f"{UNKNOWN_LABELS}: {self.names}{self._way_out}. Received:", unknown]
         with tf.control_dependencies([tf.debugging.Assert(tf.size(unknown) == 0, received)]):
             return tf.identity(ids)
 
@@ -216,6 +241,9 @@ def class_sets(y: Any, labels: Sequence[str] | None, num_classes: int) -> np.nda
         array = array[:, np.newaxis]  # [n] -> [n, 1]
     if array.ndim == 2 and array.dtype.kind in "biuf" and array.shape[1] == num_classes:
         return _shares(array.astype(np.float32))
+    if labels is None:
+        rows = (list(members) for members in array if isinstance(members, (Set, list, tuple)))
+        require_ids([member for members in rows for member in members])
     targets = np.zeros([len(array), num_classes], np.float32)
     for row, members in enumerate(array):
         if isinstance(members, np.ndarray):

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.epoch_batches import EpochBatches
-from bert_tf.data.plain_rows import is_container, is_missing, is_text
+from bert_tf.data.plain_rows import column_names, is_container, is_missing, is_text
 from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.models.label_inputs import number_rows, row_weights
 from bert_tf.models.text_batches import (
@@ -106,9 +106,11 @@ class Preprocessor:
         columns = as_columns(x, self.text_errors)
         allowed = self.texts_per_example
         if allowed is not None and len(columns) not in allowed:
+            names = column_names(x)
+            form = self.example_form if names is None else f"The columns are {names}; pass one."
             raise UserError(
                 f"An example of this task must have {' or '.join(map(str, allowed))} texts. "
-                f"Received: {len(columns)} texts in an example. {self.example_form}"
+                f"Received: {len(columns)} texts in an example. {form}"
             )
         return columns
 

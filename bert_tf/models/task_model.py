@@ -21,7 +21,7 @@ from bert_tf.models.raw_text_model import RawTextModel
 from bert_tf.models.replica_batches import new_seed, replica_batches
 from bert_tf.models.text_batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
 from bert_tf.models.text_epochs import TextEpochs
-from bert_tf.models.text_inputs import TextColumns, holds_text
+from bert_tf.models.text_inputs import TextColumns, holds_text, refuse_labels_in
 from bert_tf.models.text_streams import as_data_errors, yields_text
 from bert_tf.signatures import has_signature_of
 
@@ -226,6 +226,7 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
     ):
         preprocessor = self.preprocessor
         trainer = trainer or self
+        refuse_labels_in(x, y)
         x = preprocessor.read(x)
         y = preprocessor.targets(y, x)
         held_out = None

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.plain_rows import (
+    column_names,
     is_container,
     is_missing,
     is_text,
@@ -50,6 +51,9 @@ def holds_text(x: Any) -> bool:
         return any(holds_text(part) for part in x)
     if isinstance(x, (tf.Tensor, tf.Variable)):
         return x.dtype == tf.string
+    names = column_names(x)
+    if names is not None:
+        return any(holds_text(x[name]) for name in names)
     if not is_container(x) or (not isinstance(x, Collection) and not hasattr(x, "__array__")):
         return False
     rows = plain_rows(x)
@@ -113,6 +117,10 @@ def _parts(x):
                 f"Received: a tuple of {len(x)} strings. Pass `list(texts)`."
             )
         return [[part] for part in x], True
+    names = column_names(x)
+    if names is not None:
+        _require_columns_of_text(x, names)
+        return [x[name] for name in names], False
     rows = plain_rows(x)
     if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1]:
         return list(rows.T), False  # [n, K]
@@ -127,6 +135,28 @@ def _parts(x):
                 f"Received in row {number}: {shown(row)}. {PAIRS_ARE}"
             )
     return list(zip(*rows)), False
+
+
+def refuse_labels_in(x: Any, y: Any) -> None:
+    """Raises `UserError` if the labels are a column of the table that is passed as texts."""
+    name, names = getattr(y, "name", None), column_names(x)
+    if names is not None and name is not None and name in names:
+        raise UserError(
+            f"`x` must be the texts, without the labels: `y` is its column {name!r}. Received: a "
+            f"{type(x).__name__} with the columns {names}. Pass the column of the texts, such as "
+            "`frame['text']`."
+        )
+
+
+def _require_columns_of_text(frame, names):
+    texts = [name for name in names if holds_text(frame[name])]
+    if len(texts) != len(names):
+        columns = " or ".join(f"`frame[{name!r}]`" for name in texts)
+        raise UserError(
+            "`x` must be the texts, not a whole table. Received: a "
+            f"{type(frame).__name__} with the columns {names}. Pass {columns}, or two columns of "
+            "text for pairs."
+        )
 
 
 def text_column(values: Any, errors: str = "strict", name: str = "x") -> np.ndarray:

@@ -137,6 +137,10 @@ def _check_names(inputs):
     if unknown:
         renamed = [f"`{old}` is `{_OTHER_NAMES[old]}`" for old in unknown if old in _OTHER_NAMES]
         hint = f" In this package {', '.join(renamed)}." if renamed else ""
+        hint = hint or (
+            " If they are inputs of your own task, take them out in its `call` before the backbone "
+            "is called (CONTRIBUTING.md, Inputs)."
+        )
         raise UserError(
             f"The names of inputs must be among {', '.join(_TOKEN_INPUTS)}. "
             f"Received: {', '.join(map(str, unknown))}.{hint}"
