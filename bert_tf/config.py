@@ -205,10 +205,10 @@ class BertConfig:
 
     def _check_encoder(self):
         kind = self.encoder_type
-        number = "0" if kind == NO_ENCODER else "1" if kind == WINDOW else "positive"
+        count = "0" if kind == NO_ENCODER else "1" if kind == WINDOW else "positive"
         fits = {"0": self.num_hidden_layers == 0, "1": self.num_hidden_layers == 1}
-        rule = f"must be {number} for encoder_type={kind!r}"
-        fits = fits.get(number, self.num_hidden_layers > 0)
+        rule = f"must be {count} for encoder_type={kind!r}"
+        fits = fits.get(count, self.num_hidden_layers > 0)
         require(fits, rule, num_hidden_layers=self.num_hidden_layers)
         rule = f"must be {'a number' if kind == WINDOW else 'None'} for encoder_type={kind!r}"
         fits = (self.context_size is None) == (kind != WINDOW)

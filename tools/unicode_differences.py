@@ -163,8 +163,8 @@ def _code_points() -> list[int]:
     ]
 
 
-def _having(code_points: list[int], flags) -> dict[int, str]:
-    return dict.fromkeys(itertools.compress(code_points, flags), "")
+def _having(code_points: list[int], has_it) -> dict[int, str]:
+    return dict.fromkeys(itertools.compress(code_points, has_it), "")
 
 
 def _changed(code_points: list[int], before: list[str], after: list[str]) -> dict[int, str]:

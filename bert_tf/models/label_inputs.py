@@ -83,8 +83,8 @@ def number_rows(y: Any, name: str = "y") -> np.ndarray:
     return values
 
 
-def outputs(y: Any, num_outputs: int) -> np.ndarray:
-    """Labels of a regression as float32 `[n]`, for several outputs `[n, num_outputs]`.
+def read_regression_labels(y: Any, num_outputs: int) -> np.ndarray:
+    """Returns labels of a regression as float32 `[n]`, for several outputs `[n, num_outputs]`.
 
     Raises:
         DataError: If a number is missing or not finite, or a row has another width.

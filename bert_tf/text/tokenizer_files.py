@@ -79,7 +79,7 @@ def read(
     added = {token: {} for token in added} | tokenizer_config.added_tokens(config)
     added |= {token["content"]: token for token in definition.get("added_tokens") or ()}
     special = {options.get(name, f"[{name[:-6].upper()}]") for name in TOKENS[:5]}
-    whole = {text for text, token in added.items() if wordpiece_definition.is_kept_whole(token)}
+    whole = {name for name, token in added.items() if wordpiece_definition.is_kept_whole(token)}
     split = {*added} - special - {*pieces} | (set() if is_given else {*added} - special - whole)
     if split:
         raise DataError(

@@ -89,8 +89,8 @@ class Estimate:
 
     @property
     def largest_memory(self) -> Memory:
-        """That of the stage with the largest."""
-        return max(self.memory, key=lambda memory: memory.total)
+        """The memory of the stage that needs the most."""
+        return max(self.memory, key=lambda stage: stage.total)
 
     def bottleneck(self) -> str:
         """Returns the purpose that takes the most time."""

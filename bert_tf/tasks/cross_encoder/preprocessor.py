@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container
 from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import outputs
+from bert_tf.models.label_inputs import read_regression_labels
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.token_inputs import rows_of_examples
@@ -59,7 +59,7 @@ class CrossEncoderPreprocessor(Preprocessor):
                     f"the one that fits. Received: y={type(y).__name__}. Labels are for pairs."
                 )
             return np.zeros(x.num_rows, np.int32)
-        return outputs(y, 1) if is_container(y) else y
+        return read_regression_labels(y, 1) if is_container(y) else y
 
     def tokens_of(self, inputs):
         queries, *documents = self.tensor_columns(inputs)

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import outputs
+from bert_tf.models.label_inputs import read_regression_labels
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.tokenized_texts import RaggedRows, TokenizedTexts
@@ -68,7 +68,7 @@ class LateInteractionPreprocessor(Preprocessor):
                 "`y` must be None for queries with one document, which is the one that fits. "
                 f"Received: y={type(y).__name__}. Scores of a teacher are for several documents."
             )
-        return outputs(y, len(x) - 1)
+        return read_regression_labels(y, len(x) - 1)
 
     def tokenize(self, texts, pairs=None):
         """Returns documents `[B]` as tokens `[B, T]`, or queries and documents as `[B, 2, T]`."""

@@ -20,7 +20,13 @@ from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.pooling import SequencePooling, first_token
 from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.label_inputs import check_labels, class_id, class_names, class_sets, outputs
+from bert_tf.models.label_inputs import (
+    check_labels,
+    class_id,
+    class_names,
+    class_sets,
+    read_regression_labels,
+)
 from bert_tf.models.swapped_pairs import swapped_pairs
 from bert_tf.models.word_labels import next_words
 from bert_tf.tasks.dense_head_model import DenseHeadModel
@@ -320,7 +326,7 @@ class BertTextClassifier(DenseHeadModel):
             array([1, 0], dtype=int32)
         """
         if self.problem_type == REGRESSION:
-            return outputs(labels, self.num_classes)
+            return read_regression_labels(labels, self.num_classes)
         names = row_array(labels, "labels")
         refuse_missing(names, "labels")
         if self.problem_type == MULTI_LABEL:

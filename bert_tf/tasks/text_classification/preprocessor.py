@@ -9,7 +9,13 @@ import tensorflow as tf
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.data.plain_rows import is_container, plain_rows
 from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import IdsInGraph, class_ids, class_sets, holds_numbers, outputs
+from bert_tf.models.label_inputs import (
+    IdsInGraph,
+    class_ids,
+    class_sets,
+    holds_numbers,
+    read_regression_labels,
+)
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_streams import yields_text
 from bert_tf.tasks.text_classification.number_names import refuse_unclear_numbers
@@ -64,7 +70,7 @@ class TextClassificationPreprocessor(Preprocessor):
             return y
         y = plain_rows(y, "y")
         if self.problem_type == REGRESSION:
-            return outputs(y, self.num_classes)
+            return read_regression_labels(y, self.num_classes)
         if self.problem_type == MULTI_LABEL:
             return class_sets(y, self.labels, self.num_classes)
         if not isinstance(x, dict) and holds_numbers(y):  # token dictionaries come with ids
