@@ -1,7 +1,7 @@
 """BERT as a source of features: the states of any layers, a vector for every token."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -45,6 +45,7 @@ class BertFeatureExtractor(TaskModel):
     """
 
     output_token_axis = 1
+    option_forms: ClassVar = {"layer_indices": lambda layers: list(map(int, layers))}
 
     def __init__(
         self,
