@@ -58,7 +58,7 @@ class RawTextModel(TrainingModel):
         self._compile_once(arguments["y"])
         if arguments["class_weight"] is not None:
             # What is wrong with it comes before what is wrong with the labels.
-            self.class_weights(arguments["class_weight"])
+            arguments["class_weight"] = self.class_weights(arguments["class_weight"])
         if token_budget is not None:
             arguments["token_budget"] = token_budget
         arguments = self.fit_arguments(**arguments, trainer=self)

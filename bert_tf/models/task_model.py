@@ -241,6 +241,8 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
             labelled = (prepared["x"], prepared["y"], prepared["sample_weight"])
             validation_data = labelled[0] if prepared["y"] is None else labelled
         options = {"shuffle": shuffle, "training": training, "token_budget": token_budget}
+        if y is not None:
+            class_weight = self.balanced_class_weight(class_weight, y)
         options["class_weight"] = class_weight
         if training and isinstance(x, TextColumns):
             seed = new_seed(trainer.distribute_strategy)

@@ -23,7 +23,7 @@ from bert_tf.models.model_options import OptionsModel
 from bert_tf.models.pipelined_step import pipelined_gradients, seeds_of
 from bert_tf.ops import native
 from bert_tf.signatures import has_signature_of
-from bert_tf.training.losses.class_weights import refuse_class_weight
+from bert_tf.training.losses.class_weights import balanced_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.partial_loss import ShareOfBatch, partial_losses
 from bert_tf.training.run_length import spread_schedule
 
@@ -205,6 +205,12 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
             refuse_class_weight(class_weight, self.no_class_weights)
         return class_weight
 
+    def balanced_class_weight(self, class_weight, y):
+        """Returns what `class_weights` returned, for "balanced" the weights of the labels `y`."""
+        if isinstance(class_weight, str):
+            return balanced_weights_by_id(y, num_classes=len(self.class_weights({})))
+        return class_weight
+
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
         """`keras.Model.fit`, over whose steps a schedule without a number of steps is spread."""
@@ -223,7 +229,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
     def _arguments(self, method, *args, **kwargs):
         arguments = arguments_by_name(method, self, *args, **kwargs)
         if arguments["class_weight"] is not None:
-            arguments["class_weight"] = self.class_weights(arguments["class_weight"])
+            class_weight = self.class_weights(arguments["class_weight"])
+            arguments["class_weight"] = self.balanced_class_weight(class_weight, arguments["y"])
         return arguments
 
     def require_trainable(self) -> None:

@@ -102,6 +102,10 @@ class TaggingScores(keras.callbacks.Callback):
         self.best_epoch = None
         self._best_weights = None
 
+    def on_train_begin(self, logs=None):
+        # What is wrong with the data is found before the first epoch.
+        tagging_scores(self.tags, [[OUTSIDE] * len(words) for words in self.sentences])
+
     def on_epoch_end(self, epoch, logs=None):
         scores = tagging_scores(self.tags, self.model.predict_tags(self.sentences))
         score = scores.get("f1", scores["accuracy"])

@@ -1,7 +1,10 @@
 """Scores of held-out data after each epoch."""
 
 import keras
+import numpy as np
 
+from bert_tf.config import SINGLE_LABEL
+from bert_tf.errors import DataError
 from bert_tf.training.evaluation.scores import all_scores
 
 
@@ -15,13 +18,17 @@ class EpochScores(keras.callbacks.Callback):
 
     Args:
         x: Held-out inputs, as the model's `predict` takes them.
-        y: Their labels, as the model's `targets` returns them.
+        y: Their labels, as the model's `fit` takes them.
         batch_size: The batch size of `predict`.
+
+    Raises:
+        DataError: At the beginning of `fit`, if the labels are not those of the model, or not one
+            for each input.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
-        >>> scores = bert_tf.training.EpochScores(texts, model.targets(labels))
+        >>> scores = bert_tf.training.EpochScores(texts, labels)
         >>> history = model.fit(texts, labels, callbacks=[scores])
         >>> "val_accuracy" in history.history
         True
@@ -32,10 +39,29 @@ class EpochScores(keras.callbacks.Callback):
         self.x = x
         self.y = y
         self.batch_size = batch_size
+        self._gold = None
+
+    def on_train_begin(self, logs=None):
+        model = self._scored_model()
+        inputs = model.preprocessor.read(self.x)
+        # Numbers are ids here, also if names are numbers.
+        gold = model.preprocessor.targets(self.y, {})
+        if model.problem_type == SINGLE_LABEL and np.ndim(gold) == 2:
+            gold = np.argmax(gold, axis=1)
+        count = inputs.num_rows if hasattr(inputs, "num_rows") else len(gold)
+        if count != len(gold):
+            raise DataError(
+                f"`y` must have a label for each of the {count} inputs. Received: {len(gold)} "
+                "labels."
+            )
+        self._gold = gold
+
+    def _scored_model(self):
+        return getattr(self.model, "student", self.model)
 
     def on_epoch_end(self, epoch, logs=None):
-        model = getattr(self.model, "student", self.model)
+        model = self._scored_model()
         logits = model.predict(self.x, batch_size=self.batch_size, verbose=0)
-        results = all_scores(self.y, model.probabilities(logits), model.problem_type)
+        results = all_scores(self._gold, model.probabilities(logits), model.problem_type)
         if logs is not None:
             logs.update({f"val_{name}": value for name, value in results.items()})

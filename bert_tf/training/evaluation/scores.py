@@ -85,6 +85,11 @@ def checked(gold, predicted, problem_type) -> tuple[np.ndarray, np.ndarray]:
         DataError: If the shapes do not match or a class id is out of range.
     """
     gold, predicted = np.asarray(gold), np.asarray(predicted, np.float64)
+    if gold.dtype.kind not in "biuf":
+        raise DataError(
+            "`gold` must have class ids or numbers, not names. Received: "
+            f"{gold.reshape(-1)[:1].tolist()}. Pass `model.targets(names)`."
+        )
     if problem_type == REGRESSION and predicted.ndim == 2 and predicted.shape[1] == 1:
         predicted = predicted[:, 0]
     expected = predicted.shape[:1] if problem_type == SINGLE_LABEL else predicted.shape

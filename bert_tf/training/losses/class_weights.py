@@ -6,22 +6,38 @@ and fails for a class that is not in the dictionary.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from bert_tf.errors import UserError
+from bert_tf.training.losses.sparse_crossentropy import balanced_class_weights
+
+BALANCED = "balanced"
 
 
 def class_weights_by_id(
-    class_weight: Mapping, num_classes: int, labels: list[str] | None = None
-) -> dict[int, float]:
+    class_weight: Mapping | Sequence[float] | str, num_classes: int, labels: list[str] | None = None
+) -> dict[int, float] | str:
     """Returns the weight of each class, which is 1 if `class_weight` does not have the class.
 
-    The keys of `class_weight` are class ids or, with `labels`, names of classes. The values must be
-    finite and not negative.
+    The keys of `class_weight` are class ids or, with `labels`, names of classes. A sequence has the
+    weights in the order of the ids. The values must be finite and not negative. "balanced" is
+    returned unchanged: `balanced_weights_by_id` needs the labels.
 
     Raises:
         UserError: If a class does not exist, or if a weight is negative or not a number.
     """
+    if isinstance(class_weight, str) and class_weight == BALANCED:
+        return class_weight
+    if not isinstance(class_weight, Mapping):
+        if isinstance(class_weight, str) or np.shape(class_weight) != (num_classes,):
+            raise UserError(
+                f"`class_weight` must be a dictionary, {num_classes} numbers or {BALANCED!r}. "
+                f"Received: {class_weight=}"
+            )
+        class_weight = dict(enumerate(class_weight))
     weights = dict.fromkeys(range(num_classes), 1.0)
     for key, weight in class_weight.items():
         index = labels.index(key) if labels is not None and key in labels else key
@@ -42,7 +58,27 @@ def class_weights_by_id(
     return weights
 
 
-def refuse_class_weight(class_weight: Mapping, reason: str) -> None:
+def balanced_weights_by_id(y: Any, num_classes: int) -> dict[int, float]:
+    """Returns the weights of the classes with which all count the same.
+
+    Args:
+        y: Class ids `[n]`, or one-hot rows `[n, C]`.
+        num_classes: C.
+
+    Raises:
+        UserError: If `y` is not in memory.
+        DataError: If an id is too large.
+    """
+    if not isinstance(y, np.ndarray):
+        raise UserError(
+            f"`class_weight={BALANCED!r}` needs all labels, an array `y`. Received: "
+            f"y={type(y).__name__}. Pass `class_weight={{id: weight}}`."
+        )
+    ids = y.argmax(axis=-1) if y.ndim > 1 and y.shape[-1] > 1 else y
+    return dict(enumerate(balanced_class_weights(ids.astype(np.int64), num_classes)))
+
+
+def refuse_class_weight(class_weight: Any, reason: str) -> None:
     """Raises `UserError` for a model without classes to weight, with the reason."""
     raise UserError(
         f"`class_weight` must be left out here: {reason}. Received: class_weight={class_weight!r}"

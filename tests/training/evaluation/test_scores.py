@@ -88,6 +88,11 @@ def test_shapes_that_do_not_fit(gold, shape, kind, words):
         all_scores(np.array(gold, int), np.zeros(shape), kind)
 
 
+def test_names_are_no_class_ids():
+    with pytest.raises(DataError, match="'good'.*Pass `model.targets"):
+        all_scores(np.array(["good", "bad"]), np.full((2, 2), 0.5))
+
+
 def test_bootstrap_interval_is_that_of_the_binomial(generator):
     gold = np.zeros(400, int)
     right = generator.random(400) < 0.8

@@ -48,8 +48,17 @@ def loss_of_fit(model, x, y, class_weight, **compiled):
     return history["loss"][0]
 
 
+BALANCED = [4 / 3, 4 / 3, 4 / 6]  # n / (C * count)
+
+
 @pytest.mark.parametrize(
-    "class_weight, weights", [({2: 3.0}, [1, 1, 3]), ({"x": 0.5, "y": 0.0}, [0.5, 0, 1])]
+    "class_weight, weights",
+    [
+        ({2: 3.0}, [1, 1, 3]),
+        ({"x": 0.5, "y": 0.0}, [0.5, 0, 1]),
+        ([1.0, 0.5, 2.0], [1, 0.5, 2]),
+        ("balanced", BALANCED),
+    ],
 )
 def test_of_texts(make, class_weight, weights):
     model = make("BertTextClassifier", labels=["x", "y", "z"])
@@ -58,6 +67,27 @@ def test_of_texts(make, class_weight, weights):
     x = TEXTS if "x" in class_weight else tokens
     received = loss_of_fit(model, x, LABELS, class_weight)
     assert received == pytest.approx(expected, rel=1e-5)
+
+
+def test_balanced_weights_are_of_the_examples_to_train_on(make):
+    """Not of those that are held out; also for labels by name and one-hot."""
+    model = make("BertTextClassifier", labels=["x", "y", "z"])
+    expected = expected_loss(model(model.tokenize(TEXTS)), LABELS, BALANCED)
+    model.compile("sgd", loss="categorical_crossentropy", run_eagerly=True)
+    before = model.get_weights()
+    for texts, labels, options in (
+        (TEXTS + OTHERS, np.eye(3)[[*LABELS, 0, 0, 0, 1]], {"validation_split": 0.5}),
+        (TEXTS, np.eye(3)[LABELS], {}),
+    ):
+        model.set_weights(before)
+        logs = model.fit(texts, labels, class_weight="balanced", verbose=0, **options).history
+        assert logs["loss"][0] == pytest.approx(expected, rel=1e-5)
+    model.set_weights(before)
+    received = loss_of_fit(model, TEXTS, [["x", "y", "z"][i] for i in LABELS], "balanced")
+    assert received == pytest.approx(expected, rel=1e-5)
+    batches = tf.data.Dataset.from_tensors((TEXTS, LABELS))
+    with pytest.raises(UserError, match="`class_weight='balanced'` needs"):
+        model.fit(batches, class_weight="balanced", verbose=0)
 
 
 def test_of_one_batch(make):
@@ -100,6 +130,10 @@ def test_of_a_head_alone_and_of_a_student(make):
         model.set_weights(before)
         received = loss_of_fit(trained, x, LABELS, {"z": 3.0})
         assert received == pytest.approx(expected, rel=1e-5)
+        model.set_weights(before)
+        balanced = loss_of_fit(trained, x, LABELS, "balanced")
+        model.set_weights(before)
+        assert balanced == pytest.approx(loss_of_fit(trained, x, LABELS, BALANCED), rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +157,8 @@ def test_refused_where_an_example_has_no_class(make, name, options, compiled):
     for train in (model.fit, model.train_on_batch):
         with pytest.raises(UserError, match="`class_weight` must be left out"):
             train(TOKENS, np.zeros([2, 3], np.int32), class_weight={0: 0.0, 1: 2.0})
+    with pytest.raises(UserError, match="`class_weight` must be left out"):
+        model.fit(TOKENS, np.zeros([2, 3], np.int32), class_weight="balanced")
 
 
 @pytest.mark.parametrize(
@@ -133,6 +169,9 @@ def test_refused_where_an_example_has_no_class(make, name, options, compiled):
         ({0: -1.0}, r"class_weight\[0\]=-1"),
         ({0: None}, "=None"),
         ({0: float("nan")}, "=nan"),
+        ([1.0, 2.0], r"3 numbers.*class_weight=\[1.0, 2.0\]"),
+        ("auto", "'balanced'.*class_weight='auto'"),
+        (2.0, "class_weight=2.0"),
     ],
 )
 def test_wrong_weights(class_weight, message):
