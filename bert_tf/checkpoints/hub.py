@@ -20,7 +20,9 @@ _CONFIGURATION = [
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     # Modules of sentence-transformers, such as 1_Pooling and 2_Dense.
-    "[0-9]_*/config.json",
+    "[0-9]_*/*.json",
+    "[0-9]_*/vocab.txt",
+    "[0-9]_*/merges.txt",
     "[0-9]_*/model.safetensors",
     "[0-9]_*/pytorch_model.bin",
     "artifact.metadata",

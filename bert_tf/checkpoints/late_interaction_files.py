@@ -150,7 +150,7 @@ def open_multi_vector(
     source = JoinedSource(directory, [source, open_weights(file)])
     prompts = os.path.join(directory, MODEL_FILE)
     if "MultiVectorMask" in modules:
-        options = _encoder_options(directory, prompts, modules["MultiVectorMask"], longest)
+        options = _encoder_options(modules, prompts, longest)
     else:
         values = read_json(prompts, _PYLATE) if os.path.exists(prompts) else {}
         options = {
@@ -163,13 +163,13 @@ def open_multi_vector(
     return source, {"dim": source.shapes.get(_KERNEL, (1,))[0], **options}
 
 
-def _encoder_options(directory, prompts, mask_folder, longest):
+def _encoder_options(modules, prompts, longest):
     """Returns the options of a `MultiVectorEncoder`, without the size of its vectors."""
     values = read_json(prompts, _PROMPTS) if os.path.exists(prompts) else {}
     markers = values.get("prompts") or {}
-    lengths = read_json(os.path.join(directory, TRANSFORMER_FILE), _LENGTHS)
+    lengths = read_json(os.path.join(modules["Transformer"], TRANSFORMER_FILE), _LENGTHS)
     expansion = lengths.get("query_expansion") or {}
-    mask = os.path.join(mask_folder, "config.json")
+    mask = os.path.join(modules["MultiVectorMask"], "config.json")
     return {
         "query_marker": markers.get("query"),
         "document_marker": markers.get("document"),

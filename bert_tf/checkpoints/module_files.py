@@ -53,6 +53,16 @@ def read_modules(directory: str) -> list[tuple[str, str]]:
     return [(m["type"].rpartition(".")[2], os.path.join(directory, m["path"])) for m in modules]
 
 
+def transformer_folder(directory: str) -> str:
+    """Returns the folder of the Transformer module: the directory itself without `modules.json`.
+
+    Raises:
+        CheckpointError: As `read_modules`.
+    """
+    folders = (folder for kind, folder in read_modules(directory) if kind.endswith("Transformer"))
+    return next(folders, directory)
+
+
 def shared_options(directory: str) -> dict[str, Any]:
     """Returns `max_length`, `prompts` and `default_prompt_name`, those that the files have.
 
@@ -60,7 +70,7 @@ def shared_options(directory: str) -> dict[str, Any]:
         CheckpointError: If a file is damaged.
     """
     options = {}
-    path = os.path.join(directory, TRANSFORMER_FILE)
+    path = os.path.join(transformer_folder(directory), TRANSFORMER_FILE)
     if os.path.exists(path):
         longest = read_json(path, _TRANSFORMER).get("max_seq_length")
         options.update({"max_length": longest} if longest else {})

@@ -9,6 +9,7 @@ from bert_tf.checkpoints import (
     cross_encoder_files,
     hub,
     late_interaction_files,
+    module_files,
     own_format,
     sparse_encoder_files,
     training_checkpoint,
@@ -158,7 +159,7 @@ def format_of(directory: str) -> str | None:
         return OWN
     if os.path.exists(os.path.join(directory, "model.weights.h5")):
         return "keras_hub"
-    if weights_file(directory):
+    if weights_file(directory) or weights_file(module_files.transformer_folder(directory)):
         return "huggingface"
     return "tf1" if checkpoint_prefix(directory) else None
 
@@ -173,7 +174,12 @@ def _open_directory(path, config_file, allow_decoder=False):
     if format == "keras_hub":
         return _open_preset(path, config_file)
     if format == "huggingface":
-        return _open_huggingface(path, weights_file(path), config_file, allow_decoder)
+        folder = module_files.transformer_folder(path)
+        weights = weights_file(folder)
+        if weights is None:
+            expected = f"hold the weights of the Transformer in {module_files.MODULES_FILE}"
+            raise file_error(folder, expected, "no such file")
+        return _open_huggingface(folder, weights, config_file, allow_decoder, modules=path)
     if format == "tf1":
         return _open_tensorflow(path, checkpoint_prefix(path), config_file)
     if training_checkpoint.find_training_checkpoint(path) == path:
@@ -199,7 +205,8 @@ def _open_file(directory, path, config_file, allow_decoder):
     raise file_error(path, _EXPECTED, received)
 
 
-def _open_huggingface(directory, path, config_file, allow_decoder):
+def _open_huggingface(directory, path, config_file, allow_decoder, modules=None):
+    modules = modules or directory  # the directory of modules.json
     file = os.path.join(directory, "config.json")
     if is_encoder_decoder(file):
         return _open_encoder_decoder(directory, path, file, config_file)
@@ -212,16 +219,16 @@ def _open_huggingface(directory, path, config_file, allow_decoder):
     name, options = _class_and_options(config)
     is_colbert = late_interaction_files.ARCHITECTURE in architectures
     is_other = name not in (None, late_interaction_files.CLASS)  # its modules.json is older
-    if is_colbert or (not is_other and late_interaction_files.is_multi_vector(directory)):
+    if is_colbert or (not is_other and late_interaction_files.is_multi_vector(modules)):
         options = options if name == late_interaction_files.CLASS else {}
         name = late_interaction_files.CLASS
         if is_colbert:
             own = late_interaction_files.colbert_options(directory, source)
         else:
             longest = config.max_position_embeddings
-            source, own = late_interaction_files.open_multi_vector(directory, source, longest)
+            source, own = late_interaction_files.open_multi_vector(modules, source, longest)
         options = {**options, **own}
-    sparse, modules_options = sparse_encoder_files.class_and_options(directory)
+    sparse, modules_options = sparse_encoder_files.class_and_options(modules)
     if sparse is not None and name in (None, sparse):  # as in `load_sentence_encoder`, these win
         name, options = sparse, {**options, **modules_options}
     return Pretrained(directory, config, source, name, options, architectures)

@@ -39,7 +39,7 @@ def class_and_options(directory: str) -> tuple[str | None, dict[str, Any]]:
         path = os.path.join(directory, module_files.MODULES_FILE)
         expected = f"be MLMTransformer or Transformer, and {_POOLING}"
         raise file_error(f"`type` in {path}", expected, kinds)
-    path = os.path.join(directory, module_files.TRANSFORMER_FILE)
+    path = os.path.join(modules[0][1], module_files.TRANSFORMER_FILE)
     task = _read(path, _TRANSFORMER).get("transformer_task", "feature-extraction")
     if kinds[0] == "Transformer" and task != _TASK:
         raise file_error(f"`transformer_task` in {path}", f"be {_TASK!r}", repr(task))

@@ -413,6 +413,7 @@ def test_what_is_downloaded(weights, tmp_path, monkeypatch):
     needed |= {"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"}
     needed |= {"1_Pooling/config.json", "1_SpladePooling/config.json", "2_Dense/config.json"}
     needed |= {"2_Dense/pytorch_model.bin", "2_MultiVectorMask/config.json"}
+    needed |= {"0_Transformer/vocab.txt", "0_Transformer/tokenizer.json"}
     needed |= {"3_LayerNorm/config.json", "3_LayerNorm/model.safetensors"}
     others = {"README.md", "onnx/model.onnx", "openvino/config.json", "rust_model.ot"}
 

@@ -20,6 +20,7 @@ from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.search import max_sim_top_k
 from bert_tf.training import AdamWeightDecay, DocumentRankingLoss
+from tests.checkpoints.module_folders import move_encoder
 from tests.numpy_bert import NumpyBert
 
 VOCABULARY = [
@@ -351,6 +352,8 @@ def test_directories_of_pylate(make, tmp_path):
     write_pylate(model, tmp_path, **PYLATE)
     opened = BertLateInteractionEncoder.from_pretrained(tmp_path)
     assert opened.document_marker is None and opened.mask_punctuation
+    move_encoder(tmp_path)
+    opened = BertLateInteractionEncoder.from_pretrained(tmp_path)
     np.testing.assert_allclose(
         opened.score(QUERIES, DOCUMENTS), model.score(QUERIES, DOCUMENTS), rtol=1e-6
     )

@@ -14,6 +14,7 @@ from bert_tf.checkpoints.sentence_transformers import encoder_options
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.models import text_batches
 from bert_tf.models.tokenized_texts import TokenizedTexts
+from tests.checkpoints.module_folders import move_encoder
 from tests.numpy_bert import NumpyBert
 from tools.corpora.film_reviews import read_film_reviews
 
@@ -114,6 +115,27 @@ def test_predict_refuses_a_budget_without_texts(make_encoder):
         encoder.predict(encoder.tokenize(TEXTS), token_budget=16)
     with pytest.raises(UserError, match="steps"):
         encoder.predict(TEXTS, steps=1)
+
+
+def test_the_encoder_is_in_the_folder_that_modules_json_names(make_encoder, tmp_path):
+    encoder = make_encoder(max_length=9)
+    other = BertSentenceEncoder(BertBackbone(encoder.backbone.config), tokenizer=encoder.tokenizer)
+    encoder.save_pretrained(tmp_path)
+    move_encoder(tmp_path)
+    for has_root in (False, True):
+        if has_root:  # other weights and another length, which nothing names
+            other.save_pretrained(tmp_path / "other")
+            for name in ("config.json", "model.safetensors", "vocab.txt"):
+                (tmp_path / "other" / name).rename(tmp_path / name)
+            (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 4}')
+        opened = BertSentenceEncoder.from_pretrained(tmp_path)
+        assert opened.max_length == 9
+        np.testing.assert_allclose(opened.encode(TEXTS), encoder.encode(TEXTS), atol=1e-6)
+        backbone = BertBackbone.from_pretrained(tmp_path)
+        np.testing.assert_array_equal(*(m.get_weights()[0] for m in (backbone, encoder.backbone)))
+    (tmp_path / "0_Transformer" / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="0_Transformer must hold the weights"):
+        BertSentenceEncoder.from_pretrained(tmp_path)
 
 
 def test_options_of_a_sentence_transformers_directory(minilm, tmp_path):

@@ -25,6 +25,7 @@ from bert_tf.training import (
     MultipleNegativesRankingLoss,
     SpladeLoss,
 )
+from tests.checkpoints.module_folders import move_encoder
 
 TEXTS = ["good film", "the bad", "a b c d e f g", "film", "the good the bad."]
 QUERIES, DOCUMENTS, OTHERS = TEXTS[:3], ["the good.", "film", "good"], ["bad", "a", "the b"]
@@ -260,6 +261,10 @@ def test_directories_of_sentence_transformers(make, tmp_path):
     expected = model.encode(TEXTS).toarray()
     np.testing.assert_allclose(opened.encode(TEXTS).toarray(), expected, atol=1e-6)
     assert BertSparseEncoder.from_pretrained(tmp_path, pooling="max").pooling == "max"
+    move_encoder(tmp_path)
+    opened = BertSparseEncoder.from_pretrained(tmp_path)
+    assert {name: getattr(opened, name) for name in OPTIONS} == OPTIONS
+    np.testing.assert_allclose(opened.encode(TEXTS).toarray(), expected, atol=1e-6)
     assert servable_class(tmp_path) is BertSparseEncoder
     assert not BertMaskedLM.from_pretrained(tmp_path).untrained_heads
     with pytest.raises(CheckpointError, match=r"modules.json .*Received: .*SpladePooling"):
