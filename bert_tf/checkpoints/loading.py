@@ -18,6 +18,7 @@ from bert_tf.checkpoints.model_weights import (
     AMBIGUOUS_HEADS,
     BACKBONE,
     HEAD_ARCHITECTURES,
+    KERAS_ARGUMENTS,
     SPECS,
     backbone_of,
     spec_of,
@@ -329,5 +330,4 @@ def _argument_names(model_class):
         if base.__module__.startswith("bert_tf."):
             parameters = inspect.signature(base.__init__).parameters.values()
             names |= {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
-    keras_layer = {"name", "dtype", "trainable", "autocast", "activity_regularizer"}
-    return (names | keras_layer) - {"self", "config", "backbone", "tokenizer", "args"}
+    return (names | {*KERAS_ARGUMENTS}) - {"self", "config", "backbone", "tokenizer", "args"}

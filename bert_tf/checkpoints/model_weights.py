@@ -6,13 +6,16 @@ import itertools
 from bert_tf import tasks
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import Weight, backbone_weights, pooler_weights, row_weights
-from bert_tf.json_schema import object_of
+from bert_tf.json_schema import Kind, may_lack, object_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_spec import TaskSpec
 
 BACKBONE = "BertBackbone"
+# Arguments of every class, which are those of Keras's layers. A file must not set them.
+KERAS_ARGUMENTS = ("activity_regularizer", "autocast", "dtype", "name", "trainable")
+ABSENT = may_lack(Kind("absent, as it is an argument of Keras's layers", lambda value: False))
 # The arguments of a model's class in a file. The constructors refuse invalid combinations.
-OPTIONS = object_of(tasks.options())
+OPTIONS = object_of({**tasks.options(), **dict.fromkeys(KERAS_ARGUMENTS, ABSENT)})
 # The specs of the tasks by the name of the model's class.
 SPECS = {spec.model: spec for spec in tasks.specs()}
 # The architectures with a head: a file that names one of them has its head and no other.

@@ -1,13 +1,15 @@
 """Every task: files that hold it, and bring it back."""
 
+import json
 import pathlib
 import re
+import zipfile
 
 import keras
 import numpy as np
 import pytest
 
-from bert_tf.errors import ConfigError
+from bert_tf.errors import ConfigError, UserError
 from bert_tf.training import AdamWeightDecay
 from tests.conformance.task import VOCABULARY, WEIGHTS, assert_same, make
 from tests.conformance.tasks import TASKS, tasks
@@ -77,6 +79,54 @@ def test_save_pretrained(name, format, tmp_path):
         opened.run_eagerly = model.run_eagerly = True
         expected = task.answers(model, task.question)
         assert_same(task.answers(opened, task.question), expected)
+
+
+KERAS_ARGUMENTS = {
+    "name": "other",
+    "dtype": "float16",
+    "trainable": False,
+    "autocast": False,
+    "activity_regularizer": "l2",
+}
+
+
+@pytest.mark.parametrize("format", ["huggingface", "bert_tf"])
+@tasks()
+def test_a_file_sets_no_arguments_of_keras(name, format, tmp_path):
+    task, model = TASKS[name], make(TASKS[name], **TASKS[name].saved)
+    model.save_pretrained(tmp_path, format=format)
+    path = tmp_path / {"huggingface": "config.json", "bert_tf": "bert_tf.json"}[format]
+    for argument, value in KERAS_ARGUMENTS.items():
+        content = json.loads(path.read_text())
+        options = (content["bert_tf"] if format == "huggingface" else content)["options"]
+        options[argument] = value
+        (tmp_path / path.name).write_text(json.dumps(content))
+        with pytest.raises(UserError, match=rf"options.{argument}` in .* must be absent"):
+            task.kind.from_pretrained(tmp_path)
+        del options[argument]
+        path.write_text(json.dumps(content))
+
+
+@tasks(few=True)
+def test_a_keras_file_sets_no_arguments_of_keras(name, tmp_path):
+    """But those that Keras writes, of which bert_tf's reader uses none."""
+    task, model = TASKS[name], make(TASKS[name], **TASKS[name].saved)
+    model.save(tmp_path / "model.keras")
+    with zipfile.ZipFile(tmp_path / "model.keras") as archive:
+        files = {file: archive.read(file) for file in archive.namelist()}
+    content = json.loads(files["config.json"])
+
+    def opened(**values):
+        changed = {**content, "config": {**content["config"], **values}}
+        with zipfile.ZipFile(tmp_path / "other.keras", "w") as archive:
+            for file, data in files.items():
+                archive.writestr(file, json.dumps(changed) if file == "config.json" else data)
+        return task.kind.from_pretrained(tmp_path / "other.keras")
+
+    assert opened(name="other", dtype="float16").dtype_policy == model.dtype_policy
+    for argument in ("trainable", "autocast", "activity_regularizer"):
+        with pytest.raises(ConfigError, match=rf"config.{argument}` in .* must be absent"):
+            opened(**{argument: KERAS_ARGUMENTS[argument]})
 
 
 @tasks()

@@ -10,7 +10,9 @@ import numpy as np
 
 from bert_tf import tasks
 from bert_tf.checkpoints.model_weights import (
+    ABSENT,
     BACKBONE,
+    KERAS_ARGUMENTS,
     all_weights,
     backbone_of,
     build_saved,
@@ -37,10 +39,16 @@ _BACKBONE = object_of(
 )
 _TOKENIZERS = {f"{_PACKAGE}{c.__name__}": c for c in (BertTokenizer, SubwordTokenizer)}
 _TOKENIZER = object_of({"registered_name": one_of(*_TOKENIZERS), "config": OBJECT})
+_WRITTEN_BY_KERAS = ("name", "dtype")  # they are not used
 _TASK_MODEL = object_of(
     {
         "config": object_of(
-            {**tasks.options(), "backbone": _BACKBONE, "tokenizer": optional(_TOKENIZER)}
+            {
+                **tasks.options(),
+                **dict.fromkeys({*KERAS_ARGUMENTS} - {*_WRITTEN_BY_KERAS}, ABSENT),
+                "backbone": _BACKBONE,
+                "tokenizer": optional(_TOKENIZER),
+            }
         )
     }
 )
@@ -96,7 +104,7 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | d
         config = BertConfig(**arguments["config"])
     except (TypeError, UserError) as error:
         raise ConfigError(f"{path}: {error}") from None
-    unused = ("name", "dtype", "lora")
+    unused = (*_WRITTEN_BY_KERAS, "lora")
     options = {key: value for key, value in options.items() if key not in unused}
     return name, config, options, arguments.get("quantization")
 
