@@ -73,6 +73,14 @@ class NumpyBert:
         narrow = self.dense(wide, f"{name}.output.dense")
         return self.layer_norm(x + narrow, f"{name}.output.LayerNorm"), weights
 
+    def masked_lm_logits(self, states):
+        """The logits `[..., V]` of BERT's masked LM head for states `[..., H]`."""
+        head = "cls.predictions"
+        states = self.gelu(self.dense(states, f"{head}.transform.dense"))
+        states = self.layer_norm(states, f"{head}.transform.LayerNorm")
+        words = self.tensors["embeddings.word_embeddings.weight"]
+        return states @ words.T + self.tensors[f"{head}.bias"]
+
     def dense(self, x, name):
         return x @ self.tensors[f"{name}.weight"].T + self.tensors[f"{name}.bias"]
 

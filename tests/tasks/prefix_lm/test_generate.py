@@ -8,6 +8,7 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertPrefixLM, BertTokenizer, ops
 from bert_tf.errors import UserError
 from tests.conformance.padding import moved
+from tests.numpy_bert import NumpyBert, error_bound
 
 SOURCES = ["good film", "the bad film.", "a b c", "film", "bad. the b"]
 NEW = 7  # tokens
@@ -45,9 +46,19 @@ def rows_of(model, targets, lengths):
     return {"token_ids": token_ids, "segment_ids": segment_ids, "padding_mask": mask}, starts
 
 
+def numpy_logits(bert, token_ids, segment_ids, padding_mask):
+    """The logits `[B, T, V]`: all tokens attend to the source, those of the target also to it."""
+    is_target = segment_ids == 1
+    columns = np.arange(token_ids.shape[1])
+    earlier = is_target[:, :, np.newaxis] & (columns <= columns[:, np.newaxis])  # [B, T, T]
+    attends = padding_mask[:, np.newaxis] & (~is_target[:, np.newaxis] | earlier)
+    states, *_ = bert(token_ids, segment_ids, padding_mask, attends)
+    return bert.masked_lm_logits(states)
+
+
 @pytest.mark.parametrize("copies", [pytest.param(1, marks=pytest.mark.full), 2])
-def test_steps_are_the_whole_computation(model, copies):
-    """Of sources of different lengths; each has several sequences, as in beam search."""
+def test_steps_are_the_whole_computation(model, copies, tmp_path):
+    """Sources have different lengths and several sequences each, as in beam search."""
     targets = np.random.default_rng(1).integers(5, 60, [copies, len(SOURCES), 4], np.int32)
     state, memory = model.start_decoding(model.tokenize(SOURCES), 5)
     state = tf.nest.map_structure(lambda values: tf.repeat(values, copies, axis=0), state)
@@ -57,12 +68,22 @@ def test_steps_are_the_whole_computation(model, copies):
         logits, state = model.next_token(tf.constant(ids), tf.constant(position), state, memory)
         received.append(logits.numpy().reshape(len(SOURCES), copies, -1))
         ids = targets[:, :, min(position, 3)].T.ravel()  # [copies, B] -> [B * copies]
+    model.save_pretrained(tmp_path)
+    exact, rough = NumpyBert(tmp_path), NumpyBert(tmp_path, np.float32)
     for copy in range(copies):
         tokens, starts = rows_of(model, targets[copy], [4] * len(SOURCES))
-        expected = model(tokens).numpy()
-        expected = np.take_along_axis(expected, (starts - 1 + np.arange(5))[..., np.newaxis], 1)
+        exact_logits, rough_logits, whole = (
+            np.take_along_axis(logits, (starts - 1 + np.arange(5))[..., np.newaxis], 1)
+            for logits in (
+                numpy_logits(exact, **tokens),
+                numpy_logits(rough, **tokens),
+                model(tokens).numpy(),
+            )
+        )
         steps = np.stack(received)[:, :, copy].swapaxes(0, 1)  # [5, B, V] -> [B, 5, V]
-        np.testing.assert_allclose(steps, expected, rtol=1e-5, atol=1e-5)
+        bound = error_bound(exact_logits, rough_logits)
+        np.testing.assert_allclose(steps, exact_logits, rtol=0, atol=bound)
+        np.testing.assert_allclose(whole, exact_logits, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize("side", ["left", "middle"])

@@ -85,9 +85,29 @@ def test_batches_do_not_matter(trained):
     assert trained.answer(np.array(questions), tf.constant(contexts)) == expected
 
 
-def test_offsets_are_characters_of_the_original(trained):
+@pytest.fixture(scope="module")
+def pointer(make_model):
+    """Its answers go from the first "good" to the first "bad", by weights that are set by hand.
+
+    Each state is the vector of the word alone, and all vectors have the same norm. So no other
+    word has a larger product with the vector of "good" than "good".
+    """
+    model = make_model()
+    backbone = model.backbone
+    for block in backbone.encoder.blocks:
+        for layer in (block.attention_output, block.output_dense):
+            layer.kernel.assign(tf.zeros_like(layer.kernel))
+    for table in (backbone.embeddings.position_embeddings, backbone.embeddings.segment_embeddings):
+        table.assign(tf.zeros_like(table))
+    words = np.array([[model.tokenizer.token_to_id(word) for word in ("good", "bad")]])
+    states = backbone({"token_ids": words})["sequence_output"][0]  # [2, H]
+    model.span_classifier.kernel.assign(tf.transpose(states))
+    return model
+
+
+def test_offsets_are_characters_of_the_original(pointer):
     context = "k\u00c9\u0301 \U0001f600\u6211  GOOD\u00a0 X\u00e9 bad. q"
-    answer = trained.answer("the film", context)
+    answer = pointer.answer("the film", context)
     assert answer.text == context[answer.start : answer.end] == "GOOD\u00a0 X\u00e9 bad"
 
 
