@@ -173,10 +173,17 @@ check: lint ops materials
 
 # A test that takes longer, in seconds, fails the run. Only CI says so: a slow machine is no error.
 LONGEST_TEST ?=
+# Those for which the tests that compare numbers run again. Status 5: PYTEST_ARGS chose none of them.
+INSTRUCTION_SETS ?= $(shell $(PY) -m tests.instruction_sets)
 .PHONY: test
 test: lint ops materials
 	$(BAZEL) test //custom_ops/...
 	$(PYTEST) $(if $(LONGEST_TEST),--fail-slow=$(LONGEST_TEST)) $(PYTEST_ARGS)
+	for isa in $(INSTRUCTION_SETS); do \
+	  echo "The tests that compare numbers, with BERT_TF_ISA=$$isa:"; \
+	  BERT_TF_ISA=$$isa $(PYTEST) -m 'numbers and not (full or peers or browser or gpu)' \
+	    $(PYTEST_ARGS) || [[ $$? == 5 ]]; \
+	done
 
 .PHONY: test-full
 test-full: venv $(FULL_STAMP) ops materials

@@ -4,7 +4,9 @@ Tests never download, except that two of the full suite call `make transformers4
 listed in EXPECTED_SKIPS, or the run fails.
 """
 
+import functools
 import gc
+import inspect
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -12,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import pathlib
+import re
 import sys
 import time
 from unittest import mock
@@ -106,6 +109,21 @@ LONG_FILES = (
     "tests/serving/test_tasks.py",
     "tests/tools/test_benchmark.py",
 )
+# Tests of these folders that compare numbers run once per instruction set (the marker `numbers`).
+FOLDERS_OF_NUMBERS = (
+    "baselines",
+    "checkpoints",
+    "compression",
+    "conformance",
+    "generation",
+    "inspection",
+    "layers",
+    "models",
+    "ops",
+    "tasks",
+    "training",
+)
+_COMPARES_NUMBERS = re.compile(r"allclose|approx\(|almost_equal|accuracy|error_bound|assert_near")
 ALWAYS_CHECKED = "tests/test_docstrings.py"  # by `make check`, whatever has changed
 
 _unexpected_skips = []
@@ -132,6 +150,17 @@ def pytest_addoption(parser):
         metavar="SECONDS",
         help="fail if a test takes longer and MAY_TAKE_LONGER does not name it",
     )
+
+
+@functools.cache
+def _compares_numbers(function):
+    return _COMPARES_NUMBERS.search(inspect.getsource(function)) is not None
+
+
+def pytest_itemcollected(item):
+    folder = item.path.resolve().relative_to(REPOSITORY / "tests").parts[0]
+    if folder in FOLDERS_OF_NUMBERS and _compares_numbers(item.function):
+        item.add_marker("numbers")
 
 
 @pytest.hookimpl(trylast=True)

@@ -22,13 +22,13 @@ import time
 import xml.etree.ElementTree
 
 from tests.conftest import REPOSITORY
+from tests.instruction_sets import other_instruction_sets
 
 COUNTED = "--junitxml=RESULTS"  # RESULTS is replaced by the file that pytest shall write
 PYTEST = [sys.executable, "-m", "pytest", "-q", COUNTED]
 IN_PARALLEL = ["-n2", "--dist=loadfile", "--no-loadscope-reorder"]
 NATIVE = {"BERT_TF_OPS": "native", "TF_ONEDNN_USE_SYSTEM_ALLOCATOR": "1"}
 KERNELS = "//custom_ops/kernels/..."
-OPS = ["tests/ops", "tests/conformance/test_ops.py"]
 # The oldest one that is supported runs what `make test` has; the one between, what depends on it
 # most.
 OTHER_TENSORFLOWS = {
@@ -88,17 +88,15 @@ def parts() -> list[Part]:
     """Everything, the quickest to fail first."""
     bazel = shutil.which("bazel") or shutil.which("bazelisk") or "bazel"
     everything = ["tests", "-m", "", *(f"--ignore={folder}" for folder in APART)]
+    test_everything = [*PYTEST, *IN_PARALLEL, *everything]
     found = [
         Part("lint", ["make", "lint"]),
         Part("sanitizers: asan, ubsan", [bazel, "test", "--config=asan", KERNELS]),
         Part("sanitizers: tsan", [bazel, "test", "--config=tsan", KERNELS]),
     ]
-    for isa in ("portable", "avx2", "avx512"):
+    for isa in other_instruction_sets():
         test = [bazel, "test", f"--test_env=BERT_TF_ISA={isa}", KERNELS]
-        found += [
-            Part(f"kernels: {isa}", test),
-            Part(f"ops: {isa}", [*PYTEST, *IN_PARALLEL, *OPS], {**NATIVE, "BERT_TF_ISA": isa}),
-        ]
+        found.append(Part(f"kernels: {isa}", test))
     for processor, instructions, tests in ARM_PROCESSORS:
         emulator = f"{EMULATOR} -L /usr/aarch64-linux-gnu -cpu {processor}"
         expected = f"--test_env=BERT_TF_EXPECTED_ISA=neon {instructions}"
@@ -108,14 +106,21 @@ def parts() -> list[Part]:
         *found,
         Part("kernels: CUDA, emulated", [bazel, "test", "//custom_ops/kernels:cuda_kernels_test"]),
         Part("all other C++ tests", [bazel, "test", "//custom_ops/..."]),
-        Part("tests", [*PYTEST, *IN_PARALLEL, *everything], NATIVE),
+        Part("tests", test_everything, NATIVE),
+        *(
+            Part(f"tests: {isa}", test_everything, NATIVE | {"BERT_TF_ISA": isa})
+            for isa in other_instruction_sets()
+        ),
         Part("fuzzing", [*PYTEST, "tests/fuzz", "-m", ""], NATIVE),
         Part("notebooks", [*PYTEST, "tests/notebooks", "-m", ""], NATIVE),
         Part("quality", [*PYTEST, "tests/quality", "-m", ""], NATIVE),
         *(
             Part(
                 f"TensorFlow {version}",
-                ["make", "test", f"TF_VERSION={version}", f"PYTEST_ARGS={arguments} {COUNTED}"],
+                [
+                    *("make", "test", f"TF_VERSION={version}", "INSTRUCTION_SETS="),
+                    f"PYTEST_ARGS={arguments} {COUNTED}",
+                ],
             )
             for version, arguments in OTHER_TENSORFLOWS.items()
         ),
