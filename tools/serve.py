@@ -118,6 +118,11 @@ _LIMITS = {
     ),
     "max_rows": (2048, "number of rows per request."),
     "max_elements": (65_536, "number of strings, lists and objects in the body of a request."),
+    "max_connections": (
+        1024,
+        "number of connections, if the process may open as many files; further ones close an idle "
+        "one or get the status 503, except for probes.",
+    ),
     "max_waiting": (1024, "number of requests in the queue; further ones get the status 429."),
     "read_timeout_seconds": (30.0, "number of seconds for the body of a request to arrive."),
     "write_timeout_seconds": (

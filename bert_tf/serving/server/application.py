@@ -24,6 +24,7 @@ from bert_tf.page_policy import page_policy
 from bert_tf.serving.server import rest_api, retrieval_forms
 from bert_tf.serving.server.access import Access
 from bert_tf.serving.server.batcher import TOKEN_BUDGET, Batcher
+from bert_tf.serving.server.connections import ACCEPTED_AT_ONCE, Connections, LoopErrors
 from bert_tf.serving.server.guard import guarded
 from bert_tf.serving.server.limits import Limits, Memory
 from bert_tf.serving.server.listener import listen
@@ -36,6 +37,9 @@ from bert_tf.serving.server.users import Users
 log = logging.getLogger("bert_tf.serving")
 
 _BACKLOG = 1024  # connections that the operating system queues until they are accepted
+_HEALTH, _READY = "/healthz", "/readyz"
+_METRICS = (METRICS_PATH, "/metrics")
+_PROBES = (_HEALTH, _READY, *_METRICS)
 # After which a thread lets another run, a tenth of Python's: the event loop waits for it several
 # times per request.
 _SWITCH_SECONDS = 0.0005
@@ -110,6 +114,7 @@ class _Server:
         with temporary as tempfile.tempdir, contextlib.closing(listener):
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._signalled)
+            loop.set_exception_handler(LoopErrors())
             sys.setswitchinterval(_SWITCH_SECONDS)
             # The collector stops all threads, for tenths of a second if it looks at all objects of
             # TensorFlow. The model is left out, because it is collected when it is unloaded.
@@ -126,18 +131,22 @@ class _Server:
     async def _serve(self, listener):
         runner = self._runner()
         await runner.setup()
-        site = self._web.SockSite(runner, listener, backlog=_BACKLOG)
-        await site.start()
+        loop = asyncio.get_running_loop()
+        self._connections = Connections(runner.server, self._options.limits.max_connections)
+        server = await loop.create_server(
+            self._connections, sock=listener, backlog=ACCEPTED_AT_ONCE
+        )
+        listener.listen(_BACKLOG)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         print(f"Serving {self._options.model_name}: http://{shown}:{port}/", flush=True)
         watching = self._versions.watch(self._options.poll_seconds)
-        watcher = asyncio.get_running_loop().create_task(watching)
+        watcher = loop.create_task(watching)
         await self._stop.wait()
         await asyncio.sleep(self._options.drain_seconds)
         watcher.cancel()
         await asyncio.gather(watcher, return_exceptions=True)
-        await _close_port(runner, site, listener)
+        await _close_port(server, self._connections, listener)
         # aiohttp's cleanup stops reading, so current requests must be answered before it.
         for end in (self._requests.none.wait, runner.cleanup, self._versions.close):
             with contextlib.suppress(asyncio.TimeoutError):
@@ -164,14 +173,16 @@ class _Server:
         @self._web.middleware
         async def counted(request, handler):
             started = time.monotonic()
-            with self._memory.share() as request["hold"]:
+            busy = self._connections.busy(request.protocol)
+            with busy as is_full, self._memory.share() as request["hold"]:
+                is_full = is_full and request.path not in _PROBES
                 with self._requests, self._metrics.requests_in_progress.track_inprogress():
-                    response = await self._answer(request, handler)
+                    response = await self._answer(request, self._refuse if is_full else handler)
                 method = request.get("method", "other")
                 self._metrics.requests.labels(method, str(response.status)).inc()
                 self._metrics.request_seconds.labels(method).observe(time.monotonic() - started)
                 self._answered += 1
-                if self._stop.is_set():
+                if self._stop.is_set() or is_full:
                     response.force_close()
                 # Sent here instead of by aiohttp, so that its memory is counted until it is sent.
                 with contextlib.suppress(ConnectionError):
@@ -189,9 +200,9 @@ class _Server:
         add("*", rest_api.PREFIX + "{rest:.*}", self._rest)
         add("GET", "/", self._show_page)
         add("GET", "/page.json", self._show_page_facts)
-        add("GET", "/healthz", self._show_health)
-        add("GET", "/readyz", self._show_ready)
-        for path in (METRICS_PATH, "/metrics"):
+        add("GET", _HEALTH, self._show_health)
+        add("GET", _READY, self._show_ready)
+        for path in _METRICS:
             add("GET", path, self._show_metrics)
         quiet = logging.getLogger("bert_tf.serving.http")  # logs invalid HTTP of clients
         quiet.setLevel(logging.CRITICAL)
@@ -204,6 +215,9 @@ class _Server:
             handler_cancellation=True,  # do not compute requests of disconnected clients
             shutdown_timeout=_WRITE_SECONDS,
         )
+
+    async def _refuse(self, request):
+        raise self._connections.refusal()
 
     async def _rest(self, request):
         target = rest_api.parse_path(request.method, request.rel_url.raw_path)
@@ -257,19 +271,19 @@ class _Server:
         return self._web.json_response(text=text, status=status, headers=headers)
 
 
-async def _close_port(runner, site, listener):
+async def _close_port(server, connections, listener):
     """Closes the port without losing connections that the operating system has accepted."""
     waiting = listener.dup()
-    await site.stop()
+    server.close()
     loop = asyncio.get_running_loop()
     with contextlib.closing(waiting):
         waiting.setblocking(False)
         accepted = []
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):  # no more, or no descriptor for more
             while True:
                 accepted.append(waiting.accept()[0])
     for connection in accepted:
-        await loop.connect_accepted_socket(runner.server, connection)
+        await loop.connect_accepted_socket(connections, connection)
     # Without this pause, a connection that has just been made would not notice the shutdown, and
     # aiohttp would wait for it. Requests that arrive later are not answered.
     await asyncio.sleep(_SETTLE_SECONDS)

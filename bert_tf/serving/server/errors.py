@@ -1,5 +1,6 @@
 """Errors of requests, with the HTTP status that TensorFlow Serving answers them with."""
 
+import errno
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -18,6 +19,7 @@ _OF_TENSORFLOW = {
     tf.errors.DeadlineExceededError: HTTPStatus.GATEWAY_TIMEOUT,
 }
 _TRY_AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_OF_THE_SYSTEM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # The place of an error in the graph, which does not help a client.
 _NODES = re.compile(
     r"Graph execution error:\s*|Detected at node \S+ defined at \(most recent call last\):\s*"
@@ -70,7 +72,15 @@ def of_computation(error: Exception) -> RequestError:
     if isinstance(error, MemoryError):
         message = "The request needs more memory than is available."
         return RequestError(HTTPStatus.TOO_MANY_REQUESTS, message)
+    if is_of_the_system(error):
+        message = f"{error.strerror}. Try again later."
+        return RequestError(HTTPStatus.SERVICE_UNAVAILABLE, message)
     return RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}")
+
+
+def is_of_the_system(error: BaseException | None) -> bool:
+    """Returns whether an error is a limit of the system that may not last."""
+    return isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM
 
 
 def _without_nodes(message):

@@ -68,5 +68,8 @@ def _request_error(web, request, error):
         return invalid(f"The body must be complete and decodable. Received: {error}")
     # Not decoded, so that a path cannot forge lines of the log.
     path = request.rel_url.raw_path
-    log.error("A request failed: %s %s", request.method, path, exc_info=error)
-    return of_computation(error)
+    answer = of_computation(error)
+    # Without a traceback, where the cause is the client or a limit of the system.
+    trace = error if answer.status == HTTPStatus.INTERNAL_SERVER_ERROR else None
+    log.error("A request failed: %s %s", request.method, path, exc_info=trace)
+    return answer

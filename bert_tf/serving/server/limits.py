@@ -26,6 +26,7 @@ class Limits:
     max_tokens: int = 131_072
     max_rows: int = 2048  # of a request, as OpenAI allows
     max_elements: int = 1 << 16  # strings, lists and objects in a request's body
+    max_connections: int = 1024  # at most as many as the descriptors of the process allow
     max_waiting: int = 1024  # requests that wait for their answer
     read_timeout: float = 30.0  # seconds in which a request's body must arrive
     # Seconds in which a client must receive some of its answer; only on Linux.

@@ -10,6 +10,7 @@ import signal
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 
 from tests.tools.running import start
 
@@ -24,6 +25,7 @@ class ServerProcess:
         *flags: Flags of the program.
         is_real_start: Whether an interpreter of its own imports all that the server needs. Others
             are forked from where it is imported, in a tenth of the time.
+        prepare: An importable function that is called in a fork before the program.
 
     Attributes:
         process: The `Process`.
@@ -34,7 +36,9 @@ class ServerProcess:
     FLAGS = ("--model_name=tiny", "--threads=1")
     STARTED = r"^Serving \S+: http://.*:(\d+)/"
 
-    def __init__(self, model, *flags, is_real_start: bool = False):
+    def __init__(
+        self, model, *flags, is_real_start: bool = False, prepare: Callable = faulthandler.enable
+    ):
         self._folder = tempfile.TemporaryDirectory()
         self.process = start(
             self.PROGRAM,
@@ -44,7 +48,7 @@ class ServerProcess:
             *flags,
             output=pathlib.Path(self._folder.name, "output"),
             environment={"PYTHONFAULTHANDLER": "1"},  # of an interpreter, which a fork is not
-            prepare=None if is_real_start else faulthandler.enable,
+            prepare=None if is_real_start else prepare,
             is_real_start=is_real_start,
         )
         end = time.monotonic() + PATIENCE
