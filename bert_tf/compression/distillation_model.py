@@ -321,6 +321,10 @@ class DistillationModel(RawTextModel):
         """The student's `predict`."""
         return self.student.predict(x, *args, **kwargs)
 
+    def predict_on_batch(self, x):
+        """The student's `predict_on_batch`."""
+        return self.student.predict_on_batch(x)
+
     def get_config(self):
         raise UserError(_ONLY_STUDENT.format("save", "save_pretrained"))
 

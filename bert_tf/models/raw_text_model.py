@@ -1,10 +1,13 @@
-"""`fit` and `evaluate` on raw text, written once."""
+"""`fit` and `evaluate` on raw text, and on single batches of it, written once."""
 
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from bert_tf import keras_compat
+from bert_tf.errors import UserError
 from bert_tf.models.text_streams import as_data_errors
 from bert_tf.models.training_model import TrainingModel, arguments_by_name
 from bert_tf.signatures import has_signature_of
@@ -15,6 +18,8 @@ from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
 # google-research/bert's run_classifier.py has these defaults.
 LEARNING_RATE = 5e-5
 WARMUP = 0.1
+ALL_ROWS = 1 << 31  # a batch size with which all rows of `train_on_batch` are one batch
+_DATA = ("x", "y", "sample_weight")
 
 
 class RawTextModel(TrainingModel):
@@ -79,9 +84,54 @@ class RawTextModel(TrainingModel):
         arguments.update(arguments.pop("kwargs"))
         self._compile_once(arguments["y"])
         if not keras_compat.is_validation_in_fit(kwargs):  # there the data are ready
-            data = {name: arguments[name] for name in ("x", "y", "batch_size", "sample_weight")}
+            data = {name: arguments[name] for name in (*_DATA, "batch_size")}
             prepared = self.fit_arguments(**data, shuffle=False, training=False, trainer=self)
             arguments.update({name: prepared[name] for name in data})
             self.require_labels(arguments["x"], arguments["y"])
         with as_data_errors():
             return super().evaluate(**arguments)
+
+    @has_signature_of(keras.Model.train_on_batch)
+    def train_on_batch(self, *args, **kwargs):
+        """`keras.Model.train_on_batch` that also takes raw text and the names of labels.
+
+        Raises:
+            UserError: As `evaluate`, or if texts are not one batch: on several replicas, or where
+                `no_duplicates` does not allow their rows together.
+            DataError: If a text or a label is missing, malformed or unknown.
+        """
+        arguments = arguments_by_name(keras.Model.train_on_batch, self, *args, **kwargs)
+        arguments.update(self._one_batch(arguments, training=True))
+        return super().train_on_batch(**arguments)
+
+    @has_signature_of(keras.Model.test_on_batch)
+    def test_on_batch(self, *args, **kwargs):
+        """`keras.Model.test_on_batch` that also takes raw text and the names of labels.
+
+        Raises:
+            UserError: As `train_on_batch`.
+            DataError: As `train_on_batch`.
+        """
+        arguments = arguments_by_name(keras.Model.test_on_batch, self, *args, **kwargs)
+        arguments.update(self._one_batch(arguments, training=False))
+        return super().test_on_batch(**arguments)
+
+    def _one_batch(self, arguments, training):
+        """Returns x, y and sample weights of a batch, with token dictionaries for text."""
+        data = {name: arguments[name] for name in _DATA}
+        options = {"batch_size": ALL_ROWS, "shuffle": False, "training": training}
+        prepared = self.fit_arguments(**data, **options, trainer=self)
+        data = {name: prepared[name] for name in _DATA}
+        self.require_labels(data["x"], data["y"])
+        is_distributed = isinstance(data["x"], keras_compat.DistributedAdapter)
+        if not is_distributed and not isinstance(data["x"], tf.data.Dataset):
+            return data
+        with as_data_errors():
+            batches = [] if is_distributed else list(data["x"].take(2))
+        if len(batches) != 1:
+            raise UserError(
+                "`x` must be one batch: its rows together, on one replica. Received: a "
+                f"{type(arguments['x']).__name__} that makes several. Call `fit` or `evaluate`."
+            )
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batches[0])
+        return {"x": x, "y": tf.nest.map_structure(np.asarray, y), "sample_weight": sample_weight}

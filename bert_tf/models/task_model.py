@@ -17,7 +17,7 @@ from bert_tf.models.inference_precision import AUTO, optimize_for_inference
 from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.preprocessing_model import PreprocessingModel
 from bert_tf.models.pretrained_model import PretrainedModel
-from bert_tf.models.raw_text_model import RawTextModel
+from bert_tf.models.raw_text_model import ALL_ROWS, RawTextModel
 from bert_tf.models.replica_batches import new_seed, replica_batches
 from bert_tf.models.text_batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
 from bert_tf.models.text_epochs import TextEpochs
@@ -333,6 +333,23 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
         x, batch_size = data["x"], data["batch_size"]
         with as_data_errors():
             return super().predict(x, batch_size, verbose, steps, callbacks)
+
+    def predict_on_batch(self, x):
+        """`keras.Model.predict_on_batch` that also takes raw text.
+
+        Args:
+            x: A token dictionary, or texts as `fit` takes them, which are computed in one batch.
+
+        Returns:
+            What `predict` returns.
+
+        Raises:
+            UserError: If there is no tokenizer for texts.
+            DataError: If a text is missing or malformed.
+        """
+        if isinstance(x, dict):
+            return super().predict_on_batch(x)
+        return self.predict(x, batch_size=ALL_ROWS, verbose=0)
 
     def predict_decoded(
         self,

@@ -140,6 +140,28 @@ def test_one_answer_however_the_rows_come(name, traced):
     assert_same(task.answers(traced, task.question), expected)
 
 
+@tasks("text", "training")
+def test_single_batches_of_text(name, is_full):
+    """`train_on_batch`, `test_on_batch` and `predict_on_batch` take what `fit` takes."""
+    if name not in ("text classification", "multiple choice") and not is_full:
+        return
+    task, model = TASKS[name], compiled(TASKS[name])
+    data = (task.text, task.labels)
+    if task.trains_on_text:
+        expected = model.evaluate(*data, **OPTIONS)
+        np.testing.assert_allclose(model.test_on_batch(*data), expected, rtol=1e-5)
+        before, steps = State(model), []
+        for train in (lambda: model.fit(*data, **OPTIONS), lambda: model.train_on_batch(*data)):
+            before.restore()
+            random.seed(3)  # of the masks
+            train()
+            steps.append(weights_of(model))
+        assert_same(*steps)
+    is_other = task.asked_features is not None or "own masks" in task.lacks
+    rows = task.question if is_other else task.text
+    assert_same(model.predict_on_batch(rows), model.predict(rows, verbose=0))
+
+
 @pytest.mark.full
 @tasks("text", "training", "datasets of text", "datasets to predict")
 def test_one_answer_to_datasets_of_text(name, traced):
