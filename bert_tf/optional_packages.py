@@ -4,8 +4,11 @@ A package is imported where it is used. Programs call `require` before any work.
 docs/installation.md says what each extra is for.
 """
 
+import contextlib
 import importlib
+import sys
 import types
+from collections.abc import Iterator
 
 from bert_tf.errors import UserError
 
@@ -74,3 +77,22 @@ def require(module: str, purpose: str) -> types.ModuleType:
             f"{package} must be installed for {purpose}. Received: {error}. "
             f"Run `{install_command(module)}`."
         ) from None
+
+
+@contextlib.contextmanager
+def without_packages(*names: str) -> Iterator[None]:
+    """In the block, these packages seem not to be installed, unless they are already imported.
+
+    Keras imports some packages only because they are there. A program that does not need them
+    imports Keras in this block, and takes less memory and time.
+
+    Args:
+        *names: Names of top-level packages.
+    """
+    hidden = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # None makes `import` raise ModuleNotFoundError
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]

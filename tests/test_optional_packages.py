@@ -1,5 +1,6 @@
 """Without optional packages: the README's first commands run, and the rest says what to install."""
 
+import importlib
 import sys
 
 import numpy as np
@@ -13,6 +14,19 @@ from bert_tf.training import all_scores
 from bert_tf.training.evaluation import scores
 from tests.example_files import write_document_files
 from tests.tools.running import results_in, run
+
+
+def test_packages_are_hidden_only_in_the_block():
+    import wave  # as good as any: it is imported already
+
+    names = ("wave", "plistlib", "no_package_has_this_name")
+    sys.modules.pop("plistlib", None)
+    with optional_packages.without_packages(*names):
+        assert sys.modules["wave"] is wave
+        for name in names[1:]:
+            with pytest.raises(ModuleNotFoundError):
+                importlib.import_module(name)
+    assert importlib.import_module("plistlib") and names[2] not in sys.modules
 
 
 def hide():

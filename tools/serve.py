@@ -18,8 +18,12 @@ from absl import flags
 from bert_tf import tool
 from bert_tf.api_keys import read_api_keys
 from bert_tf.errors import UserError
+from bert_tf.optional_packages import without_packages
 
 FLAGS = flags.FLAGS
+
+# Keras imports them if they are installed: 150 MiB for what no server does.
+_UNUSED_PACKAGES = ("IPython", "PIL", "matplotlib", "pandas", "sklearn")
 
 flags.DEFINE_string("model", None, "The directory of the model, or of its numbered versions.")
 flags.DEFINE_string(
@@ -174,7 +178,8 @@ def main():
     if not os.path.isdir(FLAGS.model):
         raise UserError(f"--model must be a directory. Received: --model={FLAGS.model}")
 
-    import tensorflow as tf
+    with without_packages(*_UNUSED_PACKAGES):
+        import tensorflow as tf
 
     from bert_tf.serving.server import logs
     from bert_tf.serving.server.application import ServerOptions, serve

@@ -4,6 +4,8 @@ import collections
 import http.client
 import json
 import os
+import pathlib
+import re
 import shutil
 import threading
 
@@ -72,11 +74,19 @@ def _publish(folder, version):
     os.rename(folder / ".new", folder / str(version))
 
 
+def _unused_libraries(pid):
+    """Libraries of packages that Keras imports if they are there, and a server does not need."""
+    maps = pathlib.Path(f"/proc/{pid}/maps")
+    text = maps.read_text() if maps.exists() else ""  # only on Linux
+    return set(re.findall(r"site-packages/(pandas|sklearn|matplotlib)/.*", text))
+
+
 def _run(exported, folder, requests, check_memory):
     """Loads, reloads and stops a server under load; its count of answers and the clients'."""
     shutil.copytree(exported / "1", folder / "1")
     others, flags = 0, ("--poll_seconds=0.1", "--stop_seconds=20")
     with ServerProcess(folder, *flags, is_real_start=True) as server:
+        assert not _unused_libraries(server.process.pid)
         load = Load(server.port)
         load.wait_for(requests // 4)
         _publish(folder, 2)
