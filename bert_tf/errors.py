@@ -1,6 +1,8 @@
 """Errors that users can cause, with messages that say how to correct them."""
 
-from collections.abc import Collection
+import contextlib
+import os
+from collections.abc import Collection, Iterator
 
 # Longer messages are not useful, and a malicious file could fill the log with them.
 _LONGEST_MESSAGE = 8000  # characters
@@ -46,6 +48,17 @@ def require(holds: object, rule: str, error: type[Exception] = ConfigError, **re
     if not holds:
         values = ", ".join(f"{name}={value!r}" for name, value in received.items())
         raise error(f"`{next(iter(received))}` {rule}. Received: {values}.")
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike | None) -> Iterator[None]:
+    """Adds a file, if there is one, to the errors of its content that do not name it."""
+    try:
+        yield
+    except UserError as error:
+        if path is None or os.fspath(path) in str(error):
+            raise
+        raise type(error)(f"{os.fspath(path)}: {error}") from error
 
 
 def check_limits(**limits: int | None) -> None:

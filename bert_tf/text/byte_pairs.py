@@ -72,6 +72,12 @@ class BytePairs(code_points.PieceModel):
         self._ranks = SparseTable([*pairs], [*pairs.values()], _NO_RANK)
         # Which bytes are next to each other in the result of a merge, where it joins its parts.
         byte_of = {char: byte for byte, char in enumerate(byte_characters())}
+        other = next((m for m in merges if not {m[0][-1], m[1][0]} <= byte_of.keys()), None)
+        if other is not None:
+            raise DataError(
+                "Every merge must be of characters that stand for bytes (`byte_characters`). "
+                f"Received: {other!r:.200}."
+            )
         self._joins = np.zeros(256 * 256, bool)
         self._joins[[byte_of[a[-1]] * 256 + byte_of[b[0]] for a, b in merges]] = True
         # Usually no merge has an earlier rank than those that make its parts. If one has, pairs

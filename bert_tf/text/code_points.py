@@ -202,6 +202,11 @@ def pair(first: np.ndarray | tf.Tensor, second: np.ndarray | tf.Tensor):
     return first * 2**31 + second
 
 
+def numbers(text: str) -> np.ndarray:
+    """Returns the code points of a text, int32."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.int32)
+
+
 class SparseTable:
     """An int32 value for some pairs of numbers, which are one key each, and one for all others."""
 
@@ -251,7 +256,7 @@ class Replacements:
     def __init__(self, results: Sequence[str]):
         lengths = np.array([1, *map(len, results)], np.int64)
         self._lengths, self._starts = lengths, np.cumsum(lengths) - lengths
-        self._values = np.array([0, *map(ord, "".join(results))], np.int32)
+        self._values = numbers("\0" + "".join(results))
 
     def __call__(self, code_points: tf.Tensor, rules: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the new code points, and the index of the one that each was made of."""

@@ -12,23 +12,31 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from google.protobuf import empty_pb2
-from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
-
 from bert_tf.errors import DataError
 from bert_tf.json_files import read_bytes
 
-MOST_RULES = 1_000_000  # nmt_nfkc has 6,400
-MOST_NODES = 100_000
-MOST_MODEL_BYTES = 16 * 2**20  # XLM-R's has 5 MB; a field of 2 bytes takes 100 in memory
+MOST_PIECES = 1_000_000  # XLM-V has 901,629; each takes about 500 bytes in memory
+MOST_NODES = 100_000  # nmt_nfkc has 4,300, and 5,700 rules
 MOST_RULE_BYTES = 5  # tokenizers, src/normalizers/precompiled.rs
+MOST_RESULT_BYTES = 1000  # of one rule; Unicode's longest, of U+FDFA, has 33
 UNIGRAM = 1  # TrainerSpec.ModelType
-# Messages that are read, and their fields: number -> name. "piece" repeats, and all are optional.
-_MODEL = {1: "piece", 2: "trainer", 3: "normalizer"}
-_PIECE = {1: "text", 2: "score", 3: "type"}
-_TRAINER = {3: "model_type", 24: "treat_whitespace_as_suffix", 35: "byte_fallback", 40: "unk_id"}
-_NORMALIZER = {2: "charsmap", 3: "add_dummy_prefix", 5: "escape_whitespaces"}
+# How a value is encoded (protobuf's "wire types").
+_INTEGER, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
+# Messages that are read, and their fields: number -> name and encoding. "piece" repeats, and all
+# are optional.
+_MODEL = {1: ("piece", _BYTES), 2: ("trainer", _BYTES), 3: ("normalizer", _BYTES)}
+_PIECE = {1: ("text", _BYTES), 2: ("score", _FOUR_BYTES), 3: ("type", _INTEGER)}
+_TRAINER = {
+    3: ("model_type", _INTEGER),
+    24: ("treat_whitespace_as_suffix", _INTEGER),
+    35: ("byte_fallback", _INTEGER),
+    40: ("unk_id", _INTEGER),
+}
+_NORMALIZER = {
+    2: ("charsmap", _BYTES),
+    3: ("add_dummy_prefix", _INTEGER),
+    5: ("escape_whitespaces", _INTEGER),
+}
 _SUPPORTED = {
     "model_type": UNIGRAM,
     "byte_fallback": 0,
@@ -47,8 +55,6 @@ def read_model(path: str | os.PathLike) -> dict[str, Any]:
     content = read_bytes(path, "a sentencepiece model", DataError)
     pieces, types, trainer, normalizer = [], [], {}, {}
     try:
-        if len(content) > MOST_MODEL_BYTES:
-            raise ValueError(f"more than {MOST_MODEL_BYTES:,} bytes")
         for name, value in _fields(content, _MODEL):
             if name == "trainer":
                 trainer = dict(_fields(value, _TRAINER))
@@ -56,12 +62,14 @@ def read_model(path: str | os.PathLike) -> dict[str, Any]:
                 normalizer = dict(_fields(value, _NORMALIZER))
             else:
                 piece = dict(_fields(value, _PIECE))
-                score = struct.unpack("<f", struct.pack("<I", piece.get("score", 0)))[0]
+                (score,) = struct.unpack("<f", piece.get("score", bytes(4)))
                 pieces.append((piece.get("text", b"").decode(), score))
                 types.append(piece.get("type", 1))
+                if len(pieces) > MOST_PIECES:
+                    raise ValueError(f"more than {MOST_PIECES:,} pieces")
         if not pieces:
             raise ValueError("no pieces")
-    except (DecodeError, ValueError, AttributeError, TypeError, struct.error) as error:
+    except (ValueError, IndexError, struct.error) as error:
         raise DataError(
             f"{path} must be a sentencepiece model. Received: {type(error).__name__}: {error}."
         ) from None
@@ -80,12 +88,48 @@ def read_model(path: str | os.PathLike) -> dict[str, Any]:
     }
 
 
-def _fields(data: bytes, names: dict[int, str]) -> Iterator[tuple[str, Any]]:
-    """Yields the named fields of a message: integers, or the bytes of strings and messages."""
-    # A message that declares no fields keeps all of them as unknown ones.
-    for field in UnknownFieldSet(empty_pb2.Empty.FromString(data)):
-        if field.field_number in names:
-            yield names[field.field_number], field.data
+def _fields(data: bytes, names: dict[int, tuple[str, int]]) -> Iterator[tuple[str, Any]]:
+    """Yields the named fields of a message: integers, or the bytes of all other values.
+
+    One field at a time: protobuf's own reader of unknown messages takes 50 times the file's size.
+
+    Raises:
+        ValueError: If the message is malformed, or a field has another encoding.
+        IndexError: If it is truncated.
+    """
+    place = 0
+    while place < len(data):
+        tag, place = _integer(data, place)
+        kind, value = tag & 7, None
+        if kind == _INTEGER:
+            value, place = _integer(data, place)
+        elif kind == _BYTES:
+            size, place = _integer(data, place)
+        elif kind in (_EIGHT_BYTES, _FOUR_BYTES):
+            size = 8 if kind == _EIGHT_BYTES else 4
+        else:
+            raise ValueError(f"a field with the encoding {kind}")
+        if value is None:
+            value, place = data[place : place + size], place + size
+            if place > len(data):
+                raise IndexError("a truncated field")
+        name, expected = names.get(tag >> 3, (None, None))
+        if name is not None:
+            if kind != expected:
+                raise ValueError(f"{name} with the encoding {kind}")
+            yield name, value
+
+
+def _integer(data: bytes, place: int) -> tuple[int, int]:
+    """Returns the integer in base 128 at a place, and the place after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[place]
+        place += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, place
+    raise ValueError("an integer of more than 64 bits")
 
 
 def charsmap_rules(encoded: str) -> dict[str, str]:
@@ -95,9 +139,11 @@ def charsmap_rules(encoded: str) -> dict[str, str]:
     another one, are not looked up, and are left out here.
 
     Raises:
-        DataError: If it is malformed. The message names the file `path`.
+        DataError: If it is malformed, or makes more text than it has bytes, as when rules share a
+            long one.
     """
     rules: dict[str, str] = {}
+    made = 0
     try:
         charsmap = base64.b64decode(encoded, validate=True)
         size = struct.unpack_from("<I", charsmap)[0] // 4
@@ -118,10 +164,14 @@ def charsmap_rules(encoded: str) -> dict[str, str]:
                 below, key = child ^ offset(units[child]), prefix + bytes([byte])
                 if units[child] & 256:
                     value = units[below] & 0x7FFFFFFF
-                    rules[key.decode()] = texts[value : texts.index(0, value)].decode()
+                    end = texts.index(0, value)
+                    made += end - value
+                    if end - value > MOST_RESULT_BYTES or made > len(charsmap):
+                        raise ValueError("results that are too long")
+                    rules[key.decode()] = texts[value:end].decode()
                 elif len(key) < MOST_RULE_BYTES:
                     stack.append((below, key))
-            if num_nodes > MOST_NODES or len(rules) > MOST_RULES:
+            if num_nodes > min(size, MOST_NODES) or len(rules) > size:
                 raise ValueError("too many rules")
     except (TypeError, ValueError, IndexError, struct.error) as error:
         raise DataError(f"`precompiled_charsmap` must be valid. Received: {error}.") from None

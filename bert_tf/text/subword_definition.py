@@ -27,6 +27,7 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
+from bert_tf.text.sentencepiece_model import MOST_PIECES
 from bert_tf.text.tokenizer_config import COMMON_ARGUMENTS
 from bert_tf.text.tokenizer_steps import (
     MOST_ADDED_TOKENS,
@@ -38,7 +39,7 @@ from bert_tf.text.tokenizer_steps import (
 )
 from bert_tf.text.vocabulary import in_order
 
-MOST_CONTAINERS = 2_000_000  # a Unigram vocabulary has a list for each piece
+_MOST_CONTAINERS = MOST_PIECES + 100_000  # a Unigram vocabulary has a list for each piece
 _CHARSMAP_LENGTH = 50_000_000
 _PAIR, _SCORE = list_of(ANYTHING, least=2, most=2), number()
 _SCORED = Kind(
@@ -50,14 +51,18 @@ _NOTHING = optional(one_of("", False, 0, 0.0))
 _BPE = object_of(
     {
         "vocab": mapping_of(integer(), least=1),
-        "merges": list_of(_MERGE),
+        "merges": list_of(_MERGE, most=MOST_PIECES),
         "unk_token": optional(PIECE),
         **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix"), _NOTHING),
         **dict.fromkeys(("byte_fallback", "ignore_merges"), _NOTHING),
     }
 )
 _UNIGRAM = object_of(
-    {"vocab": list_of(_SCORED, least=1), "unk_id": integer(), "byte_fallback": _NOTHING}
+    {
+        "vocab": list_of(_SCORED, least=1, most=MOST_PIECES),
+        "unk_id": integer(),
+        "byte_fallback": _NOTHING,
+    }
 )
 # The keys of steps, and those of their Sequences.
 _STEPS = {
@@ -115,7 +120,7 @@ def read(path: str | os.PathLike, any_kind: bool = False) -> dict[str, Any]:
     Raises:
         DataError: If it cannot be read, or its values are of wrong types.
     """
-    content = read_json(path, _CONTENT, DataError, most_containers=MOST_CONTAINERS)
+    content = read_json(path, _CONTENT, DataError, most_containers=_MOST_CONTAINERS)
     if is_subword(content) or not any_kind:
         check(content, _DEFINITION, path, DataError)
     return content
@@ -151,19 +156,21 @@ def parse(definition: dict[str, Any]) -> Parts:
         if unk_id >= len(pieces):
             raise DataError(f"`unk_id` must be below {len(pieces)}. Received: unk_id={unk_id}.")
         unk_token = pieces[unk_id][0]
+    # A Unigram model may repeat pieces. The last one has the id.
+    listed = [] if is_bpe else [piece for piece, _ in model["vocab"]]
     added = []
     for token in definition.get("added_tokens") or ():
-        if ids.setdefault(token["content"], token["id"]) != token["id"]:
+        known = ids.setdefault(token["content"], token["id"])
+        if known != token["id"] or (known < len(listed) and listed[known] != token["content"]):
             raise DataError(
-                f"An added token must have the id of its piece, {ids[token['content']]}. "
+                f"An added token must have the id of its piece, {known}, or an id of its own. "
                 f"Received: {token!r:.200}."
             )
         added.append(_with_flags(token))
-    # A Unigram model may repeat pieces. The last one has the id.
-    by_id = {index: piece for index, (piece, _) in enumerate(() if is_bpe else model["vocab"])}
-    by_id |= {index: piece for piece, index in ids.items()}
+    others = [(index, piece) for piece, index in ids.items() if index >= len(listed)]
+    others = in_order(dict(others), len(others), "The tokenizer", len(listed))
     return Parts(
-        vocabulary=in_order(by_id, len(ids if is_bpe else by_id), "The tokenizer"),
+        vocabulary=listed + others,
         ids=ids,
         model=model,
         merges=merges,

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import hooks
+from bert_tf.errors import naming
 from bert_tf.files import staged_files
 from bert_tf.json_files import write_json
 from bert_tf.text import subword_definition, subword_files, tokenizer_config, tokenizer_files
@@ -81,26 +82,27 @@ class SubwordTokenizer(Tokenizer):
         pad_token: str | None = None,
         mask_token: str | None = None,
     ):
-        if not isinstance(definition, dict):
-            definition = subword_definition.read(definition)
-        parts = subword_definition.parse(definition)
-        self.definition = subword_definition.complete(definition, parts.ids)
-        options = (max_length, truncation_side, errors, split_special_tokens)
-        super().__init__(parts.vocabulary, parts.ids, *options)
-        self.separators, self.has_segments = parts.separators, parts.has_segments
-        self.spans_have_spaces = parts.merges is None
-        self._parts = parts
+        with naming(None if isinstance(definition, dict) else definition):
+            if not isinstance(definition, dict):
+                definition = subword_definition.read(definition)
+            parts = subword_definition.parse(definition)
+            self.definition = subword_definition.complete(definition, parts.ids)
+            options = (max_length, truncation_side, errors, split_special_tokens)
+            super().__init__(parts.vocabulary, parts.ids, *options)
+            self.separators, self.has_segments = parts.separators, parts.has_segments
+            self.spans_have_spaces = parts.merges is None
+            self._parts = parts
 
-        def existing(*tokens):
-            return next((token for token in tokens if token in self._ids), tokens[0])
+            def existing(*tokens):
+                return next((token for token in tokens if token in self._ids), tokens[0])
 
-        self.unk_token = unk_token or existing(parts.unk_token, "<unk>", "[UNK]")
-        self.pad_token = pad_token or existing("<pad>", "[PAD]")
-        self.cls_token, self.sep_token = parts.cls_token, parts.sep_token
-        mask_token = mask_token or existing("<mask>", "[MASK]")
-        self.mask_token = mask_token if mask_token in self._ids else None
-        self._set_token_ids("The tokenizer", ("unk_token", "pad_token"))
-        model = self._create_model()
+            self.unk_token = unk_token or existing(parts.unk_token, "<unk>", "[UNK]")
+            self.pad_token = pad_token or existing("<pad>", "[PAD]")
+            self.cls_token, self.sep_token = parts.cls_token, parts.sep_token
+            mask_token = mask_token or existing("<mask>", "[MASK]")
+            self.mask_token = mask_token if mask_token in self._ids else None
+            self._set_token_ids("The tokenizer", ("unk_token", "pad_token"))
+            model = self._create_model()
         self._graphs = TokenizerGraphs(lambda: model)
 
     @classmethod
@@ -125,7 +127,9 @@ class SubwordTokenizer(Tokenizer):
         """
         directory = hooks.tokenizer_directory(directory)
         found = subword_files.read(directory, options.pop("definition", None))
-        return cls(**{**found, **options})
+        names = (tokenizer_files.TOKENIZER_FILE, *subword_files.FILES)
+        with naming(tokenizer_files.find(directory, names) or directory):
+            return cls(**{**found, **options})
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:
         """Writes `tokenizer.json` and `tokenizer_config.json`, which Hugging Face can read.

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import hooks
-from bert_tf.errors import check_limits, require
+from bert_tf.errors import check_limits, naming, require
 from bert_tf.text import tokenizer_config, tokenizer_files
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, shared_graphs
@@ -160,7 +160,8 @@ class BertTokenizer(Tokenizer):
         lowercase = options.get("lowercase", found.get("lowercase"))
         is_given = "lowercase" in options
         tokenizer_files.check_case(found["vocabulary"], lowercase, is_given, directory)
-        return cls(**{**found, **options})
+        with naming(directory):
+            return cls(**{**found, **options})
 
     def save_pretrained(self, directory: str | os.PathLike) -> None:
         """Writes `vocab.txt` and `tokenizer_config.json`, which Hugging Face can read.

@@ -41,7 +41,7 @@ class Unigram(code_points.PieceModel):
         self._children, self._piece_of_node = _trie(pieces)
         # Words can be cut between characters that are next to each other in no piece, if sums are
         # exact: those of float32 in float64.
-        chars = _numbers("\0".join(pieces))
+        chars = code_points.numbers("\0".join(pieces)).astype(np.int64)
         joins = np.unique(code_points.pair(chars[:-1], chars[1:]))
         self._exact = bool(np.all(scores == scores.astype(np.float32)))
         self._joins = SparseTable(joins, np.ones_like(joins), not self._exact)
@@ -150,7 +150,7 @@ def _trie(pieces: Sequence[str]) -> tuple[SparseTable, np.ndarray]:
     that ends at each node, or `V + 1`.
     """
     ids = {piece: index for index, piece in enumerate(pieces) if piece}  # the last of equal ones
-    chars = _numbers("".join(ids))
+    chars = code_points.numbers("".join(ids)).astype(np.int64)
     lengths = np.array([*map(len, ids)], np.int64)
     begins = np.cumsum(lengths) - lengths
     nodes = np.zeros(len(ids), np.int64)  # where each piece has arrived
@@ -165,8 +165,3 @@ def _trie(pieces: Sequence[str]) -> tuple[SparseTable, np.ndarray]:
     piece_of_node = np.full(size, len(pieces) + 1, np.int32)
     piece_of_node[nodes] = [*ids.values()]
     return SparseTable(np.concatenate(keys), np.arange(1, size), 0), piece_of_node
-
-
-def _numbers(text: str) -> np.ndarray:
-    """Returns the code points of a text, int64."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<i4").astype(np.int64)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_tf.errors import ConfigError
 from bert_tf.text import code_points
 from bert_tf.text.code_points import CodePoints, CodePointTable, PlacedIds, SparseTable
-from bert_tf.text.sentencepiece_model import MOST_RULE_BYTES, charsmap_rules
+from bert_tf.text.sentencepiece_model import MOST_RESULT_BYTES, MOST_RULE_BYTES, charsmap_rules
 from bert_tf.text.strings import checked
 from bert_tf.text.tokenizer_steps import flat
 from bert_tf.text.unicode_tables import hugging_face_data, unicode_data
@@ -37,7 +37,8 @@ def steps(normalizer: dict | None) -> list[Step]:
     while pending:
         step = pending.pop()
         content = step.get("content")
-        is_char = isinstance(content, str) and len(content) == 1
+        is_text = isinstance(content, str) and len(content) <= MOST_RESULT_BYTES
+        is_char = is_text and len(content) == 1
         match step.get("type"), step.get("pattern"):
             case "Precompiled", _:
                 if charsmap := step.get("precompiled_charsmap"):
@@ -50,7 +51,7 @@ def steps(normalizer: dict | None) -> list[Step]:
             case "Strip", _:
                 sides = (bool(step.get(side)) for side in ("strip_left", "strip_right"))
                 found.append(functools.partial(_stripped, *sides))
-            case "Replace", {"String": str(old)} if len(old) == 1 and isinstance(content, str):
+            case "Replace", {"String": str(old)} if len(old) == 1 and is_text:
                 found.append(_Mapping({old: content}))
             case "Replace", {"String": str(old)} if len(old) == 2 and old[0] == old[1] and is_char:
                 found.append(functools.partial(_replaced_runs, old[0], content, True))

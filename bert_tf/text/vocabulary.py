@@ -113,19 +113,20 @@ def write_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike) -> None
         file.writelines(piece + "\n" for piece in vocabulary)
 
 
-def in_order(pieces: Mapping[int, str], count: int, place: Any) -> list[str]:
-    """Returns the pieces in the order of their ids, which must be all below `count`.
+def in_order(pieces: Mapping[int, str], count: int, place: Any, first: int = 0) -> list[str]:
+    """Returns `count` pieces in the order of their ids, which must follow each other from `first`.
 
     Raises:
         DataError: If an id is missing. The message names the `place` of the pieces.
     """
-    missing = next((index for index in range(count) if index not in pieces), None)
+    ids = range(first, first + count)
+    missing = next((index for index in ids if index not in pieces), None)
     if missing is not None:
         raise DataError(
-            f"{place} must have the ids 0 to {count - 1}, each once. Received: no piece with the "
-            f"id {missing}."
+            f"{place} must have the ids 0 to {ids[-1]}, each once. Received: no piece with the id "
+            f"{missing}."
         )
-    return [pieces[index] for index in range(count)]
+    return [pieces[index] for index in ids]
 
 
 def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None = None) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.errors import ConfigError, DataError, UserError
+from bert_tf.errors import ConfigError, DataError, naming
 from bert_tf.json_schema import (
     FLAG,
     OBJECT,
@@ -80,10 +80,8 @@ def options(content: Mapping[str, Any], path: str | os.PathLike) -> dict[str, An
     found |= {name: value for name, value in flags.items() if value is not None}
     if "post_processor" in content:
         added = {token["content"]: token.get("id") for token in content.get("added_tokens") or ()}
-        try:
+        with naming(path):
             ends = special_tokens(content["post_processor"], {**added, **model.get("vocab", {})})
-        except UserError as error:
-            raise type(error)(f"{path}: {error}") from None
         found |= {name: value for name, value in ends.items() if name != "trim_offsets"}
     return found | row_options(content)
 

@@ -460,6 +460,8 @@ BAD = [
         DataError,
         "too many rules",
     ),
+    ("bpe", ["model", "merges"], [["he", "中"]], DataError, "no piece '(he)?中'"),
+    ("unigram", ["added_tokens", 0], {"id": 5, "content": "x"}, DataError, "id of its own"),
 ]
 
 
@@ -493,6 +495,58 @@ def test_damaged_files(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE"}, "added_tokens": 3}')
     with pytest.raises(DataError, match="added_tokens"):
         load_tokenizer(tmp_path)
+
+
+def test_a_merge_of_a_character_that_is_no_byte():
+    definition = bpe_definition([*MERGES, ("he", "中"), ("h", "中")])
+    definition["model"]["vocab"]["中"] = len(definition["model"]["vocab"])
+    with pytest.raises(DataError, match="Every merge must be of characters that stand for bytes"):
+        SubwordTokenizer(definition)
+
+
+def test_errors_of_a_definition_name_the_file(tmp_path):
+    normalizer = {"type": "Precompiled", "precompiled_charsmap": "é"}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(unigram_definition(PIECES, normalizer=normalizer)))
+    for read in (SubwordTokenizer, lambda path: load_tokenizer(path.parent)):
+        with pytest.raises(DataError, match=r"tokenizer\.json: `precompiled_charsmap` must be"):
+            read(path)
+    path.write_text(json.dumps(bpe_definition(MERGES, dropout=0.5)))
+    with pytest.raises(DataError, match=r"tokenizer\.json.*dropout"):
+        load_tokenizer(tmp_path)
+
+
+def test_what_a_file_makes_is_bounded_by_its_size(tmp_path, monkeypatch):
+    """Rules that share a long text, pieces of two bytes, and fields of another encoding."""
+    long = charsmap({"é": "a" * 1001})
+    units = [256 << 10, 1 << 31, *[0] * 510]  # the root, the place of the text, children
+    for byte in range(1, 128):
+        units[256 ^ byte] = byte | 256 | (256 ^ byte ^ 1) << 10  # a rule with this text
+    shared = struct.pack("<513I", 2048, *units) + b"a" * 900 + b"\0"
+    for rules, message in ((shared, "results that are too long"), (long, "results that are too")):
+        step = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(rules).decode()}
+        with pytest.raises(DataError, match=message):
+            SubwordTokenizer(unigram_definition(PIECES, normalizer=step))
+    monkeypatch.setattr("bert_tf.text.sentencepiece_model.MOST_PIECES", 1000)  # to take less time
+    path = tmp_path / "spiece.model"
+    for content, message in (
+        (b"\x0a\x00" * 1001, "more than 1,000 pieces"),
+        (b"\x08\x05", "piece with the encoding 0"),
+        (b"\x0a\x00\x1a\x02\x10\x05", "charsmap with the encoding 0"),
+        (b"\x0a\x02\x10\x05", "score with the encoding 0"),
+        (b"\x0a\x05a", "a truncated field"),
+        (b"\x0a", "index out of range"),
+        (b"\x0b", "a field with the encoding 3"),
+        (b"\xff" * 11, "more than 64 bits"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=f"spiece.model must be .*{message}"):
+            load_tokenizer(tmp_path)
+    pieces = [["a", -1]] * 1_000_001
+    with pytest.raises(DataError, match="1000000 items"):
+        SubwordTokenizer(changed(unigram_definition(PIECES), ["model", "vocab"], pieces))
+    with pytest.raises(DataError, match="1000000 items"):
+        SubwordTokenizer(changed(bpe_definition(MERGES), ["model", "merges"], pieces))
 
 
 def test_trimmed_offsets_begin_with_text():
