@@ -32,7 +32,7 @@ _OPENERS = {
     "tf.data.TFRecordDataset": {"tasks.pretraining.record_files", "tasks.pretraining.records"},
     "tf.train.load_checkpoint": set(),
     "tf.saved_model.load": {"serving.server.served_model", "serving.comparison"},
-    "pq.ParquetFile": {"beam.shards"},  # an open file
+    "pq.ParquetFile": set(),
 }
 
 

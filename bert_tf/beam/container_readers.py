@@ -35,7 +35,7 @@ def read_parquet(part: FileRange) -> Iterator[Row | DeadLetter]:
             message = f"{part.path} must be a Parquet file. Received: {error}"
             yield DeadLetter.of(part.path, None, "", message)
             return
-        sizes = parquet.group_sizes
+        sizes = [group.num_rows for group in parquet.groups]
         row = sum(sizes[: part.start])
         for group in range(part.start, len(sizes) if part.stop is None else part.stop):
             end = row + sizes[group]

@@ -12,11 +12,9 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from bert_tf.beam.file_access import find_files, open_file
-from bert_tf.errors import UserError, check_limits
+from bert_tf.data.parquet_files import ParquetRows
+from bert_tf.errors import DataError, UserError, check_limits
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "parquet", "tfrecord")
 COMPRESSED = (".gz", ".bz2", ".xz")
@@ -134,9 +132,8 @@ def _parts(path, format, size, cuts) -> Iterator[tuple[int, FileRange]]:
 def _row_groups(path, size, cuts):
     try:
         with open_file(path) as file:
-            metadata = pq.ParquetFile(file).metadata
-            sizes = [metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups)]
-    except (pa.ArrowException, OSError):  # its reader says what is wrong
+            sizes = [group.num_bytes for group in ParquetRows(file).groups]
+    except (DataError, OSError):  # its reader says what is wrong
         sizes = []
     if not sum(sizes):
         yield 0, FileRange(path, "parquet")

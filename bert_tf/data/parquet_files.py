@@ -7,7 +7,7 @@ or time that Python cannot represent becomes a text instead of an error.
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO
 
-from bert_tf.data.parquet_pages import rows_together
+from bert_tf.data.parquet_pages import read_row_groups, rows_together
 from bert_tf.errors import DataError, UserError
 from bert_tf.optional_packages import require
 
@@ -31,7 +31,7 @@ class ParquetRows:
 
     Attributes:
         names: The names of its columns.
-        group_sizes: The number of rows of each row group.
+        groups: Its row groups.
 
     Raises:
         DataError: If the file is not Parquet, or repeats a column or has none.
@@ -41,14 +41,15 @@ class ParquetRows:
         self._file = file
         with _named_errors():
             self._parquet = import_parquet().ParquetFile(file, page_checksum_verification=True)
-            metadata = self._parquet.metadata
             self.names = self._parquet.schema_arrow.names
-            groups = range(metadata.num_row_groups)
-            self.group_sizes = [metadata.row_group(group).num_rows for group in groups]
+            self.groups = read_row_groups(file)
         if len(set(self.names)) != len(self.names):
             raise DataError(f"Columns must have different names. Received: {self.names}")
-        if sum(self.group_sizes) and not self.names:
-            raise DataError(f"Rows must have columns. Received: {sum(self.group_sizes)} rows")
+        if len(self) and not self.names:
+            raise DataError(f"Rows must have columns. Received: {len(self)} rows")
+
+    def __len__(self) -> int:
+        return sum(group.num_rows for group in self.groups)
 
     def rows(
         self, group: int, columns: Collection[str] | None = None
@@ -70,16 +71,31 @@ class ParquetRows:
             if any(f"{schema.column(index).path}.".startswith(f"{name}.") for name in names)
         ]
         with _named_errors():
-            most = rows_together(self._file, self._parquet, group, leaves, PARQUET_ROWS)
+            most = rows_together(self._file, schema, self.groups[group], leaves, PARQUET_ROWS)
             batches = self._parquet.iter_batches(most, row_groups=[group], columns=names)
             for batch in batches:
                 names = batch.schema.names
-                for values in zip(*batch.columns):  # one by one: Python's objects are larger
-                    try:
-                        row = {name: _as_python(value) for name, value in zip(names, values)}
-                    except UnicodeDecodeError as error:
-                        row = error
-                    yield row
+                for values in zip(*map(_values, batch.columns)):
+                    errors = [value for value in values if type(value) is UnicodeDecodeError]
+                    yield errors[0] if errors else dict(zip(names, values))
+
+
+_ERRORS = (ValueError, OverflowError, KeyError, OSError)  # the last two for a time zone
+
+
+def _values(column) -> list:
+    """Returns the values of Python of a column; for a text that is not UTF-8, the error."""
+    try:
+        return column.to_pylist()
+    except _ERRORS:  # of one of them
+        return list(map(_value_or_error, column))
+
+
+def _value_or_error(scalar):
+    try:
+        return _as_python(scalar)
+    except UnicodeDecodeError as error:
+        return error
 
 
 def _as_python(scalar) -> Any:
@@ -90,7 +106,7 @@ def _as_python(scalar) -> Any:
         return scalar.as_py()
     except UnicodeDecodeError:
         raise
-    except (ValueError, OverflowError, KeyError, OSError):  # the last two for a time zone
+    except _ERRORS:
         kind, types = scalar.type, pyarrow.types
     if types.is_dictionary(kind):
         return _as_python(scalar.value)

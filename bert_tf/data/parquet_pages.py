@@ -5,35 +5,41 @@ repeat long values, and levels that are counted by runs make long lists. pyarrow
 announces. Here the headers of all pages of a row group are read, and of those columns that need it
 the dictionary and the repetition levels, so that a batch of rows has a known bound.
 
+    file           = column chunk*  footer (a Thrift struct)  its size (uint32)  "PAR1"
     column chunk   = page*
     page           = header (a Thrift struct in the compact protocol)  content
     content of v1  = [size  repetition levels]  [size  definition levels]  values
     content of v2  = repetition levels  definition levels  values; levels are not compressed
 
-Reference: apache/parquet-format, parquet.thrift and Encodings.md; apache/thrift,
-thrift-compact-protocol.md.
+The footer is read here as well, because the classes of pyarrow that describe a column chunk end the
+process if its metadata is damaged.
+
+Reference: apache/parquet-format, parquet.thrift and Encodings.md.
 """
 
 import functools
+import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from bert_tf.data.thrift import CompactReader
 from bert_tf.errors import DataError
 
 # A batch of rows takes about so much, as far as one row does not need more.
-BATCH_BYTES = 32 * 2**20
+BATCH_BYTES = 16 * 2**20
 # One row, and one page, may take so much, or `MOST_TIMES` the size of its columns in the file. A
 # program that trusts its files can raise these limits.
 MOST_BYTES = 64 * 2**20
 MOST_TIMES = 100
 
 _VALUE_BYTES = 48  # of a value of a list, in Arrow and in Python
+_TAIL = 8  # bytes: the size of the footer and "PAR1"
 _FIRST_READ, _MOST_HEADER = 1024, 16 * 2**20  # bytes; the limit is pyarrow's
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3  # PageType
 _RLE, _DELTA_BYTE_ARRAY = 3, 7  # Encoding
-_MOST_NESTED = 8
+_CODECS = {0: "uncompressed", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _TOO_LARGE = (
     "Write the table with smaller values, leave the column out, or raise "
     "`bert_tf.data.parquet_pages.MOST_BYTES` for a file that you trust"
@@ -52,29 +58,75 @@ class _Page(NamedTuple):
     start: int
 
 
-def rows_together(file: BinaryIO, parquet, group: int, columns: list[int], most: int) -> int:
+class RowGroup(NamedTuple):
+    """A row group: the number of rows, the uncompressed bytes, the metadata of its columns."""
+
+    num_rows: int
+    num_bytes: int
+    columns: list[dict[int, Any]]
+
+
+def read_row_groups(file: BinaryIO) -> list[RowGroup]:
+    """Reads the row groups of a file, which is opened for reading and ends as Parquet files do.
+
+    Raises:
+        DataError: If the footer is damaged.
+    """
+    end = file.seek(-_TAIL, os.SEEK_END)
+    size = int.from_bytes(file.read(4), "little")
+    try:
+        file.seek(end - size)
+        groups = CompactReader(file.read(size)).struct()[4]  # of FileMetaData
+        # Of a RowGroup the columns, bytes and rows; of a ColumnChunk its metadata.
+        found = [RowGroup(group[3], group[2], [chunk[3] for chunk in group[1]]) for group in groups]
+        columns = (column for group in found for column in group.columns)
+        if all(_are_numbers(group[:2]) for group in found) and all(
+            isinstance(column, dict) for column in columns
+        ):
+            return found
+    except (IndexError, KeyError, TypeError, ValueError):
+        pass
+    raise DataError("A footer must describe row groups. Received: other bytes")
+
+
+def rows_together(file: BinaryIO, schema, group: RowGroup, columns: list[int], most: int) -> int:
     """Returns how many rows of a row group can be decoded at a time.
 
     Args:
         file: The file, which is opened for reading.
-        parquet: Its `pyarrow.parquet.ParquetFile`.
-        group: The number of the row group.
+        schema: Its `pyarrow.parquet.ParquetSchema`.
+        group: The row group.
         columns: The numbers of the leaf columns that are decoded.
         most: The largest number of rows.
 
     Raises:
         DataError: If a page is damaged or announces too many bytes, or a row has too many.
     """
-    row_group = parquet.metadata.row_group(group)
-    chunks = [
-        _Chunk(file, row_group.column(index), parquet.schema.column(index)) for index in columns
-    ]
+    if any(index >= len(group.columns) for index in columns):
+        raise DataError("A row group must have all columns. Received: fewer")
+    chunks = [_Chunk(file, group.columns[index], schema.column(index)) for index in columns]
+    # Whatever the number of rows is, a page of each column is decoded.
+    least = sum(chunk.bytes_of(1) for chunk in chunks)
+    largest = max(chunks, key=lambda chunk: chunk.bytes_of(1), default=None)
+    _require(f"A row, mostly of {largest}", least, sum(chunk.compressed for chunk in chunks))
     rows = most
-    while rows > 1 and sum(chunk.bytes_of(rows) for chunk in chunks) > BATCH_BYTES:
+    while sum(chunk.bytes_of(rows) for chunk in chunks) > max(BATCH_BYTES, 2 * least):
         rows //= 2
-    for chunk in chunks:
-        chunk.require(chunk.bytes_of(1), "a row")
     return rows
+
+
+def _require(what, size, compressed):
+    """Raises a DataError if something takes too many bytes in memory."""
+    most = max(MOST_BYTES, MOST_TIMES * compressed)
+    if size > most:
+        raise DataError(
+            f"{what} must not take more than {most:,} bytes. Received: up to {size:,} bytes. "
+            f"{_TOO_LARGE}"
+        )
+
+
+def _are_numbers(values, limit=2**63):
+    return all(isinstance(value, int) and 0 <= value < limit for value in values)
 
 
 class _Chunk:
@@ -82,12 +134,14 @@ class _Chunk:
 
     def __init__(self, file, chunk, column):
         self._file, self._column = file, column
-        self._codec = chunk.compression
-        start = chunk.data_page_offset
-        if chunk.has_dictionary_page and 0 < (chunk.dictionary_page_offset or 0) < start:
-            start = chunk.dictionary_page_offset
-        self._compressed = chunk.total_compressed_size
-        pages = list(self._pages(start, start + self._compressed))
+        # Of ColumnMetaData the codec, the size, and the places of the first pages.
+        codec, self.compressed, start, dictionary = (chunk.get(field, 0) for field in (4, 7, 9, 11))
+        if not _are_numbers((self.compressed, start, dictionary)):
+            raise DataError(f"The place of {self} must be a number. Received: others")
+        self._codec = _CODECS.get(codec)
+        if 0 < dictionary < start:
+            start = dictionary
+        pages = list(self._pages(start, start + self.compressed))
         self._data = [page for page in pages if page.kind in (_DATA, _DATA_V2)]
         self._num_values = sum(page.values for page in self._data)
         self._ends = np.cumsum([page.values for page in self._data])
@@ -100,6 +154,9 @@ class _Chunk:
             widest = max(sizes, default=0)
         self._value_bytes = widest + _VALUE_BYTES
 
+    def __str__(self):
+        return f"the column {self._column.path!r}"
+
     def bytes_of(self, rows: int) -> int:
         """Returns a bound of the bytes of any `rows` consecutive rows."""
         longest = self._longest_row if self._column.max_repetition_level else 1
@@ -110,25 +167,15 @@ class _Chunk:
         pages = np.max(self._sizes[last] - self._sizes[: len(last)], initial=0)
         return int(pages) + values * self._value_bytes
 
-    def require(self, size: int, what: str, compressed: int | None = None) -> None:
-        """Raises a DataError if so many bytes of a row or a page are too many."""
-        most = max(MOST_BYTES, MOST_TIMES * (compressed or self._compressed))
-        if size > most:
-            raise DataError(
-                f"The column {self._column.path!r} must not take more than {most:,} bytes for "
-                f"{what}. Received: up to {size:,} bytes. {_TOO_LARGE}"
-            )
-
     def _pages(self, position, end) -> Iterator[_Page]:
         while position < end:
             header, length = self._header(position, end)
             kind, size, compressed = (header.get(field) for field in (1, 2, 3))
             data = header.get({_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}.get(kind)) or {}
             values = data.get(1, 0) if isinstance(data, dict) else None
-            numbers = (kind, size, compressed, values)
-            if not all(isinstance(number, int) and 0 <= number < 2**31 for number in numbers):
-                raise DataError(f"A page of {self._column.path!r} must have sizes. Received: none")
-            self.require(size, "a page", compressed)
+            if not _are_numbers((kind, size, compressed, values), 2**31):
+                raise DataError(f"A page of {self} must have sizes. Received: others")
+            _require(f"A page of {self}", size, compressed)
             encoding = data.get(4 if kind == _DATA_V2 else 2)
             position += length
             yield _Page(kind, size, compressed, values, encoding, data, position)
@@ -138,13 +185,13 @@ class _Chunk:
         size = _FIRST_READ
         while True:
             content = self._read(position, min(size, end - position))
-            reader = _Compact(content)
+            reader = CompactReader(content)
             try:
                 return reader.struct(), reader.position
             except IndexError:
                 if size >= min(_MOST_HEADER, end - position) or len(content) < size:
                     raise DataError(
-                        f"A page of {self._column.path!r} must have a header. Received: other bytes"
+                        f"A page of {self} must have a header. Received: other bytes"
                     ) from None
                 size *= 16
 
@@ -153,14 +200,14 @@ class _Chunk:
         return self._file.read(size)
 
     def _content(self, page) -> bytes | None:
-        """Returns the content of a page, or None if the codec is unknown to pyarrow."""
+        """Returns the content of a page, or None if it cannot be decompressed here."""
         import pyarrow
 
         content = self._read(page.start, page.compressed)
-        if self._codec == "UNCOMPRESSED":
-            return content
+        if self._codec in ("uncompressed", None):
+            return content if self._codec else None
         try:
-            return pyarrow.decompress(content, page.size, self._codec.lower(), asbytes=True)
+            return pyarrow.decompress(content, page.size, self._codec, asbytes=True)
         except (pyarrow.ArrowException, ValueError, OSError):
             return None
 
@@ -183,6 +230,12 @@ class _Chunk:
         """A bound of the values of one row of a nested column."""
         if self._num_values * self._value_bytes <= BATCH_BYTES:
             return self._num_values
+        try:
+            return self._decoded_longest_row()
+        except IndexError:  # levels that end too early
+            return self._num_values
+
+    def _decoded_longest_row(self):
         longest = current = 0
         width = self._column.max_repetition_level.bit_length()
         for page in self._data:
@@ -211,7 +264,7 @@ def _runs(content: bytes, width: int, values: int) -> Iterator[tuple[int, np.nda
 
     Of levels that are all 0, whose rows have one value each, only one is yielded.
     """
-    reader = _Compact(content)
+    reader = CompactReader(content)
     while values > 0 and reader.position < len(content):
         header = reader.varint()
         if header & 1:  # groups of eight levels, with all their bits
@@ -226,65 +279,3 @@ def _runs(content: bytes, width: int, values: int) -> Iterator[tuple[int, np.nda
                 count, starts = 1, np.array([0])
         values -= count
         yield count, starts
-
-
-class _Compact:
-    """Reads Thrift's compact protocol. What ends too early is an IndexError."""
-
-    def __init__(self, content: bytes):
-        self._content = content
-        self.position = 0
-
-    def take(self, size: int) -> bytes:
-        start, self.position = self.position, self.position + size
-        if self.position > len(self._content):
-            raise IndexError
-        return self._content[start : self.position]
-
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80 or shift > 63:
-                return value
-
-    def struct(self, level: int = 0) -> dict[int, Any]:
-        """Returns the fields by id; bytes and containers are None."""
-        fields, field = {}, 0
-        while head := self.take(1)[0]:
-            field = field + (head >> 4) if head >> 4 else self._signed()
-            fields[field] = self._value(head & 15, level)
-        return fields
-
-    def _signed(self):
-        value = self.varint()
-        return value >> 1 ^ -(value & 1)
-
-    def _value(self, kind, level, in_list=False):
-        if level > _MOST_NESTED:
-            raise IndexError
-        if kind in (1, 2):
-            return self.take(1) == b"\1" if in_list else kind == 1
-        if kind in (4, 5, 6):
-            return self._signed()
-        if kind == 12:
-            return self.struct(level + 1)
-        if kind in (3, 7):
-            self.take(1 if kind == 3 else 8)
-        elif kind == 8:
-            self.take(self.varint())
-        elif kind in (9, 10):
-            head = self.take(1)[0]
-            for _ in range(head >> 4 if head >> 4 < 15 else self.varint()):
-                self._value(head & 15, level + 1, True)
-        elif kind == 11:
-            size = self.varint()
-            kinds = self.take(1)[0] if size else 0
-            for _ in range(size):
-                self._value(kinds >> 4, level + 1, True)
-                self._value(kinds & 15, level + 1, True)
-        else:
-            raise IndexError
-        return None

@@ -86,7 +86,7 @@ def _read_parquet(path, columns):
             parquet = ParquetRows(file)
             if columns is not None and not set(columns) <= set(parquet.names):
                 columns = None  # so that an error can list the columns
-            for group in range(len(parquet.group_sizes)):
+            for group in range(len(parquet.groups)):
                 for row in parquet.rows(group, columns):
                     if isinstance(row, UnicodeDecodeError):
                         raise DataError(f"a text that is not UTF-8 ({row})")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bert_tf.data import parquet_pages
-from bert_tf.data.parquet_files import ParquetRows
 from bert_tf.data.table_files import read_table
 from bert_tf.errors import DataError
 from tests.fuzz.runner import memory, reset_peak
@@ -32,9 +31,9 @@ def lists(lengths, values=None):
 def batches_of(path):
     """The sizes of the batches in which the rows are decoded."""
     with open(path, "rb") as file:
-        parquet = ParquetRows(file)._parquet
-        columns = list(range(len(parquet.schema)))
-        return parquet_pages.rows_together(file, parquet, 0, columns, 1024)
+        schema = pq.ParquetFile(file).schema
+        (group,) = parquet_pages.read_row_groups(file)
+        return parquet_pages.rows_together(file, schema, group, list(range(len(schema))), 1024)
 
 
 def test_a_page_with_another_checksum_is_refused(tmp_path):
@@ -62,7 +61,6 @@ def test_a_few_bytes_take_no_gigabytes(tmp_path):
     ("columns", "options"),
     [
         ({"a": ["a" * 50_000] * 200}, {"write_statistics": False}),
-        ({"a": ["a" * 50_000 + str(row) for row in range(200)]}, _PAGES),
         ({"a": [b"a" * 50_000] * 200}, {"write_statistics": False}),
         ({"a": pa.array([b"a" * 50_000] * 200, pa.binary(50_000))}, {"write_statistics": False}),
         (
@@ -70,9 +68,9 @@ def test_a_few_bytes_take_no_gigabytes(tmp_path):
             {**_PAGES, "column_encoding": {"a": "DELTA_BYTE_ARRAY"}},
         ),
         ({"a": [["a" * 1000] * 50] * 200}, {"write_statistics": False}),
-        ({"a": lists([2_000] * 200)}, {}),
-        ({"a": lists([2_000] * 200)}, {"data_page_version": "2.0"}),
-        ({"a": lists([0, 2_000, 1, 1999, 1] * 40)}, {"compression": "none"}),
+        ({"a": lists([1_500] * 200)}, {}),
+        ({"a": lists([1_500] * 200)}, {"data_page_version": "2.0"}),
+        ({"a": lists([0, 2_000, 1, 1_499, 1] * 40)}, {"compression": "none"}),
         ({"a": lists([1, 1, 500] * 99), "b": ["b" * 10_000] * 297}, {"write_statistics": False}),
     ],
 )  # fmt: skip
@@ -80,9 +78,19 @@ def test_large_rows_are_decoded_few_at_a_time(columns, options, tmp_path, monkey
     path = write(tmp_path / "a.parquet", columns, **options)
     assert batches_of(path) == 1024
     monkeypatch.setattr(parquet_pages, "BATCH_BYTES", MEGABYTE)
-    monkeypatch.setattr(parquet_pages, "MOST_BYTES", 11 * MEGABYTE)
     assert 1 <= batches_of(path) <= 64
     assert [row for _, row in read_table(path)] == pa.table(columns).to_pylist()
+
+
+def test_many_columns(tmp_path):
+    """Their pages are decoded together: of texts as usual at once, of few bytes not at all."""
+    texts = [" ".join(map(str, range(row, row + 99))) for row in range(4096)]
+    columns = {f"text {number}": texts for number in range(40)}
+    assert batches_of(write(tmp_path / "a.parquet", columns, **_PAGES)) == 1024
+    columns = {f"text {number}": ["a" * 1_000_000] for number in range(80)}
+    path = write(tmp_path / "b.parquet", columns, **_PAGES)
+    with pytest.raises(DataError, match="A row, mostly of the column.* must not take more than"):
+        next(read_table(path))
 
 
 @pytest.mark.parametrize("version", ["1.0", "2.0"])

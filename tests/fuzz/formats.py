@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from tests.checkpoints import foreign
-from tests.fuzz import bundle_mutants, byte_mutants, container_mutants
+from tests.fuzz import bundle_mutants, byte_mutants, container_mutants, data_formats
 from tests.fuzz.json_mutants import mutants as json_mutants
 
 CONFIG = {
@@ -381,4 +381,5 @@ FORMATS = {
             "best.json": json_mutants,
         },
     ),
+    **{name: Format(*parts) for name, parts in data_formats.PARTS.items()},
 }
