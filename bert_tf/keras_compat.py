@@ -109,6 +109,54 @@ def steps_taken(optimizer: keras.optimizers.Optimizer) -> int:
     return int(tf.convert_to_tensor(optimizer.iterations))
 
 
+def built_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variable]:
+    """Returns the variables that an optimizer was built with. Public way: none."""
+    return [*optimizer._trainable_variables]
+
+
+def rebuild_optimizer(
+    optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]
+) -> None:
+    """Builds a built optimizer again, for more variables. The state of those that it knows stays.
+
+    Public way: a new optimizer, which has no state and begins its schedule again.
+
+    Args:
+        optimizer: The optimizer.
+        variables: The variables that it was built with, in their order, and others after them.
+    """
+    inner = getattr(optimizer, "inner_optimizer", None)  # of a `LossScaleOptimizer`
+    optimizers = [optimizer] if inner is None else [optimizer, inner]
+    before = [_state_of_optimizer(each) for each in optimizers]
+    for each, (slots, attributes) in zip(optimizers, before):
+        for variable in (*slots, *attributes.values()):
+            each._tracker.untrack(variable)
+        each._trainable_variables_indices.clear()
+        each.built = False
+    optimizer.build(variables)
+    for each, (old_slots, old_attributes) in zip(optimizers, before):
+        slots, attributes = _state_of_optimizer(each)
+        by_name = {}
+        for slot in slots:
+            by_name.setdefault(slot.name, []).append(slot)
+        for slot in old_slots:  # those of the same name are in the order of `variables`
+            by_name[slot.name].pop(0).assign(tf.convert_to_tensor(slot))
+        for name, variable in old_attributes.items():
+            attributes[name].assign(tf.convert_to_tensor(variable))
+
+
+def _state_of_optimizer(optimizer):
+    """Returns the variables that `build` makes: a list, and a dictionary of attributes."""
+    kept = {id(optimizer._iterations), id(optimizer._learning_rate)}
+    attributes = {
+        name: value
+        for name, value in vars(optimizer).items()
+        if isinstance(value, keras.Variable) and id(value) not in kept
+    }
+    kept.update(map(id, attributes.values()))  # the names of some are not their own
+    return [slot for slot in optimizer._variables if id(slot) not in kept], attributes
+
+
 class DistributedAdapter(DataAdapter):
     """Gives `fit` and `evaluate` the batches of `distribute_datasets_from_function`.
 

@@ -13,6 +13,7 @@ from bert_tf.deprecation import renamed_method
 from bert_tf.errors import UserError, require
 from bert_tf.keras_compat import DistributedAdapter
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.callback_lists import with_callback
 from bert_tf.models.inference_precision import AUTO, optimize_for_inference
 from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.preprocessing_model import PreprocessingModel
@@ -248,7 +249,7 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
             seed = new_seed(trainer.distribute_strategy)
             epochs = TextEpochs(seed, initial_epoch, goes_on=steps_per_epoch is not None)
             options["epochs"] = epochs
-            callbacks = epochs.added_to(callbacks)
+            callbacks = with_callback(callbacks, epochs)
         data = self._prepare(x, y, sample_weight, batch_size, trainer, **options)
         return {
             **unchanged,

@@ -3,8 +3,6 @@
 Glossary: `n` texts, `B` rows of a batch.
 """
 
-from typing import Any
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -33,13 +31,6 @@ class TextEpochs(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
-
-    def added_to(self, callbacks: Any) -> Any:
-        """Returns the `callbacks` of `fit` with this one."""
-        if isinstance(callbacks, keras.callbacks.CallbackList):
-            callbacks.append(self)
-            return callbacks
-        return [self, *tf.nest.flatten([] if callbacks is None else callbacks)]
 
     def numbers(self) -> tf.data.Dataset:
         """Returns a dataset of the epochs of a pass over the data, int64."""

@@ -19,12 +19,14 @@ from bert_tf.errors import UserError
 from bert_tf.layers.pipeline import PipelineRun
 from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
 from bert_tf.models.batch_parts import BatchParts, map_values, num_rows
+from bert_tf.models.callback_lists import with_callback
 from bert_tf.models.model_options import OptionsModel
 from bert_tf.models.pipelined_step import pipelined_gradients, seeds_of
 from bert_tf.ops import native
 from bert_tf.signatures import has_signature_of
 from bert_tf.training.losses.class_weights import balanced_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.partial_loss import ShareOfBatch, partial_losses
+from bert_tf.training.optimizers.built_optimizer import build_for
 from bert_tf.training.run_length import spread_schedule
 
 
@@ -215,6 +217,10 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
     def fit(self, *args, **kwargs):
         """`keras.Model.fit`, over whose steps a schedule without a number of steps is spread."""
         arguments = self._arguments(keras.Model.fit, *args, **kwargs)
+        retraces = keras.callbacks.LambdaCallback(  # after the callbacks that unfreeze layers
+            on_epoch_begin=lambda *_: self.make_train_function()
+        )
+        arguments["callbacks"] = with_callback(arguments["callbacks"], retraces)
         run = spread_schedule(getattr(self, "optimizer", None), arguments)
         if run != self._traced_run:  # the graph of a step holds the numbers of the schedule
             self.train_function, self._traced_run = None, run
@@ -371,10 +377,10 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
         self.require_trainable()
         self.invalidate_traces("train")
         if self.train_function is None or force:
-            if self.built and not self.optimizer.built:
+            if self.built:
                 # Not while tracing: after a trace that fails, variables made in it have no values.
                 with self.distribute_strategy.scope():
-                    self.optimizer.build(self.trained_variables())
+                    build_for(self.optimizer, self.trained_variables())
             self.train_function = self._step_function(self.train_step)
         return self.train_function
 

@@ -13,7 +13,7 @@ def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) 
 
     Args:
         model: A model with a `backbone`.
-        num_layers: The number of blocks to freeze, counted from the embeddings.
+        num_layers: The number of blocks to freeze, counted from the embeddings; -1 for all.
         embeddings: Whether the embeddings are frozen.
 
     Raises:
@@ -25,6 +25,8 @@ def freeze_layers(model: keras.Model, num_layers: int, embeddings: bool = True) 
         >>> [block.trainable for block in model.backbone.encoder.blocks]
         [False, True]
     """
+    if num_layers == -1:
+        num_layers = len(model.backbone.encoder.blocks)
     blocks = encoder_blocks(model, num_layers)
     if getattr(model, "lora", None) is not None:
         raise UserError(

@@ -64,8 +64,9 @@ def test_frozen_layers_stay(make, gradient_checkpointing):
     assert changed(before, weights(model)) == {"layer_1", "pooler", "classifier"}
     freeze_layers(model, 0, embeddings=False)
     assert len(model.trainable_variables) == len(before)
-    with pytest.raises(UserError, match=r"\[0, 2\]"):
-        freeze_layers(model, 3)
+    for num_layers in (3, -2):
+        with pytest.raises(UserError, match=r"\[0, 2\]"):
+            freeze_layers(model, num_layers)
 
 
 def test_what_all_blocks_share_is_frozen_with_the_last_of_them(tiny_config):
@@ -94,6 +95,74 @@ def test_gradual_unfreezing_opens_a_block_an_epoch(make):
         head | {"layer_1", "layer_0", "embeddings"},
         head | {"layer_1", "layer_0", "embeddings"},
     ]
+
+
+OPTIMIZERS = {
+    "AdamWeightDecay": lambda: AdamWeightDecay(1e-3),
+    "Adam": lambda: keras.optimizers.Adam(1e-3),
+    "Nadam": lambda: keras.optimizers.Nadam(1e-3),
+    "SGD": lambda: keras.optimizers.SGD(1e-2, momentum=0.9),
+    "Adafactor": lambda: keras.optimizers.Adafactor(1e-2),
+    "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(1e-3)),
+}
+
+
+@pytest.fixture
+def without_dropout(tiny_config):
+    rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return dataclasses.replace(tiny_config, **rates)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_learns_of_variables_that_are_unfrozen(without_dropout, name):
+    """It keeps its state: as if it had been built with all of them."""
+    ids = np.random.default_rng(3).integers(5, 60, [8, 6])
+    steps = []
+    for frozen_first in (False, True):
+        keras.utils.set_random_seed(5)
+        model = BertTextClassifier(BertBackbone(without_dropout))
+        freeze_layers(model, 2 * frozen_first, embeddings=frozen_first)
+        model.compile(OPTIMIZERS[name](), run_eagerly=True)
+        model.fit({"token_ids": ids}, LABELS, epochs=4, verbose=0, callbacks=[GradualUnfreezing()])
+        steps.append(weights(model))
+        assert int(model.optimizer.iterations) == 4
+    assert steps[0].keys() == steps[1].keys()
+    for path, expected in steps[0].items():
+        np.testing.assert_allclose(steps[1][path], expected, rtol=1e-6, atol=1e-7, err_msg=path)
+
+
+def test_unfrozen_after_a_first_fit_and_by_a_users_callback(make):
+    model = make()
+    freeze_layers(model, -1)
+    before = weights(model)
+    model.fit(TEXTS, LABELS, verbose=0)
+    assert changed(before, weights(model)) == {"pooler", "classifier"}
+    freeze_layers(model, 1)
+    before = weights(model)
+    model.fit(TEXTS, LABELS, verbose=0)
+    assert changed(before, weights(model)) == {"layer_1", "pooler", "classifier"}
+
+    def unfreeze(epoch, logs):
+        model.backbone.embeddings.trainable = epoch == 1
+
+    seen = [weights(model)]
+    callback = keras.callbacks.LambdaCallback(
+        on_epoch_begin=unfreeze, on_epoch_end=lambda *_: seen.append(weights(model))
+    )
+    model.fit(TEXTS, LABELS, epochs=3, verbose=0, callbacks=callback)
+    steps = [changed(a, b) for a, b in zip(seen, seen[1:])]
+    assert ["embeddings" in step for step in steps] == [False, True, False]
+
+
+def test_moving_averages_are_of_variables_that_stay(without_dropout):
+    model = BertTextClassifier(BertBackbone(without_dropout))
+    freeze_layers(model, 1)
+    model.compile(keras.optimizers.Adam(1e-3, use_ema=True), run_eagerly=True)
+    data = {"token_ids": np.ones([8, 6], np.int32)}, LABELS
+    model.fit(*data, verbose=0)
+    freeze_layers(model, 0)
+    with pytest.raises(UserError, match="use_ema=True"):
+        model.fit(*data, verbose=0)
 
 
 def test_top_layers_are_drawn_anew(make, tiny_config):

@@ -324,8 +324,7 @@ def compile_model(model, num_steps, learning_rate_multipliers=None, **options):
     if FLAGS.reinit_layers is not None:
         reinitialize_top_layers(task_model, FLAGS.reinit_layers, seed=FLAGS.seed)
     if FLAGS.freeze_layers is not None:
-        num_blocks = len(task_model.backbone.encoder.blocks)
-        freeze_layers(task_model, num_blocks if FLAGS.freeze_layers == -1 else FLAGS.freeze_layers)
+        freeze_layers(task_model, FLAGS.freeze_layers)
     if FLAGS.lora_rank is not None:
         task_model.enable_lora(FLAGS.lora_rank, FLAGS.lora_alpha, FLAGS.lora_target_modules)
     optimizer = AdamWeightDecay(

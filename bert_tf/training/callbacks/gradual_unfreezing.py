@@ -38,11 +38,6 @@ class GradualUnfreezing(keras.callbacks.Callback):
         self.epochs_per_block = epochs_per_block
 
     def on_train_begin(self, logs=None):
-        # The optimizer must be built with all variables, also those that are frozen first.
-        if not self.model.optimizer.built:
-            freeze_layers(self.model, 0, embeddings=False)
-            with self.model.distribute_strategy.scope():
-                self.model.optimizer.build(self.model.trained_variables())
         self._open = None
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -50,5 +45,4 @@ class GradualUnfreezing(keras.callbacks.Callback):
         opened = min(self.first_blocks + epoch // self.epochs_per_block, num_blocks + 1)
         if opened != self._open:
             freeze_layers(self.model, max(0, num_blocks - opened), embeddings=opened <= num_blocks)
-            self.model.make_train_function()
             self._open = opened
