@@ -70,17 +70,23 @@ def parse_predict(body: bytes, max_elements: int) -> PredictRequest:
 
 
 def arrays_of(
-    request: PredictRequest, signature: Signature, max_text_length: int
+    request: PredictRequest,
+    signature: Signature,
+    max_text_length: int,
+    names: Mapping[str, str] | None = None,
 ) -> dict[str, np.ndarray]:
     """Converts the result of `parse_predict` to the arrays of all inputs of the signature.
+
+    `names` has the names of inputs in errors, where the client knows other ones.
 
     Raises:
         RequestError: If inputs are missing or unknown, a string has more than `max_text_length`
             characters, or values have another type or shape than in the signature.
     """
     columns = (_columns_of_rows if request.format == ROWS else _columns)(request.values, signature)
+    names = names or {}
     return {
-        name: _array(columns[name], spec, name, max_text_length)
+        name: _array(columns[name], spec, names.get(name, name), max_text_length)
         for name, spec in signature.inputs.items()
     }
 

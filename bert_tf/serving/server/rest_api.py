@@ -159,7 +159,8 @@ class RestApi:
                 f'Serving signature name: "{parsed.signature_name[:100]}" not found in signature '
                 f"def. Expected: {', '.join(version.model.signatures)}"
             )
-        arrays = arrays_of(parsed, signature, self._limits.max_text_length)
+        names = None if form is None else form.names
+        arrays = arrays_of(parsed, signature, self._limits.max_text_length, names)
         if form is not None:
             arrays = form.completed(arrays)
         rows = signature.checked_rows(arrays)

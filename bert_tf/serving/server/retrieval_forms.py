@@ -55,6 +55,7 @@ class Form(NamedTuple):
 
     request: PredictRequest
     parts: Callable[[Mapping[str, np.ndarray]], Iterator[str]]
+    names: Mapping[str, str]  # of the inputs in the form, for errors
     repeated: tuple[str, ...] = ()  # inputs with one row, which belongs to every row of the others
 
     def completed(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -151,7 +152,8 @@ def _embeddings(document, model, name):
             yield (", " if index else "") + json.dumps(row)
         yield "], " + json.dumps(end)[1:] + "\n"
 
-    return Form(PredictRequest(DEFAULT_SIGNATURE, COLUMNS, {"text": texts}), parts)
+    request = PredictRequest(DEFAULT_SIGNATURE, COLUMNS, {"text": texts})
+    return Form(request, parts, names={"text": "input"})
 
 
 def _rerank(document, model, name):
@@ -192,7 +194,8 @@ def _rerank(document, model, name):
         yield json.dumps({"results": rows} if is_cohere else rows, ensure_ascii=False) + "\n"
 
     values = {"query": [query], "document": texts}
-    return Form(PredictRequest(DEFAULT_SIGNATURE, COLUMNS, values), parts, ("query",))
+    request = PredictRequest(DEFAULT_SIGNATURE, COLUMNS, values)
+    return Form(request, parts, names={"document": key}, repeated=("query",))
 
 
 def _require(model, inputs, output, kind):

@@ -168,6 +168,8 @@ def test_wrong_requests_for_embeddings(embedder, body, message):
         ({"query": "a", "documents": ["a"], "return_text": True}, "`return_text` must be left"),
         ({"query": "a", "documents": ["a"], "rank_fields": ["title"]}, "`rank_fields` must be"),
         ({"query": "a", "documents": ["a"], "max_tokens_per_doc": 9}, "`max_tokens_per_doc`"),
+        ({"query": "a", "texts": ["a" * 2001]}, "`texts` must have at most 2000 characters"),
+        ({"query": "a" * 2001, "texts": ["a"]}, "`query` must have at most 2000 characters"),
         ({"query": "a", "texts": ["a"], "truncate": False}, "`truncate` must be true or left out"),
         ({"query": "a", "texts": ["a"], "truncation_direction": "Left"}, "must be left out"),
         # The query is not copied for every document.
@@ -207,6 +209,7 @@ def test_another_method(embedder, path, method):
     [
         ("POST", {"input": 1}, 400, ("invalid_request_error", "input", None)),
         ("POST", {"input": ["a"] * 65}, 400, ("invalid_request_error", None, None)),
+        ("POST", {"input": "a" * 2001}, 400, ("invalid_request_error", "input", None)),
         ("POST", {"input": "a", "model": "b"}, 404, ("invalid_request_error", "model", None)),
         ("POST", b"{", 400, ("invalid_request_error", None, None)),
         ("POST", b" " * 100_001, 413, ("invalid_request_error", None, None)),
