@@ -79,6 +79,8 @@ class DistillationModel(RawTextModel):
     section 3, for hidden states and the map; for attention and vectors `distillation_losses`.
     """
 
+    built_with = ("student", "logits_weight", "hidden_weight", "attention_weight", "layer_map")
+
     def __init__(
         self,
         student: TaskModel,

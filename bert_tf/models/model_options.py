@@ -31,7 +31,7 @@ class OptionsModel(RetracingModel):
         A constructor calls it when all of its options are set; so does every later change of one.
         """
 
-    def traced_settings(self):
+    def traced_settings(self, step):
         return self._option_changes
 
     def __setattr__(self, name, value):

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.data.epoch_batches import EpochBatches
 from bert_tf.data.plain_rows import column_names, is_container, is_missing, is_text
-from bert_tf.errors import UserError, require, require_one_of
+from bert_tf.errors import UserError, require
 from bert_tf.models.label_inputs import number_rows, row_weights
 from bert_tf.models.text_batches import (
     TokenRows,
@@ -384,7 +384,7 @@ class Preprocessor:
             "rows, columns)`, or call `predict` for the outputs themselves."
         )
 
-    def require_windows(self, columns: TextColumns, stride: int, pooling: str) -> None:
+    def require_windows(self, columns: TextColumns, stride: int) -> None:
         """Raises `UserError` where texts cannot become windows."""
         if len(columns) > 1:
             raise UserError(
@@ -395,4 +395,3 @@ class Preprocessor:
         is_valid = isinstance(stride, int) and 1 <= stride <= size
         rule = f"must be in [1, {size}], the tokens of a window"
         require(is_valid, rule, window_stride=stride)
-        require_one_of("window_pooling", pooling, ("mean", "max"))

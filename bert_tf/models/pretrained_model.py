@@ -38,8 +38,8 @@ class PretrainedModel(LoraModel, KerasFiles):
         """The maximum number of tokens of a sequence."""
         return self.max_length or self.backbone.config.max_position_embeddings
 
-    def traced_settings(self):
-        return super().traced_settings(), self.backbone.padding_free
+    def traced_settings(self, step):
+        return super().traced_settings(step), self.backbone.padding_free
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "PretrainedModel":

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container
 from bert_tf.deprecation import renamed_method
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.keras_compat import DistributedAdapter
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.callback_lists import with_callback
@@ -314,13 +314,17 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
                 `steps` for texts, or there is no tokenizer for texts.
             DataError: If a text is missing or malformed.
         """
+        require_one_of("window_pooling", window_pooling, ("mean", "max"))
         preprocessor = self.preprocessor
         x = preprocessor.read(x)
         if isinstance(x, TextColumns):
             rule = "must be None for texts; it counts the batches of a dataset"
             require(steps is None, rule, UserError, steps=steps)
             if window_stride is not None:
-                preprocessor.require_windows(x, window_stride, window_pooling)
+                preprocessor.require_windows(x, window_stride)
+                rule = "must be None for outputs of tokens, which are others in each window"
+                has_tokens = self.output_token_axis is not None
+                require(not has_tokens, rule, UserError, window_stride=window_stride)
             rows = preprocessor.rows(x, window_stride)
             values = self._compute(rows, batch_size, verbose, callbacks, token_budget)
             return preprocessor.outputs(values, rows, x, window_pooling)
@@ -432,6 +436,10 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
         if options.get("token_budget") is not None:
             _check_token_budget(options["token_budget"], x, batch_size)
         data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+        if yields_text(x):
+            for name in ("y", "sample_weight"):
+                rule = "must be None for a dataset, which has its own"
+                require(data[name] is None, rule, UserError, **{name: type(data[name]).__name__})
         if isinstance(x, TextColumns) or yields_text(x):
             make_batches = functools.partial(self.preprocessor.batches, **data, **options)
             strategy = trainer.distribute_strategy

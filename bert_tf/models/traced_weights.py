@@ -32,18 +32,18 @@ class RetracingModel(keras.Model):
         self.invalidate_traces("predict")
         return super().make_predict_function(force)
 
-    def traced_settings(self) -> Any:
-        """Returns what a trace depends on besides the weights, to be compared with `==`."""
+    def traced_settings(self, step: str) -> Any:
+        """Returns what a step's trace depends on besides the weights, to be compared with `==`."""
 
     def invalidate_traces(self, step: str) -> None:
         """Drops the traced function of a step unless weights and settings are the last call's."""
-        settings = self.traced_settings()
+        settings = self.traced_settings(step)
         weights = self.weights
         if step == "train":  # it also matters which are trained
             weights = [*weights, *self.trainable_weights]
         known = [reference() for reference in getattr(self._traced_weights, step, ())]
         are_same = len(known) == len(weights) and all(map(operator.is_, known, weights))
-        if not are_same or getattr(self._traced_settings, step) != settings:
+        if not are_same or getattr(self._traced_settings, step, None) != settings:
             setattr(self._traced_weights, step, [weakref.ref(weight) for weight in weights])
             setattr(self._traced_settings, step, settings)
             setattr(self, f"{step}_function", None)

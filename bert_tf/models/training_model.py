@@ -197,6 +197,10 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
     loss_weights = loss_denominators
     loss_share = partial_loss
 
+    def traced_settings(self, step):
+        settings = super().traced_settings(step)
+        return (settings, _numbers_of(self.optimizer)) if step == "train" else settings
+
     def trained_variables(self) -> list[keras.Variable]:
         """Returns the variables that a step changes."""
         return self.trainable_variables
@@ -465,6 +469,17 @@ def _dense(gradients):
     sum.
     """
     return [None if one is None else tf.convert_to_tensor(one) for one in gradients]
+
+
+def _numbers_of(optimizer) -> dict[str, Any]:
+    """Returns the settings that the graph of a step holds, such as `beta_1` and `weight_decay`."""
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    kinds = (int, float, str, tuple, type(None))
+    return {
+        name: value
+        for name, value in vars(optimizer).items()
+        if isinstance(value, kinds) and name != "built" and not name.startswith("_")
+    }
 
 
 def _num_replicas() -> int:

@@ -49,13 +49,25 @@ class Tokenizer:
         split_special_tokens: bool,
     ):
         require(errors in ERRORS, f"must be one of {ERRORS}", errors=errors)
-        rule = f"must be one of {packing.TRUNCATION_SIDES}"
-        require(truncation_side in packing.TRUNCATION_SIDES, rule, truncation_side=truncation_side)
-        packing.check_max_length(max_length, pairs=False)
         self.vocabulary, self._ids = vocabulary, ids
-        self.max_length = max_length if max_length is None else int(max_length)
+        self.max_length = max_length
         self.truncation_side = truncation_side
         self.errors, self.split_special_tokens = errors, split_special_tokens
+
+    def __setattr__(self, name, value):
+        if name == "max_length":
+            packing.check_max_length(value, pairs=False)
+            value = value if value is None else int(value)
+        elif name == "truncation_side":
+            rule = f"must be one of {packing.TRUNCATION_SIDES}"
+            require(value in packing.TRUNCATION_SIDES, rule, truncation_side=value)
+        elif "_graphs" in vars(self) and name in inspect.signature(type(self)).parameters:
+            raise UserError(
+                f"`{name}` must be given to the constructor: the functions of a tokenizer are made "
+                f"with it. Received: {name}={value!r:.200}. Make another one, for example "
+                f"`{type(self).__name__}.from_config(tokenizer.get_config() | {{{name!r}: …}})`."
+            )
+        super().__setattr__(name, value)
 
     def _set_token_ids(self, where: str, names: Sequence[str], way_out: str = "") -> None:
         """Sets the ids of the special tokens, of which those with these `names` must exist."""

@@ -114,3 +114,29 @@ def test_preprocessor_of_none(name):
     with pytest.raises(UserError, match="`preprocessor` must be left out, .*`tokenizer`, `max"):
         model.preprocessor = model.preprocessor
     assert "preprocessor" not in inspect.signature(task.kind).parameters
+
+
+@tasks("text", few=True)
+def test_arguments_of_predict_that_no_task_reads(name):
+    """Windows of texts are pooled to one output, or refused."""
+    task, model = TASKS[name], make(TASKS[name])
+    model.run_eagerly = True
+    with pytest.raises(UserError, match="window_pooling"):
+        model.predict(task.question, window_pooling="median", verbose=0)
+    if model.output_token_axis is not None:
+        with pytest.raises(UserError, match="must be .*window_stride=|be lists of words"):
+            model.predict(task.question, window_stride=3, verbose=0)
+
+
+@tasks("datasets of text")
+def test_labels_beside_a_dataset(name):
+    """A dataset of text has its own labels and weights."""
+    task, model = TASKS[name], make(TASKS[name])
+    if not task.trains_on_text:
+        return
+    model.compile("sgd", run_eagerly=True, **task.compiled)
+    data = task.dataset_of_text()
+    for arguments in ({"y": [1] * 6}, {"sample_weight": [1.0] * 6}):
+        for call in (model.fit, model.evaluate):
+            with pytest.raises(UserError, match=f"`{next(iter(arguments))}` must be None"):
+                call(data, verbose=0, **arguments)

@@ -1,5 +1,6 @@
 """Options that are set after a model was built: with traced steps, in subclasses, of `compile`."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -62,6 +63,32 @@ def test_arguments_of_compile_are_not_set():
         make(TASKS["sentence encoding"]).objective = "ranking"
     with pytest.raises(UserError, match="`in_batch_negatives` must be an argument"):
         make(TASKS["late interaction"]).in_batch_negatives = False
+
+
+@pytest.mark.parametrize("name", ["adam_weight_decay", "keras"])
+def test_settings_of_an_optimizer_are_traced_again(name):
+    make_optimizer = {"keras": keras.optimizers.AdamW}.get(name, bert_tf.training.AdamWeightDecay)
+    model = make(TASKS["text classification"])
+    model.compile(make_optimizer(1e-3))
+    for setting, value in {"beta_1": 0.5, "epsilon": 1e-3, "weight_decay": 0.5}.items():
+        model.make_train_function()
+        function = model.train_function
+        model.make_train_function()
+        assert model.train_function is function
+        setattr(model.optimizer, setting, value)
+        model.make_train_function()
+        assert model.train_function is not function
+
+
+def test_settings_of_an_optimizer_that_has_begun():
+    optimizer = bert_tf.training.AdamWeightDecay(1e-3, layer_decay=0.9)
+    optimizer.layer_decay = 0.8
+    optimizer.build([keras.Variable(np.ones(2, np.float32))])
+    for name in ("layer_decay", "exclude_from_weight_decay_names", "learning_rate_multipliers"):
+        with pytest.raises(UserError, match=f"`{name}` must be given to the constructor"):
+            setattr(optimizer, name, None)
+    optimizer.learning_rate = 1e-4
+    assert optimizer.get_config()["layer_decay"] == 0.8
 
 
 def test_backbone():

@@ -18,6 +18,12 @@ ARGUMENTS = (
     "bias_correction",
 )  # fmt: skip
 
+# Those that are read only when the optimizer is built.
+_BUILT_WITH = (
+    "exclude_from_weight_decay_names", "layer_decay", "dynamic_loss_scale",
+    "learning_rate_multipliers",
+)  # fmt: skip
+
 # As in `keras.optimizers.LossScaleOptimizer`.
 INITIAL_LOSS_SCALE = 2.0**15
 LOSS_SCALE_GROWTH_STEPS = 2000
@@ -86,7 +92,17 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
                 "`dynamic_loss_scale` must be turned on before the first step. Received: an "
                 "optimizer that has made steps. Create a new one with dynamic_loss_scale=True."
             )
-        self.dynamic_loss_scale = True
+        if not self.dynamic_loss_scale:
+            self.dynamic_loss_scale = True
+
+    def __setattr__(self, name, value):
+        if name in _BUILT_WITH and vars(self).get("built"):
+            raise UserError(
+                f"`{name}` must be given to the constructor: the optimizer is built with it. "
+                f"Received: {name}={value!r:.200} for an optimizer that has begun. Create a new "
+                "one and compile the model again."
+            )
+        super().__setattr__(name, value)
 
     def build(self, variables):
         if self.built:
