@@ -12,6 +12,7 @@ from bert_tf.training import (
     AdamWeightDecay,
     EpochScores,
     GradualUnfreezing,
+    TrainingCheckpoint,
     freeze_layers,
     reinitialize_top_layers,
 )
@@ -152,6 +153,30 @@ def test_unfrozen_after_a_first_fit_and_by_a_users_callback(make):
     model.fit(TEXTS, LABELS, epochs=3, verbose=0, callbacks=callback)
     steps = [changed(a, b) for a, b in zip(seen, seen[1:])]
     assert ["embeddings" in step for step in steps] == [False, True, False]
+
+
+def test_a_resumed_run_unfreezes_as_an_uninterrupted_one(without_dropout, tmp_path):
+    """The checkpoint has the state of more variables than are trained when it is restored."""
+    ids = np.random.default_rng(3).integers(5, 60, [8, 6])
+
+    def fit(epochs, initial_epoch=0, directory=None):
+        keras.utils.set_random_seed(5)
+        model = BertTextClassifier(BertBackbone(without_dropout))
+        freeze_layers(model, -1)
+        model.compile(AdamWeightDecay(1e-3), run_eagerly=True)
+        callbacks = [GradualUnfreezing()]
+        if directory is not None:
+            callbacks.append(TrainingCheckpoint(directory))
+            assert callbacks[-1].restore(model) == initial_epoch
+        options = {"epochs": epochs, "initial_epoch": initial_epoch, "callbacks": callbacks}
+        model.fit({"token_ids": ids}, LABELS, shuffle=False, verbose=0, **options)
+        return weights(model)
+
+    expected = fit(3)
+    fit(2, directory=tmp_path)
+    resumed = fit(3, 2, tmp_path)
+    for path, values in expected.items():
+        np.testing.assert_array_equal(resumed[path], values, err_msg=path)
 
 
 def test_moving_averages_are_of_variables_that_stay(without_dropout):

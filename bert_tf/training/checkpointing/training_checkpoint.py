@@ -4,12 +4,13 @@ import dataclasses
 import logging
 import os
 import re
+from collections.abc import Collection
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import hooks
+from bert_tf import hooks, keras_compat
 from bert_tf.errors import CheckpointError, UserError, require_one_of
 from bert_tf.files import atomic_path, recover, remove_directory, remove_leftovers
 from bert_tf.json_files import read_json, write_json
@@ -24,6 +25,7 @@ from bert_tf.training.checkpointing.checkpoint_files import (
     write_checkpoint,
 )
 from bert_tf.training.distribution.strategies import is_chief
+from bert_tf.training.optimizers.built_optimizer import build_for
 from bert_tf.training.run_length import resume_run, run_of
 
 BEST = "best.json"
@@ -110,7 +112,7 @@ class TrainingCheckpoint(StepCallback):
             UserError: If the model is not compiled with an optimizer.
         """
         recover(self.directory)
-        variables = state_variables(model)
+        state_variables(model)  # builds the optimizer
         damaged = []
         for step in reversed(checkpoint_steps(self.directory)):
             path = checkpoint_path(self.directory, step)
@@ -121,7 +123,8 @@ class TrainingCheckpoint(StepCallback):
                 damaged.append(path)
                 continue
             require_same_network(path, state["network"], network_of(model))
-            assign(path, tensors, variables, model.distribute_strategy)
+            _build_for_slots(model, tensors)
+            assign(path, tensors, state_variables(model), model.distribute_strategy)
             model.untrained_heads = ()
             for key, saved, mine in _differences(state["settings"], self.settings):
                 _logger.warning(
@@ -284,6 +287,20 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
         root = max((r for r in roots if name.startswith(f"{r}_")), key=len, default="")
         _add(named, f"optimizer/{_unnumbered(root)}{name.removeprefix(root)}", variable)
     return named
+
+
+def _build_for_slots(model: keras.Model, names: Collection[str]) -> None:
+    """Lets the optimizer have the slots of a checkpoint, also those of what is frozen now."""
+    known = keras_compat.built_variables(model.optimizer)
+    trained = set(map(id, known))
+
+    def has_slot(variable):
+        root, _, rest = variable.path.partition("/")
+        prefix = f"optimizer/{_unnumbered(root)}_{rest.replace('/', '_')}_"
+        return id(variable) not in trained and any(name.startswith(prefix) for name in names)
+
+    with model.distribute_strategy.scope():
+        build_for(model.optimizer, [*known, *filter(has_slot, _network_variables(model))])
 
 
 def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
