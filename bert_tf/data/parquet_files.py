@@ -63,6 +63,8 @@ class ParquetRows:
         Raises:
             DataError: If a page is damaged, or a row takes too much memory.
         """
+        if not self.groups[group].num_rows:
+            return  # without pages; its columns have no places
         names = self.names if columns is None else [name for name in self.names if name in columns]
         schema = self._parquet.schema
         leaves = [

@@ -171,7 +171,8 @@ class _Chunk:
         while position < end:
             header, length = self._header(position, end)
             kind, size, compressed = (header.get(field) for field in (1, 2, 3))
-            data = header.get({_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}.get(kind)) or {}
+            fields = {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}
+            data = header.get(fields.get(kind), {}) if isinstance(kind, int) else None
             values = data.get(1, 0) if isinstance(data, dict) else None
             if not _are_numbers((kind, size, compressed, values), 2**31):
                 raise DataError(f"A page of {self} must have sizes. Received: others")

@@ -159,6 +159,12 @@ def test_columns_that_are_not_asked_for_are_not_read(tmp_path):
     assert next(read_table(path, columns=["text", "absent"]))[1].keys() == columns.keys()
 
 
+def test_a_row_group_without_rows(tmp_path):
+    path = write(tmp_path / "a.parquet", {"a": pa.array([], pa.string()), "b": lists([])})
+    assert pq.ParquetFile(path).metadata.num_row_groups == 1
+    assert list(read_table(path)) == []
+
+
 def test_rows_without_columns(tmp_path):
     path = write(tmp_path / "a.parquet", {"a": [1, 2]})
     pq.write_table(pq.read_table(path).drop(["a"]), path)
