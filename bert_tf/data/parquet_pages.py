@@ -136,8 +136,8 @@ class _Chunk:
         self._file, self._column = file, column
         # Of ColumnMetaData the codec, the size, and the places of the first pages.
         codec, self.compressed, start, dictionary = (chunk.get(field, 0) for field in (4, 7, 9, 11))
-        if not _are_numbers((self.compressed, start, dictionary)):
-            raise DataError(f"The place of {self} must be a number. Received: others")
+        if not _are_numbers((codec, self.compressed, start, dictionary)):
+            raise DataError(f"The codec and place of {self} must be numbers. Received: others")
         self._codec = _CODECS.get(codec)
         if 0 < dictionary < start:
             start = dictionary
@@ -253,7 +253,10 @@ class _Chunk:
 
     def _repetition_levels(self, page):
         if page.kind == _DATA_V2:
-            return self._read(page.start, min(page.header.get(6, 0), page.compressed))
+            size = page.header.get(6, 0)
+            return (
+                self._read(page.start, min(size, page.compressed)) if _are_numbers([size]) else b""
+            )
         if page.header.get(4) != _RLE:
             return None
         content = self._content(page)
