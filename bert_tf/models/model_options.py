@@ -6,8 +6,11 @@ while it is built: the size of a head, or its dropout. To set one of those would
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar
+
+import keras
 
 from bert_tf.errors import UserError
 from bert_tf.models.traced_weights import RetracingModel
@@ -68,6 +71,11 @@ def _unchanged(value):
     return value
 
 
+def _own_bases(kind):
+    """Returns a model's class and its bases, without those of Keras."""
+    return list(itertools.takewhile(lambda base: base is not keras.Model, kind.__mro__))
+
+
 @functools.cache
 def fixed_names(kind: type) -> frozenset[str]:
     """Returns the names of the arguments and properties of a model that cannot be set.
@@ -76,7 +84,7 @@ def fixed_names(kind: type) -> frozenset[str]:
         >>> "dropout" in fixed_names(bert_tf.BertTextClassifier)
         True
     """
-    own = [vars(base) for base in kind.__mro__ if issubclass(base, OptionsModel)]
+    own = [vars(base) for base in _own_bases(kind)]
     values = {name: getattr(kind, name) for names in own for name in names}
     properties = {name for name, value in values.items() if isinstance(value, property)}
     fixed = {name for name in properties if values[name].fset is None}
@@ -91,8 +99,7 @@ def option_names(kind: type) -> frozenset[str]:
         >>> sorted(option_names(bert_tf.BertMaskedLM))
         ['backbone', 'max_length', 'tokenizer']
     """
-    own = [base for base in kind.__mro__ if issubclass(base, OptionsModel)]
-    makers = [vars(base)["__init__"] for base in own if "__init__" in vars(base)]
+    makers = [vars(base)["__init__"] for base in _own_bases(kind) if "__init__" in vars(base)]
     parameters = [p for maker in makers for p in inspect.signature(maker).parameters.values()]
     variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return frozenset(p.name for p in parameters if p.kind not in variable) - {"self"}
