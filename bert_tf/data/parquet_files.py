@@ -1,9 +1,10 @@
 """Reads the rows of Parquet files that strangers may have written.
 
 Checksums of pages are compared, the memory of a batch is bounded (`parquet_pages.py`), and a date
-or time that Python cannot represent becomes a text instead of an error.
+or time that Python cannot represent is left out with a warning.
 """
 
+import logging
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO
 
@@ -11,6 +12,9 @@ from bert_tf.data.parquet_pages import read_row_groups, rows_together
 from bert_tf.errors import DataError, UserError
 from bert_tf.optional_packages import require
 
+_logger = logging.getLogger("bert_tf")
+
+_ERRORS = (ValueError, OverflowError, KeyError, OSError)  # the last two for a time zone
 PARQUET_ROWS = 1024  # that are decoded at a time, or fewer if they are large
 
 
@@ -39,6 +43,7 @@ class ParquetRows:
 
     def __init__(self, file: BinaryIO):
         self._file = file
+        self._warned = set()
         with _named_errors():
             self._parquet = import_parquet().ParquetFile(file, page_checksum_verification=True)
             self.names = self._parquet.schema_arrow.names
@@ -77,20 +82,25 @@ class ParquetRows:
             batches = self._parquet.iter_batches(most, row_groups=[group], columns=names)
             for batch in batches:
                 names = batch.schema.names
-                for values in zip(*map(_values, batch.columns)):
+                for values in zip(*map(self._values, names, batch.columns)):
                     errors = [value for value in values if type(value) is UnicodeDecodeError]
                     yield errors[0] if errors else dict(zip(names, values))
 
-
-_ERRORS = (ValueError, OverflowError, KeyError, OSError)  # the last two for a time zone
-
-
-def _values(column) -> list:
-    """Returns the values of Python of a column; for a text that is not UTF-8, the error."""
-    try:
-        return column.to_pylist()
-    except _ERRORS:  # of one of them
-        return list(map(_value_or_error, column))
+    def _values(self, name, column) -> list:
+        """Returns the values of a column; for a text that is not UTF-8, the error."""
+        try:
+            return column.to_pylist()
+        except _ERRORS as error:  # of one of them
+            if name not in self._warned and not isinstance(error, UnicodeDecodeError):
+                self._warned.add(name)
+                _logger.warning(
+                    "%s: the column %r has a date or time that Python does not have (%s). An "
+                    "unknown time zone is read as UTC, another value is left out.",
+                    getattr(self._file, "name", "a Parquet file"),
+                    name,
+                    error,
+                )
+            return list(map(_value_or_error, column))
 
 
 def _value_or_error(scalar):
@@ -101,7 +111,7 @@ def _value_or_error(scalar):
 
 
 def _as_python(scalar) -> Any:
-    """Returns a value of Python; a date or time that Python does not have as a text."""
+    """Returns a value of Python; None for a date or time that Python does not have."""
     import pyarrow
 
     try:
@@ -118,9 +128,9 @@ def _as_python(scalar) -> Any:
         return [tuple(map(_as_python, pair.values())) for pair in scalar.values]
     if types.is_nested(kind):
         return [_as_python(value) for value in scalar.values]
-    if types.is_timestamp(kind):
-        scalar = scalar.cast(pyarrow.timestamp(kind.unit))  # in UTC, as it is stored
-    return scalar.cast(pyarrow.string()).as_py()
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return _as_python(scalar.cast(pyarrow.timestamp(kind.unit)))  # as it is stored
+    return None
 
 
 class _named_errors:

@@ -254,9 +254,8 @@ class _Chunk:
     def _repetition_levels(self, page):
         if page.kind == _DATA_V2:
             size = page.header.get(6, 0)
-            return (
-                self._read(page.start, min(size, page.compressed)) if _are_numbers([size]) else b""
-            )
+            is_number = _are_numbers([size])
+            return self._read(page.start, min(size, page.compressed)) if is_number else None
         if page.header.get(4) != _RLE:
             return None
         content = self._content(page)
@@ -283,3 +282,4 @@ def _runs(content: bytes, width: int, values: int) -> Iterator[tuple[int, np.nda
                 count, starts = 1, np.array([0])
         values -= count
         yield count, starts
+    yield max(values, 0), np.array([], int)  # of which nothing is known

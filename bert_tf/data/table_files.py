@@ -34,7 +34,7 @@ def read_table(
         path: A `.csv` (RFC 4180) or `.tsv` file (no quoting) with the names of the columns in its
             first line, or a `.jsonl` file with one object per line, which may have any values, as
             may a `.parquet` file, whose rows count as lines. Its dates and times that Python does
-            not have become texts.
+            not have are None, those of an unknown time zone are in UTC; a warning is logged.
         suffix: The format, if the ending of `path` does not say it.
         columns: The columns that are needed. The others of a `.parquet` file are not read if it has
             all of these; those of other files are returned too.

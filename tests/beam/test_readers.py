@@ -260,7 +260,7 @@ def test_parquet_files_of_strangers(tmp_path):
     pq.write_table(pa.table({"text": ["one", "two"], "time": far}), path)
     rows, letters = read(path)
     assert texts(rows) == ["one", "two"] and not letters
-    assert all(isinstance(row.columns["time"], str) for row in rows)
+    assert rows[0].columns["time"].year == 1970 and rows[1].columns["time"] is None
     options = {"compression": "zstd", "write_statistics": False, "row_group_size": 1}
     pq.write_table(pa.table({"text": ["one", "a" * 70_000_000, "two"]}), path, **options)
     rows, letters = read(path)
