@@ -66,7 +66,8 @@ class Access:
         if is_preflight(request):
             headers["Access-Control-Allow-Methods"] = "GET, POST"
             headers["Access-Control-Max-Age"] = _PREFLIGHT_SECONDS
-            if (names := request.headers.get("Access-Control-Request-Headers")) is not None:
+            names = request.headers.get("Access-Control-Request-Headers")
+            if names is not None and names.isascii():
                 headers["Access-Control-Allow-Headers"] = names
             if "Access-Control-Request-Private-Network" in request.headers:
                 headers["Access-Control-Allow-Private-Network"] = "true"
@@ -101,7 +102,8 @@ class Access:
             )
 
     def _is_allowed(self, origin):
-        return origin in self.allowed_origins or ANY in self.allowed_origins
+        # Answers repeat the origin, and a header that is not ASCII cannot be sent.
+        return origin.isascii() and (origin in self.allowed_origins or ANY in self.allowed_origins)
 
 
 def is_preflight(request) -> bool:

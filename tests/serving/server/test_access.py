@@ -108,6 +108,22 @@ def test_an_allowed_site(guarded):
         assert guarded.ask("OPTIONS", PREDICT, headers={**asked, "Origin": origin})[0] == 403
 
 
+def test_headers_that_an_answer_cannot_repeat(exported):
+    """The server of all sites repeats what a request asks for, unless it is no valid header."""
+    asked = {"Access-Control-Request-Method": "POST"}
+    with ServerProcess(exported, "--allowed_origins=*", "--allowed_hosts=*") as server:
+        for odd in (b"\xff", "é".encode()):
+            headers = {**asked, "Origin": SITE, "Access-Control-Request-Headers": odd}
+            status, answer, _ = server.ask("OPTIONS", PREDICT, headers=headers)
+            assert status == 204 and "Access-Control-Allow-Headers" not in answer
+            status, answer, _ = server.ask("OPTIONS", PREDICT, headers={**asked, "Origin": odd})
+            assert status == 403 and "Access-Control-Allow-Origin" not in answer
+        host = {"Host": "any.example", "Origin": "http://other.example", **JSON}
+        assert server.ask("POST", PREDICT, BODY, host)[0] == 200
+        status, printed = server.stop()
+    assert status == 0 and "Traceback" not in printed, printed
+
+
 def test_an_allowed_host(guarded):
     """As a proxy with TLS passes it on; the page that it shows may ask."""
     host = {"Host": "reviews.example"}
