@@ -26,6 +26,8 @@ from bert_tf.optional_packages import require
 FLAGS = flags.FLAGS
 
 OPSET = 18  # LayerNormalization needs 17; runtimes have supported 18 for years
+# Larger constants are weights. tf2onnx would keep tens of copies of them.
+_MOST_BYTES_OF_CONSTANTS = 1000
 
 flags.DEFINE_string(
     "saved_model", None, "The directory of a version of the SavedModel, exported with --portable."
@@ -67,9 +69,12 @@ def convert(function):
     inputs = [tensor.name for tensor in constant.inputs]
     outputs = [tensor.name for tensor in constant.outputs]
     names = sorted(function.structured_outputs)  # the order of tf.nest
+    graph = constant.graph.as_graph_def()
+    del constant
+    weights = take_weights(graph)
     model, _ = tf2onnx.convert.from_graph_def(
-        constant.graph.as_graph_def(),
-        input_names=inputs,
+        graph,
+        input_names=[*inputs, *weights],
         output_names=outputs,
         opset=OPSET,
         custom_op_handlers={"Erfc": (_erfc, [])},
@@ -78,7 +83,38 @@ def convert(function):
             **dict(zip(outputs, names)),
         },
     )
+    put_weights(model.graph, weights)
     return model
+
+
+def take_weights(graph) -> dict:
+    """Replaces the weights in a GraphDef by inputs, and returns them by the names of the inputs."""
+    import tensorflow as tf
+
+    weights = {}
+    for node in graph.node:
+        if node.op != "Const":
+            continue
+        value = node.attr["value"].tensor
+        if len(value.tensor_content) > _MOST_BYTES_OF_CONSTANTS:
+            weights[f"{node.name}:0"] = tf.make_ndarray(value)
+            node.op = "Placeholder"
+            node.attr["shape"].shape.CopyFrom(value.tensor_shape)
+            del node.attr["value"]
+    return weights
+
+
+def put_weights(graph, weights) -> None:
+    """Replaces the inputs of an ONNX graph that are weights by initializers."""
+    from onnx.numpy_helper import from_array
+
+    used = {name for node in graph.node for name in node.input}
+    inputs = [entry for entry in graph.input if entry.name not in weights]
+    del graph.input[:]
+    graph.input.extend(inputs)
+    for name, values in weights.items():
+        if name in used:
+            graph.initializer.append(from_array(values, name))
 
 
 def _erfc(context, node, name, arguments):
