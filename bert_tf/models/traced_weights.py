@@ -47,3 +47,22 @@ class RetracingModel(keras.Model):
             setattr(self._traced_weights, step, [weakref.ref(weight) for weight in weights])
             setattr(self._traced_settings, step, settings)
             setattr(self, f"{step}_function", None)
+
+
+def settings_of(part: Any) -> dict[str, Any]:
+    """Returns the settings of an optimizer or a loss that a graph holds, such as `beta_1`.
+
+    Example:
+        >>> settings_of(bert_tf.training.SparseCrossentropy(0.1))["label_smoothing"]
+        [0.1]
+    """
+    settings = {}
+    for name, value in getattr(part, "__dict__", {}).items():
+        if name in ("loss", "inner_optimizer"):  # that of another loss or optimizer
+            settings[name] = settings_of(value)
+        elif name != "built" and not name.startswith("_"):
+            values = list(value) if isinstance(value, (list, tuple)) else [value]
+            is_setting = all(isinstance(v, (int, float, str, type(None))) for v in values)
+            if values and is_setting:
+                settings[name] = values
+    return settings

@@ -22,6 +22,7 @@ from bert_tf.models.batch_parts import BatchParts, map_values, num_rows
 from bert_tf.models.callback_lists import with_callback
 from bert_tf.models.model_options import OptionsModel
 from bert_tf.models.pipelined_step import pipelined_gradients, seeds_of
+from bert_tf.models.traced_weights import settings_of
 from bert_tf.ops import native
 from bert_tf.signatures import has_signature_of
 from bert_tf.training.losses.class_weights import balanced_weights_by_id, refuse_class_weight
@@ -199,7 +200,9 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
 
     def traced_settings(self, step):
         settings = super().traced_settings(step)
-        return (settings, _numbers_of(self.optimizer)) if step == "train" else settings
+        if step in ("train", "test"):
+            settings = (settings, settings_of(self.loss))
+        return (settings, settings_of(self.optimizer)) if step == "train" else settings
 
     def trained_variables(self) -> list[keras.Variable]:
         """Returns the variables that a step changes."""
@@ -469,17 +472,6 @@ def _dense(gradients):
     sum.
     """
     return [None if one is None else tf.convert_to_tensor(one) for one in gradients]
-
-
-def _numbers_of(optimizer) -> dict[str, Any]:
-    """Returns the settings that the graph of a step holds, such as `beta_1` and `weight_decay`."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    kinds = (int, float, str, tuple, type(None))
-    return {
-        name: value
-        for name, value in vars(optimizer).items()
-        if isinstance(value, kinds) and name != "built" and not name.startswith("_")
-    }
 
 
 def _num_replicas() -> int:

@@ -14,6 +14,7 @@ from bert_tf.models.cached_gradients import cached_gradients
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.token_inputs import one_sequence_per_row
+from bert_tf.models.traced_weights import settings_of
 from bert_tf.tasks import option_values
 from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
@@ -60,6 +61,9 @@ class VectorModel(TaskModel):
         super().check_options()
         if self.default_prompt_name is not None:
             require_one_of("default_prompt_name", self.default_prompt_name, tuple(self.prompts))
+
+    def traced_settings(self, step):
+        return super().traced_settings(step), settings_of(self.objective)
 
     @property
     def objective(self) -> SentenceLoss | None:

@@ -80,6 +80,26 @@ def test_settings_of_an_optimizer_are_traced_again(name):
         assert model.train_function is not function
 
 
+@pytest.mark.parametrize("name", ["text classification", "sentence encoding"])
+def test_settings_of_a_loss_are_traced_again(name):
+    model = make(TASKS[name])
+    if name == "sentence encoding":
+        loss = bert_tf.training.MultipleNegativesRankingLoss(scale=20.0)
+        model.compile("sgd", objective=bert_tf.training.MatryoshkaLoss(loss, dims=[8, 4]))
+        setting = (loss, "scale", 10.0)
+    else:
+        loss = bert_tf.training.SparseCrossentropy(label_smoothing=0.1)
+        model.compile("sgd", loss=loss)
+        setting = (loss, "class_weights", [1.0, 2.0])
+    model.make_train_function()
+    function = model.train_function
+    model.make_train_function()
+    assert model.train_function is function
+    setattr(*setting)
+    model.make_train_function()
+    assert model.train_function is not function
+
+
 def test_settings_of_an_optimizer_that_has_begun():
     optimizer = bert_tf.training.AdamWeightDecay(1e-3, layer_decay=0.9)
     optimizer.layer_decay = 0.8
