@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.data.plain_rows import is_text
-from bert_tf.data.string_lists import is_list
+from bert_tf.data.string_lists import holds_lists, is_list
 from bert_tf.errors import UserError
 from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.marked_rows import MarkedRows
@@ -45,6 +45,10 @@ class ItemPreprocessor(Preprocessor):
     def is_example(item):
         """Returns whether an item of a generator is an example: text, or a list of strings."""
         return is_text(item) or is_list(item)
+
+    def holds_examples(self, x):
+        """Returns whether `x` is raw text or lists of strings, which may be empty."""
+        return super().holds_examples(x) or holds_lists(x)
 
     def training_rows(self, columns, y, sample_weight):
         """Returns the windows to train on, and their labels and weights, if any.

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_text, plain_rows, refuse_missing, row_array
+from bert_tf.data.plain_rows import is_text, named_rows, plain_rows, refuse_missing, row_array
 from bert_tf.errors import DataError, UserError
+from bert_tf.models.text_batches import IGNORED
 
 UNKNOWN_LABELS = "Labels must be among those that the model knows"  # how their errors begin
 
@@ -271,6 +272,21 @@ def _shares(targets):
             f"Received in row {row}: {targets[row].tolist()}"
         )
     return targets
+
+
+def check_token_labels(y: np.ndarray, num_classes: int) -> None:
+    """Checks the labels of the tokens of rows, `[n, T]`, -100 at tokens without one.
+
+    Raises:
+        DataError: If a label is no class. The message names the rows.
+    """
+    is_wrong = (y != IGNORED) & ((y < 0) | (y >= num_classes))
+    if is_wrong.any():
+        rows = np.flatnonzero(is_wrong.reshape(len(y), -1).any(axis=1)).tolist()
+        raise DataError(
+            f"Labels of tokens must be in [0, {num_classes}), or {IGNORED} at tokens without one. "
+            f"Received: {y[is_wrong][0]} in {named_rows(rows)}"
+        )
 
 
 def row_weights(weights: Any, num_rows: int | None = None) -> np.ndarray:

@@ -29,6 +29,10 @@ class NextWordModel(TokenLoss):
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.perplexity = Perplexity(name="perplexity")
 
+    @property
+    def num_token_classes(self):
+        return self.backbone.config.vocab_size
+
     def decoded(self, tokens: dict[str, tf.Tensor], training: bool):
         """Returns the vectors of tokens, from which the next words are predicted.
 

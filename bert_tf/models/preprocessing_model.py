@@ -9,6 +9,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.models.model_options import OptionsModel, fixed_names, option_names
 from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.token_inputs import check_names
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 
 
@@ -94,8 +95,16 @@ class PreprocessingModel(OptionsModel):
         return self.preprocessor.tokenize(texts, pairs)
 
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
-        """Returns `inputs` as a token dictionary, tokenizing them if they are strings."""
-        return inputs if isinstance(inputs, dict) else self.preprocessor.tokens_of(inputs)
+        """Returns `inputs` as a token dictionary, tokenizing them if they are strings.
+
+        Raises:
+            UserError: If there is no tokenizer for strings, or a dictionary has no `token_ids`.
+        """
+        if not isinstance(inputs, dict):
+            return self.preprocessor.tokens_of(inputs)
+        if "token_ids" not in inputs:
+            check_names(inputs)
+        return inputs
 
 
 def takes_class_ids(loss) -> bool:

@@ -79,9 +79,10 @@ class Preprocessor:
         """Returns raw text as `TextColumns` or a `tf.data.Dataset`, and all else as it is.
 
         Raises:
-            UserError: If the texts have no order, or as `read_columns`.
+            UserError: If `x` holds neither text nor tokens, the texts have no order, or as
+                `read_columns`.
         """
-        if x is None or isinstance(x, (dict, tf.data.Dataset)):
+        if isinstance(x, tf.data.Dataset) or (isinstance(x, dict) and x):
             return x
         if isinstance(x, Set):
             raise UserError(f"Texts must be in an order. Received: a {type(x).__name__}.")
@@ -89,9 +90,20 @@ class Preprocessor:
             x = tuple(collected(column, self.is_example) for column in x)
         columns = self.read_columns if self.takes_batches_of_text else None
         x = batches_of_text(collected(x, self.is_example), columns, self.targets)
-        if isinstance(x, tf.data.Dataset) or not holds_text(x):
+        if isinstance(x, tf.data.Dataset):
             return x
-        return self.read_columns(x)
+        if self.holds_examples(x):
+            return self.read_columns(x)
+        if x is None or not tf.nest.flatten(x):
+            raise UserError(
+                "`x` must be texts or a token dictionary, which `tokenize(texts)` returns. "
+                f"Received: x={x!r}"
+            )
+        return x
+
+    def holds_examples(self, x: Any) -> bool:
+        """Returns whether `x` is raw text as the task reads it."""
+        return holds_text(x)
 
     def read_examples(self, x: Any) -> TextColumns:
         """Returns raw text that does not come in batches as `TextColumns`."""

@@ -352,7 +352,7 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
             UserError: If there is no tokenizer for texts.
             DataError: If a text is missing or malformed.
         """
-        if isinstance(x, dict):
+        if isinstance(x, dict) and x:
             return super().predict_on_batch(x)
         return self.predict(x, batch_size=ALL_ROWS, verbose=0)
 

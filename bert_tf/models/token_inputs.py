@@ -42,7 +42,7 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
             has another shape or dtype than documented or values out of range.
         tf.errors.InvalidArgumentError: The same, when a graph runs.
     """
-    _check_names(inputs)
+    check_names(inputs)
     given = [name for name in _TOKEN_INPUTS if inputs.get(name) is not None]
     tensors = {name: _as_tensor(name, inputs[name]) for name in given}
     checks = [*_shape_checks(tensors, config), *_range_checks(tensors, config)]
@@ -127,7 +127,12 @@ def depending_on(checks: list[tf.Operation], tensors: dict) -> dict:
         return {name: tf.identity(tensor) for name, tensor in tensors.items()}
 
 
-def _check_names(inputs):
+def check_names(inputs: dict[str, tf.Tensor]) -> None:
+    """Checks that inputs are a dictionary with `token_ids` and known names.
+
+    Raises:
+        UserError: If they are not.
+    """
     if not isinstance(inputs, dict):
         raise UserError(
             "Inputs must be a dictionary with `token_ids` [B, T] and optionally `segment_ids` and "

@@ -20,7 +20,7 @@ def as_strings(
     `ranks` are the ranks that it may have, (0, 1) or (1,); None allows all.
 
     Raises:
-        ConfigError: If they are not strings or have another rank.
+        ConfigError: If they are not strings, or have another rank or an unknown one.
     """
     if isinstance(texts, tf.RaggedTensor):
         strings = texts.with_row_splits_dtype(tf.int64)
@@ -30,6 +30,11 @@ def as_strings(
     if strings.dtype != tf.string:
         dtype = strings.dtype.name
         raise ConfigError(f"`{name}` must be strings. Received: {name}.dtype={dtype!r}.")
+    if strings.shape.rank is None:
+        raise ConfigError(
+            f"`{name}` must be strings of known rank, such as `tf.ensure_shape(texts, [None])`. "
+            f"Received: {name}.shape={strings.shape}."
+        )
     if ranks is not None and strings.shape.rank not in ranks:
         expected = "one string or a batch [B]" if 0 in ranks else "a batch [B]"
         raise ConfigError(

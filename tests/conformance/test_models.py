@@ -35,6 +35,15 @@ def test_built(name):
         assert_same(one, tf.nest.map_structure(lambda v: v[row : row + 1], outputs))
 
 
+@tasks()
+def test_tokens_by_another_name_are_refused(name):
+    task, model = TASKS[name], make(TASKS[name])
+    tokens = {**task.features, "input_ids": task.features["token_ids"]}
+    del tokens["token_ids"]
+    with pytest.raises(UserError, match="`input_ids` is `token_ids`"):
+        model(tokens)
+
+
 @tasks("text")
 def test_answers_are_those_of_the_outputs(name):
     """Raw text, however it is batched, is answered by what the token dictionary gives."""

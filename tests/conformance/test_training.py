@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import DataError, UserError
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.token_loss import TokenLoss
 from bert_tf.training import (
     AdamWeightDecay,
     GradualUnfreezing,
@@ -160,6 +161,22 @@ def test_single_batches_of_text(name, is_full):
     is_other = task.asked_features is not None or "own masks" in task.lacks
     rows = task.question if is_other else task.text
     assert_same(model.predict_on_batch(rows), model.predict(rows, verbose=0))
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, task in TASKS.items() if issubclass(task.kind, TokenLoss)]
+)
+def test_labels_of_tokens_that_are_no_classes_name_their_row(name):
+    task, model = TASKS[name], compiled(TASKS[name])
+    for label in (-1, 48):
+        labels = task.targets.copy()
+        labels[2, 1] = label
+        for method in (model.fit, model.evaluate, model.train_on_batch):
+            with pytest.raises(DataError, match=f"or -100 .*Received: {label} in row 2"):
+                method(task.features, labels)
+        with pytest.raises(DataError, match=f"Received: {label} in row 2"):
+            held_out = (task.features, labels)
+            model.fit(task.features, task.targets, validation_data=held_out, verbose=0)
 
 
 @pytest.mark.full

@@ -245,6 +245,21 @@ def test_other_shapes_are_refused_with_the_right_call(models, call, words):
         call(models)
 
 
+@pytest.mark.parametrize("x", [None, {}, [[]], [{}], [[], []]], ids=repr)
+@pytest.mark.parametrize("task", CLASSES)
+def test_what_holds_neither_text_nor_tokens_is_refused(models, task, x):
+    model = models(task)
+    if task == "token_classification" and x and x[0] == []:  # sentences without words
+        assert model.predict(x, verbose=0)["row_splits"].tolist() == [0] * (1 + len(x))
+        for method in (model.fit, model.evaluate):
+            with pytest.raises(UserError, match="`x` must have at least one word"):
+                method(x, x, verbose=0)
+        return
+    for method in (model.predict, model.predict_on_batch, model.fit, model.evaluate):
+        with pytest.raises(UserError, match="`x` must be texts or a token dictionary"):
+            method(x)
+
+
 @pytest.mark.parametrize("missing", [None, float("nan")])
 @pytest.mark.parametrize(
     "call",

@@ -159,6 +159,13 @@ def test_pieces_of_any_shape(tokenizer):
             assert one.pieces(narrow).to_list() == one.pieces(texts).to_list()
 
 
+def test_strings_of_unknown_rank_are_refused(tokenizer):
+    spec = tf.TensorSpec(None, tf.string)
+    for method in (tokenizer, tokenizer.tokenize, tokenizer.pieces):
+        with pytest.raises(ConfigError, match=r"`texts` must be .*Received: texts.shape=<unknown>"):
+            tf.function(method, autograph=False).get_concrete_function(spec)
+
+
 def test_detokenize(tokenizer):
     outputs = tokenizer(["Hello worlds", "a [MASK]"])
     texts = tokenizer.detokenize(outputs["token_ids"]).numpy().tolist()

@@ -209,6 +209,10 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         """The number of words of the decoder."""
         return self.decoder.config.vocab_size
 
+    @property
+    def num_token_classes(self):
+        return self.vocab_size
+
     def _special_id(self, name, of_tokenizer):
         token_id = getattr(self, name)
         if token_id is None and self.tokenizer is None:

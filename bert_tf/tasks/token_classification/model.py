@@ -134,6 +134,10 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
             )
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
 
+    @property
+    def num_token_classes(self):
+        return self.num_classes
+
     def default_compile(self, y):
         options = super().default_compile(y)
         if self.use_crf:
