@@ -122,6 +122,8 @@ def mask_tokens(
         <tf.Tensor: shape=(1, 2), dtype=float32, numpy=array([[1., 0.]], dtype=float32)>
     """
     check_masking(masking, masked_lm_prob, max_predictions, span_probabilities)
+    has_id, rule = 0 <= mask_token_id < vocab_size, f"must be in [0, {vocab_size})"
+    require(has_id, rule, mask_token_id=mask_token_id, vocab_size=vocab_size)
     has_words = masking == "token" or word_starts is not None
     require(has_words, f"must be given with {masking=}", word_starts=word_starts)
     shape = tf.shape(token_ids)

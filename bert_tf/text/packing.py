@@ -9,9 +9,10 @@ import numbers
 
 import tensorflow as tf
 
+from bert_tf.assertions import assert_that
 from bert_tf.errors import require
 
-TRUNCATIONS = ("longest_first", "only_first", "only_second")
+TRUNCATIONS = ("longest_first", "longest_first_huggingface", "only_first", "only_second")
 TRUNCATION_SIDES = ("right", "left", "middle")
 
 
@@ -56,17 +57,22 @@ def truncated_lengths(
         second: Lengths of the second segments in the same form.
         budget: The maximum number of tokens of a row, without special tokens.
         truncation: "longest_first" (as google-research/bert: the longer segment, of equal ones the
-            second, loses its last token until both fit), "only_first" or "only_second".
+            second, loses its last token until both fit), "longest_first_huggingface" (as fast
+            tokenizers there: if the two keep half of an odd budget each, the one that was longer,
+            of equal ones the second, keeps one more), "only_first" or "only_second".
 
     Raises:
         tf.errors.InvalidArgumentError: If the segment that is not truncated exceeds the budget.
     """
     limit = tf.cast(budget, first.dtype)
-    if truncation == "longest_first":
-        kept = tf.minimum(first, tf.maximum(limit - limit // 2, limit - second))
+    if truncation.startswith("longest_first"):
+        share = limit - limit // 2  # of the first segment if both are too long
+        if truncation == "longest_first_huggingface":
+            share = tf.where(first > second, share, limit // 2)
+        kept = tf.minimum(first, tf.maximum(share, limit - second))
         return kept, tf.minimum(second, limit - kept)
     whole = second if truncation == "only_first" else first
-    fits = tf.debugging.Assert(
+    fits = assert_that(
         tf.reduce_all(whole <= limit),
         [
             f"The segment that truncation={truncation!r} does not truncate must have at most "
@@ -77,7 +83,7 @@ def truncated_lengths(
             "Raise max_length or use truncation='longest_first'.",
         ],
     )
-    with tf.control_dependencies([fits] if fits is not None else []):
+    with tf.control_dependencies(fits):
         rest = limit - whole
     if truncation == "only_first":
         return tf.minimum(first, rest), second

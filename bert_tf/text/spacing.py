@@ -12,6 +12,28 @@ _PATTERNS = (
     # Twice, because a match takes both neighbours of its space.
     *[(f"([{_CJK}]) ([{_CJK}])", r"\1\2")] * 2,
 )
+# transformers, `clean_up_tokenization`, in its order.
+_CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
+
+
+def without_tokenization_spaces(texts: tf.Tensor) -> tf.Tensor:
+    """Removes the spaces that Hugging Face's `clean_up_tokenization_spaces` removes.
+
+    Args:
+        texts: Strings `[B]`.
+
+    Returns:
+        Strings `[B]`.
+
+    Example:
+        >>> without_tokenization_spaces(tf.constant(["is n't it ' s ?"]))
+        <tf.Tensor: shape=(1,), dtype=string, numpy=array([b"isn't it's?"], dtype=object)>
+    """
+    for spaced in _CLEAN_UP:
+        texts = tf.strings.regex_replace(
+            texts, spaced.replace("?", r"\?").replace(".", r"\."), spaced.strip()
+        )
+    return texts
 
 
 def with_written_spaces(texts: tf.Tensor) -> tf.Tensor:

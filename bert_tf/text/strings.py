@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from bert_tf.assertions import assert_that
 from bert_tf.errors import ConfigError
 
 # The beginning of the error that the graph raises.
@@ -77,7 +78,7 @@ def checked(texts: tf.Tensor, errors: str | None) -> tf.Tensor:
     if errors == "replace":
         return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
     valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore") == texts
-    check = tf.debugging.Assert(
+    check = assert_that(
         tf.reduce_all(valid),
         [
             f"{MALFORMED_TEXT} Received: malformed bytes in row(s)",
@@ -87,5 +88,5 @@ def checked(texts: tf.Tensor, errors: str | None) -> tf.Tensor:
         ],
         summarize=20,
     )
-    with tf.control_dependencies([check] if check is not None else []):
+    with tf.control_dependencies(check):
         return tf.identity(texts)

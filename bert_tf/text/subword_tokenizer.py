@@ -194,6 +194,10 @@ class SubwordTokenizer(Tokenizer):
         whole = {token["content"] for token in self._parts.added_tokens} | {self.unk_token}
         return np.array([not (p.startswith(space) or p in whole) for p in self.vocabulary], bool)
 
+    def _special_ids(self) -> set[int]:
+        added = {token["id"] for token in self._parts.added_tokens if token["special"]}
+        return super()._special_ids() | added
+
     def _joined(self, ids: tf.RaggedTensor) -> tf.Tensor:
         texts = tf.strings.reduce_join(tf.gather(tf.constant(self._texts), ids), axis=-1)
         if self._parts.add_prefix_space and self._parts.merges is None:

@@ -176,6 +176,9 @@ class BertTokenizer(Tokenizer):
         """
         tokenizer_files.write(self.get_config(), directory)
 
+    def _special_ids(self) -> set[int]:
+        return super()._special_ids() | {*map(self.token_to_id, self.additional_special_tokens)}
+
     def _joined(self, ids: tf.RaggedTensor) -> tf.Tensor:
         pieces = tf.gather(tf.constant(self.vocabulary), ids)
         texts = tf.strings.reduce_join(pieces, axis=-1, separator=" ")

@@ -15,6 +15,7 @@ from bert_tf.errors import ConfigError, DataError, UserError, require
 from bert_tf.json_schema import Kind, check
 from bert_tf.text import packing
 from bert_tf.text.code_points import Pieces, decode, placed, trimmed, white_space
+from bert_tf.text.spacing import without_tokenization_spaces
 from bert_tf.text.strings import TextLike, as_strings, map_strings
 from bert_tf.text.tokenizer_config import ERRORS
 from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, TokenizerGraphs
@@ -99,8 +100,9 @@ class Tokenizer:
             max_length: The length that rows are truncated to. None for that of the tokenizer.
             padding: "longest" pads to the longest row, an integer to the next multiple of it,
                 "max_length" to `max_length`.
-            truncation: Which segment of a pair is truncated: "longest_first", "only_first" or
-                "only_second".
+            truncation: Which segment of a pair is truncated: "longest_first",
+                "longest_first_huggingface", "only_first" or "only_second"; see
+                `bert_tf.text.packing.truncated_lengths`.
             ragged: Whether to return ragged rows without padding.
 
         Returns:
@@ -222,22 +224,34 @@ class Tokenizer:
             return placed(row_splits, pieces.ids, first, ends).pieces(texts)
 
     def detokenize(
-        self, ids: tf.Tensor | tf.RaggedTensor | Sequence, skip_special_tokens: bool = True
+        self,
+        ids: tf.Tensor | tf.RaggedTensor | Sequence,
+        skip_special_tokens: bool | str = True,
+        clean_up_tokenization_spaces: bool = False,
     ) -> tf.Tensor:
         """Converts ids to readable text. What normalization removed is not restored.
 
         Args:
             ids: Ids `[B, T]`, dense or ragged, or one row `[T]`.
-            skip_special_tokens: Whether to omit `[CLS]`, `[SEP]` and `[PAD]`.
+            skip_special_tokens: Whether to omit `[CLS]`, `[SEP]` and `[PAD]`. "all" omits every
+                special token, also `[MASK]` and `[UNK]`, as Hugging Face does.
+            clean_up_tokenization_spaces: Whether to remove the spaces before English punctuation
+                and contractions, as Hugging Face's option of this name does.
 
         Returns:
             Strings `[B]`, or one string.
+
+        Raises:
+            ConfigError: If `skip_special_tokens` has another value.
 
         Example:
             >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
             >>> tokenizer.detokenize([[101, 7592, 19204, 17629, 2015, 102]]).numpy()
             array([b'hello tokenizers'], dtype=object)
         """
+        rule = "must be True, False or 'all'"
+        is_known = skip_special_tokens in (True, False, "all")
+        require(is_known, rule, skip_special_tokens=skip_special_tokens)
         with tf.device("CPU:0"):
             if not tf.is_tensor(ids):
                 ids = tf.ragged.constant(ids, tf.int32)
@@ -246,12 +260,22 @@ class Tokenizer:
             if not isinstance(ids, tf.RaggedTensor):
                 ids = tf.RaggedTensor.from_tensor(ids[tf.newaxis] if scalar else ids)
             if skip_special_tokens:
+                skipped = {self.cls_token_id, self.sep_token_id, self.pad_token_id}
+                if skip_special_tokens == "all":
+                    skipped |= self._special_ids()
                 kept = tf.ones_like(ids.values, tf.bool)
-                for token_id in (self.cls_token_id, self.sep_token_id, self.pad_token_id):
+                for token_id in skipped:
                     kept &= ids.values != token_id
                 ids = tf.ragged.boolean_mask(ids, ids.with_values(kept))
             texts = self._joined(ids)
+            if clean_up_tokenization_spaces:
+                texts = without_tokenization_spaces(texts)
             return texts[0] if scalar else texts
+
+    def _special_ids(self) -> set[int]:
+        """Returns the ids of all special tokens."""
+        ids = {getattr(self, f"{name}_id") for name in SPECIAL_TOKENS}
+        return ids - {None}
 
     def _joined(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Returns the texts, `[B]`, of ids, ragged `[B, (T)]`."""

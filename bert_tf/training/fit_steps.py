@@ -36,7 +36,7 @@ def fit_steps(
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
-        >>> batch = (model.tokenizer(texts), model.targets(labels))
+        >>> batch = (model.tokenize(texts), model.targets(labels))
         >>> batches = tf.data.Dataset.from_tensors(batch).repeat()
         >>> bert_tf.training.fit_steps(model, lambda step: batches.skip(step), num_train_steps=2)
         >>> int(model.optimizer.iterations)

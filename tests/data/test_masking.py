@@ -255,6 +255,8 @@ def test_number_of_predictions_rounds_as_python():
     [
         ({"masking": "words"}, "masking='words'"),
         ({"masked_lm_prob": 0.0}, "masked_lm_prob=0.0"),
+        ({"mask_token_id": 10, "vocab_size": 10}, "mask_token_id=10, vocab_size=10"),
+        ({"mask_token_id": -1}, "mask_token_id=-1"),
         ({"masked_lm_prob": 1.0}, "masked_lm_prob=1.0"),
         ({"max_predictions": 0}, "max_predictions_per_seq=0"),
         ({"span_probabilities": (0.5, 0.4)}, "sum to 1"),

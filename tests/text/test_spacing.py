@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from bert_tf.text.spacing import with_written_spaces
+from bert_tf.text.spacing import with_written_spaces, without_tokenization_spaces
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,11 @@ from bert_tf.text.spacing import with_written_spaces
 )
 def test_written(words, written):
     assert with_written_spaces(tf.constant([words])).numpy()[0].decode() == written
+
+
+def test_clean_up_as_in_hugging_face():
+    base = pytest.importorskip("transformers", reason="needs transformers").PreTrainedTokenizerBase
+    texts = ["is n't it ' s ' 've ?", "a . . b , c ! 'm 're *.+? x .5", "he 's ' ' ' n't", "", " ."]
+    received = without_tokenization_spaces(tf.constant(texts)).numpy()
+    expected = [base.clean_up_tokenization(None, text) for text in texts]
+    assert [text.decode() for text in received] == expected

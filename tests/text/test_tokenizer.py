@@ -111,12 +111,28 @@ def test_truncation_is_the_originals(tokenizer):
             assert row == [2, *first, 3, *second, 3]
 
 
+def test_truncation_as_in_hugging_face(tokenizer):
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
+    ids = {piece: index for index, piece in enumerate(VOCABULARY)}
+    theirs = tokenizers.Tokenizer(tokenizers.models.WordPiece(ids, unk_token="[UNK]"))
+    theirs.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    theirs.post_processor = tokenizers.processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    lengths = [(a, b) for a in range(9) for b in range(9)]
+    texts, pairs = ["a " * a for a, _ in lengths], ["b " * b for _, b in lengths]
+    for max_length in range(3, 14):
+        form = {"max_length": max_length, "truncation": "longest_first_huggingface"}
+        theirs.enable_truncation(max_length, strategy="longest_first")
+        expected = [row.ids for row in theirs.encode_batch([*zip(texts, pairs)])]
+        assert tokenizer(texts, pairs, **form, ragged=True)["token_ids"].to_list() == expected
+
+
 def test_truncation_of_one_segment(tokenizer):
     row = tokenizer("a a a a", "b b", max_length=7, truncation="only_first", ragged=True)
     assert spell(tokenizer, row["token_ids"]) == ["[CLS]", "a", "a", "[SEP]", "b", "b", "[SEP]"]
     row = tokenizer("a a", "b b b", max_length=7, truncation="only_second", ragged=True)
     assert spell(tokenizer, row["token_ids"]) == ["[CLS]", "a", "a", "[SEP]", "b", "b", "[SEP]"]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="does not truncate"):
+    message = r"^The segment that .*does not truncate .*row\(s\) \[1\] with lengths \[5\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         tokenizer(["a", "a a a a a"], ["b", "b"], max_length=7, truncation="only_second")
 
 
@@ -174,6 +190,23 @@ def test_detokenize(tokenizer):
 
 
 WITH_SPECIAL = ["a [MASK]b[SEP]", "[mask]", "", "é[MASK]"]
+
+
+def test_detokenize_as_hugging_face_does(tokenizer, whole):
+    tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
+    ids = {piece: index for index, piece in enumerate(VOCABULARY)}
+    theirs = tokenizers.Tokenizer(tokenizers.models.WordPiece(ids, unk_token="[UNK]"))
+    theirs.add_special_tokens([piece for piece in VOCABULARY if piece.startswith("[")])
+    theirs.decoder = tokenizers.decoders.WordPiece(cleanup=False)
+    rows = [[2, 5, 4, 6, 1, 7, 3, 0], [4, 1], []]
+    for skip, option in ((True, "all"), (False, False)):
+        expected = [theirs.decode(row, skip_special_tokens=skip) for row in rows]
+        received = tokenizer.detokenize(tf.ragged.constant(rows, tf.int32), option)
+        assert [text.decode() for text in received.numpy()] == expected
+    subwords = SubwordTokenizer(bpe_definition([("w", "o")]))
+    assert subwords.detokenize([[0, 3, 4, 5 + ord("a"), 2]], "all").numpy()[0] == b"a"
+    with pytest.raises(ConfigError, match="must be True, False or 'all'"):
+        tokenizer.detokenize([[5]], "none")
 
 
 def test_special_tokens_in_the_text_are_split(tokenizer):

@@ -70,9 +70,9 @@ class ExampleOptions:
         for name, bound in (("max_seq_length", least), ("max_predictions_per_seq", 1)):
             value = getattr(self, name)
             require(value >= bound, f"must be at least {bound}", **{name: value})
-        for name in ("masked_lm_prob", "short_seq_prob"):
-            value = getattr(self, name)
-            require(0 <= value <= 1, "must be in [0, 1]", **{name: value})
+        share, short = self.masked_lm_prob, self.short_seq_prob
+        require(0 < share < 1, "must be in (0, 1)", masked_lm_prob=share)
+        require(0 <= short <= 1, "must be in [0, 1]", short_seq_prob=short)
 
 
 @dataclasses.dataclass(frozen=True)

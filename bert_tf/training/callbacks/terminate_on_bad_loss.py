@@ -31,7 +31,7 @@ class TerminateOnBadLoss(StepCallback):
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> model.compile(bert_tf.training.AdamWeightDecay(5e-5))
-        >>> batch = (model.tokenizer(texts), model.targets(labels))
+        >>> batch = (model.tokenize(texts), model.targets(labels))
         >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints")
         >>> stop = TerminateOnBadLoss(checkpoint, lambda step: batch, "bad_batches")
         >>> model.fit(tf.data.Dataset.from_tensors(batch), callbacks=[stop, checkpoint])

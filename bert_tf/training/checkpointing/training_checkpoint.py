@@ -67,7 +67,7 @@ class TrainingCheckpoint(StepCallback):
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> model.compile(bert_tf.training.AdamWeightDecay(1e-4))
-        >>> batch = (model.tokenizer(texts), model.targets(labels))
+        >>> batch = (model.tokenize(texts), model.targets(labels))
         >>> batches = tf.data.Dataset.from_tensors(batch).repeat()
         >>> checkpoint = bert_tf.training.TrainingCheckpoint("checkpoints", save_every=1)
         >>> step = checkpoint.restore(model)  # 0 where there is none yet

@@ -20,6 +20,8 @@ class WarmupLinearDecay(SpreadSchedule):
             of its own, unless `initial_epoch` says that it continues one.
         num_warmup_steps: The number of warm-up steps; 0 for no warm-up.
         warmup: In place of `num_warmup_steps`, the share of the run that is warm-up.
+        decay_after_warmup: Whether the decay counts from the end of the warm-up, as in
+            `create_optimizer` of transformers, so that `learning_rate` is reached.
 
     Raises:
         UserError: If `num_warmup_steps` is not in [0, num_train_steps] or `num_train_steps` is 0;
@@ -43,14 +45,17 @@ class WarmupLinearDecay(SpreadSchedule):
         num_train_steps: int | None = None,
         num_warmup_steps: int = 0,
         warmup: float | None = None,
+        decay_after_warmup: bool = False,
     ):
         super().__init__(num_train_steps, num_warmup_steps, warmup)
         self.learning_rate = learning_rate
+        self.decay_after_warmup = decay_after_warmup
 
     def __call__(self, step):
         first_step, num_steps, num_warmup_steps = self.run()
         step = tf.cast(step, tf.float32) - float(first_step)
-        done = tf.minimum(step / float(num_steps), 1.0)
+        before = num_warmup_steps if self.decay_after_warmup else 0
+        done = tf.minimum((step - float(before)) / float(max(num_steps - before, 1)), 1.0)
         rate = self.learning_rate * (1.0 - done)
         if not num_warmup_steps:
             return rate
@@ -59,4 +64,5 @@ class WarmupLinearDecay(SpreadSchedule):
 
     def get_config(self):
         names = ("learning_rate", "num_train_steps", "num_warmup_steps", "warmup")
+        names += ("decay_after_warmup",)
         return {name: getattr(self, name) for name in names}

@@ -256,7 +256,7 @@ def test_one_document_has_true_neighbours_only():
 
 
 def test_one_sentence():
-    [example] = ours([[["w1", "w2", "w3", "w4"]]], dupe_factor=1, masked_lm_prob=0)
+    [example] = ours([[["w1", "w2", "w3", "w4"]]], dupe_factor=1, masked_lm_prob=1e-9)
     assert restored(example) == [2, IDS["w1"], IDS["w2"], 3, IDS["w3"], IDS["w4"], 3]
     assert ours([[["w1"]]], dupe_factor=3) == []
 
@@ -280,6 +280,8 @@ def test_bad_options(tiny_vocabulary):
         {"max_seq_length": 4},
         {"max_predictions_per_seq": 0},
         {"masked_lm_prob": 1.5},
+        {"masked_lm_prob": 0.0},
+        {"masked_lm_prob": 1.0},
         {"short_seq_prob": -0.1},
     ):
         with pytest.raises(ConfigError, match="Received: "):

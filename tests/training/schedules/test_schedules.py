@@ -18,6 +18,16 @@ def test_cosine():
         WarmupCosineDecay(1.0, num_train_steps=5, num_warmup_steps=5)
 
 
+def test_linear_decay_from_the_end_of_the_warm_up():
+    """transformers, optimization_tf.py: WarmUp, then PolynomialDecay of the other steps."""
+    schedule = WarmupLinearDecay(10.0, 10, 2, decay_after_warmup=True)
+    rates = [float(schedule(step)) for step in range(12)]
+    decay = keras.optimizers.schedules.PolynomialDecay(10.0, 8, end_learning_rate=0.0)
+    expected = [0.0, 5.0, *(float(decay(step)) for step in range(10))]
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+    assert float(WarmupLinearDecay(1.0, 5, 5, decay_after_warmup=True)(5)) in (0.0, 1.0)
+
+
 def test_noam():
     schedule = Noam(hidden_size=512, num_warmup_steps=4000, factor=2.0)
     steps = np.array([1, 100, 4000, 4001, 100_000])
@@ -29,7 +39,11 @@ def test_noam():
 
 @pytest.mark.parametrize(
     "schedule",
-    [WarmupLinearDecay(1e-3, 10, 2), WarmupCosineDecay(1e-3, 10, 2), Noam(256, 100)],
+    [
+        WarmupLinearDecay(1e-3, 10, 2, decay_after_warmup=True),
+        WarmupCosineDecay(1e-3, 10, 2),
+        Noam(256, 100),
+    ],
     ids=lambda schedule: type(schedule).__name__,
 )
 def test_config_round_trip(schedule):
