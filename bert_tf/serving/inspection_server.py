@@ -128,6 +128,7 @@ class _Server:
             application,
             access_log=None,
             logger=quiet,
+            auto_decompress=False,  # see `read_body`
             handle_signals=False,
             keepalive_timeout=self._limits.idle_timeout,
             handler_cancellation=True,  # do not compute what nobody waits for

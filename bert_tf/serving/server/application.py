@@ -211,6 +211,7 @@ class _Server:
             access_log=None,
             logger=quiet,
             keepalive_timeout=self._options.limits.idle_timeout,
+            auto_decompress=False,  # see `read_body`
             lingering_time=2.0,  # for the rest of a body that was refused
             handler_cancellation=True,  # do not compute requests of disconnected clients
             shutdown_timeout=_WRITE_SECONDS,

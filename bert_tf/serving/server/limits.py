@@ -1,15 +1,21 @@
 """The limits of the server: the memory of requests, and reading bodies within it."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
+import zlib
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
-from bert_tf.serving.server.errors import RequestError
+from bert_tf.serving.server.errors import RequestError, invalid
 
 Hold = Callable[[int], None]  # see `Memory.share`
 _MEBIBYTE = 1 << 20
+_IDENTITY = "identity"
+_ENCODINGS = {"gzip": zlib.MAX_WBITS | 16, "deflate": zlib.MAX_WBITS}  # RFC 9110, section 8.4.1
+# One thread, because the event loop must wait for its turn among all threads.
+_decompressor = concurrent.futures.ThreadPoolExecutor(1, "decompress")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,19 +73,27 @@ class Memory:
 
 
 async def read_body(request, hold: Hold, limits: Limits) -> bytes:
-    """Reads the body of an aiohttp request, or raises a `RequestError`.
+    """Reads and decompresses the body of an aiohttp request, or raises a `RequestError`.
 
-    Only received bytes are held, so slow clients that announce large bodies do not use up the
-    memory of other requests.
+    aiohttp must not decompress it, because it would stop the event loop meanwhile. Only received
+    bytes are held, so slow clients that announce large bodies do not use up the memory of other
+    requests.
     """
     if request.content_length is not None:
         _check_size(request.content_length, limits)
     try:
-        return await asyncio.wait_for(_collect(request, hold, limits), limits.read_timeout)
+        body = await asyncio.wait_for(_collect(request, hold, limits), limits.read_timeout)
     except asyncio.TimeoutError:
         message = f"The body did not arrive within {limits.read_timeout:g} seconds."
         status = HTTPStatus.REQUEST_TIMEOUT
         raise RequestError(status, message, flag="read_timeout_seconds") from None
+    encoding = request.headers.get("Content-Encoding", _IDENTITY).lower()
+    if encoding == _IDENTITY:
+        return body
+    loop = asyncio.get_running_loop()
+    body = await loop.run_in_executor(_decompressor, _decompressed, body, encoding, limits)
+    hold(len(body))
+    return body
 
 
 async def _collect(request, hold, limits):
@@ -90,6 +104,23 @@ async def _collect(request, hold, limits):
         _check_size(size, limits)
         hold(size)
     return b"".join(parts)
+
+
+def _decompressed(body, encoding, limits):
+    if encoding not in _ENCODINGS:
+        message = (
+            f"`Content-Encoding` must be gzip, deflate or identity. Received: {encoding[:100]}"
+        )
+        raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message)
+    reader = zlib.decompressobj(_ENCODINGS[encoding])
+    try:
+        text = reader.decompress(body, limits.max_body + 1)
+    except zlib.error as error:
+        raise invalid(f"The body must be {encoding} data. Received: {error}") from None
+    _check_size(len(text), limits)
+    if not reader.eof:
+        raise invalid(f"The body must be complete {encoding} data. Received: only its beginning")
+    return text
 
 
 def _check_size(size, limits):

@@ -8,6 +8,7 @@ import re
 import select
 import socket
 import threading
+import zlib
 
 import pytest
 
@@ -201,6 +202,23 @@ def test_a_small_body_that_unpacks_to_a_large_one_is_refused(server):
     assert status == 413 and "at most 100000 bytes" in answer["error"]
     body = gzip.compress(json.dumps(GOOD).encode())
     assert server.json("POST", PATH, body, {"Content-Encoding": "gzip"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "status", "message"),
+    [
+        ("deflate", zlib.compress(json.dumps(GOOD).encode()), 200, None),
+        ("Identity", json.dumps(GOOD).encode(), 200, None),
+        ("gzip", gzip.compress(json.dumps(GOOD).encode())[:-9], 400, "must be complete gzip data"),
+        ("gzip", b"", 400, "must be complete gzip data"),
+        ("gzip", json.dumps(GOOD).encode(), 400, "must be gzip data"),
+        ("br", b"{}", 415, "`Content-Encoding` must be gzip, deflate or identity. Received: br"),
+    ],
+)
+def test_encodings_of_bodies(server, encoding, body, status, message):
+    received, answer = server.json("POST", PATH, body, {"Content-Encoding": encoding})
+    assert received == status
+    assert message is None or message in answer["error"]
 
 
 def test_slow_bodies_and_heads_end(server):

@@ -47,6 +47,7 @@ class Body:
         self._text = json.dumps(document).encode()
         self.content_length = len(self._text)
         self.content = self
+        self.headers = {}
 
     async def iter_any(self):
         yield self._text
