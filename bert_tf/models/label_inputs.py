@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_text, named_rows, plain_rows, refuse_missing, row_array
 from bert_tf.errors import DataError, UserError
-from bert_tf.models.text_batches import IGNORED
 
 UNKNOWN_LABELS = "Labels must be among those that the model knows"  # how their errors begin
 
@@ -173,7 +172,7 @@ def class_ids(
             + (f"an array of shape {array.shape}" if array.ndim != 1 else f"{array[0]!r} in row 0")
         )
     if array.dtype.kind in "iu":
-        return _checked_ids(array, num_classes)
+        return _ids_of_rows(array, num_classes)
     if labels is None:
         require_ids(array.tolist())
     known = {name: place for place, name in enumerate(labels or ())}
@@ -186,7 +185,13 @@ def class_ids(
             ids[row] = int(label)
         else:
             ids[row] = known[label] if label in known else class_id(label, labels, num_classes)
-    return _checked_ids(ids, num_classes)
+    return _ids_of_rows(ids, num_classes)
+
+
+def _ids_of_rows(ids, num_classes):
+    if num_classes is not None:
+        check_ids(ids, num_classes, "Class ids")
+    return ids.astype(np.int32)
 
 
 def _checked_ids(ids, num_classes):
@@ -252,7 +257,8 @@ def class_sets(y: Any, labels: Sequence[str] | None, num_classes: int) -> np.nda
         if isinstance(members, (Set, list, tuple)) and all(map(is_text, members)):
             targets[row, [class_id(name, labels, num_classes) for name in members]] = 1.0
         elif isinstance(members, Set):
-            targets[row, class_ids(list(members), labels, num_classes)] = 1.0
+            ids = class_ids(list(members), labels, None)
+            targets[row, _checked_ids(ids, num_classes)] = 1.0
         elif isinstance(members, (list, tuple)) and len(members) == num_classes:
             targets[row] = number_rows(members)
         else:
@@ -274,18 +280,26 @@ def _shares(targets):
     return targets
 
 
-def check_token_labels(y: np.ndarray, num_classes: int) -> None:
-    """Checks the labels of the tokens of rows, `[n, T]`, -100 at tokens without one.
+def check_ids(y: np.ndarray, limit: int, name: str, ignored: int | None = None) -> None:
+    """Checks labels that are the ids of classes, or the numbers of tokens, choices or documents.
+
+    Args:
+        y: The labels, `[n, ...]`.
+        limit: How many ids there are.
+        name: What an error calls the labels, in the plural.
+        ignored: Stands for no label; None: every row must have its labels.
 
     Raises:
-        DataError: If a label is no class. The message names the rows.
+        DataError: If a label is out of range. The message names the rows.
     """
-    is_wrong = (y != IGNORED) & ((y < 0) | (y >= num_classes))
+    is_wrong = (y < 0) | (y >= limit)
+    if ignored is not None:
+        is_wrong &= y != ignored
     if is_wrong.any():
         rows = np.flatnonzero(is_wrong.reshape(len(y), -1).any(axis=1)).tolist()
+        rule = f"in [0, {limit})" + ("" if ignored is None else f", or {ignored} for no label")
         raise DataError(
-            f"Labels of tokens must be in [0, {num_classes}), or {IGNORED} at tokens without one. "
-            f"Received: {y[is_wrong][0]} in {named_rows(rows)}"
+            f"{name} must be {rule}. Received: {y[is_wrong][0]:g} in {named_rows(rows)}"
         )
 
 

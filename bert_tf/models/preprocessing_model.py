@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
@@ -93,6 +94,24 @@ class PreprocessingModel(OptionsModel):
             UserError: If there is no tokenizer.
         """
         return self.preprocessor.tokenize(texts, pairs)
+
+    def read_labels(self, y: Any, x: Any) -> Any:
+        """Returns labels as the preprocessor reads them.
+
+        Args:
+            y: What the user passed, or None.
+            x: What the preprocessor's `read` returned.
+
+        Raises:
+            DataError: If a label is missing, unknown or out of range. The message names its row.
+        """
+        y = self.preprocessor.targets(y, x)
+        if isinstance(x, dict) and isinstance(y, np.ndarray):
+            self.check_labels(x, y)
+        return y
+
+    def check_labels(self, tokens: dict[str, Any], y: np.ndarray) -> None:
+        """Raises `DataError`, with the rows, if labels of a token dictionary are out of range."""
 
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Returns `inputs` as a token dictionary, tokenizing them if they are strings.

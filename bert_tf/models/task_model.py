@@ -229,7 +229,7 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
         trainer = trainer or self
         refuse_labels_in(x, y)
         x = preprocessor.read(x)
-        y = preprocessor.targets(y, x)
+        y = self.read_labels(y, x)
         held_out = None
         if validation_data is not None:
             held_out = self._read_validation(validation_data)
@@ -426,7 +426,7 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
             data = (data,) if all(map(holds_text, data)) else data
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         x = self.preprocessor.read(x)
-        return x, self.preprocessor.targets(y, x), sample_weight
+        return x, self.read_labels(y, x), sample_weight
 
     def _prepare(self, x, y, sample_weight, batch_size, trainer, *, class_weight=None, **options):
         """Returns the arguments for Keras: text becomes batches of token dictionaries.

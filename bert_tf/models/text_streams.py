@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import re
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
@@ -13,9 +14,11 @@ import tensorflow as tf
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.label_inputs import UNKNOWN_LABELS
 from bert_tf.models.text_inputs import TextColumns, holds_text
+from bert_tf.models.token_inputs import OUT_OF_RANGE
 from bert_tf.text.strings import MALFORMED_TEXT
 
 _NOTHING = object()
+_DATA_ERRORS = re.compile(f"({UNKNOWN_LABELS}|{MALFORMED_TEXT}|{OUT_OF_RANGE})[^\n]*")
 _NOT_COLLECTED = (
     Collection,
     keras.utils.PyDataset,
@@ -111,19 +114,18 @@ def yields_text(x: Any) -> bool:
 
 @contextlib.contextmanager
 def as_data_errors():
-    """Turns what the graph of a dataset says about its text or labels into a `DataError`.
+    """Turns what a graph says about text, tokens or labels into a `DataError`.
 
     Raises:
-        DataError: If the graph finds malformed text or an unknown label.
+        DataError: If the graph finds malformed text, an unknown label or an id out of range.
     """
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
-        for beginning in (UNKNOWN_LABELS, MALFORMED_TEXT):
-            if beginning in error.message:
-                message = error.message[error.message.index(beginning) :].split("\n")[0]
-                raise DataError(message) from error
-        raise
+        found = _DATA_ERRORS.search(error.message)
+        if found is None:
+            raise
+        raise DataError(found[0]) from error
 
 
 def _parts(batch):

@@ -94,6 +94,10 @@ def rows_of_examples(tokens: dict[str, tf.Tensor], texts: tf.Tensor) -> dict[str
     return {name: tf.ensure_shape(reshaped[name], [*texts.shape, None]) for name in tokens}
 
 
+# What begins the messages of `range_checks` and `row_checks`, as a regular expression.
+OUT_OF_RANGE = r"`\w+` must be from 0 to below"
+
+
 def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) -> list:
     """Checks that the integers `values` are in [0, limit); `of` says what the limit is."""
     if needs_static_shapes():
@@ -103,6 +107,21 @@ def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) 
     inside = (least > largest) | ((least >= 0) & (largest < limit))
     must, received = f"`{name}` must be from 0 to below {of}", [least, largest, limit]
     return require(inside, must, received, "smallest, largest and limit")
+
+
+def row_checks(
+    name: str, ids: tf.Tensor, limit: int | tf.Tensor, of: str, counted: tf.Tensor | bool = True
+) -> list:
+    """Checks that the integers `ids` `[B, ...]` are in [0, limit) where they count; names rows."""
+    if needs_static_shapes():
+        return []
+    is_wrong = ((ids < 0) | (ids >= limit)) & counted
+    rows = tf.where(tf.reduce_any(is_wrong, axis=range(1, ids.shape.rank)))[:, 0]
+    must = f"`{name}` must be from 0 to below {of}"
+    received = [tf.boolean_mask(ids, is_wrong), rows, limit]
+    return require(
+        tf.equal(tf.size(rows), 0), must, received, "values, their rows in the batch and the limit"
+    )
 
 
 def require(condition: tf.Tensor, must: str, received: list, what: str) -> list[tf.Operation]:

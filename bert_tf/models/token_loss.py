@@ -4,11 +4,10 @@ Glossary: `B` rows, `T` tokens of a row.
 """
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import check_token_labels
+from bert_tf.models.label_inputs import check_ids
 from bert_tf.models.text_batches import IGNORED
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 
@@ -29,13 +28,8 @@ class TokenLoss:
         """The number of classes of the labels of tokens."""
         raise NotImplementedError(f"{type(self).__name__} must have `num_token_classes`.")
 
-    def fit_arguments(self, *args, **kwargs):
-        arguments = super().fit_arguments(*args, **kwargs)
-        held_out = arguments.get("validation_data")
-        for data in ((arguments["x"], arguments["y"]), held_out):
-            if isinstance(data, tuple) and len(data) > 1 and isinstance(data[1], np.ndarray):
-                check_token_labels(data[1], self.num_token_classes)
-        return arguments
+    def check_labels(self, tokens, y):
+        check_ids(y, self.num_token_classes, "Labels of tokens", IGNORED)
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
         """`keras.Model.compile`; the loss is over labelled tokens, and its metrics are in the logs.

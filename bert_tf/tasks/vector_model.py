@@ -6,11 +6,13 @@ Glossary: `B` examples, `K` texts of an example, `T` tokens, `D` size of a vecto
 from typing import ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.cached_gradients import cached_gradients
+from bert_tf.models.label_inputs import check_ids
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_inputs import TextColumns
 from bert_tf.models.token_inputs import one_sequence_per_row
@@ -117,6 +119,12 @@ class VectorModel(TaskModel):
                 f"{self.objectives_with_labels}."
             )
         return {**super().default_compile(y), "objective": self.default_objective()}
+
+    def read_labels(self, y, x):
+        y = super().read_labels(y, x)
+        if isinstance(self.objective, ClassificationLoss) and isinstance(y, np.ndarray):
+            check_ids(y, self.objective.num_classes, "Class ids")
+        return y
 
     def default_objective(self) -> str | SentenceLoss:
         """Returns the objective of a model that is trained without `compile`."""

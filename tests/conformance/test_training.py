@@ -4,6 +4,7 @@ One model of each task is traced for this module; its weights are set back for e
 `TrainingModel` promises is tested in depth in tests/models/test_training_model.py.
 """
 
+import itertools
 import random
 
 import keras
@@ -13,7 +14,6 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.token_loss import TokenLoss
 from bert_tf.training import (
     AdamWeightDecay,
     GradualUnfreezing,
@@ -22,7 +22,7 @@ from bert_tf.training import (
     reinitialize_top_layers,
 )
 from tests.conformance.state import State
-from tests.conformance.task import ROWS, WEIGHTS, assert_same, make
+from tests.conformance.task import LENGTH, ROWS, WEIGHTS, assert_same, make
 from tests.conformance.tasks import TASKS, tasks
 
 OPTIONS = {"verbose": 0, "batch_size": ROWS}
@@ -163,20 +163,62 @@ def test_single_batches_of_text(name, is_full):
     assert_same(model.predict_on_batch(rows), model.predict(rows, verbose=0))
 
 
-@pytest.mark.parametrize(
-    "name", [name for name, task in TASKS.items() if issubclass(task.kind, TokenLoss)]
-)
-def test_labels_of_tokens_that_are_no_classes_name_their_row(name):
+ID_TASKS = [
+    name
+    for name, task in TASKS.items()
+    if "training" not in task.lacks
+    and (isinstance(task.targets, dict) or task.targets.dtype.kind == "i")
+]
+
+
+def with_id(ids, label):
+    """A copy of labels or positions `[B, ...]` with another one in row 2."""
+    ids = ids.copy()
+    ids[(2, *[0] * (ids.ndim - 1))] = label
+    return ids
+
+
+@pytest.mark.parametrize("name", ID_TASKS)
+def test_labels_out_of_range_name_their_row(name):
     task, model = TASKS[name], compiled(TASKS[name])
-    for label in (-1, 48):
-        labels = task.targets.copy()
-        labels[2, 1] = label
-        for method in (model.fit, model.evaluate, model.train_on_batch):
-            with pytest.raises(DataError, match=f"or -100 .*Received: {label} in row 2"):
+    of_words = dict(task.targets) if isinstance(task.targets, dict) else {}
+    names = [key for key, ids in of_words.items() if ids.dtype.kind == "i"] or [None]
+    for key, label in itertools.product(names, (-1, 48)):
+        if of_words:
+            labels = {**of_words, key: with_id(of_words[key], label)}
+            rule = rf"`{key}` must be from 0 to below .*: \[{label}\], \[2\]"
+        else:
+            labels = with_id(task.targets, label)
+            rule = rf"must be in \[0, \d+\).*Received: {label} in row 2"
+        for method in (model.evaluate, model.train_on_batch):
+            with pytest.raises(UserError, match=rule):
                 method(task.features, labels)
-        with pytest.raises(DataError, match=f"Received: {label} in row 2"):
-            held_out = (task.features, labels)
-            model.fit(task.features, task.targets, validation_data=held_out, verbose=0)
+        held_out = {"validation_data": (task.features, labels)}
+        for y, options in ((labels, {}), (task.targets, held_out)):
+            with pytest.raises(UserError, match=rule):
+                model.fit(task.features, y, shuffle=False, verbose=0, **options)
+
+
+@pytest.mark.parametrize("name", [n for n in TASKS if "masked_positions" in TASKS[n].features])
+def test_masked_positions_out_of_range_name_their_row(name):
+    task, model = TASKS[name], compiled(TASKS[name])
+    for place in (-1, LENGTH):
+        positions = with_id(task.features["masked_positions"], place)
+        features = {**task.features, "masked_positions": positions}
+        rule = rf"`masked_positions` must be from 0 to below .*: \[{place}\], \[2\]"
+        for method in (model.evaluate, model.train_on_batch):
+            with pytest.raises(UserError, match=rule):
+                method(features, task.targets)
+        with pytest.raises(UserError, match=rule):
+            model.predict(features, verbose=0)
+
+
+@pytest.mark.parametrize("name", ["masked LM"], scope="module")
+def test_a_graph_names_rows_out_of_range(name, traced):
+    task = TASKS[name]
+    labels = {**task.targets, "masked_ids": with_id(task.targets["masked_ids"], 48)}
+    with pytest.raises(DataError, match=r"^`masked_ids` must be from 0 to below .*\[48\] \[2\]"):
+        traced.evaluate(task.features, labels, verbose=0)
 
 
 @pytest.mark.full

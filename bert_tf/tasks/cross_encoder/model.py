@@ -10,6 +10,7 @@ from bert_tf.config import MULTI_LABEL
 from bert_tf.errors import require_one_of
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.label_inputs import check_ids
 from bert_tf.models.ranked_documents import RankedDocument, best_documents, check_ranking
 from bert_tf.models.token_inputs import one_sequence_per_row
 from bert_tf.tasks.cross_encoder.preprocessor import ACTIVATIONS, SIGMOID, CrossEncoderPreprocessor
@@ -83,6 +84,11 @@ class BertCrossEncoder(DenseHeadModel):
     def default_loss(self) -> keras.losses.Loss:
         """Returns the loss of `compile(loss="auto")`; "mse" learns numbers, such as a teacher's."""
         return RelevanceLoss()
+
+    def check_labels(self, tokens, y):
+        shape = np.shape(tokens["token_ids"])
+        if len(shape) == 3 and isinstance(self.loss, RelevanceLoss):
+            check_ids(y, shape[1], "Numbers of documents")
 
     def default_metrics(self):
         return [keras.metrics.MeanMetricWrapper(is_right, name="accuracy")]

@@ -20,6 +20,7 @@ from bert_tf.json_schema import is_integer
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.token_layout import real_tokens_first
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.label_inputs import check_ids
 from bert_tf.models.ranked_documents import RankedDocument, best_documents, check_ranking
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.text_batches import ROW_NUMBER, TOKEN_BUDGET, sorted_batches
@@ -193,6 +194,10 @@ class BertLateInteractionEncoder(TaskModel):
     def get_compile_config(self):
         config = super().get_compile_config()
         return config and {**config, "in_batch_negatives": self.in_batch_negatives}
+
+    def check_labels(self, tokens, y):
+        if isinstance(self.loss, DocumentRankingLoss) and y.size == len(y):
+            check_ids(y, np.shape(tokens["token_ids"])[1] - 1, "Numbers of documents")
 
     def default_metrics(self):
         return [keras.metrics.MeanMetricWrapper(ranks_right_document_first, name="accuracy")]

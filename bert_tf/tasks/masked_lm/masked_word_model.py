@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.models.token_inputs import depending_on, range_checks
+from bert_tf.models.token_inputs import depending_on, row_checks
 from bert_tf.models.training_model import TrainingModel
 from bert_tf.training.evaluation.perplexity import Perplexity
 from bert_tf.training.losses.sparse_crossentropy import class_loss
@@ -60,7 +60,7 @@ class MaskedWordModel(TrainingModel):
             places = tf.reshape(tf.range(batch * length), [batch, length])
         else:
             positions = tf.cast(positions, tf.int32)
-            checks = range_checks("masked_positions", positions, length, "the number of columns")
+            checks = row_checks("masked_positions", positions, length, "the number of columns")
             positions = depending_on(checks, {"positions": positions})["positions"]
             places = positions + length * tf.range(batch)[:, tf.newaxis]  # [B, P], of [B * T]
         flat = tf.reshape(places, [-1]) if weights is None else picked(places, weights)
@@ -80,10 +80,13 @@ class MaskedWordModel(TrainingModel):
             total: The sum of the weights of the whole batch, times those of their rows.
             sample_weight: `[B]`, the weights of the rows, or None.
         """
+        size = logits.shape[-1]
+        checks = row_checks("masked_ids", ids, size, "vocab_size", weights > 0)
+        ids = depending_on(checks, {"ids": ids})["ids"]
         word_weights = weighted(weights, sample_weight)  # [B, P]
         if logits.shape.rank == 2:  # [M, V]
             ids, word_weights = picked(ids, weights), picked(word_weights, weights)  # [M]
-        logits = tf.reshape(logits, [-1, logits.shape[-1]])
+        logits = tf.reshape(logits, [-1, size])
         ids, weights = tf.reshape(ids, [-1]), tf.reshape(word_weights, [-1])
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)
         self.masked_lm_loss.update_state(losses, weights)

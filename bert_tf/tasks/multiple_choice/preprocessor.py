@@ -91,7 +91,11 @@ class MultipleChoicePreprocessor(Preprocessor):
         """As `Preprocessor.targets`: the number of the right choice for every prompt."""
         if not is_container(y):
             return y
-        count = x[1].shape[1] if isinstance(x, TextColumns) else None
+        count = None
+        if isinstance(x, TextColumns):
+            count = x[1].shape[1]
+        elif isinstance(x, dict):
+            count = np.shape(x["token_ids"])[1]
         return class_ids(y, None, count, keep_rows=not self.has_sparse_labels)
 
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:

@@ -10,6 +10,7 @@ from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.pretrained_model import PretrainedModel
 from bert_tf.models.text_batches import IGNORED
+from bert_tf.models.token_inputs import depending_on, row_checks
 from bert_tf.models.word_labels import next_words
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
 
@@ -140,6 +141,8 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
     def _sentence_targets(self, y, sample_weight):
         """Labels and weights of the sentence pairs, flat."""
         labels = tf.cast(y["next_sentence_labels"], tf.int32)  # [B] or [B, S]
+        checks = row_checks("next_sentence_labels", labels, 2, "2")
+        labels = depending_on(checks, {"labels": labels})["labels"]
         weights = tf.cast(y.get("next_sentence_weights", tf.ones_like(labels)), tf.float32)
         weights = weighted(weights, sample_weight)
         return tf.reshape(labels, [-1]), tf.reshape(weights, [-1])

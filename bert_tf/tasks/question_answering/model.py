@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import check_limits
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.label_inputs import check_ids
+from bert_tf.models.preprocessing_model import takes_class_ids
 from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.question_answering.preprocessor import (
     Answer,
@@ -114,6 +117,10 @@ class BertQuestionAnswerer(DenseHeadModel):
 
     def default_metrics(self):
         return ["accuracy"]
+
+    def check_labels(self, tokens, y):
+        if takes_class_ids(self.loss):
+            check_ids(y, np.shape(tokens["token_ids"])[-1], "Columns of answers")
 
     def head(self, outputs, tokens, training=False):
         logits = self.token_logits(outputs["sequence_output"])

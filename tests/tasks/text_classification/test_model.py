@@ -214,8 +214,8 @@ def test_a_foreign_files_problem_type(make_classifier, tmp_path):
     [
         (lambda m: m.fit(["good"], ["fine"]), r"\['bad', 'good'\]. Received: 'fine'"),
         (lambda m: m.evaluate(["good"], ["fine"]), "Received: 'fine'"),
-        (lambda m: m.evaluate(["good"], [2]), r"in \[0, 2\). Received: 2 to 2"),
-        (lambda m: m.fit(["good"], [0], validation_data=(["bad"], [-1])), "Received: -1 to -1"),
+        (lambda m: m.evaluate(["good"], [2]), r"in \[0, 2\). Received: 2 in row 0"),
+        (lambda m: m.fit(["good"], [0], validation_data=(["bad"], [-1])), "Received: -1 in row 0"),
     ],
 )
 def test_unknown_labels_are_told(make_classifier, call, words):
