@@ -16,7 +16,7 @@ from bert_tf.json_schema import Kind, check
 from bert_tf.text import packing
 from bert_tf.text.code_points import Pieces, decode, placed, trimmed, white_space
 from bert_tf.text.spacing import without_tokenization_spaces
-from bert_tf.text.strings import TextLike, as_strings, map_strings
+from bert_tf.text.strings import TextLike, as_strings, checked, map_strings
 from bert_tf.text.tokenizer_config import ERRORS
 from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, TokenizerGraphs
 
@@ -128,8 +128,10 @@ class Tokenizer:
                         "`pairs` must have the shape of `texts`. Received: "
                         f"pairs.shape={pairs.shape}, texts.shape={texts.shape}."
                     )
-                second = self.tokenize(tf.reshape(pairs, [-1]))
-            first = self.tokenize(tf.reshape(texts, [-1]))
+                second = self._tokenize_once(tf.reshape(pairs, [-1]))
+                first = self._tokenize_once(tf.reshape(texts, [-1]))
+            else:
+                first = self.tokenize(tf.reshape(texts, [-1]))
             ids, side = (self.cls_token_id, self.sep_token_id), self.truncation_side
             length = max_length if padding == "max_length" else None
             multiple = 1 if isinstance(padding, str) else int(padding)
@@ -164,6 +166,21 @@ class Tokenizer:
         """
         with tf.device("CPU:0"):
             return map_strings(self._graphs.ids, texts)
+
+    def _tokenize_once(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Converts strings `[n]` to ids; where most are equal to others, each is tokenized once.
+
+        Pairs often share a text: the query of many documents, the context of many questions.
+        """
+        distinct, places = tf.unique(texts)
+
+        def tokenize_distinct():
+            # Checked here too, so that an error names the rows of `texts`.
+            with tf.control_dependencies([checked(texts, self.errors)]):
+                return tf.gather(self.tokenize(tf.identity(distinct)), places)
+
+        are_most_equal = 2 * tf.size(distinct) <= tf.size(texts)
+        return tf.cond(are_most_equal, tokenize_distinct, lambda: self.tokenize(texts))
 
     def pieces(self, texts: TextLike) -> tf.RaggedTensor:
         """Converts text to pieces: like `tokenize`, but returns strings.

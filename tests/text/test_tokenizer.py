@@ -428,3 +428,24 @@ def test_added_tokens_are_refused(kind, tokenizer, tmp_path):
         load_tokenizer(tmp_path)
     whole = BertTokenizer.from_pretrained(tmp_path, vocabulary=[*VOCABULARY, "[E1]"])
     assert whole.vocab_size == len(VOCABULARY) + 1
+
+
+def test_a_query_of_several_documents_is_tokenized_once(minilm, monkeypatch):
+    tokenizer = BertTokenizer.from_pretrained(minilm)
+    queries, documents = ["a long query"] * 3, ["one", "two", "one"]
+    expected = [tokenizer(*pair)["token_ids"].numpy().tolist() for pair in zip(queries, documents)]
+    tokenized, tokenize = [], type(tokenizer).tokenize
+
+    def recorded(self, texts):
+        tokenized.extend(texts.numpy().tolist())
+        return tokenize(self, texts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(tokenizer), "tokenize", recorded)
+        rows = tokenizer(queries, documents, ragged=True)["token_ids"].to_list()
+    assert rows == expected
+    assert sorted(tokenized) == [b"a long query", *(b"one", b"one", b"two")]
+    in_graph = tf.function(lambda *pair: tokenizer(*pair, ragged=True)["token_ids"])
+    assert in_graph(tf.constant(queries), tf.constant(documents)).to_list() == expected
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"row\(s\) \[2 3\]"):
+        tokenizer([b"a", b"a", b"\xff", b"\xff"], ["b"] * 4)
