@@ -211,10 +211,12 @@ class SparseTable:
     """An int32 value for some pairs of numbers, which are one key each, and one for all others."""
 
     def __init__(self, keys: Sequence[int], values: Sequence[int], default: int):
-        keys = np.append(np.asarray(keys, np.int64), 2**63 - 1)
-        order = np.argsort(keys)
-        self._keys = keys[order]
-        self._values = np.append(values, default).astype(np.int32)[order]
+        keys, values = np.asarray(keys, np.int64), np.asarray(values, np.int32)
+        if np.any(keys[1:] < keys[:-1]):
+            order = np.argsort(keys)
+            keys, values = keys[order], values[order]
+        self._keys = np.append(keys, 2**63 - 1)
+        self._values = np.append(values, np.int32(default))
 
     def __call__(self, first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
         """Returns the values of pairs of int32 numbers."""

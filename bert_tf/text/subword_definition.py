@@ -41,6 +41,9 @@ from bert_tf.text.vocabulary import in_order
 
 _MOST_CONTAINERS = MOST_PIECES + 100_000  # a Unigram vocabulary has a list for each piece
 _CHARSMAP_LENGTH = 50_000_000
+# Of the pieces of a Unigram model, on average: sentencepiece makes no longer ones by itself.
+_MOST_PIECE_CHARS = 16
+_MOST_CHARS = 1_000_000  # of all its pieces, in any case; each takes up to 40 bytes in memory
 _PAIR, _SCORE = list_of(ANYTHING, least=2, most=2), number()
 _SCORED = Kind(
     "a piece and its score",
@@ -156,6 +159,12 @@ def parse(definition: dict[str, Any]) -> Parts:
         if unk_id >= len(pieces):
             raise DataError(f"`unk_id` must be below {len(pieces)}. Received: unk_id={unk_id}.")
         unk_token = pieces[unk_id][0]
+        most = max(_MOST_CHARS, _MOST_PIECE_CHARS * len(pieces))
+        if (num_chars := sum(len(piece) for piece, _ in pieces)) > most:
+            raise DataError(
+                f"The {len(pieces):,} pieces of the tokenizer must have at most {most:,} "
+                f"characters. Received: {num_chars:,}."
+            )
     # A Unigram model may repeat pieces. The last one has the id.
     listed = [] if is_bpe else [piece for piece, _ in model["vocab"]]
     added = []

@@ -23,6 +23,7 @@ from bert_tf.text.subword_definition import Parts
 UNKNOWN_PENALTY = 10.0  # tokenizers, unigram/model.rs, `K_UNK_PENALTY`
 METASPACE = 0x2581
 _BLANK = 0x20
+_CHARS_AT_ONCE = 2**19  # whose pairs are sorted at a time
 
 
 class Unigram(code_points.PieceModel):
@@ -41,8 +42,7 @@ class Unigram(code_points.PieceModel):
         self._children, self._piece_of_node = _trie(pieces)
         # Words can be cut between characters that are next to each other in no piece, if sums are
         # exact: those of float32 in float64.
-        chars = code_points.numbers("\0".join(pieces)).astype(np.int64)
-        joins = np.unique(code_points.pair(chars[:-1], chars[1:]))
+        joins = _joins(pieces)
         self._exact = bool(np.all(scores == scores.astype(np.float32)))
         self._joins = SparseTable(joins, np.ones_like(joins), not self._exact)
 
@@ -143,6 +143,15 @@ class Unigram(code_points.PieceModel):
         return ids, first, parts.row_splits
 
 
+def _joins(pieces: Sequence[str]) -> np.ndarray:
+    """Returns the pairs of characters that are next to each other in a piece, sorted."""
+    chars, joins = code_points.numbers("\0".join(pieces)), np.zeros(0, np.int64)
+    for start in range(0, len(chars), _CHARS_AT_ONCE):
+        part = chars[start : start + _CHARS_AT_ONCE + 1].astype(np.int64)
+        joins = np.union1d(joins, code_points.pair(part[:-1], part[1:]))
+    return joins
+
+
 def _trie(pieces: Sequence[str]) -> tuple[SparseTable, np.ndarray]:
     """Returns the trie of the pieces. Node 0 is its root.
 
@@ -150,18 +159,19 @@ def _trie(pieces: Sequence[str]) -> tuple[SparseTable, np.ndarray]:
     that ends at each node, or `V + 1`.
     """
     ids = {piece: index for index, piece in enumerate(pieces) if piece}  # the last of equal ones
-    chars = code_points.numbers("".join(ids)).astype(np.int64)
+    chars = code_points.numbers("".join(ids))
     lengths = np.array([*map(len, ids)], np.int64)
     begins = np.cumsum(lengths) - lengths
     nodes = np.zeros(len(ids), np.int64)  # where each piece has arrived
-    keys, size = [np.zeros(0, np.int64)], 1
+    keys, size = np.empty(len(chars), np.int64), 1  # what stays empty takes no memory
     for place in range(lengths.max(initial=0)):
         left = np.where(lengths > place)[0]
         steps = code_points.pair(nodes[left], chars[begins[left] + place])
         level, index = np.unique(steps, return_inverse=True)
         nodes[left] = size + index
-        keys.append(level)
+        keys[size - 1 : size - 1 + len(level)] = level
         size += len(level)
     piece_of_node = np.full(size, len(pieces) + 1, np.int32)
     piece_of_node[nodes] = [*ids.values()]
-    return SparseTable(np.concatenate(keys), np.arange(1, size), 0), piece_of_node
+    children = SparseTable(keys[: size - 1], np.arange(1, size, dtype=np.int32), 0)
+    return children, piece_of_node

@@ -7,6 +7,7 @@ import pickle
 import random
 import struct
 import time
+import tracemalloc
 
 import keras
 import numpy as np
@@ -547,6 +548,21 @@ def test_what_a_file_makes_is_bounded_by_its_size(tmp_path, monkeypatch):
         SubwordTokenizer(changed(unigram_definition(PIECES), ["model", "vocab"], pieces))
     with pytest.raises(DataError, match="1000000 items"):
         SubwordTokenizer(changed(bpe_definition(MERGES), ["model", "merges"], pieces))
+    pieces = [[f"{number:01000}", -1] for number in range(1001)]
+    with pytest.raises(DataError, match="1,000,000 characters"):
+        SubwordTokenizer(changed(unigram_definition(PIECES), ["model", "vocab"], pieces))
+
+
+def test_memory_of_a_unigram_model():
+    generator = random.Random(0)
+    pieces = [(generator.randbytes(490).hex(), -1.0) for _ in range(1000)]
+    definition = unigram_definition(pieces)
+    tracemalloc.start()
+    try:
+        SubwordTokenizer(definition)
+        assert tracemalloc.get_traced_memory()[1] < 42 * 980_000  # bytes for each character
+    finally:
+        tracemalloc.stop()
 
 
 def test_trimmed_offsets_begin_with_text():
