@@ -77,7 +77,7 @@ def read_row_groups(file: BinaryIO) -> list[RowGroup]:
     try:
         file.seek(end - size)
         groups = CompactReader(file.read(size)).struct()[4]  # of FileMetaData
-        # Of a RowGroup the columns, bytes and rows; of a ColumnChunk its metadata.
+        # The columns, bytes and rows of a RowGroup; the metadata of a ColumnChunk.
         found = [RowGroup(group[3], group[2], [chunk[3] for chunk in group[1]]) for group in groups]
         columns = (column for group in found for column in group.columns)
         if all(_are_numbers(group[:2]) for group in found) and all(

@@ -47,7 +47,7 @@ def test_padding_may_be_anywhere_under_xla(name):
 @pytest.mark.parametrize("backend", BACKENDS)
 @tasks()
 def test_a_batch_without_rows(name, backend):
-    """Of token dictionaries, also without columns, and of strings."""
+    """It may be token dictionaries, also without columns, or strings."""
     task, model = TASKS[name], make(TASKS[name])
     none = {key: values[:0] for key, values in task.features.items()}
     pairs = [(none, task.features)]

@@ -26,7 +26,7 @@ def example(columns, row) -> bytes:
 @pytest.mark.parametrize("portable", [True, pytest.param(False, marks=pytest.mark.full)])
 @tasks("serving", few=True)
 def test_served_answers(name, portable, tmp_path):
-    """Of raw text, of serialised examples and of token dictionaries; of any number of rows."""
+    """They take text, serialised examples and token dictionaries of any number of rows."""
     task, model = TASKS[name], make(TASKS[name])
     path = model.export(tmp_path, portable=portable, **task.exported)
     signatures = tf.saved_model.load(path).signatures

@@ -244,7 +244,7 @@ def test_parts_of_a_batch_are_the_batch(name):
     assert_same(*steps, 1e-5)
 
 
-# With an epsilon far above rounding: a gradient that is zero but for rounding has no sign.
+# Their epsilon is far above rounding, because a gradient that is zero but for rounding has no sign.
 KERAS_OPTIMIZERS = {
     "SGD": (keras.optimizers.SGD, {"momentum": 0.9}, {"global_clipnorm": 1e-2}),
     "Adam": (keras.optimizers.Adam, {"epsilon": 1e-3}, {"clipnorm": 1e-2}),

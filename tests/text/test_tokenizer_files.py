@@ -138,7 +138,7 @@ def test_keys_of_the_configuration(config, name, value, tmp_path):
 
 
 def test_rows_follow_truncation_and_padding(tmp_path):
-    """As in transformers: where, but not how long; tokenizer_config.json overrides them."""
+    """transformers reads where to cut, but not how long; tokenizer_config.json overrides it."""
     truncation = {"direction": "Left", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
     parts = {"truncation": truncation, "padding": {"pad_token": "b", "pad_id": 7}}
     for definition in (

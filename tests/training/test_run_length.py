@@ -133,7 +133,7 @@ SCHEDULES = {
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_new_optimizer_begins_at_the_initial_epoch(name, tmp_path):
-    """As one that knows its step; the next `fit`, and one after a checkpoint, go on from there."""
+    """The next `fit` and one after a checkpoint go on from its step, as if it had counted it."""
 
     def model(steps_done=0):
         model = compiled(SCHEDULES[name](), run_eagerly=True)

@@ -46,7 +46,7 @@ def guarded(web, access: Access, error_response: Callable):
             response = error_response(request, _request_error(web, request, error))
         response.headers.update({**_HEADERS, **access.cors_headers(request)})
         response.headers[REQUEST_ID] = identifier
-        # Of all that is no page, nothing may be loaded or run.
+        # An answer that is no page may load and run nothing.
         policy = response.headers.get("Content-Security-Policy", "default-src 'none'")
         response.headers["Content-Security-Policy"] = f"{policy}; {_FRAMES}"
         return response
@@ -69,7 +69,7 @@ def _request_error(web, request, error):
     # Not decoded, so that a path cannot forge lines of the log.
     path = request.rel_url.raw_path
     answer = of_computation(error)
-    # Without a traceback, where the cause is the client or a limit of the system.
+    # There is no traceback if the client or a limit of the system is the cause.
     trace = error if answer.status == HTTPStatus.INTERNAL_SERVER_ERROR else None
     log.error("A request failed: %s %s", request.method, path, exc_info=trace)
     return answer

@@ -61,7 +61,7 @@ class ClassifierHead(TrainingModel):
         self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """As the classifier's `compile`."""
+        """Compiles as the classifier does."""
         loss, metrics = self._whole_model().loss_and_metrics(loss, metrics)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
 

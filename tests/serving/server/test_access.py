@@ -125,7 +125,7 @@ def test_headers_that_an_answer_cannot_repeat(exported):
 
 
 def test_an_allowed_host(guarded):
-    """As a proxy with TLS passes it on; the page that it shows may ask."""
+    """A proxy with TLS passes it on so; the page that it shows may ask."""
     host = {"Host": "reviews.example"}
     assert guarded.ask("GET", "/", headers=host)[0] == 200
     sent = {**host, **JSON, **WITH_KEY, "Origin": "https://reviews.example"}

@@ -18,7 +18,7 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 
 class Request:
-    """As much of aiohttp's request as is read."""
+    """Has what is read of aiohttp's request."""
 
     def __init__(self, **headers):
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}

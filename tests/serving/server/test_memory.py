@@ -41,7 +41,7 @@ def path(tmp_path_factory):
 
 
 class Body:
-    """As much of aiohttp's request as is read."""
+    """Has what is read of aiohttp's request."""
 
     def __init__(self, document):
         self._text = json.dumps(document).encode()
