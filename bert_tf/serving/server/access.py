@@ -22,7 +22,8 @@ from bert_tf.serving.server.errors import RequestError
 
 ANY = "*"
 _JSON = "application/json"
-_PROBES = ("/healthz", "/readyz")  # load balancers ask them by any name and without a key
+HEALTH, READY = "/healthz", "/readyz"
+PROBES = (HEALTH, READY)  # load balancers ask them by any name and without a key
 _PAGE = "/"  # without the model's facts
 _PREFLIGHT_SECONDS = "600"  # that a browser remembers what it may send
 
@@ -39,7 +40,7 @@ class Access:
 
     def check(self, request) -> None:
         """Raises a `RequestError` if an aiohttp request is not allowed."""
-        if request.path in _PROBES:
+        if request.path in PROBES:
             return
         self._check_host(request)
         origin = request.headers.get("Origin")

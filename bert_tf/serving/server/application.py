@@ -22,7 +22,7 @@ from bert_tf.models.inference_precision import FLOAT32
 from bert_tf.optional_packages import require
 from bert_tf.page_policy import page_policy
 from bert_tf.serving.server import rest_api, retrieval_forms
-from bert_tf.serving.server.access import Access
+from bert_tf.serving.server.access import HEALTH, PROBES, READY, Access
 from bert_tf.serving.server.batcher import TOKEN_BUDGET, Batcher
 from bert_tf.serving.server.connections import ACCEPTED_AT_ONCE, Connections, LoopErrors
 from bert_tf.serving.server.guard import guarded
@@ -37,9 +37,7 @@ from bert_tf.serving.server.users import Users
 log = logging.getLogger("bert_tf.serving")
 
 _BACKLOG = 1024  # connections that the operating system queues until they are accepted
-_HEALTH, _READY = "/healthz", "/readyz"
 _METRICS = (METRICS_PATH, "/metrics")
-_PROBES = (_HEALTH, _READY, *_METRICS)
 # After which a thread lets another run, a tenth of Python's: the event loop waits for it several
 # times per request.
 _SWITCH_SECONDS = 0.0005
@@ -175,7 +173,7 @@ class _Server:
             started = time.monotonic()
             busy = self._connections.busy(request.protocol)
             with busy as is_full, self._memory.share() as request["hold"]:
-                is_full = is_full and request.path not in _PROBES
+                is_full = is_full and request.path not in (*PROBES, *_METRICS)
                 with self._requests, self._metrics.requests_in_progress.track_inprogress():
                     response = await self._answer(request, self._refuse if is_full else handler)
                 method = request.get("method", "other")
@@ -194,16 +192,15 @@ class _Server:
                 return response
 
         application = self._web.Application(middlewares=[counted])
-        add = application.router.add_route
-        for path in retrieval_forms.PATHS:
-            add("*", path, self._rest)
-        add("*", rest_api.PREFIX + "{rest:.*}", self._rest)
-        add("GET", "/", self._show_page)
-        add("GET", "/page.json", self._show_page_facts)
-        add("GET", _HEALTH, self._show_health)
-        add("GET", _READY, self._show_ready)
+        router = application.router
+        for path in (*retrieval_forms.PATHS, rest_api.PREFIX + "{rest:.*}"):
+            router.add_route("*", path, self._rest)
+        router.add_get("/", self._show_page)  # and HEAD, as all the others
+        router.add_get("/page.json", self._show_page_facts)
+        router.add_get(HEALTH, self._show_health)
+        router.add_get(READY, self._show_ready)
         for path in _METRICS:
-            add("GET", path, self._show_metrics)
+            router.add_get(path, self._show_metrics)
         quiet = logging.getLogger("bert_tf.serving.http")  # logs invalid HTTP of clients
         quiet.setLevel(logging.CRITICAL)
         return self._web.AppRunner(

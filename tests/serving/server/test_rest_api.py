@@ -110,7 +110,22 @@ def test_refused(server, method, path, status, message):
 def test_another_method_is_refused_with_those_that_are_allowed(server):
     for path in ("/healthz", "/", "/metrics"):
         status, headers, _ = server.ask("DELETE", path)
-        assert (status, headers["Allow"]) == (405, "GET")
+        assert (status, headers["Allow"]) == (405, "GET,HEAD")
+
+
+GOT = (
+    *("/", "/page.json", "/healthz", "/readyz", "/metrics", "/monitoring/prometheus/metrics"),
+    *("/v1/models", "/v1/models/tiny", "/v1/models/tiny/metadata"),
+)
+
+
+@pytest.mark.parametrize("path", GOT)
+def test_head_is_get_without_a_body(server, path):
+    status, expected, _ = server.ask("GET", path)
+    received, headers, body = server.ask("HEAD", path)
+    assert (received, status, body) == (200, 200, b"")
+    assert headers["Content-Type"] == expected["Content-Type"]
+    assert "Content-Length" in headers
 
 
 @pytest.mark.parametrize(
