@@ -41,7 +41,7 @@ def _ask(browser, **texts):
         area.clear()
         area.send_keys(text)
     browser.execute_script("document.getElementById('answer').replaceChildren()")
-    _find(browser, "button")[0].click()
+    _find(browser, "#form button")[0].click()
 
 
 def test_a_classifier_shows_bars(browser, server):
@@ -73,6 +73,33 @@ def test_an_error_is_shown(browser, server):
     _ask(browser, text="<img src=x onerror=document.title='hacked'>")
     _find(browser, "#answer .bar")
     assert browser.title == "bert_tf"
+
+
+def test_the_page_asks_for_the_key(browser, exported, tmp_path):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    (tmp_path / "keys").write_text("right-key\n")
+    with ServerProcess(exported, f"--api_key_file={tmp_path / 'keys'}") as server:
+        browser.get(f"http://127.0.0.1:{server.port}/")
+        wait = WebDriverWait(browser, PATIENCE)
+        key, form = (browser.find_element("id", name) for name in ("key", "form"))
+        wait.until(lambda _: key.is_displayed())
+        assert not form.is_displayed()  # nothing to ask before the model is known
+        assert key.get_attribute("type") == "password"
+        for sent in ("another-key", "kéy", "ключ"):
+            browser.execute_script("document.getElementById('error').textContent = ''")
+            key.clear()
+            key.send_keys(sent)
+            _find(browser, "#key-form button")[0].click()
+            wait.until(lambda _: browser.find_element("id", "error").text)
+            assert key.is_displayed() and not form.is_displayed()
+        key.clear()
+        key.send_keys("right-key\n")  # Enter
+        wait.until(lambda _: form.is_displayed())
+        assert not key.is_displayed() and not browser.find_element("id", "error").text
+        _ask(browser, text="the good film.")
+        assert len(_find(browser, "#answer .bar")) == 2
+        assert "right-key" not in browser.current_url
 
 
 class Spans(tf.Module):
@@ -120,7 +147,7 @@ def test_spans_are_highlighted(browser, tmp_path, function, texts, marked):
         for name, text in texts.items():
             area = _find(browser, f"#input-{name}")[0]
             browser.execute_script("arguments[0].value = arguments[1]", area, text)
-        _find(browser, "button")[0].click()
+        _find(browser, "#form button")[0].click()
         assert [element.text for element in _find(browser, "#answer mark")] == [marked]
         if function == "answer":
             assert _find(browser, "#answer .best")[0].text == "Élis (75.0 %)"
