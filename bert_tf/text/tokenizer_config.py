@@ -108,7 +108,10 @@ _SUPPORTED = object_of(
         "tokenizer_class": optional(
             Kind(
                 f"a tokenizer other than {', '.join(sorted(_OTHER_CLASSES))}",
-                lambda v: v.removesuffix("Fast").removesuffix("Tokenizer") not in _OTHER_CLASSES,
+                lambda value: (
+                    isinstance(value, str)
+                    and value.removesuffix("Fast").removesuffix("Tokenizer") not in _OTHER_CLASSES
+                ),
             )
         ),
         "do_basic_tokenize": optional(one_of(True)),

@@ -184,6 +184,14 @@ def test_what_changes_ids_is_refused_by_name(parts, config, message, tmp_path):
     assert str(tmp_path) in str(error.value)
 
 
+def test_null_is_as_a_key_that_is_missing(tmp_path):
+    config = dict.fromkeys(("tokenizer_class", "never_split", "sp_model_kwargs", "add_eos_token"))
+    config |= dict.fromkeys(("truncation_side", "errors", "model_input_names", "bos_token"))
+    tokenizer = load_tokenizer(write(tmp_path, wordpiece_definition(), **config))
+    expected = load_tokenizer(write(tmp_path, wordpiece_definition()))
+    assert tokenizer.get_config() == expected.get_config()
+
+
 @pytest.mark.parametrize("flag", ["lstrip", "rstrip", "normalized", "single_word", "special"])
 def test_added_tokens_that_take_more_than_their_text(flag, tmp_path):
     token = added(IDS, "[E]")
