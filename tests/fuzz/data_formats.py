@@ -86,19 +86,25 @@ def _index_more(directory, seed):
 
 # The arguments of `Format` by name.
 PARTS = {
-    "search index": (
-        _write_index,
-        _open_index,
-        {"index.json": json_mutants, **dict.fromkeys(_INDEX_FILES, byte_mutants.mutants)},
-        _INDEX_FILES,
-        _index_more,
-    ),
-    "parquet": (_write_parquet, _open_parquet, {"table.parquet": data_mutants.parquet_mutants}),
-    "tfrecord": (
-        _write_records,
-        _open_records,
-        {"records": data_mutants.record_mutants},
-        ("records",),
-    ),
-    "log": (_write_log, _open_log, {"log.jsonl": byte_mutants.mutants}),
+    "search index": {
+        "write": _write_index,
+        "open": _open_index,
+        "lies": {"index.json": json_mutants, **dict.fromkeys(_INDEX_FILES, byte_mutants.mutants)},
+        "notices_damage": _INDEX_FILES,
+        "more": _index_more,
+    },
+    "parquet": {
+        "write": _write_parquet,
+        "open": _open_parquet,
+        "lies": {"table.parquet": data_mutants.parquet_mutants},
+        "many": 4000,
+    },
+    "tfrecord": {
+        "write": _write_records,
+        "open": _open_records,
+        "lies": {"records": data_mutants.record_mutants},
+        "notices_damage": ("records",),
+        "many": 4000,
+    },
+    "log": {"write": _write_log, "open": _open_log, "lies": {"log.jsonl": byte_mutants.mutants}},
 }

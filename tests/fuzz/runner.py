@@ -195,10 +195,14 @@ def write_samples(root: pathlib.Path, names: list[str]) -> None:
         raise RuntimeError("the samples could not be written")
 
 
-def run(root: pathlib.Path, names: list[str], seed: int, count: int, processes: int) -> list[Job]:
+def run(
+    root: pathlib.Path, names: list[str], seed: int, count: int | None, processes: int
+) -> list[Job]:
     """Opens `count` mutants of each format, `processes` formats at a time."""
+    from tests.fuzz.formats import FORMATS
+
     write_samples(root, names)
-    jobs = [Job(name, root / name, seed, count) for name in names]
+    jobs = [Job(name, root / name, seed, count or FORMATS[name].many) for name in names]
     waiting, running = list(jobs), {}
     while waiting or running:
         while waiting and len(running) < processes:
@@ -228,7 +232,7 @@ def main(arguments: list[str] | None = None) -> None:
     """The program; `arguments` are those of the command line by default."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=pathlib.Path)
-    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--count", type=int, help="by default, as many as `make test-full`")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--formats", nargs="*")
