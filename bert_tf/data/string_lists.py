@@ -20,13 +20,15 @@ def is_list(row: Any) -> bool:
 
 
 def holds_lists(x: Any) -> bool:
-    """Returns whether `x` is a container of containers, or empty.
+    """Returns whether `x` is a container of containers, or empty and no tuple.
 
     Example:
         >>> holds_lists([["Ada", "wrote"]]), holds_lists(["Ada wrote"])
         (True, False)
     """
     if (not isinstance(x, Collection) and not hasattr(x, "__array__")) or not is_container(x):
+        return False
+    if isinstance(x, tuple) and not x:
         return False
     rows = plain_rows(x)
     first = next((row for row in rows if not is_missing(row)), [])

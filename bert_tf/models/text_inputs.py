@@ -43,11 +43,11 @@ class TextColumns(tuple):
 def holds_text(x: Any) -> bool:
     """Returns whether `x` is raw text: a string, or a container of strings or of rows of strings.
 
-    A tuple is raw text if one of its members is. So is an empty container.
+    A tuple is raw text if one of its members is. So is an empty container that is no tuple.
     """
     if isinstance(x, TextColumns) or is_text(x):
         return True
-    if isinstance(x, tuple) and x:
+    if isinstance(x, tuple):
         return any(holds_text(part) for part in x)
     if isinstance(x, (tf.Tensor, tf.Variable)):
         return x.dtype == tf.string

@@ -45,6 +45,15 @@ def test_tokens_by_another_name_are_refused(name):
 
 
 @tasks("text")
+def test_an_empty_tuple_is_refused(name):
+    """It is neither the columns of texts nor an example."""
+    model = make(TASKS[name])
+    for method in (model.predict, model.predict_on_batch, model.fit, model.evaluate):
+        with pytest.raises(UserError, match=r"must be texts.*Received: x=\(\)"):
+            method(())
+
+
+@tasks("text")
 def test_answers_are_those_of_the_outputs(name):
     """Raw text, however it is batched, is answered by what the token dictionary gives."""
     task, model = TASKS[name], make(TASKS[name])
