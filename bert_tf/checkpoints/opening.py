@@ -135,16 +135,19 @@ def resolve(path: str | os.PathLike) -> str:
 def tokenizer_directory(path: str | os.PathLike) -> str:
     """Returns the local directory of the tokenizer of a checkpoint, as `resolve` finds it.
 
+    It is the folder of the Transformer, if `modules.json` names one.
+
     Raises:
-        CheckpointError: If there is no such file or directory, it cannot be downloaded, or an
-            interrupted save cannot be undone.
+        CheckpointError: If there is no such file or directory, it cannot be downloaded, an
+            interrupted save cannot be undone, or `modules.json` is damaged.
     """
     path = os.fspath(path)
     if hub.is_hub_name(path):
-        return hub.fetch(path, weights=False)
+        path = hub.fetch(path, weights=False)
     recover(path if os.path.isdir(path) else os.path.dirname(path) or ".")
     if os.path.isdir(path):
-        return path if find_tokenizer(path) else resolve(path)
+        path = path if find_tokenizer(path) else resolve(path)
+        return module_files.transformer_folder(path)
     if not (os.path.exists(path) or checkpoint_prefix(path)):
         rule = "must exist or be a name on the Hugging Face Hub, org/name"
         require(False, rule, CheckpointError, path=path)

@@ -22,6 +22,7 @@ from bert_tf.checkpoints.recognition import build_recognised, servable_class
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.text import SubwordTokenizer, load_tokenizer
 from tests.checkpoints import foreign
+from tests.checkpoints.module_folders import move_encoder
 from tests.numpy_bert import NumpyBert
 
 
@@ -402,6 +403,25 @@ def test_tokenizers_open_what_models_open(tmp_path, monkeypatch):
     foreign.write_huggingface(tmp_path / "out" / "model", foreign.random_tensors())
     assert load_tokenizer("out").vocabulary == pieces
     assert load_tokenizer("out/model/model.safetensors").vocabulary == pieces
+
+
+@pytest.mark.parametrize("directory", ["encoder", "out"])
+def test_the_tokenizer_is_in_the_folder_that_modules_json_names(
+    directory, tmp_path, tiny_config, tiny_vocabulary
+):
+    model_dir = tmp_path / directory / ("model" if directory == "out" else "")  # "out" of a tool
+    tokenizer = BertTokenizer(tiny_vocabulary)
+    encoder = BertSentenceEncoder(BertBackbone(tiny_config), tokenizer=tokenizer)
+    encoder.save_pretrained(model_dir)
+    move_encoder(model_dir)
+    others = BertTokenizer([*tiny_vocabulary[:-2], *tiny_vocabulary[:-3:-1]])
+    for has_root in (False, True):
+        if has_root:  # files that nothing names
+            others.save_pretrained(tmp_path / "others")
+            for path in (tmp_path / "others").iterdir():
+                path.rename(model_dir / path.name)
+        for read in (BertTokenizer.from_pretrained, load_tokenizer):
+            assert read(tmp_path / directory).vocabulary == tiny_vocabulary
 
 
 @pytest.mark.parametrize(
