@@ -58,6 +58,7 @@ class Preprocessor:
     computes_padding: bool = False
 
     texts_per_example: ClassVar[tuple[int, ...] | None] = (1, 2)  # None for any number
+    fewest_texts: ClassVar[int] = 1  # of an example; an empty list is as many empty columns
     example_form = PAIRS_ARE  # what errors say about the right form
     takes_batches_of_text = True  # False where examples become windows
     predicts_datasets_of_text = True
@@ -116,6 +117,8 @@ class Preprocessor:
             UserError: If an example has a wrong number of texts, or a row (named) is not text.
         """
         columns = as_columns(x, self.text_errors)
+        if len(columns) == 1 and not columns.num_rows:
+            columns = TextColumns(columns * self.fewest_texts)
         allowed = self.texts_per_example
         if allowed is not None and len(columns) not in allowed:
             names = column_names(x)

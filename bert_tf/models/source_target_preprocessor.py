@@ -23,6 +23,7 @@ class SourceTargetPreprocessor(Preprocessor):
     """
 
     texts_per_example = (2,)
+    fewest_texts = 2
     has_labels = False
     predicts_datasets_of_text = False  # their batches of several lengths are no array
 

@@ -45,6 +45,13 @@ def test_tokens_by_another_name_are_refused(name):
 
 
 @tasks("text")
+def test_an_empty_list_has_empty_answers(name):
+    outputs = make(TASKS[name]).predict([], verbose=0)
+    logits = outputs["logits"] if isinstance(outputs, dict) else outputs
+    assert logits.shape[0] == 0
+
+
+@tasks("text")
 def test_an_empty_tuple_is_refused(name):
     """It is neither the columns of texts nor an example."""
     model = make(TASKS[name])

@@ -31,6 +31,7 @@ class CrossEncoderPreprocessor(Preprocessor):
     """
 
     texts_per_example = None
+    fewest_texts = 2
     example_form = (
         "Pass (queries, documents), or (queries, positives, negatives) to train on lists."
     )

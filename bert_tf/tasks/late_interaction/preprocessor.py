@@ -138,6 +138,8 @@ class LateInteractionPreprocessor(Preprocessor):
         return ids
 
     def example_rows(self, columns):
+        if len(columns) == 1 and not columns.num_rows:
+            columns = TextColumns(columns * 2)  # no queries, and no documents
         if len(columns) < 2:
             raise UserError(
                 "An example must be a query with one document or more. Received: one text. "

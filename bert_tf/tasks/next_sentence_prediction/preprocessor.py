@@ -12,6 +12,7 @@ class NextSentencePreprocessor(Preprocessor):
     """Pairs of texts to tokens, logits to the probability that the second follows the first."""
 
     texts_per_example = (2,)
+    fewest_texts = 2
 
     def targets(self, y, x):
         if not is_container(y):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_container, is_text, object_array, plain_rows
+from bert_tf.data.plain_rows import is_text, object_array, plain_rows
 from bert_tf.errors import UserError
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.text_inputs import TextColumns
@@ -80,6 +80,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     """Questions and contexts to windows, logits of windows to answers."""
 
     texts_per_example = (2,)
+    fewest_texts = 2
     example_form = (
         "A pair (questions, contexts) must be two lists of strings; or pass a list of tuples, "
         "[(question, context), ...]."
@@ -92,11 +93,6 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     max_answer_length: int
     allow_no_answer: bool
     null_score_diff_threshold: float
-
-    def read_columns(self, x):
-        """Returns questions and contexts as arrays of strings."""
-        is_empty = not isinstance(x, TextColumns) and is_container(x) and not len(plain_rows(x))
-        return super().read_columns(([], []) if is_empty else x)
 
     def targets(self, y, x):
         """As `Preprocessor.targets`: for raw text pairs of an answer and its place, or None."""
