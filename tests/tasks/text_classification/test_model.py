@@ -24,7 +24,8 @@ def make_classifier(tiny_config, tiny_vocabulary):
             tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False),
             **options,
         )
-        model.compile(AdamWeightDecay(3e-3), metrics=["accuracy"], run_eagerly=run_eagerly)
+        metric = "mae" if model.problem_type == "regression" else "accuracy"
+        model.compile(AdamWeightDecay(3e-3), metrics=[metric], run_eagerly=run_eagerly)
         return model
 
     return make
