@@ -140,8 +140,9 @@ class _named_errors:
         return self
 
     def __exit__(self, kind, error, traceback):
+        if error is None or isinstance(error, UserError):
+            return
         import pyarrow
 
         if isinstance(error, (pyarrow.ArrowException, OSError, ValueError, MemoryError)):
-            if not isinstance(error, UserError):
-                raise DataError(str(error) or "not enough memory") from None
+            raise DataError(str(error) or "not enough memory") from None

@@ -366,7 +366,7 @@ def test_a_large_vocabulary_costs_more(masked_lm, monkeypatch):
     found = inspection.inspect_text(masked_lm, TEXT, max_tokens=100)
     assert found.lens is not None and found.near_pieces is not None
     large = dataclasses.replace(masked_lm.backbone.config, vocab_size=30_522)
-    monkeypatch.setattr(masked_lm.backbone, "config", large)
+    monkeypatch.setitem(vars(masked_lm.backbone), "config", large)
     found = inspection.inspect_text(masked_lm, TEXT, max_tokens=100)
     assert found.lens is None and found.near_pieces is None
     assert found.left_out["layer lens"] == found.left_out["near pieces"]

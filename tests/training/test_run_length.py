@@ -209,4 +209,5 @@ def test_a_saved_model_has_an_open_schedule(tmp_path):
     schedule = keras.saving.serialize_keras_object(again.optimizer)["config"]["learning_rate"]
     assert schedule["config"] == {
         "learning_rate": 1e-3, "num_train_steps": None, "num_warmup_steps": 0, "warmup": 0.1,
+        "decay_after_warmup": False,
     }  # fmt: skip
