@@ -41,7 +41,7 @@ from bert_tf.text.vocabulary import in_order
 
 _MOST_CONTAINERS = MOST_PIECES + 100_000  # a Unigram vocabulary has a list for each piece
 _CHARSMAP_LENGTH = 50_000_000
-# Of the pieces of a Unigram model, on average: sentencepiece makes no longer ones by itself.
+# The average length of a Unigram model's pieces; sentencepiece makes no longer ones by itself.
 _MOST_PIECE_CHARS = 16
 _MOST_CHARS = 1_000_000  # of all its pieces, in any case; each takes up to 40 bytes in memory
 _PAIR, _SCORE = list_of(ANYTHING, least=2, most=2), number()

@@ -22,7 +22,8 @@ def test_written(words, written):
 
 
 def test_clean_up_as_in_hugging_face():
-    base = pytest.importorskip("transformers", reason="needs transformers and PyTorch").PreTrainedTokenizerBase
+    transformers = pytest.importorskip("transformers", reason="needs transformers and PyTorch")
+    base = transformers.PreTrainedTokenizerBase
     texts = ["is n't it ' s ' 've ?", "a . . b , c ! 'm 're *.+? x .5", "he 's ' ' ' n't", "", " ."]
     received = without_tokenization_spaces(tf.constant(texts)).numpy()
     expected = [base.clean_up_tokenization(None, text) for text in texts]

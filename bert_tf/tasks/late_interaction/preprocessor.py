@@ -96,7 +96,7 @@ class LateInteractionPreprocessor(Preprocessor):
         return {name: by_example(values) for name, values in tokens.items()}
 
     def _padded(self, ids):
-        # Without rows, TensorFlow pads to no columns, even where all rows have the same length.
+        # TensorFlow pads a batch without rows to no columns, even where all have the same length.
         shape = [None, self.static_length or ids.shape[1]]
         padded = ids.to_tensor(self.tokenizer.pad_token_id, shape=shape)
         mask = tf.sequence_mask(ids.row_lengths(), tf.shape(padded)[1])
