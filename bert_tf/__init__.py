@@ -6,7 +6,7 @@ Public names are imported when they are first used, so that `import bert_tf` is 
 import importlib
 import pkgutil
 
-from bert_tf import renamed_modules, tasks
+from bert_tf import tasks
 from bert_tf.lazy_names import lazy_names
 
 _SUBPACKAGES = [m.name for m in pkgutil.iter_modules(__path__) if m.ispkg]
@@ -22,8 +22,6 @@ _get_name, _, _names = lazy_names(
     },
 )
 __all__ = [*_names, *_SUBPACKAGES]  # noqa: PLE0604
-
-renamed_modules.install()
 
 
 def __dir__():

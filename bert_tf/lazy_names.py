@@ -8,11 +8,9 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bert_tf.deprecation import warn_renamed
-
 
 def lazy_names(
-    package: str, names: Mapping[str, str], moved: Mapping[str, str] | None = None
+    package: str, names: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Returns `__getattr__`, `__dir__` and `__all__` of a package.
 
@@ -23,8 +21,6 @@ def lazy_names(
         package: The package's `__name__`.
         names: The public names, each with the module that defines it. A module that begins with a
             dot is relative to the package.
-        moved: Old names, each with its new module or package; "module:name" where the name has
-            changed too. They work with a `DeprecationWarning`.
 
     Example:
         >>> __getattr__, __dir__, __all__ = lazy_names(
@@ -37,11 +33,6 @@ def lazy_names(
     def get_attribute(name):
         if name in names:
             return getattr(importlib.import_module(names[name], package), name)
-        if moved and name in moved:
-            home, _, new = moved[name].partition(":")
-            new = new or name
-            warn_renamed(f"{package}.{name}", f"{home}.{new}")
-            return getattr(importlib.import_module(home), new)
         raise AttributeError(
             f"module {package!r} has no attribute {name!r}. "
             f"Public names: {sorted(vars(sys.modules[package])['__all__'])}"

@@ -5,12 +5,10 @@ import inspect
 import json
 import pkgutil
 import re
-import sys
 
 import pytest
 
 import bert_tf
-from bert_tf.renamed_modules import RENAMED
 from tests.conftest import REPOSITORY
 from tests.tools.running import run_program
 
@@ -97,33 +95,3 @@ def test_no_module_takes_the_place_of_a_public_name(name):
     if hasattr(package, "__getattr__"):
         with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
             package.nothing  # noqa: B018
-
-
-@pytest.mark.parametrize("old,new", RENAMED.items())
-def test_old_modules_are_the_new_ones(old, new):
-    with pytest.warns(DeprecationWarning, match=rf"`bert_tf\.{old}` is now `bert_tf\.{new}`\."):
-        sys.modules.pop(f"bert_tf.{old}", None)
-        module = importlib.import_module(f"bert_tf.{old}")
-    assert module is importlib.import_module(f"bert_tf.{new}")
-    assert module.__name__ == module.__spec__.name == f"bert_tf.{new}"
-
-
-def test_packages_of_others_are_left_alone(tmp_path, monkeypatch):
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("models.calibration")
-
-
-@pytest.mark.parametrize("package", ["data", "models", "training"])
-def test_names_that_moved_still_work(package):
-    package = importlib.import_module(f"bert_tf.{package}")
-    moved = inspect.getclosurevars(package.__getattr__).nonlocals["moved"]
-    assert len(moved) > 5
-    for name, home in moved.items():
-        home, _, new = home.partition(":")
-        new = new or name
-        with pytest.warns(DeprecationWarning, match=rf"{name}` is now `{home}\.{new}`\."):
-            value = getattr(package, name)
-        assert value is getattr(importlib.import_module(home), new)

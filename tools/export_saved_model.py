@@ -50,8 +50,6 @@ flags.DEFINE_enum(
     "With --noportable: prepack the kernels of the dense layers, which is fastest, and multiply "
     "them in float32, bfloat16 or, with auto, what suits this processor. Default: no prepacking.",
 )
-flags.DEFINE_bool("prepack", False, "With --noportable: the same as --precision=float32.")
-flags.DEFINE_alias("freeze", "prepack")  # the flag's old name
 flags.DEFINE_bool(
     "pairs", False, "Whether a classifier has two inputs, `text` and `pair`, instead of one."
 )
@@ -60,17 +58,11 @@ _HOW_TO_QUANTIZE = ("calibration_file", "attention", "skip", "activations")
 
 
 def main():
-    precision = FLAGS.precision or ("float32" if FLAGS.prepack else None)
+    precision = FLAGS.precision
     if precision and FLAGS.portable:
-        given = "precision" if FLAGS.precision else "prepack"
         raise UserError(
-            f"--portable must be false with --{given}: prepacked kernels need the fused "
+            "--portable must be false with --precision: prepacked kernels need the fused "
             "operations. Received: --portable=True. Add --noportable."
-        )
-    if FLAGS.prepack and precision != "float32":
-        raise UserError(
-            "--precision must be float32 with --prepack, which is its older name. "
-            f"Received: --precision={precision}"
         )
     if FLAGS.quantize and precision not in (None, "float32"):
         raise UserError(

@@ -66,15 +66,15 @@ def load_lora(model, path: str | os.PathLike) -> None:
     rank, alpha = _checked_rank(model, source, names), source.read(_ALPHA)
     if alpha.shape or not np.isfinite(float(alpha)):
         raise tensor_error(source, _ALPHA, "be one finite number", f"{_ALPHA}={alpha!r:.200}")
-    layers = [
-        layer
-        for layer, path_in_block in LORA_LAYERS.items()
-        if any(name.endswith(f".{path_in_block}.lora_kernel_a") for name in names)
+    target_modules = [
+        name
+        for name, path_in_block in LORA_LAYERS.items()
+        if any(tensor.endswith(f".{path_in_block}.lora_kernel_a") for tensor in names)
     ]
-    saved = {"rank": rank, "alpha": float(alpha), "layers": layers}
+    saved = {"rank": rank, "alpha": float(alpha), "target_modules": target_modules}
     current = model.lora
     if current is None:
-        model.enable_lora(rank, saved["alpha"], layers)
+        model.enable_lora(**saved)
     elif {**current, "alpha": float(current["alpha"] or current["rank"])} != saved:
         raise UserError(
             f"The model must have no LoRA weights, or the same as {path}: {saved}. Received: "
@@ -113,8 +113,8 @@ def _variables(model):
     """Returns the variables that a file of LoRA weights holds, by name."""
     variables = {}
     for index, block in enumerate(model.backbone.encoder.blocks):
-        for layer in model.lora["layers"]:
-            path = LORA_LAYERS[layer]
+        for name in model.lora["target_modules"]:
+            path = LORA_LAYERS[name]
             form = block.dense_layers()[path].kernel_form
             for variable in (form.a, form.b):
                 variables[f"encoder.blocks.{index}.{path}.{variable.name}"] = variable

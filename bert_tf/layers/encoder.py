@@ -140,13 +140,6 @@ class BertEncoder(ConfiguredLayer):
                 block.keep_heads([before.index(head) for head in after])
         self.config = config
 
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        if "recompute" in config:  # of a file of an older version
-            config["gradient_checkpointing"] = config.pop("recompute")
-        return cls(**config)
-
     def get_config(self):
         return {**super().get_config(), "gradient_checkpointing": self.gradient_checkpointing}
 

@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from bert_tf import hooks, ops
 from bert_tf.config import BertConfig
-from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.layers import pipeline
 from bert_tf.layers.embeddings import BertEmbeddings
@@ -44,7 +43,6 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
         global_tokens: As in `BertConfig`. None takes the configuration's.
         quantization: "int8", a `bert_tf.layers.Quantization`, or a dictionary of its arguments,
             makes a quantized model, whose values are loaded afterwards.
-        recompute: The old name of `gradient_checkpointing`.
 
     Call arguments:
         inputs: A dictionary of `token_ids` int32 `[B, T]` and, optionally, `segment_ids` int32
@@ -87,7 +85,7 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
 
     built_with = (
         *("config", "num_encoder_layers", "causal", "gradient_checkpointing", "attention_window"),
-        *("global_tokens", "quantization", "recompute"),
+        *("global_tokens", "quantization"),
     )
 
     def __init__(
@@ -100,13 +98,9 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
         attention_window: int | None = None,
         global_tokens: int | None = None,
         quantization: Quantization | dict | str | None = None,
-        recompute: bool | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if recompute is not None:
-            warn_renamed("BertBackbone(recompute=…)", "BertBackbone(gradient_checkpointing=…)")
-            gradient_checkpointing = recompute
         quantization = Quantization.of(quantization)
         config = config if isinstance(config, BertConfig) else BertConfig(**config)
         changes = {"attention_window": attention_window, "global_tokens": global_tokens}
@@ -280,13 +274,6 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
             return tf.not_equal(inputs["token_ids"], self.config.pad_token_id)
         return tf.cast(inputs["padding_mask"], tf.bool)
 
-    def __getattr__(self, name):  # no properties: Keras reads all of them when it saves or loads
-        new = {"is_frozen": "is_prepacked", "recompute": "gradient_checkpointing"}.get(name)
-        if new is None:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        warn_renamed(name, new)
-        return getattr(self, new)
-
     def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
         """Removes attention heads with their weights, for good: smaller and faster.
 
@@ -319,13 +306,6 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
         with self.distribute_strategy.scope():
             self.encoder.prune_heads(config)
         self.replace_option("config", config)
-
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        if "recompute" in config:  # of a file of an older version
-            config["gradient_checkpointing"] = config.pop("recompute")
-        return cls(**config)
 
     def get_config(self):
         self.require_not_prepacked("serialized")

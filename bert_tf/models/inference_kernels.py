@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable
 import tensorflow as tf
 
 from bert_tf import hooks
-from bert_tf.deprecation import renamed_method
 from bert_tf.errors import UserError
 from bert_tf.layers.attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
@@ -27,8 +26,6 @@ class InferenceKernels:
 
     is_prepacked = False
     quantization = None
-
-    freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
     def optimize_for_inference(self, precision: str = AUTO, **quantization) -> str:
         """Makes the model faster, for good and for inference only.

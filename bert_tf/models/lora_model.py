@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 
 from bert_tf import hooks
-from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
 
 # The dense layers of an encoder block and their attributes; tools read them without TensorFlow.
@@ -40,7 +39,6 @@ class LoraModel:
         rank: int,
         alpha: float | None = None,
         target_modules: Sequence[str] = ("query_key_value",),
-        layers: Sequence[str] | None = None,
     ) -> None:
         """Freezes the backbone and gives its dense layers low-rank additions; heads stay trainable.
 
@@ -49,16 +47,12 @@ class LoraModel:
             alpha: `alpha / rank` scales them; None takes the rank.
             target_modules: Which of a block's layers: "query_key_value", "attention_output",
                 "intermediate", "output_dense".
-            layers: The old name of `target_modules`.
 
         Raises:
             UserError: For another layer or a rank below 1, if there are additions already, the
                 model is prepacked or quantized, its encoder is no Transformer, or the optimizer
                 has begun.
         """
-        if layers is not None:
-            warn_renamed("enable_lora(layers=…)", "enable_lora(target_modules=…)")
-            target_modules = layers
         unknown = set(target_modules) - set(LORA_LAYERS)
         if unknown or not target_modules or rank < 1:
             raise UserError(
@@ -82,7 +76,7 @@ class LoraModel:
         for block in self.backbone.encoder.blocks:
             for name in target_modules:
                 block.dense_layers()[LORA_LAYERS[name]].enable_lora(rank, alpha)
-        self.lora = {"rank": rank, "alpha": alpha, "layers": list(target_modules)}
+        self.lora = {"rank": rank, "alpha": alpha, "target_modules": list(target_modules)}
 
     def optimizer_has_begun(self) -> bool:
         """Returns whether the optimizer has variables for the weights that the model has now."""

@@ -285,7 +285,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             config["tokenizer"] = _deserialized(config["tokenizer"], Tokenizer, "tokenizer")
         model = cls(**config)
         if lora is not None:
-            model.enable_lora(lora["rank"], lora["alpha"], lora["layers"])
+            model.enable_lora(**lora)
         return model
 
     def _token_batches(self, texts):

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.plain_rows import is_container
-from bert_tf.deprecation import renamed_method
 from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.keras_compat import DistributedAdapter
 from bert_tf.models.backbone import BertBackbone
@@ -93,8 +92,6 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
         require(fits, rule, UserError, max_length=max_length)
         if self.tokenizer is not None:
             self.tokenizer.require_size_of(config.vocab_size)
-
-    freeze_for_inference = renamed_method("freeze_for_inference", "prepack_for_inference")
 
     def optimize_for_inference(self, precision: str = AUTO, **quantization) -> str:
         """Makes the model faster, for good and for inference only. See `BertBackbone`.

@@ -14,7 +14,6 @@ import keras
 import tensorflow as tf
 
 from bert_tf import keras_compat, ops
-from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import UserError
 from bert_tf.layers.pipeline import PipelineRun
 from bert_tf.layers.token_layout import needs_static_shapes, static_shapes
@@ -50,15 +49,6 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
 
     # Why `fit` of a model without classes to weight refuses `class_weight`.
     no_class_weights: str | None = None
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        for old, new in (("loss_weights", "loss_denominators"), ("loss_share", "partial_loss")):
-            if old in vars(cls) and new not in vars(cls):
-                warn_renamed(f"{cls.__name__}.{old}", new)
-                setattr(cls, new, vars(cls)[old])
-            elif new in vars(cls) and old not in vars(cls):
-                setattr(cls, old, vars(cls)[new])  # a subclass may call it by the old name
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -193,10 +183,6 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
                 loss += other * tf.cast(shares["rows"] - 1.0 / replicas, other.dtype)
         # At the end of the data a replica may have no rows, and their mean is NaN.
         return tf.where(parts["rows"] > 0, loss, tf.zeros_like(loss))
-
-    # The old names, for subclasses that call them.
-    loss_weights = loss_denominators
-    loss_share = partial_loss
 
     def traced_settings(self, step):
         settings = super().traced_settings(step)

@@ -3,7 +3,6 @@
 The names that most programs use can be imported from here, all others from the sub-packages.
 """
 
-from bert_tf.lazy_names import lazy_names
 from bert_tf.training.callbacks import EpochScores, GradualUnfreezing, ThresholdSweep
 from bert_tf.training.checkpointing import TrainingCheckpoint, load_average
 from bert_tf.training.distribution import make_strategy, pipeline_stages
@@ -60,31 +59,3 @@ __all__ = [
     "pipeline_stages",
     "reinitialize_top_layers",
 ]
-__getattr__, _, _ = lazy_names(
-    __name__,
-    {},
-    moved={
-        "DamagedCheckpoint": "bert_tf.training.checkpointing",
-        "DistributedBatches": "bert_tf.training.distribution",
-        "JsonLines": "bert_tf.training.callbacks",
-        "PeerWatch": "bert_tf.training.distribution:WorkerHealthMonitor",
-        "ProgressLine": "bert_tf.training.callbacks",
-        "STRATEGIES": "bert_tf.training.distribution",
-        "StopOnBadLoss": "bert_tf.training.callbacks:TerminateOnBadLoss",
-        "StopOnSignal": "bert_tf.training.callbacks",
-        "TaggingScores": "bert_tf.tasks.token_classification",
-        "TensorBoardScalars": "bert_tf.training.callbacks",
-        "TrainingLog": "bert_tf.training.callbacks",
-        "best_null_thresholds": "bert_tf.tasks.question_answering",
-        "best_threshold": "bert_tf.training.callbacks",
-        "bootstrap_intervals": "bert_tf.training.evaluation",
-        "head_importance": "bert_tf.compression",
-        "is_chief": "bert_tf.training.distribution",
-        "least_important_heads": "bert_tf.compression",
-        "read_json_lines": "bert_tf.training.callbacks",
-        "squad_intervals": "bert_tf.tasks.question_answering",
-        "squad_scores": "bert_tf.tasks.question_answering",
-        "tagging_intervals": "bert_tf.tasks.token_classification",
-        "tagging_scores": "bert_tf.tasks.token_classification",
-    },
-)

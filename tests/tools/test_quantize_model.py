@@ -76,7 +76,6 @@ def test_mistakes_are_found_before_any_work(model, tmp_path):
         ((f"--calibration_file={tmp_path}/texts.txt",), "--quantize=int8"),
         (("--attention=int8",), "--quantize=int8"),
         (("--precision=bfloat16",), "--portable must be false with --precision"),
-        (("--noportable", "--prepack", "--precision=auto"), "must be float32 with --prepack"),
         (("--noportable", "--quantize=int8", "--precision=bfloat16"), "float32 with --quantize"),
     ):
         result = run("export_saved_model", start, f"--export_dir={tmp_path}/served", *flags)

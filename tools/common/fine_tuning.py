@@ -94,7 +94,6 @@ flags.DEFINE_list(
     ["query_key_value"],
     f"With --lora_rank: the layers that get LoRA matrices, of {', '.join(LORA_LAYERS)}.",
 )
-flags.DEFINE_alias("lora_layers", "lora_target_modules")  # the flag's old name
 
 _STEPS = ("train_batch_size", "learning_rate", "num_train_epochs", "seed")
 _OPTIMIZER = ("weight_decay", "layer_decay", "gradient_accumulation_steps")
@@ -263,12 +262,10 @@ def training_checkpoint(names, **options):
     """Creates a `TrainingCheckpoint` that records the flags `names` and those of the training."""
     from bert_tf.training import TrainingCheckpoint
 
-    settings = {name: FLAGS[name].value for name in (*names, *_RECORDED)}
-    settings["lora_layers"] = settings.pop("lora_target_modules")  # as older checkpoints have it
     return TrainingCheckpoint(
         os.path.join(FLAGS.output_dir, "checkpoints"),
         save_every=FLAGS.save_checkpoints_steps,
-        settings=settings,
+        settings={name: FLAGS[name].value for name in (*names, *_RECORDED)},
         **options,
     )
 

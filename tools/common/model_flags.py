@@ -10,13 +10,6 @@ FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Model"),)
 
 SPECS = {spec.name: spec for spec in tasks.specs() if spec.serving}
-_OLD_NAMES = {
-    "classifier": "text_classification",
-    "answerer": "question_answering",
-    "tagger": "token_classification",
-    "encoder": "sentence_embedding",
-    "next_sentence": "next_sentence_prediction",
-}
 
 flags.DEFINE_string(
     "model_dir", None, "The directory of the trained model, as save_pretrained writes it."
@@ -24,7 +17,7 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     "model",
     "auto",
-    ["auto", *SPECS, *_OLD_NAMES],
+    ["auto", *SPECS],
     "The task of the model. `auto` reads it from the files in --model_dir; save_pretrained writes "
     "it there.",
 )
@@ -35,7 +28,7 @@ def kind_of_model() -> type:
     from bert_tf.checkpoints.opening import open_pretrained
 
     if FLAGS.model != "auto":
-        return SPECS[_OLD_NAMES.get(FLAGS.model, FLAGS.model)].model_class()
+        return SPECS[FLAGS.model].model_class()
     pretrained = open_pretrained(FLAGS.model_dir)
     name = pretrained.class_name
     for spec in SPECS.values():

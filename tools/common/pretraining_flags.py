@@ -131,7 +131,6 @@ flags.DEFINE_bool(
     False,
     "Compute activations again in the backward pass, to save memory.",
 )
-flags.DEFINE_alias("recompute", "gradient_checkpointing")  # the flag's old name
 flags.DEFINE_string(
     "eval_input_file",
     None,

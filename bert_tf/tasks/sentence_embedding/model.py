@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from bert_tf import hooks, keras_compat
 from bert_tf.config import POOLING_MODES
-from bert_tf.deprecation import warn_renamed
 from bert_tf.errors import require, require_one_of
 from bert_tf.json_schema import is_integer
 from bert_tf.layers.pooling import SequencePooling, first_token
@@ -227,7 +226,6 @@ class BertSentenceEncoder(VectorModel):
         prompt_name: str | None = None,
         prompt: str | None = None,
         truncate_dim: int | None = None,
-        show_progress: bool | None = None,
     ) -> np.ndarray:
         """Returns the vectors of texts.
 
@@ -239,7 +237,6 @@ class BertSentenceEncoder(VectorModel):
             prompt: The prompt itself, in place of a name, such as an instruction; "" for none.
             truncate_dim: The number of dimensions that are kept; None for the model's. Vectors are
                 normalized after that if the model normalizes them.
-            show_progress: The old name of `verbose`.
 
         Returns:
             float32 `[n, D]`; `[D]` for one string.
@@ -249,9 +246,6 @@ class BertSentenceEncoder(VectorModel):
                 unknown, or `truncate_dim` is out of range.
             DataError: If a text is missing or malformed.
         """
-        if show_progress is not None:
-            warn_renamed("encode(show_progress=…)", "encode(verbose=…)")
-            verbose = int(show_progress)
         if truncate_dim is not None:
             _require_dimensions(truncate_dim, self.vector_size)
         columns = self.preprocessor.read_examples(texts)
