@@ -8,10 +8,14 @@ import subprocess
 
 from tests.conftest import REPOSITORY
 
-# verification.md holds what the full suite printed.
+# Documents without commands to run: verification.md holds what the full suite printed.
+GUIDES = [
+    *(REPOSITORY / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(REPOSITORY / "docs" / name for name in ("verification.md", "notebooks/README.md")),
+]
 DOCUMENTS = [
     REPOSITORY / "README.md",
-    *(path for path in sorted((REPOSITORY / "docs").glob("*.md")) if path.stem != "verification"),
+    *(path for path in sorted((REPOSITORY / "docs").rglob("*.md")) if path not in GUIDES),
 ]
 # What the shell blocks call besides `bert-tf` and our own programs.
 OTHER_PROGRAMS = ("bazel", "cp", "curl", "docker", "make", "pip", "pytest")
@@ -36,6 +40,12 @@ class Block:
         return f"{self.document}:{self.line}"
 
 
+def name_of(path: pathlib.Path) -> str:
+    """The name of a document: its path in docs/, or its name."""
+    docs = REPOSITORY / "docs"
+    return path.relative_to(docs).as_posix() if path.is_relative_to(docs) else path.name
+
+
 def read_blocks(path: pathlib.Path) -> list[Block]:
     """The fenced blocks of a document, in their order."""
     blocks, heading, block = [], "", None
@@ -48,7 +58,7 @@ def read_blocks(path: pathlib.Path) -> list[Block]:
         elif block is None:
             block, language, first = [], line.removeprefix("```"), number + 1
         else:
-            blocks.append(Block(path.name, heading, language, first, "\n".join(block)))
+            blocks.append(Block(name_of(path), heading, language, first, "\n".join(block)))
             block = None
     return blocks
 
@@ -66,7 +76,7 @@ def read_table_code(path: pathlib.Path) -> list[Block]:
             column = None
         elif column is not None:
             for code in re.findall("`([^`]+)`", cells[column]):
-                blocks.append(Block(path.name, heading, "python", number, code))
+                blocks.append(Block(name_of(path), heading, "python", number, code))
     return blocks
 
 

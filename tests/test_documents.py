@@ -1,9 +1,9 @@
-"""The blocks of README.md and docs/*.md do what they say.
+"""The blocks of README.md and of the documents in docs/ do what they say.
 
 The Python code of a section, in blocks and in the columns `bert_tf` of tables, runs one after the
-other in one namespace; a block of `>>> ` lines shows what comes out. Shell blocks run with tiny
-files under the names that they use. What does not run is listed here with its reason, and its flags
-are checked all the same.
+other in one namespace. A page of a folder (docs/tasks/) is one section. A block of `>>> ` lines
+shows what comes out. Shell blocks run with tiny files under the names that they use. What does not
+run is listed here with its reason, and its flags are checked all the same.
 """
 
 import doctest
@@ -24,9 +24,11 @@ from bert_tf import programs
 from tests.conftest import MATERIALS, REPOSITORY
 from tests.document_blocks import (
     DOCUMENTS,
+    GUIDES,
     OTHER_PROGRAMS,
     commands,
     docstring_examples,
+    name_of,
     program_of,
     read_blocks,
     read_table_code,
@@ -69,13 +71,15 @@ GIVEN = {
 # Sections whose Python blocks run in the full suite alone.
 LONG = {  # `fit` makes pipelines anew, and not in a graph
     ("distributed.md", "Pipeline parallelism"),
-    ("tasks.md", "Masked words, and how likely a sentence is"),
-    ("tasks.md", "Translation and summarization"),
+    ("tasks/masked_lm.md", ""),
+    ("tasks/encoder_decoder.md", ""),
+    ("tasks/prefix_lm.md", ""),
     # They train; the examples of their models' docstrings do it in `make test`.
-    ("tasks.md", "Token classification: named entities, parts of speech, segmentation"),
-    ("tasks.md", "Extractive summarization"),
-    ("tasks.md", "Multiple choice"),
-    ("tasks.md", "Sentence embedding"),
+    ("tasks/token_classification.md", ""),
+    ("tasks/extractive_summarization.md", ""),
+    ("tasks/multiple_choice.md", ""),
+    ("tasks/sentence_embedding.md", ""),
+    ("tasks/vector_search.md", ""),
     ("smaller_models.md", "Distillation: a smaller student of a fine-tuned teacher"),
     # Each calls everything once, which takes half a minute.
     ("migration.md", "transformers"),
@@ -171,7 +175,7 @@ def test_every_block_says_its_language():
     assert not unknown
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_code_is_fenced(path):
     lines = path.read_text(encoding="utf-8").splitlines()
     fenced = {
@@ -187,12 +191,33 @@ def test_code_is_fenced(path):
     assert not indented
 
 
+def anchors(path) -> set[str]:
+    """The names that GitHub gives to the headings of a document."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, *GUIDES], ids=name_of)
+def test_links_lead_somewhere(path):
+    links = re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8"))
+    wrong = []
+    for link in links:
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        if "://" not in link and not (
+            target.exists() and (not anchor or anchor in anchors(target))
+        ):
+            wrong.append(link)
+    assert not wrong
+
+
 def python_sections():
     sections = {}
     tables = read_table_code(REPOSITORY / "docs" / "migration.md")
     for block in sorted([*BLOCKS, *tables], key=lambda block: (block.document, block.line)):
         if block.language == "python":
-            sections.setdefault((block.document, block.heading), []).append(block)
+            heading = "" if "/" in block.document else block.heading
+            sections.setdefault((block.document, heading), []).append(block)
     return sections
 
 

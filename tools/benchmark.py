@@ -21,7 +21,7 @@ the fastest way to run each of them. Their outputs are compared before they are 
 runs in its own process, and the peers are timed in turn, in several rounds. If a peer is missing,
 fails or computes something else, the table is invalid and the exit status is 1; set --peers to
 those that are installed. On a GPU only bert_tf is measured, in bfloat16: with its GPU kernels, with
-plain TensorFlow, and with XLA. docs/performance.md explains the method. balance times nothing: it
+plain TensorFlow, and with XLA. docs/performance/method.md explains the method. balance times nothing: it
 counts the tokens of the replicas of data-parallel training.
 """
 

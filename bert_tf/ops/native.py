@@ -5,7 +5,7 @@ rest into a folder for each minor version of TensorFlow, such as `tensorflow_2.2
 TensorFlow's C++ ABI is stable only within a minor version. That folder holds:
   _bert_tf_ops.so       The ops; _build_info.json says for what and with what it was built.
   _bert_tf_xla.so       Lets XLA compile the ops on a CPU, if this TensorFlow has the headers.
-  _bert_tf_gpu_ops.so   GPU kernels, if they were built (docs/performance.md, "GPU").
+  _bert_tf_gpu_ops.so   GPU kernels, if they were built (docs/performance/gpu.md).
   _bert_tf_gpu_xla.so   Lets XLA compile them.
 They are loaded once per process, when an op is first used; those of the GPU only if one is visible.
 
@@ -221,7 +221,7 @@ def _try_load() -> _Loaded:
     gpus = _visible_gpus()
     if gpus:
         # `auto` does not use the GPU kernels: under XLA, plain TensorFlow trains faster
-        # (docs/performance.md).
+        # (docs/performance/gpu.md).
         missing = _unfit_gpu(gpus) or _load_addition(_GPU_LIBRARY_PATH)
         # Loaded after the kernels, which the handlers of the lowerings call.
         missing_xla = missing or _load_addition(_GPU_XLA_LIBRARY_PATH)

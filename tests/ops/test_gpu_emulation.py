@@ -19,7 +19,7 @@ from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.full
 
-# What a GPU does otherwise (docs/performance.md, "Known limits"), and what it cannot show.
+# What a GPU does otherwise (docs/performance/gpu.md, "Known limits"), and what it cannot show.
 LEFT_OUT = (
     "x128-",  # heads of up to 64
     "test_bad_row_splits_are_refused",  # row splits are not checked
