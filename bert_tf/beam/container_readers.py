@@ -25,8 +25,8 @@ _MAX_RECORD_BYTES = 64 * 2**20  # a few compressed bytes can be a long record
 def read_parquet(part: FileRange) -> Iterator[Row | DeadLetter]:
     """Yields the rows of the row groups of a part, some at a time.
 
-    Of a row group that is damaged, the rows before the damage are yielded and one dead letter for
-    the others. A file that is not Parquet is one dead letter.
+    A damaged row group yields the rows before the damage and one dead letter for the others. A file
+    that is not Parquet is one dead letter.
     """
     with open_file(part.path) as file:
         try:

@@ -25,7 +25,7 @@ class InputFile(NamedTuple):
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is of another file system than the machine's own.
+    """Returns whether a path is of another file system than the machine's own.
 
     Example:
         >>> from bert_tf.beam.file_access import is_remote

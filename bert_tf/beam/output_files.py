@@ -18,7 +18,7 @@ from bert_tf.beam.workspace import Workspace
 from bert_tf.beam.writers import SUFFIXES, WRITERS, Failures, Layout, write_without_rows
 
 _ROWS_TOGETHER = 512  # written at a time, for Parquet
-# In the staging folder: what is moved, and later the counts of the complete output.
+# Files of the staging folder: what is moved, and later the counts of the complete output.
 _MOVES, _COUNTS = "moves", "counts.json"
 
 

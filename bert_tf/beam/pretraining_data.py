@@ -53,7 +53,7 @@ def scan_corpus(
         settings: The settings.
         options: Beam's `PipelineOptions`.
         keep_going: Whether damaged lines and files are left out.
-        max_retries: As in `run_pipeline`.
+        max_retries: See `run_pipeline`.
 
     Returns:
         The chunks, and a dead letter for each line or file that is left out. The letters are read
@@ -90,11 +90,11 @@ def write_examples(
     """Makes the examples of a scanned corpus, in a pipeline.
 
     Args:
-        workspace: That of `scan_corpus`.
+        workspace: The workspace of `scan_corpus`.
         corpus: The result of `scan_corpus`.
         settings: The settings.
         options: Beam's `PipelineOptions`.
-        max_retries: As in `run_pipeline`.
+        max_retries: See `run_pipeline`.
 
     Returns:
         The TFRecord files, in the workspace, and the counts of all examples.

@@ -110,7 +110,7 @@ def _attempt_in_process(build, options) -> str | None:
 
 
 def _drive(build, options, sender) -> None:
-    """The process that runs the pipeline: it sends the error, or None."""
+    """Runs the pipeline in a process of its own and sends the error, or None."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the main process, which ends this
     threading.excepthook = _end_without_worker
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -120,7 +120,7 @@ def _drive(build, options, sender) -> None:
 
 
 def _end_without_worker(arguments) -> None:
-    """The `threading.excepthook` of the driver: a worker's thread fails when the worker ended."""
+    """Ends the driver when a worker has ended, because its thread then fails: an excepthook."""
     if arguments.thread is not None and arguments.thread.name == _WORKER_THREAD:
         os._exit(_WORKER_LOST)
 

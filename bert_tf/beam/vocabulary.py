@@ -54,7 +54,7 @@ def count_corpus(
         normalization: The arguments lowercase, strip_accents and split_on_cjk of `count_words`.
         options: Beam's `PipelineOptions`.
         keep_going: Whether damaged lines and files are left out.
-        max_retries: As in `run_pipeline`.
+        max_retries: See `run_pipeline`.
         block_bytes: The text that a worker counts at a time.
 
     Raises:
@@ -96,7 +96,7 @@ class CountBlock(beam.DoFn):
 
     Args:
         workspace: Where to write them.
-        line_format, normalization: As in `count_corpus`.
+        line_format, normalization: See `count_corpus`.
         stops: Whether counting a block ends at its first dead letter.
     """
 

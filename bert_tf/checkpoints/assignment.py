@@ -38,7 +38,7 @@ def find_tensor(source: TensorSource, names: Sequence[str]) -> str | None:
 def find_biases(source: TensorSource, head: Head) -> list[str | None]:
     """Returns the names of a head's biases in the file, None for a missing one.
 
-    Of a layer without a bias, it is the name of the kernel.
+    For a layer without a bias, it is the name of the kernel.
     """
     rows = [row for row in head.rows if getattr(row, source.format, None) is not None]
     names = ["kernel" if row.kind == PROJECTION else "bias" for row in rows]
@@ -91,7 +91,7 @@ def assign_weights(
 ) -> tuple[list[Assignment], list[str]]:
     """Loads `weights` from `source` and logs the names of the file's unused tensors.
 
-    Besides the model, only one variable's tensors are in memory at a time. `also_used` names
+    In addition to the model, only one variable's tensors are in memory. `also_used` names
     tensors that have already been loaded in another way.
 
     Returns:

@@ -28,7 +28,7 @@ _GENERATION_HEAD = "decoder.lm_head."  # the same tensors in a decoder of BERT-g
 _BIAS, _UNTIED_BIAS = f"{_HEAD}bias", f"{_HEAD}decoder.bias"
 # Arguments of `BertEncoderDecoder` with the same names in Hugging Face's file.
 _TOKEN_IDS = ("decoder_start_token_id", "eos_token_id")
-# In the decoder's configuration, what replaces them, as in the `generate` of transformers.
+# The decoder's configuration may replace them, as in the `generate` of transformers.
 _TOKEN_IDS_OF_DECODER = ("bos_token_id", "eos_token_id")
 # The key of the decoder's `BertConfig.extra` for what this package does not read, such as the
 # settings of a beam search.
@@ -138,7 +138,7 @@ def _replaced(name, prefix, other):
 def by_our_names(source: TensorSource, decoder_type: str, is_tied: bool) -> TensorSource:
     """Returns the tensors of an encoder-decoder model with the names of two BERTs.
 
-    Those of the encoder have no `encoder.`, and those of the output are BERT's.
+    Names of the encoder have no `encoder.`, and names of the output are BERT's.
 
     Args:
         source: The file.

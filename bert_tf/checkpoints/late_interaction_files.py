@@ -1,4 +1,4 @@
-"""What the directories of late-interaction models say of their options, besides the weights.
+"""What the directories of late-interaction models say of their options, apart from the weights.
 
 Reference: stanford-futuredata/ColBERT, `artifact.metadata`; lightonai/pylate, `models/colbert.py`;
 sentence-transformers 6.2, `MultiVectorEncoder`.

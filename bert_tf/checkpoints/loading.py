@@ -44,10 +44,10 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
     """Builds a backbone from a checkpoint. See `BertBackbone.from_pretrained`.
 
     Args:
-        path: As in `load_task_model`.
+        path: See `load_task_model`.
         backbone_class: The class to build, a subclass of `BertBackbone`; None is `BertBackbone`.
-        config_file: As in `load_task_model`.
-        **options: As in `load_task_model`; arguments of the class except `config`.
+        config_file: See `load_task_model`.
+        **options: See `load_task_model`; arguments of the class except `config`.
 
     Returns:
         The backbone.
@@ -168,7 +168,7 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
     lowercase = options.pop("lowercase", None)
     options = {**_saved_options(model_class, pretrained, options), **options}
     if has_tokenizer:
-        # Before the backbone: a damaged vocabulary is refused before weights are allocated.
+        # The tokenizer comes first: a damaged vocabulary is refused before weights are allocated.
         rule = "must be left out with a `tokenizer`, which has its own"
         require(tokenizer is None or lowercase is None, rule, UserError, lowercase=lowercase)
         if tokenizer is None and takes_text:

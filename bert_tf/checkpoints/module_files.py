@@ -57,7 +57,7 @@ def transformer_folder(directory: str) -> str:
     """Returns the folder of the Transformer module: the directory itself without `modules.json`.
 
     Raises:
-        CheckpointError: As `read_modules`.
+        CheckpointError: See `read_modules`.
     """
     folders = (folder for kind, folder in read_modules(directory) if kind.endswith("Transformer"))
     return next(folders, directory)

@@ -140,7 +140,7 @@ def _write_huggingface(model, directory):
     encoder_prefix = encoder_decoder_files.ENCODER_PREFIX if is_encoder_decoder else "bert."
     tensors = {}
     for weight in _writable(model):
-        # As in `transformers`: the encoder has a prefix in BertFor… models, not in BertModel.
+        # The encoder has a prefix in BertFor… models of `transformers`, not in BertModel.
         prefix = encoder_prefix if heads and weight.name not in heads else ""
         tensors.update(_tensors(weight, "huggingface", prefix))
     head, architecture = _head_config(model), _huggingface_class(model)
@@ -197,8 +197,8 @@ def _write_own(model, directory):
     write_safetensors(os.path.join(directory, own_format.WEIGHTS_FILE), tensors)
     content = {"class": class_name_of(model), "options": saved_options(model)}
     content["config"] = backbone.config.to_dict()
-    # Without what it does not need and with the lowest version, so that older versions of this
-    # package can open the file.
+    # The file lacks what it does not need and has the lowest version, so that older versions of this
+    # package can open it.
     content["format_version"] = own_format.VERSION
     if not backbone.config.pruned_heads:
         del content["config"]["pruned_heads"]
@@ -230,7 +230,7 @@ def _writable(model) -> list[Weight]:
     unknown = [variable.path for variable in model.weights if id(variable) not in known]
     if unknown:
         raise UserError(
-            f"The model must have no variables besides those of bert_tf's models. Received: "
+            f"The model must have no variables other than those of bert_tf's models. Received: "
             f"{type(model).__name__} with {unknown}, for which checkpoints have no names. Save it "
             'with `model.save("….keras")`.'
         )

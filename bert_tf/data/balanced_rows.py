@@ -14,12 +14,12 @@ Zeng et al. 2022, "Boosting distributed training performance of the unpadded BER
 import numpy as np
 import tensorflow as tf
 
-# As shares of the mean: what is nearer to it than the first is not worth another exchange. While a
-# bin is further from it than the second, other first assignments are tried.
+# Distances from the mean, as shares of it. Bins nearer than the first are not worth another
+# exchange. While a bin is farther than the second, other first assignments are tried.
 TOLERANCE, ACCEPTED = 0.005, 0.05
-# How many of these, and for which batches. With more rows the first one is near enough.
+# How many first assignments are tried. For batches of more rows the first one is good enough.
 RESTARTS, FEW_ROWS = 16, 64
-# For how many bins, those furthest from the mean, an exchange is sought, and with how many others.
+# Try exchanges between the 2 bins farthest from the mean and the 2 closest partners.
 TRIED_BINS = 2
 
 
@@ -95,7 +95,7 @@ def _splits(count, bins):
 def _least_distance(lengths, sizes):
     """Returns a lower bound of the largest distance of a bin's tokens from the mean, times n.
 
-    Of the `j n + 1` longest rows, a bin has `j + 1` or more; so it is for the shortest rows.
+    Some bin has `j + 1` or more of the `j n + 1` longest rows, and so it is for the shortest rows.
     """
     count, total = len(sizes), lengths.sum()
     bounds = [0]

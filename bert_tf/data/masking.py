@@ -81,7 +81,7 @@ def mask_tokens(
 ) -> MaskedTokens:
     """Masks tokens of each row.
 
-    Of the chosen tokens (for "span", of the spans), 80 % become `[MASK]`, 10 % stay and 10 % become
+    80 % of the chosen tokens (for "span", of the spans) become `[MASK]`, 10 % stay and 10 % become
     random tokens of the whole vocabulary.
 
     Args:

@@ -134,7 +134,7 @@ class _Chunk:
 
     def __init__(self, file, chunk, column):
         self._file, self._column = file, column
-        # Of ColumnMetaData the codec, the size, and the places of the first pages.
+        # Fields of ColumnMetaData: the codec, the size, and the places of the first pages.
         codec, self.compressed, start, dictionary = (chunk.get(field, 0) for field in (4, 7, 9, 11))
         if not _are_numbers((codec, self.compressed, start, dictionary)):
             raise DataError(f"The codec and place of {self} must be numbers. Received: others")
@@ -161,7 +161,7 @@ class _Chunk:
         """Returns a bound of the bytes of any `rows` consecutive rows."""
         longest = self._longest_row if self._column.max_repetition_level else 1
         values = min(self._num_values, rows * longest)
-        # From any page to the one with the last of the values; they may begin at its end.
+        # The values may begin at the end of any page; `last` is the page of the last value.
         last = np.searchsorted(self._ends, self._ends + values - 1)
         last = np.minimum(last + 1, len(self._data))
         pages = np.max(self._sizes[last] - self._sizes[: len(last)], initial=0)
@@ -265,7 +265,7 @@ class _Chunk:
 def _runs(content: bytes, width: int, values: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yields runs of levels: how many they are, and the places of those that are 0.
 
-    Of levels that are all 0, whose rows have one value each, only one is yielded.
+    Levels that are all 0, whose rows have one value each, yield one run only.
     """
     reader = CompactReader(content)
     while values > 0 and reader.position < len(content):

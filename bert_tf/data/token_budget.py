@@ -74,7 +74,7 @@ def by_length(lengths: np.ndarray) -> np.ndarray:
     Sequences with the same lengths stay in their order.
 
     Args:
-        lengths: As in `token_batches`: by their sum, and by each part among those of the same sum.
+        lengths: See `token_batches`: by their sum, and by each part among those of the same sum.
     """
     lengths = np.asarray(lengths, np.int64)
     parts = (lengths,) if lengths.ndim == 1 else (*lengths.T, lengths.sum(axis=1))
@@ -105,7 +105,7 @@ def batch_by_tokens(
             size of `token_ids` in the dictionary that is or begins the example.
         max_rows: The maximum number of examples of a batch, or None.
         window: The number of examples of a window.
-        sort, padded: As in `token_batches`. `sort=False` keeps the order of the batches too.
+        sort, padded: See `token_batches`. `sort=False` keeps the order of the batches too.
         ragged: Whether vectors become RaggedTensors. False pads them to the longest.
         padding_values: Padding values by the name of a component. The default is 0, False or "".
         seed: The seed of the shuffle.

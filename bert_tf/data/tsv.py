@@ -10,7 +10,7 @@ from bert_tf.regular_files import open_input
 def read_tsv(path: str | os.PathLike) -> Iterator[tuple[int, list[str]]]:
     """Yields the number and the fields of each line; see `read_lines`.
 
-    As in the GLUE files, there is no quoting: each tab separates two fields. An empty line has one
+    There is no quoting, as in the GLUE files: each tab separates two fields. An empty line has one
     empty field.
 
     Raises:

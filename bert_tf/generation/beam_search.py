@@ -69,7 +69,7 @@ class BeamSearch:
 
         Args:
             state: The state of the model before the start tokens, with B * K rows.
-            memory: What the model takes besides, with B rows.
+            memory: What else the model takes, with B rows.
             token_ids: The start tokens, followed by the pad token, int32 `[B, K, S]`.
 
         Returns:

@@ -20,7 +20,7 @@ class GeneratedTokens(NamedTuple):
     Attributes:
         token_ids: The new tokens with the end token, then the pad token, int32
             `[B * num_return_sequences, max_new_tokens]`.
-        scores: Of beam search, the log probability divided by the length to the power
+        scores: For beam search, the log probability divided by the length to the power
             `length_penalty`, float32 `[B * num_return_sequences]`; otherwise None.
 
     Example:

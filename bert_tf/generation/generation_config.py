@@ -93,7 +93,7 @@ class GenerationConfig:
         """Returns the configuration with these fields, or what is one already.
 
         Raises:
-            ConfigError: As the class, or if a field is unknown or `max_new_tokens` is missing.
+            ConfigError: See the class, or if a field is unknown or `max_new_tokens` is missing.
         """
         if not isinstance(values, dict):
             return values

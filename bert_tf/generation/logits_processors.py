@@ -83,7 +83,7 @@ def forbid_repeated_ngrams(
 def restrict_logits(logits: tf.Tensor, config: GenerationConfig) -> tf.Tensor:
     """Applies `temperature`, `top_k` and `top_p`, in this order.
 
-    As in transformers, `top_k` keeps all tokens that are as probable as the last one, and `top_p`
+    `top_k` keeps all tokens that are as probable as the last one, as in transformers, and `top_p`
     leaves out the least probable tokens, one by one, while their sum is at most 1 - `top_p`.
 
     Args:

@@ -19,7 +19,7 @@ def next_logits(
         token_ids: The sequences with their start tokens, int32 `[n, S]`.
         position: A scalar int32.
         state: The state before the step.
-        memory: What the step takes besides.
+        memory: What else the step takes.
         vocab_size: V.
 
     Returns:

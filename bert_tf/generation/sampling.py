@@ -49,7 +49,7 @@ class TokenChoice:
 
         Args:
             state: The state of the model before the start tokens, with B * K rows.
-            memory: What the model takes besides, with B rows.
+            memory: What else the model takes, with B rows.
             token_ids: The start tokens, followed by the pad token, int32 `[B, K, S]`.
             random_numbers: Uniform in [0, 1), float64 `[B, K, S - 1]`. None chooses the most
                 probable token.
@@ -116,5 +116,5 @@ def _draw(logits, random_numbers):
 
 
 def _first_of_the_largest(values):
-    """As `tf.argmax`, which does not say which of several equal values it finds, int32 `[n]`."""
+    """Returns the first place of the largest value, int32 `[n]`; `tf.argmax` may return any."""
     return tf.math.top_k(values, 1).indices[:, 0]

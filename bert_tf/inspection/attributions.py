@@ -99,7 +99,7 @@ def occlusion(row: InspectedRow, target: Target) -> Attribution:
 
 
 def has_gradients(model: Any) -> bool:
-    """Whether gradients of the model can be computed: not with prepacked or quantized kernels."""
+    """Returns whether the model has gradients: not with prepacked or quantized kernels."""
     return not model.backbone.is_prepacked and model.backbone.quantization is None
 
 

@@ -1,4 +1,4 @@
-"""The likeliest pieces at places of a text, as ids and probabilities."""
+"""The most probable pieces at places of a text, as ids and probabilities."""
 
 from typing import NamedTuple
 
@@ -9,10 +9,10 @@ ROWS_AT_ONCE = 128  # of logits over the vocabulary
 
 
 class Candidates(NamedTuple):
-    """The k likeliest pieces at every place.
+    """The k most probable pieces at every place.
 
     Attributes:
-        ids: int32 `[..., k]`, the likeliest first.
+        ids: int32 `[..., k]`, the most probable first.
         probabilities: float32 of the same shape.
         own: float32 `[...]`, the probability of the piece that is there.
     """
@@ -25,7 +25,7 @@ class Candidates(NamedTuple):
 def best_candidates(
     logits: tf.Tensor, own_ids: np.ndarray, top_k: int, num_pieces: int
 ) -> Candidates:
-    """Returns the likeliest pieces.
+    """Returns the most probable pieces.
 
     Args:
         logits: `[R, V]`.
@@ -45,5 +45,5 @@ def joined(found: list[Candidates]) -> Candidates:
 
 
 def has_word_head(model) -> bool:
-    """Whether the model predicts masked words with a `masked_lm_head`, and not the next word."""
+    """Returns whether the model predicts masked words, and not the next word."""
     return hasattr(model, "word_logits") and getattr(model, "objective", None) != "ltr"

@@ -25,7 +25,7 @@ class InspectedRow:
         max_length: The most tokens of the row.
 
     Attributes:
-        texts: As the argument.
+        texts: The argument.
         tokens: `token_ids`, `segment_ids` and `padding_mask`, each `[1, T]`.
         ids: int32 `[T]`.
         pieces: The T pieces as people read them.
@@ -41,7 +41,7 @@ class InspectedRow:
         self.texts = texts
         pieces = [tokenizer.tokenize_with_offsets([text], trim_offsets=True) for text in texts]
         counts = [int(part.ids.row_lengths()[0]) for part in pieces]
-        # Numbers are packed as the tokenizer packs ids, which tells where each token comes from.
+        # Numbers are packed as the tokenizer packs ids, which shows where each token comes from.
         numbers = [tf.RaggedTensor.from_row_splits(tf.range(n), [0, n]) for n in counts]
         if len(numbers) > 1:
             numbers[1] += counts[0]

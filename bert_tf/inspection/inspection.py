@@ -100,7 +100,7 @@ def inspect_text(
         text: The text. For question answering it is the question.
         pair: The second text. For a model of vectors, the text that `text` is compared with.
         target: The answer that is explained: the name or the number of a class, of a piece of the
-            vocabulary for a masked LM. None for the likeliest.
+            vocabulary for a masked LM. None for the most probable.
         piece: For a model with an answer for every token: the number of the token. None for the
             first `[MASK]`, or the first token whose class is not the most frequent one.
         tokenizer: The tokenizer of a model that has none.

@@ -16,7 +16,7 @@ from bert_tf.inspection.inspected_row import InspectedRow
 def layer_lens(
     model: Any, row: InspectedRow, hidden_states: np.ndarray, top_k: int = 5
 ) -> Candidates:
-    """Returns the likeliest pieces for every token after every layer.
+    """Returns the most probable pieces for every token after every layer.
 
     Args:
         model: A model with a masked-LM head.

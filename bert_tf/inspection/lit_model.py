@@ -40,12 +40,12 @@ class BertLitModel(_base()):
 
     - `tokens`: the pieces, special tokens included.
     - `predictions`: of a classifier the probabilities of the classes, one for each of several
-      labels, or a number; of a masked language model the likeliest pieces at every token.
+      labels, or a number; of a masked language model the most probable pieces at every token.
     - `layer_<l>/attention`: `[N, T, T]`, from 0; `cls_embedding`, the last layer's vector of
       `[CLS]`; `pooled_embedding`, what a classifier's last layer gets.
     - `token_embeddings` and `token_gradients` `[T, E]`: the word vectors, and the gradients at them
-      of the logit of the label, or of the likeliest class. Only of classifiers whose kernels are
-      neither prepacked nor quantized.
+      of the logit of the label, or of the most probable class. Only for classifiers whose kernels
+      are neither prepacked nor quantized.
 
     So LIT's salience maps (gradient norm, gradient × input, integrated gradients, LIME), HotFlip
     and embedding projector work.
@@ -159,7 +159,7 @@ class BertLitModel(_base()):
         return spec
 
     def _explains_label(self):
-        """Whether the label that is explained is an output, by which LIT asks for the same one."""
+        """Returns whether the explained label is an output, so that LIT can ask for it."""
         return self._has_gradients and self.model.problem_type == SINGLE_LABEL
 
     def _token_field(self, required=True):

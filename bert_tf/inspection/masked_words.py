@@ -16,7 +16,7 @@ from bert_tf.inspection.inspected_row import InspectedRow
 def masked_words(
     model: Any, row: InspectedRow, places: np.ndarray | None = None, top_k: int = 5
 ) -> Candidates:
-    """Returns the likeliest pieces at each place while it alone is hidden by `[MASK]`.
+    """Returns the most probable pieces at each place while only it is hidden by `[MASK]`.
 
     Args:
         model: A model with a masked-LM head.

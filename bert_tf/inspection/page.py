@@ -123,7 +123,7 @@ def page_of(data: dict[str, Any]) -> str:
 
 
 def embedded(data: Any) -> str:
-    r"""Returns JSON that may stand in an HTML element: ASCII without `<`, `>` and `&`.
+    r"""Returns JSON that is safe in an HTML element: ASCII without `<`, `>` and `&`.
 
     Example:
         >>> embedded("</script>\u2028")

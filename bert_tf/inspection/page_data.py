@@ -119,7 +119,7 @@ def _neighbours(found: Neighbours | None, readable):
 
 
 def _table(numbers, values, readable):
-    """Flat lists of k entries for each place, and the text of each number that occurs."""
+    """Returns flat lists of k entries for each place, and the text of each number that occurs."""
     flat = numbers.reshape(-1).tolist()
     table = {"k": numbers.shape[-1], "numbers": flat, "values": rounded(values.reshape(-1))}
     if readable is not None:

@@ -109,7 +109,7 @@ def project_word(
 ) -> dict[str, Projection]:
     """Returns the vectors of a word wherever it is in the texts, after each layer.
 
-    They show which senses of the word the layers tell apart. The vector of a word is the mean of
+    They show which senses of the word the layers distinguish. The vector of a word is the mean of
     those of its pieces. Upper and lower case are the same. A word is not found within a longer one,
     except next to ideographs.
 
@@ -237,7 +237,7 @@ def _tokens_of(model, text, spans):
     tokenizer = model.tokenizer
     pieces = tokenizer.tokenize_with_offsets([text], trim_offsets=True)
     starts, ends = pieces.char_starts[0].numpy(), pieces.char_ends[0].numpy()
-    # The pieces' numbers are packed as the tokenizer packs ids, which tells where each piece is.
+    # The pieces' numbers are packed as the tokenizer packs ids, which shows where each piece is.
     numbers = tf.RaggedTensor.from_row_splits(tf.range(len(starts)), [0, len(starts)])
     form = tokenizer.truncation_side, tokenizer.separators, tokenizer.has_segments
     cut = (model.longest, "longest_first")

@@ -50,7 +50,7 @@ class Target:
         row: The row.
         other: For a model of vectors: another row, whose vector is compared with; None for the
             vector of `row` itself.
-        label: The name of the answer, or its number; None for the likeliest.
+        label: The name of the answer, or its number; None for the most probable.
         piece: For a model with an answer for every token: the token; None for `[MASK]`, or for the
             first token whose answer is not the most frequent one.
 
@@ -58,8 +58,8 @@ class Target:
         name: The name of the answer.
         number: Its place.
         piece: The token; None where the answers are about the whole row.
-        answers: The likeliest `Answer`s, the best first; the target is among them.
-        piece_labels: The likeliest class of each token, where there are such classes; else None.
+        answers: The most probable `Answer`s, the best first; the target is among them.
+        piece_labels: The most probable class of each token where there are such classes, else None.
 
     Raises:
         UserError: If there is no such answer or token, or a score is NaN or infinite.

@@ -11,7 +11,7 @@ from bert_tf.optional_packages import require
 from bert_tf.search.best_rows import finite_rows, matrix
 
 _FORMATS = (".png", ".svg", ".pdf")
-_COLORS = "tab20"  # matplotlib's largest set of colors that can be told apart
+_COLORS = "tab20"  # matplotlib's largest set of colors that can be distinguished
 _NUM_COLORS = 20
 
 

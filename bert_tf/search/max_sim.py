@@ -53,7 +53,7 @@ def max_sim_top_k(
         raise UserError("`documents` must have at least one. Received: none")
     width = min(k, len(documents))
     found = [(np.zeros([0, width], np.float32), np.zeros([0, width], np.int64))]
-    # As many tokens of queries as `exact_search` takes queries.
+    # A part has as many tokens of queries as `exact_search` takes queries.
     size = max(1, best_rows.QUERIES // max(1, queries.longest))
     for start in range(0, len(queries), size):
         part = queries[start : start + size]
@@ -75,7 +75,7 @@ def max_sim_scores(queries: TokenVectors, documents: TokenVectors) -> np.ndarray
         float32 `[n]`.
 
     Raises:
-        UserError: As `max_sim_top_k`, or if there is neither one query nor one for each document.
+        UserError: See `max_sim_top_k`, or if there is neither one query nor one for each document.
 
     Example:
         >>> vectors = bert_tf.search.TokenVectors

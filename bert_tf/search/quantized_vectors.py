@@ -109,8 +109,8 @@ def quantized_top_k(
         query_vectors: Floats `[Q, D]`, or codes of the same precision as the matrix.
         codes: The result of `quantize_vectors`, `[n, D]` or packed bits; it can be a `np.memmap`.
         k: The number of rows to find.
-        precision: That of `codes`.
-        ranges: Those of `codes`; float queries need them for "int8" and "uint8".
+        precision: The precision of `codes`.
+        ranges: The ranges of `codes`; float queries need them for "int8" and "uint8".
         rescore_multiplier: How many times `k` rows are scored again for float queries; 0: none.
 
     Returns:

@@ -10,7 +10,7 @@ def search_recall(found_rows: np.ndarray, exact_rows: np.ndarray) -> float:
 
     Args:
         found_rows: Row numbers `[Q, k]`, such as those of faiss, usearch or an index of bits.
-        exact_rows: Those of `top_k` on floats, `[Q, k]`.
+        exact_rows: The row numbers that `top_k` finds on floats, `[Q, k]`.
 
     Raises:
         UserError: If there are no rows, or not as many queries.

@@ -147,7 +147,7 @@ class VectorIndex:
             vectors: Floats `[n, D]`; the matrix can be a `np.memmap`.
             texts: n texts, or None.
             ids: n strings or numbers, or None.
-            **options: As in `open_index_writer`.
+            **options: See `open_index_writer`.
 
         Raises:
             UserError: If the sizes differ, there are no vectors, or one is not finite.

@@ -19,7 +19,7 @@ def compare_with_export(model: TaskModel, path: str, pairs: bool = False) -> flo
     Args:
         model: The model.
         path: Its SavedModel, with `portable=True`.
-        pairs: As in `export`.
+        pairs: See `export`.
 
     Returns:
         The largest difference between numbers.

@@ -15,7 +15,7 @@ from bert_tf.json_schema import (
 )
 from bert_tf.models.serving_module import ServingModule
 
-# In the folder `assets.extra`, whose files the graph does not load.
+# The folder `assets.extra` holds files that the graph does not load.
 DESCRIPTION_FILE = "bert_tf.json"
 _FIELDS = mapping_of(
     object_of({"dtype": text(), "shape": list_of(integer(least=-1)), "meaning": text()})
@@ -35,7 +35,7 @@ _DESCRIPTION = object_of(
 def describe(module: ServingModule, functions: dict, **facts) -> dict:
     """Describes a SavedModel as JSON values; `functions` has a concrete function per signature.
 
-    Besides the entries of `_DESCRIPTION`, it has `facts`, and of an input `ServingModule.limits`.
+    The result has the entries of `_DESCRIPTION`, `facts`, and for an input `ServingModule.limits`.
     """
     signatures = {}
     for name, function in functions.items():

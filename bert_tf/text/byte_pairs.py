@@ -156,7 +156,7 @@ class BytePairs(code_points.PieceModel):
         is_open = lowest < _NO_RANK
         places = tf.where(is_open & (ranks == lowest))[:, 0]
         if self._in_rounds:
-            # Of pairs that overlap (of one symbol repeated), every other one.
+            # In a run of one symbol, merge only every second pair, because they overlap.
             runs = code_points.starts(places - tf.range(tf.size(places, tf.int64)))
             places = tf.boolean_mask(places, code_points.places_in_runs(runs) % 2 == 0)
         else:

@@ -40,8 +40,8 @@ class FastCharacters(NamedTuple):
     Args:
         any_length: Characters that become ASCII, become a word of their own or are removed. A
             longer word of these has as many bytes as characters.
-        all: Those and others. None of the others becomes longer, so a text with few bytes has no
-            word that is too long.
+        all: `any_length` and others. None of the others becomes longer, so a text with few bytes
+            has no word that is too long.
     """
 
     any_length: str

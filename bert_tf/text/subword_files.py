@@ -56,7 +56,7 @@ def read(directory: str | os.PathLike, definition: Any = None) -> dict[str, Any]
     if unknown := sorted({*tokenizer_config.added_tokens(config)} - known):
         raise ConfigError(
             f"The definition of the tokenizer of {os.fspath(directory)} must have all added "
-            f"tokens of {tokenizer_config.CONFIG_FILE}. Received: {unknown!s:.200} besides it."
+            f"tokens of {tokenizer_config.CONFIG_FILE}. Received: {unknown!s:.200} in addition."
         )
     first = definition.get("pre_tokenizer") or {}
     if first.get("type") == "ByteLevel" and config.get("add_prefix_space") is not None:
@@ -128,7 +128,7 @@ def _roberta(vocabulary: str, merges: str, options: dict[str, Any]) -> dict[str,
 
 
 def _fairseq(path: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The special tokens of fairseq are before the pieces of sentencepiece, and `<mask>` after."""
+    """Puts fairseq's special tokens before the pieces of sentencepiece, `<mask>` after them."""
     model = read_model(path)
     kinds = (str(options.get(key)).lower() for key in ("tokenizer_class", "model_type"))
     if any("camembert" in kind for kind in kinds):

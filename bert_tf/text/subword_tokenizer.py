@@ -152,7 +152,7 @@ class SubwordTokenizer(Tokenizer):
         parts = self._parts
         model = Unigram(parts) if parts.merges is None else BytePairs(parts)
         normalization = steps(self.definition["normalizer"])
-        # As in tokenizers, some tokens are found before the text is normalized, others after that.
+        # Some tokens are found before the text is normalized, others after, as in tokenizers.
         for is_normalized in (True, False):
             written = Normalized(normalization) if is_normalized else str
             patterns = literal_patterns(

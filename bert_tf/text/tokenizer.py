@@ -50,7 +50,7 @@ class BertTokenizer(Tokenizer):
         separators: How many `sep_token` are between the segments of a pair: 1, or 2 as in MPNet.
         has_segments: Whether the segment ids of the second segment are 1. If not, all are 0. None:
             if `separators` is 1.
-        additional_special_tokens: Pieces that are never split in a text, besides the ones above.
+        additional_special_tokens: Pieces that are never split in a text, apart from those above.
 
     Attributes:
         unk_token_id, sep_token_id, pad_token_id, cls_token_id, mask_token_id: The ids of these

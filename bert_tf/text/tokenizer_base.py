@@ -186,7 +186,7 @@ class Tokenizer:
         """Converts text to pieces: like `tokenize`, but returns strings.
 
         Args:
-            texts: As in `tokenize`.
+            texts: See `tokenize`.
 
         Returns:
             The pieces, in the shape that `tokenize` returns.

@@ -84,7 +84,7 @@ def read(
     if split:
         raise DataError(
             f"{directory} must have a vocabulary with all added tokens. Received: "
-            f"{sorted(split)!s:.200} besides it, or with other flags than `special`, which "
+            f"{sorted(split)!s:.200} in addition, or with other flags than `special`, which "
             "BertTokenizer would split. If no text contains them, pass a list of all pieces, and "
             "these at their ids, as `vocabulary`."
         )
@@ -158,7 +158,7 @@ def write(config: dict[str, Any], directory: str | os.PathLike) -> None:
 
     Raises:
         DataError: If a piece contains a line end.
-        UserError: As `refuse_other`.
+        UserError: See `refuse_other`.
         CheckpointError: If an interrupted save in the directory cannot be undone.
     """
     refuse_other(config["vocabulary"], directory)

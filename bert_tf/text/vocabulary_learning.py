@@ -51,7 +51,7 @@ def learn_vocabulary(
         texts: The texts. They are read once, a few thousand at a time.
         vocabulary_size: The maximum number of pieces.
         algorithm: "wordpiece" (tensorflow-text's) or "bpe" (merges of the most frequent pair).
-        lowercase, strip_accents, split_on_cjk: As in `BertTokenizer`. Ideographs that are split
+        lowercase, strip_accents, split_on_cjk: See `BertTokenizer`. Ideographs that are split
             get no `##` pieces.
         special_tokens: The first pieces. `[PAD]` has id 0 if it comes first.
         num_unused: The number of `[unusedN]` pieces after them, to be replaced by new words later.

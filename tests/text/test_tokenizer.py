@@ -424,7 +424,7 @@ def test_added_tokens_are_refused(kind, tokenizer, tmp_path):
         (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     if kind == "tokenizer.json":
         (tmp_path / "vocab.txt").unlink()
-    with pytest.raises(DataError, match=r"all added tokens. Received: .'\[E1\]'. besides"):
+    with pytest.raises(DataError, match=r"all added tokens. Received: .'\[E1\]'. in addition"):
         load_tokenizer(tmp_path)
     whole = BertTokenizer.from_pretrained(tmp_path, vocabulary=[*VOCABULARY, "[E1]"])
     assert whole.vocab_size == len(VOCABULARY) + 1

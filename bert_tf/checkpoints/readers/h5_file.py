@@ -31,7 +31,7 @@ class H5File:
                 self._map = map_file(path)
                 content = memoryview(self._map)
             self._size = len(content)
-            # From its bytes, not by its path: HDF5 would return a file of this path that is still
+            # h5py gets the bytes, not the path: HDF5 would return a file of this path that is still
             # open, even if the file has been replaced.
             self._file = h5py.File(ViewFile(content), "r")
             self._walk(self._file, "", 0)

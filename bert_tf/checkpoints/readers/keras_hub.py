@@ -84,7 +84,7 @@ def open_keras_hub(
         content: The file's bytes, if it is a member of an archive.
 
     Raises:
-        CheckpointError: As `H5File`.
+        CheckpointError: See `H5File`.
     """
     file = H5File(path, content)
     names = {_table_name(key): key for key in file.datasets}

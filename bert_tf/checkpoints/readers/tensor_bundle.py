@@ -32,8 +32,8 @@ _VERSION = 1  # tensor_bundle.h, kTensorBundleVersion
 _MAX_DIMENSIONS = 32  # of a NumPy array, before version 2
 _CHECKSUM_SIZE = 4
 _MAX_LENGTH_SIZE = 5  # of a varint of 32 bits
-# By the name in tensorflow/core/framework/types.proto. A checkpoint may hold other types (dataset
-# variants, resources), but weights never have them.
+# Keys are the names in tensorflow/core/framework/types.proto. A checkpoint may hold other types
+# (dataset variants, resources), but weights never have them.
 _INTEGERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
 _NUMPY_TYPES = {
     "DT_FLOAT": "float32",
@@ -247,13 +247,13 @@ def _slice_key(key: bytes, part) -> bytes:
 
 
 def _ordered_count(value):
-    """`OrderedCode::WriteNumIncreasing`: the number of bytes, then the bytes."""
+    """Encodes as `OrderedCode::WriteNumIncreasing`: the number of bytes, then the bytes."""
     content = value.to_bytes((value.bit_length() + 7) // 8, "big")
     return bytes([len(content)]) + content
 
 
 def _ordered_number(value):
-    """`OrderedCode::WriteSignedNumIncreasing`: as many leading ones as bytes, then the number."""
+    """Encodes as `OrderedCode::WriteSignedNumIncreasing`: a one per byte, then the number."""
     magnitude = ~value if value < 0 else value
     size = magnitude.bit_length() // 7 + 1
     ones = ((1 << size) - 1) << 7 * size  # a header of `size` ones; the next bit is the sign

@@ -10,7 +10,7 @@ import numpy as np
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 
-# Of a dataset of tf_model.h5, before the variable's own: the layer and the model.
+# A dataset of tf_model.h5 has two names before the variable's own: the layer and the model.
 STEPS_IN_H5 = 2
 _LEAVES = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
 

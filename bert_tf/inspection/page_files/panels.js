@@ -305,7 +305,7 @@ panels.masked = pane => {
     body.append(row);
     rows.push(row);
   };
-  const names = ["Piece", "Its probability", "The likeliest in its place"].map(name => element("th", {scope: "col"}, name));
+  const names = ["Piece", "Its probability", "The most probable in its place"].map(name => element("th", {scope: "col"}, name));
   const head = element("thead", {}, element("tr", {}, ...names));
   const box = element("div", {className: "scroll", tabIndex: 0, role: "region"}, element("table", {}, head, body));
   box.setAttribute("aria-label", "Candidates at each place");
@@ -322,7 +322,7 @@ panels.masked = pane => {
       await new Promise(requestAnimationFrame);
     } while (rows.length < data.length && box.isConnected);
   };
-  return [element("p", {className: "quiet"}, "Each piece alone is hidden by a mask; these are the likeliest pieces in its place."), box];
+  return [element("p", {className: "quiet"}, "Each piece alone is hidden by a mask; these are the most probable pieces in its place."), box];
 };
 
 const WINDOW = 24;  // columns of the lens: more would be slow, and nobody can read them
@@ -331,7 +331,7 @@ panels.lens = pane => {
   const data = pane.data;
   if (!data.lens) return [why(data, "layer lens") ?? element("p", {}, "This model has no masked-LM head to look through.")];
   const box = element("div", {className: "scroll", tabIndex: 0, role: "region"}), detail = element("div");
-  box.setAttribute("aria-label", "The likeliest piece at each place after each layer");
+  box.setAttribute("aria-label", "The most probable piece at each place after each layer");
   const fill = () => {
     const middle = Math.max(pane.piece, 0), start = Math.max(0, Math.min(middle - WINDOW / 2, data.length - WINDOW));
     const places = Array.from({length: Math.min(WINDOW, data.length)}, (_, column) => start + column);
@@ -353,7 +353,7 @@ panels.lens = pane => {
     const place = middle, list = Array.from({length: data.layers + 1}, (_, layer) => element("tr", {},
       element("th", {scope: "row"}, layer ? String(layer - 1) : "input"), element("td", {}, share(data.lens.own[layer * data.length + place])),
       candidates(data.best(data.lens, layer * data.length + place))));
-    const names = ["Layer", "The piece itself", "The likeliest"].map(name => element("th", {scope: "col"}, name));
+    const names = ["Layer", "The piece itself", "The most probable"].map(name => element("th", {scope: "col"}, name));
     detail.replaceChildren(element("h3", {}, `At ${numbered(data.pieces[place], place)}`), element("div", {className: "scroll"},
       element("table", {}, element("thead", {}, element("tr", {}, ...names)), element("tbody", {}, ...list))));
   };

@@ -38,8 +38,8 @@ log = logging.getLogger("bert_tf.serving")
 
 _BACKLOG = 1024  # connections that the operating system queues until they are accepted
 _METRICS = (METRICS_PATH, "/metrics")
-# After which a thread lets another run, a tenth of Python's: the event loop waits for it several
-# times per request.
+# A thread lets another run after this time, a tenth of Python's: the event loop waits for it
+# several times per request.
 _SWITCH_SECONDS = 0.0005
 _SETTLE_SECONDS = 0.1  # for connections that are accepted but not yet served
 _WRITE_SECONDS = 10.0  # at shutdown, for answers that are being sent

@@ -1,4 +1,4 @@
-"""Finds what a SavedModel would do besides computing, in its protobuf and before it is loaded.
+"""Finds what a SavedModel would do other than compute, in its protobuf and before it is loaded.
 
 A SavedModel is a program: it can read and write files, call Python or start servers. A graph and
 its functions may only hold the operations of `allowed_operations`. Ordinary models also need some

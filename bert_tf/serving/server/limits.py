@@ -28,7 +28,7 @@ class Limits:
     max_buffered: int = 256 * _MEBIBYTE
     max_answer: int = 64 * _MEBIBYTE  # bytes of one answer's values, before they become JSON
     max_text_length: int = 100_000  # characters of one string
-    # Of the texts of one row, estimated from their bytes: the memory of the model grows with them.
+    # Tokens of one row, estimated from the bytes of its texts: the model's memory grows with them.
     max_tokens: int = 131_072
     max_rows: int = 2048  # of a request, as OpenAI allows
     max_elements: int = 1 << 16  # strings, lists and objects in a request's body

@@ -140,7 +140,7 @@ class ModelVersions:
             found = find_versions(self.directory)
             return {number: (path, fingerprint(path)) for number, path in found.items()}
 
-        # In a thread, because it may wait for a process that writes to the directory.
+        # This runs in a thread, because it may wait for a process that writes to the directory.
         return await asyncio.to_thread(find)
 
     async def _load(self, number, path, files):

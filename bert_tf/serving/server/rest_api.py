@@ -74,7 +74,7 @@ def parse_path(method: str, path: str) -> Target:
         raise invalid("Missing model name in request.")
     if label:
         raise invalid(f"Unrecognized servable version label: {urllib.parse.unquote(label)}")
-    # At most 20 digits: Python refuses to convert thousands of them.
+    # A number has at most 20 digits: Python refuses to convert thousands of them.
     number = None if version is None else int(version.lstrip("0")[:20] or "0")
     if number is not None and number > _LARGEST_VERSION:
         raise invalid(f"Failed to convert version: {version} to numeric.")
@@ -172,7 +172,7 @@ class RestApi:
         check_described_inputs(version.model.description, signature, arrays)
         answer_size = signature.least_answer_bytes(arrays)
         self._check_answer(answer_size)
-        # Without the parsed request: as Python objects it needs much more memory than its body.
+        # The result lacks the parsed request, whose Python objects need much more memory than its body.
         return _Request(signature, arrays, rows, bytes_of(arrays), answer_size, parts_of)
 
     def _check_texts(self, arrays):

@@ -30,4 +30,4 @@ class StepCallback(keras.callbacks.Callback):
         self.on_step_end(logs or {})
 
     def on_step_end(self, logs: dict) -> None:
-        """Called after each step with the model's logs; `step` includes that step."""
+        """Is called after each step with the model's logs; `step` includes that step."""

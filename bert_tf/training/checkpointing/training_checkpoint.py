@@ -282,7 +282,7 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
     named = model_variables(model)
     roots = {variable.path.split("/")[0] for variable in _network_variables(model)}
     for variable in model.optimizer.variables:
-        # Without the name of the optimizer. The name of a slot begins with that of its variable.
+        # The name of the optimizer is cut off. The name of a slot begins with that of its variable.
         name = variable.path.partition("/")[2]
         root = max((r for r in roots if name.startswith(f"{r}_")), key=len, default="")
         _add(named, f"optimizer/{_unnumbered(root)}{name.removeprefix(root)}", variable)

@@ -1,4 +1,4 @@
-"""What the workers of a run tell each other outside of the training steps."""
+"""What the workers of a run send each other outside of the training steps."""
 
 import contextlib
 import functools

@@ -22,8 +22,8 @@ def bootstrap_intervals(
     """Computes the interval of every score of `all_scores`.
 
     Args:
-        gold, predicted, problem_type: As in `all_scores`.
-        samples, confidence, seed: As in `drawn_intervals`.
+        gold, predicted, problem_type: See `all_scores`.
+        samples, confidence, seed: See `drawn_intervals`.
 
     Returns:
         The intervals (low, high) by the name of the score. Draws for which a score is not defined,

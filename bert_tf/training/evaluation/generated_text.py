@@ -59,8 +59,8 @@ def generated_text_intervals(
     """Computes bootstrap intervals over texts for the scores of `generated_text_scores`.
 
     Args:
-        predicted, references, tokenize: As in `generated_text_scores`.
-        samples, confidence, seed: As in `bert_tf.training.evaluation.bootstrap.drawn_intervals`.
+        predicted, references, tokenize: See `generated_text_scores`.
+        samples, confidence, seed: See `bert_tf.training.evaluation.bootstrap.drawn_intervals`.
 
     Returns:
         The intervals (low, high) by the name of the score.

@@ -8,7 +8,7 @@ import tensorflow as tf
 class BinaryF1(keras.metrics.Metric):
     """F1 of class 1, which is predicted if its logit is larger.
 
-    As in scikit-learn, F1 is zero if there are neither true nor predicted positives.
+    F1 is zero if there are neither true nor predicted positives, as in scikit-learn.
 
     Example:
         >>> metric = bert_tf.training.BinaryF1()

@@ -40,7 +40,7 @@ def metrics_on_logits(
 
     Args:
         metrics: What `keras.Model.compile` takes.
-        problem_type: As in `BertTextClassifier`; None if it is not known.
+        problem_type: See `BertTextClassifier`; None if it is not known.
         example: Labels and logits of some examples, with which every metric is tried; or None.
 
     Raises:

@@ -22,7 +22,7 @@ class MtebEncoder:
         encoder: The `BertSentenceEncoder`.
         name: The model's name in results: an organization and a model, separated by "/".
         revision: Its revision in results.
-        token_budget: As in `encode`.
+        token_budget: See `encode`.
 
     Raises:
         UserError: If mteb is missing.

@@ -49,7 +49,7 @@ class RankingScores:
         """Returns the interval (low, high) of each mean, by the bootstrap over queries.
 
         Args:
-            samples, confidence, seed: As in `drawn_intervals`.
+            samples, confidence, seed: See `drawn_intervals`.
 
         Raises:
             UserError: If `samples` or `confidence` is out of range.
@@ -69,13 +69,13 @@ def score_rankings(
 ) -> RankingScores:
     """Computes NDCG, MAP, MRR, recall, precision and hit rate at each cutoff.
 
-    As in trec_eval, the queries that count are those in both `rankings` and `qrels`. A query whose
+    The queries that count are those in both `rankings` and `qrels`, as in trec_eval. A query whose
     documents all have a grade below 1 counts: all its scores are 0.
 
     Args:
-        rankings: By the id of the query, ids of documents, the best first, or scores by the id of
-            the document, which `ranked_documents` sorts.
-        qrels: By the id of the query, grades by the id of the document.
+        rankings: Maps the id of a query to ids of documents, the best first, or to scores by the id
+            of the document, which `ranked_documents` sorts.
+        qrels: Maps the id of a query to grades by the id of the document.
         cutoffs: The values of k.
         count_missing: Whether a query of `qrels` that has no ranking counts with scores of 0, as
             with trec_eval's option -c.
@@ -169,7 +169,7 @@ def _ids(query, ranking):
 
 
 def _ratio(values, totals):
-    """`values / totals`, and 0 where the total is 0."""
+    """Returns `values / totals`, and 0 where the total is 0."""
     return np.divide(values, totals, out=np.zeros(values.shape), where=totals > 0)
 
 

@@ -62,13 +62,13 @@ def rouge_of_texts(
 
     Args:
         types: Which of `ROUGE_TYPES`.
-        predicted, references, use_stemmer, ideographs: As in `rouge_scores`.
+        predicted, references, use_stemmer, ideographs: See `rouge_scores`.
 
     Returns:
         float64 `[n, types]`.
 
     Raises:
-        DataError, UserError: As `rouge_scores`.
+        DataError, UserError: See `rouge_scores`.
     """
     require_references(predicted, references)
     rouge_scorer = require("rouge_score.rouge_scorer", "ROUGE")
@@ -101,7 +101,7 @@ def require_references(predicted: Sequence[str], references: Sequence[str]) -> N
 
 
 def _sentence_lines(text):
-    """One sentence per line, as `rougeLsum` expects; the other scores ignore white space."""
+    """Puts one sentence on a line, as `rougeLsum` expects; the other scores ignore white space."""
     return "\n".join(split_sentences(text))
 
 

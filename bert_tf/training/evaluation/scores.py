@@ -145,7 +145,7 @@ def require_scores(names: Iterable[str]) -> None:
 
 @functools.cache
 def has_scikit_learn() -> bool:
-    """Whether scikit-learn is installed. If not, what is left out is logged."""
+    """Returns whether scikit-learn is installed. If not, what is left out is logged."""
     if importlib.util.find_spec("sklearn") is not None:
         return True
     _logger.warning(

@@ -22,13 +22,13 @@ class GISTEmbedLoss(SentenceLoss):
     example, if there is one, is a hard negative for all of the batch.
 
     Args:
-        temperature: By what cosines are divided.
+        temperature: What cosines are divided by.
         margin: How much less similar than the partner a negative must be.
         margin_strategy: Whether the margin is "absolute", or "relative" to the partner's cosine.
         contrast_anchors: Whether other first texts are negatives for a first text.
         contrast_positives: Whether other partners are negatives for a partner.
-        mini_batch_size: As in `CachedMultipleNegativesRankingLoss`, or None.
-        no_duplicates: As in `MultipleNegativesRankingLoss`.
+        mini_batch_size: See `CachedMultipleNegativesRankingLoss`, or None.
+        no_duplicates: See `MultipleNegativesRankingLoss`.
 
     Raises:
         UserError: If `temperature` is not positive, `margin_strategy` is unknown, or
@@ -81,7 +81,7 @@ class GISTEmbedLoss(SentenceLoss):
         return tf.linalg.diag_part(logits) >= tf.reduce_max(logits, axis=-1)
 
     def _logits(self, labels, outputs):
-        """`[B, C]`; the first B columns are of the partners."""
+        """Returns the logits `[B, C]`; the first B columns are those of the partners."""
         if labels.shape.rank != 3 or labels.shape[1] != outputs.shape[1]:
             raise UserError(
                 f"Labels must be the guide's vectors of all texts, [n, {outputs.shape[1]}, G]. "
@@ -103,7 +103,7 @@ class GISTEmbedLoss(SentenceLoss):
         pairs += [(positives, positives)] * self.contrast_positives
         pairs += [(anchors, negative) for negative in negatives]
         blocks = [tf.matmul(a, b, transpose_b=True) for a, b in pairs]
-        # By rounding, a partner with the same vector can be as similar as the text itself.
+        # A partner with the same vector can be as similar as the text itself, because of rounding.
         own = tf.fill(tf.shape(anchors)[:1], np.float32(np.inf))
         blocks = [
             tf.linalg.set_diag(block, own) if a is b else block

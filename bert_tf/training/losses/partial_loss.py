@@ -37,7 +37,7 @@ class ShareOfBatch:
 
     @contextlib.contextmanager
     def of(self, shares: dict[str, tf.Tensor]):
-        """In the block, the losses return what the part contributes to the loss of the batch."""
+        """Makes the losses in the block return what the part contributes to the batch's loss."""
         self.shares = shares
         try:
             yield

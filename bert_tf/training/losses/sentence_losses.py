@@ -248,12 +248,12 @@ class CachedMultipleNegativesRankingLoss(MultipleNegativesRankingLoss):
     gradient are those of the whole batch.
 
     Args:
-        scale, symmetric, similarity, no_duplicates: As in `MultipleNegativesRankingLoss`.
+        scale, symmetric, similarity, no_duplicates: See `MultipleNegativesRankingLoss`.
         mini_batch_size: The maximum number of examples that are encoded at once. It changes speed
             and memory, not the result.
 
     Raises:
-        UserError: As `MultipleNegativesRankingLoss`, or if `mini_batch_size` is less than 1.
+        UserError: See `MultipleNegativesRankingLoss`, or if `mini_batch_size` is less than 1.
 
     Example:
         >>> encoder = bert_tf.BertSentenceEncoder.from_pretrained("bert-base/")
@@ -373,7 +373,7 @@ class MatryoshkaLoss(SentenceLoss):
         return tf.add_n([weight * self.loss.losses(labels, values) for weight, values in each])
 
     def hits(self, labels, outputs):
-        """Of the first of `dims`."""
+        """Returns the hits for the largest dimension."""
         return self.loss.hits(labels, outputs[0])
 
 
@@ -382,7 +382,7 @@ class TripletLoss(SentenceLoss):
 
     Args:
         distance: d, "euclidean" or "cosine" (1 - cos).
-        margin: By how much the negative must be farther than the positive.
+        margin: How much farther than the positive the negative must be.
 
     Raises:
         UserError: If `distance` is unknown or `margin` is not positive.

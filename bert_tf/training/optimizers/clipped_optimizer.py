@@ -18,13 +18,13 @@ ARGUMENTS = (
     "bias_correction",
 )  # fmt: skip
 
-# Those that are read only when the optimizer is built.
+# Options that are read only when the optimizer is built.
 _BUILT_WITH = (
     "exclude_from_weight_decay_names", "layer_decay", "dynamic_loss_scale",
     "learning_rate_multipliers",
 )  # fmt: skip
 
-# As in `keras.optimizers.LossScaleOptimizer`.
+# The values are those of `keras.optimizers.LossScaleOptimizer`.
 INITIAL_LOSS_SCALE = 2.0**15
 LOSS_SCALE_GROWTH_STEPS = 2000
 
@@ -137,7 +137,7 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
     def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
         if keras.backend.standardize_dtype(reference_variable.dtype) not in LOW_PRECISION:
             return super().add_variable_from_reference(reference_variable, name, initializer)
-        # As in Keras, except for the dtype.
+        # The variable is Keras's, except for the dtype.
         path = reference_variable.path.replace("/", "_")
         with self.placed_with(reference_variable):
             return self.add_variable(

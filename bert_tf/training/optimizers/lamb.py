@@ -27,9 +27,9 @@ class LAMB(ClippedOptimizer):
         bias_correction: Whether to correct the bias of m and v in the first steps.
         exclude_from_weight_decay_names: The last parts of the paths of variables that have neither
             weight decay nor an adapted norm.
-        layer_decay, dynamic_loss_scale: As in `AdamWeightDecay`.
+        layer_decay, dynamic_loss_scale: See `AdamWeightDecay`.
         name: The name of the optimizer.
-        learning_rate_multipliers: As in `AdamWeightDecay`.
+        learning_rate_multipliers: See `AdamWeightDecay`.
         **kwargs: Other arguments of `keras.optimizers.Optimizer`.
 
     Raises:

@@ -22,7 +22,7 @@ class WarmupCosineDecay(SpreadSchedule):
         warmup: In place of `num_warmup_steps`, the share of the run that is warm-up.
 
     Raises:
-        UserError: As `WarmupLinearDecay`, or if all steps are warm-up.
+        UserError: See `WarmupLinearDecay`, or if all steps are warm-up.
 
     Example:
         >>> schedule = bert_tf.training.WarmupCosineDecay(1e-4, 110, num_warmup_steps=10)

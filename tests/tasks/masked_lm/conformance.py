@@ -38,7 +38,7 @@ def masked_features():
 
 
 def _masks_by_hand(logits):
-    """The five likeliest pieces of every mask, with their probabilities."""
+    """The five most probable pieces of every mask, with their probabilities."""
     probabilities = tf.nn.softmax(logits).numpy()  # [B, P, V]
     filled = []
     for row, places in enumerate(_mask_places()):

@@ -27,7 +27,7 @@ def _word_targets():
 
 
 def _tags_by_hand(logits):
-    """Every word with its characters and its likeliest label."""
+    """Every word with its characters and its most probable label."""
     found = []
     for text, row in zip(TEXTS, np.asarray(logits)):
         words = list(re.finditer(r"\w+|[^\w\s]", text))
