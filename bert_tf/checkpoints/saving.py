@@ -197,7 +197,7 @@ def _write_own(model, directory):
     write_safetensors(os.path.join(directory, own_format.WEIGHTS_FILE), tensors)
     content = {"class": class_name_of(model), "options": saved_options(model)}
     content["config"] = backbone.config.to_dict()
-    # The file lacks what it does not need and has the lowest version, so that older versions of this
+    # The file lacks what it does not need and has the lowest version, so that older versions of the
     # package can open it.
     content["format_version"] = own_format.VERSION
     if not backbone.config.pruned_heads:

@@ -172,7 +172,7 @@ class RestApi:
         check_described_inputs(version.model.description, signature, arrays)
         answer_size = signature.least_answer_bytes(arrays)
         self._check_answer(answer_size)
-        # The result lacks the parsed request, whose Python objects need much more memory than its body.
+        # The result lacks the parsed request, whose Python objects take much more memory than it.
         return _Request(signature, arrays, rows, bytes_of(arrays), answer_size, parts_of)
 
     def _check_texts(self, arrays):
