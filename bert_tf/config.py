@@ -306,7 +306,7 @@ class BertConfig:
             key: The key of the part in the file.
 
         Raises:
-            ConfigError: As `from_json_file`.
+            ConfigError: See `from_json_file`.
         """
         check(values, _FILE, path, ConfigError, key)
         return cls._from_values(f"{path}, {key}", values, is_huggingface=True)
@@ -415,7 +415,7 @@ def _of_family(values, checkpoint) -> dict[str, Any]:
     """Returns the values of a file under the names of the fields.
 
     Args:
-        values: Those of the file.
+        values: The values of the file.
         checkpoint: The configuration that has the values which the file lacks, instead of the
             family; or None.
 

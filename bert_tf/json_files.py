@@ -71,7 +71,7 @@ def parse_json(
     """Parses JSON that is in memory and checks it like `read_json`; `path` is its file.
 
     Raises:
-        UserError: As in `read_json`.
+        UserError: See `read_json`.
     """
     try:
         if len(content) > MOST_BYTES:

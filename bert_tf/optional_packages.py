@@ -81,7 +81,7 @@ def require(module: str, purpose: str) -> types.ModuleType:
 
 @contextlib.contextmanager
 def without_packages(*names: str) -> Iterator[None]:
-    """In the block, these packages seem not to be installed, unless they are already imported.
+    """Makes these packages seem not to be installed in the block, unless they are imported.
 
     Keras imports some packages only because they are there. A program that does not need them
     imports Keras in this block, and takes less memory and time.

@@ -83,7 +83,7 @@ def group_of(name: str) -> str:
 
 
 def needs_checkout(name: str) -> bool:
-    """Whether a program is left out of the installed package."""
+    """Returns whether a program is left out of the installed package."""
     return group_of(name) in NEED_CHECKOUT
 
 

@@ -18,7 +18,7 @@ def show_always() -> None:
 
 
 def shows_bars(stream: TextIO) -> bool:
-    """Whether a progress bar may be drawn on a stream.
+    """Returns whether a progress bar may be drawn on a stream.
 
     Example:
         >>> import io
@@ -31,13 +31,13 @@ def shows_bars(stream: TextIO) -> bool:
 def progress_bar(
     iterable: Iterable | None = None, *arguments, delay: float = 0.0, **options
 ) -> tqdm:
-    """`tqdm.tqdm` on stderr, which prints complete lines where there is no terminal.
+    """Makes a `tqdm.tqdm` on stderr, which prints complete lines where there is no terminal.
 
     Args:
-        iterable: As in tqdm.
-        *arguments: As in tqdm.
+        iterable: See `tqdm.tqdm`.
+        *arguments: See `tqdm.tqdm`.
         delay: Seconds before the first progress is shown.
-        **options: As in tqdm.
+        **options: See `tqdm.tqdm`.
 
     Returns:
         A bar. Without a terminal it prints a line every `SECONDS_PER_LINE`, and none if the work
@@ -60,7 +60,7 @@ def progress_slices(count: int, size: int, **options) -> Iterator[slice]:
     Args:
         count: Number of items.
         size: Most items of a part.
-        **options: As in `progress_bar`.
+        **options: See `progress_bar`.
 
     Yields:
         The slice of each part; without items, one empty slice.

@@ -66,7 +66,7 @@ class _FilteredImport:
 def filtered_stderr():
     """Sends stderr through a process that drops start-up messages, also if this one is aborted.
 
-    That of programs which are started meanwhile is filtered too.
+    The output of programs that are started meanwhile is filtered too.
     """
     command = ["grep", "--line-buffered", "--extended-regexp", "--invert-match", _START_UP]
     sys.stderr.flush()

@@ -62,7 +62,7 @@ def open_input(path: str | os.PathLike, mode: str = "rb", **options: Any) -> IO:
     The arguments are those of `open_regular`.
 
     Raises:
-        OSError: As in `open_regular`.
+        OSError: See `open_regular`.
     """
     if os.fspath(path).startswith(_STREAMS):
         return open(path, mode, **options)

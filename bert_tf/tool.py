@@ -103,7 +103,7 @@ def _exit_if_unread():
 
 
 def _interrupted_early(kind, value, traceback):
-    """The `sys.excepthook` of the tools: Ctrl-C during imports also prints one line."""
+    """Prints one line for Ctrl-C during imports, as the `sys.excepthook` of the tools."""
     if issubclass(kind, KeyboardInterrupt):
         _exit_interrupted()
     sys.__excepthook__(kind, value, traceback)

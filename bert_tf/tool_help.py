@@ -56,7 +56,7 @@ def help_text(docstring: str, values: flags.FlagValues, program: str) -> str:
     """Returns the help of a program.
 
     Args:
-        docstring: Of its module.
+        docstring: The docstring of its module.
         values: The flags.
         program: Its path, under which absl knows the flags that it defines itself.
     """
@@ -71,7 +71,7 @@ def sections(values: flags.FlagValues, program: str) -> dict[str, list[flags.Fla
 
     Args:
         values: The flags.
-        program: As for `help_text`.
+        program: See `help_text`.
     """
     directory = os.path.dirname(os.path.abspath(program))
     found = {_REQUIRED: [], _OWN: []}
@@ -119,7 +119,7 @@ def describe(flag: flags.Flag) -> str:
 
 
 def is_required(flag: flags.Flag) -> bool:
-    """Whether `flags.mark_flag_as_required` was called for a flag."""
+    """Returns whether `flags.mark_flag_as_required` was called for a flag."""
     return any("must have a value other than None" in each.message for each in flag.validators)
 
 
@@ -129,7 +129,7 @@ def _headings(module):
 
 
 def _notes(flag):
-    """The remarks after a flag's text."""
+    """Returns the remarks after a flag's text."""
     notes = []
     if flag.default is not None and flag.default_as_str not in ("''", "'[]'"):
         notes.append(f"default: {flag.default_as_str[1:-1]}")

@@ -23,7 +23,7 @@ class BidirectionalLanguageModel(NextWordModel, TaskModel):
 
     Args:
         backbone: The `BertBackbone`, whose configuration has `encoder_type="lstm"`.
-        tokenizer, max_length: As in `TaskModel`.
+        tokenizer, max_length: See `TaskModel`.
 
     Returns:
         Logits float32 `[B, 2 T, V]`: of the next words, then of the previous ones. `fit` takes

@@ -26,7 +26,7 @@ class NeuralLanguageModel(NextWordModel, TaskModel):
     Args:
         backbone: The `BertBackbone`, whose configuration has `encoder_type="window"`.
         has_direct_connections: Whether there is `W`, from the words to the output.
-        tokenizer, max_length: As in `TaskModel`.
+        tokenizer, max_length: See `TaskModel`.
 
     Returns:
         Logits float32 `[B, T, V]`. `fit` takes token dictionaries with the labels of `labels_of`.
@@ -77,7 +77,7 @@ class NeuralLanguageModel(NextWordModel, TaskModel):
         return next_words(tokens["token_ids"], self.backbone.padding_mask_of(tokens))
 
     def decoded(self, tokens, training):
-        """The vectors are those of the backbone and, for `W`, the contexts: `[B, T, H + C]`."""
+        """Returns the backbone's vectors and, for `W`, the contexts: `[B, T, H + C]`."""
         mask = self.backbone.padding_mask_of(tokens)
         outputs = self.backbone(tokens, training=training, output_hidden_states=True)
         states = outputs["sequence_output"]

@@ -71,7 +71,7 @@ class TokenRows:
 
         Args:
             share: Above 0 and below 1. Each part has at least one row.
-            seed: That of the draw.
+            seed: The seed of the draw.
 
         Raises:
             DataError: If there is one row only.
@@ -100,8 +100,8 @@ class TokenRows:
 
         Args:
             batch_size: B.
-            seed: That of the order, which is new in every epoch; the epochs do not end. None for
-                one epoch in the order of the files.
+            seed: The seed of the order, which is new in every epoch; the epochs do not end.
+                None for one epoch in the order of the files.
         """
 
         def generate():

@@ -105,5 +105,5 @@ class _Stream:
 
 
 def _words(rows):
-    """gensim takes strings: the ids."""
+    """Yields the ids of each row as strings, which gensim takes."""
     return (list(map(str, row.tolist())) for row in rows)

@@ -15,7 +15,7 @@ from bert_tf.layers.quantization import DYNAMIC, STATIC
 
 # SmoothQuant's alpha: how much of the columns' differences is moved into the kernel.
 _ALPHAS = {DYNAMIC: (0.25, 0.5, 0.75), STATIC: (0.15, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)}
-# Of the range of a layer's input, at either end: what is beyond is clamped by a static scale.
+# Shares of the range of a layer's input, at either end: a static scale clamps what is beyond.
 _SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.3, 0.2)
 # The number of rows of every layer's input that the alphas are tried on.
 _TRIED_ROWS = 512

@@ -148,13 +148,13 @@ class DistillationModel(RawTextModel):
         return self.student.lora
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`. It compiles the student too, for its loss and its `evaluate`.
+        """Compiles this model and the student, for its loss and its `evaluate`.
 
         Args:
-            optimizer: As in Keras.
+            optimizer: See `keras.Model.compile`.
             loss: The student's loss on the labels, as its own `compile` takes it.
             metrics: Metrics of the student's outputs and the labels.
-            **kwargs: As in `TrainingModel.compile`.
+            **kwargs: See `TrainingModel.compile`.
 
         Raises:
             UserError: If a loss is given although labels have no weight (`logits_weight=1`).
@@ -295,7 +295,7 @@ class DistillationModel(RawTextModel):
 
     @has_signature_of(keras.Model.fit, token_budget=None)
     def fit(self, *args, **kwargs):
-        """`fit` of the student's data; with `logits_weight=1` labels can be omitted."""
+        """Trains on the student's data; with `logits_weight=1` labels can be omitted."""
         history = super().fit(*args, **kwargs)
         self.student.untrained_heads = ()
         return history
@@ -320,11 +320,11 @@ class DistillationModel(RawTextModel):
         return y
 
     def predict(self, x, *args, **kwargs):
-        """The student's `predict`."""
+        """Returns the student's `predict`."""
         return self.student.predict(x, *args, **kwargs)
 
     def predict_on_batch(self, x):
-        """The student's `predict_on_batch`."""
+        """Returns the student's `predict_on_batch`."""
         return self.student.predict_on_batch(x)
 
     def get_config(self):

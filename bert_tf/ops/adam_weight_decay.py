@@ -107,7 +107,7 @@ def adam_weight_decay(
 
 @has_signature_of(adam_weight_decay)
 def adam_weight_decay_reference(*args, **kwargs):
-    """The reference implementation of `adam_weight_decay`, in stock TensorFlow ops.
+    """Computes `adam_weight_decay` in stock TensorFlow ops: the reference implementation.
 
     It runs on any device and under XLA.
 

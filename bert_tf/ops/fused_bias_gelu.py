@@ -106,7 +106,7 @@ def fused_bias_gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool = False) ->
 
 @has_signature_of(fused_bias_gelu)
 def fused_bias_gelu_reference(*args, **kwargs):
-    """The reference implementation of `fused_bias_gelu`, in stock TensorFlow ops.
+    """Computes `fused_bias_gelu` in stock TensorFlow ops: the reference implementation.
 
     It runs on any device and under XLA, and is twice differentiable. Float32 results stay precise
     in the negative tail, except for the rounding of the exponential's argument: the error is 10 to

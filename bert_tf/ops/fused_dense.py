@@ -74,7 +74,7 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
 
 @has_signature_of(pack_dense)
 def pack_dense_reference(*args, **kwargs):
-    """The reference implementation of `pack_dense`, in stock TensorFlow ops, with equal results.
+    """Computes `pack_dense` in stock TensorFlow ops, with equal results: the reference.
 
     The shape of `kernel` must be known when the function is traced.
 
@@ -164,7 +164,7 @@ def _packed_kernel(packed, x):
 
 @has_signature_of(fused_dense)
 def fused_dense_reference(*args, **kwargs):
-    """The reference implementation of `fused_dense`, in stock TensorFlow ops.
+    """Computes `fused_dense` in stock TensorFlow ops: the reference implementation.
 
     It runs on any device and under XLA, and is twice differentiable. It unpacks the kernel first,
     so K must be known when the function is traced.

@@ -48,7 +48,7 @@ def fused_feed_forward(
         `[M, K]` with the dtype of x.
 
     Raises:
-        TypeError, ValueError, tf.errors.InvalidArgumentError: As `fused_dense`.
+        TypeError, ValueError, tf.errors.InvalidArgumentError: See `fused_dense`.
         LookupError: If a gradient is asked for.
 
     Example:
@@ -110,7 +110,7 @@ def _bfloat16_kernel(name, packed):
 
 @has_signature_of(fused_feed_forward)
 def fused_feed_forward_reference(*args, **kwargs):
-    """The reference implementation of `fused_feed_forward`: `fused_dense_reference` twice.
+    """Computes `fused_feed_forward` by two calls of `fused_dense_reference`.
 
     Example:
         >>> kernel = bert_tf.ops.pack_dense(tf.eye(2, dtype=tf.bfloat16))

@@ -108,7 +108,7 @@ def fused_residual_layer_norm(
 
 @has_signature_of(fused_residual_layer_norm)
 def fused_residual_layer_norm_reference(*args, **kwargs):
-    """The reference implementation of `fused_residual_layer_norm`, in stock TensorFlow ops.
+    """Computes `fused_residual_layer_norm` in stock TensorFlow ops: the reference implementation.
 
     It runs on any device and under XLA, and is twice differentiable. It draws the same dropout mask
     as the native op.

@@ -54,13 +54,13 @@ class PaddedRows:
         self.rows = tf.where(self.is_token, starts[:, tf.newaxis] + positions, 0)
 
     def padded(self) -> tf.Tensor:
-        """The rows as `[B, T, ...]`, float32, with zeros for padding."""
+        """Returns the rows as `[B, T, ...]`, float32, with zeros for padding."""
         padded = tf.cast(tf.gather(self._packed, self.rows), tf.float32)  # [B, T, ...]
         is_token = self.is_token[(..., *[tf.newaxis] * (self._packed.shape.rank - 1))]
         return tf.where(is_token, padded, 0.0)
 
     def pack(self, padded: tf.Tensor) -> tf.Tensor:
-        """`[B, T, N, D]` -> `[R, N, D]` with the dtype of the rows."""
+        """Packs `[B, T, N, D]` -> `[R, N, D]` with the dtype of the rows."""
         # Row r is in the first sequence that ends after r.
         flat = tf.reshape(padded, tf.concat([[-1], tf.shape(padded)[2:]], axis=0))  # [B T, N, D]
         row = tf.range(tf.shape(self._packed, out_type=tf.int64)[0])
@@ -81,7 +81,7 @@ class PaddedAttention:
             object for both is self-attention.
         query: `[B, Tq, N, D]`, zeros for padding.
         key, value: `[B, Tk, N, D]`, zeros for padding.
-        causal, window_size, num_global_tokens: As in `varlen_attention`.
+        causal, window_size, num_global_tokens: See `varlen_attention`.
         distance_bias: The same, in float32.
     """
 
@@ -146,7 +146,7 @@ class PaddedAttention:
         return scores + biases_of_distances(self.distance_bias, distances)
 
     def pack(self, output: tf.Tensor) -> tf.Tensor:
-        """`[B, Tq, N, D]` -> `[Rq, N, D]` with the dtype of the queries."""
+        """Packs `[B, Tq, N, D]` -> `[Rq, N, D]` with the dtype of the queries."""
         return self.queries.pack(output)
 
 

@@ -83,7 +83,7 @@ def philox_uniform_bits(
 def philox_uniform_bits_streams(
     seed: int | tf.Tensor, streams: tf.Tensor, num_elements: int | tf.Tensor
 ) -> tf.Tensor:
-    """As `philox_uniform_bits`, for streams `[S]`, int64. Returns `[S, num_elements]`, uint32."""
+    """Returns `philox_uniform_bits` of streams `[S]`, int64: `[S, num_elements]`, uint32."""
     streams = _unsigned(tf.cast(tf.convert_to_tensor(streams), tf.int64))[:, tf.newaxis]  # [S, 1]
     num_elements = tf.cast(num_elements, tf.int64)
     num_chunks = (num_elements + (_CHUNK - 1)) // _CHUNK

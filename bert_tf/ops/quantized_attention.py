@@ -89,7 +89,7 @@ def quantized_attention(
 
 @has_signature_of(quantized_attention)
 def quantized_attention_reference(*args, **kwargs):
-    """The reference implementation of `quantized_attention`, in stock TensorFlow ops.
+    """Computes `quantized_attention` in stock TensorFlow ops: the reference implementation.
 
     It runs on any device. It pads to the longest sequence, needs `[B, N, T, T]`
     tensors, and is not faster than `varlen_attention_reference`. Where the native op and this one

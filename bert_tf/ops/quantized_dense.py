@@ -211,7 +211,7 @@ def quantized_dense(
     Args:
         x: `[M, K]`, float32, bfloat16 or float16; K is at most 65,536.
         kernel: The kernel `[K, units]`, prepacked by `pack_quantized_dense`.
-        units, bias, activation, residual, gamma, beta, epsilon: As in `fused_dense`.
+        units, bias, activation, residual, gamma, beta, epsilon: See `fused_dense`.
 
     Returns:
         `[M, units]` with the dtype of `x`.
@@ -263,7 +263,7 @@ def quantized_dense(
 
 @has_signature_of(quantized_dense)
 def quantized_dense_reference(*args, **kwargs):
-    """The reference implementation of `quantized_dense`, in stock TensorFlow ops.
+    """Computes `quantized_dense` in stock TensorFlow ops: the reference implementation.
 
     It runs on any device and under XLA, and is not faster than a float32 matmul. The integers are
     multiplied as float32, which is exact in blocks of 512. K must be known when the function is

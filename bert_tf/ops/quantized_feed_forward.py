@@ -47,7 +47,7 @@ def quantized_feed_forward(
         `[M, K]` with the dtype of x.
 
     Raises:
-        TypeError, ValueError, tf.errors.InvalidArgumentError: As `quantized_dense`.
+        TypeError, ValueError, tf.errors.InvalidArgumentError: See `quantized_dense`.
         LookupError: If a gradient is asked for.
 
     Example:
@@ -100,7 +100,7 @@ def quantized_feed_forward(
 
 @has_signature_of(quantized_feed_forward)
 def quantized_feed_forward_reference(*args, **kwargs):
-    """The reference implementation of `quantized_feed_forward`: `quantized_dense_reference` twice.
+    """Computes `quantized_feed_forward` by two calls of `quantized_dense_reference`.
 
     Example:
         >>> kernel = bert_tf.ops.pack_quantized_dense(*bert_tf.ops.quantize_kernel(tf.eye(2)))

@@ -119,7 +119,7 @@ def varlen_attention(
 
 @has_signature_of(varlen_attention)
 def varlen_attention_reference(*args, **kwargs):
-    """The reference implementation of `varlen_attention`, in stock TensorFlow ops.
+    """Computes `varlen_attention` in stock TensorFlow ops: the reference implementation.
 
     It runs on any device and is twice differentiable. It pads to the longest sequence and needs
     `[B, N, T, T]` tensors. It draws the same dropout mask as the native op. Unlike there, a value

@@ -100,7 +100,7 @@ def varlen_cross_attention(
 
 @has_signature_of(varlen_cross_attention)
 def varlen_cross_attention_reference(*args, **kwargs):
-    """The reference implementation of `varlen_cross_attention`, in stock TensorFlow ops.
+    """Computes `varlen_cross_attention` in stock TensorFlow ops: the reference implementation.
 
     It runs on any device, is twice differentiable and differs from the native op as
     `varlen_attention_reference` does.
