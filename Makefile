@@ -141,7 +141,7 @@ wheel-ops: configure
 
 .PHONY: materials
 materials: venv
-	$(PY) tools/fetch_materials.py
+	$(PY) -m research.fetch_materials
 
 # BERT_TF_OPS=native: a run that fell back to the reference would have tested nothing. A file stays
 # in one process, so that its fixtures are made once; the files come in the order of
@@ -150,7 +150,7 @@ materials: venv
 TEST_PROCESSES ?= 2
 PYTEST = BERT_TF_OPS=native TF_ONEDNN_USE_SYSTEM_ALLOCATOR=1 $(PY) -m pytest \
   -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
-CXX_FILES = find custom_ops tests tools -name '*.cc' -o -name '*.h' -o -name '*.c' -o -name '*.cu'
+CXX_FILES = find custom_ops tests benchmarks -name '*.cc' -o -name '*.h' -o -name '*.c' -o -name '*.cu'
 
 .PHONY: lint
 lint: venv
@@ -189,14 +189,14 @@ test: lint ops materials
 
 .PHONY: test-full
 test-full: venv $(FULL_STAMP) ops materials
-	$(PY) tools/fetch_materials.py --materials=multilingual_e5
+	$(PY) -m research.fetch_materials --materials=multilingual_e5
 	$(PY) -m tests.full_suite --summary=.cache/test-full.md
 
 .PHONY: demo
 demo: venv materials
 	@if $(HAS_BAZEL); then $(MAKE) --no-print-directory ops; \
 	else echo "No Bazel here: the demo runs on the plain TensorFlow reference."; fi
-	$(PY) tools/demo.py
+	$(PY) -m research.demo
 
 .PHONY: docs
 docs: venv

@@ -16,7 +16,6 @@ BERT_TF_BUILD_OPS says which ops are installed:
 from __future__ import annotations
 
 import os
-import runpy
 import shutil
 import subprocess
 import sys
@@ -45,10 +44,6 @@ from custom_ops import build  # noqa: E402
 OPS_PACKAGE = Path("bert_tf") / "ops"
 BUILT_FILES = ("_bert_tf_kernels.so", "tensorflow_*/*")  # in OPS_PACKAGE
 BUILD_VARIABLE = "BERT_TF_BUILD_OPS"
-# The programs of tools/ and the packages that they import are a folder of the installed package.
-PROGRAMS = runpy.run_path(str(ROOT / "bert_tf" / "programs.py"))
-TOOLS_PACKAGE = "bert_tf._tools"
-PACKAGES_OF_TOOLS = ("common", "planning", "benchmarks", "benchmarks.peers")
 
 
 def choice() -> str:
@@ -89,16 +84,7 @@ def build_ops(target: Path) -> None:
 
 
 class BuildWithOps(build_py):
-    """Copies the Python files, then builds the ops next to them (in place for `pip install -e`).
-
-    Programs that need a checkout are left out.
-    """
-
-    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-        found = super().find_package_modules(package, package_dir)
-        if package != TOOLS_PACKAGE:
-            return found
-        return [entry for entry in found if not PROGRAMS["needs_checkout"](entry[1])]
+    """Copies the Python files, then builds the ops next to them (in place for `pip install -e`)."""
 
     def run(self) -> None:
         super().run()
@@ -149,13 +135,9 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.10",
-    packages=[
-        *find_packages(include=["bert_tf", "bert_tf.*"]),
-        TOOLS_PACKAGE,
-        *(f"{TOOLS_PACKAGE}.{package}" for package in PACKAGES_OF_TOOLS),
-    ],
-    package_dir={TOOLS_PACKAGE: "tools"},
-    entry_points={"console_scripts": ["bert-tf = bert_tf.command:main"]},
+    # bert_tf/tools is a link to tools/.
+    packages=find_packages(include=["bert_tf", "bert_tf.*"]),
+    entry_points={"console_scripts": ["bert-tf = bert_tf.tools.common.command:main"]},
     package_data={"bert_tf": ["**/*.css", "**/*.html", "**/*.js", "**/*.json", "**/*.txt"]},
     exclude_package_data={
         "bert_tf.ops": list(BUILT_FILES),

@@ -9,7 +9,8 @@ import pkgutil
 from bert_tf import tasks
 from bert_tf.lazy_names import lazy_names
 
-_SUBPACKAGES = [m.name for m in pkgutil.iter_modules(__path__) if m.ispkg]
+# All but the programs.
+_SUBPACKAGES = [m.name for m in pkgutil.iter_modules(__path__) if m.ispkg and m.name != "tools"]
 
 __version__ = "0.1.0"
 _get_name, _, _names = lazy_names(

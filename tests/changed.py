@@ -13,9 +13,9 @@ import subprocess
 from bert_tf import tasks
 
 _TOOL_NAME = re.compile(r"[a-z]\w+")
-_MODULE_NAME = re.compile(r"bert_tf(\.[a-z_0-9]+)+")
+_MODULE_NAME = re.compile(r"(bert_tf|benchmarks|research)(\.[a-z_0-9]+)+")
 FAR = 3  # imports between a test and what changed: beyond it nothing is run
-_CODE = ("bert_tf", "tools", "tests")
+_CODE = ("bert_tf", "tools", "benchmarks", "research", "tests")
 # A change of other files than Python's: the tests that read or run them.
 _OTHER = {
     "custom_ops/": ("tests/ops/", "tests/conformance/test_ops.py"),
@@ -101,7 +101,7 @@ def nearby_tests(root: pathlib.Path, changed: list[str]) -> dict[str, int]:
 def _test_of(name):
     """The path that the test of a file has by its name."""
     path = pathlib.PurePath(name)
-    folder = pathlib.PurePath("tests", *path.parent.parts[path.parts[0] != "tools" :])
+    folder = pathlib.PurePath("tests", *path.parent.parts[path.parts[0] in ("bert_tf", "tests") :])
     return (folder / f"test_{path.name}").as_posix()
 
 
@@ -172,7 +172,8 @@ def _names_in(file, package):
 
 
 def _files_of(root, module):
-    """A module's file; a tool's is found under its plain name, as its tests import it."""
-    path = module.replace(".", "/")
+    """A module's file; a tool's is found under its plain name too, by which tests start it."""
+    path = module.removeprefix("bert_tf." if module.startswith("bert_tf.tools") else "")
+    path = path.replace(".", "/")
     candidates = (f"{path}.py", f"{path}/__init__.py", f"tools/{path}.py")
     return [name for name in candidates if (root / name).is_file()]

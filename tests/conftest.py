@@ -66,7 +66,7 @@ EXPECTED_SKIPS = {
     "needs grpcio": "optional: tensorflow-serving-api brings it",
     "needs root": "only root can mount a small disk",
     "needs a browser": "optional: Debian's chromium and chromium-driver, for the page's test",
-    "needs multilingual_e5": "91 MB: tools/fetch_materials.py --materials=multilingual_e5",
+    "needs multilingual_e5": "91 MB: research/fetch_materials.py --materials=multilingual_e5",
     "needs apt-get": "the ordered text is a Debian package",
     "needs the native ops": "a run with BERT_TF_OPS=reference tests the reference alone",
     "needs a TensorFlow with the headers of XLA": "2.19's wheel has none: there jit_compile takes "
@@ -87,7 +87,7 @@ MAY_TAKE_LONGER = {
     "tests/serving/test_c_program.py": "MiniLM is exported twice and a C program compiled",
     "tests/test_documents.py::test_the_first_example_learns": "MiniLM is fine-tuned",
     "tests/tools/test_run_pretraining.py::test_two_workers": "two programs that wait",
-    "tests/tools/test_benchmark.py::test_a_tiny_run": "times other libraries and real models too",
+    "tests/benchmarks/test_benchmark.py::test_a_tiny_run": "times other libraries too",
     "tests/tools/test_original_command_lines.py": "whole examples of the original's",
 }
 # Files that take long for their number of tests. They run first: at the end of a run one of them
@@ -107,7 +107,7 @@ LONG_FILES = (
     "tests/ops/test_cuda_compiles.py",
     "tests/serving/test_c_program.py",
     "tests/serving/test_tasks.py",
-    "tests/tools/test_benchmark.py",
+    "tests/benchmarks/test_benchmark.py",
 )
 # Tests of these folders that compare numbers run once per instruction set (the marker `numbers`).
 FOLDERS_OF_NUMBERS = (
@@ -276,7 +276,7 @@ def seeds(kernels_are_kept):
 
 @pytest.fixture(scope="session")
 def materials() -> pathlib.Path:
-    """The folder that tools/fetch_materials.py filled."""
+    """The folder that research/fetch_materials.py filled."""
     if not MATERIALS.is_dir():
         pytest.fail(f"{MATERIALS} is missing: run `make materials` first")
     return MATERIALS

@@ -7,6 +7,7 @@ import re
 import subprocess
 
 from tests.conftest import REPOSITORY
+from tests.tools.running import source_of
 
 # Documents without commands to run: verification.md holds what the full suite printed.
 GUIDES = [
@@ -81,18 +82,22 @@ def read_table_code(path: pathlib.Path) -> list[Block]:
 
 
 def docstring_examples(tool: str) -> str:
-    """The commands in the docstring of a program of tools/, as a shell block."""
-    source = (REPOSITORY / "tools" / f"{tool}.py").read_text(encoding="utf-8")
-    docstring = ast.get_docstring(ast.parse(source))
-    command = r"^    ((?:bert-tf|python tools)\b(?:.*\\\n)*.*)$"
+    """The commands in the docstring of a program, as a shell block."""
+    docstring = ast.get_docstring(ast.parse(source_of(tool).read_text(encoding="utf-8")))
+    command = r"^    ((?:bert-tf|python -m)\b(?:.*\\\n)*.*)$"
     return "\n".join(re.findall(command, docstring, re.MULTILINE))
 
 
 def program_of(command: list[str]) -> str:
-    """The name of the program; of one of ours without `bert-tf`, or `python tools/` and `.py`."""
+    """The name of the program, for `bert-tf NAME` and `python -m NAME` this NAME."""
     if command[0] == "bert-tf":
         return command[1].replace("-", "_")
-    return pathlib.PurePath(command[1]).stem if command[0] == "python" else command[0]
+    return command[2] if command[:2] == ["python", "-m"] else command[0]
+
+
+def flags_of(command: list[str]) -> list[str]:
+    """The arguments of the program that `program_of` names."""
+    return command[{"bert-tf": 2, "python": 3}.get(command[0], 1) :]
 
 
 def commands(text: str, directory: pathlib.Path) -> list[list[str]]:

@@ -9,8 +9,8 @@ from bert_tf.data.table_writer import open_table
 from bert_tf.tasks.pretraining.create_data import create_pretraining_data
 from bert_tf.tasks.pretraining.document_chunks import scan_documents
 from bert_tf.tasks.pretraining.examples import ExampleOptions
+from research.corpora.film_reviews import read_film_reviews, split_by_film
 from tests.conftest import MATERIALS
-from tools.corpora.film_reviews import read_film_reviews, split_by_film
 
 TEXTS = ["a good film", "a bad film", "the good .", "the bad ."]
 LABELS = ["good", "bad", "good", "bad"]

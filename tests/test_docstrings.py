@@ -24,7 +24,8 @@ from tests.example_files import LABELS, TEXTS, write_docstring_files
 
 SOURCES = {
     ".".join(path.relative_to(REPOSITORY).with_suffix("").parts): path.read_text(encoding="utf-8")
-    for path in sorted((REPOSITORY / "bert_tf").rglob("*.py"))
+    for folder in ("bert_tf", "bert_tf/tools/common")
+    for path in sorted((REPOSITORY / folder).rglob("*.py"))
 }
 PACKAGES = [name.removesuffix(".__init__") for name in SOURCES if name.endswith(".__init__")]
 # Examples that do not run in the tests, and why.

@@ -7,6 +7,7 @@ run is listed here with its reason, and its flags are checked all the same.
 """
 
 import doctest
+import importlib.util
 import io
 import itertools
 import re
@@ -19,8 +20,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-import bert_tf.tool
-from bert_tf import programs
+from bert_tf.tools.common import tool as tool_runner
 from tests.conftest import MATERIALS, REPOSITORY
 from tests.document_blocks import (
     DOCUMENTS,
@@ -28,6 +28,7 @@ from tests.document_blocks import (
     OTHER_PROGRAMS,
     commands,
     docstring_examples,
+    flags_of,
     name_of,
     program_of,
     read_blocks,
@@ -35,12 +36,10 @@ from tests.document_blocks import (
 )
 from tests.example_files import LABELS, TEXTS, write_document_files
 from tests.test_docstrings import FLAGS, ShownOutput, values_alone  # noqa: F401
-from tests.tools.running import TOOLS, run
+from tests.tools.running import CHECKOUT_PROGRAMS, TOOLS, module_of, run
 from tests.training import processes
 
-# The programs that the installed package has; others are started by `python tools/NAME.py`.
-INSTALLED = [name for name in programs.names() if not programs.needs_checkout(name)]
-OUR_PROGRAM = r"^ *(?:python tools/|bert-tf )(\w+)"
+OUR_PROGRAM = r"^ *(?:python -m|bert-tf) ([\w.]+)"
 BLOCKS = [block for path in DOCUMENTS for block in read_blocks(path)]
 
 # What sections leave open, as their readers have it.
@@ -102,13 +101,13 @@ NOT_STARTED = {
     "make": "the makefile calls the tests",
     "pip": "installs packages",
     "pytest": "tests",
-    "benchmark": "measures, for minutes to hours, on a machine that is reserved for it",
-    "benchmark_beam": "measures, as `benchmark` does",
-    "benchmark_beam_predict": "measures, as `benchmark` does",
-    "benchmark_serving": "needs a server",
-    "check_cuda_kernels": "needs a GPU",
+    "benchmarks": "measures, for minutes to hours, on a machine that is reserved for it",
+    "benchmarks.beam": "measures, as `benchmarks` does",
+    "benchmarks.beam_predict": "measures, as `benchmarks` does",
+    "benchmarks.cuda_kernels": "needs a GPU",
+    "benchmarks.serving": "needs a server",
     "export_onnx": "needs tf2onnx; tests/serving/test_other_readers.py calls it",
-    "fetch_materials": "needs the network",
+    "research.fetch_materials": "needs the network",
     "launch_workers": "waits for other machines; tests/tools/test_launch_workers.py starts it",
     "plan_training": "measures for minutes; tests/tools/test_plan_training.py starts it",
     "serve": "runs until it is stopped; tests/serving/server starts it",
@@ -272,10 +271,9 @@ def parse_flags(tool: str, lines: list[list[str]]) -> None:
                 rest = flags.FLAGS([f"{tool}.py", *line])
                 assert len(rest) == 1, f"not a flag: {rest[1:]}"
 
-    bert_tf.tool.run = app.run = only_parse
-    sys.path.insert(0, str(REPOSITORY / "tools"))
+    tool_runner.run = app.run = only_parse
     sys.argv = [f"{tool}.py"]
-    runpy.run_path(str(REPOSITORY / "tools" / f"{tool}.py"), run_name="__main__")
+    runpy.run_module(module_of(tool), run_name="__main__", alter_sys=True)
     assert read, f"{tool} reads its flags in another way"
 
 
@@ -292,19 +290,19 @@ def test_flags_are_those_of_the_programs(commands_of_blocks, tmp_path):
     """Those of the documents, and of the example in each program's help."""
     lines = {}
     (tmp_path / "commands").mkdir()
-    examples = "\n".join(docstring_examples(tool) for tool in TOOLS)
+    examples = "\n".join(docstring_examples(tool) for tool in (*TOOLS, *CHECKOUT_PROGRAMS))
     for block_commands in (*commands_of_blocks.values(), commands(examples, tmp_path / "commands")):
         for command in itertools.chain.from_iterable(map(with_launched, block_commands)):
-            if command[0] == "python":
+            program, given = program_of(command), flags_of(command)
+            if command[0] == "bert-tf":
+                assert program in TOOLS, command
+            elif command[:2] == ["python", "-m"]:
+                assert importlib.util.find_spec(program), command
+            elif command[0] == "python":
                 assert (REPOSITORY / command[1]).is_file(), command
-            elif command[0] == "bert-tf":
-                assert command[1] in INSTALLED, command
-            else:
-                continue
-            program, given = program_of(command), command[2:]
-            if program == "benchmark":
+            if program == "benchmarks":
                 given = given[1:]  # which of its benchmarks
-            if given and program in TOOLS:
+            if given and program in (*TOOLS, *CHECKOUT_PROGRAMS):
                 lines.setdefault(program, []).append(given)
     assert len(lines) > 20
     running = {
@@ -327,8 +325,7 @@ def quick(block) -> bool:
         pytest.param(block, marks=[] if quick(block) else pytest.mark.full, id=block.place)
         for block in shell_blocks()
         if (block.document, block.heading) not in NOT_RUN
-        if set(re.findall(r"^ *(?:python tools/|bert-tf )(\w+)", block.text, re.MULTILINE))
-        - set(NOT_STARTED)
+        if set(re.findall(OUR_PROGRAM, block.text, re.MULTILINE)) - set(NOT_STARTED)
     ],
 )
 def test_shell_runs(block, commands_of_blocks, folder):
@@ -337,7 +334,7 @@ def test_shell_runs(block, commands_of_blocks, folder):
         if program in NOT_STARTED:
             continue
         result = run(
-            program, *command[2:], *SHORTER.get(program, []), directory=folder, timeout=600
+            program, *flags_of(command), *SHORTER.get(program, []), directory=folder, timeout=600
         )
         assert result.returncode == 0, f"{' '.join(command)}\n{result.stdout}{result.stderr}"
 

@@ -6,9 +6,10 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
+FOLDERS = ("bert_tf", "tools", "benchmarks", "research")
 FILES = {
     str(path.relative_to(REPOSITORY)): path
-    for folder in ("bert_tf", "tools")
+    for folder in FOLDERS
     for path in sorted((REPOSITORY / folder).rglob("*.py"))
 }
 
@@ -60,7 +61,7 @@ def test_what_is_found():
     assert not shadowed("from a.b import outputs\ndef f(x):\n    return outputs(x)")
 
 
-@pytest.mark.parametrize("folder", ["bert_tf", "tools"])
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_no_imported_name_is_shadowed(folder):
     found = {
         name: lines

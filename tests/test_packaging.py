@@ -25,7 +25,8 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 import configure  # noqa: E402
-from bert_tf import optional_packages, programs  # noqa: E402
+from bert_tf import optional_packages  # noqa: E402
+from bert_tf.tools.common import programs  # noqa: E402
 from tests.tools.running import run_program  # noqa: E402
 
 FAKE_BAZEL = """#!/bin/sh
@@ -64,7 +65,6 @@ def copy_tree(folder):
     tree = folder / "tree"
     no_caches = shutil.ignore_patterns("__pycache__", "*.so", "tensorflow_2.*")
     shutil.copytree(ROOT / "bert_tf", tree / "bert_tf", ignore=no_caches)
-    shutil.copytree(ROOT / "tools", tree / "tools", ignore=no_caches)
     for name in ("setup.py", "pyproject.toml", "configure.py", "MANIFEST.in", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     (tree / "README.md").write_text("# bert_tf\n", encoding="utf-8")
@@ -177,24 +177,17 @@ def test_a_wheel_without_bazel_is_pure_and_has_no_object(wheels):
     page = {path.name for path in (ROOT / "bert_tf" / "inspection" / "page_files").iterdir()}
     assert {f"bert_tf/inspection/page_files/{name}" for name in page} <= set(files)
     assert {"page.html", "page.css", "main.js"} <= page
-    assert not [file for file in files if file.startswith(("tests/", "tools/", "configure"))]
-    assert "bert_tf-0.1.0.dist-info" in {file.split("/")[0] for file in files}
+    assert {file.split("/")[0] for file in files} == {"bert_tf", "bert_tf-0.1.0.dist-info"}
 
 
 def test_a_wheel_has_the_command_and_the_programs(wheels, tmp_path, is_full):
-    """All but those that need a checkout; they start from another folder than the checkout."""
+    """They start from another folder than the checkout."""
     _, (_, files), _ = wheels
-    installed = {file.removeprefix("bert_tf/_tools/") for file in files if "/_tools/" in file}
-    names = {name for name in programs.names() if not programs.needs_checkout(name)}
-    assert {file for file in installed if "/" not in file} == {
-        programs.file_of(name).name for name in names
-    }
-    packages = ("common", "planning", "benchmarks", "benchmarks/peers")
-    paths = [path for package in packages for path in (ROOT / "tools" / package).glob("*.py")]
-    shared = {path.relative_to(ROOT / "tools").as_posix() for path in paths}
-    assert {file for file in installed if "/" in file} == shared
+    installed = {file for file in files if file.startswith("bert_tf/tools/")}
+    expected = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tools").rglob("*.py")}
+    assert installed == {f"bert_tf/{path}" for path in expected}
     entry = files["bert_tf-0.1.0.dist-info/entry_points.txt"].decode("utf-8")
-    assert "bert-tf = bert_tf.command:main" in entry
+    assert "bert-tf = bert_tf.tools.common.command:main" in entry
 
     for name, content in files.items():
         path = tmp_path / "site" / name
@@ -202,11 +195,9 @@ def test_a_wheel_has_the_command_and_the_programs(wheels, tmp_path, is_full):
         path.write_bytes(content)
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     listing = run(env, "-m", "bert_tf", "--help", cwd=tmp_path).stdout
-    assert all(f"\n  {name} " in listing for name in names) and "benchmark " not in listing
+    assert all(f"\n  {name} " in listing for name in programs.NAMES)
     shown = run(env, "-m", "bert_tf", "run_classifier", "--help", cwd=tmp_path)
     assert shown.returncode == 0 and "\n  --lora_rank=INTEGER\n" in shown.stdout
-    shown = run(env, "-m", "bert_tf", "plan_training", "--help", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stdout  # it imports most of those packages
     if is_full:  # it imports TensorFlow
         (tmp_path / "text").write_text("a good film .\n" * 4, encoding="utf-8")
         options = ("--input_file=text", "--output_file=vocab.txt", "--vocab_size=40")

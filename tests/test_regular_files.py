@@ -114,8 +114,6 @@ def _reads(call):
 def test_files_are_opened_in_one_module():
     package = REPOSITORY / "bert_tf"
     for path in sorted(package.rglob("*.py")):
-        if "_tools" in path.parts:
-            continue
         module = ".".join(path.relative_to(package).with_suffix("").parts)
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call):

@@ -12,10 +12,9 @@ interrupted runs are as in beam_create_pretraining_data.py.
 """
 
 from absl import flags
-from common import beam_flags, beam_run, vocabulary_flags
 
-from bert_tf import tool
 from bert_tf.errors import DataError, UserError
+from bert_tf.tools.common import beam_flags, beam_run, tool, vocabulary_flags
 
 FLAGS = flags.FLAGS
 

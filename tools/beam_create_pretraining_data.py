@@ -19,10 +19,9 @@ not finished is done again, and if the whole run is interrupted, the same comman
 import dataclasses
 
 from absl import flags
-from common import beam_flags, beam_run, pretraining_data_flags
-from common.checkpoint_flags import new_tokenizer
 
-from bert_tf import tool
+from bert_tf.tools.common import beam_flags, beam_run, pretraining_data_flags, tool
+from bert_tf.tools.common.checkpoint_flags import new_tokenizer
 
 FLAGS = flags.FLAGS
 

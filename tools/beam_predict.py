@@ -17,12 +17,12 @@ import itertools
 import os
 
 from absl import flags
-from common.beam_flags import is_local, num_workers, pipeline_options
-from common.model_flags import kind_of_model
 
-from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.optional_packages import require
+from bert_tf.tools.common import tool
+from bert_tf.tools.common.beam_flags import is_local, num_workers, pipeline_options
+from bert_tf.tools.common.model_flags import kind_of_model
 
 FLAGS = flags.FLAGS
 

@@ -16,15 +16,15 @@ import itertools
 import os
 
 from absl import flags
-from common.console import tell_result
-from common.prediction_rows import about_how_many_rows
 
-from bert_tf import tool
 from bert_tf.data.table_files import SUFFIXES, read_table
 from bert_tf.data.tsv import read_lines
 from bert_tf.errors import DataError, UserError
 from bert_tf.progress import progress_bar
 from bert_tf.search.index_files import require_index_or_nothing
+from bert_tf.tools.common import tool
+from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.prediction_rows import about_how_many_rows
 
 FLAGS = flags.FLAGS
 

@@ -8,10 +8,9 @@ tokenizer will be used with.
 """
 
 from absl import flags
-from common import vocabulary_flags
-from common.text_files import find_files
 
-from bert_tf import tool
+from bert_tf.tools.common import tool, vocabulary_flags
+from bert_tf.tools.common.text_files import find_files
 
 FLAGS = flags.FLAGS
 

@@ -11,11 +11,16 @@ tasks and files are those of bert-tf run_classifier.
 """
 
 from absl import flags
-from common.model_comparison import milliseconds_per_text, print_table, scores_of
-from common.task_flags import inputs_and_targets, load_classifier, read_examples, task_from_flags
 
-from bert_tf import tool
 from bert_tf.errors import UserError
+from bert_tf.tools.common import tool
+from bert_tf.tools.common.model_comparison import milliseconds_per_text, print_table, scores_of
+from bert_tf.tools.common.task_flags import (
+    inputs_and_targets,
+    load_classifier,
+    read_examples,
+    task_from_flags,
+)
 
 FLAGS = flags.FLAGS
 PRECISIONS = ("float32", "bfloat16", "int8")

@@ -14,8 +14,8 @@ import statistics
 
 from absl import flags
 
-from bert_tf import tool
 from bert_tf.errors import UserError
+from bert_tf.tools.common import tool
 
 FLAGS = flags.FLAGS
 

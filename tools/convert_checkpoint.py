@@ -15,11 +15,12 @@ its inputs and outputs. The checkpoint's class or its head says what the model i
 """
 
 from absl import flags
-from common.checkpoint_flags import load_tokenizer
-from common.console import tell_result
 
-from bert_tf import tasks, tool
+from bert_tf import tasks
 from bert_tf.errors import UserError
+from bert_tf.tools.common import tool
+from bert_tf.tools.common.checkpoint_flags import load_tokenizer
+from bert_tf.tools.common.console import tell_result
 
 FLAGS = flags.FLAGS
 SAVED_MODEL = "saved_model"

@@ -23,12 +23,11 @@ import signal
 import sys
 
 from absl import flags
-from common import pretraining_data_flags
-from common.checkpoint_flags import new_tokenizer
-from common.checks import options_of
-from common.text_files import find_files
 
-from bert_tf import tool
+from bert_tf.tools.common import pretraining_data_flags, tool
+from bert_tf.tools.common.checkpoint_flags import new_tokenizer
+from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.text_files import find_files
 
 FLAGS = flags.FLAGS
 

@@ -25,15 +25,14 @@ the time per text (from tokens to logits).
 import os
 
 from absl import flags
-from common import fine_tuning, result_files, task_flags
-from common.checks import options_of, require_one, require_other_directory
-from common.console import tell_model
-from common.model_comparison import milliseconds_per_text, print_table, scores_of
-from common.text_files import read_texts
-from common.training_batches import TrainingBatches, fit
 
-from bert_tf import tool
 from bert_tf.errors import UserError
+from bert_tf.tools.common import fine_tuning, result_files, task_flags, tool
+from bert_tf.tools.common.checks import options_of, require_one, require_other_directory
+from bert_tf.tools.common.console import tell_model
+from bert_tf.tools.common.model_comparison import milliseconds_per_text, print_table, scores_of
+from bert_tf.tools.common.text_files import read_texts
+from bert_tf.tools.common.training_batches import TrainingBatches, fit
 
 FLAGS = flags.FLAGS
 

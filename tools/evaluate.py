@@ -35,17 +35,16 @@ The tool writes to --output_dir:
 import os
 
 from absl import flags
-from common import evaluations, result_files
-from common.checks import options_of
-from common.console import tell_result
-from common.task_flags import given_labels, read_examples, targets_of, task_from_flags
 
-from bert_tf import tool
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 from bert_tf.optional_packages import require
 from bert_tf.tasks.token_classification.files import FORMATS
+from bert_tf.tools.common import evaluations, result_files, tool
+from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.task_flags import given_labels, read_examples, targets_of, task_from_flags
 
 FLAGS = flags.FLAGS
 

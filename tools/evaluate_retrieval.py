@@ -28,13 +28,12 @@ import logging
 import os
 
 from absl import flags
-from common import result_files
-from common.checks import options_of, positive_integers, require_one
-from common.console import tell_result
-from common.corpus_search import search_corpus
 
-from bert_tf import tool
 from bert_tf.errors import DataError, UserError
+from bert_tf.tools.common import result_files, tool
+from bert_tf.tools.common.checks import options_of, positive_integers, require_one
+from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.corpus_search import search_corpus
 
 FLAGS = flags.FLAGS
 

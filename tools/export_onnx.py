@@ -17,11 +17,11 @@ import os
 import numpy as np
 from absl import flags
 
-from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 from bert_tf.json_files import read_json
 from bert_tf.optional_packages import require
+from bert_tf.tools.common import tool
 
 FLAGS = flags.FLAGS
 

@@ -16,11 +16,16 @@ With --noportable, --precision=auto is the fastest without 8-bit integers.
 """
 
 from absl import flags
-from common.console import tell_result
-from common.model_flags import FLAGS, define_quantization, kind_of_model, quantization_arguments
 
-from bert_tf import tool
 from bert_tf.errors import UserError
+from bert_tf.tools.common import tool
+from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.model_flags import (
+    FLAGS,
+    define_quantization,
+    kind_of_model,
+    quantization_arguments,
+)
 
 flags.DEFINE_string(
     "export_dir",

@@ -23,14 +23,13 @@ the pieces of the vocabulary, the mean of the last layer's vectors of each line 
 import json
 
 from absl import flags
-from common import original_flags
-from common.checkpoint_flags import define_files, load_tokenizer
-from common.text_files import read_single_texts
 
-from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
 from bert_tf.progress import progress_bar
+from bert_tf.tools.common import original_flags, tool
+from bert_tf.tools.common.checkpoint_flags import define_files, load_tokenizer
+from bert_tf.tools.common.text_files import read_single_texts
 
 FLAGS = flags.FLAGS
 

@@ -1,8 +1,8 @@
 r"""Shows what a model does with a text: a page to type texts on, or one HTML file.
 
-    bert-tf inspect --model=out/model
-    bert-tf inspect --model=out/model --text="a waste of time" --output=page.html
-    bert-tf inspect --model=out/model --model_b=other/model --text="a waste of time"
+    bert-tf inspect_model --model=out/model
+    bert-tf inspect_model --model=out/model --text="a waste of time" --output=page.html
+    bert-tf inspect_model --model=out/model --model_b=other/model --text="a waste of time"
 
 The page shows the pieces, attention by layer and head, attention rollout, what each piece counts
 for the prediction, candidates for masked words, the layers, nearest neighbours and heads switched
@@ -14,8 +14,8 @@ import os
 
 from absl import flags
 
-from bert_tf import tool
 from bert_tf.errors import UserError
+from bert_tf.tools.common import tool
 
 FLAGS = flags.FLAGS
 

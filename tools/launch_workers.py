@@ -27,11 +27,11 @@ import shutil
 import sys
 
 from absl import flags
-from common.worker_group import WorkerGroup, free_addresses, require_free_ports
-from common.worker_supervisor import RestartPolicy, Supervisor
 
-from bert_tf import tool
 from bert_tf.errors import UserError
+from bert_tf.tools.common import tool
+from bert_tf.tools.common.worker_group import WorkerGroup, free_addresses, require_free_ports
+from bert_tf.tools.common.worker_supervisor import RestartPolicy, Supervisor
 
 FLAGS = flags.FLAGS
 

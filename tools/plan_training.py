@@ -22,14 +22,13 @@ import functools
 import os
 
 from absl import flags
+
 from benchmarks.report import Table, format_table
 from benchmarks.workers import PeerFailed
-from common import planning_flags, result_files
-from planning import calibration, cuts, measuring, tables, validation
-
-from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.progress import progress_bar
+from bert_tf.tools.common import planning_flags, result_files, tool
+from bert_tf.tools.planning import calibration, cuts, measuring, tables, validation
 
 FLAGS = flags.FLAGS
 

@@ -15,16 +15,16 @@ Files are read and written in blocks, so that memory does not grow with them.
 """
 
 from absl import flags
-from common.checks import require_one
-from common.console import tell_result
-from common.model_flags import kind_of_model
-from common.prediction_output import open_output
-from common.prediction_rows import about_how_many_rows, blocks_of_rows, source_name
 
-from bert_tf import tool
 from bert_tf.data.parquet_files import import_parquet
 from bert_tf.errors import UserError
 from bert_tf.progress import progress_bar
+from bert_tf.tools.common import tool
+from bert_tf.tools.common.checks import require_one
+from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.model_flags import kind_of_model
+from bert_tf.tools.common.prediction_output import open_output
+from bert_tf.tools.common.prediction_rows import about_how_many_rows, blocks_of_rows, source_name
 
 FLAGS = flags.FLAGS
 

@@ -24,14 +24,18 @@ import random
 
 import numpy as np
 from absl import flags
-from common import result_files
-from common.checks import require_other_directory
-from common.console import tell_model
-from common.model_comparison import scores_of
-from common.task_flags import inputs_and_targets, load_classifier, read_examples, task_from_flags
 
-from bert_tf import tool
 from bert_tf.errors import UserError
+from bert_tf.tools.common import result_files, tool
+from bert_tf.tools.common.checks import require_other_directory
+from bert_tf.tools.common.console import tell_model
+from bert_tf.tools.common.model_comparison import scores_of
+from bert_tf.tools.common.task_flags import (
+    inputs_and_targets,
+    load_classifier,
+    read_examples,
+    task_from_flags,
+)
 
 FLAGS = flags.FLAGS
 

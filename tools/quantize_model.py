@@ -18,12 +18,17 @@ instead of finding them for every token: a little faster, and less accurate.
 """
 
 from absl import flags
-from common.checks import require_other_directory
-from common.console import tell_model
-from common.model_comparison import weight_bytes
-from common.model_flags import FLAGS, define_quantization, kind_of_model, quantization_arguments
 
-from bert_tf import tool
+from bert_tf.tools.common import tool
+from bert_tf.tools.common.checks import require_other_directory
+from bert_tf.tools.common.console import tell_model
+from bert_tf.tools.common.model_comparison import weight_bytes
+from bert_tf.tools.common.model_flags import (
+    FLAGS,
+    define_quantization,
+    kind_of_model,
+    quantization_arguments,
+)
 
 flags.DEFINE_string("output_dir", None, "The directory to write the quantized model to.")
 define_quantization()

@@ -25,11 +25,14 @@ The tool writes to --output_dir:
 import os
 
 from absl import flags
-from common import checkpoint_flags, fine_tuning, original_flags, result_files
-from common.checks import options_of
-from common.console import predicting_verbose, tell_model
-from common.prediction_output import write_predictions
-from common.task_flags import (
+
+from bert_tf.config import CLASSIFIER_POOLING_MODES, REGRESSION, SINGLE_LABEL
+from bert_tf.errors import UserError
+from bert_tf.tools.common import checkpoint_flags, fine_tuning, original_flags, result_files, tool
+from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.console import predicting_verbose, tell_model
+from bert_tf.tools.common.prediction_output import write_predictions
+from bert_tf.tools.common.task_flags import (
     TABLE,
     given_labels,
     inputs_and_targets,
@@ -39,11 +42,7 @@ from common.task_flags import (
     table_columns,
     task_from_flags,
 )
-from common.training_batches import TrainingBatches, fit
-
-from bert_tf import tool
-from bert_tf.config import CLASSIFIER_POOLING_MODES, REGRESSION, SINGLE_LABEL
-from bert_tf.errors import UserError
+from bert_tf.tools.common.training_batches import TrainingBatches, fit
 
 FLAGS = flags.FLAGS
 

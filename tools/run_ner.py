@@ -20,10 +20,7 @@ The tool writes to --output_dir:
 import os
 
 from absl import flags
-from common import checkpoint_flags, fine_tuning, result_files
-from common.console import tell_model, tell_result
 
-from bert_tf import tool
 from bert_tf.errors import DataError, UserError
 from bert_tf.tasks.token_classification.files import FORMATS, conll_lines, read_tagged_text
 from bert_tf.tasks.token_classification.tag_schemes import (
@@ -34,6 +31,8 @@ from bert_tf.tasks.token_classification.tag_schemes import (
     scheme_labels,
     spans_of_tags,
 )
+from bert_tf.tools.common import checkpoint_flags, fine_tuning, result_files, tool
+from bert_tf.tools.common.console import tell_model, tell_result
 
 FLAGS = flags.FLAGS
 

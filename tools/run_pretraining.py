@@ -31,15 +31,21 @@ import os
 import warnings
 
 from absl import flags
-from common import result_files
-from common.checkpoint_flags import new_tokenizer, require_vocabulary_of
-from common.checks import options_of
-from common.console import tell_result
-from common.optimizer_flags import make_schedule, set_mixed_precision
-from common.pretraining_flags import NEXT_SENTENCE, check_flags, input_files, reads_text, settings
 
-from bert_tf import supervision, tool
+from bert_tf import supervision
 from bert_tf.errors import UserError
+from bert_tf.tools.common import result_files, tool
+from bert_tf.tools.common.checkpoint_flags import new_tokenizer, require_vocabulary_of
+from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.optimizer_flags import make_schedule, set_mixed_precision
+from bert_tf.tools.common.pretraining_flags import (
+    NEXT_SENTENCE,
+    check_flags,
+    input_files,
+    reads_text,
+    settings,
+)
 
 FLAGS = flags.FLAGS
 # The errors that TensorFlow raises when a worker of a collective operation is lost.

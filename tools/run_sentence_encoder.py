@@ -24,12 +24,7 @@ import os
 
 import numpy as np
 from absl import flags
-from common import fine_tuning, result_files
-from common.checks import options_of, positive_integers
-from common.console import predicting_verbose, tell_model
-from common.text_files import read_single_texts
 
-from bert_tf import tool
 from bert_tf.array_files import save_array
 from bert_tf.config import POOLING_MODES
 from bert_tf.errors import DataError, UserError
@@ -39,6 +34,10 @@ from bert_tf.tasks.sentence_embedding.files import (
     read_scored_pairs,
     read_triplets,
 )
+from bert_tf.tools.common import fine_tuning, result_files, tool
+from bert_tf.tools.common.checks import options_of, positive_integers
+from bert_tf.tools.common.console import predicting_verbose, tell_model
+from bert_tf.tools.common.text_files import read_single_texts
 
 FLAGS = flags.FLAGS
 

@@ -24,13 +24,12 @@ import logging
 import os
 
 from absl import flags
-from common import checkpoint_flags, fine_tuning, original_flags, result_files
-from common.console import predicting_verbose, tell_model
 
-from bert_tf import tool
 from bert_tf.errors import DataError
 from bert_tf.files import staged_files
 from bert_tf.tasks.question_answering.files import read_squad
+from bert_tf.tools.common import checkpoint_flags, fine_tuning, original_flags, result_files, tool
+from bert_tf.tools.common.console import predicting_verbose, tell_model
 
 FLAGS = flags.FLAGS
 

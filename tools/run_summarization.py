@@ -26,10 +26,15 @@ The tool writes to --output_dir:
 """
 
 from absl import flags
-from common import fine_tuning, generation_flags, generation_models, generation_run
 
-from bert_tf import tool
 from bert_tf.errors import UserError
+from bert_tf.tools.common import (
+    fine_tuning,
+    generation_flags,
+    generation_models,
+    generation_run,
+    tool,
+)
 
 FLAGS = flags.FLAGS
 

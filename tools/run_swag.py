@@ -20,11 +20,10 @@ import os
 
 import numpy as np
 from absl import flags
-from common import checkpoint_flags, fine_tuning, result_files
-from common.console import predicting_verbose, tell_model
 
-from bert_tf import tool
 from bert_tf.tasks.multiple_choice.files import read_swag
+from bert_tf.tools.common import checkpoint_flags, fine_tuning, result_files, tool
+from bert_tf.tools.common.console import predicting_verbose, tell_model
 
 FLAGS = flags.FLAGS
 

@@ -32,9 +32,8 @@ The tool writes to --output_dir:
 """
 
 from absl import flags
-from common import generation_flags, generation_models, generation_run
 
-from bert_tf import tool
+from bert_tf.tools.common import generation_flags, generation_models, generation_run, tool
 
 FLAGS = flags.FLAGS
 

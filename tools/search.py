@@ -15,12 +15,12 @@ import json
 import sys
 
 from absl import flags
-from common.console import tell_result
-from common.text_files import read_single_texts
 
-from bert_tf import tool
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_path
+from bert_tf.tools.common import tool
+from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.text_files import read_single_texts
 
 FLAGS = flags.FLAGS
 

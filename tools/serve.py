@@ -15,10 +15,10 @@ import re
 
 from absl import flags
 
-from bert_tf import tool
 from bert_tf.api_keys import read_api_keys
 from bert_tf.errors import UserError
 from bert_tf.optional_packages import without_packages
+from bert_tf.tools.common import tool
 
 FLAGS = flags.FLAGS
 

@@ -12,11 +12,11 @@ import itertools
 import json
 
 from absl import flags
-from common.checkpoint_flags import new_tokenizer
-from common.checks import require_one
 
-from bert_tf import tool
 from bert_tf.data.tsv import read_lines
+from bert_tf.tools.common import tool
+from bert_tf.tools.common.checkpoint_flags import new_tokenizer
+from bert_tf.tools.common.checks import require_one
 
 FLAGS = flags.FLAGS
 

@@ -18,8 +18,8 @@ from bert_tf.baselines import (
     train_word_vectors,
 )
 from bert_tf.errors import DataError, UserError
+from research.corpora.film_reviews import read_film_reviews
 from tests.baselines.test_encoders import KINDS
-from tools.corpora.film_reviews import read_film_reviews
 
 NUM_REVIEWS, NUM_WORDS = 1500, 250
 STEPS, ROWS = 80, 32

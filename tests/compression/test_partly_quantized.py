@@ -17,8 +17,8 @@ from bert_tf.layers import Quantization
 from bert_tf.layers.kernels.float_kernel import FloatKernel
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 from bert_tf.serving import ConstantGraphModel
+from research.corpora.film_reviews import read_film_reviews
 from tests.serving.operations import operations
-from tools.corpora.film_reviews import read_film_reviews
 
 TEXTS = ["good film", "", "the bad good film", "a . b . c"]
 TOKENS = {"token_ids": tf.constant([[2, 8, 9, 3, 0], [2, 5, 3, 0, 0]])}

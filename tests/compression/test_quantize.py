@@ -15,7 +15,7 @@ from bert_tf.checkpoints import convert
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.serving import ConstantGraphModel
 from bert_tf.training import AdamWeightDecay
-from tools.corpora.film_reviews import read_film_reviews
+from research.corpora.film_reviews import read_film_reviews
 
 TEXTS = ["good film", "", "the bad good film", "a . b . c"]
 TOKENS = {"token_ids": tf.constant([[2, 8, 9, 3, 0], [2, 5, 3, 0, 0]])}

@@ -61,14 +61,14 @@ def torch():
 
 @pytest.fixture
 def checks(torch, monkeypatch):
-    """The checks of tools/check_cuda_kernels.py."""
+    """The checks of benchmarks/cuda_kernels."""
     monkeypatch.syspath_prepend(REPOSITORY / "tools")
     return importlib.import_module("cuda_kernels.checks")
 
 
 @pytest.fixture
 def checker(checks):
-    """That of tools/check_cuda_kernels.py, on the CPU."""
+    """That of benchmarks/cuda_kernels, on the CPU."""
     library = ctypes.CDLL(os.environ["BERT_TF_EMULATED_GPU"])
     return checks.Checker(checks.Kernels(library, "cpu"), repeats=2)
 

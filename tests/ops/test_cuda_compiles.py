@@ -1,7 +1,7 @@
 """The CUDA kernels compile where nvcc is, and none of them spills a register.
 
 What they compute is tested without a GPU by //custom_ops/kernels:cuda_kernels_test, and with one by
-tools/check_cuda_kernels.py.
+benchmarks/cuda_kernels.
 """
 
 import concurrent.futures
@@ -9,12 +9,8 @@ import sys
 
 import pytest
 
-from tests.conftest import REPOSITORY
-
-sys.path.insert(0, str(REPOSITORY / "tools"))
-
-import check_cuda_kernels
-from cuda_kernels import build
+from benchmarks.cuda_kernels import __main__ as check
+from benchmarks.cuda_kernels import build
 
 # Attention takes nvcc a minute and more.
 SOURCES = [
@@ -82,7 +78,7 @@ ptxas info    : Used 40 registers
     assert row.endswith("| 255 + 28 bytes | 40 |")
 
 
-@pytest.mark.parametrize("program", [check_cuda_kernels, build])
+@pytest.mark.parametrize("program", [check, build])
 def test_says_what_is_missing(program, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -3,7 +3,7 @@
 XLA compiles them into a GPU program, which is not run here.
 
 `make ops CUDA_HOME=...` builds them, with or without a GPU. That the kernels compute what they
-should is for tools/check_cuda_kernels.py, on a GPU, and for //custom_ops/kernels:cuda_kernels_test
+should is for benchmarks/cuda_kernels, on a GPU, and for //custom_ops/kernels:cuda_kernels_test
 and test_gpu_emulation.py, without one.
 """
 

@@ -14,7 +14,7 @@ import pytest
 
 from bert_tf.training.evaluation.probabilities import softmax
 from bert_tf.training.evaluation.scores import roc_auc
-from tools.corpora.film_reviews import LABELS, read_film_reviews, split_by_film
+from research.corpora.film_reviews import LABELS, read_film_reviews, split_by_film
 
 SEEDS = (1, 2, 3)
 TRAIN_EXAMPLES = 1500

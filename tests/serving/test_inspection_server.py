@@ -1,4 +1,4 @@
-"""`bert-tf inspect` as a process: what the page asks for, what it refuses, and its flags."""
+"""`bert-tf inspect_model` as a process: what the page asks for, what it refuses, and its flags."""
 
 import base64
 import concurrent.futures

@@ -83,11 +83,9 @@ def test_openvino(portable, tokens, vectors):
 
 
 PRINT_PEAK = """
-import runpy, sys
-sys.argv[0] = "tools/export_onnx.py"
-sys.path.insert(0, "tools")
+import runpy
 try:
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    runpy.run_module("bert_tf.tools.export_onnx", run_name="__main__", alter_sys=True)
 finally:
     print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """

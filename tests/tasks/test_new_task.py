@@ -57,10 +57,8 @@ opened.merge_lora()
 opened.quantize("int8")
 np.testing.assert_allclose(opened.predict(pairs, verbose=0), logits, atol=0.05)
 
-tools = sys.argv[1]
-sys.path.insert(0, tools)
-sys.argv = ["predict.py", "--model_dir=bert_tf", "--text=good film\\tgood"]
-runpy.run_path(f"{tools}/predict.py", run_name="__main__")
+sys.argv[1:] = ["--model_dir=bert_tf", "--text=good film\\tgood"]
+runpy.run_module("bert_tf.tools.predict", run_name="__main__", alter_sys=True)
 """
 
 
@@ -95,8 +93,7 @@ def tree(tmp_path_factory):
 @pytest.mark.full
 def test_a_new_task(tree, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tree)}
-    arguments = (PROGRAM, REPOSITORY / "tools")
-    result = run_program("-c", *arguments, env=environment, cwd=tmp_path)
+    result = run_program("-c", PROGRAM, env=environment, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     score, texts = result.stdout.splitlines()[-1].split("\t")
     assert 0 < float(score) < 1 and texts == "good film ||| good"

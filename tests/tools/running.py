@@ -4,6 +4,7 @@
 every tool has one (`test_every_tool.py`).
 """
 
+import importlib.util
 import os
 import pathlib
 import runpy
@@ -15,15 +16,29 @@ import tempfile
 
 from absl import app
 
+from bert_tf.tools.common import programs
 from tests.conftest import REPOSITORY
 from tests.training import processes
 
-# The programs that `bert_tf.tool` runs.
-TOOLS = sorted(
-    path.stem
-    for path in (REPOSITORY / "tools").glob("*.py")
+TOOLS = sorted(programs.NAMES)
+# The programs that no wheel contains, as `python -m` starts them.
+CHECKOUT_PROGRAMS = sorted(
+    f"{folder}.{path.stem}".removesuffix(".__main__")
+    for folder in ("benchmarks", "research")
+    for path in (REPOSITORY / folder).glob("*.py")
     if "tool.run(" in path.read_text(encoding="utf-8")
 )
+
+
+def module_of(program: str) -> str:
+    """The module of a program of tools/; other programs have the names of their modules."""
+    return f"bert_tf.tools.{program}" if program in TOOLS else program
+
+
+def source_of(program: str) -> pathlib.Path:
+    """The file of a program; of a package, its `__main__.py`."""
+    path = pathlib.Path(importlib.util.find_spec(module_of(program)).origin)
+    return path.with_stem("__main__") if path.stem == "__init__" else path
 
 
 def results_in(path: pathlib.Path) -> dict[str, str]:
@@ -45,10 +60,10 @@ def free_ports(count: int) -> list[int]:
 def run(
     tool, *flags, environment=None, prepare=None, directory=REPOSITORY, timeout=120.0
 ) -> subprocess.CompletedProcess:
-    """`python tools/TOOL.py FLAGS`, with what it printed.
+    """`python -m bert_tf.tools.TOOL FLAGS`, with what it printed.
 
     Args:
-        tool: The name of a file of tools/, without `.py`.
+        tool: The name of a program of tools/, or of a module, such as "research.demo".
         *flags: Its arguments.
         environment: Variables that it has beyond this process's.
         prepare: An importable function that is called in the process before the program.
@@ -78,7 +93,7 @@ def start(
     """As `run`, without waiting. The process leads a process group, as a shell's foreground job.
 
     Args:
-        tool: The name of a file of tools/, without `.py`.
+        tool: As for `run`.
         *flags: Its arguments.
         output: The file that its output is appended to.
         errors: The file of what it writes to stderr; None: `output` too.
@@ -123,13 +138,12 @@ def run_main(tool, flags, prepare, directory):
     app._init_callbacks.clear()  # TensorFlow's, which the tool has not imported yet
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the fork server ignores it
     os.chdir(directory)
-    program = REPOSITORY / "tools" / f"{tool}.py"
-    sys.argv = [os.path.relpath(program), *flags]
-    sys.path.insert(0, str(REPOSITORY / "tools"))  # as `python tools/TOOL.py` does
+    module = module_of(tool)
+    sys.argv = [os.path.relpath(source_of(tool)), *flags]
     try:
         if prepare is not None:
             prepare()
-        runpy.run_path(str(program), run_name="__main__")
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit:
         raise
     except BaseException:

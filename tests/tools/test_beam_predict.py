@@ -14,13 +14,13 @@ import bert_tf
 from bert_tf.beam.model_handler import METHODS
 from bert_tf.beam.shards import FORMATS
 from bert_tf.beam.writers import WRITERS
+from research.corpora.film_reviews import read_film_reviews
 from tests.beam.test_model_handler import TASK_OF_METHOD
 from tests.beam.workers import workers_of
 from tests.conformance.task import PAIRS, TEXTS, make
 from tests.conformance.tasks import TASKS
 from tests.conftest import REPOSITORY
 from tests.tools.running import run, start
-from tools.corpora.film_reviews import read_film_reviews
 
 QUIET = ("--direct_num_workers=1", "--num_shards=2")
 

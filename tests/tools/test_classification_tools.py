@@ -107,7 +107,9 @@ def test_baseline_report_and_table(tmp_path):
     with open(tmp_path / "test.tsv", "a") as file:
         file.write("a good mistake\tneg\n")
     task = ("--task_name=simple", f"--data_dir={tmp_path}")
-    result = run("baseline_classifier", *task, f"--output_dir={tmp_path}/base", "--eval_split=test")
+    result = run(
+        "research.baseline_classifier", *task, f"--output_dir={tmp_path}/base", "--eval_split=test"
+    )
     assert result.returncode == 0, result.stderr
     report = run(
         "evaluate",
@@ -139,7 +141,7 @@ def test_baseline_report_and_table(tmp_path):
 
 def test_prepared_data(materials, tmp_path):
     result = run(
-        "prepare_classification_data",
+        "research.prepare_classification_data",
         "--dataset=chinese_reviews",
         f"--materials_dir={materials}",
         f"--output_dir={tmp_path}",

@@ -5,7 +5,8 @@ import re
 import pytest
 from absl import flags
 
-from bert_tf import command, programs, tool_help
+from bert_tf.tools.common import command, programs, tool_help
+from tests.conftest import REPOSITORY
 from tests.tools.running import run, run_program
 
 
@@ -23,7 +24,7 @@ def shown_by(monkeypatch, capsys, *arguments):
 def test_the_list_has_every_program_with_its_first_line(monkeypatch, capsys):
     status, shown = shown_by(monkeypatch, capsys, "--help")
     listed = re.findall(r"^  (\w+) +(\S.*)$", shown.out, re.MULTILINE)
-    assert status == 0 and sorted(name for name, _ in listed) == programs.names()
+    assert status == 0 and [name for name, _ in listed] == list(programs.NAMES)
     for name, line in listed:
         source = programs.file_of(name).read_text(encoding="utf-8")
         assert re.match(rf'r?"""{re.escape(line)}\n', source), name
@@ -35,15 +36,8 @@ def test_without_a_program_it_shows_the_list_and_fails(monkeypatch, capsys):
 
 
 def test_every_program_has_one_group():
-    members = [name for group in programs.GROUPS for name in programs.members(group)]
-    assert sorted(members) == programs.names()
-
-
-def test_a_program_without_a_group_is_listed(monkeypatch):
-    monkeypatch.setattr(programs, "GROUPS", {"Serving": ("serve",)})
-    assert "\nServing\n  serve " in command.listing()
-    assert "\nOther programs\n  baseline_classifier " in command.listing()
-    assert not programs.needs_checkout("baseline_classifier")
+    files = (REPOSITORY / "tools").glob("[!_]*.py")
+    assert sorted(programs.NAMES) == sorted(path.stem for path in files)
 
 
 @pytest.mark.parametrize(
@@ -56,23 +50,16 @@ def test_an_unknown_name(monkeypatch, capsys, name, suggested):
     assert suggested is None or suggested in shown.err.partition("Did you mean")[2]
 
 
-def test_a_program_that_is_not_installed(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(programs, "directory", lambda: tmp_path)
-    status, shown = shown_by(monkeypatch, capsys, "benchmark", "training")
-    assert status == 1 and "works in a checkout" in shown.err
-    assert "`python tools/benchmark.py`" in shown.err
-
-
 def test_help_imports_little():
     result = run_program("-Ximporttime", "-m", "bert_tf", "--help")
     assert result.returncode == 0 and result.stdout == command.listing() + "\n"
     imported = set(re.findall(r"^import time:.*\| +(\S+)$", result.stderr, re.MULTILINE))
-    assert "bert_tf.command" in imported
+    assert "bert_tf.tools.common.command" in imported
     assert not imported & {"absl", "keras", "numpy", "tensorflow", "tqdm"}
 
 
 def test_help_into_head():
-    code = "import sys, bert_tf.command as c; sys.argv[1:] = ['--help']; c.main()"
+    code = "import sys, bert_tf.tools.common.command as c; sys.argv[1:] = ['--help']; c.main()"
     script = f'{command.sys.executable} -c "{code}" | true; echo ${{PIPESTATUS[0]}}'
     result = run_program("-c", f"import os; os.execv('/bin/bash', ['bash', '-c', {script!r}])")
     assert result.stderr == "" and result.stdout == "0\n"

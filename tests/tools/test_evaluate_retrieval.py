@@ -6,12 +6,12 @@ import pytest
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
 from bert_tf.tasks.sentence_embedding.run_files import read_run
+from bert_tf.tools.common import corpus_search
 from tests.conftest import MATERIALS
 from tests.example_files import CORPUS, write_retrieval_data
 from tests.example_files import QRELS as FILM_QRELS
 from tests.search.test_exact_search import TOPICS
 from tests.tools.running import run
-from tools.common import corpus_search
 
 MINILM = MATERIALS / "minilm"
 DOCUMENTS = [

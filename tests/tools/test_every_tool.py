@@ -1,36 +1,35 @@
 """What holds for every program: its manual, and wrong flags at once."""
 
-import pathlib
 import re
 
 import pytest
 
-from bert_tf import programs
-from tests.conftest import REPOSITORY
 from tests.document_blocks import docstring_examples
-from tests.tools.running import TOOLS, run, run_program
+from tests.tools.running import CHECKOUT_PROGRAMS, TOOLS, run, run_program, source_of
+
+PROGRAMS = [*TOOLS, *CHECKOUT_PROGRAMS]
 
 # Of what takes seconds to import.
 HEAVY = ("tensorflow", "keras", "sklearn", "matplotlib", "torch")
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", PROGRAMS)
 def test_help_lists_every_flag_and_imports_nothing_heavy(tool):
-    """The one real start of every tool: `python tools/TOOL.py`."""
-    result = run_program("-Ximporttime", f"tools/{tool}.py", "--help")
+    """The one real start of every program, in a checkout."""
+    start = [f"tools/{tool}.py"] if tool in TOOLS else ["-m", tool]
+    result = run_program("-Ximporttime", *start, "--help")
     listed = set(re.findall(r"^  --(?:\[no\])?(\w+)", result.stdout, re.MULTILINE))
     assert not listed & {"verbosity", "logtostderr", "pdb", "only_check_args"}  # absl's
     # tests/test_documents.py parses the flags of the example.
-    program = next((name for name, file in programs.FILES.items() if file == tool), tool)
-    starts = rf"^(bert-tf {program}|python tools/{tool}\.py)\b"
-    assert re.search(starts, docstring_examples(tool), re.MULTILINE)
+    examples = docstring_examples(tool)
+    assert re.search(rf"^(bert-tf|python -m) {tool}\b", examples, re.MULTILINE)
     lines = result.stderr.splitlines()
     assert all(line.startswith("import time:") for line in lines), result.stderr
-    source = pathlib.Path(REPOSITORY / "tools" / f"{tool}.py").read_text(encoding="utf-8")
+    source = source_of(tool).read_text(encoding="utf-8")
     read = set(re.findall(r"FLAGS\.(\w+)\b(?!\()", source))
     assert listed and read <= listed, read - listed
     imported = set(re.findall(r"^import time:.*\| +(\S+)$", result.stderr, re.MULTILINE))
-    assert "bert_tf.tool" in imported and not imported & set(HEAVY)
+    assert "bert_tf.tools.common.tool" in imported and not imported & set(HEAVY)
 
 
 def test_help_keeps_the_backslashes_of_its_examples():
@@ -44,7 +43,7 @@ def test_help_of_a_tool_with_shared_flags():
         assert f"\n  {flag}=" in shown
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", PROGRAMS)
 def test_a_wrong_flag_is_found(tool):
     result = run(tool, "--no_such_flag=1")
     assert "Unknown command line flag 'no_such_flag'" in result.stderr, result.stderr

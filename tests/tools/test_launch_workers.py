@@ -10,21 +10,12 @@ import time
 
 import pytest
 
+from bert_tf.tools.common import worker_group, worker_supervisor
 from tests.conftest import REPOSITORY
 from tests.tools.running import run, start
 
 FAKE = "tests/tools/fake_worker.py"
 FAST = ("--num_workers=2", "--backoff_seconds=0")
-
-
-@pytest.fixture(scope="module")
-def supervision():
-    """The modules of tools/common, which need no TensorFlow."""
-    sys.path.insert(0, str(REPOSITORY / "tools"))
-    from common import worker_group, worker_supervisor
-
-    sys.path.remove(str(REPOSITORY / "tools"))
-    return worker_group, worker_supervisor
 
 
 def launch(folder, *starts, flags=()):
@@ -209,7 +200,7 @@ class Clock:
         self.now += seconds
 
 
-def supervise(supervision, ends, **policy):
+def supervise(ends, **policy):
     """Runs groups that end as (status, seconds). Returns the status and the waits in between."""
     clock = Clock()
     begun, ended = [], []
@@ -219,41 +210,41 @@ def supervise(supervision, ends, **policy):
         ended.append(clock.now + ends[len(begun) - 1][1])
         return Group(*ends[len(begun) - 1], clock)
 
-    policy = supervision[1].RestartPolicy(**policy)
-    status = supervision[1].Supervisor(make_group, policy, clock, clock.wait).run()
+    policy = worker_supervisor.RestartPolicy(**policy)
+    status = worker_supervisor.Supervisor(make_group, policy, clock, clock.wait).run()
     assert len(begun) == len(ends)
     return status, [round(b - e, 3) for b, e in zip(begun[1:], ended)]
 
 
-def test_waits_double_up_to_a_limit(supervision):
+def test_waits_double_up_to_a_limit():
     ends = [(-9, 5)] * 7
-    status, waits = supervise(supervision, ends, max_restarts=6, backoff=1, max_backoff=10)
+    status, waits = supervise(ends, max_restarts=6, backoff=1, max_backoff=10)
     assert status == 137 and waits == [1, 2, 4, 8, 10, 10]
-    assert supervision[1].RestartPolicy().wait_before(10_000) == 60.0
+    assert worker_supervisor.RestartPolicy().wait_before(10_000) == 60.0
 
 
-def test_progress_begins_the_count_again(supervision):
+def test_progress_begins_the_count_again():
     ends = [(-9, 5), (-9, 5), (-9, 700), (-9, 5), (-9, 5)]
-    status, waits = supervise(supervision, ends, max_restarts=2, progress_seconds=600)
+    status, waits = supervise(ends, max_restarts=2, progress_seconds=600)
     assert status == 137 and waits == [1, 2, 1, 2]
-    assert supervise(supervision, [(-9, 700)] * 20 + [(0, 1)], max_restarts=1)[0] == 0
-    assert supervise(supervision, [(-9, 700)], max_restarts=0)[0] == 137
+    assert supervise([(-9, 700)] * 20 + [(0, 1)], max_restarts=1)[0] == 0
+    assert supervise([(-9, 700)], max_restarts=0)[0] == 137
 
 
-def test_a_write_that_ends_early(supervision, capfd, monkeypatch):
+def test_a_write_that_ends_early(capfd, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, text: write(file, text[:5]))
-    supervision[0].Output(1, None).write(b"one line\nand another\n")
+    worker_group.Output(1, None).write(b"one line\nand another\n")
     assert capfd.readouterr().out == "[worker 1] one line\n[worker 1] and another\n"
 
 
-def test_a_signal_without_a_name(supervision, capsys):
+def test_a_signal_without_a_name(capsys):
     """Python names only the first and the last real-time signal of Linux."""
-    assert supervise(supervision, [(-40, 5)], max_restarts=0) == (168, [])
+    assert supervise([(-40, 5)], max_restarts=0) == (168, [])
     assert "worker 0 was ended by signal 40" in capsys.readouterr().err
 
 
-def test_a_hang_is_no_progress(supervision):
+def test_a_hang_is_no_progress():
     ends = [(None, 700)] * 3
-    status, waits = supervise(supervision, ends, max_restarts=2, hang_timeout=650)
-    assert status == supervision[1].PEER_GONE and waits == [1, 2]
+    status, waits = supervise(ends, max_restarts=2, hang_timeout=650)
+    assert status == worker_supervisor.PEER_GONE and waits == [1, 2]

@@ -1,18 +1,12 @@
 """The planning program as a user starts it. Nothing is timed."""
 
 import json
-import sys
 
 import pytest
 
-from tests.conftest import REPOSITORY
-from tests.tools.running import run, run_program
-
-sys.path.insert(0, str(REPOSITORY / "tools"))
-
-from planning import calibration
-
+from bert_tf.tools.planning import calibration
 from tests.tools.planning.test_calibration import CALIBRATION
+from tests.tools.running import run, run_program
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +94,7 @@ def test_wrong_flags_of_a_calibrated_machine(machine, flags, message):
 
 def small_measurements():
     """Called in the process of the program: sizes that take seconds."""
-    from planning import measuring, validation
+    from bert_tf.tools.planning import measuring, validation
 
     measuring.TURN_SECONDS, validation.TURN_SECONDS = 0.02, 0.0
     measuring.MATMULS = ((8, 16, 32), (16, 32, 16), (32, 8, 64))

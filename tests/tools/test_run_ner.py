@@ -151,7 +151,9 @@ def test_prepares_chinese_news(tmp_path):
     corpus = tmp_path / "199801.txt"
     lines = [f"李/nr 鹏/nr 说/v {number}/m 。/w\n" for number in range(20)]
     corpus.write_text("".join(lines), encoding="utf-8")
-    result = run("prepare_chinese_news", f"--input_file={corpus}", f"--output_dir={tmp_path}/news")
+    result = run(
+        "research.prepare_chinese_news", f"--input_file={corpus}", f"--output_dir={tmp_path}/news"
+    )
     assert result.returncode == 0, result.stderr
     assert "train: 16 lines" in result.stdout
     (first, *_) = read_conll(tmp_path / "news" / "train.txt")
@@ -165,6 +167,7 @@ def test_prepares_chinese_news(tmp_path):
 def test_baseline(start):
     if importlib.util.find_spec("pycrfsuite") is None:
         pytest.skip("needs python-crfsuite")
-    result = run("ner_baseline", f"--data_dir={start}/data", f"--output_dir={start}/baseline")
+    flags = (f"--data_dir={start}/data", f"--output_dir={start}/baseline")
+    result = run("research.baseline_ner", *flags)
     assert result.returncode == 0, result.stderr
     assert "test_f1 = 1.000000" in result.stdout

@@ -21,7 +21,8 @@ def test_surroundings_and_outputs(monkeypatch):
     monkeypatch.delenv("HOME", raising=False)
     result = run("predict", "--a=b", prepare=show_surroundings)
     assert result.returncode == 3
-    assert result.stdout == f"{REPOSITORY} of the test False ['tools/predict.py', '--a=b']\n"
+    command = ["bert_tf/tools/predict.py", "--a=b"]
+    assert result.stdout == f"{REPOSITORY} of the test False {command}\n"
     assert result.stderr == "a mistake \\ud800\n"
 
 

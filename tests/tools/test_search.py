@@ -12,8 +12,8 @@ from bert_tf.data.table_writer import open_table
 from bert_tf.errors import UserError
 from bert_tf.search import VectorIndex, top_k
 from bert_tf.tasks.sentence_embedding import EncodingPool
+from research.corpora.film_reviews import read_film_reviews
 from tests.tools.running import run
-from tools.corpora.film_reviews import read_film_reviews
 
 QUERIES = ["a waste of time", "the funniest film of the year"]
 

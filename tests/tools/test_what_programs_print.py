@@ -11,7 +11,6 @@ import shutil
 
 import pytest
 
-from bert_tf import programs
 from tests.conftest import REPOSITORY
 from tests.example_files import write_document_files
 from tests.tools.running import TOOLS, run_program
@@ -69,7 +68,6 @@ ELSEWHERE = {
     "search": "prints what it finds; tests/tools/test_search.py starts it",
     "serve": "runs until it is stopped; tests/serving/server starts it",
     "serving_client": "prints answers; tests/tools/test_serving_client.py starts it",
-    "benchmark_serving": "needs a server",
 }
 START_UP = re.compile(r"^[IWEF]\d{4} |All log messages before absl|oneDNN|cuInit|\.cc:\d+\]", re.M)
 SOURCES = re.compile(r"site-packages|/bert_tf/|Traceback")
@@ -114,6 +112,5 @@ def test_a_run_prints_what_its_user_needs(directory, line, made):
 
 def test_every_program_is_here():
     started = {line.split()[0] for line in PROGRAMS}
-    installed = {name for name in TOOLS if not programs.needs_checkout(name)}
-    assert started | ELSEWHERE.keys() == installed
+    assert started | ELSEWHERE.keys() == set(TOOLS)
     assert not started & ELSEWHERE.keys()

@@ -108,17 +108,24 @@ def prepare(folder):
     """Writes a real text, its vocabulary and a tiny network's configuration."""
     whole, text, vocabulary = (folder / name for name in ("whole.txt", "text.txt", "vocab.txt"))
 
-    def run(tool, *flags):
+    def run(module, *flags):
         output = subprocess.PIPE
-        process = python(f"tools/{tool}.py", *flags, stdout=output, stderr=subprocess.STDOUT)
+        process = python("-m", module, *flags, stdout=output, stderr=subprocess.STDOUT)
         printed = process.communicate()[0]
         if process.returncode:
-            raise SystemExit(f"{tool} ended with status {process.returncode}:\n{printed.decode()}")
+            raise SystemExit(
+                f"{module} ended with status {process.returncode}:\n{printed.decode()}"
+            )
 
-    run("prepare_ordered_text", f"--input_dir={MATERIALS}/ordered_text", f"--output_file={whole}")
+    run(
+        "research.prepare_ordered_text",
+        f"--input_dir={MATERIALS}/ordered_text",
+        f"--output_file={whole}",
+    )
     with open(whole, encoding="utf-8") as file:  # a tenth is enough, and quicker to read at a start
         text.write_text("".join(itertools.islice(file, 3000)), encoding="utf-8")
-    run("build_vocab", f"--input_file={text}", f"--output_file={vocabulary}", "--vocab_size=1000")
+    flags = (f"--input_file={text}", f"--output_file={vocabulary}", "--vocab_size=1000")
+    run("bert_tf.tools.build_vocab", *flags)
     config = {
         "vocab_size": len(vocabulary.read_text(encoding="utf-8").splitlines()),
         "hidden_size": 32,

@@ -20,6 +20,8 @@ HAS_BEAM = importlib.util.find_spec("apache_beam") is not None  # optional
 for module in pkgutil.walk_packages(bert_tf.__path__, "bert_tf."):
     if module.name.startswith("bert_tf.beam.") and not HAS_BEAM:
         continue
+    if module.name.startswith("bert_tf.tools."):  # their flags have the same names
+        continue
     if not module.name.rpartition(".")[2].startswith("_"):  # the ops' shared objects
         importlib.import_module(module.name)
 

@@ -10,7 +10,7 @@ from absl import flags
 
 from bert_tf import optional_packages
 from bert_tf.errors import UserError
-from common.checks import require
+from bert_tf.tools.common.checks import require
 
 FLAGS = flags.FLAGS
 LOCAL_RUNNER = "DirectRunner"

@@ -7,11 +7,11 @@ import sys
 
 from absl import flags
 
-from bert_tf import __version__, tool
+from bert_tf import __version__
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import atomic_path
 from bert_tf.optional_packages import require
-from common import beam_flags
+from bert_tf.tools.common import beam_flags, tool
 
 FLAGS = flags.FLAGS
 

@@ -5,7 +5,7 @@ import os
 from absl import flags
 
 from bert_tf.errors import UserError
-from common.checks import options_of
+from bert_tf.tools.common.checks import options_of
 
 FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Model to start from"),)

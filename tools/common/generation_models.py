@@ -5,10 +5,10 @@ import os
 from absl import flags
 
 from bert_tf.errors import UserError
-from common import checkpoint_flags
-from common.checks import options_of
-from common.generation_flags import decoding_options
-from common.optimizer_flags import set_mixed_precision
+from bert_tf.tools.common import checkpoint_flags
+from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.generation_flags import decoding_options
+from bert_tf.tools.common.optimizer_flags import set_mixed_precision
 
 FLAGS = flags.FLAGS
 

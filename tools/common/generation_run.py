@@ -5,11 +5,10 @@ import os
 
 from absl import flags
 
-from bert_tf import tool
-from common import fine_tuning, generation_flags, result_files
-from common.console import predicting_verbose, tell_model
-from common.generation_models import examples_of, write
-from common.training_batches import TrainingBatches, fit
+from bert_tf.tools.common import fine_tuning, generation_flags, result_files, tool
+from bert_tf.tools.common.console import predicting_verbose, tell_model
+from bert_tf.tools.common.generation_models import examples_of, write
+from bert_tf.tools.common.training_batches import TrainingBatches, fit
 
 FLAGS = flags.FLAGS
 
@@ -74,8 +73,8 @@ def train(model, pairs, dev):
 
 
 def _watchers(checkpoint, batches, step, num_pairs, dev):
+    from bert_tf.tools.common.epoch_lines import EpochExamples, EpochLines
     from bert_tf.training import callbacks
-    from common.epoch_lines import EpochExamples, EpochLines
 
     log = callbacks.JsonLines(os.path.join(FLAGS.output_dir, "log.jsonl"), step)
     shown = ("loss", "perplexity", "accuracy")

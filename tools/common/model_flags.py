@@ -4,7 +4,7 @@ from absl import flags
 
 from bert_tf import tasks
 from bert_tf.errors import UserError
-from common.text_files import read_texts
+from bert_tf.tools.common.text_files import read_texts
 
 FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Model"),)

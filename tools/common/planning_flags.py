@@ -4,13 +4,13 @@ import dataclasses
 import os
 
 from absl import flags
-from planning import calibration, devices, pipeline, published, tables
-from planning.communication import Link
-from planning.estimate import Cluster
-from planning.training_run import OBJECTIVES, OPTIMIZERS, PRECISIONS, TrainingRun
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
+from bert_tf.tools.planning import calibration, devices, pipeline, published, tables
+from bert_tf.tools.planning.communication import Link
+from bert_tf.tools.planning.estimate import Cluster
+from bert_tf.tools.planning.training_run import OBJECTIVES, OPTIMIZERS, PRECISIONS, TrainingRun
 
 FLAGS = flags.FLAGS
 

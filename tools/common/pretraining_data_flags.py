@@ -5,10 +5,10 @@ import sys
 
 from absl import flags
 
-from bert_tf import tool
 from bert_tf.errors import UserError
-from common.checks import options_of
-from common.console import tell_result
+from bert_tf.tools.common import tool
+from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.console import tell_result
 
 FLAGS = flags.FLAGS
 

@@ -8,7 +8,7 @@ from absl import flags
 from bert_tf.errors import DataError, UserError
 from bert_tf.files import recover_around
 from bert_tf.optional_packages import require
-from common import optimizer_flags, original_flags
+from bert_tf.tools.common import optimizer_flags, original_flags
 
 FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Pre-training"),)

@@ -6,7 +6,7 @@ from absl import flags
 from bert_tf.config import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
 from bert_tf.tasks.text_classification.official_tasks import TASKS, table_task, xnli_task
-from common.checks import options_of
+from bert_tf.tools.common.checks import options_of
 
 FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Task and its files"),)

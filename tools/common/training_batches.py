@@ -3,8 +3,8 @@
 import numpy as np
 from absl import flags
 
-from common.console import training_verbose
-from common.fine_tuning import num_steps_of, value_of
+from bert_tf.tools.common.console import training_verbose
+from bert_tf.tools.common.fine_tuning import num_steps_of, value_of
 
 FLAGS = flags.FLAGS
 

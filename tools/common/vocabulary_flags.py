@@ -2,8 +2,8 @@
 
 from absl import flags
 
-from common.checks import options_of
-from common.console import tell_result
+from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.console import tell_result
 
 FLAGS = flags.FLAGS
 

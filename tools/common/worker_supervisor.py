@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from bert_tf.supervision import PEER_GONE
-from common.worker_group import POLL_SECONDS, WorkerGroup, report
+from bert_tf.tools.common.worker_group import POLL_SECONDS, WorkerGroup, report
 
 # How long a worker that says that another one is gone waits for that one to end and show why.
 CAUSE_SECONDS = 5.0

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.report import machine
 from benchmarks.workloads import masked_count
-
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 

@@ -416,7 +416,7 @@ panels.heads = (pane, state) => {
     if (!pane.off.size) return result.replaceChildren(element("p", {}, "All heads are on."));
     const names = [...pane.off].map(key => key.replace(" ", ".")).join(", ");
     const title = element("h3", {}, `Without ${pane.off.size > 1 ? "heads" : "head"} ${names} (layer.head)`);
-    if (!without) return result.replaceChildren(title, element("p", {}, state.live ? "Computing …" : "A file has the change for one head at a time. The page of `bert-tf inspect --port` computes any set."));
+    if (!without) return result.replaceChildren(title, element("p", {}, state.live ? "Computing …" : "A file has the change for one head at a time. The page of `bert-tf inspect_model --port` computes any set."));
     const rows = answerRows(target, without);
     result.replaceChildren(title, bars(without.map((answer, index) => {
       const old = target.answers[index], was = old.probability ?? old.score, is = answer.probability ?? answer.score;

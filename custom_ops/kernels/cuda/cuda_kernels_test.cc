@@ -4,7 +4,7 @@
 // give equal bits.
 //
 // This does not test the speed, the approximate exponential and reciprocal of a GPU, and the memory
-// of a real GPU between two barriers. tools/check_cuda_kernels.py does, on a GPU.
+// of a real GPU between two barriers. benchmarks/cuda_kernels does, on a GPU.
 #include "custom_ops/kernels/attention/varlen_attention.h"
 #include "custom_ops/kernels/base/kernel_test_util.h"
 #include "custom_ops/kernels/cuda/cuda_emulation.h"

@@ -2,7 +2,7 @@
 // into GPU memory, and a stream. They queue the work and return immediately: 0, or the cudaError_t
 // of the launch. fused_bias_gelu.h, fused_residual_layer_norm.h and varlen_attention.h describe the
 // formulas, which arguments may be null, and which outputs may be computed in place. They have C
-// names, with which tools/cuda_kernels/launchers.py calls them.
+// names, with which benchmarks/cuda_kernels/launchers.py calls them.
 //
 // The order of sums over rows depends only on the sizes and on whether the tensors are aligned to
 // 16 bytes. There are no atomics, so the results on GPUs of the same architecture have the same

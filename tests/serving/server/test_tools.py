@@ -1,4 +1,4 @@
-"""tools/serve.py and tools/benchmark_serving.py from the command line."""
+"""tools/serve.py and benchmarks/serving.py from the command line."""
 
 import json
 
@@ -29,7 +29,7 @@ def test_flags_are_checked_before_any_work(arguments, message):
 def test_load(server, tmp_path):
     (tmp_path / "texts.txt").write_text("good film\n\nbad\n", encoding="utf-8")
     result = run(
-        "benchmark_serving",
+        "benchmarks.serving",
         f"--text_file={tmp_path}/texts.txt",
         "--concurrency=1,3",
         f"--url=http://127.0.0.1:{server.port}/v1/models/tiny:predict",
@@ -44,7 +44,7 @@ def test_load(server, tmp_path):
     assert counts == [(1, 9, 0), (3, 9, 0)]
     assert all(len(row["latencies"]) == 9 for row in rows)
     refused = run(
-        "benchmark_serving",
+        "benchmarks.serving",
         f"--text_file={tmp_path}/texts.txt",
         "--concurrency=1",
         f"--url=http://127.0.0.1:{server.port}/v1/models/other:predict",

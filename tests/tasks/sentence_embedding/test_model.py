@@ -14,9 +14,9 @@ from bert_tf.checkpoints.sentence_transformers import encoder_options
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.models import text_batches
 from bert_tf.models.tokenized_texts import TokenizedTexts
+from research.corpora.film_reviews import read_film_reviews
 from tests.checkpoints.module_folders import move_encoder
 from tests.numpy_bert import NumpyBert
-from tools.corpora.film_reviews import read_film_reviews
 
 TEXTS = ["good film", "", "the bad good film", "a", "the good the bad the film . a b c d e f"]
 

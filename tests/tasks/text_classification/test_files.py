@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.errors import DataError
 from bert_tf.tasks.text_classification import TASKS, TextExample, table_task, xnli_task
-from tools.corpora.film_reviews import read_film_reviews, split_by_film
+from research.corpora.film_reviews import read_film_reviews, split_by_film
 
 ROWS = {
     "simple": ("a film\tgood", TextExample("a film", None, "good")),

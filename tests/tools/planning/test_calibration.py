@@ -5,14 +5,14 @@ import json
 import math
 
 import pytest
-from benchmarks.workloads import masked_count
-from planning import calibration, measuring, work
-from planning.calibration import Calibration, Setup
-from planning.communication import Link
-from planning.fitting import fit
-from planning.rates import Rates
 
+from benchmarks.workloads import masked_count
 from bert_tf.errors import ConfigError, UserError
+from bert_tf.tools.planning import calibration, measuring, work
+from bert_tf.tools.planning.calibration import Calibration, Setup
+from bert_tf.tools.planning.communication import Link
+from bert_tf.tools.planning.fitting import fit
+from bert_tf.tools.planning.rates import Rates
 
 RATES = Rates(
     seconds_per_flop=1e-11,

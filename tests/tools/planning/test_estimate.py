@@ -3,14 +3,14 @@
 import dataclasses
 
 import pytest
-from planning import cuts, pipeline
-from planning.communication import Link, all_reduce, ring_all_reduce
-from planning.estimate import Cluster, Cut, estimate
-from planning.rates import Rates
-from planning.training_run import TrainingRun
 
 from bert_tf import BertConfig
 from bert_tf.errors import UserError
+from bert_tf.tools.planning import cuts, pipeline
+from bert_tf.tools.planning.communication import Link, all_reduce, ring_all_reduce
+from bert_tf.tools.planning.estimate import Cluster, Cut, estimate
+from bert_tf.tools.planning.rates import Rates
+from bert_tf.tools.planning.training_run import TrainingRun
 
 LINK, SLOW = Link(100.0, 0.5), Link(10.0, 2.0)
 FAST = Link(1e18, 0.0)

@@ -2,10 +2,10 @@
 
 import pytest
 import tensorflow as tf
-from planning import memory, parameters
-from planning.training_run import TrainingRun
 
 import bert_tf
+from bert_tf.tools.planning import memory, parameters
+from bert_tf.tools.planning.training_run import TrainingRun
 from bert_tf.training import LAMB, AdamWeightDecay
 
 

@@ -3,12 +3,12 @@
 import dataclasses
 
 import pytest
-from benchmarks.report import Table, format_table
-from planning import published, tables
-from planning.devices import DEVICES
-from planning.training_run import TrainingRun
 
+from benchmarks.report import Table, format_table
 from bert_tf.errors import UserError
+from bert_tf.tools.planning import published, tables
+from bert_tf.tools.planning.devices import DEVICES
+from bert_tf.tools.planning.training_run import TrainingRun
 from tests.conftest import REPOSITORY
 
 ROWS = published.PUBLISHED

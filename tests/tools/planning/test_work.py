@@ -4,15 +4,15 @@ import dataclasses
 
 import pytest
 import tensorflow as tf
-from benchmarks import workloads
-from benchmarks.workloads import Workload
-from planning import memory, work
-from planning.estimate import model_flops
-from planning.rates import Rates
-from planning.training_run import TrainingRun
 
 import bert_tf
+from benchmarks import workloads
+from benchmarks.workloads import Workload
 from bert_tf import ops
+from bert_tf.tools.planning import memory, work
+from bert_tf.tools.planning.estimate import model_flops
+from bert_tf.tools.planning.rates import Rates
+from bert_tf.tools.planning.training_run import TrainingRun
 
 B, T, P = 4, 16, 3
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertSentenceEncoder
-from tools.corpora.retrieval import film_reviews_of
+from research.corpora.retrieval import film_reviews_of
 
 
 @pytest.mark.peers

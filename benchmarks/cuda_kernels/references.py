@@ -1,0 +1,75 @@
+"""The ops in float64, with PyTorch.
+
+Glossary: `R` rows, `F` columns, `N` heads, `D` head size, `T` length of a sequence.
+"""
+
+import ctypes
+
+import torch
+
+from tests.ops.philox_numpy import element_bits
+
+from .launchers import EPSILON
+
+
+def kept(seed, count, rate, stream=0):
+    """Which of the first `count` elements of a stream dropout keeps: bool `[count]`."""
+    rate = ctypes.c_float(rate).value
+    return torch.from_numpy(element_bits(seed, count, stream) >= int(rate * 2.0**32))
+
+
+def gelu(s, approximate):
+    """GELU with full relative precision also for values near zero."""
+    if approximate:
+        return s * torch.sigmoid(2 * (2 / torch.pi) ** 0.5 * (s + 0.044715 * s**3))
+    return 0.5 * s * torch.erfc(-s / 2**0.5)
+
+
+def layer_norm(x, residual, bias, gamma, beta, rate, seed):
+    """LayerNorm(residual + dropout(x + bias)), `[R, F]`; residual and bias may be None."""
+    z = x if bias is None else x + bias
+    if rate > 0:
+        keep = kept(seed, x.numel(), rate).reshape(x.shape).to(x.device)
+        z = torch.where(keep, z / (1.0 - rate), 0.0)
+    z = z if residual is None else z + residual
+    return torch.nn.functional.layer_norm(z, gamma.shape, gamma, beta, eps=EPSILON)
+
+
+def attention(qkv, lengths, causal, window, global_tokens, rate, seed, bias=None):
+    """Attention over packed sequences of these lengths, with `qkv` `[R, 3, N, D]`.
+
+    `window` is the largest distance of rows to which a row attends, or negative for no window. It
+    does not apply for the first `global_tokens` rows of a sequence. Returns the output `[R, N, D]`
+    and the log-sum-exp of the scores `[R, N]`. `bias` `[N, 2 M + 1]` has a number for each distance
+    of query and key from -M to M; farther ones have the last numbers.
+    """
+    device, heads = qkv.device, qkv.shape[2]
+    outputs, logsumexps = [], []
+    first = 0
+    for length in lengths:
+        q, k, v = qkv[first : first + length].permute(1, 2, 0, 3)  # [N, T, D] each
+        scores = q @ k.transpose(1, 2) / q.shape[2] ** 0.5  # [N, T, T]
+        position = torch.arange(length, device=device)
+        query, key = position[:, None], position[None, :]
+        if bias is not None:
+            reach = bias.shape[1] // 2
+            scores = scores + bias[:, (query - key).clamp(-reach, reach) + reach]
+        sees = torch.ones(length, length, dtype=torch.bool, device=device)
+        if window >= 0:
+            near = (query - key).abs() <= window
+            sees = near | (query < global_tokens) | (key < global_tokens)
+        if causal:
+            sees &= key <= query
+        scores = scores.masked_fill(~sees, -float("inf"))
+        probabilities = scores.softmax(-1)
+        if rate > 0 and length:
+            streams = [
+                (first + row) * heads + head for head in range(heads) for row in range(length)
+            ]
+            keep = torch.stack([kept(seed, length, rate, stream) for stream in streams])
+            keep = keep.reshape(scores.shape).to(device)  # [N T, T] -> [N, T, T]
+            probabilities = torch.where(keep, probabilities / (1.0 - rate), 0.0)
+        outputs.append((probabilities @ v).transpose(0, 1))  # [T, N, D]
+        logsumexps.append(scores.logsumexp(-1).transpose(0, 1))  # [T, N]
+        first += length
+    return torch.cat(outputs), torch.cat(logsumexps)

@@ -1,0 +1,1 @@
+"""The programs of bert_tf: `bert-tf NAME`, or `python tools/NAME.py` in a checkout."""

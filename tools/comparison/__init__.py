@@ -1,1 +1,0 @@
-"""What tools/compare_encoders.py compares: data, encoders, runs and their tables."""
