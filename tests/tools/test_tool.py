@@ -11,7 +11,7 @@ from bert_tf.tools.common import tool
 
 @pytest.mark.parametrize("lines", [1, 100_000])
 def test_an_output_that_nobody_reads(lines):
-    program = f"from bert_tf import tool; tool.run(lambda: print('line\\n' * {lines}))"
+    program = f"from bert_tf.tools.common import tool; tool.run(lambda: print('line\\n' * {lines}))"
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", program], **options) as process:
         process.stdout.close()
@@ -20,7 +20,9 @@ def test_an_output_that_nobody_reads(lines):
 
 
 def test_a_broken_pipe_of_the_program_itself_is_an_error():
-    program = "from bert_tf import tool\ndef main(): raise BrokenPipeError\ntool.run(main)"
+    program = (
+        "from bert_tf.tools.common import tool\ndef main(): raise BrokenPipeError\ntool.run(main)"
+    )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 1 and "BrokenPipeError" in result.stderr
 
