@@ -154,7 +154,7 @@ setup(
         "safetensors",
         "tqdm",
     ],
-    # bert_tf/optional_packages.py names the extra of each package in errors, and
+    # bert_tf/base/optional_packages.py names the extra of each package in errors, and
     # docs/installation.md says what the extras are for.
     extras_require={
         "test": [

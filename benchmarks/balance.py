@@ -29,7 +29,7 @@ def run(materials: str, report: Report, steps: int) -> None:
         steps: The number of steps that each row of a table is computed from.
     """
     from bert_tf import BertTokenizer
-    from bert_tf.models.tokenized_texts import TokenizedTexts
+    from bert_tf.inputs.tokenized_texts import TokenizedTexts
 
     tokenizer = BertTokenizer(os.path.join(materials, VOCABULARY))
     reviews = read_film_reviews(os.path.join(materials, REVIEWS))
@@ -69,8 +69,8 @@ def imbalance(
         by_tokens: Whether batches have the mean tokens of so many rows, in place of the rows.
         steps: The number of steps. Steps with fewer rows, at the end of an epoch, do not count.
     """
-    from bert_tf.data.balanced_rows import deal_rows
-    from bert_tf.data.epoch_batches import EpochBatches
+    from bert_tf.inputs.balanced_rows import deal_rows
+    from bert_tf.inputs.epoch_batches import EpochBatches
 
     count = rows * replicas
     limit = {"token_budget": int(lengths.mean() * count)} if by_tokens else {"batch_size": count}

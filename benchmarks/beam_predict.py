@@ -21,8 +21,8 @@ import time
 import numpy as np
 from absl import flags
 
-from bert_tf.data.tsv import read_lines
 from bert_tf.errors import UserError
+from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.tools.common import tool
 
 from . import memory_use, report

@@ -1,4 +1,4 @@
-"""Compares the networks of `bert_tf.network_families`, each of the size of `--config`.
+"""Compares the networks of `bert_tf.families.network_families`, each of the size of `--config`.
 
 They do not have the same number of multiply-adds (ELECTRA has a dense layer after its embeddings,
 DistilBERT half of the blocks), so the time for one is compared with that of a BERT with as many
@@ -7,7 +7,7 @@ blocks.
 
 import statistics
 
-from bert_tf.network_families import BERT
+from bert_tf.families.network_families import BERT
 
 from . import limits, workloads
 from .report import Report, Table

@@ -163,7 +163,7 @@ def busy_seconds(profile: dict, chosen: np.ndarray) -> float:
 def simulated_idle_share(forward: Sequence[float], backward: Sequence[float], parts: int) -> float:
     """Returns the mean idle share of stages that compute independently, by their seconds per part.
 
-    The schedule is that of `bert_tf.models.pipelined_step`.
+    The schedule is that of `bert_tf.training.pipelined_step`.
     """
     last = len(forward) - 1
     free = [0.0] * (last + 1)  # when each stage has done what it has begun

@@ -17,10 +17,10 @@ import time
 import numpy as np
 from absl import flags
 
-from bert_tf.api_keys import authorization
-from bert_tf.data.tsv import read_lines
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import UserError
-from bert_tf.optional_packages import require
+from bert_tf.inputs.tables.tsv import read_lines
+from bert_tf.server.api_keys import authorization
 from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.checks import positive_integers
 

@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 
 from bert_tf import tasks
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.lazy_names import lazy_names
 
 # All but the programs.
 _SUBPACKAGES = [m.name for m in pkgutil.iter_modules(__path__) if m.ispkg and m.name != "tools"]

@@ -10,9 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_tf.errors import ConfigError, require
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import (
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import (
     FLAG,
     OBJECT,
     SCALAR,
@@ -28,8 +27,9 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
-from bert_tf.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES, REFUSED
-from bert_tf.pruned_heads import checked_pruned_heads
+from bert_tf.errors import ConfigError, require
+from bert_tf.families.network_families import BERT, BERT_GENERATION, BERTS, FAMILIES, REFUSED
+from bert_tf.families.pruned_heads import checked_pruned_heads
 
 LAYER_NORM_EPSILON = 1e-12  # google-research/bert modeling.py, layer_norm
 

@@ -20,7 +20,7 @@ import time
 
 import nbformat
 
-from bert_tf.progress import progress_bar
+from bert_tf.base.progress import progress_bar
 
 NOTEBOOKS = pathlib.Path(__file__).resolve().parent / "notebooks"
 CHECKOUT = NOTEBOOKS.parent.parent

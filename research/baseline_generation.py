@@ -49,7 +49,7 @@ def read(split):
 
 
 def outputs_of(baseline, sources, table):
-    from bert_tf.data.long_texts import split_sentences
+    from bert_tf.inputs.long_texts import split_sentences
 
     if baseline == "lead1":
         return [next(iter(split_sentences(source)), source) for source in sources]

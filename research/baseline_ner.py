@@ -19,9 +19,9 @@ import time
 
 from absl import flags
 
+from bert_tf.base.files import atomic_path
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import DataError
-from bert_tf.files import atomic_path
-from bert_tf.optional_packages import require
 from bert_tf.tasks.token_classification.files import conll_lines, read_conll
 from bert_tf.tasks.token_classification.tag_schemes import are_span_tags, convert_tags
 from bert_tf.tools.common import result_files, tool

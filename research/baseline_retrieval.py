@@ -14,8 +14,8 @@ import os
 
 from absl import flags
 
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import DataError
-from bert_tf.optional_packages import require
 from bert_tf.tools.common import tool
 
 FLAGS = flags.FLAGS

@@ -31,10 +31,10 @@ import os
 
 from absl import flags
 
-from bert_tf import optional_packages
+from bert_tf.base import optional_packages
+from bert_tf.base.json_files import read_json
+from bert_tf.base.progress import progress_bar
 from bert_tf.errors import UserError
-from bert_tf.json_files import read_json
-from bert_tf.progress import progress_bar
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.result_files import write_json, write_lines
 

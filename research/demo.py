@@ -18,9 +18,9 @@ import time
 import numpy as np
 from absl import flags
 
-from bert_tf import quiet
-from bert_tf.data.tsv import read_tsv
+from bert_tf.base import quiet
 from bert_tf.errors import UserError
+from bert_tf.inputs.tables.tsv import read_tsv
 from bert_tf.tools.common import tool
 
 from .corpora import MATERIALS_DIRECTORY

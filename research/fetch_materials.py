@@ -25,9 +25,9 @@ from collections.abc import Sequence
 
 from absl import flags
 
+from bert_tf.base.files import atomic_path
+from bert_tf.base.progress import progress_bar
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
-from bert_tf.progress import progress_bar
 from bert_tf.tools.common import tool
 
 from .corpora import MATERIALS_DIRECTORY

@@ -2,9 +2,9 @@
 
 import os
 
+from bert_tf.base.files import atomic_path
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
-from bert_tf.optional_packages import require
 
 _FORMATS = (".png", ".svg", ".pdf")
 

@@ -59,7 +59,7 @@ def main():
         shown = ", ".join(f"{count} {label}" for label, count in counts)
         print(f"{split}: {len(examples)} examples ({shown})")
     if FLAGS.dataset == "chinese_reviews":
-        from bert_tf.data.long_texts import split_sentences
+        from bert_tf.inputs.long_texts import split_sentences
 
         path = os.path.join(FLAGS.output_dir, "pretraining_text.txt")
         reviews = [review for review, _ in splits["train"]]

@@ -25,7 +25,7 @@ import time
 
 from absl import flags
 
-from bert_tf import optional_packages
+from bert_tf.base import optional_packages
 from bert_tf.errors import UserError
 from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.checkpoint_flags import new_tokenizer
@@ -133,8 +133,8 @@ def make_backbone(tokenizer):
 
 def train_vectors(backbone, rows):
     """Trains skip-gram or CBOW; returns what training.json says."""
+    from bert_tf.base.progress import progress_bar
     from bert_tf.baselines import train_word_vectors
-    from bert_tf.progress import progress_bar
 
     total = FLAGS.max_tokens or rows.num_tokens
     with progress_bar(total=total, unit="token", unit_scale=True, desc=FLAGS.encoder) as bar:

@@ -81,7 +81,7 @@ EXPECTED_SKIPS = {
 # With --fail-slow a test, or the fixtures that it is the first to need, that takes longer fails the
 # run, unless its name begins with one of these, which say why.
 MAY_TAKE_LONGER = {
-    "tests/data/test_long_texts.py::test_key_sentences": "imports scikit-learn from a cold disk",
+    "tests/inputs/test_long_texts.py::test_key_sentences": "imports scikit-learn from a cold disk",
     "tests/fuzz/test_fuzz.py": "the first one opens the mutants of all formats, two at a time",
     "tests/ops/test_cuda_compiles.py": "nvcc takes so long for a file",
     "tests/serving/test_c_program.py": "MiniLM is exported twice and a C program compiled",
@@ -113,7 +113,7 @@ LONG_FILES = (
 FOLDERS_OF_NUMBERS = (
     "baselines",
     "checkpoints",
-    "compression",
+    "adapt",
     "conformance",
     "generation",
     "inspection",

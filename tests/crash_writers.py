@@ -17,12 +17,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertConfig, BertSentenceEncoder, BertTextClassifier, BertTokenizer
+from bert_tf.base.files import atomic_path, recover
 from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path, recover
 from bert_tf.serving import export
-from bert_tf.serving.server.model_directory import find_versions
+from bert_tf.serving.versions import find_versions
 from bert_tf.tasks.pretraining.create_data import create_pretraining_data
 from bert_tf.tasks.pretraining.document_chunks import scan_documents
 from bert_tf.tasks.pretraining.examples import ExampleOptions

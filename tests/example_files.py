@@ -5,7 +5,7 @@ import os
 import pathlib
 
 import bert_tf
-from bert_tf.data.table_writer import open_table
+from bert_tf.inputs.tables.table_writer import open_table
 from bert_tf.tasks.pretraining.create_data import create_pretraining_data
 from bert_tf.tasks.pretraining.document_chunks import scan_documents
 from bert_tf.tasks.pretraining.examples import ExampleOptions

@@ -96,7 +96,7 @@ QUICK = {
 NOT_STARTED = {
     "bazel": "builds the ops; `make test` does",
     "cp": "copies what Docker gets",
-    "curl": "needs a server; tests/serving/server sends the same requests",
+    "curl": "needs a server; tests/server sends the same requests",
     "docker": "needs Docker and TF Serving",
     "make": "the makefile calls the tests",
     "pip": "installs packages",
@@ -110,7 +110,7 @@ NOT_STARTED = {
     "research.fetch_materials": "needs the network",
     "launch_workers": "waits for other machines; tests/tools/test_launch_workers.py starts it",
     "plan_training": "measures for minutes; tests/tools/test_plan_training.py starts it",
-    "serve": "runs until it is stopped; tests/serving/server starts it",
+    "serve": "runs until it is stopped; tests/server starts it",
     "serving_client": "needs a server; tests/tools/test_serving_client.py has one",
 }
 # Sections whose shell blocks do not run, and why.

@@ -14,20 +14,22 @@ MODULES = {
 }
 # From below to above: a package imports from those before it. docs/ARCHITECTURE.md has the picture.
 PACKAGES = (
+    "base",
     "ops",
     "text",
-    "data",
     "search",
     "layers",
+    "inputs",
     "training",
     "generation",
     "models",
     "tasks",
+    "adapt",
     "baselines",
-    "compression",
     "checkpoints",
-    "inspection",
     "serving",
+    "inspection",
+    "server",
     "beam",
 )
 

@@ -25,7 +25,7 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 import configure  # noqa: E402
-from bert_tf import optional_packages  # noqa: E402
+from bert_tf.base import optional_packages  # noqa: E402
 from bert_tf.tools.common import programs  # noqa: E402
 from tests.tools.running import run_program  # noqa: E402
 
@@ -173,7 +173,7 @@ def test_a_wheel_without_bazel_is_pure_and_has_no_object(wheels):
     assert not BUILT & set(files)
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bert_tf").rglob("*.py")}
     assert modules <= set(files) and "bert_tf/text/unicode_data.txt" in files
-    assert "bert_tf/serving/server/page.html" in files
+    assert "bert_tf/server/page.html" in files
     page = {path.name for path in (ROOT / "bert_tf" / "inspection" / "page_files").iterdir()}
     assert {f"bert_tf/inspection/page_files/{name}" for name in page} <= set(files)
     assert {"page.html", "page.css", "main.js"} <= page

@@ -18,8 +18,8 @@ import os
 
 from absl import flags
 
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import UserError
-from bert_tf.optional_packages import require
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.beam_flags import is_local, num_workers, pipeline_options
 from bert_tf.tools.common.model_flags import kind_of_model

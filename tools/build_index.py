@@ -17,10 +17,10 @@ import os
 
 from absl import flags
 
-from bert_tf.data.table_files import SUFFIXES, read_table
-from bert_tf.data.tsv import read_lines
+from bert_tf.base.progress import progress_bar
 from bert_tf.errors import DataError, UserError
-from bert_tf.progress import progress_bar
+from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
+from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.search.index_files import require_index_or_nothing
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.console import tell_result

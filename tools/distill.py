@@ -130,7 +130,7 @@ def load_student(teacher):
 
     The map is None for the default of `DistillationModel`.
     """
-    from bert_tf.compression.layer_dropping import student_from_teacher
+    from bert_tf.adapt.layer_dropping import student_from_teacher
     from bert_tf.tasks.text_classification.model import BertTextClassifier
 
     if FLAGS.num_hidden_layers is not None:
@@ -161,7 +161,7 @@ def main():
     tool.require_writable(FLAGS.output_dir, "output_dir")
     import keras
 
-    from bert_tf.compression.distillation_model import DistillationModel
+    from bert_tf.adapt.distillation_model import DistillationModel
     from bert_tf.training import EpochScores
     from bert_tf.training.evaluation.scores import require_scikit_learn
 

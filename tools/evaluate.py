@@ -36,10 +36,10 @@ import os
 
 from absl import flags
 
+from bert_tf.base.files import atomic_path
+from bert_tf.base.optional_packages import require
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
-from bert_tf.optional_packages import require
 from bert_tf.tasks.token_classification.files import FORMATS
 from bert_tf.tools.common import evaluations, result_files, tool
 from bert_tf.tools.common.checks import options_of

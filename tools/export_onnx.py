@@ -17,10 +17,10 @@ import os
 import numpy as np
 from absl import flags
 
+from bert_tf.base.files import atomic_path
+from bert_tf.base.json_files import read_json
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
-from bert_tf.json_files import read_json
-from bert_tf.optional_packages import require
 from bert_tf.tools.common import tool
 
 FLAGS = flags.FLAGS
@@ -63,7 +63,7 @@ def require_portable(directory: str) -> dict:
 def convert(function):
     import tf2onnx
 
-    from bert_tf import keras_compat
+    from bert_tf.base import keras_compat
 
     constant = keras_compat.constant_function(function)
     inputs = [tensor.name for tensor in constant.inputs]

@@ -24,9 +24,9 @@ import json
 
 from absl import flags
 
+from bert_tf.base.files import atomic_path
+from bert_tf.base.progress import progress_bar
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
-from bert_tf.progress import progress_bar
 from bert_tf.tools.common import original_flags, tool
 from bert_tf.tools.common.checkpoint_flags import define_files, load_tokenizer
 from bert_tf.tools.common.text_files import read_single_texts

@@ -13,7 +13,7 @@ with the same --hosts, which all machines must reach, and its part of the worker
 
 TensorFlow cannot replace a lost worker, so all are started again, and the program must resume by
 itself, as bert-tf run_pretraining does from its newest checkpoint. A worker hangs if it has not
-called `bert_tf.supervision.beat()` for --hang_timeout seconds; the callback
+called `bert_tf.base.supervision.beat()` for --hang_timeout seconds; the callback
 `bert_tf.training.callbacks.Heartbeat` does so after each batch. A program that never calls it is
 not watched for hangs.
 

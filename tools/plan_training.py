@@ -25,8 +25,8 @@ from absl import flags
 
 from benchmarks.report import Table, format_table
 from benchmarks.workers import PeerFailed
+from bert_tf.base.progress import progress_bar
 from bert_tf.errors import UserError
-from bert_tf.progress import progress_bar
 from bert_tf.tools.common import planning_flags, result_files, tool
 from bert_tf.tools.planning import calibration, cuts, measuring, tables, validation
 

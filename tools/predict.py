@@ -16,9 +16,9 @@ Files are read and written in blocks, so that memory does not grow with them.
 
 from absl import flags
 
-from bert_tf.data.parquet_files import import_parquet
+from bert_tf.base.progress import progress_bar
 from bert_tf.errors import UserError
-from bert_tf.progress import progress_bar
+from bert_tf.inputs.tables.parquet_files import import_parquet
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import require_one
 from bert_tf.tools.common.console import tell_result

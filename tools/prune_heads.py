@@ -109,7 +109,7 @@ def prune(model, count, examples):
         The importance `[L, N]` of every head when it was last measured, and a dictionary from each
         pruned head to the round in which it was pruned, or `BEFORE`.
     """
-    from bert_tf.compression import head_importance, least_important_heads
+    from bert_tf.adapt import head_importance, least_important_heads
 
     model.compile()  # for the task's loss
     inputs, targets = inputs_and_targets(model, examples)

@@ -124,7 +124,7 @@ def training_examples(task, labels):
     """Reads the training file; draws a sample and adds negative pairs if the flags say so."""
     import random
 
-    from bert_tf.data.negative_pairs import negative_pairs
+    from bert_tf.inputs.negative_pairs import negative_pairs
     from bert_tf.tasks.text_classification.files import TextExample
 
     examples = read_examples(task, "train", labels)

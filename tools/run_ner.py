@@ -128,7 +128,7 @@ def load_model(labels):
 
 
 def train(model, data, dev):
-    from bert_tf.data.string_lists import flat_strings
+    from bert_tf.inputs.string_lists import flat_strings
     from bert_tf.tasks.token_classification import TaggingScores
     from bert_tf.tasks.token_classification.word_windows import WordWindows
 

@@ -32,7 +32,7 @@ import warnings
 
 from absl import flags
 
-from bert_tf import supervision
+from bert_tf.base import supervision
 from bert_tf.errors import UserError
 from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.checkpoint_flags import new_tokenizer, require_vocabulary_of

@@ -25,10 +25,10 @@ import os
 import numpy as np
 from absl import flags
 
-from bert_tf.array_files import save_array
+from bert_tf.base.array_files import save_array
+from bert_tf.base.files import atomic_path
 from bert_tf.config import POOLING_MODES
 from bert_tf.errors import DataError, UserError
-from bert_tf.files import atomic_path
 from bert_tf.tasks.sentence_embedding.files import (
     read_labelled_pairs,
     read_scored_pairs,

@@ -25,8 +25,8 @@ import os
 
 from absl import flags
 
+from bert_tf.base.files import staged_files
 from bert_tf.errors import DataError
-from bert_tf.files import staged_files
 from bert_tf.tasks.question_answering.files import read_squad
 from bert_tf.tools.common import checkpoint_flags, fine_tuning, original_flags, result_files, tool
 from bert_tf.tools.common.console import predicting_verbose, tell_model

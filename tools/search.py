@@ -16,8 +16,8 @@ import sys
 
 from absl import flags
 
+from bert_tf.base.files import atomic_path
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.console import tell_result
 from bert_tf.tools.common.text_files import read_single_texts

@@ -15,9 +15,9 @@ import re
 
 from absl import flags
 
-from bert_tf.api_keys import read_api_keys
+from bert_tf.base.optional_packages import without_packages
 from bert_tf.errors import UserError
-from bert_tf.optional_packages import without_packages
+from bert_tf.server.api_keys import read_api_keys
 from bert_tf.tools.common import tool
 
 FLAGS = flags.FLAGS
@@ -181,9 +181,9 @@ def main():
     with without_packages(*_UNUSED_PACKAGES):
         import tensorflow as tf
 
-    from bert_tf.serving.server import logs
-    from bert_tf.serving.server.application import ServerOptions, serve
-    from bert_tf.serving.server.limits import Limits
+    from bert_tf.server import logs
+    from bert_tf.server.application import ServerOptions, serve
+    from bert_tf.server.limits import Limits
 
     limits = {
         name.removesuffix("_bytes").removesuffix("_seconds"): FLAGS[name].value for name in _LIMITS

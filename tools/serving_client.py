@@ -31,9 +31,9 @@ import urllib.request
 
 from absl import flags
 
-from bert_tf.api_keys import authorization
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import UserError
-from bert_tf.optional_packages import require
+from bert_tf.server.api_keys import authorization
 from bert_tf.tools.common import tool
 
 FLAGS = flags.FLAGS

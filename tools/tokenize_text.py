@@ -13,7 +13,7 @@ import json
 
 from absl import flags
 
-from bert_tf.data.tsv import read_lines
+from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checkpoint_flags import new_tokenizer
 from bert_tf.tools.common.checks import require_one

@@ -4,7 +4,7 @@ They are `BertBackbone`s with another `encoder_type` in their `BertConfig`, so e
 reader, metric and tool takes them. This package has what trains them.
 """
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.lazy_names import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from bert_tf.config import LSTM
 from bert_tf.errors import require
+from bert_tf.inputs.word_labels import next_words, previous_words
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.next_word_model import NextWordModel
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.word_labels import next_words, previous_words
+from bert_tf.tasks.shared.next_word_model import NextWordModel
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

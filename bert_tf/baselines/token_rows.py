@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.progress import progress_bar
+from bert_tf.base.regular_files import open_input
 from bert_tf.errors import DataError, UserError
-from bert_tf.progress import progress_bar
-from bert_tf.regular_files import open_input
 from bert_tf.text.tokenizer_base import Tokenizer
 
 _LINES = 4096  # tokenized at once

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bert_tf.base.optional_packages import require
 from bert_tf.baselines.token_rows import TokenRows
 from bert_tf.errors import require_one_of
-from bert_tf.optional_packages import require
 
 SKIP_GRAM, CBOW = "skip_gram", "cbow"
 

@@ -14,8 +14,8 @@ from bert_tf.beam.file_access import open_file
 from bert_tf.beam.rows import Row
 from bert_tf.beam.shards import FileRange
 from bert_tf.checkpoints.readers.crc32c import crc32c, masked
-from bert_tf.data.parquet_files import ParquetRows
 from bert_tf.errors import DataError
+from bert_tf.inputs.tables.parquet_files import ParquetRows
 
 _LENGTH_BYTES, _CHECKSUM_BYTES = 8, 4
 _MOST_POSITION = 2**62  # in a file

@@ -10,8 +10,8 @@ import numpy as np
 from apache_beam.io.filesystem import BeamIOError, CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
+from bert_tf.base.regular_files import open_regular
 from bert_tf.errors import UserError
-from bert_tf.regular_files import open_regular
 
 _COPIED_BYTES = 1 << 20  # at a time
 

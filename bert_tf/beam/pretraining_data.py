@@ -20,6 +20,8 @@ from collections.abc import Iterator, Sequence
 
 import apache_beam as beam
 
+from bert_tf.base.files import staged_files
+from bert_tf.base.progress import progress_bar
 from bert_tf.beam import document_scan, example_partitions, example_steps
 from bert_tf.beam.dead_letters import DeadLetter, refuse_dead_letters, without_repetitions
 from bert_tf.beam.example_steps import ExampleSettings
@@ -29,8 +31,6 @@ from bert_tf.beam.progress import show_progress
 from bert_tf.beam.running import run_pipeline
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
-from bert_tf.files import staged_files
-from bert_tf.progress import progress_bar
 from bert_tf.tasks.pretraining.document_chunks import ChunkedCorpus
 from bert_tf.tasks.pretraining.summary import PretrainingSummary
 

@@ -5,9 +5,9 @@ import os
 import threading
 from collections.abc import Iterator
 
+from bert_tf.base.progress import progress_bar
 from bert_tf.beam.file_access import is_remote
 from bert_tf.beam.workspace import RESULT, Workspace
-from bert_tf.progress import progress_bar
 
 SECONDS_BETWEEN_COUNTS = 2.0
 

@@ -21,7 +21,7 @@ from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import open_file
 from bert_tf.beam.rows import Row
 from bert_tf.beam.shards import FileRange
-from bert_tf.data.table_files import require_unicode
+from bert_tf.inputs.tables.table_files import require_unicode
 
 MAX_ROW_BYTES = 16 * 1024**2  # a longer line or CSV row is a dead letter, so memory is bounded
 _DECOMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tensorflow.core.example import example_pb2
 
+from bert_tf.base.json_values import as_json
 from bert_tf.beam.rows import Row
 from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 from bert_tf.errors import DataError
-from bert_tf.json_values import as_json
 
 Failures = list[tuple[Row, str]]
 

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from bert_tf.base.json_schema import is_integer
 from bert_tf.config import LSTM, NO_ENCODER, TRANSFORMER, WINDOW, BertConfig
 from bert_tf.errors import CheckpointError, require
-from bert_tf.json_schema import is_integer
 
 # With this tolerance a configuration with a few blocks too many still gets the list of missing
 # tensors from `assignment`.

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import OBJECT, integer, list_of, object_of, optional, text
 from bert_tf.checkpoints.readers.tensor_source import RenamedSource, TensorSource
 from bert_tf.config import DECODER_KEYS, BertConfig
 from bert_tf.errors import ConfigError
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import OBJECT, integer, list_of, object_of, optional, text
-from bert_tf.network_families import BERT_GENERATION, BERTS
+from bert_tf.families.network_families import BERT_GENERATION, BERTS
 
 CLASS = "BertEncoderDecoder"
 MODEL_TYPE = "encoder-decoder"

@@ -3,8 +3,8 @@
 import os
 import re
 
+from bert_tf.base.optional_packages import install_command
 from bert_tf.errors import CheckpointError
-from bert_tf.optional_packages import install_command
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 # Names from before the hub had organisations; the hub redirects them to google-bert.

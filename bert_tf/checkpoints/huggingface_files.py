@@ -2,6 +2,8 @@
 
 import os
 
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import Kind, is_file_name, mapping_of, object_of
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
@@ -12,8 +14,6 @@ from bert_tf.checkpoints.readers.tf_variables_source import (
     pytorch_name,
 )
 from bert_tf.checkpoints.readers.torch_source import TorchSource
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import Kind, is_file_name, mapping_of, object_of
 
 # The first file that exists is read.
 _FILES = (

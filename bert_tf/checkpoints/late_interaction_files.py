@@ -9,12 +9,8 @@ import os
 import string
 from typing import Any
 
-from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
-from bert_tf.checkpoints.module_files import IDENTITY, MODEL_FILE, TRANSFORMER_FILE, read_modules
-from bert_tf.checkpoints.readers.file_errors import file_error
-from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
-from bert_tf.json_files import read_json, write_json
-from bert_tf.json_schema import (
+from bert_tf.base.json_files import read_json, write_json
+from bert_tf.base.json_schema import (
     FLAG,
     Kind,
     integer,
@@ -26,6 +22,10 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
+from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
+from bert_tf.checkpoints.module_files import IDENTITY, MODEL_FILE, TRANSFORMER_FILE, read_modules
+from bert_tf.checkpoints.readers.file_errors import file_error
+from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
 
 _logger = logging.getLogger("bert_tf")
 

@@ -30,10 +30,10 @@ from bert_tf.checkpoints.quantized import restore_quantized
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import OWN, backbone_weights, pooler_weights
 from bert_tf.errors import CheckpointError, UserError, require
+from bert_tf.inputs.labels import class_names
 from bert_tf.layers.initial_weights import loading_backbone
 from bert_tf.layers.quantization import Quantization
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.label_inputs import class_names
 from bert_tf.models.preprocessing_model import PreprocessingModel
 from bert_tf.text.loading import find_tokenizer, load_tokenizer
 

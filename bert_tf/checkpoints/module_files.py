@@ -8,8 +8,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.json_files import read_json, write_json
-from bert_tf.json_schema import (
+from bert_tf.base.json_files import read_json, write_json
+from bert_tf.base.json_schema import (
     Kind,
     integer,
     is_file_name,

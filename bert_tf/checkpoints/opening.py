@@ -5,6 +5,9 @@ import logging
 import os
 from typing import Any
 
+from bert_tf.base.files import recover
+from bert_tf.base.json_files import parse_json, read_json
+from bert_tf.base.json_schema import OBJECT, check, object_of, optional, text
 from bert_tf.checkpoints import (
     cross_encoder_files,
     hub,
@@ -35,10 +38,7 @@ from bert_tf.checkpoints.readers.tf_models_source import TfModelsSource
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError, require
-from bert_tf.files import recover
-from bert_tf.json_files import parse_json, read_json
-from bert_tf.json_schema import OBJECT, check, object_of, optional, text
-from bert_tf.network_families import BERTS
+from bert_tf.families.network_families import BERTS
 from bert_tf.text.loading import find_tokenizer
 from bert_tf.text.tokenizer_files import find as find_file
 

@@ -7,11 +7,11 @@ the configuration. What the other formats cannot express (pooling, objectives) i
 
 import os
 
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import check, integer, object_of, text
 from bert_tf.checkpoints.model_weights import OPTIONS
 from bert_tf.config import ARGUMENTS, BertConfig
 from bert_tf.errors import CheckpointError, ConfigError
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import check, integer, object_of, text
 from bert_tf.layers.quantization import QUANTIZATION
 
 CONFIG_FILE = "bert_tf.json"

@@ -5,7 +5,9 @@ import os
 
 import numpy as np
 
-from bert_tf.array_files import write_safetensors
+from bert_tf.base.array_files import write_safetensors
+from bert_tf.base.files import recover, staged_files
+from bert_tf.base.json_files import write_json
 from bert_tf.checkpoints import (
     cross_encoder_files,
     encoder_decoder_files,
@@ -29,9 +31,7 @@ from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantize
 from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
 from bert_tf.config import SWITCHES, BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of
-from bert_tf.files import recover, staged_files
-from bert_tf.json_files import write_json
-from bert_tf.network_families import BERT, FAMILIES
+from bert_tf.families.network_families import BERT, FAMILIES
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.tokenizer_files import refuse_other
 

@@ -9,16 +9,9 @@ import os
 import keras
 import numpy as np
 
-from bert_tf.array_files import write_safetensors
-from bert_tf.checkpoints import module_files
-from bert_tf.checkpoints.assignment import read_floats
-from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
-from bert_tf.checkpoints.loading import load_task_model
-from bert_tf.checkpoints.opening import resolve
-from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
-from bert_tf.checkpoints.readers.tensor_source import TensorSource
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import (
+from bert_tf.base.array_files import write_safetensors
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import (
     FLAG,
     either,
     integer,
@@ -29,6 +22,13 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
+from bert_tf.checkpoints import module_files
+from bert_tf.checkpoints.assignment import read_floats
+from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
+from bert_tf.checkpoints.loading import load_task_model
+from bert_tf.checkpoints.opening import resolve
+from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
+from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.layers.vector_projection import DENSE, LAYER_NORM, VectorProjection
 
 _POOLING = {

@@ -6,10 +6,10 @@ Reference: sentence-transformers, `SparseEncoder` and `SpladePooling`.
 import os
 from typing import Any
 
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import integer, may_lack, object_of, optional, text
 from bert_tf.checkpoints import module_files
 from bert_tf.checkpoints.readers.file_errors import file_error
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import integer, may_lack, object_of, optional, text
 
 CLASS = "BertSparseEncoder"
 _POOLING = "SpladePooling"

@@ -8,6 +8,7 @@ import dataclasses
 import os
 import re
 
+from bert_tf.base.json_schema import check, object_of, one_of
 from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.model_weights import (
     OPTIONS,
@@ -20,7 +21,6 @@ from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.keras_archive import ModelSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
-from bert_tf.json_schema import check, object_of, one_of
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.training.checkpointing.checkpoint_files import (
     MANIFEST,

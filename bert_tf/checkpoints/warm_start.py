@@ -14,8 +14,8 @@ from bert_tf.checkpoints.loading import build_model
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.weight_names import backbone_weights, row_weights
 from bert_tf.errors import UserError, require
+from bert_tf.families.network_families import BERT_GENERATION
 from bert_tf.models.weight_rows import TABLE, VECTOR, Row
-from bert_tf.network_families import BERT_GENERATION
 from bert_tf.tasks.encoder_decoder import DECODER
 from bert_tf.tasks.masked_lm import HEAD as MASKED_LM_HEAD
 

@@ -10,7 +10,7 @@ Glossary: `B` batch, `K` beams or sampled sequences per row of the batch, `n = B
 `S` maximum length with the start token, `V` vocabulary, `N` heads, `D` head size.
 """
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.lazy_names import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,

@@ -3,8 +3,17 @@
 import dataclasses
 import math
 
+from bert_tf.base.json_schema import (
+    FLAG,
+    check,
+    integer,
+    may_lack,
+    number,
+    object_of,
+    one_of,
+    optional,
+)
 from bert_tf.errors import ConfigError, require
-from bert_tf.json_schema import FLAG, check, integer, may_lack, number, object_of, one_of, optional
 
 NEVER = "never"
 _MOST_SEED = 2**63 - 1  # seeds are int64 in TensorFlow

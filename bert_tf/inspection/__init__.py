@@ -1,6 +1,6 @@
 """What a model does with a text: attention, attributions, candidates, layers, heads, and a page."""
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.lazy_names import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.optional_packages import require
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
-from bert_tf.optional_packages import require
 from bert_tf.tasks.masked_lm.model import BertMaskedLM
 from bert_tf.tasks.text_classification.model import BertTextClassifier
 

@@ -14,12 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
+from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
+from bert_tf.inputs.columns import TextColumns, as_columns
+from bert_tf.inputs.streams import collected
+from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.inspection.targets import is_whole
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
-from bert_tf.models.text_inputs import TextColumns, as_columns
-from bert_tf.models.text_streams import collected
-from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.search.projector import Projection, escaped
 from bert_tf.text import packing
 from bert_tf.text.unicode_tables import CJK_BLOCKS

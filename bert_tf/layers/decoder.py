@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.families.network_families import BERT_GENERATION
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.decoder_block import BertDecoderBlock
 from bert_tf.layers.dense import Dense
@@ -17,7 +18,6 @@ from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.prepacked_words import prepack_words
 from bert_tf.layers.token_layout import TokenLayout
-from bert_tf.network_families import BERT_GENERATION
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -5,7 +5,8 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from bert_tf import keras_compat, ops
+from bert_tf import ops
+from bert_tf.base import keras_compat
 from bert_tf.errors import UserError
 from bert_tf.layers.activation import PLAIN_ACTIVATIONS
 from bert_tf.layers.initial_weights import truncated_normal

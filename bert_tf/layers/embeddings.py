@@ -3,7 +3,8 @@
 import keras
 import tensorflow as tf
 
-from bert_tf import keras_compat, ops
+from bert_tf import ops
+from bert_tf.base import keras_compat
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError, require
 from bert_tf.layers.configured_layer import ConfiguredLayer

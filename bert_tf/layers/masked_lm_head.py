@@ -4,11 +4,11 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.families.network_families import FAMILIES
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
-from bert_tf.network_families import FAMILIES
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from bert_tf import keras_compat, ops
+from bert_tf import ops
+from bert_tf.base import keras_compat
 from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
 
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bert_tf.base.json_schema import either, list_of, may_lack, object_of, one_of, text
 from bert_tf.errors import UserError
-from bert_tf.json_schema import either, list_of, may_lack, object_of, one_of, text
 
 INT8 = "int8"
 FLOAT = "float"

@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf.base.json_schema import FLAG, check, integer, list_of, may_lack, object_of, one_of
 from bert_tf.errors import UserError
-from bert_tf.json_schema import FLAG, check, integer, list_of, may_lack, object_of, one_of
 
 DENSE, LAYER_NORM = "dense", "layer_norm"
 ACTIVATIONS = ("linear", "tanh", "gelu", "relu", "sigmoid", "silu")

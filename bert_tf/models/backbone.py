@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping
 import keras
 import tensorflow as tf
 
-from bert_tf import hooks, ops
+from bert_tf import ops
+from bert_tf.base import hooks
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError, require, require_one_of
+from bert_tf.families.pruned_heads import checked_pruned_heads
+from bert_tf.inputs.token_inputs import checked_token_inputs
 from bert_tf.layers import pipeline
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoders import make_encoder
@@ -20,10 +23,8 @@ from bert_tf.layers.quantization import Quantization
 from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.inference_kernels import InferenceKernels
 from bert_tf.models.keras_files import KerasFiles
-from bert_tf.models.model_options import OptionsModel
-from bert_tf.models.token_inputs import checked_token_inputs
 from bert_tf.ops import native
-from bert_tf.pruned_heads import checked_pruned_heads
+from bert_tf.training.model_options import OptionsModel
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -282,7 +283,7 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
 
         Args:
             heads: Block numbers to the heads to remove, both counted from 0 and as before any
-                pruning. `bert_tf.compression.least_important_heads` chooses some.
+                pruning. `bert_tf.adapt.least_important_heads` chooses some.
 
         Raises:
             UserError: If a number is out of range, a block would be left without a head, or the

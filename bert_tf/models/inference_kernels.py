@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 import tensorflow as tf
 
-from bert_tf import hooks
+from bert_tf.base import hooks
 from bert_tf.errors import UserError
 from bert_tf.layers.attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
@@ -134,13 +134,13 @@ class InferenceKernels:
             config: None or the configuration that Keras makes for `mode`.
             calibration: Token dictionaries, from text like that of the application. Where that is
                 more accurate, large values in single columns of a layer's input are moved into its
-                kernel. See `bert_tf.compression.calibration`.
+                kernel. See `bert_tf.adapt.calibration`.
             attention: "int8" also computes the attention of packed tokens in 8-bit integers:
                 faster from about 50 tokens on, with an error of its own. "bfloat16" multiplies
                 there in bfloat16: with AVX512-BF16 1.5 times as fast, with a smaller error. "float"
                 does neither.
             skip: The layers that stay in floating point, as in `bert_tf.layers.Quantization`.
-                `bert_tf.compression.quantization_errors` says which of them would lose most.
+                `bert_tf.adapt.quantization_errors` says which of them would lose most.
             activations: "static" uses one scale and zero point per layer, which needs
                 `calibration`: faster and less accurate than "dynamic".
             **kwargs: Of Keras's, `type_check` has no effect.

@@ -2,7 +2,7 @@
 
 import os
 
-from bert_tf.files import staged_files
+from bert_tf.base.files import staged_files
 
 
 class KerasFiles:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from bert_tf import hooks
+from bert_tf.base import hooks
 from bert_tf.errors import UserError
 
 # The dense layers of an encoder block and their attributes; tools read them without TensorFlow.

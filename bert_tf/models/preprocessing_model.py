@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.models.model_options import OptionsModel, fixed_names, option_names
+from bert_tf.inputs.token_inputs import check_names
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.models.token_inputs import check_names
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
+from bert_tf.training.model_options import OptionsModel, fixed_names, option_names
 
 
 class PreprocessingModel(OptionsModel):

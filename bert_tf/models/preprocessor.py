@@ -7,21 +7,21 @@ from typing import Any, ClassVar
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.epoch_batches import EpochBatches
-from bert_tf.data.plain_rows import column_names, is_container, is_missing, is_text
 from bert_tf.errors import UserError, require
-from bert_tf.models.label_inputs import number_rows, row_weights
-from bert_tf.models.text_batches import (
+from bert_tf.inputs.batches import (
     TokenRows,
     TrainingRows,
     batches_of_numbers,
     parallel_map,
     pooled_windows,
 )
-from bert_tf.models.text_epochs import ReplicaShare, TextEpochs, numbered_batches
-from bert_tf.models.text_inputs import PAIRS_ARE, TextColumns, as_columns, holds_text
-from bert_tf.models.text_streams import batches_of_text, collected
-from bert_tf.models.tokenized_texts import TokenizedTexts
+from bert_tf.inputs.columns import PAIRS_ARE, TextColumns, as_columns, holds_text
+from bert_tf.inputs.containers import column_names, is_container, is_missing, is_text
+from bert_tf.inputs.epoch_batches import EpochBatches
+from bert_tf.inputs.epochs import ReplicaShare, TextEpochs, numbered_batches
+from bert_tf.inputs.labels import number_rows, row_weights
+from bert_tf.inputs.streams import batches_of_text, collected
+from bert_tf.inputs.tokenized_texts import TokenizedTexts
 
 DEFAULT_BATCH_SIZE = 32  # Keras's own
 

@@ -6,18 +6,18 @@ from typing import Any
 
 import keras
 
-from bert_tf import hooks, keras_compat
-from bert_tf.data.plain_rows import is_text
+from bert_tf.base import hooks, keras_compat
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.errors import ConfigError, UserError
+from bert_tf.inputs.batches import sorted_batches
+from bert_tf.inputs.columns import as_columns, holds_text
+from bert_tf.inputs.containers import is_text
+from bert_tf.inputs.streams import collected, yields_text
+from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.layers.quantization import DYNAMIC, FLOAT
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.models.lora_model import LoraModel
-from bert_tf.models.text_batches import sorted_batches
-from bert_tf.models.text_inputs import as_columns, holds_text
-from bert_tf.models.text_streams import collected, yields_text
-from bert_tf.models.tokenized_texts import TokenizedTexts
-from bert_tf.signatures import has_signature_of
 from bert_tf.text.tokenizer_base import Tokenizer
 
 
@@ -148,7 +148,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         )
 
     def quantization_errors(self, texts, activations: str = DYNAMIC) -> dict[str, float]:
-        """Does what `bert_tf.compression.quantization_errors` does, with texts.
+        """Does what `bert_tf.adapt.quantization_errors` does, with texts.
 
         Args:
             texts: As `calibration` of `quantize`.
@@ -158,7 +158,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             The relative error of every layer, by its path.
 
         Raises:
-            UserError: As `bert_tf.compression.quantization_errors`, or if `texts` is a dataset of
+            UserError: As `bert_tf.adapt.quantization_errors`, or if `texts` is a dataset of
                 texts.
 
         Example:
@@ -191,8 +191,8 @@ class PretrainedModel(LoraModel, KerasFiles):
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
             >>> model.compile()  # for its loss
             >>> targets = model.targets(labels)
-            >>> importance = bert_tf.compression.head_importance(model, texts, targets)
-            >>> model.prune_heads(bert_tf.compression.least_important_heads(importance, share=0.3))
+            >>> importance = bert_tf.adapt.head_importance(model, texts, targets)
+            >>> model.prune_heads(bert_tf.adapt.least_important_heads(importance, share=0.3))
             >>> model.compile(bert_tf.training.AdamWeightDecay(2e-5))
             >>> model.fit(texts, labels)
         """

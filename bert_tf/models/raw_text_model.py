@@ -6,13 +6,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import keras_compat
+from bert_tf.base import keras_compat
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.errors import UserError
-from bert_tf.models.text_streams import as_data_errors
-from bert_tf.models.training_model import TrainingModel, arguments_by_name
-from bert_tf.signatures import has_signature_of
+from bert_tf.inputs.streams import as_data_errors
 from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
 from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
+from bert_tf.training.training_model import TrainingModel, arguments_by_name
 
 # Of a model that is not compiled: the paper's appendix A.3 tries 2e-5 to 5e-5, and
 # google-research/bert's run_classifier.py has these defaults.

@@ -6,8 +6,8 @@ from typing import ClassVar
 import keras
 import tensorflow as tf
 
+from bert_tf.inputs.token_inputs import checked_padding
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.token_inputs import checked_padding
 
 SERVING_DEFAULT = "serving_default"  # the signature that a request takes which names none
 TOKENS = "tokens"

@@ -8,22 +8,22 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_container
+from bert_tf.base.keras_compat import DistributedAdapter
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.errors import UserError, require, require_one_of
-from bert_tf.keras_compat import DistributedAdapter
+from bert_tf.inputs.batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
+from bert_tf.inputs.columns import TextColumns, holds_text, refuse_labels_in
+from bert_tf.inputs.containers import is_container
+from bert_tf.inputs.epochs import TextEpochs
+from bert_tf.inputs.labels import row_weights
+from bert_tf.inputs.streams import as_data_errors, yields_text
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.callback_lists import with_callback
 from bert_tf.models.inference_precision import AUTO, optimize_for_inference
-from bert_tf.models.label_inputs import row_weights
 from bert_tf.models.preprocessing_model import PreprocessingModel
 from bert_tf.models.pretrained_model import PretrainedModel
 from bert_tf.models.raw_text_model import ALL_ROWS, RawTextModel
-from bert_tf.models.replica_batches import new_seed, replica_batches
-from bert_tf.models.text_batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
-from bert_tf.models.text_epochs import TextEpochs
-from bert_tf.models.text_inputs import TextColumns, holds_text, refuse_labels_in
-from bert_tf.models.text_streams import as_data_errors, yields_text
-from bert_tf.signatures import has_signature_of
+from bert_tf.training.callback_lists import with_callback
+from bert_tf.training.distribution.replica_batches import new_seed, replica_batches
 
 # What has an `element_spec`.
 _BATCHES = (tf.data.Dataset, DistributedAdapter)

@@ -3,8 +3,7 @@
 import dataclasses
 import importlib
 
-from bert_tf.generation.generation_config import ARGUMENTS
-from bert_tf.json_schema import (
+from bert_tf.base.json_schema import (
     FLAG,
     SCALAR,
     Kind,
@@ -16,6 +15,7 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
+from bert_tf.generation.generation_config import ARGUMENTS
 from bert_tf.models.weight_rows import VECTOR, Row
 
 # A model's outputs, for distillation.

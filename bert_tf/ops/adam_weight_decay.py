@@ -12,9 +12,9 @@ Reference: google-research/bert optimization.py; Loshchilov and Hutter, arXiv 17
 
 import tensorflow as tf
 
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.errors import UserError
 from bert_tf.ops import native
-from bert_tf.signatures import has_signature_of
 
 
 def adam_weight_decay(

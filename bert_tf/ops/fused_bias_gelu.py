@@ -17,10 +17,10 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import native
 from bert_tf.ops.arguments import check_features, check_rank_at_least_one, float_tensors
 from bert_tf.ops.differentiable_once import refuse_second_order
-from bert_tf.signatures import has_signature_of
 
 _SQRT_HALF = math.sqrt(0.5)
 _TWO_SQRT_2_OVER_PI = 2.0 * math.sqrt(2.0 / math.pi)

@@ -15,12 +15,12 @@ import math
 
 import tensorflow as tf
 
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
 from bert_tf.ops.arguments import float_tensors
 from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense, known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
-from bert_tf.signatures import has_signature_of
 
 # The layout of a prepacked kernel: kDensePanel and kDenseDepth of fused_dense.h, and the rows in a
 # word of bfloat16_dense.h.

@@ -9,6 +9,7 @@ google-research/bert.
 
 import tensorflow as tf
 
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
 from bert_tf.ops.arguments import (
@@ -20,7 +21,6 @@ from bert_tf.ops.arguments import (
 )
 from bert_tf.ops.differentiable_once import refuse_second_order
 from bert_tf.ops.philox import dropout, seed_tensor
-from bert_tf.signatures import has_signature_of
 
 # A row whose largest absolute value is outside of these limits is first scaled to a maximum of 1,
 # because sums of squares of such values leave the range of float32. (The native kernel computes

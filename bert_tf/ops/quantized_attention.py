@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import native
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.packed_attention import PackedAttention
 from bert_tf.ops.quantized_dense import MAX_DEPTH, SMALLEST_SPAN, quantized_rows
-from bert_tf.signatures import has_signature_of
 
 MAX_LENGTH = 65536  # kQuantizedAttentionLength
 

@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
 from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense, known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
-from bert_tf.signatures import has_signature_of
 
 # The layout of a prepacked kernel, and the largest depth for which int32 can hold the sums; both as
 # in quantized_dense.h.

@@ -9,12 +9,12 @@ in the processor's cache.
 
 import tensorflow as tf
 
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.feed_forward_arguments import check_vectors, checked_feed_forward
 from bert_tf.ops.quantized_dense import QuantizedKernel, quantized_dense, quantized_kernel
-from bert_tf.signatures import has_signature_of
 
 
 def quantized_feed_forward(

@@ -18,6 +18,7 @@ import math
 
 import tensorflow as tf
 
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import native
 from bert_tf.ops.arguments import check_dropout
 from bert_tf.ops.differentiable_once import refuse_second_order
@@ -29,7 +30,6 @@ from bert_tf.ops.philox import (
     philox_uniform_bits_streams,
     seed_tensor,
 )
-from bert_tf.signatures import has_signature_of
 
 
 def varlen_attention(

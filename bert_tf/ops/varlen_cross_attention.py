@@ -10,13 +10,13 @@ Glossary: `B` sequences, `Rq` queries and `Rk` keys of all sequences, `N` heads,
 
 import tensorflow as tf
 
+from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import native
 from bert_tf.ops.arguments import check_dropout
 from bert_tf.ops.differentiable_once import refuse_second_order
 from bert_tf.ops.packed_attention import PackedCrossAttention, multiplies_bfloat16
 from bert_tf.ops.philox import seed_tensor
 from bert_tf.ops.varlen_attention import padded_attention
-from bert_tf.signatures import has_signature_of
 
 
 def varlen_cross_attention(

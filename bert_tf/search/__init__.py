@@ -1,6 +1,6 @@
 """What is done with vectors of texts: search, quantization, mining, clusters, an index on disk."""
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.lazy_names import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,

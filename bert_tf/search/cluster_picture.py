@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert_tf.base.files import atomic_path
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
-from bert_tf.optional_packages import require
 from bert_tf.search.best_rows import finite_rows, matrix
 
 _FORMATS = (".png", ".svg", ".pdf")

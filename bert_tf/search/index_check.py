@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from bert_tf.base.progress import progress_bar
 from bert_tf.errors import DataError, UserError
-from bert_tf.progress import progress_bar
 from bert_tf.search.index_files import CHECKSUMS, ITEMS, OFFSETS, RANGES, VECTORS
 from bert_tf.search.quantized_vectors import checked_ranges, decoded_bytes
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.base.json_files import parse_json, read_json
+from bert_tf.base.json_schema import SCALAR, integer, may_lack, object_of, one_of, optional, text
+from bert_tf.base.json_values import as_json
+from bert_tf.base.regular_files import require_regular
 from bert_tf.errors import DataError, UserError
-from bert_tf.json_files import parse_json, read_json
-from bert_tf.json_schema import SCALAR, integer, may_lack, object_of, one_of, optional, text
-from bert_tf.json_values import as_json
-from bert_tf.regular_files import require_regular
 
 FORMAT = "bert_tf vector index 2"
 INDEX, VECTORS, RANGES = "index.json", "vectors.npy", "ranges.npy"

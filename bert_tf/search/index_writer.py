@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.array_files import checksum, save_array
+from bert_tf.base.array_files import checksum, save_array
+from bert_tf.base.files import atomic_path
+from bert_tf.base.json_files import write_json
 from bert_tf.errors import UserError, require_one_of
-from bert_tf.files import atomic_path
-from bert_tf.json_files import write_json
 from bert_tf.search.best_rows import finite_rows, matrix
 from bert_tf.search.index_check import require_ranges
 from bert_tf.search.index_files import (

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.base.files import staged_files
 from bert_tf.errors import UserError
-from bert_tf.files import staged_files
 from bert_tf.search.best_rows import finite_rows, matrix
 
 TENSORS, METADATA, CONFIG = "tensors.tsv", "metadata.tsv", "projector_config.pbtxt"

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import UserError
-from bert_tf.optional_packages import require
 from bert_tf.search import best_rows
 from bert_tf.search.best_rows import matrix, whole_number
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.base.files import recover
+from bert_tf.base.json_files import MOST_BYTES
+from bert_tf.base.optional_packages import require
+from bert_tf.base.regular_files import open_descriptor
 from bert_tf.errors import DataError, UserError
-from bert_tf.files import recover
-from bert_tf.json_files import MOST_BYTES
-from bert_tf.optional_packages import require
-from bert_tf.regular_files import open_descriptor
 from bert_tf.search.best_rows import finite_rows, matrix, numbers
 from bert_tf.search.exact_search import top_k
 from bert_tf.search.index_check import check_index, require_ranges

@@ -3,10 +3,10 @@
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import keras_compat
+from bert_tf.base import keras_compat
 from bert_tf.errors import UserError
+from bert_tf.inputs.columns import as_columns
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_inputs import as_columns
 
 
 class ConstantGraphModel:

@@ -2,8 +2,8 @@
 
 import os
 
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import (
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import (
     FLAG,
     integer,
     list_of,

@@ -7,14 +7,14 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf import ops, tasks
+from bert_tf.base.files import atomic_path, scratch_directory
+from bert_tf.base.json_files import write_json
+from bert_tf.base.regular_files import open_regular
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path, scratch_directory
-from bert_tf.json_files import write_json
 from bert_tf.models.serving_module import SERVING_DEFAULT, ServingModule
 from bert_tf.models.task_model import TaskModel
-from bert_tf.regular_files import open_regular
 from bert_tf.serving.description import DESCRIPTION_FILE, describe
-from bert_tf.serving.server.model_directory import find_versions
+from bert_tf.serving.versions import find_versions
 from bert_tf.serving.warmup import WARMUP_FILE, write_warmup_requests
 
 

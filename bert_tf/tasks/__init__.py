@@ -8,7 +8,7 @@ import functools
 import importlib
 from typing import Any
 
-from bert_tf.json_schema import Kind
+from bert_tf.base.json_schema import Kind
 from bert_tf.models.task_spec import MAX_LENGTH, TaskSpec
 
 # The order is that in which the heads of a checkpoint are recognised.

@@ -3,7 +3,7 @@
 tensorflow-text is imported when it is first needed, not with this package.
 """
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.lazy_names import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,

@@ -2,7 +2,7 @@
 
 import os
 
-from bert_tf import hooks
+from bert_tf.base import hooks
 from bert_tf.errors import require
 from bert_tf.text import subword_files, tokenizer_files
 from bert_tf.text.subword_definition import is_subword

@@ -9,7 +9,7 @@ import numbers
 
 import tensorflow as tf
 
-from bert_tf.assertions import assert_that
+from bert_tf.base.assertions import assert_that
 from bert_tf.errors import require
 
 TRUNCATIONS = ("longest_first", "longest_first_huggingface", "only_first", "only_second")

@@ -12,8 +12,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from bert_tf.base.json_files import read_bytes
 from bert_tf.errors import DataError
-from bert_tf.json_files import read_bytes
 
 MOST_PIECES = 1_000_000  # XLM-V has 901,629; each takes about 500 bytes in memory
 MOST_NODES = 100_000  # nmt_nfkc has 4,300, and 5,700 rules

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from bert_tf.assertions import assert_that
+from bert_tf.base.assertions import assert_that
 from bert_tf.errors import ConfigError
 
 # The beginning of the error that the graph raises.

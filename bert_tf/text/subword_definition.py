@@ -8,9 +8,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.errors import ConfigError, DataError
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import (
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import (
     ANYTHING,
     FLAG,
     OBJECT,
@@ -27,6 +26,7 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
+from bert_tf.errors import ConfigError, DataError
 from bert_tf.text.sentencepiece_model import MOST_PIECES
 from bert_tf.text.tokenizer_config import COMMON_ARGUMENTS
 from bert_tf.text.tokenizer_steps import (

@@ -7,10 +7,10 @@ import base64
 import os
 from typing import Any
 
+from bert_tf.base.files import recover
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import FLAG, integer, mapping_of, object_of, optional, text
 from bert_tf.errors import ConfigError, DataError
-from bert_tf.files import recover
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import FLAG, integer, mapping_of, object_of, optional, text
 from bert_tf.text import subword_definition, tokenizer_config, tokenizer_files
 from bert_tf.text.sentencepiece_model import read_model
 from bert_tf.text.tokenizer_steps import row_options

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import hooks
+from bert_tf.base import hooks
+from bert_tf.base.files import staged_files
+from bert_tf.base.json_files import write_json
 from bert_tf.errors import naming
-from bert_tf.files import staged_files
-from bert_tf.json_files import write_json
 from bert_tf.text import subword_definition, subword_files, tokenizer_config, tokenizer_files
 from bert_tf.text.byte_pairs import BytePairs, byte_characters
 from bert_tf.text.kept_whole import KeptWhole, literal_patterns

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import hooks
+from bert_tf.base import hooks
 from bert_tf.errors import check_limits, naming, require
 from bert_tf.text import tokenizer_config, tokenizer_files
 from bert_tf.text.tokenizer_base import Tokenizer

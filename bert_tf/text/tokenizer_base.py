@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.json_schema import Kind, check
 from bert_tf.errors import ConfigError, DataError, UserError, require
-from bert_tf.json_schema import Kind, check
 from bert_tf.text import packing
 from bert_tf.text.code_points import Pieces, decode, placed, trimmed, white_space
 from bert_tf.text.spacing import without_tokenization_spaces

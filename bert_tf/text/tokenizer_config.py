@@ -9,9 +9,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.errors import ConfigError, DataError
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import (
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import (
     ANYTHING,
     FLAG,
     Kind,
@@ -27,6 +26,7 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
+from bert_tf.errors import ConfigError, DataError
 from bert_tf.text.packing import TRUNCATION_SIDES
 from bert_tf.text.tokenizer_steps import MOST_ADDED_TOKENS
 from bert_tf.text.vocabulary import CONTINUATION

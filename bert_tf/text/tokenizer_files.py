@@ -5,10 +5,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.errors import ConfigError, DataError, UserError
-from bert_tf.files import recover, staged_files
-from bert_tf.json_files import read_json, write_json
-from bert_tf.json_schema import (
+from bert_tf.base.files import recover, staged_files
+from bert_tf.base.json_files import read_json, write_json
+from bert_tf.base.json_schema import (
     FLAG,
     OBJECT,
     Kind,
@@ -19,6 +18,7 @@ from bert_tf.json_schema import (
     object_of,
     text,
 )
+from bert_tf.errors import ConfigError, DataError, UserError
 from bert_tf.text import tokenizer_config, wordpiece_definition
 from bert_tf.text.tokenizer_config import CONFIG_FILE, TOKENS, TWO_SEPARATORS
 from bert_tf.text.vocabulary import is_cased, read_vocabulary, write_vocabulary

@@ -6,8 +6,7 @@ Reference: huggingface/tokenizers `src/processors` and `src/utils`.
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.errors import ConfigError, DataError
-from bert_tf.json_schema import (
+from bert_tf.base.json_schema import (
     OBJECT,
     check,
     either,
@@ -19,6 +18,7 @@ from bert_tf.json_schema import (
     optional,
     text,
 )
+from bert_tf.errors import ConfigError, DataError
 
 MOST_ADDED_TOKENS = 500
 PIECE = text(most=1000)

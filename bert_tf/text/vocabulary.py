@@ -5,10 +5,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_tf import json_schema
+from bert_tf.base import json_schema
+from bert_tf.base.files import atomic_path
+from bert_tf.base.json_files import read_bytes, read_json
 from bert_tf.errors import DataError
-from bert_tf.files import atomic_path
-from bert_tf.json_files import read_bytes, read_json
 
 CONTINUATION = "##"
 # google-research's uncased vocabularies have capital letters only in a few marks such as <S>, the

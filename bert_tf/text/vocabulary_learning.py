@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
+from bert_tf.base.progress import progress_bar
+from bert_tf.base.regular_files import open_input
 from bert_tf.errors import ConfigError, DataError, require
-from bert_tf.progress import progress_bar
-from bert_tf.regular_files import open_input
 from bert_tf.text.tensorflow_text import import_tensorflow_text
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.word_splitter import WordSplitter

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import DataError
-from bert_tf.optional_packages import require
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.unicode_tables import CJK_BLOCKS
 

@@ -7,8 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.errors import ConfigError, DataError, naming
-from bert_tf.json_schema import (
+from bert_tf.base.json_schema import (
     FLAG,
     OBJECT,
     check,
@@ -20,6 +19,7 @@ from bert_tf.json_schema import (
     one_of,
     optional,
 )
+from bert_tf.errors import ConfigError, DataError, naming
 from bert_tf.text.tokenizer_steps import PIECE, ROWS, row_options, special_tokens
 from bert_tf.text.vocabulary import CONTINUATION
 

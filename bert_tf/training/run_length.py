@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf import keras_compat
+from bert_tf.base import keras_compat
 from bert_tf.errors import UserError
 from bert_tf.training.schedules.run_schedule import RunSchedule
 

@@ -9,8 +9,8 @@ import random
 import re
 from collections.abc import Sequence
 
-from bert_tf.data.tsv import read_lines
 from bert_tf.errors import DataError
+from bert_tf.inputs.tables.tsv import read_lines
 
 from . import SPLIT_SHARES, split_in_order
 

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from bert_tf.data.tsv import read_lines
 from bert_tf.errors import DataError
+from bert_tf.inputs.tables.tsv import read_lines
 
 FEWEST_WORDS = 10  # of a description that is long enough to be summarized
 

@@ -15,8 +15,8 @@ import xml.etree.ElementTree
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bert_tf.data.tsv import read_lines
 from bert_tf.errors import DataError
+from bert_tf.inputs.tables.tsv import read_lines
 
 from . import film_reviews, labelled_corpora, split_by_group
 

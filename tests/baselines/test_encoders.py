@@ -126,9 +126,9 @@ def test_what_needs_attention_is_refused():
         bert_tf.BertTextClassifier(backbone).enable_lora(2)
     model = bert_tf.BertTextClassifier(backbone_of("lstm"))
     for refused in (
-        lambda: bert_tf.compression.student_from_teacher(model, 1),
-        lambda: bert_tf.models.resize_position_embeddings(model, 600),
-        lambda: bert_tf.models.set_sinusoidal_positions(model),
+        lambda: bert_tf.adapt.student_from_teacher(model, 1),
+        lambda: bert_tf.adapt.resize_position_embeddings(model, 600),
+        lambda: bert_tf.adapt.set_sinusoidal_positions(model),
         lambda: bert_tf.training.reinitialize_top_layers(model, 1),
     ):
         with pytest.raises(UserError, match="`encoder_type` must be 'transformer' for"):

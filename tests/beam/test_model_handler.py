@@ -11,8 +11,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 import bert_tf
 from bert_tf.beam.model_handler import METHODS, BertModelHandler, Refused
 from bert_tf.errors import UserError
+from bert_tf.inputs.batches import sorted_batches
 from bert_tf.models import task_model
-from bert_tf.models.text_batches import sorted_batches
 from tests.conformance.task import PAIRS, TEXTS, assert_same, make
 from tests.conformance.tasks import TASKS
 

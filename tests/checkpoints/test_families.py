@@ -16,8 +16,8 @@ from bert_tf import BertBackbone, BertConfig
 from bert_tf.checkpoints import family_names
 from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.families.network_families import FAMILIES, REFUSED
 from bert_tf.layers.masked_lm_head import MaskedLMHead
-from bert_tf.network_families import FAMILIES, REFUSED
 from tests.numpy_bert import NumpyBert
 
 SIZES = {

@@ -7,8 +7,8 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.models.model_options import fixed_names, option_names
 from bert_tf.models.task_model import TaskModel
+from bert_tf.training.model_options import fixed_names, option_names
 from tests.conformance.task import assert_same, make, tokenizer
 from tests.conformance.tasks import TASKS, tasks
 

@@ -1,7 +1,7 @@
 """Every task: the same training from strings, datasets and dictionaries, in parts, frozen, by LoRA.
 
 One model of each task is traced for this module; its weights are set back for every test. What
-`TrainingModel` promises is tested in depth in tests/models/test_training_model.py.
+`TrainingModel` promises is tested in depth in tests/training/test_training_model.py.
 """
 
 import itertools

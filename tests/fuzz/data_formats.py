@@ -42,7 +42,7 @@ def _write_parquet(directory):
 
 
 def _open_parquet(path):
-    from bert_tf.data.table_files import read_table
+    from bert_tf.inputs.tables.table_files import read_table
 
     rows = list(itertools.islice(read_table(path / "table.parquet"), 5000))
     return {"number": np.array([str(row.get("number")) for _, row in rows])}

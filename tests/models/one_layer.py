@@ -11,8 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training.training_model import TrainingModel
 from tests.training.optimizers.original_adam import OriginalAdam
 
 ROWS, LENGTH, IDS, SIZE, CLASSES = 8, 5, 12, 6, 4

@@ -14,7 +14,7 @@ from bert_tf import training
 from bert_tf.errors import UserError
 from bert_tf.layers import pipeline
 from bert_tf.layers.pipeline import PipelinePlacement
-from bert_tf.models import pipelined_step
+from bert_tf.training import pipelined_step
 from bert_tf.training.checkpointing.training_checkpoint import state_variables
 from bert_tf.training.distribution import make_pipeline_devices
 from tests.conformance.task import CONFIG, TEXTS, VOCABULARY, assert_same, make, tokenizer

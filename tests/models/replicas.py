@@ -7,13 +7,13 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertConfig, BertSentenceEncoder, BertTextClassifier, BertTokenizer
 from bert_tf.errors import UserError
-from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import (
     AdamWeightDecay,
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
     WarmupLinearDecay,
 )
+from bert_tf.training.training_model import TrainingModel
 from tests.models import one_layer
 from tests.training.processes import send_results
 

@@ -13,8 +13,9 @@ from bert_tf import (
     BertTextClassifier,
     BertTokenizer,
 )
+from bert_tf.adapt import resize_position_embeddings
 from bert_tf.errors import ConfigError, UserError
-from bert_tf.models import resize_position_embeddings, text_batches
+from bert_tf.inputs import batches as text_batches
 from bert_tf.tasks.question_answering import QuestionWindows
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -22,7 +22,7 @@ from bert_tf import (
     BertTokenClassifier,
     BertTokenizer,
 )
-from bert_tf.compression import DistillationModel
+from bert_tf.adapt import DistillationModel
 from bert_tf.errors import UserError
 from bert_tf.models import TaskModel
 from bert_tf.tasks.masked_lm import preprocessor as masked_lm

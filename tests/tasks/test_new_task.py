@@ -45,9 +45,9 @@ served = tf.saved_model.load(model.export("served")).signatures["serving_default
 scores = served(first=tf.constant(pairs[0]), second=tf.constant(pairs[1]))["score"]
 np.testing.assert_allclose(scores, 1 / (1 + np.exp(-logits[:, 0])), atol=1e-6)
 
-student = bert_tf.compression.student_from_teacher(model, num_hidden_layers=1)
+student = bert_tf.adapt.student_from_teacher(model, num_hidden_layers=1)
 student.scorer.bias.assign([3.0])
-distillation = bert_tf.compression.DistillationModel(student, model, logits_weight=1.0)
+distillation = bert_tf.adapt.DistillationModel(student, model, logits_weight=1.0)
 distillation.compile(bert_tf.training.AdamWeightDecay(1e-2))
 losses = distillation.fit(pairs, epochs=5, verbose=0).history["loss"]
 assert losses[-1] < 0.5 * losses[0], losses

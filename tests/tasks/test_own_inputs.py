@@ -7,7 +7,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.errors import UserError
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.tasks.dense_head_model import DenseHeadModel
+from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from tests.conformance.task import CLASSES, CONFIG, TEXTS, assert_same, tokenizer
 
 

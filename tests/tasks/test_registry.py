@@ -5,7 +5,8 @@ import types
 
 import pytest
 
-from bert_tf import json_schema, tasks
+from bert_tf import tasks
+from bert_tf.base import json_schema
 from bert_tf.checkpoints.model_weights import AMBIGUOUS_HEADS
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.compression import DistillationModel, student_from_teacher
+from bert_tf.adapt import DistillationModel, student_from_teacher
 from bert_tf.errors import UserError
 from bert_tf.tasks.text_classification.cached_features import cached_features
 from tests.conformance.padding import moved

@@ -43,7 +43,7 @@ def main(folder, *starts):
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "hang":
-        from bert_tf.supervision import beat
+        from bert_tf.base.supervision import beat
 
         beat()
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
-from bert_tf.compression import student_from_teacher
+from bert_tf.adapt import student_from_teacher
 from tests.tools.running import run
 
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from bert_tf.data.table_files import read_table
-from bert_tf.data.table_writer import open_table
+from bert_tf.inputs.tables.table_files import read_table
+from bert_tf.inputs.tables.table_writer import open_table
 from tests.conformance.task import TEXTS, make
 from tests.conformance.tasks import TASKS, tasks
 from tests.tools.running import run

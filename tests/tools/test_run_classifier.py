@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertTokenizer
-from bert_tf.data.table_files import read_table
-from bert_tf.data.table_writer import open_table
+from bert_tf.inputs.tables.table_files import read_table
+from bert_tf.inputs.tables.table_writer import open_table
 from bert_tf.text.tensorflow_text import import_tensorflow_text
 from tests.serving.operations import operations
 from tests.tools.running import results_in, run

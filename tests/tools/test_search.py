@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bert_tf import BertSentenceEncoder
-from bert_tf.data.table_writer import open_table
 from bert_tf.errors import UserError
+from bert_tf.inputs.tables.table_writer import open_table
 from bert_tf.search import VectorIndex, top_k
 from bert_tf.tasks.sentence_embedding import EncodingPool
 from research.corpora.film_reviews import read_film_reviews

@@ -66,7 +66,7 @@ ELSEWHERE = {
     "launch_workers": "starts other programs; tests/tools/test_launch_workers.py starts it",
     "plan_training": "prints a plan; tests/tools/test_plan_training.py starts it",
     "search": "prints what it finds; tests/tools/test_search.py starts it",
-    "serve": "runs until it is stopped; tests/serving/server starts it",
+    "serve": "runs until it is stopped; tests/server starts it",
     "serving_client": "prints answers; tests/tools/test_serving_client.py starts it",
 }
 START_UP = re.compile(r"^[IWEF]\d{4} |All log messages before absl|oneDNN|cuInit|\.cc:\d+\]", re.M)

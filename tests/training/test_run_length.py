@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.models.training_model import TrainingModel
 from bert_tf.training import (
     AdamWeightDecay,
     Noam,
@@ -16,6 +15,7 @@ from bert_tf.training import (
     fit_steps,
 )
 from bert_tf.training.run_length import one_run
+from bert_tf.training.training_model import TrainingModel
 
 X, Y = np.ones([10, 1], np.float32), np.zeros([10, 1], np.float32)
 

@@ -8,7 +8,7 @@ import shlex
 
 from absl import flags
 
-from bert_tf import optional_packages
+from bert_tf.base import optional_packages
 from bert_tf.errors import UserError
 from bert_tf.tools.common.checks import require
 

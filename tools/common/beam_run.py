@@ -8,9 +8,9 @@ import sys
 from absl import flags
 
 from bert_tf import __version__
+from bert_tf.base.files import atomic_path
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import DataError, UserError
-from bert_tf.files import atomic_path
-from bert_tf.optional_packages import require
 from bert_tf.tools.common import beam_flags, tool
 
 FLAGS = flags.FLAGS

@@ -6,7 +6,7 @@ import sys
 
 from absl import flags
 
-from bert_tf.progress import shows_bars
+from bert_tf.base.progress import shows_bars
 
 FLAGS = flags.FLAGS
 

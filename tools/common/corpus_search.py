@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from bert_tf.progress import progress_bar
+from bert_tf.base.progress import progress_bar
 
 BLOCK = 8192  # documents that are encoded and searched at a time
 

@@ -9,10 +9,10 @@ import os
 
 from absl import flags
 
+from bert_tf.base.optional_packages import require
 from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.errors import UserError
 from bert_tf.models.lora_model import LORA_LAYERS
-from bert_tf.optional_packages import require
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import training_verbose
 from bert_tf.tools.common.optimizer_flags import make_schedule

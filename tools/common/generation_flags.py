@@ -4,9 +4,9 @@ import os
 
 from absl import flags
 
-from bert_tf.data.table_files import SUFFIXES, read_table
-from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import DataError, UserError
+from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
+from bert_tf.inputs.tables.tsv import read_tsv
 from bert_tf.tools.common import checkpoint_flags, fine_tuning, optimizer_flags, text_score_flags
 from bert_tf.tools.common.checks import options_of
 

@@ -20,8 +20,8 @@ def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
     Returns:
         The median over the rounds in milliseconds, one per model.
     """
-    from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
-    from bert_tf.models.tokenized_texts import TokenizedTexts
+    from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
+    from bert_tf.inputs.tokenized_texts import TokenizedTexts
 
     columns = models[0].preprocessor.read_columns(inputs)
     length = min(model.longest for model in models)

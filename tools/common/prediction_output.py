@@ -5,12 +5,12 @@ import json
 import os
 import sys
 
+from bert_tf.base.files import atomic_path
+from bert_tf.base.json_values import as_json
 from bert_tf.config import MULTI_LABEL, REGRESSION
-from bert_tf.data.table_files import SUFFIXES
-from bert_tf.data.table_writer import open_table
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
-from bert_tf.json_values import as_json
+from bert_tf.inputs.tables.table_files import SUFFIXES
+from bert_tf.inputs.tables.table_writer import open_table
 
 DIGITS = 6  # of probabilities, after the point
 

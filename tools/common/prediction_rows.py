@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from absl import flags
 
-from bert_tf.data.parquet_files import ParquetRows
-from bert_tf.data.table_files import SUFFIXES, read_table
-from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import DataError, UserError
+from bert_tf.inputs.tables.parquet_files import ParquetRows
+from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
+from bert_tf.inputs.tables.tsv import read_tsv
 
 FLAGS = flags.FLAGS
 STDIN = "-"

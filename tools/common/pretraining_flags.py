@@ -5,9 +5,9 @@ import os
 
 from absl import flags
 
+from bert_tf.base.files import recover_around
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import DataError, UserError
-from bert_tf.files import recover_around
-from bert_tf.optional_packages import require
 from bert_tf.tools.common import optimizer_flags, original_flags
 
 FLAGS = flags.FLAGS

@@ -6,7 +6,7 @@ import os
 import numpy as np
 from absl import flags
 
-from bert_tf.files import atomic_path
+from bert_tf.base.files import atomic_path
 
 FLAGS = flags.FLAGS
 

@@ -3,8 +3,8 @@
 import glob
 import os
 
-from bert_tf.data.tsv import read_lines, read_tsv
 from bert_tf.errors import DataError, UserError
+from bert_tf.inputs.tables.tsv import read_lines, read_tsv
 
 
 def find_files(patterns):

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 from absl import app, flags
 
-from bert_tf import progress, quiet
+from bert_tf.base import progress, quiet
+from bert_tf.base.files import CANNOT_WRITE
 from bert_tf.errors import UserError
-from bert_tf.files import CANNOT_WRITE
 from bert_tf.tools.common import tool_help
 
 FLAGS = flags.FLAGS

@@ -23,7 +23,7 @@ class TrainingBatches:
     """
 
     def __init__(self, model, x, y=None):
-        from bert_tf.data.epoch_batches import EpochBatches
+        from bert_tf.inputs.epoch_batches import EpochBatches
 
         model = getattr(model, "student", model)
         self._model = model
@@ -54,8 +54,8 @@ class TrainingBatches:
     def _augmented(self, numbers, step):
         import tensorflow as tf
 
-        from bert_tf.data.augmentation import TextAugmentation, augment
-        from bert_tf.models.text_batches import parallel_map
+        from bert_tf.inputs.augmentation import TextAugmentation, augment
+        from bert_tf.inputs.batches import parallel_map
 
         with tf.device("CPU:0"):
             texts, labels = (tuple(map(tf.constant, v)) for v in (self._texts, self._labels))

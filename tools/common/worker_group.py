@@ -15,8 +15,8 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from bert_tf.base.supervision import HEARTBEAT_VARIABLE
 from bert_tf.errors import UserError
-from bert_tf.supervision import HEARTBEAT_VARIABLE
 
 POLL_SECONDS = 0.1
 LONGEST_LINE = 1 << 16  # bytes; a longer line is written in parts

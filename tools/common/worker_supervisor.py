@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from bert_tf.supervision import PEER_GONE
+from bert_tf.base.supervision import PEER_GONE
 from bert_tf.tools.common.worker_group import POLL_SECONDS, WorkerGroup, report
 
 # How long a worker that says that another one is gone waits for that one to end and show why.

@@ -8,9 +8,9 @@ import dataclasses
 import os
 from typing import Any
 
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import integer, list_of, number, object_of, text
 from bert_tf.errors import ConfigError, UserError
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import integer, list_of, number, object_of, text
 from bert_tf.tools.common import result_files
 
 from .communication import Link

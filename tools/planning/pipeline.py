@@ -23,7 +23,7 @@ def micro_batches_in_flight(schedule: str, stage: int, num_stages: int, num_part
         return 1  # plain gradient accumulation: one part after the other
     if schedule == "gpipe":
         return num_parts
-    return min(num_parts, num_stages - stage)  # as in bert_tf/models/pipelined_step.py
+    return min(num_parts, num_stages - stage)  # as in bert_tf/training/pipelined_step.py
 
 
 def bubble_share(num_stages: int, num_parts: int) -> float:

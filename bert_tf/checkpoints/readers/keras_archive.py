@@ -9,6 +9,7 @@ Reference: Keras 3 `saving_lib` (a stored zip of `config.json` and `model.weight
 import numpy as np
 
 from bert_tf import tasks
+from bert_tf.base.json_schema import OBJECT, check, may_lack, object_of, one_of, optional
 from bert_tf.checkpoints.model_weights import (
     ABSENT,
     BACKBONE,
@@ -23,7 +24,6 @@ from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import ARGUMENTS, BertConfig
 from bert_tf.errors import ConfigError, UserError
-from bert_tf.json_schema import OBJECT, check, may_lack, object_of, one_of, optional
 from bert_tf.layers.quantization import QUANTIZATION
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.text.subword_tokenizer import SubwordTokenizer

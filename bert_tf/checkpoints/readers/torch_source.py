@@ -14,10 +14,10 @@ import sys
 import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
 
+from bert_tf.base.regular_files import open_regular
 from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.stored_zip import StoredZip, map_file, release_pages
 from bert_tf.checkpoints.readers.torch_pickle import StoredTensor, read_pickle
-from bert_tf.regular_files import open_regular
 
 _ZIP_SIGNATURE = b"PK\x03\x04"
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C  # torch/serialization.py, MAGIC_NUMBER

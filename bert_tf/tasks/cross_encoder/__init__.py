@@ -1,6 +1,6 @@
 """Cross-encoders: a score for a pair of texts, to rank documents for a query."""
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import ACTIVATION, CLASS_AXIS, DROPOUT, NUMBERS, TaskSpec
 from bert_tf.tasks import text_classification
 
@@ -16,5 +16,5 @@ SPEC = TaskSpec(
 )
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, {"RankedDocument": "bert_tf.models.ranked_documents"}
+    __name__, {"RankedDocument": "bert_tf.tasks.shared.ranked_documents"}
 )

@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL
 from bert_tf.errors import require_one_of
+from bert_tf.inputs.labels import check_ids
+from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.label_inputs import check_ids
-from bert_tf.models.ranked_documents import RankedDocument, best_documents, check_ranking
-from bert_tf.models.token_inputs import one_sequence_per_row
 from bert_tf.tasks.cross_encoder.preprocessor import ACTIVATIONS, SIGMOID, CrossEncoderPreprocessor
-from bert_tf.tasks.dense_head_model import DenseHeadModel
+from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
+from bert_tf.tasks.shared.ranked_documents import RankedDocument, best_documents, check_ranking
 from bert_tf.training.losses.relevance_losses import RelevanceLoss, is_right
 
 

@@ -8,13 +8,13 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_container
 from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import read_regression_labels
+from bert_tf.inputs.columns import TextColumns
+from bert_tf.inputs.containers import is_container
+from bert_tf.inputs.labels import read_regression_labels
+from bert_tf.inputs.token_inputs import rows_of_examples
+from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.models.text_inputs import TextColumns
-from bert_tf.models.token_inputs import rows_of_examples
-from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.training.evaluation.probabilities import sigmoid
 
 SIGMOID, IDENTITY = "sigmoid", "identity"

@@ -1,7 +1,7 @@
 """Sequence-to-sequence models of two BERTs: translation, summarization."""
 
+from bert_tf.base.json_schema import FLAG, integer, may_lack, optional
 from bert_tf.config import ARGUMENTS
-from bert_tf.json_schema import FLAG, integer, may_lack, optional
 from bert_tf.models.task_spec import GENERATION_CONFIG, MAX_LENGTH, Head, TaskSpec
 from bert_tf.models.weight_rows import (
     DENSE,

@@ -7,22 +7,22 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf import hooks
+from bert_tf.base import hooks
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
+from bert_tf.families.network_families import BERTS
+from bert_tf.inputs.token_inputs import checked_token_inputs, depending_on, require
 from bert_tf.layers.decoder import BertDecoder
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.next_word_model import NextWordModel
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_generator import TextGenerator
-from bert_tf.models.token_inputs import checked_token_inputs, depending_on, require
-from bert_tf.network_families import BERTS
 from bert_tf.tasks import option_values
 from bert_tf.tasks.encoder_decoder.preprocessor import (
     DECODER_PADDING_MASK,
     DECODER_TOKEN_IDS,
     EncoderDecoderPreprocessor,
 )
+from bert_tf.tasks.shared.next_word_model import NextWordModel
+from bert_tf.tasks.shared.text_generator import TextGenerator
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

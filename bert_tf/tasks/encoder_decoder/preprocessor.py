@@ -8,9 +8,9 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.models.source_target_preprocessor import SourceTargetPreprocessor
-from bert_tf.models.text_batches import IGNORED
-from bert_tf.models.tokenized_texts import TokenizedTexts
+from bert_tf.inputs.batches import IGNORED
+from bert_tf.inputs.tokenized_texts import TokenizedTexts
+from bert_tf.tasks.shared.source_target_preprocessor import SourceTargetPreprocessor
 
 DECODER_TOKEN_IDS = "decoder_token_ids"
 DECODER_PADDING_MASK = "decoder_padding_mask"

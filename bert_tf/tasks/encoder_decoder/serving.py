@@ -1,6 +1,6 @@
 """The signatures of `BertEncoderDecoder`."""
 
-from bert_tf.models.generated_text_module import GeneratedTextModule
+from bert_tf.tasks.shared.generated_text_module import GeneratedTextModule
 
 
 class EncoderDecoderModule(GeneratedTextModule):

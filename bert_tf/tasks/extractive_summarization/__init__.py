@@ -1,7 +1,7 @@
 """Extractive summarization: the sentences of a document that are its summary."""
 
-from bert_tf.json_schema import FLAG, integer, may_lack
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.json_schema import FLAG, integer, may_lack
+from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import Head, TaskSpec, layer_head
 from bert_tf.models.weight_rows import ENCODER_BLOCK, OUTPUT, Row
 

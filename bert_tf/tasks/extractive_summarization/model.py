@@ -5,14 +5,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError, require
-from bert_tf.json_schema import is_integer
 from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.token_loss import OwnTokenLoss
-from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationPreprocessor
 from bert_tf.tasks.extractive_summarization.sentence_layers import SentenceLayers, sentence_starts
+from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
+from bert_tf.training.losses.token_loss import OwnTokenLoss
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.progress import progress_bar
 from bert_tf.errors import UserError
-from bert_tf.progress import progress_bar
 from bert_tf.tasks.extractive_summarization.sentence_words import words_of
 
 _DOCUMENTS_AT_ONCE = 1000  # split into words together, so that little memory is needed

@@ -8,15 +8,15 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.long_texts import split_sentences, split_sentences_in_graph
-from bert_tf.data.plain_rows import is_text, object_array, plain_rows, refuse_missing, shown
-from bert_tf.data.string_lists import flat_strings, holds_lists, is_list
 from bert_tf.errors import UserError
-from bert_tf.models.item_preprocessor import ItemPreprocessor
-from bert_tf.models.text_inputs import TextColumns, text_column
+from bert_tf.inputs.columns import TextColumns, text_column
+from bert_tf.inputs.containers import is_text, object_array, plain_rows, refuse_missing, shown
+from bert_tf.inputs.long_texts import split_sentences, split_sentences_in_graph
+from bert_tf.inputs.string_lists import flat_strings, holds_lists, is_list
 from bert_tf.tasks.extractive_summarization.oracle import oracle_labels
 from bert_tf.tasks.extractive_summarization.selection import joined, select_sentences
 from bert_tf.tasks.extractive_summarization.sentence_windows import SentenceWindows, pack_sentences
+from bert_tf.tasks.shared.item_preprocessor import ItemPreprocessor
 from bert_tf.text import packing
 
 _DOCUMENTS_AT_ONCE = 1000  # selected from together, so that little memory is needed

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.data.long_texts import whole_windows
-from bert_tf.models.marked_rows import MarkedRows
+from bert_tf.inputs.long_texts import whole_windows
+from bert_tf.inputs.marked_rows import MarkedRows
 from bert_tf.text import packing
 from bert_tf.text.code_points import joined_rows
 

@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from bert_tf.models.bounded_batches import in_batches
 from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.extractive_summarization.selection import joined, select_sentences
 from bert_tf.tasks.extractive_summarization.sentence_windows import pack_sentences
+from bert_tf.tasks.shared.bounded_batches import in_batches
 from bert_tf.text import packing
 
 

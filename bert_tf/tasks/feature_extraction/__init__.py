@@ -1,6 +1,6 @@
 """Feature extraction: the hidden states of every token."""
 
-from bert_tf.json_schema import MOST_INTEGER, integer, list_of, may_lack, text
+from bert_tf.base.json_schema import MOST_INTEGER, integer, list_of, may_lack, text
 from bert_tf.models.task_spec import TaskSpec
 
 SPEC = TaskSpec(

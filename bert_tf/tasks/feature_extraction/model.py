@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
+from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
 from bert_tf.tasks import option_values
 
 COMBINATIONS = ("stack", "concat", "sum", "mean")

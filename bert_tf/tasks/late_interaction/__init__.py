@@ -1,6 +1,6 @@
 """Late interaction: a vector for every token, compared token by token (ColBERT)."""
 
-from bert_tf.json_schema import FLAG, integer, may_lack, optional, text
+from bert_tf.base.json_schema import FLAG, integer, may_lack, optional, text
 from bert_tf.models.task_spec import TaskSpec, layer_head
 from bert_tf.models.weight_rows import PROJECTION
 

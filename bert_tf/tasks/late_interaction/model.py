@@ -15,20 +15,20 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError, require
-from bert_tf.json_schema import is_integer
+from bert_tf.inputs.batches import ROW_NUMBER, TOKEN_BUDGET, sorted_batches
+from bert_tf.inputs.labels import check_ids
+from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.token_layout import real_tokens_first
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.label_inputs import check_ids
-from bert_tf.models.ranked_documents import RankedDocument, best_documents, check_ranking
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_batches import ROW_NUMBER, TOKEN_BUDGET, sorted_batches
-from bert_tf.models.token_inputs import one_sequence_per_row
 from bert_tf.search.max_sim import max_sim_scores, sum_of_best
 from bert_tf.search.token_vectors import TokenVectors
 from bert_tf.tasks import option_values
 from bert_tf.tasks.late_interaction.preprocessor import LateInteractionPreprocessor
+from bert_tf.tasks.shared.ranked_documents import RankedDocument, best_documents, check_ranking
 from bert_tf.training.losses.loss_on_logits import loss_on_logits
 from bert_tf.training.losses.relevance_losses import DocumentRankingLoss, ranks_right_document_first
 

@@ -14,10 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import read_regression_labels
+from bert_tf.inputs.columns import TextColumns
+from bert_tf.inputs.labels import read_regression_labels
+from bert_tf.inputs.tokenized_texts import RaggedRows, TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.models.text_inputs import TextColumns
-from bert_tf.models.tokenized_texts import RaggedRows, TokenizedTexts
 
 
 class QueryRows(RaggedRows):

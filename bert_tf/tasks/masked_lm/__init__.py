@@ -1,6 +1,6 @@
 """Masked language models: which pieces replace `[MASK]`."""
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import TOKEN_AXIS, WORD_AXIS, Head, TaskSpec
 from bert_tf.models.weight_rows import DENSE, LAYER_NORM, VECTOR, Row
 

@@ -3,10 +3,10 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.models.token_inputs import depending_on, row_checks
-from bert_tf.models.training_model import TrainingModel
+from bert_tf.inputs.token_inputs import depending_on, row_checks
 from bert_tf.training.evaluation.perplexity import Perplexity
 from bert_tf.training.losses.sparse_crossentropy import class_loss
+from bert_tf.training.training_model import TrainingModel
 
 # Added to the sum of the weights, so that a batch without masks gives zero, not NaN.
 WEIGHT_SUM_EPSILON = 1e-5  # google-research/bert run_pretraining.py

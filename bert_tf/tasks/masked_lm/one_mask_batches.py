@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bert_tf.data.token_budget import token_batches
-from bert_tf.models.text_batches import TOKEN_BUDGET
+from bert_tf.inputs.batches import TOKEN_BUDGET
+from bert_tf.inputs.token_budget import token_batches
 from bert_tf.text.tokenizer import BertTokenizer
 
 # The feature that carries the token that the mask hides.

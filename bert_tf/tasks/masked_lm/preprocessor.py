@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.inputs.columns import TextColumns
+from bert_tf.inputs.epochs import TextEpochs
+from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.models.text_epochs import TextEpochs
-from bert_tf.models.text_inputs import TextColumns
-from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.tasks.masked_lm.masked_text import mask_rows, mask_texts
 
 # The most masks of a row. A text with more has several rows, so that it does not make the rows of

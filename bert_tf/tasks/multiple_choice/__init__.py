@@ -1,6 +1,6 @@
 """Multiple choice: which of several texts goes with a prompt."""
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import DROPOUT, TaskSpec
 from bert_tf.tasks import text_classification
 

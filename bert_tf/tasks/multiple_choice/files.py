@@ -7,8 +7,8 @@ The layout is that of rowanz/swagaf data/{train,val,test}.csv (Zellers et al. 20
 import dataclasses
 import os
 
-from bert_tf.data.table_files import read_table
 from bert_tf.errors import DataError
+from bert_tf.inputs.tables.table_files import read_table
 
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 COLUMNS = ("sent1", "sent2", *ENDINGS)

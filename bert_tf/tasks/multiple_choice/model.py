@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.token_inputs import one_sequence_per_row
-from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.multiple_choice.preprocessor import Choice, MultipleChoicePreprocessor
+from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
 
 

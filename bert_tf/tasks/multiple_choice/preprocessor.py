@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_container, is_text, plain_rows, refuse_missing, shown
 from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import class_ids
+from bert_tf.inputs.columns import TextColumns, text_column
+from bert_tf.inputs.containers import is_container, is_text, plain_rows, refuse_missing, shown
+from bert_tf.inputs.labels import class_ids
+from bert_tf.inputs.token_inputs import rows_of_examples
+from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.models.text_inputs import TextColumns, text_column
-from bert_tf.models.token_inputs import rows_of_examples
-from bert_tf.models.tokenized_texts import TokenizedTexts
 from bert_tf.training.evaluation.probabilities import softmax
 
 _FORM = (

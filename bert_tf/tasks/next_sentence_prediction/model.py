@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.next_sentence_prediction.preprocessor import NextSentencePreprocessor
+from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.training.losses.class_weights import class_weights_by_id
 
 

@@ -1,7 +1,7 @@
 """What `BertNextSentencePredictor` reads: pairs of texts, and 0 or 1 for each."""
 
-from bert_tf.data.plain_rows import is_container
-from bert_tf.models.label_inputs import class_ids
+from bert_tf.inputs.containers import is_container
+from bert_tf.inputs.labels import class_ids
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.training.evaluation.probabilities import softmax
 

@@ -8,11 +8,11 @@ Glossary: `B` sources, `S` tokens of a source, `n` sequences that are written, a
 
 import tensorflow as tf
 
+from bert_tf.inputs.token_inputs import depending_on, require
 from bert_tf.layers.attention import BertSelfAttention
 from bert_tf.layers.observed_inputs import observed_inputs
 from bert_tf.layers.prefix_attention import prefix_mask
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.token_inputs import depending_on, require
 
 
 def read_sources(

@@ -10,11 +10,11 @@ from bert_tf.errors import UserError
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.prefix_attention import prefix_mask
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.next_word_model import NextWordModel
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.text_generator import TextGenerator
 from bert_tf.tasks.prefix_lm.decoding import next_vectors, read_sources
 from bert_tf.tasks.prefix_lm.preprocessor import PrefixLMPreprocessor
+from bert_tf.tasks.shared.next_word_model import NextWordModel
+from bert_tf.tasks.shared.text_generator import TextGenerator
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

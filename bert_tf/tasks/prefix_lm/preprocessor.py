@@ -5,9 +5,9 @@ Glossary: `n` pairs, `B` pairs of a batch, `T` tokens of a row.
 
 import tensorflow as tf
 
-from bert_tf.models.source_target_preprocessor import SourceTargetPreprocessor
-from bert_tf.models.text_batches import IGNORED
-from bert_tf.models.tokenized_texts import RaggedRows, TokenizedTexts
+from bert_tf.inputs.batches import IGNORED
+from bert_tf.inputs.tokenized_texts import RaggedRows, TokenizedTexts
+from bert_tf.tasks.shared.source_target_preprocessor import SourceTargetPreprocessor
 from bert_tf.text import packing
 
 

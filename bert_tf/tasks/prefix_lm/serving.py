@@ -1,6 +1,6 @@
 """The signatures of `BertPrefixLM`."""
 
-from bert_tf.models.generated_text_module import GeneratedTextModule
+from bert_tf.tasks.shared.generated_text_module import GeneratedTextModule
 
 
 class PrefixLMModule(GeneratedTextModule):

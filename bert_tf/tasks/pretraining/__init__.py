@@ -1,7 +1,7 @@
 """Pre-training: masked words and next sentences, from text files to a model."""
 
-from bert_tf.json_schema import may_lack, text
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.json_schema import may_lack, text
+from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import TaskSpec
 from bert_tf.tasks import masked_lm, next_sentence_prediction
 

@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.array_files import save_array
+from bert_tf.base.array_files import save_array
+from bert_tf.base.files import scratch_directory, staged_files
+from bert_tf.base.interrupts import interrupts_blocked
+from bert_tf.base.progress import progress_bar
 from bert_tf.errors import DataError, UserError
-from bert_tf.files import scratch_directory, staged_files
-from bert_tf.interrupts import interrupts_blocked
-from bert_tf.progress import progress_bar
 from bert_tf.tasks.pretraining.checks import require
 from bert_tf.tasks.pretraining.chunk_examples import (
     TokenizedChunk,

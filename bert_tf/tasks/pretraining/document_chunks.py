@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from bert_tf.base.progress import progress_bar
+from bert_tf.base.regular_files import open_regular
 from bert_tf.errors import DataError
-from bert_tf.progress import progress_bar
-from bert_tf.regular_files import open_regular
 from bert_tf.tasks.pretraining.checks import require
 
 DEFAULT_CHUNK_BYTES = 32 << 20

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.balanced_rows import deal_rows
-from bert_tf.data.row_packing import Places
 from bert_tf.errors import DataError
+from bert_tf.inputs.balanced_rows import deal_rows
+from bert_tf.inputs.row_packing import Places
 from bert_tf.tasks.pretraining.segment_pairs import SegmentPairs, make_pairs, special_tokens
 from bert_tf.tasks.pretraining.token_source import TokenSource
 from bert_tf.text.tokenizer import BertTokenizer

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.array_files import save_array
-from bert_tf.regular_files import open_regular
+from bert_tf.base.array_files import save_array
+from bert_tf.base.regular_files import open_regular
 
 MERGE_BYTES = 256 << 20  # of records in memory at a time
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from bert_tf.base.files import recover_around, without_staging
 from bert_tf.errors import DataError
-from bert_tf.files import recover_around, without_staging
 
 
 def find_files(input_files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.regular_files import open_regular, require_regular
 from bert_tf.errors import DataError
-from bert_tf.regular_files import open_regular, require_regular
 
 CHECK_WHOLE_BYTES = 1 << 30  # files with this total size are read completely before they are used
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4  # length and its checksum; the data's checksum

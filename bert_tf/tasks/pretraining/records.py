@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.files import atomic_path
 from bert_tf.errors import DataError
-from bert_tf.files import atomic_path
 from bert_tf.tasks.pretraining.checks import check_position, require
 from bert_tf.tasks.pretraining.examples import PretrainingExample
 from bert_tf.tasks.pretraining.features import example_features, serialize_features

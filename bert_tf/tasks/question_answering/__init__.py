@@ -1,7 +1,7 @@
 """Question answering: which part of a context answers a question."""
 
-from bert_tf.json_schema import FLAG, integer, may_lack, number, optional
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.json_schema import FLAG, integer, may_lack, number, optional
+from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import END_AXIS, TOKEN_AXIS, TaskSpec, layer_head
 from bert_tf.models.weight_rows import OUTPUT
 

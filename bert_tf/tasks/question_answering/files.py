@@ -12,9 +12,9 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bert_tf.base.json_schema import FLAG, Kind, check, is_integer, list_of, may_lack, object_of
+from bert_tf.base.regular_files import open_input
 from bert_tf.errors import DataError
-from bert_tf.json_schema import FLAG, Kind, check, is_integer, list_of, may_lack, object_of
-from bert_tf.regular_files import open_input
 
 _logger = logging.getLogger("bert_tf")
 _SHOWN = 5  # examples in a message

@@ -7,10 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import check_limits
+from bert_tf.inputs.labels import check_ids
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.label_inputs import check_ids
 from bert_tf.models.preprocessing_model import takes_class_ids
-from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.question_answering.preprocessor import (
     Answer,
     AnswerSelection,
@@ -18,6 +17,7 @@ from bert_tf.tasks.question_answering.preprocessor import (
 )
 from bert_tf.tasks.question_answering.question_windows import QuestionWindows
 from bert_tf.tasks.question_answering.windows import check_window_lengths
+from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.training.losses.sparse_crossentropy import PADDING_LOGIT, refuse_class_weights
 
 MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py

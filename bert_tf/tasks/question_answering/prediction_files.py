@@ -3,9 +3,9 @@
 import os
 from collections.abc import Sequence
 
+from bert_tf.base.json_files import read_json
+from bert_tf.base.json_schema import mapping_of, text
 from bert_tf.errors import DataError
-from bert_tf.json_files import read_json
-from bert_tf.json_schema import mapping_of, text
 from bert_tf.tasks.question_answering.files import SquadExample
 
 

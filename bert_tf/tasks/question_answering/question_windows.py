@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_missing
+from bert_tf.base.progress import progress_slices
 from bert_tf.errors import DataError, UserError
-from bert_tf.models.label_inputs import row_weights
-from bert_tf.models.text_batches import batches_of_numbers, training_batches
-from bert_tf.models.tokenized_texts import RaggedRows
-from bert_tf.progress import progress_slices
+from bert_tf.inputs.batches import batches_of_numbers, training_batches
+from bert_tf.inputs.containers import is_missing
+from bert_tf.inputs.labels import row_weights
+from bert_tf.inputs.tokenized_texts import RaggedRows
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import Windows, check_window_lengths, pack_windows
 

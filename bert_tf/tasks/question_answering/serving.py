@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
-from bert_tf.models.bounded_batches import in_batches
 from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.question_answering.windows import pack_windows
+from bert_tf.tasks.shared.bounded_batches import in_batches
 from bert_tf.text import packing
 
 

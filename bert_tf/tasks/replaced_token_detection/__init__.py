@@ -1,6 +1,6 @@
 """Replaced token detection: which tokens of a text were there at first? ELECTRA's pre-training."""
 
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import TOKEN_AXIS, TaskSpec, layer_head
 from bert_tf.models.weight_rows import DENSE
 

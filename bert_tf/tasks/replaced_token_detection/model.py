@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.token_loss import OwnTokenLoss
-from bert_tf.tasks.dense_head_model import DenseHeadModel
 from bert_tf.tasks.replaced_token_detection.preprocessor import ReplacedTokenPreprocessor
+from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
+from bert_tf.training.losses.token_loss import OwnTokenLoss
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

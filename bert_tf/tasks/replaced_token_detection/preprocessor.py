@@ -8,8 +8,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.inputs.columns import TextColumns
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.models.text_inputs import TextColumns
 from bert_tf.text import packing
 
 

@@ -1,7 +1,7 @@
 """Sentence embedding: a vector for every text."""
 
-from bert_tf.json_schema import FLAG, OBJECT, integer, list_of, may_lack, optional
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.json_schema import FLAG, OBJECT, integer, list_of, may_lack, optional
+from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import POOLING, PROMPT_OPTIONS, VECTOR_AXIS, VECTORS, TaskSpec
 
 SPEC = TaskSpec(

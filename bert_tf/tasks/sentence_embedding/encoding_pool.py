@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.base.interrupts import interrupts_blocked
 from bert_tf.errors import UserError, check_limits
-from bert_tf.interrupts import interrupts_blocked
 from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
 MOST_TEXTS = 5000  # of a task; sentence-transformers has the same

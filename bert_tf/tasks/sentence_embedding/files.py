@@ -2,8 +2,8 @@
 
 import os
 
-from bert_tf.data.table_files import read_table
 from bert_tf.errors import DataError
+from bert_tf.inputs.tables.table_files import read_table
 
 PAIR_COLUMNS = ("sentence1", "sentence2")
 TRIPLET_COLUMNS = ("anchor", "positive", "negative")

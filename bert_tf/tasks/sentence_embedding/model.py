@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import hooks, keras_compat
+from bert_tf.base import hooks, keras_compat
+from bert_tf.base.json_schema import is_integer
 from bert_tf.config import POOLING_MODES
 from bert_tf.errors import require, require_one_of
-from bert_tf.json_schema import is_integer
 from bert_tf.layers.pooling import SequencePooling, first_token
 from bert_tf.layers.vector_projection import VectorProjection, projected_size
 from bert_tf.layers.whitening import Whitening, principal_directions
@@ -20,7 +20,7 @@ from bert_tf.tasks.sentence_embedding.preprocessor import (
     SentenceEmbeddingPreprocessor,
     unit_vectors,
 )
-from bert_tf.tasks.vector_model import VectorModel
+from bert_tf.tasks.shared.vector_model import VectorModel
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from bert_tf.tasks.vector_preprocessor import VectorPreprocessor
+from bert_tf.tasks.shared.vector_preprocessor import VectorPreprocessor
 
 
 @dataclasses.dataclass(eq=False, kw_only=True)

@@ -13,9 +13,9 @@ import os
 import re
 from collections.abc import Iterator
 
-from bert_tf.data.table_files import read_table
-from bert_tf.data.tsv import read_lines
 from bert_tf.errors import DataError
+from bert_tf.inputs.tables.table_files import read_table
+from bert_tf.inputs.tables.tsv import read_lines
 
 QRELS_COLUMNS = ["query-id", "corpus-id", "score"]  # of BEIR
 _TREC_COLUMNS = "query, iteration, document and grade"

@@ -9,9 +9,9 @@ import os
 import re
 from collections.abc import Mapping
 
-from bert_tf.data.tsv import read_lines
+from bert_tf.base.files import atomic_path
 from bert_tf.errors import DataError
-from bert_tf.files import atomic_path
+from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.tasks.sentence_embedding.retrieval_files import trec_fields
 from bert_tf.training.evaluation.ranking import ranked_documents
 

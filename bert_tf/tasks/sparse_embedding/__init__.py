@@ -1,7 +1,7 @@
 """Sparse embedding (SPLADE): a weight for every piece of the vocabulary, most of them zero."""
 
-from bert_tf.json_schema import integer, optional
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.json_schema import integer, optional
+from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import (
     ACTIVATION,
     POOLING,

@@ -10,6 +10,8 @@ import tensorflow as tf
 from bert_tf.errors import require_one_of
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.tasks.shared.vector_model import VectorModel
+from bert_tf.tasks.shared.vector_preprocessor import VectorPreprocessor
 from bert_tf.tasks.sparse_embedding.splade_pooling import ACTIVATIONS, POOLINGS, splade_pooling
 from bert_tf.tasks.sparse_embedding.terms import (
     WeightedTerm,
@@ -19,8 +21,6 @@ from bert_tf.tasks.sparse_embedding.terms import (
     strongest,
     weighted_terms,
 )
-from bert_tf.tasks.vector_model import VectorModel
-from bert_tf.tasks.vector_preprocessor import VectorPreprocessor
 from bert_tf.training.losses.splade_loss import SpladeLoss
 
 # Texts whose dense vectors `encode` has in memory at a time: 60 MB for BERT's vocabulary.

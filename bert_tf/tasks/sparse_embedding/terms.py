@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf.base.json_schema import is_integer
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import UserError
-from bert_tf.json_schema import is_integer
-from bert_tf.optional_packages import require
 from bert_tf.search.best_rows import numbers
 
 

@@ -1,7 +1,7 @@
 """Text classification and regression, of single texts and of pairs."""
 
-from bert_tf.json_schema import FLAG, may_lack, number, optional, text
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.json_schema import FLAG, may_lack, number, optional, text
+from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import (
     CLASS_AXIS,
     CLASS_OPTIONS,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from bert_tf.base.optional_packages import require
 from bert_tf.config import MULTI_LABEL, REGRESSION
-from bert_tf.optional_packages import require
 from bert_tf.tasks.text_classification.preprocessor import Classification
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import numpy as np
 
 from bert_tf.errors import UserError
 from bert_tf.models.task_model import TaskModel
-from bert_tf.models.training_model import TrainingModel
 from bert_tf.tasks.text_classification.model import BertTextClassifier
+from bert_tf.training.training_model import TrainingModel
 
 
 def cached_features(

@@ -7,9 +7,9 @@ import math
 import os
 
 from bert_tf.config import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
-from bert_tf.data.table_files import read_table
-from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import DataError, require_one_of
+from bert_tf.inputs.tables.table_files import read_table
+from bert_tf.inputs.tables.tsv import read_tsv
 
 _logger = logging.getLogger("bert_tf")
 

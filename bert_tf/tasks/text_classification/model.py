@@ -13,28 +13,28 @@ from bert_tf.config import (
     REGRESSION,
     SINGLE_LABEL,
 )
-from bert_tf.data.plain_rows import refuse_missing, row_array
 from bert_tf.errors import UserError, require, require_one_of
-from bert_tf.layers.dropout import Dropout
-from bert_tf.layers.masked_lm_head import MaskedLMHead
-from bert_tf.layers.pooling import SequencePooling, first_token
-from bert_tf.layers.scalar_mix import ScalarMix
-from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.label_inputs import (
+from bert_tf.inputs.containers import refuse_missing, row_array
+from bert_tf.inputs.labels import (
     check_labels,
     class_id,
     class_names,
     class_sets,
     read_regression_labels,
 )
-from bert_tf.models.swapped_pairs import swapped_pairs
-from bert_tf.models.word_labels import next_words
-from bert_tf.tasks.dense_head_model import DenseHeadModel
+from bert_tf.inputs.word_labels import next_words
+from bert_tf.layers.dropout import Dropout
+from bert_tf.layers.masked_lm_head import MaskedLMHead
+from bert_tf.layers.pooling import SequencePooling, first_token
+from bert_tf.layers.scalar_mix import ScalarMix
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.tasks.text_classification.answer_columns import answer_columns, frame_of
 from bert_tf.tasks.text_classification.preprocessor import (
     Classification,
     TextClassificationPreprocessor,
 )
+from bert_tf.tasks.text_classification.swapped_pairs import swapped_pairs
 from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import dataclasses
 import os
 
 from bert_tf.config import REGRESSION
-from bert_tf.data.table_files import find_table
+from bert_tf.inputs.tables.table_files import find_table
 from bert_tf.tasks.text_classification.files import ClassificationTask, Columns
 
 _ACCURACY_F1 = ("accuracy", "f1")

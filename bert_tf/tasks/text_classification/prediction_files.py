@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.config import MULTI_LABEL, REGRESSION
-from bert_tf.data.table_files import read_table
-from bert_tf.data.tsv import read_tsv
 from bert_tf.errors import DataError
+from bert_tf.inputs.tables.table_files import read_table
+from bert_tf.inputs.tables.tsv import read_tsv
 from bert_tf.tasks.text_classification.files import TextExample, note_id
 
 

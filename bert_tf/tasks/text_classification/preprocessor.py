@@ -7,17 +7,17 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from bert_tf.data.plain_rows import is_container, plain_rows
 from bert_tf.errors import UserError
-from bert_tf.models.label_inputs import (
+from bert_tf.inputs.containers import is_container, plain_rows
+from bert_tf.inputs.labels import (
     IdsInGraph,
     class_ids,
     class_sets,
     holds_numbers,
     read_regression_labels,
 )
+from bert_tf.inputs.streams import yields_text
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.models.text_streams import yields_text
 from bert_tf.tasks.text_classification.number_names import refuse_unclear_numbers
 from bert_tf.training.evaluation.probabilities import sigmoid, softmax
 

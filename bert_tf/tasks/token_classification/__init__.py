@@ -1,7 +1,7 @@
 """Token classification: a label for every word, and spans of words."""
 
-from bert_tf.json_schema import FLAG, may_lack
-from bert_tf.lazy_names import lazy_names
+from bert_tf.base.json_schema import FLAG, may_lack
+from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import (
     CLASS_AXIS,
     CLASS_OPTIONS,

@@ -9,8 +9,8 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from bert_tf.data.tsv import read_lines
 from bert_tf.errors import DataError, require_one_of
+from bert_tf.inputs.tables.tsv import read_lines
 
 FORMATS = ("conll", "word_tag")
 _DOCUMENT = "-DOCSTART-"  # CoNLL 2003: the line between documents

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import keras
 
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import UserError
-from bert_tf.optional_packages import require
 from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags, convert_tags
 
 

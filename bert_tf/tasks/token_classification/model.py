@@ -7,21 +7,21 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import is_text
-from bert_tf.data.string_lists import flat_strings
 from bert_tf.errors import UserError, require
+from bert_tf.inputs.batches import IGNORED
+from bert_tf.inputs.containers import is_text
+from bert_tf.inputs.labels import check_labels, class_names
+from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.label_inputs import check_labels, class_names
-from bert_tf.models.text_batches import IGNORED
-from bert_tf.models.token_loss import TokenLoss, token_weights
-from bert_tf.tasks.dense_head_model import DenseHeadModel
+from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.tasks.token_classification.preprocessor import TokenClassificationPreprocessor
 from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
+from bert_tf.training.losses.token_loss import TokenLoss, token_weights
 
 CRF_LEARNING_RATE_MULTIPLIER = 100.0  # its transitions begin at zero
 

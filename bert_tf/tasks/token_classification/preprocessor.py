@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.plain_rows import object_array, plain_rows, refuse_missing
-from bert_tf.data.string_lists import flat_strings, holds_lists
 from bert_tf.errors import UserError
-from bert_tf.models.item_preprocessor import ItemPreprocessor
-from bert_tf.models.text_inputs import TextColumns, as_columns
-from bert_tf.models.text_streams import collected
+from bert_tf.inputs.columns import TextColumns, as_columns
+from bert_tf.inputs.containers import object_array, plain_rows, refuse_missing
+from bert_tf.inputs.streams import collected
+from bert_tf.inputs.string_lists import flat_strings, holds_lists
+from bert_tf.tasks.shared.item_preprocessor import ItemPreprocessor
 from bert_tf.tasks.token_classification.word_windows import WordWindows, word_lists
 from bert_tf.tasks.token_classification.words import Words, word_spans, words_of_texts
 from bert_tf.text.text_slices import TextSlices

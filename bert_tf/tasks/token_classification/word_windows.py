@@ -10,11 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.long_texts import whole_windows
-from bert_tf.data.plain_rows import is_text, plain_rows, refuse_missing, shown
-from bert_tf.data.string_lists import is_list
 from bert_tf.errors import DataError, UserError
-from bert_tf.models.marked_rows import MarkedRows
+from bert_tf.inputs.containers import is_text, plain_rows, refuse_missing, shown
+from bert_tf.inputs.long_texts import whole_windows
+from bert_tf.inputs.marked_rows import MarkedRows
+from bert_tf.inputs.string_lists import is_list
 from bert_tf.text import packing
 
 # The feature that marks the first pieces.
@@ -80,7 +80,7 @@ class WordWindows(MarkedRows):
         has_word_starts: Whether batches have `word_starts` bool `[B, T]`, the first pieces.
 
     Example:
-        >>> from bert_tf.data.string_lists import flat_strings
+        >>> from bert_tf.inputs.string_lists import flat_strings
         >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("minilm/")
         >>> words = flat_strings([["Ada", "sleeps"]])
         >>> windows = WordWindows(tokenizer, *words, max_length=128)

@@ -2,7 +2,7 @@
 
 import keras
 
-from bert_tf.supervision import beat
+from bert_tf.base.supervision import beat
 
 
 class Heartbeat(keras.callbacks.Callback):

@@ -4,11 +4,11 @@ import json
 import os
 import time
 
+from bert_tf.base.files import atomic_path
+from bert_tf.base.json_files import parse_json
+from bert_tf.base.json_schema import integer, object_of
+from bert_tf.base.regular_files import open_regular
 from bert_tf.errors import DataError, UserError
-from bert_tf.files import atomic_path
-from bert_tf.json_files import parse_json
-from bert_tf.json_schema import integer, object_of
-from bert_tf.regular_files import open_regular
 
 _LINE = object_of({"step": integer(most=2**63 - 1)})
 

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.files import atomic_path
 from bert_tf.errors import UserError
-from bert_tf.files import atomic_path
 from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.checkpointing.training_checkpoint import TrainingCheckpoint
 

@@ -15,12 +15,12 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from bert_tf.array_files import write_safetensors
+from bert_tf.base.array_files import write_safetensors
+from bert_tf.base.files import atomic_path
+from bert_tf.base.json_files import read_json, write_json
+from bert_tf.base.json_schema import OBJECT, Kind, integer, list_of, may_lack, object_of, one_of
+from bert_tf.base.regular_files import open_regular
 from bert_tf.errors import CheckpointError
-from bert_tf.files import atomic_path
-from bert_tf.json_files import read_json, write_json
-from bert_tf.json_schema import OBJECT, Kind, integer, list_of, may_lack, object_of, one_of
-from bert_tf.regular_files import open_regular
 
 VARIABLES, STATE, MANIFEST = "variables.safetensors", "state.json", "manifest.json"
 FORMAT = 1

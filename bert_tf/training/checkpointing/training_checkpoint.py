@@ -10,11 +10,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import hooks, keras_compat
+from bert_tf.base import hooks, keras_compat
+from bert_tf.base.files import atomic_path, recover, remove_directory, remove_leftovers
+from bert_tf.base.json_files import read_json, write_json
+from bert_tf.base.json_schema import integer, number, object_of, text
 from bert_tf.errors import CheckpointError, UserError, require_one_of
-from bert_tf.files import atomic_path, recover, remove_directory, remove_leftovers
-from bert_tf.json_files import read_json, write_json
-from bert_tf.json_schema import integer, number, object_of, text
 from bert_tf.training.callbacks.step_callback import StepCallback
 from bert_tf.training.checkpointing.checkpoint_files import (
     DamagedCheckpoint,

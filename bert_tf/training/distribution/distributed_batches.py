@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.balanced_rows import deal_in_graph
 from bert_tf.errors import UserError
+from bert_tf.inputs.balanced_rows import deal_in_graph
 
 
 @dataclasses.dataclass(eq=False)

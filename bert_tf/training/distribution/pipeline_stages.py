@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from bert_tf import keras_compat
+from bert_tf.base import keras_compat
 from bert_tf.errors import UserError
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.pipeline import PipelinePlacement

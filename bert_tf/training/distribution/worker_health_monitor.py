@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import keras
 
-from bert_tf.supervision import PEER_GONE
+from bert_tf.base.supervision import PEER_GONE
 from bert_tf.training.distribution.strategies import worker_addresses
 
 REFUSED_CONNECTIONS = 3  # in a row

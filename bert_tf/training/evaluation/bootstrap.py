@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from bert_tf.base.progress import progress_bar
 from bert_tf.config import SINGLE_LABEL
 from bert_tf.errors import UserError
-from bert_tf.progress import progress_bar
 from bert_tf.training.evaluation.scores import UndefinedScore, checked, num_classes, score_functions
 
 

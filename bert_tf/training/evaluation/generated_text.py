@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import require_one_of
-from bert_tf.optional_packages import require
 from bert_tf.training.evaluation.bootstrap import drawn_intervals
 from bert_tf.training.evaluation.rouge import require_references, rouge_of_texts
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.optional_packages import require
+from bert_tf.base.optional_packages import require
 
 _PURPOSE = "the Massive Text Embedding Benchmark"
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.data.long_texts import split_sentences
+from bert_tf.base.optional_packages import require
 from bert_tf.errors import DataError
-from bert_tf.optional_packages import require
+from bert_tf.inputs.long_texts import split_sentences
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 _UNIT = re.compile(r"[\u4e00-\u9fff]|[^\W_\u4e00-\u9fff]+")

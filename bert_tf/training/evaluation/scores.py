@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from bert_tf.base.optional_packages import install_command, require
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import DataError
-from bert_tf.optional_packages import install_command, require
 
 _logger = logging.getLogger("bert_tf")
 

@@ -13,7 +13,7 @@ import contextlib
 import keras
 import tensorflow as tf
 
-from bert_tf import keras_compat
+from bert_tf.base import keras_compat
 from bert_tf.errors import UserError
 
 # For these names, Keras chooses one of three losses by the shapes.

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError, require_one_of
-from bert_tf.json_schema import is_integer
 from bert_tf.layers.dense import Dense
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy, require_mean
 

@@ -5,8 +5,8 @@ Glossary: `B` examples, `K` texts of an example, `V` vocabulary.
 
 import tensorflow as tf
 
+from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError
-from bert_tf.json_schema import is_integer
 from bert_tf.training.losses.sentence_losses import (
     MultipleNegativesRankingLoss,
     SentenceLoss,

@@ -2,7 +2,7 @@
 
 import keras
 
-from bert_tf import keras_compat
+from bert_tf.base import keras_compat
 from bert_tf.errors import UserError
 
 

@@ -5,7 +5,7 @@ import re
 import keras
 import tensorflow as tf
 
-from bert_tf import keras_compat
+from bert_tf.base import keras_compat
 from bert_tf.errors import UserError
 
 # The last parts of the paths of variables without weight decay: those of LayerNorm and all biases.

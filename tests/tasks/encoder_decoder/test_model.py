@@ -10,10 +10,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertEncoderDecoder, BertMaskedLM, BertTokenizer
+from bert_tf.adapt import set_sinusoidal_positions
 from bert_tf.checkpoints import convert
 from bert_tf.checkpoints.conversion import largest_difference, reopened
 from bert_tf.errors import CheckpointError, ConfigError, UserError
-from bert_tf.models import set_sinusoidal_positions
 from bert_tf.tasks.encoder_decoder.preprocessor import shifted
 from bert_tf.training import SparseCrossentropy
 

@@ -10,7 +10,7 @@ TASKS = {
         masked_features(),
         targets={**masked_targets(), "next_sentence_labels": CLASSES},
         lacks={
-            "text": Lack("its texts come masked and in pairs, from bert_tf.data", "data type"),
+            "text": Lack("its texts come masked and in pairs, from bert_tf.inputs", "data type"),
             "serving": Lack("its answers are of no use", "Received: BertPretrainer"),
         },
         saved={"objective": "mlm_sop"},

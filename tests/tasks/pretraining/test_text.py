@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.row_packing import padding_share
+from bert_tf.base.files import staged_files
 from bert_tf.errors import ConfigError, DataError
-from bert_tf.files import staged_files
+from bert_tf.inputs.row_packing import padding_share
 from bert_tf.tasks.pretraining.segment_pairs import make_pairs
 from bert_tf.tasks.pretraining.text import pretraining_text
 from bert_tf.text import BertTokenizer

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf import BertTokenizer
-from bert_tf.models.text_inputs import TextColumns
+from bert_tf.inputs.columns import TextColumns
 from bert_tf.tasks.question_answering.preprocessor import QuestionAnsweringPreprocessor
 from tests.tasks.question_answering import plain_squad
 

@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf import BertTokenizer
 from bert_tf.errors import DataError, UserError
-from bert_tf.models.text_batches import ROW_NUMBER, sorted_batches
+from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span, read_squad
 from bert_tf.tasks.question_answering.question_windows import QuestionWindows
 from bert_tf.tasks.token_classification.word_windows import WordWindows

@@ -13,7 +13,7 @@ import bert_tf
 from bert_tf import BertBackbone, BertMaskedLM, BertSparseEncoder, BertTokenizer
 from bert_tf.checkpoints.recognition import servable_class
 from bert_tf.errors import CheckpointError, UserError
-from bert_tf.network_families import FAMILIES
+from bert_tf.families.network_families import FAMILIES
 from bert_tf.tasks.sparse_embedding import WeightedTerm, splade_pooling
 from bert_tf.tasks.sparse_embedding import model as model_module
 from bert_tf.tasks.sparse_embedding.serving import SparseEmbeddingModule

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bert_tf import BertTokenizer
-from bert_tf.data.string_lists import flat_strings
 from bert_tf.errors import UserError
-from bert_tf.models.text_batches import IGNORED, ROW_NUMBER, sorted_batches, training_batches
+from bert_tf.inputs.batches import IGNORED, ROW_NUMBER, sorted_batches, training_batches
+from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows, word_lists
 
 

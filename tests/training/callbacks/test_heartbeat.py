@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from bert_tf.supervision import HEARTBEAT_VARIABLE, beat
+from bert_tf.base.supervision import HEARTBEAT_VARIABLE, beat
 from bert_tf.training.callbacks import Heartbeat
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from bert_tf import BertBackbone, BertPretrainer
+from bert_tf.base.supervision import PEER_GONE
 from bert_tf.errors import CheckpointError, UserError
-from bert_tf.supervision import PEER_GONE
 from bert_tf.training import AdamWeightDecay, TrainingCheckpoint, fit_steps
 from bert_tf.training.callbacks import JsonLines, TerminateOnBadLoss, TrainingLog, read_json_lines
 from bert_tf.training.checkpointing.checkpoint_files import (

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import BertBackbone, BertTokenizer
-from bert_tf.compression.distillation_model import DistillationModel
+from bert_tf.adapt.distillation_model import DistillationModel
 from bert_tf.errors import UserError
 from bert_tf.tasks.text_classification.cached_features import ClassifierHead
 from bert_tf.training.losses.class_weights import class_weights_by_id

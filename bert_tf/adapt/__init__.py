@@ -1,0 +1,16 @@
+"""What can be done to a model: 8-bit integers, distillation, pruning, longer position tables."""
+
+from bert_tf.base.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "DistillationModel": ".distillation_model",
+        "head_importance": ".importance",
+        "least_important_heads": ".head_selection",
+        "quantization_errors": ".layer_errors",
+        "resize_position_embeddings": ".position_embeddings",
+        "set_sinusoidal_positions": ".position_embeddings",
+        "student_from_teacher": ".layer_dropping",
+    },
+)

@@ -1,0 +1,91 @@
+"""Makes a smaller model from some of the blocks of a larger one."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from bert_tf.adapt.rebuilt import rebuilt
+from bert_tf.errors import UserError
+
+
+def spread_layers(count: int, num_layers: int) -> list[int]:
+    """Returns the indices of `count` blocks at even distances, including the last block.
+
+    Args:
+        count: The number of blocks, in [1, num_layers].
+        num_layers: The number of blocks to choose from.
+
+    Raises:
+        UserError: If `count` is out of range.
+
+    Example:
+        >>> spread_layers(4, 12)
+        [2, 5, 8, 11]
+
+    Reference: g(m) of Jiao et al. 2020 (TinyBERT, arXiv 1909.10351), counted from 1.
+    """
+    if not 1 <= count <= num_layers:
+        raise UserError(
+            f"The number of blocks must be in [1, {num_layers}], those of the teacher. "
+            f"Received: {count}"
+        )
+    return [(index + 1) * num_layers // count - 1 for index in range(count)]
+
+
+def student_from_teacher(
+    teacher, num_hidden_layers: int | None = None, layers: Sequence[int] | None = None
+):
+    """Returns a copy of a model with some of its blocks, which `DistillationModel` trains.
+
+    Args:
+        teacher: A `BertBackbone` or a model with one. It is not changed.
+        num_hidden_layers: The number of blocks, taken at even distances (`spread_layers`).
+        layers: Or the indices of the blocks, from 0, in ascending order.
+
+    Returns:
+        The student, a model of the same class with the same tokenizer, labels and options. It is
+        not compiled and shares no variables with the teacher.
+
+    Raises:
+        UserError: If not exactly one of the two is given, it is out of range, or the teacher is
+            quantized, prepacked, has LoRA or a `ScalarMix`, or its encoder is no Transformer.
+
+    Example:
+        >>> teacher = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> student = bert_tf.adapt.student_from_teacher(teacher, num_hidden_layers=1)
+        >>> student.backbone.config.num_hidden_layers
+        1
+
+    Reference: Sanh et al. 2019 (arXiv 1910.01108), section 3, which takes every other block.
+    """
+    backbone = getattr(teacher, "backbone", teacher)
+    num_layers = len(backbone.encoder.blocks)
+    if (num_hidden_layers is None) == (layers is None):
+        raise UserError(
+            "Exactly one of `num_hidden_layers` and `layers` must be given. Received: "
+            f"{num_hidden_layers=}, {layers=}"
+        )
+    layers = list(spread_layers(num_hidden_layers, num_layers) if layers is None else layers)
+    if not layers or layers != sorted(set(layers) & set(range(num_layers))):
+        raise UserError(
+            f"`layers` must be some of 0 to {num_layers - 1}, the teacher's blocks, in ascending "
+            f"order. Received: {layers=}"
+        )
+    backbone.config.require_attention("for blocks that are left out")
+    if getattr(teacher, "use_scalar_mix", False):
+        raise UserError(
+            "`use_scalar_mix` of the teacher must be False: its weights are for its own blocks. "
+            "Received: use_scalar_mix=True"
+        )
+    backbone.require_kernels("copied block by block")
+    if teacher is not backbone:
+        teacher.require_merged("copied block by block")
+    pruned = backbone.config.pruned_heads
+    pruned = {new: pruned[old] for new, old in enumerate(layers) if old in pruned}
+    sizes = {"num_hidden_layers": len(layers), "pruned_heads": pruned}
+    student = rebuilt(teacher, dataclasses.replace(backbone.config, **sizes))
+    dropped = [block for i, block in enumerate(backbone.encoder.blocks) if i not in layers]
+    unused = {id(weight) for block in dropped for weight in block.weights}
+    kept = [weight for weight in teacher.weights if id(weight) not in unused]
+    for copy, weight in zip(student.weights, kept, strict=True):
+        copy.assign(weight)
+    return student

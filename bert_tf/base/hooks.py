@@ -1,0 +1,27 @@
+"""Functions of higher packages that models, training and tokenizers call, without import cycles."""
+
+import importlib
+from collections.abc import Callable
+
+
+def _hook(module: str, name: str) -> Callable:
+    """Returns the function `name` of a module, which is imported when the function is called."""
+
+    def call(*args, **kwargs):
+        return getattr(importlib.import_module(module), name)(*args, **kwargs)
+
+    return call
+
+
+load_backbone = _hook("bert_tf.checkpoints.loading", "load_backbone")
+load_task_model = _hook("bert_tf.checkpoints.loading", "load_task_model")
+load_encoder_and_decoder = _hook("bert_tf.checkpoints.warm_start", "load_encoder_and_decoder")
+load_sentence_encoder = _hook("bert_tf.checkpoints.sentence_transformers", "load_sentence_encoder")
+tokenizer_directory = _hook("bert_tf.checkpoints.opening", "tokenizer_directory")
+save_model = _hook("bert_tf.checkpoints.saving", "save_model")
+save_lora = _hook("bert_tf.checkpoints.lora", "save_lora")
+load_lora = _hook("bert_tf.checkpoints.lora", "load_lora")
+describe_model = _hook("bert_tf.checkpoints.training_checkpoint", "describe_model")
+calibrate = _hook("bert_tf.adapt.calibration", "calibrate")
+quantization_errors = _hook("bert_tf.adapt.layer_errors", "quantization_errors")
+export = _hook("bert_tf.serving.export", "export")

@@ -1,0 +1,1 @@
+"""The architectures that are opened, trained and written: BERT and its relatives."""

@@ -1,0 +1,211 @@
+"""Raw text as NumPy columns, from all that the documentation of `TaskModel` names."""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import DataError, UserError
+from bert_tf.inputs.containers import (
+    column_names,
+    is_container,
+    is_missing,
+    is_text,
+    named_rows,
+    plain_rows,
+    refuse_missing,
+    shown,
+)
+
+PAIRS_ARE = "Pairs are a tuple of two lists, (firsts, seconds), or a list of tuples of two strings."
+
+
+class TextColumns(tuple):
+    """The texts of n examples: one array of n rows for each text of an example.
+
+    Attributes:
+        is_single: Whether the user passed one example by itself and not a list.
+    """
+
+    is_single = False
+
+    @property
+    def num_rows(self) -> int:
+        """n."""
+        return len(self[0])
+
+    def rows(self, part: slice) -> "TextColumns":
+        """Returns some of the examples."""
+        return TextColumns(column[part] for column in self)
+
+
+def holds_text(x: Any) -> bool:
+    """Returns whether `x` is raw text: a string, or a container of strings or of rows of strings.
+
+    A tuple is raw text if one of its members is. So is an empty container that is no tuple.
+    """
+    if isinstance(x, TextColumns) or is_text(x):
+        return True
+    if isinstance(x, tuple):
+        return any(holds_text(part) for part in x)
+    if isinstance(x, (tf.Tensor, tf.Variable)):
+        return x.dtype == tf.string
+    names = column_names(x)
+    if names is not None:
+        return any(holds_text(x[name]) for name in names)
+    if not is_container(x) or (not isinstance(x, Collection) and not hasattr(x, "__array__")):
+        return False
+    rows = plain_rows(x)
+    if isinstance(rows, np.ndarray):
+        if rows.size and rows.dtype != object:
+            return rows.dtype.kind in "US"
+        rows = rows.reshape(-1)
+    return all(map(is_missing, rows)) or any(map(_is_row_of_text, rows))
+
+
+def _is_row_of_text(row):
+    """Returns whether a row is a string, or a tuple, list or array that begins with one."""
+    if hasattr(row, "__array__"):
+        row = np.asarray(row)
+    while isinstance(row, (tuple, list, np.ndarray)) and np.size(row[:1]):
+        row = row[0]
+    return is_text(row)
+
+
+def as_columns(x: Any, errors: str = "strict") -> TextColumns:
+    """Returns raw text, single or in pairs, as columns of UTF-8.
+
+    Args:
+        x: Raw text in one of the forms that `TaskModel` takes.
+        errors: "strict" refuses text that is not UTF-8, "replace" leaves that to the tokenizer.
+
+    Returns:
+        For K texts in an example, K arrays of bytes `[n]`.
+
+    Raises:
+        DataError: If a text is missing, is no string or is not UTF-8; the rows are named.
+        UserError: If the columns are not of one length, or `x` is no text at all.
+    """
+    if isinstance(x, TextColumns):
+        return x
+    parts, is_single = _parts(x)
+    columns = TextColumns(text_column(part, errors) for part in parts)
+    columns.is_single = is_single
+    if len({len(column) for column in columns}) != 1:
+        raise UserError(
+            "All texts of a tuple must have the same number of rows. "
+            f"Received: {[len(column) for column in columns]}"
+        )
+    return columns
+
+
+def _parts(x):
+    """Returns the unchecked columns of `x`, and whether it is one example."""
+    if is_text(x):
+        return ([x],), True
+    if hasattr(x, "__array__") and np.ndim(x) == 0:
+        return (np.reshape(x, [1]),), True
+    if isinstance(x, tuple):
+        if not x:
+            raise UserError(f"`x` must be texts. Received: x=(). {PAIRS_ARE}")
+        if not all(is_text(part) for part in x):
+            return x, False
+        if len(x) > 3:
+            raise UserError(
+                "Texts must be a list of strings; a tuple of strings is the texts of one example. "
+                f"Received: a tuple of {len(x)} strings. Pass `list(texts)`."
+            )
+        return [[part] for part in x], True
+    names = column_names(x)
+    if names is not None:
+        _require_columns_of_text(x, names)
+        return [x[name] for name in names], False
+    rows = plain_rows(x)
+    if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1]:
+        return list(rows.T), False  # [n, K]
+    first = next((row for row in rows if not is_missing(row)), None)
+    if not isinstance(first, tuple):
+        return (rows,), False
+    refuse_missing(rows, "x")
+    for number, row in enumerate(rows):
+        if not isinstance(row, tuple) or len(row) != len(first):
+            raise DataError(
+                f"Tuples of {len(first)} strings must be in every row, because row 0 has one. "
+                f"Received in row {number}: {shown(row)}. {PAIRS_ARE}"
+            )
+    return list(zip(*rows)), False
+
+
+def refuse_labels_in(x: Any, y: Any) -> None:
+    """Raises `UserError` if the labels are a column of the table that is passed as texts."""
+    name, names = getattr(y, "name", None), column_names(x)
+    if names is not None and name is not None and name in names:
+        raise UserError(
+            f"`x` must be the texts, without the labels: `y` is its column {name!r}. Received: a "
+            f"{type(x).__name__} with the columns {names}. Pass the column of the texts, such as "
+            "`frame['text']`."
+        )
+
+
+def _require_columns_of_text(frame, names):
+    texts = [name for name in names if holds_text(frame[name])]
+    if len(texts) != len(names):
+        columns = " or ".join(f"`frame[{name!r}]`" for name in texts)
+        raise UserError(
+            "`x` must be the texts, not a whole table. Received: a "
+            f"{type(frame).__name__} with the columns {names}. Pass {columns}, or two columns of "
+            "text for pairs."
+        )
+
+
+def text_column(values: Any, errors: str = "strict", name: str = "x") -> np.ndarray:
+    """Returns one column of text as an array of bytes `[n]`.
+
+    Args:
+        values: A container of strings, or an array `[n, 1]` of them; or one string.
+        errors: As in `as_columns`.
+        name: The name of the values, for errors.
+
+    Raises:
+        DataError: As in `as_columns`.
+        UserError: If `values` is an array of another shape.
+    """
+    rows = [values] if is_text(values) else plain_rows(values, name)
+    if isinstance(rows, np.ndarray) and rows.ndim != 1:
+        if rows.ndim != 2 or rows.shape[1] != 1:
+            raise UserError(
+                "A column of text must be strings [n] or [n, 1]. "
+                f"Received: an array of shape {rows.shape}. {PAIRS_ARE}"
+            )
+        rows = rows[:, 0]  # [n, 1] -> [n]
+    refuse_missing(rows, name)
+    column = np.empty(len(rows), object)
+    malformed = []
+    for row, value in enumerate(rows):
+        if not is_text(value):
+            way_out = f" {PAIRS_ARE}" if isinstance(value, (list, tuple, np.ndarray)) else ""
+            raise DataError(
+                f"A string must be in every row of `{name}`. Received in row {row}: {shown(value)}."
+                f"{way_out}"
+            )
+        try:
+            column[row] = utf8(value, errors)
+        except UnicodeError:
+            malformed.append(row)
+    if malformed:
+        raise DataError(
+            f"`{name}` must be valid Unicode, as bytes UTF-8. Received: malformed text in "
+            f"{named_rows(malformed)}, such as {rows[malformed[0]]!r}. Decode it with its real "
+            "encoding, or make the tokenizer with errors='replace', which drops malformed parts."
+        )
+    return column
+
+
+def utf8(text: str | bytes, errors: str) -> bytes:
+    """Returns the bytes of `text`; with errors="strict", malformed text is a `UnicodeError`."""
+    if isinstance(text, str):
+        return text.encode("utf-8", "surrogatepass" if errors == "replace" else "strict")
+    if errors == "strict":
+        text.decode("utf-8")
+    return bytes(text)

@@ -1,0 +1,186 @@
+"""Batches of rows in memory, in another order in every epoch that depends on (seed, epoch) only.
+
+Glossary: `n` rows, `M` batches of an epoch, `B` rows of a batch.
+"""
+
+import logging
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError, check_limits
+from bert_tf.inputs.token_budget import by_length, token_batches
+
+# The shares of the rows that an epoch lacks because of duplicates, from which on it is logged and
+# is a warning.
+LEFT_OUT_LOGGED, LEFT_OUT_WARNED = 0.01, 0.1
+
+_logger = logging.getLogger("bert_tf")
+
+
+class EpochBatches:
+    """Which rows each batch of each epoch has: every row once in every epoch.
+
+    With a token budget, a batch has rows of similar length. Which rows of the same length are
+    together and the order of the batches differ between epochs; the lengths in the batches do not,
+    so all epochs have the same number of steps.
+
+    Args:
+        lengths: The number of tokens of each row, int `[n]`; or `[n, K]` as in `token_batches`.
+        batch_size: The number of rows of a batch.
+        token_budget: In place of `batch_size`, the maximum number of tokens of a batch; a longer
+            row is a batch of its own.
+        padded: Whether `token_budget` counts padding: the number of rows times the longest length.
+        seed: The seed of the orders.
+        shuffle: Whether epochs have different orders. If not, all have that of epoch 0, and with
+            `batch_size` the rows stay in their order.
+        groups: With `batch_size`: int `[n, K]`, numbers that two rows of a batch must not share,
+            such as those of their texts. Later batches have the rows that wait for that, and an
+            epoch lacks those for which no batch is left.
+
+    Attributes:
+        steps_per_epoch: The number of batches of an epoch, M.
+
+    Raises:
+        ConfigError: If `batch_size` or `token_budget` is below 1.
+        UserError: If not exactly one of them is given, or `groups` with a `token_budget`.
+
+    Example:
+        >>> batches = EpochBatches([3, 9, 4, 2], token_budget=10)
+        >>> batches.steps_per_epoch
+        2
+        >>> sorted(rows.tolist() for rows in batches.of_epoch(0))
+        [[1], [2, 0, 3]]
+    """
+
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        padded: bool = False,
+        seed: int = 0,
+        shuffle: bool = True,
+        groups: np.ndarray | None = None,
+    ):
+        if (batch_size is None) == (token_budget is None):
+            raise UserError(
+                "Exactly one of `batch_size` and `token_budget` must be given. Received: "
+                f"batch_size={batch_size}, token_budget={token_budget}"
+            )
+        if groups is not None and token_budget is not None:
+            raise UserError(
+                "`token_budget` must be None for batches that have no duplicates. "
+                f"Received: token_budget={token_budget}"
+            )
+        check_limits(batch_size=batch_size, token_budget=token_budget)
+        lengths = np.asarray(lengths, np.int64)
+        # Without padding, only the sum counts.
+        self.lengths = lengths if padded or lengths.ndim == 1 else lengths.sum(axis=1)
+        self.batch_size = batch_size
+        self.token_budget = token_budget
+        self.padded = padded
+        self.seed = seed
+        self.shuffle = shuffle
+        self.groups = groups
+        if token_budget is None:
+            count = len(self.lengths)
+            self._splits = np.append(np.arange(0, count, batch_size), count)
+        else:  # the lengths of sorted rows, and so the splits, are the same in every epoch
+            self._splits = token_batches(self.lengths, token_budget, padded=padded).splits
+        self.steps_per_epoch = len(self._splits) - 1
+
+    def of_epoch(self, epoch: int) -> list[np.ndarray]:
+        """Returns the rows of each batch, int64 `[B]`."""
+        random = np.random.default_rng([self.seed, epoch if self.shuffle else 0])
+        order = np.arange(len(self.lengths))
+        if self.shuffle or self.token_budget is not None:
+            order = random.permutation(len(self.lengths))
+        if self.token_budget is not None:
+            order = order[by_length(self.lengths[order])]
+        if self.groups is not None:
+            return _without_duplicates(order, self.groups, np.diff(self._splits))
+        batches = np.split(order, self._splits[1:-1])
+        if self.token_budget is not None:
+            random.shuffle(batches)
+        return batches
+
+    def report_left_out(self, epoch: int) -> None:
+        """Logs how many rows an epoch lacks because of `groups`.
+
+        Raises:
+            UserError: If half of the batches of pairs shrink to one row, whose texts are compared
+                with no others.
+        """
+        sizes = [len(rows) for rows in self.of_epoch(epoch)]
+        shrunk = sum(size < 2 <= full for size, full in zip(sizes, np.diff(self._splits)))
+        if self.groups.shape[1] < 3 and shrunk and shrunk >= len(sizes) / 2:
+            raise UserError(
+                "`no_duplicates` must leave batches of at least two rows, or their loss is 0. "
+                f"Received: {shrunk} of {len(sizes)} batches with one row, because most examples "
+                "share a text. Add examples with other texts, or pass `no_duplicates=False`."
+            )
+        count = len(self.groups)
+        left_out = count - sum(sizes)
+        if left_out >= LEFT_OUT_LOGGED * count:
+            _logger.log(
+                logging.WARNING if left_out >= LEFT_OUT_WARNED * count else logging.INFO,
+                "%.1f %% of the examples (%d of %d) are left out of an epoch by `no_duplicates`: "
+                "every batch has their texts. Batches have %d to %d rows.",
+                *(100.0 * left_out / count, left_out, count, min(sizes), max(sizes)),
+            )
+
+    def from_step(self, step: int, num_steps: int) -> tf.data.Dataset:
+        """Returns a dataset of the batches after `step` steps of a run of `num_steps`, int64 `[B]`.
+
+        Args:
+            step: The number of steps that are done.
+            num_steps: The number of steps of the whole run, of any number of epochs.
+        """
+        first, done = divmod(step, self.steps_per_epoch)
+        num_epochs = -(-num_steps // self.steps_per_epoch)
+        epochs = tf.data.Dataset.range(first, num_epochs)
+        batches = self.of_epochs(epochs).map(lambda rows, epoch: rows).skip(done)
+        count = num_epochs * self.steps_per_epoch - step
+        return batches.apply(tf.data.experimental.assert_cardinality(count))
+
+    def of_epochs(self, epochs: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns a dataset of the batches of epochs, int64 `[B]`, each with its epoch, int64.
+
+        Args:
+            epochs: The numbers of the epochs, int64.
+        """
+        return epochs.flat_map(self._dataset_of_epoch)
+
+    def _dataset_of_epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        def order_and_splits(epoch):
+            batches = self.of_epoch(int(epoch))
+            sizes = [len(rows) for rows in batches]
+            return np.concatenate(batches), np.cumsum([0, *sizes], dtype=np.int64)
+
+        order, splits = tf.numpy_function(order_and_splits, [epoch], [tf.int64, tf.int64])
+        order, splits = tf.ensure_shape(order, [None]), tf.ensure_shape(splits, [None])
+
+        def batch(index):
+            return order[splits[index] : splits[index + 1]], epoch
+
+        return tf.data.Dataset.range(self.steps_per_epoch).map(batch)
+
+
+def _without_duplicates(order, groups, sizes) -> list[np.ndarray]:
+    """Returns batches of at most `sizes` rows, of which no two share a group."""
+    batches, waiting = [], [(row, set(groups[row].tolist())) for row in order.tolist()]
+    for size in sizes:
+        rows, used, skipped = [], set(), []
+        for place, (row, own) in enumerate(waiting):
+            if len(rows) == size:
+                skipped += waiting[place:]
+                break
+            if used.isdisjoint(own):
+                rows.append(row)
+                used |= own
+            else:
+                skipped.append((row, own))
+        batches.append(np.array(rows, np.int64))
+        waiting = skipped
+    return batches

@@ -1,0 +1,142 @@
+"""Raw text that comes bit by bit: generators, iterables and `keras.utils.PyDataset`."""
+
+import contextlib
+import itertools
+import re
+import types
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import DataError, UserError
+from bert_tf.inputs.columns import TextColumns, holds_text
+from bert_tf.inputs.labels import UNKNOWN_LABELS
+from bert_tf.inputs.token_inputs import OUT_OF_RANGE
+from bert_tf.text.strings import MALFORMED_TEXT
+
+_NOTHING = object()
+_DATA_ERRORS = re.compile(f"({UNKNOWN_LABELS}|{MALFORMED_TEXT}|{OUT_OF_RANGE})[^\n]*")
+_NOT_COLLECTED = (
+    Collection,
+    keras.utils.PyDataset,
+    tf.data.Dataset,
+    tf.data.Iterator,
+    tf.distribute.DistributedDataset,
+    tf.distribute.DistributedIterator,
+)
+
+
+def collected(x: Any, is_example: Callable[[Any], bool]) -> Any:
+    """Returns an iterable as a list if `is_example` is true of its first item, else as it was."""
+    if not isinstance(x, Iterable) or isinstance(x, _NOT_COLLECTED) or hasattr(x, "__array__"):
+        return x
+    items = iter(x)
+    first = next(items, _NOTHING)
+    if first is _NOTHING:
+        return []
+    if is_example(first):
+        return [first, *items]
+    return _resumed(first, items) if isinstance(x, Iterator) else x
+
+
+def _resumed(first, items):
+    # Keras recognizes a generator by its type, so it must be one and not an `itertools.chain`.
+    yield first
+    yield from items
+
+
+def batches_of_text(
+    x: Any, columns: Callable[[Any], TextColumns] | None, targets: Callable[[Any, Any], np.ndarray]
+) -> Any:
+    """Returns a dataset of the batches of a generator or `PyDataset` if they are raw text.
+
+    Args:
+        x: Anything; what is not such a stream is returned as in `collected`.
+        columns: Makes columns of the features of a batch; None: batches of text are refused.
+        targets: Makes an array of the labels of a batch and its columns.
+
+    Returns:
+        A `tf.data.Dataset` of `features` or tuples `(features, labels, weights)`, features being
+        strings `[B]` or a tuple of them.
+
+    Raises:
+        UserError: If the features are raw text and `columns` is None.
+    """
+    if isinstance(x, keras.utils.PyDataset):
+        first = x[0]
+        make_batches, count = (lambda: _of_dataset(x)), x.num_batches
+    elif isinstance(x, types.GeneratorType):
+        first = next(x)  # `collected` has seen that there is one
+        x = _resumed(first, x)
+        make_batches, count = (lambda: x), None
+    else:
+        return x
+    if not holds_text(_parts(first)[0]):
+        return x
+    if columns is None:
+        raise UserError(
+            "Texts must be given together, as lists or columns: an example may become several "
+            f"windows. Received: batches of a {type(x).__name__}"
+        )
+
+    def plain(batch):
+        features, labels, *weights = _parts(batch)
+        features = columns(features)
+        parts = [tuple(features) if len(features) > 1 else features[0]]
+        if labels is not None:
+            parts.append(targets(labels, features))
+            parts += [np.asarray(weight, np.float32) for weight in weights if weight is not None]
+        return tuple(parts)
+
+    def spec(values):
+        dtype = tf.string if values.dtype == object else tf.as_dtype(values.dtype)
+        return tf.TensorSpec([None, *values.shape[1:]], dtype)
+
+    signature = tf.nest.map_structure(spec, plain(first))
+    dataset = tf.data.Dataset.from_generator(
+        lambda: map(plain, make_batches()), output_signature=signature
+    )
+    if count is None:
+        return dataset
+    return dataset.apply(tf.data.experimental.assert_cardinality(count))
+
+
+def yields_text(x: Any) -> bool:
+    """Returns whether `x` is a dataset whose features are strings."""
+    if not isinstance(x, tf.data.Dataset):
+        return False
+    features = x.element_spec[0] if isinstance(x.element_spec, tuple) else x.element_spec
+    return any(part.dtype == tf.string for part in tf.nest.flatten(features))
+
+
+@contextlib.contextmanager
+def as_data_errors():
+    """Turns what a graph says about text, tokens or labels into a `DataError`.
+
+    Raises:
+        DataError: If the graph finds malformed text, an unknown label or an id out of range.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        found = _DATA_ERRORS.search(error.message)
+        if found is None:
+            raise
+        raise DataError(found[0]) from error
+
+
+def _parts(batch):
+    """Returns features, labels and weights of a batch, None for what it lacks."""
+    if isinstance(batch, list) and batch and not isinstance(batch[0], (str, bytes, tuple)):
+        batch = tuple(batch)  # as Keras
+    return keras.utils.unpack_x_y_sample_weight(batch if isinstance(batch, tuple) else (batch,))
+
+
+def _of_dataset(dataset):
+    numbers = itertools.count() if dataset.num_batches is None else range(dataset.num_batches)
+    for number in numbers:
+        yield dataset[number]
+    dataset.on_epoch_end()

@@ -1,0 +1,1 @@
+"""Tables of texts in files: tab-separated, CSV, JSON lines and Parquet."""

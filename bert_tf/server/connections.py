@@ -1,0 +1,103 @@
+"""Limits the connections of a server, so that descriptors are left for probes and files.
+
+A new connection above the limit replaces an idle one, which HTTP allows a server to close at any
+time. If all are busy, a few more connections are accepted, on which only probes are answered.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
+
+from bert_tf.server.errors import RequestError, is_of_the_system
+
+log = logging.getLogger("bert_tf.serving")
+
+ACCEPTED_AT_ONCE = 4  # connections in one step of the event loop, before idle ones are closed
+_FOR_PROBES = 8  # connections above the limit
+_FOR_FILES = 16  # of a model that is loaded, and of a process that exports it
+_SILENT_SECONDS = 10.0  # between two lines of the log about the same limit
+
+
+class Connections:
+    """Makes the handlers of connections, as a protocol factory of asyncio.
+
+    Args:
+        server: The `aiohttp.web.Server`, which makes the handlers.
+        most: The maximum number of connections with a request that is no probe.
+
+    Attributes:
+        most: The same, or as many as the descriptors of this process allow.
+    """
+
+    def __init__(self, server, most: int):
+        self._server = server
+        self._busy = set()  # the handlers whose request is being answered
+        self.most = max(1, min(most, _free_descriptors() - _FOR_PROBES - _FOR_FILES))
+        if self.most < most:
+            log.warning(
+                "At most %s connections, because this process may open no more files; "
+                "`ulimit -n` allows more",
+                self.most,
+            )
+
+    def __call__(self) -> asyncio.Protocol:
+        """Returns the handler of a new connection."""
+        # The oldest first, without those that are being closed.
+        handlers = [one for one in self._server.connections if one.transport is not None]
+        if len(handlers) >= self.most:
+            idle = next((one for one in handlers if one not in self._busy), None)
+            if idle is not None:
+                idle.force_close()
+            elif len(handlers) >= self.most + _FOR_PROBES:
+                return _Closed()
+        return self._server()
+
+    @contextlib.contextmanager
+    def busy(self, handler: asyncio.Protocol) -> Iterator[bool]:
+        """Keeps a connection while it has a request; yields whether only a probe is answered."""
+        self._busy.add(handler)
+        try:
+            yield len(self._busy) > self.most
+        finally:
+            self._busy.discard(handler)
+
+    def refusal(self) -> RequestError:
+        """Returns the error of a request that is no probe."""
+        return RequestError(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"{self.most} other connections have requests. Try again later.",
+            flag="max_connections",
+        )
+
+
+class _Closed(asyncio.Protocol):
+    def connection_made(self, transport):
+        transport.abort()
+
+
+def _free_descriptors():
+    import resource
+
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return 1 << 20
+    return most - len(os.listdir("/dev/fd"))
+
+
+class LoopErrors:
+    """An exception handler of an event loop: limits of the system are logged as one line."""
+
+    def __init__(self):
+        self._silent_until = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict) -> None:
+        error = context.get("exception")
+        if not is_of_the_system(error):
+            loop.default_exception_handler(context)
+        elif time.monotonic() >= self._silent_until:
+            self._silent_until = time.monotonic() + _SILENT_SECONDS
+            log.warning("A connection must wait: %s", error.strerror)

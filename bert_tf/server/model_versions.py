@@ -1,0 +1,202 @@
+"""The versions of a model: loads new versions, switches to them and unloads old ones.
+
+As in TensorFlow Serving, the version with the highest number answers requests. A new version is
+loaded before the old one is unloaded, after its last request. Unlike in TensorFlow Serving, the
+last version stays loaded if its directory is removed, and the version that answers is loaded again
+if its files are replaced.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from http import HTTPStatus
+
+from bert_tf.errors import UserError
+from bert_tf.models.inference_precision import FLOAT32
+from bert_tf.server.batcher import Batcher
+from bert_tf.server.errors import RequestError
+from bert_tf.server.metrics import Metrics
+from bert_tf.server.model_directory import fingerprint, open_model
+from bert_tf.server.served_model import ServedModel
+from bert_tf.server.users import Users
+from bert_tf.serving.versions import find_versions
+
+log = logging.getLogger("bert_tf.serving")
+
+LOADING, AVAILABLE, UNLOADING, END = "LOADING", "AVAILABLE", "UNLOADING", "END"
+_REMEMBERED = 16  # unloaded versions that the status lists
+
+
+@dataclasses.dataclass
+class VersionState:
+    """The state of a version."""
+
+    state: str  # TensorFlow Serving's name for it
+    error: str = ""  # the reason why the version, or what replaced its files, cannot be loaded
+    fingerprint: tuple = ()  # of the files that were tried; if they change, they are loaded again
+
+
+@dataclasses.dataclass(eq=False)
+class LoadedVersion:
+    """A version that can answer requests."""
+
+    number: int
+    model: ServedModel
+    batcher: Batcher
+    state: VersionState
+    users: Users = dataclasses.field(default_factory=Users)  # the requests that use it
+
+
+@dataclasses.dataclass(eq=False)
+class ModelVersions:
+    """The versions of one model."""
+
+    name: str  # in REST paths
+    directory: str | os.PathLike  # of its versions, or of a single model
+    make_batcher: Callable[[ServedModel], Batcher]  # makes the request queue of a loaded model
+    pairs: bool = False  # whether classifiers that `save_pretrained` wrote take two texts
+    trusted: bool = False  # whether SavedModels may do more than compute
+    precision: str = FLOAT32  # of models that `save_pretrained` wrote: of `optimize_for_inference`
+    metrics: Metrics = dataclasses.field(default_factory=Metrics)
+    # The states of the loaded and the most recent versions, by number.
+    states: dict[int, VersionState] = dataclasses.field(default_factory=dict, init=False)
+    # The version that answers requests without a version; None before it is loaded.
+    current: LoadedVersion | None = dataclasses.field(default=None, init=False)
+    # The fingerprint of changed files of the current version at the last look.
+    _changed: tuple = dataclasses.field(default=(), init=False)
+    _unloading: set[asyncio.Task] = dataclasses.field(default_factory=set, init=False)
+
+    @contextlib.asynccontextmanager
+    async def use(self, number: int | None = None) -> AsyncIterator[LoadedVersion]:
+        """Yields a version, by default the current one, or raises a `RequestError` without it."""
+        current = self.current
+        if current is None or number not in (None, current.number):
+            latest, specific = f"Latest({self.name})", f"Specific({self.name}, {number})"
+            wanted = latest if number is None else specific
+            raise RequestError(HTTPStatus.NOT_FOUND, f"Servable not found for request: {wanted}")
+        with current.users:
+            yield current
+
+    async def load_first(self) -> None:
+        """Loads the highest version, or raises a `UserError`."""
+        versions = await self._find()
+        if not versions:
+            raise UserError(
+                f"{self.directory} must hold a model, or folders named 1, 2, … that each hold a "
+                "model. Received: neither"
+            )
+        newest = max(versions)
+        await self._load(newest, *versions[newest])
+        if self.current is None:
+            raise UserError(self.states[newest].error)
+
+    async def watch(self, seconds: float) -> None:
+        """Looks for new versions repeatedly, without an end."""
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await self.look_again()
+            except Exception:
+                log.exception("Looking for new versions of %s failed; will try again", self.name)
+
+    async def look_again(self) -> None:
+        """Loads the highest version if it is not the current one, or its files have changed."""
+        versions = await self._find()
+        for number in sorted(versions, reverse=True):
+            path, files = versions[number]
+            state = self.states.get(number)
+            if self._is_current(number):
+                if files not in (self.current.state.fingerprint, ()) and self._has_settled(files):
+                    await self._load(number, path, files)
+                return
+            if state and state.error and state.fingerprint == files:
+                continue  # its files have not changed, so try the next lower version
+            await self._load(number, path, files)
+            if self._is_current(number):
+                return
+
+    async def close(self) -> None:
+        """Unloads all versions after their requests have been answered."""
+        if self.current is not None:
+            self._unload(self.current)
+            self.current = None
+        await asyncio.gather(*self._unloading)
+
+    def _is_current(self, number):
+        return self.current is not None and self.current.number == number
+
+    def _has_settled(self, files):
+        """Returns whether changed files are as at the last look, so that nobody writes them."""
+        previous, self._changed = self._changed, files
+        return files == previous
+
+    async def _find(self):
+        """Returns the path and the fingerprint of each version."""
+
+        def find():
+            found = find_versions(self.directory)
+            return {number: (path, fingerprint(path)) for number, path in found.items()}
+
+        # This runs in a thread, because it may wait for a process that writes to the directory.
+        return await asyncio.to_thread(find)
+
+    async def _load(self, number, path, files):
+        """Loads a version whose files have a fingerprint, also in place of itself."""
+        is_replaced = self._is_current(number)
+        if is_replaced:
+            log.info("The files of version %s of %s have changed", number, self.name)
+        else:
+            self._remember(number, VersionState(LOADING))
+        try:
+            model = await asyncio.to_thread(
+                open_model, path, self.pairs, self.trusted, self.precision
+            )
+        except Exception as error:
+            message = str(error) if isinstance(error, UserError) else repr(error)
+            log.error("Version %s of %s could not be loaded: %s", number, self.name, message)
+            self.metrics.failed_loads.inc()
+            if is_replaced:
+                self.current.state.fingerprint = files
+                self.current.state.error = (
+                    "The files were replaced by a model that could not be loaded; the model before "
+                    f"them still answers: {message}"
+                )
+            else:
+                self._remember(number, VersionState(END, message, files))
+            return
+        state = VersionState(AVAILABLE, fingerprint=files)
+        old = self.current
+        self.current = LoadedVersion(number, model, self.make_batcher(model), state)
+        self._remember(number, state)
+        self.metrics.loads.inc()
+        log.info("Version %s of %s is loaded", number, self.name)
+        if old is not None:
+            self._unload(old)
+
+    def _unload(self, version):
+        version.state.state = UNLOADING
+        task = asyncio.get_running_loop().create_task(self._finish(version))
+        self._unloading.add(task)
+        task.add_done_callback(self._unloading.discard)
+
+    async def _finish(self, version):
+        await version.users.none.wait()
+        await version.batcher.close()
+        version.model = version.batcher = None
+        gc.collect()  # a loaded SavedModel has reference cycles
+        version.state.state = END
+        self._forget()
+        log.info("Version %s of %s is unloaded", version.number, self.name)
+
+    def _remember(self, number, state):
+        self.states[number] = state
+        self._forget()
+
+    def _forget(self):
+        ended = [key for key, value in self.states.items() if value.state == END]
+        for key in ended[:-_REMEMBERED]:
+            del self.states[key]

@@ -1,0 +1,263 @@
+"""The forms of requests that clients of embeddings and rerankers send.
+
+    POST /v1/embeddings and GET /v1/models     OpenAI's form, also of their errors
+    POST /rerank, /v1/rerank and /v2/rerank    Cohere's form, and that of Text Embeddings Inference
+
+They are answered by the default signature of a sentence encoder (`text` to `vector`) and of a
+cross-encoder (`query` and `document` to `score`), with the batches and limits of other requests.
+Fields that would change the answer and are not supported are refused.
+
+Reference: OpenAI's API reference, "Create embeddings" and "List models"; Cohere's, "Rerank"; the
+OpenAPI description of huggingface/text-embeddings-inference, `/rerank`.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.server.errors import RequestError, invalid
+from bert_tf.server.json_bodies import shown
+from bert_tf.server.json_tensors import COLUMNS, PredictRequest, json_values
+from bert_tf.server.served_model import ServedModel
+from bert_tf.server.signatures import DEFAULT_SIGNATURE
+
+EMBEDDINGS, RERANK = "embeddings", "rerank"
+MODELS_PATH = "/v1/models"
+PATHS = {
+    "/v1/embeddings": EMBEDDINGS,
+    "/rerank": RERANK,
+    "/v1/rerank": RERANK,
+    "/v2/rerank": RERANK,
+}
+_BYTES_OF_TOKEN = 4  # as batches are estimated
+_OF_EVERY_FORM = {"model", "user", "truncate"}
+_OF_EMBEDDINGS = {"input", "encoding_format", "dimensions"}
+_OF_RERANK = {"query", "top_n", "top_k", "raw_scores"}
+_OF_DOCUMENTS = {"documents", "return_documents", "rank_fields"}  # Cohere's form
+_OF_TEXTS = {"texts", "return_text"}  # that of Text Embeddings Inference
+_OPENAI_CODES = {
+    HTTPStatus.UNAUTHORIZED: "invalid_api_key",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_exceeded",
+}
+_TEXTS_FOR_TOKENS = (
+    ". Token ids are those of another tokenizer: send texts (LangChain's OpenAIEmbeddings does so "
+    "with check_embedding_ctx_length=False)"
+)
+
+
+class Form(NamedTuple):
+    """A request as one for the default signature, and how its answer is written."""
+
+    request: PredictRequest
+    parts: Callable[[Mapping[str, np.ndarray]], Iterator[str]]
+    names: Mapping[str, str]  # of the inputs in the form, for errors
+    repeated: tuple[str, ...] = ()  # inputs with one row, which belongs to every row of the others
+
+    def completed(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the arrays with as many rows of each; repeated strings share their memory."""
+        rows = max(map(len, arrays.values()))
+        return {
+            name: np.repeat(array, rows) if name in self.repeated else array
+            for name, array in arrays.items()
+        }
+
+
+def read_form(action: str, document: dict[str, Any], model: ServedModel, name: str) -> Form:
+    """Reads the body of a request.
+
+    Args:
+        action: `EMBEDDINGS` or `RERANK`.
+        document: The body.
+        model: The model.
+        name: Its name in requests.
+
+    Raises:
+        RequestError: If a value is missing or has another type, another model is named, or the
+            model computes something else.
+    """
+    named = document.get("model")
+    if named not in (None, name):
+        message = f"`model` must be {name!r} or left out. Received: {shown(named)}"
+        raise RequestError(HTTPStatus.NOT_FOUND, message)
+    return {EMBEDDINGS: _embeddings, RERANK: _rerank}[action](document, model, name)
+
+
+def is_openais(method: str, path: str) -> bool:
+    """Returns whether OpenAI's clients ask so, and errors have their form."""
+    return PATHS.get(path) == EMBEDDINGS or (method == "GET" and path == MODELS_PATH)
+
+
+def openai_error(message: str, status: int) -> dict[str, Any]:
+    """Returns the body of an error as OpenAI's clients read it.
+
+    Example:
+        >>> body = openai_error("`input` must be strings. Received: 1", 400)
+        >>> body["error"]["type"], body["error"]["param"]
+        ('invalid_request_error', 'input')
+    """
+    kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    named = re.match(r"`([a-z_]+)` must", message)  # the form of all messages about a field
+    param = named and named.group(1)
+    code = _OPENAI_CODES.get(status)
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def list_of_models(name: str, created: int) -> dict[str, Any]:
+    """Returns the answer to `MODELS_PATH` of a server of one model.
+
+    Example:
+        >>> list_of_models("reviews", 0)["data"]
+        [{'id': 'reviews', 'object': 'model', 'created': 0, 'owned_by': 'bert_tf'}]
+    """
+    model = {"id": name, "object": "model", "created": created, "owned_by": "bert_tf"}
+    return {"object": "list", "data": [model]}
+
+
+def _embeddings(document, model, name):
+    _require(model, {"text"}, "vector", "BertSentenceEncoder")
+    _require_supported(document, _OF_EMBEDDINGS)
+    texts = document.get("input")
+    texts = [texts] if isinstance(texts, str) else texts
+    _require_texts("input", texts, texts)
+    encoding = _one_of(document, "encoding_format", ("float", "base64"))
+    size = model.signatures[DEFAULT_SIGNATURE].outputs["vector"].shape[-1]
+    dimensions = document.get("dimensions")
+    if dimensions is not None:
+        if type(dimensions) is not int or not 1 <= dimensions <= (size or dimensions):
+            raise invalid(
+                f"`dimensions` must be an integer from 1 to {size}. Received: {shown(dimensions)}"
+            )
+    tokens = sum(-(-len(text.encode("utf-8", "replace")) // _BYTES_OF_TOKEN) for text in texts)
+    end = {"model": name, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+
+    def parts(outputs):
+        vectors = outputs["vector"]
+        if dimensions is not None:
+            vectors = vectors[:, :dimensions]
+            if model.description.get("normalized") is True:
+                norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+                vectors = vectors / np.where(norms > 0, norms, 1)
+        yield '{"object": "list", "data": ['
+        for index, vector in enumerate(vectors):
+            if encoding == "base64":
+                values = base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+            else:
+                values = json_values(vector)
+            row = {"object": "embedding", "index": index, "embedding": values}
+            yield (", " if index else "") + json.dumps(row)
+        yield "], " + json.dumps(end)[1:] + "\n"
+
+    request = PredictRequest(DEFAULT_SIGNATURE, COLUMNS, {"text": texts})
+    return Form(request, parts, names={"text": "input"})
+
+
+def _rerank(document, model, name):
+    _require(model, {"query", "document"}, "score", "BertCrossEncoder")
+    query = document.get("query")
+    if not isinstance(query, str):
+        raise invalid(f"`query` must be a string. Received: {shown(query)}")
+    is_cohere = document.get("documents") is not None
+    if is_cohere and document.get("texts") is not None:
+        raise invalid("`texts` must be left out of a request with `documents`. Received: both")
+    _require_supported(document, _OF_RERANK | (_OF_DOCUMENTS if is_cohere else _OF_TEXTS))
+    if (fields := document.get("rank_fields")) not in (None, ["text"]):
+        raise invalid(f'`rank_fields` must be ["text"] or left out. Received: {shown(fields)}')
+    key = "documents" if is_cohere else "texts"
+    sent = texts = document.get(key)
+    if sent is None:
+        raise invalid(f"`documents` or `texts` must be strings. Received: {shown(document)}")
+    if is_cohere and isinstance(sent, list):
+        texts = [text.get("text") if isinstance(text, dict) else text for text in sent]
+    _require_texts(key, texts, sent)
+    most, same = _count(document, "top_n"), _count(document, "top_k")
+    if None not in (most, same) and most != same:
+        raise invalid(f"`top_k` must be `top_n` or left out. Received: top_k={same}, top_n={most}")
+    most = same if most is None else most
+    returns_text = _flag(document, "return_documents" if is_cohere else "return_text")
+    output = "logits" if _flag(document, "raw_scores") else "score"
+
+    def parts(outputs):
+        scores = outputs[output].reshape(-1)
+        order = np.argsort(-scores, kind="stable")[:most]
+        names = ("relevance_score", "document") if is_cohere else ("score", "text")
+        rows = []
+        for index, score in zip(order.tolist(), json_values(scores[order])):
+            row = {"index": index, names[0]: score}
+            if returns_text:
+                row[names[1]] = {"text": texts[index]} if is_cohere else texts[index]
+            rows.append(row)
+        yield json.dumps({"results": rows} if is_cohere else rows, ensure_ascii=False) + "\n"
+
+    values = {"query": [query], "document": texts}
+    request = PredictRequest(DEFAULT_SIGNATURE, COLUMNS, values)
+    return Form(request, parts, names={"document": key}, repeated=("query",))
+
+
+def _require(model, inputs, output, kind):
+    """Refuses a model whose default signature is another one."""
+    signature = model.signatures.get(DEFAULT_SIGNATURE)
+    if signature is None or set(signature.inputs) != inputs or output not in signature.outputs:
+        raise RequestError(
+            HTTPStatus.NOT_IMPLEMENTED,
+            f"The model must be a {kind}, with the inputs {sorted(inputs)} and the output "
+            f"{output!r}. Received: a request to a model with "
+            f"{sorted(signature.inputs) if signature else 'no default signature'}",
+        )
+
+
+def _require_supported(document, names):
+    """Refuses what the answer would not follow; null is as good as absent."""
+    names = names | _OF_EVERY_FORM
+    for name, value in document.items():
+        if value is not None and name not in names:
+            raise invalid(
+                f"`{name[:100]}` must be left out: this server does not support it. Supported: "
+                f"{', '.join(sorted(names))}. Received: {shown(value)}"
+            )
+    if document.get("truncate") not in (None, True):
+        raise invalid(
+            "`truncate` must be true or left out, because texts longer than the model reads are "
+            f"cut. Received: {shown(document['truncate'])}"
+        )
+
+
+def _require_texts(name, texts, sent):
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        kinds = "strings, or objects with a `text`" if name == "documents" else "strings"
+        hint = _TEXTS_FOR_TOKENS if _are_tokens(texts) else ""
+        raise invalid(f"`{name}` must be {kinds}. Received: {shown(sent)}{hint}")
+    if not texts:
+        raise invalid(f"`{name}` must have at least one string. Received: []")
+
+
+def _are_tokens(values):
+    """Returns whether these are token ids of a text, or a list of them for each text."""
+    first = values[0] if isinstance(values, list) and values else None
+    return type(first) is int or (isinstance(first, list) and first and type(first[0]) is int)
+
+
+def _count(document, name):
+    value = document.get(name)
+    if value is not None and (type(value) is not int or value < 1):
+        raise invalid(f"`{name}` must be an integer of at least 1. Received: {shown(value)}")
+    return value
+
+
+def _flag(document, name):
+    value = document.get(name)
+    if not (value is None or isinstance(value, bool)):
+        raise invalid(f"`{name}` must be true or false. Received: {shown(value)}")
+    return bool(value)
+
+
+def _one_of(document, name, values):
+    value = document.get(name)
+    value = values[0] if value is None else value
+    if value not in values:
+        raise invalid(f"`{name}` must be one of {values}. Received: {shown(value)}")
+    return value

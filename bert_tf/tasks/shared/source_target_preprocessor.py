@@ -1,0 +1,74 @@
+"""Pairs of a source and a target, whose labels are the words of the target."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.inputs.batches import parallel_map
+from bert_tf.inputs.labels import row_weights
+from bert_tf.models.preprocessor import Preprocessor
+
+
+@dataclasses.dataclass(eq=False, kw_only=True)
+class SourceTargetPreprocessor(Preprocessor):
+    """Sources and targets to tokens and labels: every word is predicted from the true words before.
+
+    Args:
+        longest_target: The maximum number of tokens of a target, start and end included.
+        **options: Those of `Preprocessor`; `max_length` is that of a source.
+
+    Reference: Williams and Zipser 1989, "A learning algorithm for continually running fully
+    recurrent neural networks", for teacher forcing.
+    """
+
+    texts_per_example = (2,)
+    fewest_texts = 2
+    has_labels = False
+    predicts_datasets_of_text = False  # their batches of several lengths are no array
+
+    longest_target: int
+
+    def labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
+        """Returns the word after each token that the model reads, int32 `[B, T]`.
+
+        Tokens without a next word have the label `IGNORED`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have a method `labels`.")
+
+    def batches(self, x, y=None, *arguments, **options):
+        """As `Preprocessor.batches`; the labels are the words of the targets.
+
+        Raises:
+            UserError: If there is no text, or `y` is given.
+        """
+        if y is not None:
+            raise UserError(
+                "`y` must be None with text: `x` is a tuple of two lists, (sources, targets). "
+                f"Received: y={type(y).__name__}"
+            )
+        if isinstance(x, tf.data.Dataset):
+            x = x.map(_as_pair)
+        return super().batches(x, None, *arguments, **options)
+
+    def batches_of_rows(self, rows, labels, numbers):
+        return self._with_labels(super().batches_of_rows(rows, labels, numbers))
+
+    def batches_of_stream(self, dataset):
+        return self._with_labels(super().batches_of_stream(dataset))
+
+    def _with_labels(self, batches):
+        return parallel_map(
+            batches, lambda tokens, *weights: (tokens, self.labels(tokens), *weights)
+        )
+
+    def training_rows(self, columns, y, sample_weight):
+        rows, labels = super().training_rows(columns, None, None)
+        if sample_weight is not None:
+            labels = (row_weights(sample_weight, columns.num_rows),)
+        return rows, labels
+
+
+def _as_pair(source, *rest):
+    """Returns an element of a dataset with the source and the target as one tuple."""
+    return (source, *rest) if isinstance(source, tuple) else ((source, rest[0]), *rest[1:])

@@ -1,0 +1,294 @@
+"""What models that write text share: `generate`, on raw text and on token dictionaries."""
+
+import dataclasses
+import types
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import DataError, UserError
+from bert_tf.generation import GeneratedTokens, GenerationConfig, generate
+from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
+from bert_tf.inputs.token_inputs import checked_token_inputs
+from bert_tf.models.preprocessor import DEFAULT_BATCH_SIZE, Preprocessor
+from bert_tf.text.spacing import with_written_spaces
+
+_SPECIAL_TOKENS = 2  # of a source: [CLS] and [SEP]
+
+
+class TextGenerator:
+    """A part of task models that write text, before `TaskModel` in their bases.
+
+    A subclass has `start_token_id`, `end_token_id` and `longest_target`, the maximum number of
+    tokens of a target with its start, and the methods `start_decoding` and `next_token`.
+
+    Example:
+        >>> model = bert_tf.BertEncoderDecoder.from_pretrained("translator/")
+        >>> isinstance(model, bert_tf.tasks.shared.text_generator.TextGenerator)
+        True
+    """
+
+    option_forms: ClassVar = {"generation_config": GenerationConfig.of}
+
+    def __init__(self, *args, generation_config: GenerationConfig | dict | None = None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.generation_config = generation_config
+        self.generate_function = None
+
+    @property
+    def most_new_tokens(self) -> int:
+        """The maximum number of tokens that `generate` writes, the end token included."""
+        return self.longest_target - 1
+
+    def start_decoding(self, tokens: dict[str, tf.Tensor], max_new_tokens: int) -> tuple[Any, Any]:
+        """Returns the state before the first token, and what stays the same.
+
+        Args:
+            tokens: The token dictionary of the B sources.
+            max_new_tokens: The maximum number of steps.
+
+        Returns:
+            The `state` and the `memory` of `bert_tf.generation.generate`, with B rows.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have a method `start_decoding`.")
+
+    def next_token(
+        self, token_ids: tf.Tensor, position: tf.Tensor, state: Any, memory: Any
+    ) -> tuple[tf.Tensor, Any]:
+        """Returns the logits of the next tokens, and the next state.
+
+        It is a step of `bert_tf.generation.generate`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have a method `next_token`.")
+
+    def generate(
+        self,
+        texts: Any,
+        max_new_tokens: int | None = None,
+        *,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+        **options: Any,
+    ) -> Any:
+        """Writes the targets of texts.
+
+        Greedy decoding is the default; `num_beams` above 1 is beam search, and `do_sample=True`
+        draws the tokens at random. The loop over the tokens is one TensorFlow graph with a cache of
+        keys and values, traced once for all batches and seeds.
+
+        Args:
+            texts: Raw text as in `fit`, without targets: a list of sources, or one string. Or the
+                token dictionary of the sources.
+            max_new_tokens: The maximum number of tokens of a target, with the end token. None means
+                that of `generation_config`, or `most_new_tokens`.
+            batch_size: The maximum number of sources of a batch. None means 32.
+            token_budget: As in `predict`, for texts.
+            verbose: 1 shows a progress bar.
+            **options: The other options of `bert_tf.generation.GenerationConfig`: `num_beams`,
+                `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `repetition_penalty`,
+                `min_new_tokens`, `do_sample`, `temperature`, `top_k`, `top_p`, `seed`,
+                `num_return_sequences`. Those that are left out have the values of the model's
+                `generation_config`, if it has one.
+
+        Returns:
+            For texts a list with the target of each, for a string its target; a target is a list of
+            strings if `num_return_sequences` is given. For a token dictionary with B rows int32
+            `[B * num_return_sequences, max_new_tokens]`: the ids without the start token, with the
+            end token, then the pad token.
+
+        Raises:
+            UserError: If there is no tokenizer for texts, the token dictionary is not what the
+                backbone takes, `token_budget` is given for one, or the model writes no such number
+                of tokens.
+            ConfigError: If an option is out of range, or options contradict each other.
+            DataError: If a text is missing, malformed or empty.
+
+        Example:
+            >>> model = bert_tf.BertEncoderDecoder.from_pretrained("translator/")
+            >>> len(model.generate(["a good film", "bad ."], max_new_tokens=8, num_beams=4))
+            2
+
+        Reference: transformers, generation/utils.py, `GenerationMixin.generate`.
+        """
+        config = self.generation_options(max_new_tokens, **options)
+        if isinstance(texts, dict):
+            if token_budget is not None:
+                raise UserError(
+                    "`token_budget` must be None for anything but texts. Received: "
+                    f"{token_budget=}, a token dictionary"
+                )
+            return self._generate_ids(texts, config, batch_size)
+        preprocessor = self._source_preprocessor()
+        columns = preprocessor.read_examples(texts)
+        rows = preprocessor.rows(columns)
+        if not len(rows):
+            return []
+        require_words(rows.lengths())
+        copies = config.num_return_sequences
+        found = np.empty([len(rows), copies], object)
+        bar = keras.utils.Progbar(len(rows), verbose=verbose, unit_name="text")
+        batch_size = batch_size or DEFAULT_BATCH_SIZE
+        length = preprocessor.static_length
+        for batch in sorted_batches(rows, token_budget, batch_size, length):
+            numbers = batch.pop(ROW_NUMBER)
+            token_ids = self._generated(batch, config, numbers)
+            found[numbers] = self.written(token_ids).numpy().reshape(-1, copies)
+            bar.add(len(numbers))
+        found = [[text.decode() for text in texts] for texts in found]
+        if copies == 1:
+            found = [texts[0] for texts in found]
+        return found[0] if columns.is_single else found
+
+    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
+        return self.generate(
+            texts, batch_size=batch_size, token_budget=token_budget, verbose=verbose
+        )
+
+    def generated_tokens(
+        self,
+        tokens: dict[str, tf.Tensor],
+        config: GenerationConfig,
+        seed: tf.Tensor | None = None,
+        row_numbers: tf.Tensor | None = None,
+    ) -> GeneratedTokens:
+        """Returns the targets of the sources of a token dictionary, in the graph.
+
+        Args:
+            tokens: The token dictionary of the B sources.
+            config: The `GenerationConfig`.
+            seed, row_numbers: As in `bert_tf.generation.generate`.
+        """
+        state, memory = self.start_decoding(tokens, config.max_new_tokens)
+        num_rows = tf.shape(tokens["token_ids"])[0]
+        return generate(
+            self.next_token,
+            state,
+            tf.fill([tokens["token_ids"].shape[0] or num_rows], self.start_token_id),
+            config,
+            memory=memory,
+            end_id=self.end_token_id,
+            pad_id=self.pad_token_id,
+            vocab_size=self.vocab_size,
+            seed=seed,
+            row_numbers=row_numbers,
+        )
+
+    def written(self, token_ids: tf.Tensor) -> tf.Tensor:
+        """Returns the texts of generated ids `[B, n]`, string `[B]`, in the graph."""
+        token_ids = tf.where(token_ids == self.end_token_id, self.pad_token_id, token_ids)
+        return with_written_spaces(self.tokenizer.detokenize(token_ids))
+
+    def generation_options(
+        self, max_new_tokens: int | None = None, **options: Any
+    ) -> GenerationConfig:
+        """Returns the options of a call of `generate`, whose arguments these are.
+
+        Raises:
+            ConfigError, UserError: As `generate`.
+        """
+        known = {field.name for field in dataclasses.fields(GenerationConfig)}
+        unknown = sorted(set(options) - known)
+        if unknown:
+            raise UserError(
+                f"The options must be among {sorted(known)}. Received: {', '.join(unknown)}"
+            )
+        if max_new_tokens is not None:
+            options = {**options, "max_new_tokens": max_new_tokens}
+        if self.generation_config is None:
+            config = GenerationConfig(**{"max_new_tokens": self.most_new_tokens, **options})
+        else:
+            config = dataclasses.replace(self.generation_config, **options)
+        if config.max_new_tokens > self.most_new_tokens:
+            raise UserError(
+                f"`max_new_tokens` must be at most {self.most_new_tokens}, the positions that the "
+                f"model has. Received: max_new_tokens={config.max_new_tokens}"
+            )
+        if config.num_beams > 1 and self.vocab_size <= config.num_beams:
+            raise UserError(
+                f"`num_beams` must be below the size of the vocabulary, {self.vocab_size}. "
+                f"Received: num_beams={config.num_beams}"
+            )
+        return config
+
+    def _source_preprocessor(self) -> Preprocessor:
+        sources = SourcePreprocessor(
+            tokenizer=self.tokenizer, max_length=self.longest, has_static_shapes=self.jit_compile
+        )
+        sources.require_tokenizer()
+        return sources
+
+    def _generate_ids(self, tokens, config, batch_size):
+        """Returns the ids for a token dictionary as an array `[B * copies, max_new_tokens]`."""
+        tokens = checked_token_inputs(tokens, self.backbone.config)
+        count = len(tokens["token_ids"])
+        size = batch_size or DEFAULT_BATCH_SIZE
+        found = [np.zeros([0, config.max_new_tokens], np.int32)]
+        for start in range(0, count, size):
+            batch = {name: values[start : start + size] for name, values in tokens.items()}
+            numbers = np.arange(start, start + len(batch["token_ids"]))
+            found.append(self._generated(batch, config, numbers).numpy())
+        return np.concatenate(found)
+
+    def _generated(self, tokens, config, numbers):
+        """Returns the ids for one batch, from the function that was traced for such batches."""
+        tokens = {name: tf.convert_to_tensor(tokens[name]) for name in sorted(tokens)}
+        seed = tf.constant(config.seed, tf.int64)
+        numbers = tf.cast(numbers, tf.int64)
+        key = (
+            dataclasses.replace(config, seed=0),
+            *(
+                (name, values.dtype, values.shape if self.jit_compile else values.shape.rank)
+                for name, values in tokens.items()
+            ),
+        )
+        return self._traced_generator(key, tokens)(seed=seed, row_numbers=numbers, **tokens)
+
+    def _traced_generator(self, key: tuple, tokens: dict) -> Callable:
+        self.invalidate_traces("generate")
+        if self.generate_function is None:
+            # By what they were traced for. Keras does not look into such an object.
+            self.generate_function = types.SimpleNamespace(traced={})
+        traced = self.generate_function.traced
+        if key not in traced:
+            config = key[0]
+
+            def generated(seed, row_numbers, **tokens):
+                with self._tracing():
+                    return self.generated_tokens(tokens, config, seed, row_numbers).token_ids
+
+            def shape_of(values):
+                return values.shape if self.jit_compile else [None] * values.shape.rank
+
+            rows = [len(tokens["token_ids"]) if self.jit_compile else None]
+            specs = {name: tf.TensorSpec(shape_of(v), v.dtype) for name, v in tokens.items()}
+            function = tf.function(generated, jit_compile=bool(self.jit_compile), autograph=False)
+            traced[key] = function.get_concrete_function(
+                seed=tf.TensorSpec([], tf.int64), row_numbers=tf.TensorSpec(rows, tf.int64), **specs
+            )
+        return traced[key]
+
+    def get_config(self):
+        config = self.generation_config
+        return {
+            **super().get_config(),
+            "generation_config": None if config is None else dataclasses.asdict(config),
+        }
+
+
+class SourcePreprocessor(Preprocessor):
+    """Reads sources without targets: one text for each example."""
+
+    texts_per_example = (1,)
+    example_form = "Pass a list of strings."
+
+
+def require_words(lengths: np.ndarray) -> None:
+    """Raises `DataError` if a source is empty, by the numbers of tokens, int `[n]`."""
+    empty = np.flatnonzero(lengths <= _SPECIAL_TOKENS)
+    if empty.size:
+        rows = ", ".join(map(str, empty[:5])) + (", …" if empty.size > 5 else "")
+        raise DataError(f"A source must have a word. Received: none in the rows {rows}")

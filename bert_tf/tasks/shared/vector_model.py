@@ -1,0 +1,226 @@
+"""What the tasks that give each text a vector have in common: objectives, several texts, prompts.
+
+Glossary: `B` examples, `K` texts of an example, `T` tokens, `D` size of a vector.
+"""
+
+from typing import ClassVar
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError, require_one_of
+from bert_tf.inputs.columns import TextColumns
+from bert_tf.inputs.labels import check_ids
+from bert_tf.inputs.token_inputs import one_sequence_per_row
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.task_model import TaskModel
+from bert_tf.tasks import option_values
+from bert_tf.training.cached_gradients import cached_gradients
+from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
+from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
+from bert_tf.training.traced_weights import settings_of
+
+
+class VectorModel(TaskModel):
+    """A task model whose outputs are vectors of texts, which an objective compares.
+
+    A subclass has `vector_size` and `encode`, and overrides `head` or `encoded`.
+
+    Args:
+        backbone, tokenizer, max_length: As in `TaskModel`.
+        prompts: Texts that `encode` puts before others, by names such as "query".
+        default_prompt_name: The prompt where `encode` is given none; None for no prompt.
+
+    Attributes:
+        objectives_with_labels: What an error says about objectives for examples with labels.
+
+    Raises:
+        UserError: If `default_prompt_name` is unknown.
+    """
+
+    option_forms: ClassVar = {"prompts": lambda prompts: dict(prompts or {})}
+    objectives_with_labels: ClassVar[str] = "'classification' for class ids, 'cosine' for scores"
+
+    def __init__(
+        self,
+        backbone: BertBackbone,
+        tokenizer=None,
+        max_length: int | None = None,
+        prompts: dict[str, str] | None = None,
+        default_prompt_name: str | None = None,
+        **kwargs,
+    ):
+        super().__init__(backbone, tokenizer, max_length, **kwargs)
+        self.prompts = prompts
+        self.default_prompt_name = default_prompt_name
+        VectorModel.check_options(self)
+        backbone.pooler.trainable = False  # no part of the vector
+        self._objective = None
+        self.accuracy = keras.metrics.Mean(name="accuracy")
+
+    def check_options(self):
+        super().check_options()
+        if self.default_prompt_name is not None:
+            require_one_of("default_prompt_name", self.default_prompt_name, tuple(self.prompts))
+
+    def traced_settings(self, step):
+        return super().traced_settings(step), settings_of(self.objective)
+
+    @property
+    def objective(self) -> SentenceLoss | None:
+        """The argument of `compile`."""
+        return self._objective
+
+    @property
+    def vector_size(self) -> int:
+        """D."""
+        raise NotImplementedError(f"{type(self).__name__} must have a property `vector_size`.")
+
+    def compile(self, optimizer="adam", objective: str | SentenceLoss | None = None, **kwargs):
+        """`keras.Model.compile` with a loss on the vectors of each example's texts.
+
+        Saved models hold the encoder, without what the objective trains in addition to it.
+
+        Args:
+            objective: "classification", "cosine", "ranking" or "triplet", or one of
+                `bert_tf.training.losses` with its arguments. None: Keras's `loss` on the vectors.
+            optimizer, **kwargs: As in `TrainingModel.compile`.
+
+        Raises:
+            UserError: If `objective` is unknown, or is given with a loss or metrics.
+        """
+        if objective is not None:
+            objective = sentence_loss(objective)
+            given = sorted({"loss", "metrics"} & set(kwargs))
+            if given:
+                raise UserError(
+                    "`loss` and `metrics` must not be given with an `objective`, which has its own "
+                    f"loss and metric. Received: {given}"
+                )
+            with self.distribute_strategy.scope():
+                objective.build(self.vector_size, self.backbone.config.initializer_range)
+        self._objective = objective
+        super().compile(optimizer, **kwargs)
+        if objective is not None:
+            objective.set_step(self.optimizer.iterations)
+
+    @property
+    def no_duplicates(self) -> bool:
+        """Whether the objective wants batches in which no text is in two examples."""
+        return self.objective is not None and self.objective.no_duplicates
+
+    def default_compile(self, y):
+        """Raises `UserError` for labels, which may be classes or scores."""
+        if y is not None:
+            raise UserError(
+                "The encoder must be compiled for texts with labels. Received: `y` and no "
+                "`objective`. Call `compile(optimizer, objective=...)`: "
+                f"{self.objectives_with_labels}."
+            )
+        return {**super().default_compile(y), "objective": self.default_objective()}
+
+    def read_labels(self, y, x):
+        y = super().read_labels(y, x)
+        if isinstance(self.objective, ClassificationLoss) and isinstance(y, np.ndarray):
+            check_ids(y, self.objective.num_classes, "Class ids")
+        return y
+
+    def default_objective(self) -> str | SentenceLoss:
+        """Returns the objective of a model that is trained without `compile`."""
+        return "ranking"
+
+    def get_compile_config(self):
+        return super().get_compile_config() if self.objective is None else None
+
+    def call(self, inputs, training=False):
+        tokens = self.tokens_of(inputs)
+        ids = tokens["token_ids"]
+        vectors = self.encoded(one_sequence_per_row(tokens), training)  # [B, K, T] -> [B * K, D]
+        if ids.shape.rank == 2:
+            return vectors
+        return tf.reshape(vectors, [*keras.ops.shape(ids)[:2], self.vector_size])
+
+    def encoded(self, tokens: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
+        """Returns the vectors `[B, D]` of token ids `[B, T]`."""
+        outputs = self.backbone(tokens, training=training)
+        return self.head(outputs, tokens, training=training)
+
+    def forward(self, x, y, training):
+        vectors = self(x, training=training)  # [B, D] or [B, K, D]
+        return vectors if self.objective is None else self._compared(vectors, y)
+
+    def _compared(self, vectors, y):
+        """Returns what the objective compares."""
+        self.objective.check(vectors.shape[1] if vectors.shape.rank == 3 else 1, y is not None)
+        return self.objective.outputs(vectors)
+
+    def _gradients(self, x, y, sample_weight, totals, variables):
+        objective = self.objective
+        if objective is None or objective.mini_batch_size is None:
+            return super()._gradients(x, y, sample_weight, totals, variables)
+
+        def losses(vectors):
+            y_pred = self._compared(vectors, y)
+            loss = self.partial_loss(x, y, y_pred, sample_weight, True, totals)
+            return loss, self.optimizer.scale_loss(loss)
+
+        return cached_gradients(self, x, objective.mini_batch_size, losses, variables)
+
+    def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
+        if self.objective is None:
+            return super().partial_loss(x, y, y_pred, sample_weight, training, totals)
+        losses = self.objective.losses(y, y_pred)  # [B]
+        if sample_weight is not None:
+            losses *= tf.cast(tf.reshape(sample_weight, [-1]), losses.dtype)
+        hits = self.objective.hits(y, y_pred)
+        if hits is not None:
+            self.accuracy.update_state(tf.cast(hits, tf.float32))
+        return tf.reduce_sum(losses) / totals["rows"]
+
+    def class_weights(self, class_weight):
+        if not isinstance(self.objective, ClassificationLoss):
+            refuse_class_weight(class_weight, "only the objective 'classification' has classes")
+        return class_weights_by_id(class_weight, self.objective.num_classes)
+
+    def trained_variables(self):
+        own = [] if self.objective is None else self.objective.variables
+        return [*self.trainable_variables, *own]
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        # The objective's only metric is counted with its loss.
+        if self.objective is None:
+            super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def _logs(self):
+        logs = super()._logs()
+        if self.objective is None or not self.objective.has_hits:
+            logs.pop("accuracy", None)
+        return logs
+
+    def prompted(self, columns: TextColumns, name: str | None, prompt: str | None) -> TextColumns:
+        """Returns texts with a prompt before each.
+
+        Args:
+            columns: The texts.
+            name: The name in `prompts`; None for the default.
+            prompt: The prompt itself, in place of a name; "" for none.
+
+        Raises:
+            UserError: If the name is unknown, or both are given.
+        """
+        if name is not None and prompt is not None:
+            raise UserError(
+                "At most one of `prompt_name` and `prompt` must be given. Received: "
+                f"prompt_name={name!r}, prompt={prompt!r}"
+            )
+        if name is not None:
+            require_one_of("prompt_name", name, tuple(self.prompts))
+        elif prompt is None:
+            name = self.default_prompt_name
+        return self.preprocessor.with_prompt(
+            columns, prompt if name is None else self.prompts[name]
+        )
+
+    def get_config(self):
+        return {**super().get_config(), **option_values(self)}
