@@ -109,7 +109,6 @@ NOT_STARTED = {
     "export_onnx": "needs tf2onnx; tests/serving/test_other_readers.py calls it",
     "research.fetch_materials": "needs the network",
     "launch_workers": "waits for other machines; tests/tools/test_launch_workers.py starts it",
-    "plan_training": "measures for minutes; tests/tools/test_plan_training.py starts it",
     "serve": "runs until it is stopped; tests/server starts it",
     "serving_client": "needs a server; tests/tools/test_serving_client.py has one",
 }

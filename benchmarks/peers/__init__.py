@@ -54,7 +54,6 @@ BASELINE = "baseline"  # bert_tf of another checkout
 OURS_BFLOAT16 = "bert_tf_bfloat16"
 OURS_XLA = "bert_tf_xla"
 OURS_PIPELINE = "bert_tf_pipeline"
-OURS_PARTS = "bert_tf_parts"
 
 # The variants that the job `xla` compares.
 NO_XLA = "no XLA"
@@ -100,7 +99,6 @@ PEERS = {
     OURS_BFLOAT16: Entry("ours_bfloat16:OursBFloat16"),  # on a GPU
     OURS_XLA: Entry("ours_xla:OursXla"),
     OURS_PIPELINE: Entry("ours_pipeline:OursPipeline"),
-    OURS_PARTS: Entry("ours_parts:OursParts"),  # for tools/plan_training.py
     "machine": Entry("machine:Machine"),  # the limits of the machine, in the same rounds
     "keras_hub": Entry("keras_hub:KerasHub", (*_FLOAT, *_TRAINING, "memory"), ("keras_hub",)),
     "tensorflow": Entry("tensorflow_2d:TensorFlow2D", (*_FLOAT, *_MATMUL)),

@@ -64,7 +64,7 @@ ELSEWHERE = {
     "export_onnx": "needs tf2onnx; tests/serving/test_other_readers.py starts it",
     "inspect_model": "serves a page; tests/inspection",
     "launch_workers": "starts other programs; tests/tools/test_launch_workers.py starts it",
-    "plan_training": "prints a plan; tests/tools/test_plan_training.py starts it",
+    "estimate_memory": "prints an estimate; tests/tools/test_estimate_memory.py starts it",
     "search": "prints what it finds; tests/tools/test_search.py starts it",
     "serve": "runs until it is stopped; tests/server starts it",
     "serving_client": "prints answers; tests/tools/test_serving_client.py starts it",

@@ -12,7 +12,7 @@ GROUPS = {
         "beam_build_vocab",
         "beam_create_pretraining_data",
     ),
-    "Pre-training": ("run_pretraining", "plan_training", "launch_workers"),
+    "Pre-training": ("run_pretraining", "estimate_memory", "launch_workers"),
     "Fine-tuning": (
         "run_classifier",
         "run_ner",
