@@ -49,8 +49,8 @@ flags.DEFINE_integer(
 flags.DEFINE_list("programs", list(_PROGRAMS), "What to make: pretraining_data, vocabulary.")
 flags.DEFINE_list("runs", list(_RUNS), "How: by the local tool or by Beam, with 1 or 2 processes.")
 flags.DEFINE_integer("rounds", 5, "The number of times that each is measured.", lower_bound=1)
-flags.DEFINE_integer("dupe_factor", 5, "As in create_pretraining_data.py.", lower_bound=1)
-flags.DEFINE_integer("vocab_size", 8000, "As in build_vocab.py.", lower_bound=1)
+flags.DEFINE_integer("dupe_factor", 5, "See create_pretraining_data.py.", lower_bound=1)
+flags.DEFINE_integer("vocab_size", 8000, "See build_vocab.py.", lower_bound=1)
 flags.DEFINE_string(
     "scratch_dir", None, "Where corpus and outputs are written. Default: the temporary directory."
 )

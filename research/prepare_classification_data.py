@@ -26,7 +26,7 @@ from .corpora import MATERIALS_DIRECTORY, film_reviews, labelled_corpora
 
 FLAGS = flags.FLAGS
 
-# From names to the files in --materials_dir and their readers.
+# Maps names to the files in --materials_dir and their readers.
 DATASETS = {
     "film_reviews": (
         "film_reviews/rotten_tomatoes_corpus_full.csv.bz2",

@@ -93,7 +93,7 @@ flags.DEFINE_integer("seed", 0, "Seed of the weights and the order.")
 
 
 def network():
-    """Returns the arguments of `BertConfig` besides the sizes that all encoders have."""
+    """Returns the arguments of `BertConfig` other than the sizes that all encoders have."""
     from bert_tf.config import LSTM, NO_ENCODER, WINDOW
 
     if FLAGS.encoder == "nnlm":

@@ -29,7 +29,7 @@ flags.DEFINE_bool(
 
 FINAL_SIGMA = "\u03c2"
 
-# From kinds in unicode_data.txt to the words for code points with it and without it.
+# Maps kinds in unicode_data.txt to the words for code points with it and without it.
 WORDS = {
     "mark": ("a mark (Mn)", "no mark"),
     "punctuation": ("punctuation (P)", "no punctuation"),
@@ -50,7 +50,7 @@ PATTERNS = {
     "space": r"[\t\n\r\x{2028}\x{2029}\p{Zs}]",
 }
 
-# From kinds to the values of the code points that have them, in the spelling of unicode_data.txt.
+# Maps kinds to the values of the code points that have them, in the spelling of unicode_data.txt.
 Properties = dict[str, dict[int, str]]
 
 
@@ -87,7 +87,7 @@ def of_icu() -> Properties:
     import tensorflow as tf
     import tensorflow_text
 
-    # Without NUL, at which tf.strings.lower ends a string with every Unicode version.
+    # NUL is left out, because tf.strings.lower ends a string there with every Unicode version.
     code_points = _code_points()[1:]
     chars = [chr(code_point) for code_point in code_points]
 
@@ -95,7 +95,7 @@ def of_icu() -> Properties:
         return [text.decode() for text in tf.strings.lower(texts, encoding="utf-8").numpy()]
 
     decomposed = [text.decode() for text in tensorflow_text.normalize_utf8(chars, "NFD").numpy()]
-    # As in make_unicode_data.py: a sigma is final after a cased character.
+    # A sigma is final after a cased character (see make_unicode_data.py).
     cased = [text.endswith(FINAL_SIGMA) for text in lower([c + "\u03a3" for c in chars])]
     passed = [text.endswith(FINAL_SIGMA) for text in lower([f"A{c}\u03a3" for c in chars])]
     return {

@@ -40,7 +40,7 @@ flags.DEFINE_integer(
 
 
 def main():
-    # As after Ctrl-C, unfinished files are removed when the exception of sys.exit passes.
+    # The exception of sys.exit removes unfinished files as it passes, like that of Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM; nothing was written"))
     inputs = find_files(FLAGS.input_file)
     pretraining_data_flags.check_outputs(FLAGS.output_file, inputs)

@@ -189,7 +189,7 @@ def search(encoder, data_set, queries, k, count):
 
 
 def _without(scores, document, k):
-    """The first `k` documents, the best first, other than `document`."""
+    """Returns the first `k` documents, the best first, other than `document`."""
     return dict([item for item in scores.items() if item[0] != document][:k])
 
 
@@ -211,7 +211,7 @@ def evaluate_model(cutoffs):
 
 
 def evaluate_run(cutoffs):
-    """As `evaluate_model`, for --run_file."""
+    """Yields what `evaluate_model` yields, for --run_file."""
     from bert_tf.tasks.sentence_embedding.retrieval_files import read_qrels
     from bert_tf.tasks.sentence_embedding.run_files import read_run
     from bert_tf.training.evaluation.ranking import score_rankings
@@ -253,7 +253,7 @@ def main():
             },
         }
         mean = {name: sum(table[name] for table in tables) / len(tables) for name in means}
-        # After each data set, so that an error in a later one does not lose the results.
+        # Written after each data set, so that an error in a later one does not lose the results.
         result_files.write_json(path, {"data_sets": results, "mean": mean}, indent=2)
     if len(tables) > 1:
         print_table(f"mean of {len(tables)} data sets", mean, cutoffs)

@@ -96,7 +96,7 @@ def attention(
 
 
 def distance_bias_gradient(bias64, d_output, output, output64, logsumexp64):
-    """The gradient `[N, 2 M + 1]` from the rounded `output` `[R, N, D]`, and the size of its terms.
+    """Returns the gradient `[N, 2 M + 1]` from the rounded `output` and the size of its terms.
 
     Every kernel takes the sum over D of d_output · output from its output in 16 bits. A row's error
     there is multiplied by its probabilities, which are the gradient of its log-sum-exp.

@@ -110,19 +110,19 @@ class Kernels:
 
 
 def attention_sizes(qkv, splits):
-    """The arguments of attention for row splits `[B + 1]` and the sizes of qkv `[R, 3, N, D]`."""
+    """Returns attention's arguments for row splits `[B + 1]`, and the sizes of `[R, 3, N, D]`."""
     rows, _, heads, size = qkv.shape
     return splits, splits.dtype == torch.int64, len(splits) - 1, rows, heads, size
 
 
 def bias_arguments(bias, d_bias=None):
-    """The arguments of attention for the distance bias `[N, 2 M + 1]`."""
+    """Returns the arguments of attention for the distance bias `[N, 2 M + 1]`."""
     return NO_BIAS if bias is None else (bias, bias.shape[1] // 2, d_bias)
 
 
 @functools.cache
 def _structure(*types):
-    """A C structure with fields of these types."""
+    """Makes a C structure with fields of these types."""
     fields = [(f"field_{i}", field_type) for i, field_type in enumerate(types)]
     return type("Arguments", (ctypes.Structure,), {"_fields_": fields})
 

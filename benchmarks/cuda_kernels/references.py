@@ -13,20 +13,20 @@ from .launchers import EPSILON
 
 
 def kept(seed, count, rate, stream=0):
-    """Which of the first `count` elements of a stream dropout keeps: bool `[count]`."""
+    """Returns which of the first `count` elements of a stream dropout keeps: bool `[count]`."""
     rate = ctypes.c_float(rate).value
     return torch.from_numpy(element_bits(seed, count, stream) >= int(rate * 2.0**32))
 
 
 def gelu(s, approximate):
-    """GELU with full relative precision also for values near zero."""
+    """Computes GELU with full relative precision also for values near zero."""
     if approximate:
         return s * torch.sigmoid(2 * (2 / torch.pi) ** 0.5 * (s + 0.044715 * s**3))
     return 0.5 * s * torch.erfc(-s / 2**0.5)
 
 
 def layer_norm(x, residual, bias, gamma, beta, rate, seed):
-    """LayerNorm(residual + dropout(x + bias)), `[R, F]`; residual and bias may be None."""
+    """Computes LayerNorm(residual + dropout(x + bias)), `[R, F]`; residual and bias may be None."""
     z = x if bias is None else x + bias
     if rate > 0:
         keep = kept(seed, x.numel(), rate).reshape(x.shape).to(x.device)
@@ -36,7 +36,7 @@ def layer_norm(x, residual, bias, gamma, beta, rate, seed):
 
 
 def attention(qkv, lengths, causal, window, global_tokens, rate, seed, bias=None):
-    """Attention over packed sequences of these lengths, with `qkv` `[R, 3, N, D]`.
+    """Computes attention over packed sequences of these lengths, with `qkv` `[R, 3, N, D]`.
 
     `window` is the largest distance of rows to which a row attends, or negative for no window. It
     does not apply for the first `global_tokens` rows of a sequence. Returns the output `[R, N, D]`

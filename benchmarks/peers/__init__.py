@@ -81,8 +81,8 @@ _BASELINE_JOBS = (
     "tokenizer",
 )
 
-# From zentf_env_setup.sh in amd/ZenDNN-tensorflow-plugin. Without KMP_BLOCKTIME, idle threads of
-# OpenMP spin for 200 ms after an op, on the cores that TensorFlow's threads need.
+# The values are those of zentf_env_setup.sh in amd/ZenDNN-tensorflow-plugin. Without KMP_BLOCKTIME,
+# idle threads of OpenMP spin for 200 ms after an op, on the cores that TensorFlow's threads need.
 _ZENTF_ENVIRONMENT = {
     "TF_ENABLE_ZENDNN_OPTS": "1",
     "TF_ENABLE_ONEDNN_OPTS": "0",
@@ -90,7 +90,7 @@ _ZENTF_ENVIRONMENT = {
     "ZENDNNL_MATMUL_ALGO": "1",
     "KMP_BLOCKTIME": "1",
 }
-# From zentorch_env_setup.sh in amd/ZenDNN-pytorch-plugin.
+# The values are those of zentorch_env_setup.sh in amd/ZenDNN-pytorch-plugin.
 _ZENTORCH_ENVIRONMENT = {"TORCHINDUCTOR_FREEZING": "1", "ZENDNNL_MATMUL_ALGO": "1"}
 
 PEERS = {

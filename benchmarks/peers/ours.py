@@ -13,7 +13,7 @@ from bert_tf.ops import native
 from . import base, keras_common, op_cases
 from .base import LEARNING_RATE, Task, matmul_inputs
 
-# As in a training step, which has new weights each time.
+# A training step has new weights each time, so this arrangement packs them each time.
 PACKED_EACH_TIME = "packed each time"
 
 _LAYER_NORM_INPUTS = ("x", "residual", "bias", "gamma", "beta")
@@ -172,7 +172,7 @@ class Ours(keras_common.TensorFlowPeer):
                 loss = tf.reduce_sum(outputs["sequence_output"]) + tf.reduce_sum(
                     outputs["pooled_output"]
                 )
-            # Of all gradients, so that none is left out as unused.
+            # The norm needs all gradients, so none is left out as unused.
             return outputs["sequence_output"], tf.linalg.global_norm(tape.gradient(loss, weights))
 
         return keras_common.inference_task(self.compiled(gradient, "graph"), "graph", batches)
@@ -349,7 +349,7 @@ def _vector_jacobian(function, arguments, dy):
 
 
 def _full_product(queries, corpus, k):
-    """The best rows by NumPy: all scores in memory, the best of them, and these in order."""
+    """Returns the best rows by NumPy: all scores, the best of them, and these in order."""
     scores = queries @ corpus.T
     rows = np.argpartition(scores, -k, axis=1)[:, -k:]
     best = np.take_along_axis(scores, rows, axis=1)

@@ -78,7 +78,7 @@ class Encoder:
 
 
 def _tokens_per_step(language):
-    """The tokens of a batch without padding, as log.jsonl of run_pretraining says."""
+    """Returns the tokens of a batch without padding, as log.jsonl of run_pretraining says."""
     return {ENGLISH: 0.64, CHINESE: 0.9}[language] * _BATCH * _LENGTH
 
 

@@ -12,8 +12,8 @@ from .data_sets import DATA_SETS, DataSet, short_directory_of
 from .encoders import ENCODERS, SIZES, Encoder
 from .runs import Run
 
-# Of which that of the best score on dev is taken. A frozen encoder has only its head to train, and
-# the size of its vectors depends on the encoder.
+# The rate with the best score on dev is taken. A frozen encoder has only its head to train, and the
+# size of its vectors depends on the encoder.
 FROZEN_RATES = (3e-2, 2e-1, 1.0, 5.0)
 TRANSFORMER_RATES, OTHER_RATES = (3e-4, 1e-3, 3e-3), (3e-3, 1e-2, 3e-2)
 SEARCH_SEED = 0
@@ -120,13 +120,13 @@ def baseline_score(run: Run, data: DataSet) -> float:
 
 
 def encoder_variants() -> list[Variant]:
-    """Every encoder, frozen and trained: the table `encoders`."""
+    """Returns every encoder, frozen and trained: the table `encoders`."""
     frozen = [Variant(encoder.title, encoder, is_frozen=True) for encoder in ENCODERS[1:]]
     return [*frozen, *(Variant(encoder.title, encoder) for encoder in ENCODERS)]
 
 
 def layer_variants() -> list[Variant]:
-    """The first blocks of BERT: the table `layers`."""
+    """Returns the first blocks of BERT: the table `layers`."""
     return [
         Variant(f"{count} of {SIZES['num_hidden_layers']} blocks", _BERT, flags)
         for count in range(1, SIZES["num_hidden_layers"] + 1)
@@ -135,7 +135,7 @@ def layer_variants() -> list[Variant]:
 
 
 def pooling_variants() -> list[Variant]:
-    """What the classifier sees of BERT: the table `pooling`."""
+    """Returns the ways to pool BERT's vectors: the table `pooling`."""
     modes = {"mean": (), "max": (("pooling", "max"),), "cls": (("pooling", "cls"),)}
     return [Variant(f"{mode}", _BERT, flags) for mode, flags in modes.items()]
 

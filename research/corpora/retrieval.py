@@ -48,7 +48,7 @@ class RetrievalData(NamedTuple):
 
 
 def manuals(directory: str | os.PathLike, seed: int = 0) -> RetrievalData:
-    """The headings of manuals and the paragraphs below them; headings that recur are left out."""
+    """Returns headings of manuals and the paragraphs below them, without headings that recur."""
     sections = collections.defaultdict(list)
     files = [
         path
@@ -137,7 +137,7 @@ def questions(directory: str | os.PathLike, seed: int = 0) -> RetrievalData:
 
 
 def film_reviews_of(directory: str | os.PathLike, seed: int = 0) -> RetrievalData:
-    """Some reviews of held-out films search the other reviews of these films."""
+    """Makes some reviews of held-out films search the other reviews of these films."""
     path = os.path.join(directory, "film_reviews", "rotten_tomatoes_corpus_full.csv.bz2")
     reviews = [(text, film) for text, _, film in film_reviews.read_film_reviews(path)]
     splits = split_by_group(reviews, [film for _, film in reviews], seed)

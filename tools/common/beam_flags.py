@@ -65,7 +65,7 @@ def pipeline_options():
 
 
 def is_local() -> bool:
-    """Whether the pipeline runs in processes of this machine."""
+    """Returns whether the pipeline runs in processes of this machine."""
     return FLAGS.runner == LOCAL_RUNNER
 
 

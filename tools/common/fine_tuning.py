@@ -101,7 +101,7 @@ _LOSS = ("label_smoothing", "focal_gamma")
 _LAYERS = ("freeze_layers", "reinit_layers", "lora_rank", "lora_alpha", "lora_target_modules")
 # The flags that every checkpoint records.
 _RECORDED = (*_STEPS, *_OPTIMIZER, *_LOSS, *_LAYERS)
-# From the flags for the kinds of work of most tools to the flags that they need.
+# Maps the flags for the kinds of work of most tools to the flags that they need.
 WORKS = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
 
 
@@ -245,7 +245,7 @@ def check_flags(works=WORKS, has_dev=True):
 
 
 def changes_loss():
-    """Whether a flag asks for another loss than cross-entropy."""
+    """Returns whether a flag asks for another loss than cross-entropy."""
     return bool(FLAGS.label_smoothing or FLAGS.focal_gamma or value_of("class_weights"))
 
 

@@ -11,7 +11,7 @@ from absl import flags
 FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Accepted and ignored"),)
 
-# From names to defaults and help.
+# Maps names to defaults and help.
 _FLAGS = {
     "use_tpu": (False, "Whether to use a TPU."),
     "use_one_hot_embeddings": (False, "Whether to look up embeddings by a matrix product."),

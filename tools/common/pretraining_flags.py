@@ -243,7 +243,7 @@ def input_files(flag):
 
 
 def reads_text():
-    """Whether --input_file is raw text, which is masked while it is read."""
+    """Returns whether --input_file is raw text, which is masked while it is read."""
     return bool(FLAGS.vocab_file) and not is_tfrecord(_matching_files("input_file")[0])
 
 
@@ -261,7 +261,7 @@ def _matching_files(flag):
 
 
 def is_tfrecord(path):
-    """Whether a file starts as a TFRecord file does: a length of 8 bytes, the upper 4 zero."""
+    """Returns whether a file starts like a TFRecord: a length of 8 bytes, the upper 4 zero."""
     with open(path, "rb") as file:
         start = file.read(8)
     return len(start) == 8 and start[4:] == b"\0\0\0\0"

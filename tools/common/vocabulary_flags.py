@@ -59,7 +59,7 @@ def learn_and_write(counts, next_program, **next_flags):
     Args:
         counts: The words with their counts.
         next_program: The program that makes pre-training data of the same files.
-        **next_flags: What it must be told about them.
+        **next_flags: The flags that it needs for them.
     """
     from bert_tf.text.vocabulary import write_vocabulary
     from bert_tf.text.vocabulary_learning import learn_from_counts

@@ -259,6 +259,6 @@ def _kill_group(worker):
 
 
 def _die_with_launcher():
-    """In a new worker: it ends when the launcher is killed, so that no two groups run at once."""
+    """Makes a new worker end when the launcher is killed, so that no two groups run at once."""
     if _prctl is not None:
         _prctl(_DEATH_SIGNAL, signal.SIGKILL)

@@ -144,7 +144,7 @@ class Supervisor:
         )
 
     def _pause(self, seconds):
-        """Waits. Returns whether no signal came."""
+        """Waits, and returns whether no signal came."""
         end = self._clock() + seconds
         while not self._signals and self._clock() < end:
             self._wait(min(POLL_SECONDS, end - self._clock()))
