@@ -1,4 +1,4 @@
-"""The networks that are BERT's but for a few switches, and how their `config.json` says so.
+"""Networks that differ from BERT in a few options, and how their `config.json` says so.
 
 Sources: `transformers`, configuration_*.py; Liu et al. 2019 (arXiv 1907.11692) for RoBERTa, Conneau
 et al. 2020 (1911.02116) for XLM-R, Martin et al. 2020 (1911.03894) for CamemBERT, Sanh et al. 2019

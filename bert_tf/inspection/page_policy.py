@@ -10,7 +10,7 @@ def page_policy(style: str, script: str, connect: str) -> str:
     Args:
         style: The content of the page's `style` element.
         script: The content of its `script` element.
-        connect: What the script may ask: `'self'` for its own server, `'none'`.
+        connect: Where the script may send requests: `'self'` for its own server, `'none'`.
 
     Example:
         >>> page_policy("p {}", "", "'self'").split("; ")[0]

@@ -1,4 +1,4 @@
-"""Who may ask a server: which hosts it answers to, which sites in a browser, and which API keys.
+"""Who may send requests to a server: which hosts it answers to, which sites in a browser, and which API keys.
 
 A browser sends the requests of any page that it shows, also to this machine. Therefore:
 
@@ -30,7 +30,7 @@ _PREFLIGHT_SECONDS = "600"  # that a browser remembers what it may send
 
 @dataclasses.dataclass(frozen=True)
 class Access:
-    """Who may ask."""
+    """Who may send requests."""
 
     host: str  # that the server listens on
     allowed_hosts: tuple[str, ...] = ()  # names in `Host`, without ports; `ANY` allows all
@@ -45,7 +45,7 @@ class Access:
         self._check_host(request)
         origin = request.headers.get("Origin")
         if not (origin is None or _is_own(origin, request) or self._is_allowed(origin)):
-            message = f"Only the page itself may ask. Received: Origin {origin}."
+            message = f"Requests from another origin are refused. Received: Origin {origin}."
             raise RequestError(HTTPStatus.FORBIDDEN, message, flag="allowed_origins")
         if is_preflight(request):
             return  # it has neither key nor body

@@ -24,7 +24,7 @@ def guarded(web, access: Access, error_response: Callable):
 
     Args:
         web: The module `aiohttp.web`.
-        access: Who may ask.
+        access: Who may send requests.
         error_response: Makes the response of a request and its `RequestError`.
 
     Returns:

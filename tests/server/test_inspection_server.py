@@ -199,7 +199,7 @@ def test_origins(server, origin):
     status, answer = post(server, headers=headers)
     assert status == (200 if origin == "own" else 403)
     if origin != "own":
-        assert "Only the page itself may ask" in answer["error"]
+        assert "Requests from another origin are refused" in answer["error"]
 
 
 def test_other_paths_and_methods(server):
