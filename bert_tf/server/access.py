@@ -1,4 +1,4 @@
-"""Who may send requests to a server: which hosts it answers to, which sites in a browser, and which API keys.
+"""Who may send requests to a server: by its host names, by sites in a browser and by API keys.
 
 A browser sends the requests of any page that it shows, also to this machine. Therefore:
 
