@@ -1,4 +1,4 @@
-"""Position tables that are not learnt as they are: longer ones, and those of sines."""
+"""Position tables that are not learned as they are: longer ones, and those of sines."""
 
 import dataclasses
 
@@ -61,7 +61,7 @@ def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
 def set_sinusoidal_positions(model) -> None:
     """Gives a model the position table of Vaswani et al. 2017, which is not trained.
 
-    The table is saved like a learnt one, so every program computes with it. A model that is opened
+    The table is saved like a learned one, so every program computes with it. A model that is opened
     again trains it, unless this function is called again. Call it before the model is compiled.
 
     Args:

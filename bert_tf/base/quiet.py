@@ -15,8 +15,8 @@ import warnings
 from absl import logging as absl_logging
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-# Without errors too: a machine without a GPU has some of them when TensorFlow starts. What fails
-# raises an exception in Python.
+# Errors are dropped too: a machine without a GPU has some of them when TensorFlow starts. What
+# fails raises an exception in Python.
 _SILENT = "3"
 # Messages below fatal ones, by their letter and time, and the line above the first of them.
 _START_UP = (

@@ -164,11 +164,11 @@ def text_column(values: Any, errors: str = "strict", name: str = "x") -> np.ndar
 
     Args:
         values: A container of strings, or an array `[n, 1]` of them; or one string.
-        errors: As in `as_columns`.
+        errors: See `as_columns`.
         name: The name of the values, for errors.
 
     Raises:
-        DataError: As in `as_columns`.
+        DataError: See `as_columns`.
         UserError: If `values` is an array of another shape.
     """
     rows = [values] if is_text(values) else plain_rows(values, name)

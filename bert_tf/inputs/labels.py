@@ -62,7 +62,7 @@ def check_labels(labels: Sequence[str] | None, num_classes: int) -> None:
 
 
 def number_rows(y: Any, name: str = "y") -> np.ndarray:
-    """Labels that are numbers, or strings of numbers, `[n, ...]`; the dtype of numbers stays.
+    """Returns labels that are numbers, or strings of them, `[n, ...]`; numbers keep their dtype.
 
     Raises:
         DataError: If a number is missing, or a row is none.
@@ -146,7 +146,7 @@ def holds_numbers(y: Any) -> bool:
 def class_ids(
     y: Any, labels: Sequence[str] | None, num_classes: int | None, keep_rows: bool = False
 ) -> np.ndarray:
-    """Labels of one class for each example as ids, int32 `[n]`.
+    """Returns labels of one class for each example as ids, int32 `[n]`.
 
     Args:
         y: Names or ids `[n]` or `[n, 1]`, or one-hot rows `[n, C]`.
@@ -234,7 +234,7 @@ class IdsInGraph:
 
 
 def class_sets(y: Any, labels: Sequence[str] | None, num_classes: int) -> np.ndarray:
-    """Labels of any number of classes for each example as rows float32 `[n, C]`.
+    """Returns labels of any number of classes for each example as rows float32 `[n, C]`.
 
     `y` has a container of names or a set of ids for each example, or is `[n, C]` in [0, 1].
 

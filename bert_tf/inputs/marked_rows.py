@@ -14,7 +14,7 @@ class MarkedRows(RaggedRows):
     """Rows of token ids with one label or output for each marked token.
 
     Args:
-        token_ids, segment_ids, pad_token_id: As in `RaggedRows`.
+        token_ids, segment_ids, pad_token_id: See `RaggedRows`.
         marks: Which tokens are marked, ragged bool `[n, (T)]`.
         examples: The example of each row, int64 `[n]`.
         item_splits: The marks of each example, int64 `[examples + 1]`.

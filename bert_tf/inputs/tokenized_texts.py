@@ -26,7 +26,7 @@ class RaggedRows:
         rows_per_example: K; None for examples of one row, without an axis for it.
 
     Attributes:
-        token_ids: As the argument.
+        token_ids: The argument.
     """
 
     examples = None  # see `TokenRows`

@@ -210,7 +210,7 @@ def _parts(vectors):
 
 
 def _query_parts(queries, found):
-    """Parts whose found vectors, as floats `[queries, found, D]`, fit a block."""
+    """Returns parts whose found vectors, as floats `[queries, found, D]`, fit a block."""
     size = best_rows.BLOCK // (found * queries.shape[1])
     size = max(1, min(size, best_rows.QUERIES))
     return [slice(start, start + size) for start in range(0, len(queries), size)]

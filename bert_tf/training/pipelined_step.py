@@ -75,7 +75,7 @@ class _Part(PipelineRun):
 
     @contextlib.contextmanager
     def blocks_of(self, stage: int) -> Iterator[None]:
-        """Also waits until the stage has done what comes before this part in its schedule."""
+        """Waits until the stage has done what comes before this part in its schedule, too."""
         with tf.control_dependencies(self._done[stage]), self.computing_on(stage):
             yield
 

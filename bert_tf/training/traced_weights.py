@@ -16,7 +16,7 @@ class RetracingModel(keras.Model):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        # By step, as weak references. Keras does not look into such an object for variables.
+        # Weak references by step. Keras does not look into such an object for variables.
         self._traced_weights = types.SimpleNamespace()
         self._traced_settings = types.SimpleNamespace()
 
@@ -33,7 +33,7 @@ class RetracingModel(keras.Model):
         return super().make_predict_function(force)
 
     def traced_settings(self, step: str) -> Any:
-        """Returns what a step's trace depends on besides the weights, to be compared with `==`."""
+        """Returns what else than weights a step's trace depends on, to be compared with `==`."""
 
     def invalidate_traces(self, step: str) -> None:
         """Drops the traced function of a step unless weights and settings are the last call's."""

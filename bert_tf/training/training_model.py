@@ -66,14 +66,14 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
         return self._gradient_accumulation_steps
 
     def compile(self, optimizer="rmsprop", *args, gradient_accumulation_steps: int = 1, **kwargs):
-        """`keras.Model.compile` with one more argument.
+        """Compiles as Keras does, with one more argument.
 
         Args:
-            optimizer: As in Keras.
-            *args: As in Keras.
+            optimizer: See Keras.
+            *args: See Keras.
             gradient_accumulation_steps: The number of parts of a replica's batch, of equal size (to
                 one row).
-            **kwargs: As in Keras. `jit_compile="auto"` is False where the native ops are used,
+            **kwargs: See Keras. `jit_compile="auto"` is False where the native ops are used,
                 which do without the padding that XLA needs.
 
         Raises:
@@ -209,7 +209,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
 
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """`keras.Model.fit`, over whose steps a schedule without a number of steps is spread."""
+        """Trains as Keras does, over whose steps a schedule without a number of steps is spread."""
         arguments = self._arguments(keras.Model.fit, *args, **kwargs)
         retraces = keras.callbacks.LambdaCallback(  # after the callbacks that unfreeze layers
             on_epoch_begin=lambda *_: self.make_train_function()
@@ -222,7 +222,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
 
     @has_signature_of(keras.Model.train_on_batch)
     def train_on_batch(self, *args, **kwargs):
-        """`keras.Model.train_on_batch`."""
+        """Trains on a batch as Keras does."""
         arguments = self._arguments(keras.Model.train_on_batch, *args, **kwargs)
         return super().train_on_batch(**arguments)
 
@@ -280,7 +280,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
             return super().predict_step(data)
 
     def _tracing(self):
-        """What goes to XLA is traced with static shapes, and with ops that XLA can compile.
+        """Traces what goes to XLA with static shapes, and with ops that XLA can compile.
 
         What a model with pipeline stages computes is traced on their devices.
         """
@@ -306,7 +306,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
         return loss, self.optimizer.scale_loss(loss)
 
     def _accumulated(self, data, totals, variables):
-        """Loss and gradients of the batch, from one part after the other."""
+        """Returns loss and gradients of the batch, from one part after the other."""
         parts = BatchParts(data, self.gradient_accumulation_steps)
         is_uneven = parts.is_static and parts.num_rows % self.gradient_accumulation_steps
         if is_uneven and self.jit_compile:
@@ -337,7 +337,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
         return loss, [None if i in unused else gradient for i, gradient in enumerate(gradients)]
 
     def _pipelined(self, data, totals, variables):
-        """`_accumulated`, with the parts in several stages of a pipeline at the same time."""
+        """Does what `_accumulated` does, with the parts in several stages at the same time."""
         parts = BatchParts(data, self.gradient_accumulation_steps)
         # How many parts have rows may depend on the batch; how many are traced cannot.
         count = max(parts.count, 1) if parts.is_static else self.gradient_accumulation_steps
@@ -365,8 +365,8 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
     def make_train_function(self, force=False):
         if self.optimizer is None:
             raise UserError(
-                "The model must have an optimizer for its weights. Received: none, because it had "
-                "begun before heads were pruned. Compile the model again."
+                "The model must have an optimizer for its weights. Received: none, because pruning "
+                "heads dropped it. Call `compile` again before training."
             )
         self.require_trainable()
         self.invalidate_traces("train")

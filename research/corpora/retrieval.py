@@ -117,7 +117,7 @@ def _blocks(element):
 
 
 def questions(directory: str | os.PathLike, seed: int = 0) -> RetrievalData:
-    """Questions of held-out splits search those of the split train."""
+    """Makes questions of held-out splits search those of the split train."""
     path = os.path.join(directory, "sms_and_questions", "question_labels.txt")
     rows = [line.partition(" ") for _, line in read_lines(path) if line.strip()]
     examples = labelled_corpora.distinct((text, label) for label, _, text in rows)

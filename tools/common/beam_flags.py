@@ -70,7 +70,7 @@ def is_local() -> bool:
 
 
 def num_workers() -> int:
-    """The number of processes of the local runner."""
+    """Returns the number of processes of the local runner."""
     return FLAGS.direct_num_workers or os.cpu_count()
 
 

@@ -9,8 +9,8 @@ import dataclasses
 from bert_tf.config import BertConfig
 
 OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")  # tasks/pretraining/model.py
-# By dtype policy: bytes of a weight and of its gradient; bytes of an activation and of the weight
-# that a matmul reads.
+# For each dtype policy: bytes of a weight and of its gradient; bytes of an activation and of the
+# weight that a matmul reads.
 PRECISIONS = {
     "float32": (4, 4),
     "mixed_bfloat16": (4, 2),

@@ -29,7 +29,7 @@ def replica_batches(
         make_batches: A function: `make_batches(share=share)` is a dataset of the batches of a
             worker, one after the other for its replicas. `share` is its `ReplicaShare`.
         parts: The number of parts that a replica's batch is computed in.
-        class_weight: As in `keras.Model.fit`.
+        class_weight: See `keras.Model.fit`.
     """
     replicas = strategy.num_replicas_in_sync
     local = []

@@ -96,7 +96,7 @@ class GISTEmbedLoss(SentenceLoss):
         return tf.where(counts, cosines / self.temperature, -np.inf)
 
     def _cosines(self, vectors):
-        """Cosines of unit vectors `[B, K, D]`: `[B, C]`; infinite of a text with itself."""
+        """Returns cosines of unit vectors `[B, K, D]`: `[B, C]`; infinite of a text with itself."""
         anchors, positives, *negatives = tf.unstack(vectors, axis=1)
         pairs = [(anchors, positives)]
         pairs += [(anchors, anchors)] * self.contrast_anchors

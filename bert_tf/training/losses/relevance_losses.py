@@ -55,7 +55,7 @@ class DocumentRankingLoss(keras.losses.Loss):
     `[B]`.
 
     Args:
-        distillation: How a teacher's scores are learnt: "kl", the Kullback-Leibler divergence of
+        distillation: How a teacher's scores are learned: "kl", the Kullback-Leibler divergence of
             the softmaxes over the K documents, or "margin_mse", the mean of (margin - teacher's
             margin)² over the margins between the first document and each other.
 

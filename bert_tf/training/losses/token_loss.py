@@ -32,12 +32,12 @@ class TokenLoss:
         check_ids(y, self.num_token_classes, "Labels of tokens", IGNORED)
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
-        """`keras.Model.compile`; the loss is over labelled tokens, and its metrics are in the logs.
+        """Compiles as Keras does; the loss is over labelled tokens, its metrics are in the logs.
 
         Args:
             loss: A `bert_tf.training.SparseCrossentropy`, such as one with label smoothing. "auto"
                 is cross-entropy.
-            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
+            optimizer, **kwargs: See `TrainingModel.compile`, without metrics.
 
         Raises:
             UserError: For another loss, and for metrics.
@@ -72,10 +72,10 @@ class OwnTokenLoss(TokenLoss):
     accuracy: keras.metrics.Mean
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
-        """`keras.Model.compile`; the loss is cross-entropy of yes or no, with its metrics.
+        """Compiles as Keras does; the loss is cross-entropy of yes or no, with its metrics.
 
         Args:
-            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
+            optimizer, **kwargs: See `TrainingModel.compile`, without metrics.
             loss: "auto"; there is no other.
 
         Raises:
@@ -97,7 +97,7 @@ class OwnTokenLoss(TokenLoss):
         return {self.loss_items: tf.reduce_sum(self.item_weights(x, y, sample_weight))}
 
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
-        """The mean over the items; `y` is 1 where the answer is yes."""
+        """Returns the mean over the items; `y` is 1 where the answer is yes."""
         weights = self.item_weights(x, y, sample_weight)  # [B, T]
         targets = tf.cast(tf.equal(y, 1), tf.float32)
         self.count_hits(tf.cast(y_pred > 0.0, tf.float32), targets, weights)
