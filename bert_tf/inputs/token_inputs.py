@@ -103,7 +103,7 @@ def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) 
     if needs_static_shapes():
         return []
     least, largest = tf.reduce_min(values), tf.reduce_max(values)
-    # For no values `reduce_min` is greater than `reduce_max`, so the check passes.
+    # If there are no values, `reduce_min` is greater than `reduce_max`, so the check passes.
     inside = (least > largest) | ((least >= 0) & (largest < limit))
     must, received = f"`{name}` must be from 0 to below {of}", [least, largest, limit]
     return require(inside, must, received, "smallest, largest and limit")

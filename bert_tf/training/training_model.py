@@ -209,7 +209,7 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
 
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """Trains as Keras does, over whose steps a schedule without a number of steps is spread."""
+        """Trains as Keras does; a schedule without a number of steps is spread over the run."""
         arguments = self._arguments(keras.Model.fit, *args, **kwargs)
         retraces = keras.callbacks.LambdaCallback(  # after the callbacks that unfreeze layers
             on_epoch_begin=lambda *_: self.make_train_function()
