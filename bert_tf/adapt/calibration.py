@@ -1,8 +1,10 @@
 """Calibration: finds how the inputs of the quantized layers are scaled best, on real text."""
 
+import contextlib
 import functools
-from collections.abc import Iterable
-from typing import NamedTuple
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +12,6 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.errors import UserError
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.observed_inputs import Observer, observed_inputs
 from bert_tf.layers.quantization import DYNAMIC, STATIC
 
 # SmoothQuant's alpha: how much of the columns' differences is moved into the kernel.
@@ -61,26 +62,42 @@ def calibrate(
     """
     seen = {dense: SeenRows() for dense in backbone.encoder.dense_layers().values()}
 
-    def observe(layer, x, *_):
-        if layer in seen:  # the pooler has a dense layer too
-            seen[layer].add(x)
-
-    observe_batches(backbone, batches, observe)
+    with observed_inputs(backbone, seen):
+        for batch in batches:
+            backbone(batch)
     if not all(rows.rows for rows in seen.values()):
         raise UserError("`calibration` must have at least one text. Received: none.")
     return {dense: best_scaling(dense, rows, activations)[1] for dense, rows in seen.items()}
 
 
-def observe_batches(backbone, batches: Iterable, observer: Observer) -> None:
-    """Computes the real tokens of the batches while `observer` sees what goes into the layers."""
-    padding_free = backbone.padding_free
-    backbone.padding_free = True
+@contextlib.contextmanager
+def observed_inputs(backbone, seen: dict[Dense, "SeenRows"]) -> Iterator[None]:
+    """While the context is active, the backbone computes on real tokens only and shows its inputs.
+
+    Its dense layers add theirs to `seen`, but for calls in other threads.
+    """
+    padding_free, backbone.padding_free = backbone.padding_free, True
+    for dense, rows in seen.items():
+        dense.kernel_form = _ObservedKernel(dense.kernel_form, rows, threading.get_ident())
     try:
-        with observed_inputs(observer):
-            for batch in batches:
-                backbone(batch)
+        yield
     finally:
         backbone.padding_free = padding_free
+        for dense in seen:
+            dense.kernel_form = dense.kernel_form.kernel
+
+
+class _ObservedKernel(NamedTuple):
+    """A kernel of a `Dense` whose inputs are added to `rows` in one thread."""
+
+    kernel: Any
+    rows: "SeenRows"
+    thread: int
+
+    def apply(self, x, epilogue):
+        if threading.get_ident() == self.thread:
+            self.rows.add(x)
+        return self.kernel.apply(x, epilogue)
 
 
 class SeenRows:

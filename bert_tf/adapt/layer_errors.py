@@ -1,11 +1,12 @@
 """What 8-bit integers cost in each layer, to choose the layers that stay in floating point."""
 
+import dataclasses
 from collections.abc import Iterable
 
 import tensorflow as tf
 
 from bert_tf import ops
-from bert_tf.adapt.calibration import SeenRows, best_scaling, observe_batches
+from bert_tf.adapt.calibration import SeenRows, best_scaling, observed_inputs
 from bert_tf.errors import UserError
 from bert_tf.layers.quantization import DYNAMIC
 
@@ -45,19 +46,20 @@ def quantization_errors(
     dense = backbone.encoder.dense_layers()
     scores = backbone.encoder.attention_layers()
     seen = {layer: SeenRows() for layer in dense.values()}
-    seen.update({layer: _SeenAttention() for layer in scores.values()})
+    attention = {layer: _SeenAttention() for layer in scores.values()}
 
     def observe(layer, *inputs):
-        if layer in seen:  # the pooler has a dense layer too
-            seen[layer].add(*inputs)
+        attention[layer].add(*inputs)
 
-    observe_batches(backbone, batches, observe)
+    with observed_inputs(backbone, seen):
+        for batch in batches:
+            backbone(batch, observe=observe)
     if not all(seen[layer].rows for layer in dense.values()):
         raise UserError("`batches` must have at least one token. Received: none.")
     errors = {
         path: best_scaling(layer, seen[layer], activations)[0] for path, layer in dense.items()
     }
-    return {**errors, **{path: seen[layer].error() for path, layer in scores.items()}}
+    return {**errors, **{path: attention[layer].error() for path, layer in scores.items()}}
 
 
 class _SeenAttention:
@@ -66,10 +68,12 @@ class _SeenAttention:
     def __init__(self):
         self._result = self._difference = 0.0
 
-    def add(self, qkv, layout):
-        qkv, mask = tf.cast(qkv, tf.float32), layout.row_attention(tf.float32)
-        expected = ops.varlen_attention(qkv, layout.row_splits, **mask)
-        quantized = ops.quantized_attention(qkv, layout.row_splits, **mask)
+    def add(self, qkv, layout, rule):
+        qkv = tf.cast(qkv, tf.float32)
+        if rule.distance_bias is not None:
+            rule = dataclasses.replace(rule, distance_bias=tf.cast(rule.distance_bias, tf.float32))
+        expected = ops.varlen_attention(qkv, layout.row_splits, rule=rule)
+        quantized = ops.quantized_attention(qkv, layout.row_splits, rule)
         self._result += float(tf.reduce_sum(tf.square(expected)))
         self._difference += float(tf.reduce_sum(tf.square(quantized - expected)))
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_tf.config import WINDOW
 from bert_tf.errors import require
 from bert_tf.inputs.word_labels import next_words
-from bert_tf.layers.token_layout import TokenLayout
+from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks.shared.next_word_model import NextWordModel

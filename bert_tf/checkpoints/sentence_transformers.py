@@ -29,6 +29,7 @@ from bert_tf.checkpoints.loading import load_task_model
 from bert_tf.checkpoints.opening import resolve
 from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
+from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.vector_projection import DENSE, LAYER_NORM, VectorProjection
 
 _POOLING = {
@@ -42,19 +43,7 @@ _INCLUDE_PROMPT = "include_prompt"
 _MEAN_MAX = ["mean", "max"]
 _VECTOR = "sentence_embedding"
 _TYPES = "sentence_transformers.models."
-_ACTIVATIONS = {
-    "linear": module_files.IDENTITY,
-    **{
-        ours: f"torch.nn.modules.activation.{theirs}"
-        for ours, theirs in (
-            ("tanh", "Tanh"),
-            ("gelu", "GELU"),
-            ("relu", "ReLU"),
-            ("sigmoid", "Sigmoid"),
-            ("silu", "SiLU"),
-        )
-    },
-}
+_ACTIVATIONS = {name: each.torch_name for name, each in ACTIVATIONS.items() if each.torch_name}
 _WEIGHTS_FILE = "model.safetensors"
 # The names of a layer's weights by those in Keras.
 _NAMES = {

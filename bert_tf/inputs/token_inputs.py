@@ -10,12 +10,11 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
-from bert_tf.layers.token_layout import needs_static_shapes
+from bert_tf.layers.attention.token_layout import needs_static_shapes
 
-_MASKS = ("padding_mask", "attended_mask")
 # Floats, which are not reshaped with the examples that they belong to.
 _FLOATS = ("head_mask", "word_vectors")
-_SHAPED_LIKE_IDS = ("segment_ids", *_MASKS, "sequence_ids", "positions")
+_SHAPED_LIKE_IDS = ("segment_ids", "padding_mask", "sequence_ids", "positions")
 _TOKEN_INPUTS = ("token_ids", *_SHAPED_LIKE_IDS, "sequence_starts", "head_mask", "word_vectors")
 # What task models carry in the same dictionary: their own inputs, and the number of a row.
 _TASK_INPUTS = (
@@ -35,7 +34,9 @@ _OTHER_NAMES = {
 
 
 def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> dict[str, tf.Tensor]:
-    """Returns the given inputs of the backbone: integers as int32, `padding_mask` as bool.
+    """Returns the inputs of the backbone: integers as int32, `padding_mask` as bool.
+
+    `segment_ids` and `padding_mask` are always among them.
 
     Raises:
         UserError: If `inputs` is no dictionary with `token_ids`, holds an unknown name, or a tensor
@@ -46,7 +47,12 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
     given = [name for name in _TOKEN_INPUTS if inputs.get(name) is not None]
     tensors = {name: _as_tensor(name, inputs[name]) for name in given}
     checks = [*_shape_checks(tensors, config), *_range_checks(tensors, config)]
-    return depending_on(checks, tensors)
+    tensors = depending_on(checks, tensors)
+    if "padding_mask" not in tensors:
+        tensors["padding_mask"] = tf.not_equal(tensors["token_ids"], config.pad_token_id)
+    if "segment_ids" not in tensors:
+        tensors["segment_ids"] = tf.zeros_like(tensors["token_ids"])
+    return tensors
 
 
 def one_sequence_per_row(tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -180,7 +186,7 @@ def _as_tensor(name, values) -> tf.Tensor:
     tensor = tf.convert_to_tensor(values)
     if name in _FLOATS:
         return tensor
-    if name in _MASKS:
+    if name == "padding_mask":
         return tf.cast(tensor, tf.bool)
     if not tensor.dtype.is_integer:
         raise UserError(f"`{name}` must be integers. Received: dtype={tensor.dtype.name}")

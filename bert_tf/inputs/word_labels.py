@@ -6,7 +6,7 @@ Glossary: `B` rows, `T` tokens of a row.
 import tensorflow as tf
 
 from bert_tf.inputs.batches import IGNORED
-from bert_tf.layers.token_layout import real_tokens_first
+from bert_tf.layers.attention.token_layout import real_tokens_first
 
 
 def next_words(token_ids: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:

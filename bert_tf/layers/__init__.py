@@ -6,17 +6,17 @@ that the encoder computes on: the real tokens of a packed batch, or all `B * T` 
 layers inside the encoder work on `[R, H]`, and a `TokenLayout` says which token each row is.
 """
 
-from bert_tf.layers.attention import BertSelfAttention
+from bert_tf.layers.attention.cross_attention import BertCrossAttention
+from bert_tf.layers.attention.key_values import KeyValueCache
+from bert_tf.layers.attention.self_attention import BertSelfAttention
 from bert_tf.layers.attention_free_encoder import AttentionFreeEncoder
 from bert_tf.layers.crf import ConditionalRandomField
-from bert_tf.layers.cross_attention import BertCrossAttention
 from bert_tf.layers.decoder import BertDecoder
 from bert_tf.layers.decoder_block import BertDecoderBlock
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.encoder_block import BertEncoderBlock
-from bert_tf.layers.key_values import KeyValueCache
 from bert_tf.layers.lstm_encoder import LstmEncoder
 from bert_tf.layers.pooling import BertPooler, SequencePooling
 from bert_tf.layers.quantization import Quantization

@@ -1,24 +1,40 @@
-"""The bias and the activation of a dense layer."""
+"""The activations of all layers: one table."""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from bert_tf import ops
 
-# Activations that no custom op fuses.
-PLAIN_ACTIVATIONS = {"relu": tf.nn.relu, "silu": tf.nn.silu}
 
+class Activation(NamedTuple):
+    """An activation.
 
-def bias_activation(x: tf.Tensor, bias, hidden_act: str) -> tf.Tensor:
-    """Computes `activation(x + bias)`, for GELU in one fused pass.
-
-    Args:
-        x: `[R, F]`.
-        bias: `[F]`.
-        hidden_act: The activation, as in `BertConfig`.
-
-    Returns:
-        `[R, F]`.
+    Attributes:
+        function: Computes the activation of a tensor.
+        with_bias: The custom op that computes the activation of `x + bias` in one pass. None if
+            there is none.
+        torch_name: The name of its class in PyTorch, as sentence-transformers writes it. None if no
+            class without arguments computes it.
     """
-    if hidden_act in ("gelu", "gelu_new"):
-        return ops.fused_bias_gelu(x, bias, approximate=hidden_act == "gelu_new")
-    return PLAIN_ACTIVATIONS[hidden_act](tf.nn.bias_add(x, bias))
+
+    function: Callable[[tf.Tensor], tf.Tensor]
+    with_bias: Callable[[tf.Tensor, tf.Tensor], tf.Tensor] | None = None
+    torch_name: str | None = None
+
+
+# The names are Hugging Face's. "gelu" is exact (erf), "gelu_new" the approximation with tanh.
+ACTIVATIONS = {
+    "gelu": Activation(tf.nn.gelu, ops.fused_bias_gelu, "torch.nn.modules.activation.GELU"),
+    "gelu_new": Activation(
+        functools.partial(tf.nn.gelu, approximate=True),
+        functools.partial(ops.fused_bias_gelu, approximate=True),
+    ),
+    "linear": Activation(tf.identity, torch_name="torch.nn.modules.linear.Identity"),
+    "relu": Activation(tf.nn.relu, torch_name="torch.nn.modules.activation.ReLU"),
+    "sigmoid": Activation(tf.math.sigmoid, torch_name="torch.nn.modules.activation.Sigmoid"),
+    "silu": Activation(tf.nn.silu, torch_name="torch.nn.modules.activation.SiLU"),
+    "tanh": Activation(tf.math.tanh, torch_name="torch.nn.modules.activation.Tanh"),
+}

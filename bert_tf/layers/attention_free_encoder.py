@@ -8,9 +8,11 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
+from bert_tf.layers.attention.probes import AttentionProbes
+from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.token_layout import TokenLayout
+from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -26,21 +28,21 @@ class AttentionFreeEncoder(ConfiguredLayer):
     Call arguments:
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows.
-        return_probabilities, head_mask: As in `BertEncoder`; False and None.
+        rule, probes: As in `BertEncoder`; an error if they ask for attention.
 
     Returns:
-        A list of the rows after each block, `[R, H]` each, and an empty list.
+        A list of the given rows and the rows after each block, `[R, H]` each.
 
     Raises:
         UserError: If an argument is given that needs attention.
 
     Example:
-        >>> from bert_tf.layers.token_layout import TokenLayout
+        >>> from bert_tf.layers.attention.token_layout import TokenLayout
         >>> sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 0}
         >>> config = bert_tf.BertConfig(**sizes, encoder_type="none")
         >>> layout = TokenLayout.packed(tf.constant([[True, True, False]]))
-        >>> bert_tf.layers.AttentionFreeEncoder(config)(tf.ones([2, 32]), layout=layout)
-        ([], [])
+        >>> len(bert_tf.layers.AttentionFreeEncoder(config)(tf.ones([2, 32]), layout=layout))
+        1
     """
 
     sees_later_tokens = False
@@ -62,23 +64,28 @@ class AttentionFreeEncoder(ConfiguredLayer):
         self.built = True
 
     def call(
-        self, rows, layout: TokenLayout, training=False, return_probabilities=False, head_mask=None
+        self,
+        rows,
+        layout: TokenLayout,
+        rule: AttentionRule = EVERY_TOKEN,
+        training=False,
+        probes: AttentionProbes | None = None,
     ):
-        self._require_no_attention(layout, return_probabilities, head_mask)
-        return self.encoded(rows, layout, training), []
+        self._require_no_attention(layout, rule, probes or AttentionProbes())
+        return [rows, *self.encoded(rows, layout, training)]
 
     def encoded(self, rows: tf.Tensor, layout: TokenLayout, training: bool) -> list[tf.Tensor]:
         """Returns the rows after each block."""
         return []
 
-    def _require_no_attention(self, layout, return_probabilities, head_mask):
+    def _require_no_attention(self, layout, rule, probes):
         given = {
-            "output_attentions": return_probabilities,
-            "head_mask": head_mask is not None,
+            "output_attentions": probes.probabilities is not None,
+            "head_mask": probes.head_mask is not None,
+            "observe": probes.observe is not None,
             "sequence_ids": self.blocks and layout.sequence_ids is not None,
-            "attended_mask": layout.attended_mask is not None,
-            "prefix_lm": layout.prefix_mask is not None,
-            "causal": self.sees_later_tokens and layout.causal,
+            "attended_mask": rule.attended_rows is not None,
+            "causal": self.sees_later_tokens and rule.causal,
         }
         for name, is_given in given.items():
             if is_given:

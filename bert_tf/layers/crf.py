@@ -14,7 +14,7 @@ Reference: Lafferty, McCallum and Pereira 2001; Lample et al. 2016 (arXiv 1603.0
 import keras
 import tensorflow as tf
 
-from bert_tf.layers.token_layout import real_tokens_first
+from bert_tf.layers.attention.token_layout import real_tokens_first
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.families.network_families import BERT_GENERATION
+from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.decoder_block import BertDecoderBlock
 from bert_tf.layers.dense import Dense
@@ -17,7 +18,7 @@ from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.prepacked_words import prepack_words
-from bert_tf.layers.token_layout import TokenLayout
+from bert_tf.ops.attention_rule import AttentionRule
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -102,7 +103,8 @@ class BertDecoder(ConfiguredLayer):
 
     def call(self, token_ids, padding_mask, memory, memory_mask, packed=False, training=False):
         make_layout = TokenLayout.packed if packed else TokenLayout.padded
-        layout, memory_layout = make_layout(padding_mask, causal=True), make_layout(memory_mask)
+        layout, memory_layout = make_layout(padding_mask), make_layout(memory_mask)
+        rule = AttentionRule(causal=True)
         positions = tf.broadcast_to(tf.range(tf.shape(token_ids)[1]), tf.shape(token_ids))
         rows, words = self._embedded(
             layout.to_rows(token_ids), layout.to_rows(positions), training
@@ -110,7 +112,12 @@ class BertDecoder(ConfiguredLayer):
         memory = memory_layout.to_rows(memory)  # [B, S, H] -> [M, H]
         for block in self.blocks:
             rows = block(
-                rows, layout=layout, memory=memory, memory_layout=memory_layout, training=training
+                rows,
+                layout=layout,
+                rule=rule,
+                memory=memory,
+                memory_layout=memory_layout,
+                training=training,
             )
         return layout.to_batch(rows), words  # [R, H] -> [B, T, H]
 

@@ -3,11 +3,13 @@
 import keras
 
 from bert_tf.config import BertConfig
+from bert_tf.layers.attention.cross_attention import BertCrossAttention
+from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
-from bert_tf.layers.cross_attention import BertCrossAttention
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.encoder_block import BertEncoderBlock
-from bert_tf.layers.token_layout import TokenLayout
+from bert_tf.layers.kernels.epilogue import Epilogue
+from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -21,7 +23,8 @@ class BertDecoderBlock(ConfiguredLayer):
 
     Call arguments:
         rows: `[R, H]`.
-        layout: The `TokenLayout` of the rows, causal.
+        layout: The `TokenLayout` of the rows.
+        rule: The `ops.AttentionRule` of the self-attention, causal in a decoder.
         memory: `[M, H]`, the rows of the encoder.
         memory_layout: The `TokenLayout` of the memory, packed if the other is.
 
@@ -29,12 +32,14 @@ class BertDecoderBlock(ConfiguredLayer):
         `[R, H]`.
 
     Example:
-        >>> from bert_tf.layers.token_layout import TokenLayout
+        >>> from bert_tf.layers.attention.token_layout import TokenLayout
         >>> config = bert_tf.BertConfig(hidden_size=32, num_attention_heads=4)
-        >>> layout = TokenLayout.padded(tf.constant([[True, True]]), causal=True)
+        >>> layout = TokenLayout.padded(tf.constant([[True, True]]))
         >>> memory = {"memory": tf.ones([3, 32])}
         >>> memory["memory_layout"] = TokenLayout.padded(tf.constant([[True, True, False]]))
-        >>> bert_tf.layers.BertDecoderBlock(config)(tf.ones([2, 32]), layout=layout, **memory).shape
+        >>> rule = bert_tf.ops.AttentionRule(causal=True)
+        >>> block = bert_tf.layers.BertDecoderBlock(config)
+        >>> block(tf.ones([2, 32]), layout=layout, rule=rule, **memory).shape
         TensorShape([2, 32])
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.1; Rothe et al. 2019 (arXiv
@@ -64,15 +69,16 @@ class BertDecoderBlock(ConfiguredLayer):
         self,
         rows,
         layout: TokenLayout | None = None,
+        rule: AttentionRule = EVERY_TOKEN,
         memory=None,
         memory_layout: TokenLayout | None = None,
         training=False,
         step=None,
     ):
-        """With `step`, the other arguments of the method `step`, that: only calls set the dtype."""
+        """If `step` is given, runs `_step(**step)`: only `__call__` applies the dtype policy."""
         if step is not None:
             return self._step(rows, **step)
-        attended = self.block.attention(rows, layout=layout, training=training)
+        attended = self.block.attention(rows, layout=layout, rule=rule, training=training)
         rows = self.block.add_attended(rows, attended, training)
         attended = self.cross_attention(
             rows, layout=layout, memory=memory, memory_layout=memory_layout, training=training
@@ -104,7 +110,9 @@ class BertDecoderBlock(ConfiguredLayer):
         return self.block.feed_forward(rows), cache
 
     def _add_cross_attended(self, rows, attended, training=False):
-        norm = self.cross_attention_layer_norm.epilogue(rows, training=training)
+        norm = Epilogue(
+            layer_norm=self.cross_attention_layer_norm, residual=rows, training=training
+        )
         return self.cross_attention_output.apply(attended, norm)  # [R, N * D] -> [R, H]
 
     def dense_layers(self) -> dict[str, Dense]:

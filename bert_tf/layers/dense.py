@@ -8,14 +8,13 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.base import keras_compat
 from bert_tf.errors import UserError
-from bert_tf.layers.activation import PLAIN_ACTIVATIONS
+from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.kernels.float_kernel import FloatKernel
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 from bert_tf.layers.kernels.lora_kernel import LoraKernel
 from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
-from bert_tf.layers.observed_inputs import observe
 from bert_tf.layers.quantization import require_int8
 
 # The names of the variables with the parts of an `ops.QuantizedKernel`.
@@ -93,12 +92,10 @@ class Dense(keras.layers.Layer):
             >>> dense.apply(tf.ones([3, 2]), Epilogue(activation="gelu")).shape
             TensorShape([3, 4])
         """
-        observe(self, x)
-        self._check_prepacked_dtype()
         bias = tf.convert_to_tensor(self.bias)
         return self.kernel_form.apply(x, dataclasses.replace(epilogue, bias=bias))
 
-    def apply_with(
+    def feed_forward(
         self, second: "Dense", x: tf.Tensor, activation: Epilogue, norm: Epilogue
     ) -> tf.Tensor:
         """Computes a feed-forward network: `second.apply(self.apply(x, activation), norm)`.
@@ -122,12 +119,17 @@ class Dense(keras.layers.Layer):
             (None, None)
             >>> x, norm = tf.ones([3, 2]), bert_tf.layers.ResidualLayerNorm()
             >>> norm.build([None, 2])
-            >>> wide.apply_with(narrow, x, Epilogue(activation="gelu"), norm.epilogue(x)).shape
+            >>> activation, norm = (
+            ...     Epilogue(activation="gelu"),
+            ...     Epilogue(layer_norm=norm, residual=x),
+            ... )
+            >>> wide.feed_forward(narrow, x, activation, norm).shape
             TensorShape([3, 2])
         """
         forms = self.kernel_form, second.kernel_form
-        is_feed_forward = norm.residual is x and norm.gamma is not None
-        if not (_fuse(*forms) and is_feed_forward) or activation.activation in PLAIN_ACTIVATIONS:
+        is_feed_forward = norm.residual is x and norm.layer_norm is not None
+        is_fused = is_feed_forward and ACTIVATIONS[activation.activation].with_bias is not None
+        if not (is_fused and _fuse(*forms)):
             return second.apply(self.apply(x, activation), norm)  # [R, H] -> [R, F] -> [R, H]
         biases = (tf.convert_to_tensor(layer.bias) for layer in (self, second))
         activation, norm = (
@@ -260,17 +262,6 @@ class Dense(keras.layers.Layer):
             raise UserError(
                 f"`kernel_form` must be a FloatKernel to be {purpose}. Received: kernel_form="
                 f"{type(self.kernel_form).__name__}. Call `merge_lora()` first if it has LoRA."
-            )
-
-    def _check_prepacked_dtype(self):
-        form = self.kernel_form
-        if not isinstance(form, PrepackedKernel) or form.is_bfloat16():
-            return
-        if form.packed.dtype != self.compute_dtype:
-            raise UserError(
-                f"`dtype_policy` must compute in {form.packed.dtype}, in which the kernel was "
-                f"prepacked. Received: dtype_policy.compute_dtype={self.compute_dtype}. Set it "
-                "before the kernel is prepacked."
             )
 
     def save_own_variables(self, store):

@@ -10,9 +10,9 @@ from bert_tf.errors import UserError, require
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.initial_weights import truncated_normal
+from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.prepacked_words import prepack_words
 from bert_tf.layers.quantization import require_int8
-from bert_tf.layers.table_lookup import lookup
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -138,8 +138,11 @@ class BertEmbeddings(ConfiguredLayer):
         embedded = tf.cast(words, self.compute_dtype)
         if self.layer_norm is not None:
             others = self._others(segment_ids, positions)
-            embedded = self.layer_norm(embedded, residual=tf.cast(others, self.compute_dtype))
-        embedded = self.dropout(embedded, training=training)
+            others = tf.cast(others, self.compute_dtype)
+            norm = Epilogue(layer_norm=self.layer_norm, residual=others)
+            embedded = norm.apply_unfused(embedded)
+        if training:
+            embedded = self.dropout(embedded, training=True)
         if self.projection is not None:
             embedded = self.projection(embedded)  # [R, E] -> [R, H]
         return embedded, table
@@ -151,6 +154,23 @@ class BertEmbeddings(ConfiguredLayer):
         if self.segment_embeddings is not None:
             others += lookup(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
         return others
+
+
+def lookup(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """Returns rows of a table whose gradient is a tensor.
+
+    The gradient of `tf.gather` is a `tf.IndexedSlices`, in which a row may be several times.
+    Keras's optimizers square and clip these parts, not their sum.
+
+    Args:
+        table: `[N, E]`.
+        ids: int `[R]`.
+
+    Returns:
+        `[R, E]`.
+    """
+    # The gradient of tf.reshape adds up the parts.
+    return tf.gather(tf.reshape(table, table.shape), ids)
 
 
 def _lookup_words(table, token_ids):

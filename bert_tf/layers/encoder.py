@@ -1,17 +1,20 @@
 """The stack of encoder blocks."""
 
+import dataclasses
+
 import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.layers import pipeline
-from bert_tf.layers.attention import BertSelfAttention
+from bert_tf.layers.attention.distance_bias import biases_by_distance
+from bert_tf.layers.attention.probes import AttentionProbes
+from bert_tf.layers.attention.self_attention import BertSelfAttention
+from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.distance_bias import biases_by_distance
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.initial_weights import truncated_normal
-from bert_tf.layers.token_layout import TokenLayout
+from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -31,26 +34,22 @@ class BertEncoder(ConfiguredLayer):
     Call arguments:
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows.
-        return_probabilities: Whether to return the attention probabilities. Only for a padded
-            layout.
-        head_mask: Factors of the outputs of the heads, float `[B, L, N]`, including pruned heads.
-            None means 1. With a head mask, nothing is recomputed.
+        rule: The `ops.AttentionRule`: which tokens of its sequence a token attends to.
+        probes: The `AttentionProbes`, or None. With probes, nothing is recomputed.
 
     Returns:
-        A list of the rows after each block, L tensors `[R, H]`, and a list of the attention
-        probabilities, L tensors `[B, n, T, T]` for the n heads of each block. The second list is
-        empty without `return_probabilities`.
+        A list of the given rows and the rows after each block, L + 1 tensors `[R, H]`.
 
     Raises:
-        UserError: If `return_probabilities` is True and the layout is packed.
+        UserError: If `probes` asks for probabilities and the layout is packed.
 
     Example:
-        >>> from bert_tf.layers.token_layout import TokenLayout
+        >>> from bert_tf.layers.attention.token_layout import TokenLayout
         >>> config = bert_tf.BertConfig(hidden_size=32, num_attention_heads=4, num_hidden_layers=2)
         >>> layout = TokenLayout.packed(tf.constant([[True, True, False]]))
-        >>> states, _ = bert_tf.layers.BertEncoder(config)(tf.ones([2, 32]), layout=layout)
+        >>> states = bert_tf.layers.BertEncoder(config)(tf.ones([2, 32]), layout=layout)
         >>> [state.shape for state in states]
-        [TensorShape([2, 32]), TensorShape([2, 32])]
+        [TensorShape([2, 32]), TensorShape([2, 32]), TensorShape([2, 32])]
 
     Reference: google-research/bert modeling.py, `transformer_model`.
     """
@@ -87,35 +86,29 @@ class BertEncoder(ConfiguredLayer):
         self.built = True
 
     def call(
-        self, rows, layout: TokenLayout, training=False, return_probabilities=False, head_mask=None
+        self,
+        rows,
+        layout: TokenLayout,
+        rule: AttentionRule = EVERY_TOKEN,
+        training=False,
+        probes: AttentionProbes | None = None,
     ):
-        states, probabilities = [], []
         biases = None if self.distance_bias is None else biases_by_distance(self.distance_bias)
-        recomputes = self.gradient_checkpointing and training
-        recomputes = recomputes and not return_probabilities and head_mask is None
+        states = [rows]
         for index, block in enumerate(self.stack()):
-            block_mask, heads = None, self.config.kept_heads(index)
-            if head_mask is not None:  # [B, L, N] -> [B, n]
-                block_mask = tf.gather(head_mask[:, index], heads, axis=1)
             if biases is not None:  # [N, 2 M + 1] -> [n, 2 M + 1]
-                layout = layout.with_distance_bias(tf.gather(biases, heads))
-            with pipeline.at_block(index):
-                rows = pipeline.received(rows, index - 1)
-                if recomputes:
-                    rows = _recomputed(block, rows, layout)
-                else:
-                    rows = block(
-                        rows,
-                        layout=layout,
-                        training=training,
-                        return_probabilities=return_probabilities,
-                        head_mask=block_mask,
-                    )
-            if return_probabilities:
-                rows, block_probabilities = rows
-                probabilities.append(block_probabilities)
-            states.append(rows)
-        return states, probabilities
+                bias = tf.gather(biases, self.config.kept_heads(index))
+                rule = dataclasses.replace(rule, distance_bias=bias)
+            states.append(self.run_block(index, block, states[-1], layout, rule, training, probes))
+        return states
+
+    def run_block(self, index, block, rows, layout, rule, training, probes) -> tf.Tensor:
+        """Computes the block of one of the L layers: `[R, H]` -> `[R, H]`."""
+        if probes is not None:
+            probes = probes.of_block(index, self.config.kept_heads(index))
+        elif self.gradient_checkpointing and training:
+            return _recomputed(block, rows, layout, rule)
+        return block(rows, layout=layout, rule=rule, training=training, probes=probes)
 
     def dense_layers(self) -> dict[str, Dense]:
         """Returns the dense layers of all blocks by their paths in the encoder."""
@@ -144,10 +137,10 @@ class BertEncoder(ConfiguredLayer):
         return {**super().get_config(), "gradient_checkpointing": self.gradient_checkpointing}
 
 
-def _recomputed(block, rows, layout):
+def _recomputed(block, rows, layout, rule):
     """Calls `block` in training and recomputes its activations in the backward pass."""
-    keys = block.draw_seeds()  # drawn once, so that both passes drop the same units
-    inputs = [rows] if layout.distance_bias is None else [rows, layout.distance_bias]
+    seeds = block.draw_seeds()  # drawn once, so that both passes drop the same units
+    inputs = [rows] if rule.distance_bias is None else [rows, rule.distance_bias]
     # All float variables: tf.custom_gradient does not allow variables that are not arguments, and a
     # variable that is frozen in Keras is still a trainable tf.Variable.
     variables = [v for v in block.variables if keras.backend.is_float_dtype(v.dtype)]
@@ -156,8 +149,8 @@ def _recomputed(block, rows, layout):
         bias, weights = others[: len(inputs) - 1], others[len(inputs) - 1 :]
         mapping = list(zip(variables, weights))
         with keras.StatelessScope(state_mapping=mapping):
-            block_layout = layout.with_distance_bias(*bias) if bias else layout
-            return block(rows, layout=block_layout, training=True, dropout_keys=keys)
+            own = dataclasses.replace(rule, distance_bias=bias[0]) if bias else rule
+            return block(rows, layout=layout, rule=own, training=True, dropout_seeds=seeds)
 
     @tf.custom_gradient
     def compute(rows, *others):

@@ -4,11 +4,13 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.layers.attention import BertSelfAttention
+from bert_tf.layers.attention.probes import AttentionProbes
+from bert_tf.layers.attention.self_attention import BertSelfAttention
+from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.epilogue import Epilogue
-from bert_tf.layers.token_layout import TokenLayout
+from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -26,19 +28,18 @@ class BertEncoderBlock(ConfiguredLayer):
     Call arguments:
         rows: `[R, H]`.
         layout: The `TokenLayout` of the rows.
-        return_probabilities: Whether to also return the attention probabilities. Only for a padded
-            layout.
-        dropout_keys: The result of `draw_seeds`. None draws new seeds.
-        head_mask: Factors of the outputs of the heads, float `[B, n]`. None means 1.
+        rule: The `ops.AttentionRule`: which tokens of its sequence a token attends to.
+        dropout_seeds: The result of `draw_seeds`. By default, new seeds are drawn.
+        probes: The `AttentionProbes`, or None.
 
     Returns:
-        `[R, H]`, or a tuple with the probabilities `[B, n, T, T]` if `return_probabilities`.
+        `[R, H]`.
 
     Raises:
-        UserError: If `return_probabilities` is True and the layout is packed.
+        UserError: If `probes` asks for probabilities and the layout is packed.
 
     Example:
-        >>> from bert_tf.layers.token_layout import TokenLayout
+        >>> from bert_tf.layers.attention.token_layout import TokenLayout
         >>> config = bert_tf.BertConfig(hidden_size=32, num_attention_heads=4)
         >>> layout = TokenLayout.packed(tf.constant([[True, True, False]]))
         >>> bert_tf.layers.BertEncoderBlock(config)(tf.ones([2, 32]), layout=layout).shape
@@ -79,30 +80,25 @@ class BertEncoderBlock(ConfiguredLayer):
         self,
         rows,
         layout: TokenLayout | None = None,
+        rule: AttentionRule = EVERY_TOKEN,
         training=False,
-        return_probabilities=False,
-        dropout_keys=None,
-        head_mask=None,
+        dropout_seeds=(None, None, None),
+        probes: AttentionProbes | None = None,
         step=None,
     ):
-        """With `step`, the other arguments of the method `step`, that: only calls set the dtype."""
+        """If `step` is given, runs `_step(**step)`: only `__call__` applies the dtype policy."""
         if step is not None:
             return self._step(rows, **step)
-        keys = dropout_keys or [None, None, None]  # with None, each layer draws its own
         attended = self.attention(
             rows,
             layout=layout,
+            rule=rule,
             training=training,
-            return_probabilities=return_probabilities,
-            dropout_key=keys[0],
-            head_mask=head_mask,
+            dropout_seed=dropout_seeds[0],
+            probes=probes,
         )
-        probabilities = None
-        if return_probabilities:
-            attended, probabilities = attended
-        rows = self.add_attended(rows, attended, training, keys[1])
-        rows = self.feed_forward(rows, training, keys[2])
-        return (rows, probabilities) if return_probabilities else rows
+        rows = self.add_attended(rows, attended, training, dropout_seeds[1])
+        return self.feed_forward(rows, training, dropout_seeds[2])
 
     def step(self, rows, position, cache, prefix, prefix_mask):
         """Computes one new token per sequence, for inference.
@@ -125,16 +121,26 @@ class BertEncoderBlock(ConfiguredLayer):
         attended, cache = self.attention.step(rows, position, cache, *prefix)
         return self.feed_forward(self.add_attended(rows, attended)), cache
 
-    def add_attended(self, rows, attended, training=False, dropout_key=None):
+    def add_attended(self, rows, attended, training=False, dropout_seed=None):
         """Projects what the attention returned, `[R, n * D]`, and adds it: `[R, H]` -> `[R, H]`."""
-        norm = self.attention_layer_norm.epilogue(rows, training=training, dropout_key=dropout_key)
+        norm = Epilogue(
+            layer_norm=self.attention_layer_norm,
+            residual=rows,
+            training=training,
+            dropout_seed=dropout_seed,
+        )
         return self.attention_output.apply(attended, norm)  # [R, n * D] -> [R, H]
 
-    def feed_forward(self, rows, training=False, dropout_key=None):
+    def feed_forward(self, rows, training=False, dropout_seed=None):
         """Computes the second half of the block: `[R, H]` -> `[R, H]`."""
         activation = Epilogue(activation=self.config.hidden_act)
-        norm = self.output_layer_norm.epilogue(rows, training=training, dropout_key=dropout_key)
-        return self.intermediate.apply_with(self.output_dense, rows, activation, norm)
+        norm = Epilogue(
+            layer_norm=self.output_layer_norm,
+            residual=rows,
+            training=training,
+            dropout_seed=dropout_seed,
+        )
+        return self.intermediate.feed_forward(self.output_dense, rows, activation, norm)
 
     def dense_layers(self) -> dict[str, Dense]:
         """Returns the four dense layers of the block by their paths in it."""

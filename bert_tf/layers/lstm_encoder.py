@@ -3,10 +3,10 @@
 import keras
 import tensorflow as tf
 
+from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.attention_free_encoder import AttentionFreeEncoder
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.lstm_block import LstmBlock
-from bert_tf.layers.token_layout import TokenLayout
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -25,13 +25,13 @@ class LstmEncoder(AttentionFreeEncoder):
     Call arguments, Returns, Raises: as in `AttentionFreeEncoder`.
 
     Example:
-        >>> from bert_tf.layers.token_layout import TokenLayout
+        >>> from bert_tf.layers.attention.token_layout import TokenLayout
         >>> sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
         >>> config = bert_tf.BertConfig(**sizes, encoder_type="lstm", intermediate_size=64)
         >>> layout = TokenLayout.packed(tf.constant([[True, True, False]]))
-        >>> states, _ = bert_tf.layers.LstmEncoder(config)(tf.ones([2, 32]), layout=layout)
+        >>> states = bert_tf.layers.LstmEncoder(config)(tf.ones([2, 32]), layout=layout)
         >>> [state.shape for state in states]
-        [TensorShape([2, 32]), TensorShape([2, 32])]
+        [TensorShape([2, 32]), TensorShape([2, 32]), TensorShape([2, 32])]
 
     Reference: Peters et al. 2018 (ELMo, arXiv 1802.05365), section 3; allenai/bilm-tf training.py.
     """

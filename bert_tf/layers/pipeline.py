@@ -2,14 +2,17 @@
 
 A `PipelinePlacement` divides the blocks of an encoder into stages, one per device. It applies only
 within a `PipelineRun`, which is a step of `fit`, `evaluate` or `predict`. Elsewhere, for example in
-an exported graph, the functions of this module do nothing.
+an exported graph, the functions of this module do nothing. The model itself knows no stages:
+`wrap_backbone` puts them around its methods.
 """
 
 import contextlib
 import contextvars
 import dataclasses
+import functools
 from collections.abc import Iterator
 
+import keras
 import tensorflow as tf
 
 EMBEDDINGS = -1  # takes the place of a block number: what comes before the first block
@@ -97,3 +100,30 @@ def received(tensor: tf.Tensor | None, block: int) -> tf.Tensor | None:
     if run is None or tensor is None:
         return tensor
     return run.received(tensor, run.placement.stage_of(block))
+
+
+def wrap_backbone(backbone: keras.Model) -> None:
+    """Makes a `BertBackbone` compute on the devices of its stages within every `PipelineRun`.
+
+    It replaces the methods `embed` of the backbone and `run_block` and `call` of its encoder.
+    """
+    encoder = backbone.encoder
+    # Of the classes: a backbone that is wrapped already is wrapped only once.
+    embed = functools.partial(type(backbone).embed, backbone)
+    run_block = functools.partial(type(encoder).run_block, encoder)
+    encode = functools.partial(type(encoder).call, encoder)
+
+    def staged_embed(*args):
+        with at_block(EMBEDDINGS):
+            rows, words = embed(*args)
+        return rows, received(words, EMBEDDINGS)
+
+    def staged_block(index, block, rows, *args):
+        with at_block(index):
+            return run_block(index, block, received(rows, index - 1), *args)
+
+    def staged_encode(*args, **kwargs):
+        states = encode(*args, **kwargs)
+        return [received(rows, index - 1) for index, rows in enumerate(states)]
+
+    backbone.embed, encoder.run_block, encoder.call = staged_embed, staged_block, staged_encode

@@ -4,10 +4,9 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import require_one_of
+from bert_tf.layers.activation import ACTIVATIONS
+from bert_tf.layers.attention.token_layout import first_columns
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.token_layout import first_columns
-
-_ACTIVATIONS = {"tanh": tf.tanh, "relu": tf.nn.relu, "gelu": tf.nn.gelu}
 
 
 def first_token(sequence_output: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:
@@ -67,7 +66,7 @@ class BertPooler(keras.layers.Layer):
         self.built = True
 
     def call(self, first_token):
-        return _ACTIVATIONS[self.activation](self.dense(first_token))
+        return ACTIVATIONS[self.activation].function(self.dense(first_token))
 
     def get_config(self):
         config = {"hidden_size": self.hidden_size, "initializer_range": self.initializer_range}

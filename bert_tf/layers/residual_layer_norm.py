@@ -21,7 +21,7 @@ class ResidualLayerNorm(keras.layers.Layer):
         x: `[R, H]`.
         residual: `[R, H]` or None.
         bias: `[H]` or None.
-        dropout_key: Seed of the dropout in this call, a scalar int64. None draws a seed.
+        dropout_seed: Seed of the dropout in this call, a scalar int64. None draws a seed.
 
     Returns:
         `[R, H]`.
@@ -56,23 +56,14 @@ class ResidualLayerNorm(keras.layers.Layer):
         """Returns a new seed for the dropout, or None if there is no dropout."""
         return next_seed(self.seed_generator) if self.seed_generator else None
 
-    def epilogue(self, residual=None, bias=None, training=False, dropout_key=None) -> Epilogue:
-        """Returns what `call` computes, as the epilogue of a dense layer whose output is `x`."""
-        dropout_rate = self.dropout_rate if training else 0.0
-        if dropout_rate and dropout_key is None:
-            dropout_key = self.draw_seed()
+    def call(self, x, residual=None, bias=None, training=False, dropout_seed=None):
         return Epilogue(
             bias=bias,
+            layer_norm=self,
             residual=residual,
-            gamma=tf.convert_to_tensor(self.gamma),
-            beta=tf.convert_to_tensor(self.beta),
-            epsilon=self.epsilon,
-            dropout_rate=dropout_rate,
-            dropout_seed=dropout_key,
-        )
-
-    def call(self, x, residual=None, bias=None, training=False, dropout_key=None):
-        return self.epilogue(residual, bias, training, dropout_key).after(x)
+            training=training,
+            dropout_seed=dropout_seed,
+        ).apply_unfused(x)
 
     def get_config(self):
         config = {"epsilon": self.epsilon, "dropout_rate": self.dropout_rate, "seed": self.seed}

@@ -8,16 +8,18 @@ import tensorflow as tf
 
 from bert_tf.base.json_schema import FLAG, check, integer, list_of, may_lack, object_of, one_of
 from bert_tf.errors import UserError
+from bert_tf.layers.activation import ACTIVATIONS
 
 DENSE, LAYER_NORM = "dense", "layer_norm"
-ACTIVATIONS = ("linear", "tanh", "gelu", "relu", "sigmoid", "silu")
 LAYER_NORM_EPSILON = 1e-5  # torch.nn.LayerNorm
 STEPS = list_of(
     object_of(
         {
             "type": one_of(DENSE, LAYER_NORM),
             "units": may_lack(integer(least=1)),
-            "activation": may_lack(one_of(*ACTIVATIONS)),
+            "activation": may_lack(
+                one_of(*(name for name, each in ACTIVATIONS.items() if each.torch_name))
+            ),
             "use_bias": may_lack(FLAG),
             "use_residual": may_lack(FLAG),
         },
@@ -74,7 +76,7 @@ class VectorProjection(keras.layers.Layer):
         self.layers = [
             (_ResidualDense if step["use_residual"] else keras.layers.Dense)(
                 step["units"],
-                activation=step["activation"],
+                activation=ACTIVATIONS[step["activation"]].function,
                 use_bias=step["use_bias"],
                 kernel_initializer=keras.initializers.TruncatedNormal(initializer_range),
                 dtype="float32",

@@ -6,9 +6,9 @@ Glossary: `n` is `config.context_size`, `C = n H` the width of a context.
 import keras
 import tensorflow as tf
 
+from bert_tf.layers.attention.token_layout import TokenLayout, real_tokens_first
 from bert_tf.layers.attention_free_encoder import AttentionFreeEncoder
 from bert_tf.layers.dropout import Dropout
-from bert_tf.layers.token_layout import TokenLayout, real_tokens_first
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -24,13 +24,13 @@ class WindowEncoder(AttentionFreeEncoder):
     Call arguments, Returns, Raises: as in `AttentionFreeEncoder`.
 
     Example:
-        >>> from bert_tf.layers.token_layout import TokenLayout
+        >>> from bert_tf.layers.attention.token_layout import TokenLayout
         >>> sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1}
         >>> config = bert_tf.BertConfig(**sizes, encoder_type="window", context_size=3)
         >>> layout = TokenLayout.packed(tf.constant([[True, True, False]]))
-        >>> states, _ = bert_tf.layers.WindowEncoder(config)(tf.ones([2, 32]), layout=layout)
+        >>> states = bert_tf.layers.WindowEncoder(config)(tf.ones([2, 32]), layout=layout)
         >>> [state.shape for state in states]
-        [TensorShape([2, 32])]
+        [TensorShape([2, 32]), TensorShape([2, 32])]
 
     Reference: Bengio et al. 2003, "A Neural Probabilistic Language Model", equation 1, without the
     output layer.

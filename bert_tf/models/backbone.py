@@ -13,17 +13,17 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.families.pruned_heads import checked_pruned_heads
 from bert_tf.inputs.token_inputs import checked_token_inputs
-from bert_tf.layers import pipeline
+from bert_tf.layers.attention.probes import AttentionProbes
+from bert_tf.layers.attention.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoders import make_encoder
 from bert_tf.layers.initial_weights import zeros_if_loading
 from bert_tf.layers.pooling import BertPooler, first_token
-from bert_tf.layers.prefix_attention import prefix_mask
 from bert_tf.layers.quantization import Quantization
-from bert_tf.layers.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.models.inference_kernels import InferenceKernels
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.ops import native
+from bert_tf.ops.attention_rule import AttentionRule
 from bert_tf.training.model_options import OptionsModel
 
 
@@ -50,19 +50,21 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
             `[B, T]` (default: zeros) and `padding_mask` bool `[B, T]`, True for real tokens
             (default: `token_ids != config.pad_token_id`). Padding may be anywhere. `positions`
             int32 `[B, T]` are by default the columns, as in Hugging Face (with `position_offset`
-            they count the real tokens). `attended_mask` bool `[B, T]` is True for tokens that
-            others attend to (default: all). If a row holds several sequences, each in one piece:
+            they count the real tokens). If a row holds several sequences, each in one piece:
             `sequence_ids` int32 `[B, T]` (1, 2, ...; no attention from one to another), `positions`
-            (from 0 in each) and `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`.
-            `head_mask` float
-            `[B, L, N]`, pruned heads included, is multiplied with the output of every head.
-            `word_vectors` float `[B, T, E]` replace the word embeddings of the ids.
+            (from 0 in each) and `sequence_starts` int32 `[B, S]`, the column of each `[CLS]`. For
+            inspection: `head_mask` float `[B, L, N]`, pruned heads included, is multiplied with the
+            output of every head, and `word_vectors` float `[B, T, E]` replace the word embeddings
+            of the ids.
         output_hidden_states: Whether to return the embeddings and the output of every block.
         output_attentions: Whether to return every block's attention probabilities.
         output_word_embeddings: Whether to return the word embeddings, for a head that shares them.
         causal: Replaces the constructor's.
-        prefix_lm: Whether the tokens before the first one with a segment id above 0, the prefix,
-            attend to the prefix, and the others to it and to the tokens up to themselves.
+        attended_mask: bool `[B, T]`, True for tokens that all tokens of their sequence attend to.
+            Nobody attends to the others; with `causal=True`, they attend to themselves and to
+            earlier ones, as the target of a prefix language model does. None means all tokens.
+        observe: A function that each block calls with its `BertSelfAttention`, the queries, keys
+            and values `[R, 3, n, D]`, the `TokenLayout` and the `AttentionRule`.
 
     Returns:
         A dictionary: `sequence_output` `[B, T, H]`, `pooled_output` `[B, H]` (of the first
@@ -126,6 +128,12 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
         self.gradient_checkpointing = gradient_checkpointing
         self.attention_window = config.attention_window
         self.global_tokens = config.global_tokens
+        window = config.attention_window
+        self.attention_rule = AttentionRule(
+            causal=config.causal,
+            window_size=window,
+            num_global_tokens=0 if window is None else config.global_tokens,
+        )
         dtype, pooler = self.dtype_policy, (config.initializer_range, config.pooler_act)
         self.embeddings = BertEmbeddings(config, dtype=dtype, name="embeddings")
         self.encoder = make_encoder(config, gradient_checkpointing, dtype=dtype, name="encoder")
@@ -186,83 +194,93 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
         output_attentions=False,
         output_word_embeddings=False,
         causal=None,
-        prefix_lm=False,
+        attended_mask=None,
+        observe=None,
     ):
-        causal = self.causal if causal is None else causal
-        with pipeline.at_block(pipeline.EMBEDDINGS):
-            inputs = checked_token_inputs(inputs, self.config)
-            layout = self._layout(inputs, causal, prefix_lm, output_attentions)
-            embedded, word_embeddings = self._embedded(inputs, layout, training)
-        states, attentions = self.encoder(
-            embedded,
-            layout=layout,
-            training=training,
-            return_probabilities=output_attentions,
-            head_mask=inputs.get("head_mask"),
-        )
-        states = [embedded, *states]
+        tokens = checked_token_inputs(inputs, self.config)
+        layout = self._layout(tokens, output_attentions, attended_mask)
+        rule, probes = self.attention_rule, None
+        if causal is not None or attended_mask is not None:
+            rule = self._rule_of_call(causal, attended_mask, layout)
+        if output_attentions or observe is not None or "head_mask" in tokens:
+            probabilities = [] if output_attentions else None
+            probes = AttentionProbes(tokens.get("head_mask"), probabilities, observe)
+        rows, word_embeddings = self.embed(tokens, layout, training)
+        states = self.encoder(rows, layout=layout, rule=rule, training=training, probes=probes)
         sequence_output = layout.to_batch(states[-1])  # [R, H] -> [B, T, H]
-        starts = inputs.get("sequence_starts")
-        pooled_output = self._pooled(sequence_output, layout.padding_mask, starts)
+        pooled_output = self._pooled(sequence_output, tokens)
         outputs = {"sequence_output": sequence_output, "pooled_output": pooled_output}
         if output_hidden_states:
-            outputs["hidden_states"] = [
-                layout.to_batch(pipeline.received(rows, place - 1))
-                for place, rows in enumerate(states)
-            ]
+            outputs["hidden_states"] = [layout.to_batch(rows) for rows in states]
         if output_attentions:
-            outputs["attentions"] = attentions
-        if output_word_embeddings and word_embeddings is None:
-            word_embeddings = self.embeddings.dequantized_words()
+            outputs["attentions"] = probes.probabilities
         if output_word_embeddings:
-            outputs["word_embeddings"] = pipeline.received(word_embeddings, pipeline.EMBEDDINGS)
+            if word_embeddings is None:
+                word_embeddings = self.embeddings.dequantized_words()
+            outputs["word_embeddings"] = word_embeddings
         return outputs
 
-    def _embedded(self, inputs, layout, training):
-        """Returns the rows that the first block gets, `[R, H]`, and the word embeddings."""
-        token_ids = inputs["token_ids"]
-        segment_ids = inputs.get("segment_ids", tf.zeros_like(token_ids))
-        positions = inputs.get("positions")
-        if positions is None and self.config.position_offset:
-            counts = tf.cumsum(tf.cast(self.padding_mask_of(inputs), tf.int32), axis=1)  # [B, T]
-            positions = tf.maximum(counts - 1, 0)
-        elif positions is None:
-            columns = tf.range(tf.shape(token_ids)[1])
-            positions = tf.broadcast_to(columns, tf.shape(token_ids))
-        ids, segments, places = map(layout.to_rows, (token_ids, segment_ids, positions))  # -> [R]
-        given = {"segment_ids": segments, "positions": places}
-        if inputs.get("word_vectors") is not None:
-            given["word_vectors"] = layout.to_rows(inputs["word_vectors"])  # [B, T, E] -> [R, E]
-        return self.embeddings(ids, training=training, **given)
+    def embed(self, tokens: dict[str, tf.Tensor], layout: TokenLayout, training: bool):
+        """Returns the rows that the first block gets, `[R, H]`, and the word embeddings `[V, E]`.
 
-    def _pooled(self, sequence_output, padding_mask, starts):
-        """`[B, T, H]` -> `[B, H]`, or with starts `[B, S]` -> `[B, S, H]`."""
+        Args:
+            tokens: The inputs, checked.
+            layout: Their `TokenLayout`.
+            training: Whether dropout is applied.
+        """
+        shape = tf.shape(tokens["token_ids"])
+        if "positions" in tokens:
+            positions = tokens["positions"]
+        elif self.config.position_offset:
+            counts = tf.cumsum(tf.cast(tokens["padding_mask"], tf.int32), axis=1)
+            positions = tf.maximum(counts - 1, 0)
+        else:
+            positions = tf.broadcast_to(tf.range(shape[1]), shape)  # [B, T]
+        others = {}
+        if "word_vectors" in tokens:
+            others["word_vectors"] = layout.to_rows(tokens["word_vectors"])  # [B, T, E] -> [R, E]
+        return self.embeddings(
+            layout.to_rows(tokens["token_ids"]),  # [B, T] -> [R]
+            segment_ids=layout.to_rows(tokens["segment_ids"]),
+            positions=layout.to_rows(positions),
+            training=training,
+            **others,
+        )
+
+    def _pooled(self, sequence_output, tokens):
+        """`[B, T, H]` -> `[B, H]`, or with `sequence_starts` `[B, S]` -> `[B, S, H]`."""
+        starts = tokens.get("sequence_starts")
         if starts is None:
-            return self.pooler(first_token(sequence_output, padding_mask))
+            return self.pooler(first_token(sequence_output, tokens["padding_mask"]))
         first = tf.gather(sequence_output, starts, batch_dims=1)  # [B, S, H]
         pooled = self.pooler(tf.reshape(first, [-1, first.shape[-1]]))  # [B * S, H]
         return tf.reshape(pooled, tf.concat([tf.shape(starts), [pooled.shape[-1]]], axis=0))
 
-    def _layout(self, inputs, causal, prefix_lm, output_attentions) -> TokenLayout:
-        mask, sequence_ids = self.padding_mask_of(inputs), inputs.get("sequence_ids")
-        attention = {
-            "causal": causal,
-            "window_size": self.attention_window,
-            "num_global_tokens": self.global_tokens,
+    def _layout(self, tokens, output_attentions, attended_mask) -> TokenLayout:
+        mask, sequence_ids = tokens["padding_mask"], tokens.get("sequence_ids")
+        if not self.packs_tokens() or output_attentions:
+            return TokenLayout.padded(mask, sequence_ids)
+        if not needs_static_shapes():
+            return TokenLayout.packed(mask, sequence_ids)
+        # The numbers of sequences that ids tell apart and of attended tokens are not static.
+        if sequence_ids is not None or attended_mask is not None:
+            return TokenLayout.padded(mask, sequence_ids)
+        return TokenLayout.packed_in_place(mask, isolate_padding=not native.has_gpu_kernels())
+
+    def _rule_of_call(self, causal, attended_mask, layout) -> AttentionRule:
+        """Returns the rule of a call that does not take the constructor's."""
+        if attended_mask is None:
+            return dataclasses.replace(self.attention_rule, causal=causal)
+        given = {
+            "causal": self.causal and causal is None,
+            "attention_window": self.attention_window,
+            "relative_attention_num_buckets": self.config.relative_attention_num_buckets,
         }
-        if prefix_lm:
-            attention.update(causal=True, prefix_mask=prefix_mask(inputs, mask))
-        if inputs.get("attended_mask") is not None:
-            attention["attended_mask"] = inputs["attended_mask"] & mask
-        if self.packs_tokens() and not output_attentions:
-            if not needs_static_shapes():
-                return TokenLayout.packed(mask, sequence_ids, **attention)
-            # The numbers of sequences that ids tell apart and of tokens of prefixes are not static.
-            is_plain = {"prefix_mask", "attended_mask"}.isdisjoint(attention)
-            if sequence_ids is None and is_plain:
-                apart = not native.has_gpu_kernels()
-                return TokenLayout.packed_in_place(mask, apart, **attention)
-        return TokenLayout.padded(mask, sequence_ids, **attention)
+        for name, value in given.items():
+            rule = "must be None or False with `attended_mask`"
+            require(not value, rule, UserError, **{name: value})
+        attended = layout.to_rows(tf.cast(attended_mask, tf.bool) & layout.padding_mask)  # -> [R]
+        return AttentionRule(causal=bool(causal), attended_rows=attended)
 
     def packs_tokens(self) -> bool:
         """Returns whether the model computes on real tokens only; see `padding_free`."""

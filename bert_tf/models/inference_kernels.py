@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.base import hooks
 from bert_tf.errors import UserError
-from bert_tf.layers.attention import BertSelfAttention
+from bert_tf.layers.attention.self_attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.kernels.float_kernel import FloatKernel
 from bert_tf.layers.kernels.lora_kernel import LoraKernel

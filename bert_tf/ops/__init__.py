@@ -4,6 +4,7 @@
 """
 
 from bert_tf.ops.adam_weight_decay import adam_weight_decay, adam_weight_decay_reference
+from bert_tf.ops.attention_rule import AttentionRule
 from bert_tf.ops.fused_bias_gelu import (
     fused_bias_gelu,
     fused_bias_gelu_reference,
@@ -43,6 +44,7 @@ from bert_tf.ops.varlen_cross_attention import (
 )
 
 __all__ = [
+    "AttentionRule",
     "QuantizedKernel",
     "active_backend",
     "adam_weight_decay",

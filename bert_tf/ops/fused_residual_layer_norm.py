@@ -13,14 +13,14 @@ from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
 from bert_tf.ops.arguments import (
-    check_dropout,
     check_features,
     check_rank_at_least_one,
     check_same_shape,
+    dropout_arguments,
     float_tensors,
 )
 from bert_tf.ops.differentiable_once import refuse_second_order
-from bert_tf.ops.philox import dropout, seed_tensor
+from bert_tf.ops.philox import dropout
 
 # A row whose largest absolute value is outside of these limits is first scaled to a maximum of 1,
 # because sums of squares of such values leave the range of float32. (The native kernel computes
@@ -88,7 +88,8 @@ def fused_residual_layer_norm(
     check_features("bias", bias, x)
     check_features("gamma", gamma, x)
     check_features("beta", beta, x)
-    epsilon, dropout_rate = float(epsilon), check_dropout(dropout_rate, seed)
+    dropout_rate, seed = dropout_arguments(dropout_rate, seed)
+    epsilon = float(epsilon)
     if not epsilon >= 0.0:
         raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
     if not native.use_native():
@@ -99,7 +100,7 @@ def fused_residual_layer_norm(
         [] if bias is None else [bias],
         gamma,
         beta,
-        seed_tensor(seed),
+        seed,
         epsilon=epsilon,
         dropout_rate=dropout_rate,
     )

@@ -1,4 +1,4 @@
-"""The way from packed rows to a padded batch and back, for the reference implementations.
+"""The attention of packed rows as that of a padded batch, for the reference implementations.
 
 Glossary: `B` sequences, `T` length of the longest sequence, `R` tokens of all sequences, `N` heads,
 `D` head size; `Tq` and `Tk` are the `T` of queries and keys.
@@ -11,6 +11,9 @@ import functools
 import math
 
 import tensorflow as tf
+
+from bert_tf.ops.attention_rule import AttentionRule
+from bert_tf.ops.philox import dropout_scale, dropout_threshold, philox_uniform_bits_streams
 
 
 class PaddedRows:
@@ -81,8 +84,7 @@ class PaddedAttention:
             object for both is self-attention.
         query: `[B, Tq, N, D]`, zeros for padding.
         key, value: `[B, Tk, N, D]`, zeros for padding.
-        causal, window_size, num_global_tokens: See `varlen_attention`.
-        distance_bias: The same, in float32.
+        rule: The `AttentionRule`.
     """
 
     queries: PaddedRows
@@ -90,10 +92,18 @@ class PaddedAttention:
     query: tf.Tensor
     key: tf.Tensor
     value: tf.Tensor
-    causal: bool
-    window_size: int | None = None
-    num_global_tokens: int = 0
-    distance_bias: tf.Tensor | None = None
+    rule: AttentionRule
+
+    @classmethod
+    def of_self(cls, qkv, row_splits, rule: AttentionRule) -> PaddedAttention:
+        """Pads the checked arguments of `varlen_attention`."""
+        qkv = tf.ensure_shape(qkv, [None, 3, None, None])
+        rows = PaddedRows(qkv, row_splits, "row_splits", "qkv")
+        parts = tf.unstack(rows.padded(), num=3, axis=2)  # each [B, T, N, D]
+        if rule.distance_bias is not None:
+            bias = tf.cast(rule.distance_bias, tf.float32)
+            rule = dataclasses.replace(rule, distance_bias=bias)
+        return cls(rows, rows, *parts, rule)
 
     @property
     def score_scale(self):
@@ -104,15 +114,16 @@ class PaddedAttention:
         return 1.0 / math.sqrt(head_size)
 
     @functools.cached_property
-    def _positions(self) -> tf.Tensor:
-        """The positions of the queries for the mask: int64 `[Tq]`, or `[B, Tq]` in cross-attention.
+    def _positions(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The positions of queries and keys: int64 `[Tq, 1]` and `[Tk]`.
 
-        Queries and keys are aligned at their ends, so a query of a long sequence may be negative.
+        In cross-attention, queries and keys are aligned at their ends: those of the queries are
+        `[B, Tq, 1]`, and in a sequence with more queries than keys, some are negative.
         """
-        positions = tf.range(self.queries.longest)
-        if self.queries is self.keys:
-            return positions
-        return positions + (self.keys.lengths - self.queries.lengths)[:, tf.newaxis]
+        query, key = tf.range(self.queries.longest), tf.range(self.keys.longest)
+        if self.queries is not self.keys:
+            query += (self.keys.lengths - self.queries.lengths)[:, tf.newaxis]
+        return query[..., tf.newaxis], key
 
     @functools.cached_property
     def attends(self) -> tf.Tensor:
@@ -120,50 +131,54 @@ class PaddedAttention:
         if self.queries is self.keys:
             return self.queries.is_token
         attends = self.queries.is_token & (self.keys.lengths > 0)[:, tf.newaxis]
-        return attends & (self._positions >= 0) if self.causal else attends
+        return attends & (self._positions[0][..., 0] >= 0) if self.rule.causal else attends
 
     @functools.cached_property
     def sees(self) -> tf.Tensor:
         """Whether the query (row) attends to the key (column): bool `[B, 1, Tq, Tk]`."""
-        query, key = self._positions[..., tf.newaxis], tf.range(self.keys.longest)
-        sees = tf.ones_like(query == key)  # [Tq, Tk] or [B, Tq, Tk]
-        if self.window_size is not None:
-            sees = tf.abs(query - key) <= self.window_size
-            sees |= (query < self.num_global_tokens) | (key < self.num_global_tokens)
-        if self.causal:
-            sees &= key <= query
-        sees &= self.keys.is_token[:, tf.newaxis, :]  # [B, Tq, Tk]
+        sees = self.rule.sees(*self._positions)  # [Tq, Tk] or [B, Tq, Tk]
+        sees &= self.keys.is_token[:, tf.newaxis, :]  # [B, 1 or Tq, Tk]
         # Any other row attends to everything, so that its softmax is finite.
         sees |= ~self.attends[:, :, tf.newaxis]
         return sees[:, tf.newaxis]
 
-    def with_distance_bias(self, scores: tf.Tensor) -> tf.Tensor:
-        """Adds the biases of the distances to scores of self-attention, `[B, N, T, T]`."""
-        if self.distance_bias is None:
-            return scores
-        positions = tf.range(self.queries.longest)
-        distances = positions[:, tf.newaxis] - positions  # [T, T]
-        return scores + biases_of_distances(self.distance_bias, distances)
+    def add_bias(self, scores: tf.Tensor) -> tf.Tensor:
+        """Adds what the rule adds to scores of self-attention, `[B, N, T, T]`."""
+        bias = self.rule.score_bias(*self._positions)
+        return scores if bias is None else scores + bias
 
-    def pack(self, output: tf.Tensor) -> tf.Tensor:
-        """Packs `[B, Tq, N, D]` -> `[Rq, N, D]` with the dtype of the queries."""
+    def attention(self, dropout_rate: float, seed, bfloat16_products: bool) -> tf.Tensor:
+        """Returns the attention of the queries, `[Rq, N, D]`, in stock TensorFlow ops."""
+
+        def factor(tensor):
+            if not bfloat16_products:
+                return tensor
+            return tf.cast(tf.cast(tensor, tf.bfloat16), tf.float32)
+
+        query = factor(self.query) * self.score_scale
+        scores = tf.einsum("bqnd,bknd->bnqk", query, factor(self.key))  # [B, N, Tq, Tk]
+        scores = self.add_bias(scores)
+        probabilities = tf.nn.softmax(tf.where(self.sees, scores, -math.inf))
+        if self.rule.causal or self.rule.window_size is not None:
+            # Even if the softmax of a row is NaN (its scores overflow), hidden keys have
+            # probability 0.
+            probabilities = tf.where(self.sees, probabilities, 0.0)
+
+        if dropout_rate > 0.0:
+            num_heads = tf.shape(self.query, out_type=tf.int64)[2]
+            heads = tf.range(num_heads)[:, tf.newaxis]
+            streams = self.queries.rows[:, tf.newaxis] * num_heads + heads  # [B, N, Tq]
+            longest = tf.shape(scores, out_type=tf.int64)[-1]  # Tk
+            bits = philox_uniform_bits_streams(seed, tf.reshape(streams, [-1]), longest)
+            kept = bits >= tf.constant(dropout_threshold(dropout_rate), tf.uint32)  # [B N Tq, Tk]
+            kept = tf.reshape(kept, tf.shape(probabilities))  # [B, N, Tq, Tk]
+            zero_or_nan = 0.0 * tf.stop_gradient(tf.reduce_sum(probabilities, axis=-1))
+            probabilities = tf.where(kept, probabilities * dropout_scale(dropout_rate), 0.0)
+
+        probabilities, value = factor(probabilities), factor(self.value)
+        output = tf.einsum("bnqk,bknd->bqnd", probabilities, value)  # [B, Tq, N, D]
+        if dropout_rate > 0.0:  # a row whose softmax is NaN stays NaN, even if its NaN is dropped
+            output += tf.transpose(zero_or_nan, [0, 2, 1])[..., tf.newaxis]
+        if self.queries is not self.keys:
+            output = tf.where(self.attends[:, :, tf.newaxis, tf.newaxis], output, 0.0)
         return self.queries.pack(output)
-
-
-def biases_of_distances(distance_bias: tf.Tensor, distances: tf.Tensor) -> tf.Tensor:
-    """Returns the biases of distances of query and key.
-
-    Args:
-        distance_bias: `[N, 2 M + 1]`, for the distances from -M to M; farther ones have the last
-            numbers.
-        distances: Integers `[..., T, T]`, position of the query minus that of the key.
-
-    Returns:
-        `[..., N, T, T]`.
-    """
-    reach = tf.shape(distance_bias, out_type=distances.dtype)[1] // 2  # M
-    places = tf.clip_by_value(distances, -reach, reach) + reach
-    biases = tf.gather(distance_bias, places, axis=1)  # [N, ..., T, T]
-    if distances.shape.rank == 2:
-        return biases
-    return tf.transpose(biases, [1, 0, 2, 3])  # -> [B, N, T, T]

@@ -14,8 +14,10 @@ import tensorflow as tf
 
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import native
+from bert_tf.ops.arguments import self_attention_tensors
+from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 from bert_tf.ops.differentiable_once import refuse_gradient
-from bert_tf.ops.packed_attention import PackedAttention
+from bert_tf.ops.padded_attention import PaddedAttention
 from bert_tf.ops.quantized_dense import MAX_DEPTH, SMALLEST_SPAN, quantized_rows
 
 MAX_LENGTH = 65536  # kQuantizedAttentionLength
@@ -25,12 +27,7 @@ _LARGEST_WEIGHT = 255.0
 
 
 def quantized_attention(
-    qkv: tf.Tensor,
-    row_splits: tf.Tensor,
-    causal: bool = False,
-    window_size: int | None = None,
-    num_global_tokens: int = 0,
-    distance_bias: tf.Tensor | None = None,
+    qkv: tf.Tensor, row_splits: tf.Tensor, rule: AttentionRule = EVERY_TOKEN
 ) -> tf.Tensor:
     """Computes `varlen_attention` in 8-bit integers, without dropout.
 
@@ -47,21 +44,16 @@ def quantized_attention(
         qkv: `[R, 3, N, D]`, float32, bfloat16 or float16, as in `varlen_attention`.
         row_splits: `[B + 1]`, int32 or int64, as in `varlen_attention`. A sequence has at most
             65,536 tokens.
-        causal: Whether tokens do not attend to later tokens.
-        window_size: How many tokens to either side a token attends to. None means its whole
-            sequence.
-        num_global_tokens: The number of first tokens of each sequence for which the window does
-            not apply.
-        distance_bias: `[N, 2 M + 1]`, as in `varlen_attention`.
+        rule: The `AttentionRule`, as in `varlen_attention`, without `attended_rows`.
 
     Returns:
         `[R, N, D]` with the dtype of `qkv`.
 
     Raises:
-        TypeError: If the dtype of `qkv` or `row_splits` is not supported.
+        TypeError: If the dtype of `qkv`, `row_splits` or the distance bias is not supported.
         ValueError, tf.errors.InvalidArgumentError: If shapes do not match; `row_splits` does not
-            begin with 0, does not end with R, or decreases; a sequence is too long; `window_size`
-            or `num_global_tokens` is negative; or there are global tokens without a window.
+            begin with 0, does not end with R, or decreases; a sequence is too long; or the rule has
+            `attended_rows`.
         LookupError: If a gradient is asked for: rounding has none.
 
     Example:
@@ -71,19 +63,22 @@ def quantized_attention(
 
     Reference: SageAttention, arXiv 2410.02367.
     """
-    attention = PackedAttention(
-        qkv, row_splits, causal, window_size, num_global_tokens, distance_bias
-    )
-    head_size = attention.qkv.shape[-1]
+    qkv, row_splits, distance_bias = self_attention_tensors(qkv, row_splits, rule)
+    if rule.attended_rows is not None:
+        raise ValueError(
+            "`rule.attended_rows` must be None: only `varlen_attention` supports it. "
+            f"Received: rule.attended_rows.shape={rule.attended_rows.shape}"
+        )
+    head_size = qkv.shape[-1]
     if head_size is not None and head_size > MAX_DEPTH:
         raise ValueError(
             f"`qkv` must have a head size of at most {MAX_DEPTH}, so that int32 can hold the sums. "
-            f"Received: qkv.shape={attention.qkv.shape}"
+            f"Received: qkv.shape={qkv.shape}"
         )
     if not native.use_native(runs_on_gpu=False):
-        return _reference(attention)
+        return _reference(PaddedAttention.of_self(qkv, row_splits, rule))
     return native.library().bert_tf_quantized_attention(
-        attention.qkv, attention.row_splits, attention.distance_biases, **attention.attributes()
+        qkv, row_splits, distance_bias, **rule.attributes()
     )
 
 
@@ -111,8 +106,7 @@ def _symmetric(x, axis) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.round(x * inverse), tf.where(counts, largest / _LARGEST_INTEGER, 0.0)
 
 
-def _reference(attention: PackedAttention) -> tf.Tensor:
-    padded = attention.padded()
+def _reference(padded: PaddedAttention) -> tf.Tensor:
     tf.debugging.assert_less_equal(
         padded.keys.lengths,
         tf.constant(MAX_LENGTH, tf.int64),
@@ -133,16 +127,16 @@ def _reference(attention: PackedAttention) -> tf.Tensor:
     scores = tf.einsum("bqnd,bknd->bnqk", query, key)  # [B, N, T, T]
     scores *= tf.transpose(key_scale, [0, 2, 3, 1])  # [B, T, N, 1] -> [B, N, 1, T]
     scores *= tf.transpose(query_scale, [0, 2, 1])[..., tf.newaxis]  # [B, T, N] -> [B, N, T, 1]
-    scores = padded.with_distance_bias(scores)
+    scores = padded.add_bias(scores)
     scores = tf.where(padded.sees, scores, -float("inf"))
     scores -= tf.reduce_max(scores, axis=-1, keepdims=True)
     weights = tf.round(_LARGEST_WEIGHT * tf.exp(scores))
     weights /= tf.reduce_sum(weights, axis=-1, keepdims=True)
     output = tf.einsum("bnqk,bknd->bqnd", weights, value) * value_scale  # [B, T, N, D]
     zero_or_nan = tf.reduce_sum(0.0 * padded.key + 0.0 * padded.value, axis=[1, 3], keepdims=True)
-    if padded.distance_bias is not None:
-        zero_or_nan += tf.reduce_sum(0.0 * padded.distance_bias, axis=1)[:, tf.newaxis]
-    return padded.pack(output + zero_or_nan)
+    if padded.rule.distance_bias is not None:
+        zero_or_nan += tf.reduce_sum(0.0 * padded.rule.distance_bias, axis=1)[:, tf.newaxis]
+    return padded.queries.pack(output + zero_or_nan)
 
 
 refuse_gradient(

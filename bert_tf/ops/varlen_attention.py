@@ -14,22 +14,15 @@ implementation), `R` tokens of all sequences, `N` heads, `D` head size, `M` the 
 query and key with a bias of its own.
 """
 
-import math
-
 import tensorflow as tf
 
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import native
-from bert_tf.ops.arguments import check_dropout
+from bert_tf.ops.arguments import dropout_arguments, multiplies_bfloat16, self_attention_tensors
+from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 from bert_tf.ops.differentiable_once import refuse_second_order
-from bert_tf.ops.packed_attention import PackedAttention, multiplies_bfloat16
 from bert_tf.ops.padded_attention import PaddedAttention
-from bert_tf.ops.philox import (
-    dropout_scale,
-    dropout_threshold,
-    philox_uniform_bits_streams,
-    seed_tensor,
-)
+from bert_tf.ops.varlen_cross_attention import varlen_cross_attention
 
 
 def varlen_attention(
@@ -37,19 +30,13 @@ def varlen_attention(
     row_splits: tf.Tensor,
     dropout_rate: float = 0.0,
     seed: int | tf.Tensor | None = None,
-    causal: bool = False,
-    window_size: int | None = None,
-    num_global_tokens: int = 0,
+    rule: AttentionRule = EVERY_TOKEN,
     compute_dtype: str | None = None,
-    distance_bias: tf.Tensor | None = None,
 ) -> tf.Tensor:
     """Computes multi-head attention of packed sequences; each token attends to its own sequence.
 
-    A query at position i of its sequence attends to the key at position j if (not causal or j <= i)
-    and (there is no window, or |i - j| <= window_size, or i < num_global_tokens, or
-    j < num_global_tokens). The softmax and all sums are computed in float32 for every dtype, and
-    the results have the same bits for every number of threads. Additional memory is linear in the
-    sequence length.
+    The softmax and all sums are computed in float32 for every dtype, and the results have the same
+    bits for every number of threads. Additional memory is linear in the sequence length.
 
     If `qkv` or `compute_dtype` is bfloat16, matrix products are computed in bfloat16: queries,
     keys, values and the weights of the values are rounded to it, to nearest even; in the gradient,
@@ -57,7 +44,8 @@ def varlen_attention(
     about 1.5 times as fast as float32. Other processors compute the same products, but not faster.
     On a GPU, `compute_dtype` has no effect.
 
-    The native op can be differentiated once, with respect to `qkv` and `distance_bias`. A gradient
+    The native op can be differentiated once, with respect to `qkv` and the
+    distance bias. A gradient
     of the gradient needs the reference implementation (`bert_tf.ops.backend("reference")`).
 
     Args:
@@ -69,26 +57,20 @@ def varlen_attention(
             The rest is scaled by 1 / (1 - dropout_rate). Pass 0 when not training.
         seed: An int or a scalar int64 tensor. Required for dropout; pass another seed for each
             call in a step and for each step.
-        causal: Whether tokens do not attend to later tokens.
-        window_size: How many tokens to either side a token attends to. None means its whole
-            sequence.
-        num_global_tokens: The number of first tokens of each sequence for which the window does
-            not apply: they attend to all tokens, and all tokens attend to them.
+        rule: The `AttentionRule`. By default, a token attends to all tokens of its sequence. The
+            distance bias has the dtype of `qkv`.
         compute_dtype: "bfloat16" for matrix products in bfloat16. None means float32, unless `qkv`
             is bfloat16.
-        distance_bias: `[N, 2 M + 1]`, with the dtype of `qkv`: to the score of a query at position
-            i and a key at position j, `distance_bias[:, M + clip(i - j, -M, M)]` is added.
 
     Returns:
         `[R, N, D]` with the dtype of `qkv`.
 
     Raises:
-        TypeError: If the dtype of `qkv`, `row_splits` or `distance_bias` is not supported.
+        TypeError: If the dtype of `qkv`, `row_splits` or the distance bias is not supported.
         ValueError, tf.errors.InvalidArgumentError: If shapes do not match; `row_splits` does not
-            begin with 0, does not end with R, or decreases; `distance_bias` has an even number of
-            columns; `dropout_rate` is outside of [0, 1) or
-            has no seed; `window_size` or `num_global_tokens` is negative; there are global tokens
-            without a window; or `compute_dtype` is neither None nor "bfloat16".
+            begin with 0, does not end with R, or decreases; the distance bias has an even number
+            of columns; `dropout_rate` is outside of [0, 1) or has no seed; or `compute_dtype` is
+            neither None nor "bfloat16".
 
     Example:
         >>> qkv = tf.random.normal([5, 3, 2, 8])  # a sequence of three tokens and one of two
@@ -97,22 +79,22 @@ def varlen_attention(
 
     Reference: FlashAttention, arXiv 2205.14135; ByteTransformer, arXiv 2210.03052.
     """
-    attention = PackedAttention(
-        qkv, row_splits, causal, window_size, num_global_tokens, distance_bias
-    )
-    dropout_rate = check_dropout(dropout_rate, seed)
-    bfloat16_products = multiplies_bfloat16(attention.qkv, compute_dtype)
+    qkv, row_splits, distance_bias = self_attention_tensors(qkv, row_splits, rule)
+    dropout_rate, seed = dropout_arguments(dropout_rate, seed)
+    bfloat16_products = multiplies_bfloat16(qkv, compute_dtype)
+    if rule.attended_rows is not None:
+        return _attention_to_some(qkv, row_splits, dropout_rate, seed, rule, compute_dtype)
     if not native.use_native():
-        padded = attention.padded()
-        return padded.pack(padded_attention(padded, dropout_rate, seed, bfloat16_products))
+        padded = PaddedAttention.of_self(qkv, row_splits, rule)
+        return padded.attention(dropout_rate, seed, bfloat16_products)
     output, _ = native.library().bert_tf_varlen_attention(
-        attention.qkv,
-        attention.row_splits,
-        seed_tensor(seed),
-        attention.distance_biases,
+        qkv,
+        row_splits,
+        seed,
+        distance_bias,
         dropout_rate=dropout_rate,
         bfloat16_products=bfloat16_products,
-        **attention.attributes(),
+        **rule.attributes(),
     )
     return output
 
@@ -134,38 +116,31 @@ def varlen_attention_reference(*args, **kwargs):
     return native.call_reference(varlen_attention, *args, **kwargs)
 
 
-def padded_attention(
-    padded: PaddedAttention, dropout_rate: float, seed, bfloat16_products: bool
-) -> tf.Tensor:
-    """Returns the attention of a padded batch, `[B, T, N, D]`, in stock TensorFlow ops."""
+def _attention_to_some(qkv, row_splits, dropout_rate, seed, rule, compute_dtype):
+    """Computes the attention to `rule.attended_rows`, and with `causal` to earlier rows.
 
-    def factor(tensor):
-        return tf.cast(tf.cast(tensor, tf.bfloat16), tf.float32) if bfloat16_products else tensor
-
-    query = factor(padded.query) * padded.score_scale
-    scores = tf.einsum("bqnd,bknd->bnqk", query, factor(padded.key))  # [B, N, T, T]
-    scores = padded.with_distance_bias(scores)
-    probabilities = tf.nn.softmax(tf.where(padded.sees, scores, -math.inf))
-    if padded.causal or padded.window_size is not None:
-        # Even if the softmax of a row is NaN (its scores overflow), hidden keys have probability 0.
-        probabilities = tf.where(padded.sees, probabilities, 0.0)
-
-    if dropout_rate > 0.0:
-        num_heads = tf.shape(padded.query, out_type=tf.int64)[2]
-        heads = tf.range(num_heads)[:, tf.newaxis]
-        streams = padded.queries.rows[:, tf.newaxis] * num_heads + heads  # [B, N, T]
-        longest = tf.shape(scores, out_type=tf.int64)[-1]  # T
-        bits = philox_uniform_bits_streams(seed, tf.reshape(streams, [-1]), longest)  # [B N T, T]
-        kept = bits >= tf.constant(dropout_threshold(dropout_rate), tf.uint32)
-        kept = tf.reshape(kept, tf.shape(probabilities))  # [B, N, T, T]
-        zero_or_nan = 0.0 * tf.stop_gradient(tf.reduce_sum(probabilities, axis=-1))  # [B, N, T]
-        probabilities = tf.where(kept, probabilities * dropout_scale(dropout_rate), 0.0)
-
-    probabilities, value = factor(probabilities), factor(padded.value)
-    output = tf.einsum("bnqk,bknd->bqnd", probabilities, value)  # [B, T, N, D]
-    if dropout_rate > 0.0:  # a row whose softmax is NaN stays NaN, even if dropout removes the NaN
-        output += tf.transpose(zero_or_nan, [0, 2, 1])[..., tf.newaxis]
-    return output
+    Glossary: `P` tokens that are attended to, the prefixes; `Q` the others, the targets.
+    """
+    is_prefix = tf.cast(rule.attended_rows, tf.int32)  # [R]
+    counts = tf.concat([[0], tf.cumsum(is_prefix)], axis=0)  # [R + 1]
+    prefix_row_splits = tf.gather(counts, row_splits)  # [B + 1]
+    targets, prefixes = tf.dynamic_partition(qkv, is_prefix, 2)  # [Q, 3, N, D], [P, 3, N, D]
+    of_prefixes = varlen_attention(
+        prefixes, prefix_row_splits, dropout_rate, seed, compute_dtype=compute_dtype
+    )
+    keys, key_row_splits = (qkv, row_splits) if rule.causal else (prefixes, prefix_row_splits)
+    of_targets = varlen_cross_attention(
+        targets[:, 0],
+        keys[:, 1:],
+        tf.cast(row_splits, tf.int32) - prefix_row_splits,
+        key_row_splits,
+        dropout_rate,
+        tf.bitwise.invert(seed),  # not the masks of the prefixes
+        AttentionRule(causal=rule.causal),
+        compute_dtype,
+    )
+    places = tf.dynamic_partition(tf.range(tf.shape(qkv)[0]), is_prefix, 2)  # [Q], [P]
+    return tf.dynamic_stitch(places, [of_targets, of_prefixes])
 
 
 @tf.RegisterGradient("BertTf>VarlenAttention")

@@ -1,5 +1,7 @@
 """Calibrated int8: nearer to float32 where columns differ, saved and opened, and nothing else."""
 
+import threading
+
 import keras
 import numpy as np
 import pytest
@@ -7,9 +9,8 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTextClassifier, BertTokenizer, ops
-from bert_tf.adapt.calibration import calibrate
+from bert_tf.adapt.calibration import SeenRows, calibrate, observed_inputs
 from bert_tf.errors import CheckpointError, UserError
-from bert_tf.layers.observed_inputs import observed_inputs
 from bert_tf.training import AdamWeightDecay
 from research.corpora.film_reviews import read_film_reviews
 
@@ -64,12 +65,16 @@ def test_each_layer_takes_the_candidate_nearest_to_its_own_results(classifier):
     batches = list(classifier._token_batches(TEXTS))
     scalings = calibrate(backbone, batches)
     assert backbone.padding_free == "auto"
-    seen = []
     first = backbone.encoder.blocks[0].intermediate
-    with observed_inputs(lambda dense, x, *_: seen.append(x) if dense is first else None):
+    seen = SeenRows()
+    kernel_form = first.kernel_form
+    with observed_inputs(backbone, {first: seen}):
         backbone(batches[0])
-    mask = tf.reshape(backbone.padding_mask_of(batches[0]), [-1])
-    rows = seen[0] if len(seen[0]) < len(mask) else tf.boolean_mask(seen[0], mask)
+        thread = threading.Thread(target=backbone, args=[batches[0]])
+        thread.start()
+        thread.join()  # its inputs are not seen
+    assert first.kernel_form is kernel_form and len(seen.rows) == 1
+    rows = seen.rows[0]
 
     def error(s):
         kernel = ops.pack_quantized_dense(

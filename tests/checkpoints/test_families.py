@@ -639,7 +639,8 @@ def test_mpnet_is_no_prefix_language_model():
     ids, segments, mask = batch_of("mpnet")
     segments[:, 5:] = 1
     with pytest.raises(UserError, match="`relative_attention_num_buckets` must be None.*Received"):
-        ours(random_model("mpnet", BertBackbone), ids, segments, mask, prefix_lm=True)
+        model = random_model("mpnet", BertBackbone)
+        ours(model, ids, segments, mask, causal=True, attended_mask=segments == 0)
 
 
 def test_names_come_back():

@@ -10,10 +10,9 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import ops
 from tests.conformance.op import BY_ROW, INTEGERS, ROUNDING, SEED, Bounds, Op, dy_in_numpy
 from tests.conformance.task import Lack
-from tests.ops import numpy_quantized_attention, numpy_varlen_attention
+from tests.ops import attention_rules, numpy_quantized_attention, numpy_varlen_attention
 
 
 def _attention_arguments(normal, shape, has_seed, reach=None):
@@ -74,7 +73,7 @@ def attention(*parts, reach=None, **mask):
         options = {**options, "compute_dtype": "bfloat16"}
         bounds = Bounds(of_largest=2 * ROUNDING[tf.bfloat16], roundings=3)
     return Op(
-        ops.varlen_attention,
+        attention_rules.varlen_attention,
         functools.partial(_attention_arguments, has_seed=has_dropout, reach=reach),
         _attention_formula,
         shapes=tuple(((2, 37, 66), 2, size) for size in head_sizes),
@@ -107,7 +106,7 @@ def cross_attention(*parts, **mask):
     head_sizes = (1, 5, 64, 128) if mask else (40,)
     return dataclasses.replace(
         self_attention,
-        function=ops.varlen_cross_attention,
+        function=attention_rules.varlen_cross_attention,
         arguments=functools.partial(_cross_attention_arguments, has_seed="dropout" in parts),
         formula=_cross_attention_formula,
         shapes=tuple(((2, 37, 66), (66, 20, 130), 2, size) for size in head_sizes),
@@ -139,7 +138,7 @@ def quantized_attention(**mask):
 
     return dataclasses.replace(
         attention(**mask),
-        function=ops.quantized_attention,
+        function=attention_rules.quantized_attention,
         formula=formula,
         shapes=tuple(((2, 37, 66), 2, size) for size in (1, 5, 32, 40, 64, 128)),
         # Where the exponential has another last bit, a weight may differ by 1 of 255.

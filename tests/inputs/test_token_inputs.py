@@ -19,7 +19,6 @@ GOOD = {
     "token_ids": ints(IDS),
     "segment_ids": ints([[0, 0, 1, 1]] * 2),
     "padding_mask": ints(IDS) != 0,
-    "attended_mask": ints(IDS) != 7,
     "positions": ints([[0, 1, 2, 3]] * 2),
     "sequence_ids": ints([[1, 1, 2, 2], [1, 1, 1, 0]]),
     "sequence_starts": ints([[0, 2], [0, 0]]),
@@ -30,7 +29,6 @@ GOOD = {
 WRONG_SHAPES = {
     "segment_ids": ints([[0] * 5] * 2),
     "padding_mask": np.ones([2, 3], bool),
-    "attended_mask": np.ones([2, 3], bool),
     "positions": ints([[0, 1, 2, 3]]),
     "sequence_ids": ints([[1] * 4] * 3),
     "sequence_starts": ints([[0]]),

@@ -1,26 +1,29 @@
-"""bias_activation: every activation of BertConfig."""
+"""The table of activations."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.layers.activation import bias_activation
+from bert_tf.layers.activation import ACTIVATIONS
 
 FUNCTIONS = {
     "gelu": lambda x: keras.ops.gelu(x, approximate=False),
     "gelu_new": lambda x: keras.ops.gelu(x, approximate=True),
+    "linear": lambda x: x,
     "relu": keras.ops.relu,
+    "sigmoid": keras.ops.sigmoid,
     "silu": keras.ops.silu,
+    "tanh": keras.ops.tanh,
 }
 
 
-@pytest.mark.parametrize("activation", FUNCTIONS)
-def test_activation(activation):
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activation(name):
+    activation, expected = ACTIVATIONS[name], FUNCTIONS[name]
     x = np.linspace(-4, 4, 32, dtype=np.float32).reshape(2, 16)
     bias = np.linspace(0, 1, 16, dtype=np.float32)
-    np.testing.assert_allclose(
-        bias_activation(tf.constant(x), tf.constant(bias), activation),
-        FUNCTIONS[activation](x + bias),
-        atol=1e-6,
-    )
+    np.testing.assert_allclose(activation.function(tf.constant(x)), expected(x), atol=1e-6)
+    if activation.with_bias is not None:
+        y = activation.with_bias(tf.constant(x), tf.constant(bias))
+        np.testing.assert_allclose(y, expected(x + bias), atol=1e-6)

@@ -5,7 +5,8 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.layers import BertEncoder, BertEncoderBlock, BertSelfAttention
-from bert_tf.layers.token_layout import TokenLayout
+from bert_tf.layers.attention.probes import AttentionProbes
+from bert_tf.layers.attention.token_layout import TokenLayout
 
 MASK = tf.constant([[True, True, False]])
 
@@ -17,5 +18,5 @@ def test_probabilities_of_a_packed_layout_are_refused(kind, layout, tiny_config)
     rows = tf.ones([len(layout.real_tokens), tiny_config.hidden_size])
     layer = kind(tiny_config)
     layer(rows, layout=layout)
-    with pytest.raises(UserError, match="`return_probabilities` must be False.*padded"):
-        layer(rows, layout=layout, return_probabilities=True)
+    with pytest.raises(UserError, match="`layout` must be padded.*probabilities"):
+        layer(rows, layout=layout, probes=AttentionProbes(probabilities=[]))

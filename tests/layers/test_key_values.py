@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from bert_tf.generation import GenerationConfig, generate
 from bert_tf.layers import KeyValueCache
-from bert_tf.layers.dot_product_attention import cached_attention
-from bert_tf.layers.key_values import BLOCK
-from bert_tf.layers.token_layout import static_shapes
+from bert_tf.layers.attention.dot_product_attention import cached_attention
+from bert_tf.layers.attention.key_values import BLOCK
+from bert_tf.layers.attention.token_layout import static_shapes
 
 V, S, N, D = 20, BLOCK + 8, 2, 8
 H = N * D

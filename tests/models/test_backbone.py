@@ -126,7 +126,7 @@ def test_tokens_that_are_not_attended_to(backbone, references, minilm, padding_f
     backbone.padding_free = padding_free
     inputs = {"token_ids": token_ids, "segment_ids": segments, "padding_mask": mask}
     try:
-        received = backbone({**inputs, "attended_mask": attended})["sequence_output"]
+        received = backbone(inputs, attended_mask=attended)["sequence_output"]
     finally:
         backbone.padding_free = "auto"
     attends = np.broadcast_to(attended[:, np.newaxis], [2, 12, 12])
@@ -142,12 +142,12 @@ def test_gradients_are_equal_packed_and_padded(tiny_config, attended):
     weights = np.random.default_rng(1).normal(size=(3, 9, 32)).astype(np.float32)
     inputs = {"token_ids": token_ids, "padding_mask": mask}
     if attended is not None:
-        inputs["attended_mask"] = mask & attended
+        attended = mask & attended
 
     def gradients(padding_free):
         model.padding_free = padding_free
         with tf.GradientTape() as tape:
-            outputs = model(inputs)
+            outputs = model(inputs, attended_mask=attended)
             loss = tf.reduce_sum(outputs["sequence_output"] * weights) + tf.reduce_sum(
                 outputs["pooled_output"]
             )
@@ -250,7 +250,7 @@ def test_wrong_inputs_are_told(tiny_config, inputs, words):
 def test_an_attended_mask_is_for_full_attention(tiny_config, options, words):
     ids = np.ones([1, 4], np.int32)
     with pytest.raises(UserError, match=words):
-        BertBackbone(tiny_config, **options)({"token_ids": ids, "attended_mask": ids > 0})
+        BertBackbone(tiny_config, **options)({"token_ids": ids}, attended_mask=ids > 0)
 
 
 def test_saved_huggingface_directory_is_equal(minilm, backbone, tmp_path):

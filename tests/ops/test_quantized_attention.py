@@ -60,7 +60,7 @@ def test_what_nan_reaches(backend, part):
     qkv, splits = _qkv(12, head_size=8), [0, 5, 12]
     qkv[7, part, 1, 3] = np.nan
     with ops.backend(backend):
-        output = ops.quantized_attention(qkv, splits, causal=True).numpy()
+        output = ops.quantized_attention(qkv, splits, ops.AttentionRule(causal=True)).numpy()
     expected = np.zeros(output.shape, bool)
     expected[slice(7, 8) if part == 0 else slice(5, 12), 1] = True
     np.testing.assert_array_equal(np.isnan(output), expected)
@@ -70,7 +70,7 @@ def test_what_nan_reaches(backend, part):
 def test_a_sequence_that_is_too_long_is_refused(jit_compile):
     qkv = tf.zeros([MAX_LENGTH + 3, 3, 1, 1])
     attend = tf.function(
-        lambda qkv, splits: ops.quantized_attention(qkv, splits, window_size=0),
+        lambda qkv, splits: ops.quantized_attention(qkv, splits, ops.AttentionRule(window_size=0)),
         jit_compile=jit_compile,
     )
     expected = f"at most {MAX_LENGTH} tokens.*Received: {MAX_LENGTH + 1} tokens in sequence 1"

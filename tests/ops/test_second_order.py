@@ -12,15 +12,20 @@ VECTOR = tf.constant([0.5, -1.0, 2.0, 0.3])
 PACKED = ops.pack_dense(tf.reshape(tf.sin(tf.range(16.0)), [4, 4]))
 
 
+CAUSAL = ops.AttentionRule(causal=True)
+
+
 def _attention(x):
     qkv = tf.reshape(tf.concat([x, tf.sin(x), x * x], axis=1), [6, 3, 2, 2])
-    return tf.reshape(ops.varlen_attention(qkv, [0, 2, 6], causal=True), [6, 4])
+    return tf.reshape(ops.varlen_attention(qkv, [0, 2, 6], rule=CAUSAL), [6, 4])
 
 
 def _cross_attention(x):
     query = tf.reshape(x, [6, 2, 2])
     key_value = tf.reshape(tf.concat([tf.sin(x), x * x], axis=1), [6, 2, 2, 2])
-    output = ops.varlen_cross_attention(query, key_value, [0, 4, 6], [0, 2, 6], causal=True)
+    output = ops.varlen_cross_attention(
+        query, key_value, [0, 4, 6], [0, 2, 6], rule=ops.AttentionRule(causal=True)
+    )
     return tf.reshape(output, [6, 4])
 
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.ops import native
-from bert_tf.ops.varlen_attention import varlen_attention, varlen_attention_reference
+from bert_tf.ops import native, varlen_attention_reference
 from tests.ops import numpy_varlen_attention
+from tests.ops.attention_rules import varlen_attention, with_rule
 from tests.ops.numpy_varlen_attention import MASKS
 
 SEED = -0x0123456789ABCDEF
@@ -130,7 +130,7 @@ def test_bad_row_splits_are_refused(backend, row_splits, message):
         varlen_attention(qkv, tf.constant(row_splits))
 
 
-@pytest.mark.parametrize("function", [varlen_attention, varlen_attention_reference])
+@pytest.mark.parametrize("function", [varlen_attention, with_rule(varlen_attention_reference)])
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [

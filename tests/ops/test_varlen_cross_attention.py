@@ -5,14 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf import ops
 from bert_tf.ops import native
-from bert_tf.ops.varlen_attention import varlen_attention
-from bert_tf.ops.varlen_cross_attention import (
-    varlen_cross_attention,
-    varlen_cross_attention_reference,
-)
 from tests.conformance.op import ROUNDING, assert_same_bits
 from tests.ops import numpy_varlen_attention
+from tests.ops.attention_rules import varlen_attention, varlen_cross_attention, with_rule
 from tests.ops.backends import BACKENDS
 
 SEED = -0x0123456789ABCDEF
@@ -157,7 +154,7 @@ def test_bad_row_splits_are_refused(backend, place, name, of, row_splits, messag
 
 def _of_unknown_shapes():
     unknown = [tf.TensorSpec(None, dtype) for dtype in (tf.float32,) * 2 + (tf.int64,) * 2]
-    return tf.function(varlen_cross_attention, autograph=False, input_signature=unknown)
+    return tf.function(ops.varlen_cross_attention, autograph=False, input_signature=unknown)
 
 
 @on_every_backend
@@ -186,7 +183,9 @@ def test_other_shapes_are_refused_when_a_graph_runs(place, shape, message):
         _of_unknown_shapes()(*map(tf.constant, tensors))
 
 
-@pytest.mark.parametrize("function", [varlen_cross_attention, varlen_cross_attention_reference])
+@pytest.mark.parametrize(
+    "function", [varlen_cross_attention, with_rule(ops.varlen_cross_attention_reference)]
+)
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -200,6 +199,7 @@ def test_other_shapes_are_refused_when_a_graph_runs(place, shape, message):
         ({"key_row_splits": [0, 3, 6]}, ValueError, "must have the length of `query_row_splits`"),
         ({"dropout_rate": 0.1}, ValueError, "`seed` must be"),
         ({"compute_dtype": "float16"}, ValueError, '`compute_dtype` must be "bfloat16", or None'),
+        ({"window_size": 1}, ValueError, "`rule` must have no .*`window_size`"),
     ],
 )
 def test_bad_arguments_are_refused(function, changes, error, message):

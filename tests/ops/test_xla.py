@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import configure
 from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, ops
-from bert_tf.layers.token_layout import TokenLayout, static_shapes
+from bert_tf.layers.attention.token_layout import TokenLayout, static_shapes
 from bert_tf.ops import native
 from bert_tf.training import AdamWeightDecay
 from tests.ops.backends import BACKENDS
@@ -159,7 +159,7 @@ def test_it_compiles_after_other_programs_were(tmp_path):
 )
 def test_packed_in_place_is_packed_with_padding_after(apart, count, distinct):
     mask = np.array([[0, 1, 1, 0, 1], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], bool)
-    layout = TokenLayout.packed_in_place(tf.constant(mask), padding_apart=apart)
+    layout = TokenLayout.packed_in_place(tf.constant(mask), isolate_padding=apart)
     splits = layout.row_splits.numpy()
     assert splits.shape == (count,) and (np.diff(splits) >= 0).all()
     assert np.unique(splits).tolist() == distinct

@@ -2,12 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from bert_tf import ops
-from bert_tf.config import LAYER_NORM_EPSILON
-from bert_tf.layers.activation import PLAIN_ACTIVATIONS, bias_activation
+from bert_tf.layers.activation import ACTIVATIONS
+
+if TYPE_CHECKING:
+    from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -20,49 +23,49 @@ class Epilogue:
     Args:
         bias: `[units]` or None. `Dense.apply` sets it.
         activation: The activation, as in `BertConfig`. None means no activation.
+        layer_norm: The `ResidualLayerNorm`, with its dropout. None means no LayerNorm.
         residual: `[R, units]` or None.
-        gamma: `[units]`, the scale of LayerNorm. None means no LayerNorm.
-        beta: `[units]`, the offset of LayerNorm. Required with `gamma`.
-        epsilon: Added to the variance in LayerNorm.
-        dropout_rate: Rate of the dropout before LayerNorm.
-        dropout_seed: Seed of the dropout, a scalar int64. Required if the rate is not 0.
+        training: Whether there is dropout before LayerNorm.
+        dropout_seed: Seed of the dropout, a scalar int64. None draws a seed.
     """
 
     bias: tf.Tensor | None = None
     activation: str | None = None
+    layer_norm: "ResidualLayerNorm | None" = None
     residual: tf.Tensor | None = None
-    gamma: tf.Tensor | None = None
-    beta: tf.Tensor | None = None
-    epsilon: float = LAYER_NORM_EPSILON
-    dropout_rate: float = 0.0
+    training: bool = False
     dropout_seed: tf.Tensor | None = None
 
-    def after(self, z: tf.Tensor) -> tf.Tensor:
+    def apply_unfused(self, z: tf.Tensor) -> tf.Tensor:
         """Computes y `[R, units]` from z `[R, units]` in ops that have gradients."""
-        if self.activation is not None:
-            return bias_activation(z, self.bias, self.activation)
-        if self.gamma is not None:
+        norm = self.layer_norm
+        if norm is not None:
+            dropout_rate, seed = norm.dropout_rate if self.training else 0.0, self.dropout_seed
+            if dropout_rate and seed is None:
+                seed = norm.draw_seed()
             return ops.fused_residual_layer_norm(
-                z,
-                self.residual,
-                self.bias,
-                self.gamma,
-                self.beta,
-                epsilon=self.epsilon,
-                dropout_rate=self.dropout_rate,
-                seed=self.dropout_seed,
+                z, self.residual, self.bias, norm.gamma, norm.beta, norm.epsilon, dropout_rate, seed
             )
-        return tf.nn.bias_add(z, self.bias)
+        if self.activation is None:
+            return tf.nn.bias_add(z, self.bias)
+        activation = ACTIVATIONS[self.activation]
+        if activation.with_bias is not None:
+            return activation.with_bias(z, self.bias)
+        return activation.function(tf.nn.bias_add(z, self.bias))
 
-    def within(self, dense: Callable, x: tf.Tensor, kernel, units: int) -> tf.Tensor:
+    def apply_fused(self, dense: Callable, x: tf.Tensor, kernel, units: int) -> tf.Tensor:
         """Computes y `[R, units]` from x `[R, in]` in the same op as the matmul.
 
         This is for inference: there is no dropout. `dense` is `ops.fused_dense` or
         `ops.quantized_dense`, and `kernel` is what it takes as the kernel.
         """
-        if self.activation in PLAIN_ACTIVATIONS:
-            y = dense(x, kernel, units, bias=self.bias)
-            return PLAIN_ACTIVATIONS[self.activation](y)
+        if self.activation is not None:
+            activation = ACTIVATIONS[self.activation]
+            if activation.with_bias is None:
+                return activation.function(dense(x, kernel, units, bias=self.bias))
+        norm = {}
+        if self.layer_norm is not None:
+            norm = {name: getattr(self.layer_norm, name) for name in ("gamma", "beta", "epsilon")}
         return dense(
             x,
             kernel,
@@ -70,7 +73,5 @@ class Epilogue:
             bias=self.bias,
             activation=self.activation,
             residual=self.residual,
-            gamma=self.gamma,
-            beta=self.beta,
-            epsilon=self.epsilon,
+            **norm,
         )

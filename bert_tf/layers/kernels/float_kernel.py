@@ -20,4 +20,4 @@ class FloatKernel:
 
     def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
         """Computes `x @ kernel` and the epilogue: `[R, in]` -> `[R, units]`."""
-        return epilogue.after(tf.matmul(x, tf.convert_to_tensor(self.kernel)))
+        return epilogue.apply_unfused(tf.matmul(x, tf.convert_to_tensor(self.kernel)))

@@ -24,7 +24,7 @@ class Int8Kernel:
 
     def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
         """Computes `x @ kernel` and the epilogue in one pass: `[R, in]` -> `[R, units]`."""
-        return epilogue.within(ops.quantized_dense, x, self._tensors(), self.shape[1])
+        return epilogue.apply_fused(ops.quantized_dense, x, self._tensors(), self.shape[1])
 
     def feed_forward(
         self, second: "Int8Kernel", x: tf.Tensor, between: Epilogue, norm: Epilogue
@@ -43,11 +43,11 @@ class Int8Kernel:
             between.bias,
             second._tensors(),
             norm.bias,
-            norm.gamma,
-            norm.beta,
+            norm.layer_norm.gamma,
+            norm.layer_norm.beta,
             inner_units=self.shape[1],
             activation=between.activation,
-            epsilon=norm.epsilon,
+            epsilon=norm.layer_norm.epsilon,
         )
 
     def assign(

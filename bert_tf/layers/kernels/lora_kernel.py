@@ -31,7 +31,7 @@ class LoraKernel:
         y = tf.matmul(x, tf.convert_to_tensor(self.kernel))
         low = tf.matmul(x, tf.convert_to_tensor(self.a))  # [R, in] -> [R, r]
         addition = tf.matmul(low, tf.convert_to_tensor(self.b))  # -> [R, units]
-        return epilogue.after(y + self.scale * addition)
+        return epilogue.apply_unfused(y + self.scale * addition)
 
     def merge(self) -> None:
         """Adds `scale * A @ B` to W."""

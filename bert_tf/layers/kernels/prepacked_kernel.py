@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf import ops
+from bert_tf.errors import UserError
 from bert_tf.layers.kernels.epilogue import Epilogue
 
 
@@ -23,8 +24,14 @@ class PrepackedKernel:
 
     def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
         """Computes `x @ kernel` and the epilogue in one pass: `[R, in]` -> `[R, units]`."""
+        if self.packed.dtype not in ("bfloat16", x.dtype.name):
+            raise UserError(
+                f"`dtype_policy` must compute in {self.packed.dtype}, in which the kernel was "
+                f"prepacked. Received: dtype_policy.compute_dtype={x.dtype.name}. Set it before "
+                "the kernel is prepacked."
+            )
         packed = tf.convert_to_tensor(self.packed)
-        return epilogue.within(ops.fused_dense, x, packed, self.shape[1])
+        return epilogue.apply_fused(ops.fused_dense, x, packed, self.shape[1])
 
     def is_bfloat16(self) -> bool:
         """Returns whether the kernel is in bfloat16, and x is therefore rounded to it."""
@@ -40,11 +47,11 @@ class PrepackedKernel:
             between.bias,
             tf.convert_to_tensor(second.packed),
             norm.bias,
-            norm.gamma,
-            norm.beta,
+            norm.layer_norm.gamma,
+            norm.layer_norm.beta,
             inner_units=self.shape[1],
             activation=between.activation,
-            epsilon=norm.epsilon,
+            epsilon=norm.layer_norm.epsilon,
         )
 
     def assign(self, kernel: tf.Tensor) -> None:

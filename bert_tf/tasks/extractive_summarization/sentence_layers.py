@@ -7,10 +7,10 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.layers.attention.token_layout import TokenLayout, first_columns
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.encoder_block import BertEncoderBlock
 from bert_tf.layers.sinusoidal_positions import sinusoidal_positions
-from bert_tf.layers.token_layout import TokenLayout, first_columns
 
 
 def sentence_starts(token_ids: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:

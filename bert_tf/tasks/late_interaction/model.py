@@ -20,8 +20,8 @@ from bert_tf.errors import UserError, require
 from bert_tf.inputs.batches import ROW_NUMBER, TOKEN_BUDGET, sorted_batches
 from bert_tf.inputs.labels import check_ids
 from bert_tf.inputs.token_inputs import one_sequence_per_row
+from bert_tf.layers.attention.token_layout import real_tokens_first
 from bert_tf.layers.initial_weights import truncated_normal
-from bert_tf.layers.token_layout import real_tokens_first
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.search.max_sim import max_sim_scores, sum_of_best
@@ -250,15 +250,16 @@ class BertLateInteractionEncoder(TaskModel):
         Returns:
             float32 `[B, T, D]`, zeros where a vector does not count, and bool `[B, T]`.
         """
-        ids, counts = tokens["token_ids"], self._counts(tokens)
+        ids, counts, attended = tokens["token_ids"], self._counts(tokens), None
         has_unattended = self.query_augmentation and not self.attend_to_mask_tokens
         if "is_query" in tokens and has_unattended:
             mask = self.backbone.padding_mask_of(tokens)
             # The `[MASK]` after the last other token: a text may hold `[MASK]` itself.
             is_text = mask & tf.not_equal(ids, self._known_tokenizer().mask_token_id)
             is_followed = tf.cumsum(tf.cast(is_text, tf.int32), axis=1, reverse=True) > 0
-            tokens = {**tokens, "attended_mask": mask & (is_followed | ~_queries(tokens))}
-        states = self.backbone(tokens, training=training)["sequence_output"]
+            attended = mask & (is_followed | ~_queries(tokens))
+        outputs = self.backbone(tokens, training=training, attended_mask=attended)
+        states = outputs["sequence_output"]
         rows = self.projection(tf.reshape(states, [-1, states.shape[-1]]))  # [B * T, D]
         rows = tf.math.l2_normalize(tf.cast(rows, tf.float32), axis=-1)
         vectors = tf.reshape(rows, [*keras.ops.shape(ids), self.dim])

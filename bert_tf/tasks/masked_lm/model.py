@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
+from bert_tf.layers.attention.token_layout import needs_static_shapes
 from bert_tf.layers.masked_lm_head import MaskedLMHead
-from bert_tf.layers.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted

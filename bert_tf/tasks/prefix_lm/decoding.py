@@ -8,11 +8,35 @@ Glossary: `B` sources, `S` tokens of a source, `n` sequences that are written, a
 
 import tensorflow as tf
 
+from bert_tf.errors import UserError
 from bert_tf.inputs.token_inputs import depending_on, require
-from bert_tf.layers.attention import BertSelfAttention
-from bert_tf.layers.observed_inputs import observed_inputs
-from bert_tf.layers.prefix_attention import prefix_mask
 from bert_tf.models.backbone import BertBackbone
+
+
+def prefix_mask(inputs: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> tf.Tensor:
+    """Returns which tokens come before the first one with a segment id above 0, bool `[B, T]`.
+
+    Args:
+        inputs: Inputs of a backbone. Without `segment_ids`, all real tokens are in the prefix.
+        padding_mask: bool `[B, T]`, True for real tokens.
+
+    Raises:
+        UserError: If a row holds several sequences.
+
+    Example:
+        >>> inputs = {"segment_ids": tf.constant([[0, 0, 1, 1]])}
+        >>> prefix_mask(inputs, tf.constant([[True, True, True, False]])).numpy()
+        array([[ True,  True, False, False]])
+    """
+    if inputs.get("sequence_ids") is not None:
+        raise UserError(
+            "Inputs must not hold `sequence_ids` where a prefix is seen whole: a row is one "
+            f"sequence. Received: {sorted(inputs)}"
+        )
+    if inputs.get("segment_ids") is None:
+        return padding_mask
+    in_target = padding_mask & (tf.convert_to_tensor(inputs["segment_ids"]) > 0)
+    return padding_mask & (tf.cumsum(tf.cast(in_target, tf.int32), axis=1) == 0)
 
 
 def read_sources(
@@ -37,13 +61,11 @@ def read_sources(
     """
     blocks = []
 
-    def keep(layer, *inputs):
-        if isinstance(layer, BertSelfAttention):
-            blocks.append(_keys_and_values(*inputs))
+    def keep(_, qkv, layout, rule):
+        blocks.append(_keys_and_values(qkv, layout))
 
-    with observed_inputs(keep):
-        backbone(tokens, prefix_lm=True)
     is_source = prefix_mask(tokens, backbone.padding_mask_of(tokens))
+    backbone(tokens, causal=True, attended_mask=is_source, observe=keep)
     columns = tf.range(tf.shape(is_source)[1])
     last = tf.reduce_max(tf.where(is_source, columns, 0), axis=1)  # [B]
     end = last

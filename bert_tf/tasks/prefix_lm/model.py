@@ -8,10 +8,9 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.layers.masked_lm_head import MaskedLMHead
-from bert_tf.layers.prefix_attention import prefix_mask
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.tasks.prefix_lm.decoding import next_vectors, read_sources
+from bert_tf.tasks.prefix_lm.decoding import next_vectors, prefix_mask, read_sources
 from bert_tf.tasks.prefix_lm.preprocessor import PrefixLMPreprocessor
 from bert_tf.tasks.shared.next_word_model import NextWordModel
 from bert_tf.tasks.shared.text_generator import TextGenerator
@@ -168,11 +167,16 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
                 "Inputs must hold `segment_ids` [B, T]: 0 for the source, 1 for the target. "
                 f"Received: {sorted(tokens)}"
             )
-        outputs = self.backbone(
-            tokens, training=training, prefix_lm=True, output_word_embeddings=True
-        )
         mask = self.backbone.padding_mask_of(tokens)
-        in_source = tf.cast(prefix_mask(tokens, mask), tf.int32)
+        in_source = prefix_mask(tokens, mask)
+        outputs = self.backbone(
+            tokens,
+            training=training,
+            causal=True,
+            attended_mask=in_source,
+            output_word_embeddings=True,
+        )
+        in_source = tf.cast(in_source, tf.int32)
         length = tf.reduce_sum(in_source, axis=1, keepdims=True)  # [B, 1]
         mask &= tf.equal(tf.cumsum(in_source, axis=1), length)  # from the source's last token on
         return outputs["sequence_output"], outputs["word_embeddings"], mask

@@ -5,7 +5,7 @@ Glossary: `B` rows, `T` tokens of a row.
 
 import tensorflow as tf
 
-from bert_tf.layers.token_layout import first_columns
+from bert_tf.layers.attention.token_layout import first_columns
 
 
 def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -13,8 +13,7 @@ def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict
 
     Args:
         tokens: `token_ids` and `segment_ids`, int32 `[B, T]`; rows without a second text stay.
-            `word_vectors` `[B, T, E]` and `attended_mask` `[B, T]` move with their tokens, and
-            `head_mask` `[B, L, N]` is kept.
+            `word_vectors` `[B, T, E]` move with their tokens, and `head_mask` `[B, L, N]` is kept.
         padding_mask: bool `[B, T]`, True for real tokens.
 
     Returns:
@@ -31,11 +30,9 @@ def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict
     moved = tf.gather(segments, order, batch_dims=1)
     has_pair = tf.reduce_any((segments > 0) & padding_mask, axis=1, keepdims=True)
     other = tf.where(columns == 0, 0, 1 - tf.minimum(moved, 1))
-    others = {
-        name: tf.gather(tokens[name], order, batch_dims=1)
-        for name in ("word_vectors", "attended_mask")
-        if tokens.get(name) is not None
-    }
+    others = {}
+    if tokens.get("word_vectors") is not None:
+        others["word_vectors"] = tf.gather(tokens["word_vectors"], order, batch_dims=1)
     if tokens.get("head_mask") is not None:
         others["head_mask"] = tokens["head_mask"]
     return {

@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf.base import keras_compat
 from bert_tf.errors import UserError
 from bert_tf.layers.encoder import BertEncoder
-from bert_tf.layers.pipeline import PipelinePlacement
+from bert_tf.layers.pipeline import PipelinePlacement, wrap_backbone
 from bert_tf.ops import native
 
 
@@ -76,6 +76,7 @@ def pipeline_stages(
     placement = PipelinePlacement(tuple(names), stages)
     _move_variables(model, placement)
     model.pipeline_placement = placement
+    wrap_backbone(backbone)
     for step in ("train", "test", "predict"):
         setattr(model, f"{step}_function", None)  # traced with the variables before
     return placement

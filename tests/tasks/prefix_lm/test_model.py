@@ -96,7 +96,8 @@ def test_what_a_token_depends_on(model, computes_on, packed):
     tokens = random_tokens()
 
     def states(token_ids):
-        outputs = model.backbone({**tokens, "token_ids": token_ids}, prefix_lm=True)
+        inputs = {**tokens, "token_ids": token_ids}
+        outputs = model.backbone(inputs, causal=True, attended_mask=IN_SOURCE)
         return outputs["sequence_output"].numpy()
 
     before = states(tokens["token_ids"])
@@ -198,9 +199,9 @@ def test_models_that_cannot_be(make_model, tiny_config, options, changes, messag
         ),
         (
             lambda model: BertBackbone(model.backbone.config, attention_window=2)(
-                {"token_ids": IDS}, prefix_lm=True
+                {"token_ids": IDS}, causal=True, attended_mask=IDS > 0
             ),
-            "`attention_window` must be None where a prefix",
+            "`attention_window` must be None",
         ),
     ],
 )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.layers.token_layout import needs_static_shapes
+from bert_tf.layers.attention.token_layout import needs_static_shapes
 
 BLOCK = 8  # The cache grows by this number of tokens.
 
@@ -18,7 +18,7 @@ class KeyValueCache(NamedTuple):
     It is a nest of tensors whose first axis is the sequences, so it can be (part of) the state of a
     step of `bert_tf.generation.generate`. It grows in blocks, so the cost of a step depends on the
     position and not on the maximum length. Where XLA compiles the step (in
-    `bert_tf.layers.token_layout.static_shapes`), it has the maximum length from the start.
+    `static_shapes`), it has the maximum length from the start.
 
     Attributes:
         keys: `[n, N, S, D]`.

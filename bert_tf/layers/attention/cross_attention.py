@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.config import BertConfig
+from bert_tf.layers.attention.dot_product_attention import cached_attention, dot_product_attention
+from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
-from bert_tf.layers.dot_product_attention import cached_attention, dot_product_attention
 from bert_tf.layers.dropout import next_seed
-from bert_tf.layers.token_layout import TokenLayout
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -34,7 +34,7 @@ class BertCrossAttention(ConfiguredLayer):
         `[R, N * D]`.
 
     Example:
-        >>> from bert_tf.layers.token_layout import TokenLayout
+        >>> from bert_tf.layers.attention.token_layout import TokenLayout
         >>> config = bert_tf.BertConfig(hidden_size=32, num_attention_heads=4)
         >>> attention = bert_tf.layers.BertCrossAttention(config)
         >>> layout = TokenLayout.padded(tf.constant([[True, True]]))
@@ -63,7 +63,7 @@ class BertCrossAttention(ConfiguredLayer):
         query, key_value = self.query(rows), self.key_value(memory)  # [R, ND], [M, 2ND]
         dropout_rate = self.dropout_rate if training else 0.0
         seed = next_seed(self.seed_generator) if dropout_rate else None
-        if layout.is_packed:
+        if layout.row_splits is not None:
             heads = [self.config.num_attention_heads, self.config.head_size]
             context = ops.varlen_cross_attention(
                 tf.reshape(query, [-1, *heads]),  # [R, ND] -> [R, N, D]

@@ -5,7 +5,9 @@ Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.2.1.
 
 import tensorflow as tf
 
+from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.dropout import stateless_dropout
+from bert_tf.ops.attention_rule import AttentionRule
 
 # Replaces the scores of padding. google-research/bert adds -10000 instead. This value is so far
 # below any score that padding gets a probability of exactly zero, and it is in float32's range.
@@ -38,6 +40,26 @@ def dot_product_attention(query, key, value, mask, dropout_rate=0.0, seed=None, 
     if dropout_rate:
         weights = stateless_dropout(weights, dropout_rate, seed)
     return tf.matmul(weights, value), probabilities
+
+
+def padded_attention(qkv, layout: TokenLayout, rule: AttentionRule, dropout_rate, seed):
+    """Computes the self-attention of a padded layout and the probabilities.
+
+    `[B * T, 3, n, D]` -> `[B * T, n, D]`, `[B, n, T, T]`.
+    """
+    batch, length = tf.unstack(tf.shape(layout.padding_mask))
+    num_heads, head_size = qkv.shape[2:]
+    heads = tf.reshape(qkv, [batch, length, 3, num_heads, head_size])
+    qkv = tf.unstack(tf.transpose(heads, [2, 0, 3, 1, 4]))  # [B, T, 3, n, D] -> 3 of [B, n, T, D]
+    query, key = layout.places()  # [B, 1, T, 1], [B, 1, 1, T]
+    is_attended = rule.attended_rows
+    if is_attended is not None:
+        is_attended = tf.reshape(is_attended, [batch, 1, 1, length])
+    mask = layout.same_sequence() & rule.sees(query, key, is_attended)  # [B, 1, 1 or T, T]
+    bias = rule.score_bias(query[:, 0], key[:, 0])  # [B, n, T, T] or None
+    context, probabilities = dot_product_attention(*qkv, mask, dropout_rate, seed, bias)
+    context = tf.transpose(context, [0, 2, 1, 3])  # [B, n, T, D] -> [B, T, n, D]
+    return tf.reshape(context, [-1, num_heads, head_size]), probabilities
 
 
 def cached_attention(query, *known):

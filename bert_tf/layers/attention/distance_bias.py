@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.layers.table_lookup import lookup
+from bert_tf.layers.embeddings import lookup
 
 MAX_DISTANCE = 128  # all distances from here on are in the last bucket
 

@@ -7,6 +7,9 @@ Every layer inside the encoder works on rows, `[R, H]`. A layout defines the row
   position.
 - padded: R = B * T. Shapes are static, as XLA and TPUs require, and attention masks the padding.
 - packed in place: R = B * T, but attention is computed as for packed rows.
+
+Which of the other rows of its sequence a row attends to is not the layout's business: an
+`ops.AttentionRule` says it.
 """
 
 import contextlib
@@ -15,13 +18,10 @@ import dataclasses
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError, require
-from bert_tf.layers.prefix_attention import PrefixRows
 from bert_tf.ops import native
-from bert_tf.ops.padded_attention import biases_of_distances
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class TokenLayout:
     """Maps between `[B, T, ...]` and rows `[R, ...]`.
 
@@ -32,17 +32,6 @@ class TokenLayout:
         sequence_ids: int32 `[B, T]`, the sequence of each token if a row of the batch contains
             several sequences. None if it contains one.
         has_padding_rows: Whether padding is among the rows.
-        causal: Whether a token attends only to itself and to earlier tokens.
-        prefix_mask: bool `[B, T]`, True for tokens that all tokens of their row attend to even if
-            `causal`: the first ones of each row. None means none.
-        attended_mask: bool `[B, T]`, True for tokens that others attend to. None means all.
-        window_size: How many tokens to either side a token attends to in its sequence. None means
-            all.
-        num_global_tokens: The number of first tokens of each sequence for which the window does
-            not apply: they attend to all tokens, and all tokens attend to them.
-        prefix_rows: What `prefix_mask` or `attended_mask` says about packed rows.
-        distance_bias: float32 `[n, 2 M + 1]`, what attention adds to scores, for each head of the
-            block, as in `ops.varlen_attention`. None for nothing.
     """
 
     padding_mask: tf.Tensor
@@ -50,41 +39,24 @@ class TokenLayout:
     row_splits: tf.Tensor | None = None
     sequence_ids: tf.Tensor | None = None
     has_padding_rows: bool = True
-    causal: bool = False
-    prefix_mask: tf.Tensor | None = None
-    attended_mask: tf.Tensor | None = None
-    window_size: int | None = None
-    num_global_tokens: int = 0
-    prefix_rows: PrefixRows | None = None
-    distance_bias: tf.Tensor | None = None
-
-    def __post_init__(self):
-        if self.prefix_mask is None and self.attended_mask is None:
-            return
-        where = "where a prefix is seen whole"
-        if self.attended_mask is not None:
-            where = "with an `attended_mask`"
-            rule = f"and `prefix_lm` must be False {where}"
-            require(not self.causal, rule, UserError, causal=self.causal)
-        window, rule = self.window_size, f"must be None {where}"
-        require(window is None, rule, UserError, attention_window=window)
-        bias = None if self.distance_bias is None else f"a bias of shape {self.distance_bias.shape}"
-        require(bias is None, rule, UserError, relative_attention_num_buckets=bias)
 
     @classmethod
-    def padded(cls, padding_mask, sequence_ids=None, **attention) -> "TokenLayout":
+    def padded(
+        cls, padding_mask: tf.Tensor, sequence_ids: tf.Tensor | None = None
+    ) -> "TokenLayout":
         """Makes a layout in which all `B * T` positions are rows.
 
-        The arguments are attributes of the class; `attention` is `causal` and those after it.
+        The arguments are attributes of the class.
         """
-        return cls(padding_mask, sequence_ids=sequence_ids, **attention)
+        return cls(padding_mask, sequence_ids=sequence_ids)
 
     @classmethod
-    def packed(cls, padding_mask, sequence_ids=None, **attention) -> "TokenLayout":
+    def packed(
+        cls, padding_mask: tf.Tensor, sequence_ids: tf.Tensor | None = None
+    ) -> "TokenLayout":
         """Makes a layout in which only the real tokens are rows.
 
-        The arguments are those of `padded`. The tokens of a sequence must be contiguous. With a
-        `prefix_mask`, there must be no `sequence_ids`.
+        The arguments are those of `padded`. The tokens of a sequence must be contiguous.
         """
         real_tokens = tf.cast(tf.where(tf.reshape(padding_mask, [-1])), tf.int32)  # [B*T] -> [R, 1]
         real_tokens = tf.squeeze(real_tokens, axis=1)  # -> [R]
@@ -93,118 +65,70 @@ class TokenLayout:
             row_splits = tf.concat([[0], tf.cumsum(lengths)], axis=0)  # [B + 1]
         else:
             row_splits = _starts_of_runs(real_tokens, sequence_ids)
-        for name in ("prefix_mask", "attended_mask"):
-            if attention.get(name) is not None:
-                is_prefix = tf.gather(tf.reshape(attention[name], [-1]), real_tokens)  # [R]
-                attention["prefix_rows"] = PrefixRows.of(
-                    is_prefix, row_splits, attends_to_targets=name == "prefix_mask"
-                )
-        return cls(padding_mask, real_tokens, row_splits, sequence_ids, False, **attention)
+        return cls(padding_mask, real_tokens, row_splits, sequence_ids, False)
 
     @classmethod
-    def packed_in_place(cls, padding_mask, padding_apart=True, **attention) -> "TokenLayout":
+    def packed_in_place(
+        cls, padding_mask: tf.Tensor, isolate_padding: bool = True
+    ) -> "TokenLayout":
         """Makes a packed layout in which all `B * T` positions are rows, for XLA's static shapes.
 
         The real tokens of a row of the batch come first, and its padding forms separate sequences.
 
         Args:
             padding_mask: As for `padded`.
-            padding_apart: Whether each padding position is a sequence, so that attention costs only
-                as much as for the real tokens. If False, the padding of a row of the batch forms
-                one sequence. This is for a GPU, whose kernel needs the same time for a sequence of
-                one row as for one of 64 rows.
-            **attention: As for `padded`.
+            isolate_padding: Whether each padding position is a sequence, so that attention costs
+                only as much as for the real tokens. If False, the padding of a row of the batch
+                forms one sequence. This is for a GPU, whose kernel needs the same time for a
+                sequence of one row as for one of 64 rows.
         """
         batch, length = tf.unstack(tf.shape(padding_mask))
         first = tf.range(batch)[:, tf.newaxis] * length  # [B, 1]
         order = real_tokens_first(padding_mask)  # [B, T]
         lengths = tf.reduce_sum(tf.cast(padding_mask, tf.int32), axis=1, keepdims=True)  # [B, 1]
         # T sequences: the first has `lengths` rows, then come empty ones, then one per padding.
-        if padding_apart:
+        if isolate_padding:
             columns = tf.range(length)
             starts = tf.where(columns == 0, 0, tf.maximum(columns, lengths))  # [B, T]
         else:
             starts = tf.concat([tf.zeros_like(lengths), lengths], axis=1)  # [B, 2]
         row_splits = tf.concat([tf.reshape(first + starts, [-1]), [batch * length]], axis=0)
-        return cls(padding_mask, tf.reshape(first + order, [-1]), row_splits, **attention)
+        return cls(padding_mask, tf.reshape(first + order, [-1]), row_splits)
 
-    def attention_mask(self) -> tf.Tensor:
-        """Returns which keys a query attends to, for a padded layout: bool `[B, 1, 1 or T, T]`."""
-        mask, not_later = self._of_sequence(), self._not_later()
-        if self.attended_mask is not None:
-            mask &= self.attended_mask[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, T]
-        if self.window_size is not None:
-            query, key = self._places()  # [B, 1, T, 1], [B, 1, 1, T]
-            near = tf.abs(query - key) <= self.window_size  # [B, 1, T, T]
-            near |= (query < self.num_global_tokens) | (key < self.num_global_tokens)
-            mask &= near
-        if self.causal and self.prefix_mask is not None:
-            mask &= not_later | self.prefix_mask[:, tf.newaxis, tf.newaxis, :]  # [B, 1, T, T]
-        elif self.causal:
-            mask &= not_later
-        return mask
-
-    def score_bias(self) -> tf.Tensor | None:
-        """Returns what to add to the scores of a padded layout: `[B, n, T, T]`, or None."""
-        if self.distance_bias is None:
-            return None
-        query, key = self._places()
-        return biases_of_distances(self.distance_bias, (query - key)[:, 0])
-
-    def _of_sequence(self):
-        """Which tokens are real and of the sequence of the query: bool `[B, 1, 1 or T, T]`."""
+    def same_sequence(self) -> tf.Tensor:
+        """Returns which keys are real and in the query's sequence: bool `[B, 1, 1 or T, T]`."""
         mask = self.padding_mask[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, T]
         if self.sequence_ids is None:
             return mask
         ids = self.sequence_ids
         return mask & (ids[:, :, tf.newaxis] == ids[:, tf.newaxis, :])[:, tf.newaxis]
 
-    def _not_later(self):
-        columns = tf.range(tf.shape(self.padding_mask)[1])
-        return columns[tf.newaxis, :] <= columns[:, tf.newaxis]  # [T, T]
-
-    def _places(self):
-        """The positions of queries and keys, int32 `[B, 1, T, 1]` and `[B, 1, 1, T]`.
+    def places(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the places of queries and keys, int32 `[B, 1, T, 1]` and `[B, 1, 1, T]`.
 
         They count the real tokens of the sequence, as for packed rows.
         """
-        earlier = tf.cast(self._of_sequence() & self._not_later(), tf.int32)  # [B, 1, T, T]
-        places = tf.reduce_sum(earlier, axis=-1) - 1  # [B, 1, T]
+        if self.sequence_ids is None:
+            places = tf.cumsum(tf.cast(self.padding_mask, tf.int32), axis=1)[:, tf.newaxis]
+        else:
+            columns = tf.range(tf.shape(self.padding_mask)[1])
+            not_later = columns[tf.newaxis, :] <= columns[:, tf.newaxis]  # [T, T]
+            earlier = tf.cast(self.same_sequence() & not_later, tf.int32)  # [B, 1, T, T]
+            places = tf.reduce_sum(earlier, axis=-1)
+        places -= 1  # [B, 1, T]
         return places[..., tf.newaxis], places[:, :, tf.newaxis, :]
-
-    def row_attention(self, dtype: tf.DType) -> dict:
-        """Returns the arguments of `ops.varlen_attention` that say how rows attend to others.
-
-        Args:
-            dtype: That of queries, keys and values.
-        """
-        arguments = {"causal": self.causal}
-        if self.window_size is not None:
-            arguments["window_size"] = self.window_size
-            arguments["num_global_tokens"] = self.num_global_tokens
-        if self.distance_bias is not None:
-            arguments["distance_bias"] = tf.cast(self.distance_bias, dtype)
-        return arguments
-
-    def with_distance_bias(self, distance_bias: tf.Tensor) -> "TokenLayout":
-        """Returns the layout with other biases; see `distance_bias`."""
-        return dataclasses.replace(self, distance_bias=distance_bias)
-
-    @property
-    def is_packed(self) -> bool:
-        return self.row_splits is not None
 
     def to_rows(self, values: tf.Tensor) -> tf.Tensor:
         """`[B, T, ...]` -> `[R, ...]`."""
         flat = tf.reshape(values, tf.concat([[-1], tf.shape(values)[2:]], axis=0))
         flat.set_shape([None, *values.shape[2:]])
-        return tf.gather(flat, self.real_tokens) if self.is_packed else flat
+        return flat if self.real_tokens is None else tf.gather(flat, self.real_tokens)
 
     def to_batch(self, rows: tf.Tensor) -> tf.Tensor:
         """`[R, H]` -> `[B, T, H]`, with zeros for padding."""
         batch_shape = tf.shape(self.padding_mask)
         width = rows.shape[-1]
-        if self.is_packed:  # [R, H] -> [B * T, H]
+        if self.real_tokens is not None:  # [R, H] -> [B * T, H]
             rows = tf.scatter_nd(
                 self.real_tokens[:, tf.newaxis], rows, [tf.reduce_prod(batch_shape), width]
             )

@@ -1,0 +1,159 @@
+"""Multi-head self-attention on rows: one matmul for query, key and value, then attention."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+
+from bert_tf import ops
+from bert_tf.config import BertConfig
+from bert_tf.layers.attention.dot_product_attention import cached_attention, padded_attention
+from bert_tf.layers.attention.key_values import KeyValueCache
+from bert_tf.layers.attention.probes import AttentionProbes
+from bert_tf.layers.attention.token_layout import TokenLayout
+from bert_tf.layers.configured_layer import ConfiguredLayer
+from bert_tf.layers.dropout import next_seed
+from bert_tf.layers.quantization import BFLOAT16, FLOAT, INT8
+from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertSelfAttention(ConfiguredLayer):
+    """Attention of every token to tokens of its own sequence, before the output projection.
+
+    With a packed layout, `ops.varlen_attention` computes it without padding and without a
+    `[B, N, T, T]` tensor. With a padded layout, it is computed with stock TensorFlow ops.
+
+    Args:
+        config: A `BertConfig`, or its `to_dict()`.
+        num_heads: n, the number of heads of this block. None means N, all heads of the
+            configuration.
+
+    Attributes:
+        precision: What a packed layout computes in: "float", or for inference "bfloat16" (the
+            matrix products) or "int8" (`ops.quantized_attention`; "float" with
+            `rule.attended_rows`).
+
+    Call arguments:
+        rows: `[R, H]`.
+        layout: The `TokenLayout` of the rows.
+        rule: The `ops.AttentionRule`: which tokens of its sequence a token attends to.
+        dropout_seed: Seed of the dropout, a scalar int64. None draws a seed.
+        probes: The `AttentionProbes`, or None.
+
+    Returns:
+        `[R, n * D]`.
+
+    Raises:
+        UserError: If `probes` asks for probabilities and the layout is packed.
+
+    Example:
+        >>> from bert_tf.layers.attention.token_layout import TokenLayout
+        >>> config = bert_tf.BertConfig(hidden_size=32, num_attention_heads=4)
+        >>> layout = TokenLayout.padded(tf.constant([[True, True, False]]))
+        >>> attention = bert_tf.layers.BertSelfAttention(config)
+        >>> attention(tf.ones([3, 32]), layout=layout).shape
+        TensorShape([3, 32])
+
+    Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.2; google-research/bert
+    modeling.py, `attention_layer`.
+    """
+
+    def __init__(self, config: BertConfig | dict, num_heads: int | None = None, **kwargs):
+        super().__init__(config, **kwargs)
+        self.num_heads = self.config.num_attention_heads if num_heads is None else num_heads
+        self.head_size = self.config.head_size
+        # The columns of the kernel are ordered as [query | key | value], each [n, D].
+        units = 3 * self.num_heads * self.head_size
+        self.query_key_value = self.make_dense(units, "query_key_value")
+        self.dropout_rate = self.config.attention_probs_dropout_prob
+        self.seed_generator = keras.random.SeedGenerator()
+        self.precision = FLOAT
+
+    def build(self, input_shape=None):
+        self.query_key_value.build([None, self.config.hidden_size])
+        self.built = True
+
+    def draw_seed(self) -> tf.Tensor | None:
+        """Returns a new seed for the dropout, or None if there is no dropout."""
+        return next_seed(self.seed_generator) if self.dropout_rate else None
+
+    def call(
+        self,
+        rows,
+        layout: TokenLayout,
+        rule: AttentionRule = EVERY_TOKEN,
+        training=False,
+        dropout_seed=None,
+        probes: AttentionProbes | None = None,
+    ):
+        qkv = self.query_key_value(rows)  # [R, H] -> [R, 3nD]
+        qkv = tf.reshape(qkv, [-1, 3, self.num_heads, self.head_size])  # -> [R, 3, n, D]
+        dropout_rate = self.dropout_rate if training else 0.0
+        if dropout_rate and dropout_seed is None:
+            dropout_seed = self.draw_seed()
+        probabilities = None
+        if layout.row_splits is None:
+            context, probabilities = padded_attention(qkv, layout, rule, dropout_rate, dropout_seed)
+        else:
+            if rule.distance_bias is not None:
+                bias = tf.cast(rule.distance_bias, qkv.dtype)
+                rule = dataclasses.replace(rule, distance_bias=bias)
+            if self.precision == INT8 and rule.attended_rows is None:
+                context = ops.quantized_attention(qkv, layout.row_splits, rule)
+            else:
+                compute_dtype = BFLOAT16 if self.precision == BFLOAT16 else None
+                context = ops.varlen_attention(
+                    qkv, layout.row_splits, dropout_rate, dropout_seed, rule, compute_dtype
+                )
+        if probes is not None:
+            if probes.observe is not None:
+                probes.observe(self, qkv, layout, rule)
+            probes.keep(probabilities)
+            context = probes.weighted(context, layout)
+        return tf.reshape(context, [-1, self.num_heads * self.head_size])  # -> [R, n * D]
+
+    def empty_cache(self, num_rows, max_length: int) -> KeyValueCache:
+        """Returns what `step` keeps of sequences of at most `max_length` tokens, yet none."""
+        return KeyValueCache.empty(
+            num_rows, max_length, self.num_heads, self.head_size, self.compute_dtype
+        )
+
+    def step(self, rows, position, cache: KeyValueCache, *prefix):
+        """Computes the attention of one new token per sequence, to itself and to earlier tokens.
+
+        Args:
+            rows: `[n, H]`, the new tokens.
+            position: A scalar int32, their position.
+            cache: The keys and the values of the sequences so far.
+            *prefix: Keys, values and mask of tokens before the first in the cache, as
+                `cached_attention` takes them.
+
+        Returns:
+            `[n, N * D]`, and the cache with the keys and values of the new tokens.
+        """
+        heads = [self.num_heads, self.head_size]
+        qkv = tf.reshape(self.query_key_value(rows), [-1, 3, *heads])  # [n, 3ND] -> [n, 3, N, D]
+        query, key, value = tf.unstack(qkv, axis=1)  # 3 of [n, N, D]
+        cache = cache.append(position, key, value)
+        known = [prefix] if prefix else []
+        return cached_attention(query, *known, (*cache, cache.mask(position))), cache
+
+    def keep_heads(self, places: list[int]) -> None:
+        """Removes the weights of all other heads permanently.
+
+        Args:
+            places: The indices of the heads to keep, among the n heads that the block has now.
+        """
+        dense = self.query_key_value
+
+        def kept(values):
+            """`[..., 3 * n * D]` -> `[..., 3 * len(places) * D]`."""
+            heads = tf.reshape(values, [-1, 3, self.num_heads, self.head_size])
+            return tf.reshape(tf.gather(heads, places, axis=2), [*values.shape[:-1], -1])
+
+        dense.replace(*[kept(tf.convert_to_tensor(v)) for v in (dense.kernel, dense.bias)])
+        self.num_heads = len(places)
+
+    def get_config(self):
+        return {**super().get_config(), "num_heads": self.num_heads}
