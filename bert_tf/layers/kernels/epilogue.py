@@ -2,15 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+import keras
 import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.layers.activation import ACTIVATIONS
-
-if TYPE_CHECKING:
-    from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,7 +28,7 @@ class Epilogue:
 
     bias: tf.Tensor | None = None
     activation: str | None = None
-    layer_norm: "ResidualLayerNorm | None" = None
+    layer_norm: keras.layers.Layer | None = None
     residual: tf.Tensor | None = None
     training: bool = False
     dropout_seed: tf.Tensor | None = None
