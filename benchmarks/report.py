@@ -70,6 +70,16 @@ def machine() -> dict[str, Any]:
     }
 
 
+def print_machine(facts: dict[str, Any]) -> None:
+    """Prints what `machine` found, and the number of threads."""
+    instructions = ", ".join(facts["instructions"])
+    print(
+        f"{facts['processor']}, {facts['cores']} cores ({instructions}); {facts['threads']} "
+        f"threads; {facts['system']}",
+        flush=True,
+    )
+
+
 def format_table(table: Table) -> str:
     """Formats a table as GitHub's Markdown, with aligned columns."""
     if not table.rows:
