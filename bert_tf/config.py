@@ -6,6 +6,7 @@ since February 2019) and the exact erf form in Hugging Face and in `BertConfig`.
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,10 +44,6 @@ SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
-
-# What computes the vectors of tokens from those of words: `encoder_type`.
-TRANSFORMER, NO_ENCODER, WINDOW, LSTM = "transformer", "none", "window", "lstm"
-ENCODER_TYPES = (TRANSFORMER, NO_ENCODER, WINDOW, LSTM)
 
 # Names in configuration files -> the name used here.
 _ACTIVATIONS = {
@@ -133,14 +130,6 @@ class BertConfig:
         pooler_act: Activation of the pooler: "tanh", "relu" (DistilBERT) or "gelu" (ELECTRA).
         causal: Whether a token attends only to itself and to earlier tokens (GPT). Other programs
             do not know this key and compute attention in both directions.
-        encoder_type: "transformer", or one of the encoders that BERT is compared with, which have
-            no positions, segments and LayerNorm in their embeddings: "none", the vectors of the
-            words (`num_hidden_layers` 0); "window", a dense layer on the vectors of the last
-            `context_size` tokens (NNLM, Bengio et al. 2003); "lstm", bidirectional layers of
-            `intermediate_size` units per direction, projected to `H / 2` (ELMo, Peters et al.
-            2018).
-        context_size: For the encoder "window": the number of tokens that it sees, with the one that
-            it computes a vector of. None for the other encoders.
         extra: Other keys of the file (`id2label`, `problem_type`, …), which are written back.
 
     Raises:
@@ -157,7 +146,7 @@ class BertConfig:
 
     vocab_size: int = _field(30522, _SIZE)
     hidden_size: int = _field(768, _SIZE)
-    num_hidden_layers: int = _field(12, integer())
+    num_hidden_layers: int = _field(12, _SIZE)
     num_attention_heads: int = _field(12, _SIZE)
     intermediate_size: int = _field(3072, _SIZE)
     hidden_act: str = _field("gelu", _ACTIVATION)
@@ -181,15 +170,14 @@ class BertConfig:
     shared_blocks: bool = _field(False, FLAG, _SWITCH)
     pooler_act: str = _field("tanh", one_of("tanh", "relu", "gelu"), _SWITCH)
     causal: bool = _field(False, FLAG, _NOT_IN_TF1)
-    encoder_type: str = _field(TRANSFORMER, one_of(*ENCODER_TYPES), _SWITCH)
-    context_size: int | None = _field(None, optional(_SIZE), _SWITCH)
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self):
         if self.model_type in (None, *BERTS):
             model_type = BERT if self.type_vocab_size else BERT_GENERATION
             object.__setattr__(self, "model_type", model_type)
-        check(vars(self), _CHECKED, None, ConfigError)
+        kinds = {**_kinds(type(self)), "extra": object_of(_EXTRA)}
+        check(vars(self), object_of(kinds), None, ConfigError)
         rule = f"must be in [0, vocab_size={self.vocab_size})"
         require(self.pad_token_id < self.vocab_size, rule, pad_token_id=self.pad_token_id)
         sizes = {"hidden_size": self.hidden_size, "num_attention_heads": self.num_attention_heads}
@@ -201,28 +189,6 @@ class BertConfig:
         if self.shared_blocks:
             rule = "must name block 0 only, because all blocks have its weights"
             require(set(self.pruned_heads) <= {0}, rule, pruned_heads=self.pruned_heads)
-        self._check_encoder()
-
-    def _check_encoder(self):
-        kind = self.encoder_type
-        count = "0" if kind == NO_ENCODER else "1" if kind == WINDOW else "positive"
-        fits = {"0": self.num_hidden_layers == 0, "1": self.num_hidden_layers == 1}
-        rule = f"must be {count} for encoder_type={kind!r}"
-        fits = fits.get(count, self.num_hidden_layers > 0)
-        require(fits, rule, num_hidden_layers=self.num_hidden_layers)
-        rule = f"must be {'a number' if kind == WINDOW else 'None'} for encoder_type={kind!r}"
-        fits = (self.context_size is None) == (kind != WINDOW)
-        require(fits, rule, context_size=self.context_size)
-        if kind == LSTM:
-            rule = "must be even for encoder_type='lstm', whose directions have half of it each"
-            require(self.hidden_size % 2 == 0, rule, hidden_size=self.hidden_size)
-        if kind == TRANSFORMER:
-            return
-        only = {"pruned_heads": {}, "attention_window": None, "position_offset": 0}
-        only |= {"relative_attention_num_buckets": None, "shared_blocks": False, "causal": False}
-        for name, value in only.items():
-            rule = f"must be {value!r} for encoder_type={kind!r}, which has no attention"
-            require(getattr(self, name) == value, rule, **{name: getattr(self, name)})
 
     @property
     def head_size(self) -> int:
@@ -233,16 +199,6 @@ class BertConfig:
     def num_blocks(self) -> int:
         """The number of blocks with weights of their own."""
         return 1 if self.shared_blocks else self.num_hidden_layers
-
-    @property
-    def has_attention(self) -> bool:
-        """Whether the encoder is a Transformer; else its embeddings are those of words alone."""
-        return self.encoder_type == TRANSFORMER
-
-    def require_attention(self, purpose: str) -> None:
-        """Raises `ConfigError` without a Transformer; `purpose` is "for …" or "to …"."""
-        rule = f"must be {TRANSFORMER!r} {purpose}"
-        require(self.has_attention, rule, encoder_type=self.encoder_type)
 
     @property
     def embedding_width(self) -> int:
@@ -383,12 +339,14 @@ def _group(name: str) -> tuple[str, ...]:
     return tuple(field.name for field in fields if field.metadata.get("group") == name)
 
 
+@functools.cache
+def _kinds(config_class: type[BertConfig]) -> dict[str, Kind]:
+    """Returns the kinds of the fields of `BertConfig` or of a subclass."""
+    fields = dataclasses.fields(config_class)
+    return {field.name: field.metadata["kind"] for field in fields if "kind" in field.metadata}
+
+
 SWITCHES, _TF1_FIELDS = _group(_SWITCH), _group(_NOT_IN_TF1)
-_FIELDS = {
-    field.name: field.metadata["kind"]
-    for field in dataclasses.fields(BertConfig)
-    if "kind" in field.metadata
-}
 # Keys that do not change the network but are read.
 _EXTRA = {
     "model_type": optional(text()),
@@ -398,17 +356,22 @@ _EXTRA = {
     "tie_word_embeddings": optional(FLAG),
     "bert_tf": optional(OBJECT),  # a model's class and options, which `checkpoints` reads
 }
-_CHECKED = object_of({**_FIELDS, "extra": object_of(_EXTRA)})
-_LACKABLE_FIELDS = {name: may_lack(kind) for name, kind in _FIELDS.items()}
+_LACKABLE_FIELDS = {name: may_lack(kind) for name, kind in _kinds(BertConfig).items()}
 _OWN_FIELDS = {name: kind for name, kind in _LACKABLE_FIELDS.items() if name in _TF1_FIELDS}
 _OWN_KEYS = {_TF1_KEY: optional(object_of(_OWN_FIELDS)), "bert_tf_exact_gelu": optional(FLAG)}
 # config.json and bert_config.json.
 _FILE = object_of({**_LACKABLE_FIELDS, **_EXTRA, **_OWN_KEYS})
-# The result of `to_dict`, as this package's files store it.
-ARGUMENTS = object_of(
-    {**_LACKABLE_FIELDS, "pruned_heads": optional(OBJECT), "extra": may_lack(object_of(_EXTRA))},
-    only=True,
-)
+
+
+@functools.cache
+def arguments_of(config_class: type[BertConfig]) -> Kind:
+    """Returns the kind of the results of `to_dict`, as this package's files store them."""
+    fields = {name: may_lack(kind) for name, kind in _kinds(config_class).items()}
+    others = {"pruned_heads": optional(OBJECT), "extra": may_lack(object_of(_EXTRA))}
+    return object_of({**fields, **others}, only=True)
+
+
+ARGUMENTS = arguments_of(BertConfig)
 
 
 def _of_family(values, checkpoint) -> dict[str, Any]:
@@ -440,7 +403,7 @@ def _of_family(values, checkpoint) -> dict[str, Any]:
     # A switch that the family does not have is an unknown key, which does nothing. Null means
     # the family's default.
     unknown = {*SWITCHES} - {*family.defaults}
-    nulls = {family.keys.get(field, field) for field in {*family.defaults} & {*_FIELDS}}
+    nulls = {family.keys.get(field, field) for field in {*family.defaults} & {*_LACKABLE_FIELDS}}
     nulls = {key for key in nulls if values.get(key) is None}
     values = {key: value for key, value in values.items() if key not in unknown | nulls}
     if checkpoint:

@@ -25,12 +25,12 @@ PACKAGES = (
     "models",
     "tasks",
     "adapt",
-    "baselines",
     "checkpoints",
     "serving",
     "inspection",
     "server",
     "beam",
+    "baselines",
 )
 
 

@@ -70,7 +70,6 @@ def student_from_teacher(
             f"`layers` must be some of 0 to {num_layers - 1}, the teacher's blocks, in ascending "
             f"order. Received: {layers=}"
         )
-    backbone.config.require_attention("for blocks that are left out")
     if getattr(teacher, "use_scalar_mix", False):
         raise UserError(
             "`use_scalar_mix` of the teacher must be False: its weights are for its own blocks. "

@@ -37,7 +37,6 @@ def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
     long texts" (kexue.fm/archives/7947).
     """
     backbone = getattr(model, "backbone", model)
-    backbone.config.require_attention("for position embeddings")
     trained = backbone.embeddings.position_embeddings.numpy()
     length = len(trained)
     if not length < new_length <= length**2:
@@ -79,7 +78,6 @@ def set_sinusoidal_positions(model) -> None:
 
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 3.5.
     """
-    getattr(model, "backbone", model).config.require_attention("for position embeddings")
     readers = (getattr(model, "backbone", model), getattr(model, "decoder", None))
     for reader in filter(None, readers):
         table = reader.embeddings.position_embeddings

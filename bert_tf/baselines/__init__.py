@@ -1,7 +1,7 @@
-"""The encoders that BERT is compared with: their configurations and their pre-training.
+"""The encoders before BERT, which it is compared with: word vectors, NNLM and ELMo.
 
-They are `BertBackbone`s with another `encoder_type` in their `BertConfig`, so every task model,
-reader, metric and tool takes them. This package has what trains them.
+A `BaselineBackbone` takes the place of a `BertBackbone` in the task models. Files of this package's
+own format name it; import this package before such a file is opened.
 """
 
 from bert_tf.base.lazy_names import lazy_names
@@ -9,6 +9,8 @@ from bert_tf.base.lazy_names import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "BaselineBackbone": ".backbone",
+        "BaselineConfig": ".config",
         "BidirectionalLanguageModel": ".bidirectional_language_model",
         "NeuralLanguageModel": ".neural_language_model",
         "TokenRows": ".token_rows",

@@ -6,23 +6,22 @@ Glossary: `B` rows, `T` tokens of a row, `M` labelled tokens, `H` hidden size, `
 import keras
 import tensorflow as tf
 
-from bert_tf.config import LSTM
-from bert_tf.errors import require
+from bert_tf.baselines.backbone import BaselineBackbone
+from bert_tf.baselines.config import ELMO
 from bert_tf.inputs.word_labels import next_words, previous_words
-from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks.shared.next_word_model import NextWordModel
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BidirectionalLanguageModel(NextWordModel, TaskModel):
-    """A `BertBackbone` with the encoder "lstm" and one output layer for both directions.
+    """A `BaselineBackbone` of the kind "elmo" and one output layer for both directions.
 
     The loss is the mean over the predictions of both directions. Task models take the backbone
     only.
 
     Args:
-        backbone: The `BertBackbone`, whose configuration has `encoder_type="lstm"`.
+        backbone: The `BaselineBackbone`, whose configuration has the kind "elmo".
         tokenizer, max_length: See `TaskModel`.
 
     Returns:
@@ -30,13 +29,13 @@ class BidirectionalLanguageModel(NextWordModel, TaskModel):
         token dictionaries with the labels of `labels_of`.
 
     Raises:
-        UserError: If the backbone has another encoder.
+        UserError: If the backbone is of another kind.
 
     Example:
-        >>> from bert_tf.baselines import BidirectionalLanguageModel
-        >>> sizes = {"vocab_size": 64, "hidden_size": 32, "num_attention_heads": 1}
-        >>> kind = {"num_hidden_layers": 2, "encoder_type": "lstm", "intermediate_size": 48}
-        >>> backbone = bert_tf.BertBackbone(bert_tf.BertConfig(**sizes, **kind))
+        >>> from bert_tf.baselines import BaselineBackbone, BidirectionalLanguageModel
+        >>> sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48}
+        >>> config = BaselineConfig(kind="elmo", num_hidden_layers=2, **sizes)
+        >>> backbone = BaselineBackbone(config)
         >>> model = BidirectionalLanguageModel(backbone)
         >>> tokens = {"token_ids": tf.constant([[2, 7, 3]])}
         >>> model.labels_of(tokens).numpy()
@@ -47,11 +46,10 @@ class BidirectionalLanguageModel(NextWordModel, TaskModel):
     Reference: Peters et al. 2018 (ELMo, arXiv 1802.05365), section 3.1.
     """
 
-    def __init__(self, backbone: BertBackbone, tokenizer=None, **kwargs):
+    def __init__(self, backbone: BaselineBackbone, tokenizer=None, **kwargs):
         super().__init__(backbone, tokenizer, **kwargs)
         config = backbone.config
-        rule = f"of the backbone must be {LSTM!r}"
-        require(config.encoder_type == LSTM, rule, encoder_type=config.encoder_type)
+        backbone.require_kind(ELMO)
         backbone.pooler.trainable = False  # no part of the loss
         backbone.pooler.is_missing = True
         self.output_layer = keras.layers.Dense(config.vocab_size, name="output_layer")

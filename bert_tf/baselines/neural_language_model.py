@@ -7,24 +7,22 @@ Glossary: `B` rows, `T` tokens of a row, `M` labelled tokens, `H` hidden size, `
 import keras
 import tensorflow as tf
 
-from bert_tf.config import WINDOW
-from bert_tf.errors import require
+from bert_tf.baselines.backbone import BaselineBackbone
+from bert_tf.baselines.config import NNLM
 from bert_tf.inputs.word_labels import next_words
-from bert_tf.layers.attention.token_layout import TokenLayout
-from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks.shared.next_word_model import NextWordModel
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class NeuralLanguageModel(NextWordModel, TaskModel):
-    """A `BertBackbone` with the encoder "window" and the output layer of Bengio et al.
+    """A `BaselineBackbone` of the kind "nnlm" and the output layer of Bengio et al.
 
     The logits are `b + W x + U tanh(d + G x)` of the concatenated vectors `x` of the last `n`
     tokens. The backbone computes tanh. Task models take the backbone only.
 
     Args:
-        backbone: The `BertBackbone`, whose configuration has `encoder_type="window"`.
+        backbone: The `BaselineBackbone`, whose configuration has the kind "nnlm".
         has_direct_connections: Whether there is `W`, from the words to the output.
         tokenizer, max_length: See `TaskModel`.
 
@@ -32,13 +30,13 @@ class NeuralLanguageModel(NextWordModel, TaskModel):
         Logits float32 `[B, T, V]`. `fit` takes token dictionaries with the labels of `labels_of`.
 
     Raises:
-        UserError: If the backbone has another encoder.
+        UserError: If the backbone is of another kind.
 
     Example:
-        >>> from bert_tf.baselines import NeuralLanguageModel
-        >>> sizes = {"vocab_size": 64, "hidden_size": 32, "num_attention_heads": 1}
-        >>> kind = {"num_hidden_layers": 1, "encoder_type": "window", "context_size": 3}
-        >>> model = NeuralLanguageModel(bert_tf.BertBackbone(bert_tf.BertConfig(**sizes, **kind)))
+        >>> from bert_tf.baselines import BaselineBackbone, NeuralLanguageModel
+        >>> sizes = {"vocab_size": 64, "hidden_size": 32, "context_size": 3}
+        >>> config = BaselineConfig(kind="nnlm", num_hidden_layers=1, **sizes)
+        >>> model = NeuralLanguageModel(BaselineBackbone(config))
         >>> tokens = {"token_ids": tf.constant([[2, 7, 9, 3, 0]])}
         >>> model.labels_of(tokens)
         <tf.Tensor: shape=(1, 5), dtype=int32, numpy=array([[   7,    9,    3, -100, -100]], ...)>
@@ -49,19 +47,22 @@ class NeuralLanguageModel(NextWordModel, TaskModel):
     """
 
     def __init__(
-        self, backbone: BertBackbone, has_direct_connections: bool = True, tokenizer=None, **kwargs
+        self,
+        backbone: BaselineBackbone,
+        has_direct_connections: bool = True,
+        tokenizer=None,
+        **kwargs,
     ):
         super().__init__(backbone, tokenizer, **kwargs)
-        config = backbone.config
-        rule = f"of the backbone must be {WINDOW!r}"
-        require(config.encoder_type == WINDOW, rule, encoder_type=config.encoder_type)
+        backbone.require_kind(NNLM)
         self.has_direct_connections = has_direct_connections
         backbone.pooler.trainable = False  # no part of the loss
         backbone.pooler.is_missing = True
-        self.output_layer = keras.layers.Dense(config.vocab_size, name="output_layer")
+        vocab_size = backbone.config.vocab_size
+        self.output_layer = keras.layers.Dense(vocab_size, name="output_layer")
         self.direct = None
         if has_direct_connections:
-            self.direct = keras.layers.Dense(config.vocab_size, use_bias=False, name="direct")
+            self.direct = keras.layers.Dense(vocab_size, use_bias=False, name="direct")
         self.build()
 
     def build(self, input_shape=None):
@@ -82,9 +83,7 @@ class NeuralLanguageModel(NextWordModel, TaskModel):
         outputs = self.backbone(tokens, training=training, output_hidden_states=True)
         states = outputs["sequence_output"]
         if self.direct is not None:
-            layout = TokenLayout.padded(mask)
-            words = layout.to_rows(outputs["hidden_states"][0])  # [B, T, H] -> [B * T, H]
-            contexts = layout.to_batch(self.backbone.encoder.contexts(words, layout))
+            contexts = self.backbone.encoder.contexts(outputs["hidden_states"][0], mask)
             states = tf.concat([states, contexts], axis=-1)
         return states, None, mask & (self.labels_of(tokens) >= 0)
 

@@ -3,20 +3,20 @@
 This check only limits memory and time. `assignment` compares every shape.
 """
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.base.json_schema import is_integer
-from bert_tf.config import LSTM, NO_ENCODER, TRANSFORMER, WINDOW, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, require
 
 # With this tolerance a configuration with a few blocks too many still gets the list of missing
 # tensors from `assignment`.
 _SLACK = 4
 _MOST_SHARED_BLOCKS = 1000  # ALBERT-xxlarge has 12
-# Every format has at least 12 tensors per block of a Transformer.
-_MIN_BLOCK_TENSORS = {TRANSFORMER: 6, NO_ENCODER: 1, WINDOW: 2, LSTM: 10}
+_MIN_BLOCK_TENSORS = 6  # every format has at least 12 tensors per block
 
 
 def check_claims(
@@ -33,18 +33,17 @@ def check_claims(
     decoder = options.get("decoder_config")
     decoder = BertConfig(**decoder) if isinstance(decoder, Mapping) else decoder
     for network in (config, decoder or config):
-        fewest = _MIN_BLOCK_TENSORS[network.encoder_type]
-        number, most = network.num_hidden_layers, len(shapes) // fewest
+        number, most = network.num_hidden_layers, len(shapes) // _MIN_BLOCK_TENSORS
         rule = f"must be at most {most}, because {path} holds {len(shapes)} tensors"
         require(network.num_blocks <= most, rule, CheckpointError, num_hidden_layers=number)
         rule = f"must be at most {_MOST_SHARED_BLOCKS} for shared blocks"
         fits = number <= _MOST_SHARED_BLOCKS or not network.shared_blocks
         require(fits, rule, CheckpointError, num_hidden_layers=number)
     available = sum(math.prod(shape) for shape in shapes.values())
-    encoder, head = _encoder_numbers(config), _head_numbers(config, options)
+    encoder, head = encoder_numbers(config), _head_numbers(config, options)
     if decoder is not None:
         cross_attention = 4 * decoder.num_hidden_layers * decoder.hidden_size**2
-        head += _encoder_numbers(decoder) + cross_attention
+        head += encoder_numbers(decoder) + cross_attention
     if encoder + head > _SLACK * available:
         largest = sorted(shapes, key=lambda name: -math.prod(shapes[name]))[:3]
         sizes = ", ".join(f"{name} {list(shapes[name])}" for name in largest)
@@ -55,16 +54,14 @@ def check_claims(
         )
 
 
-def _encoder_numbers(config):
-    """Returns the number of values in the tables and kernels, which are nearly all."""
+@functools.singledispatch
+def encoder_numbers(config: BertConfig) -> int:
+    """Returns the number of values in the tables and kernels, which are nearly all.
+
+    A subclass of `BertConfig` for another network registers a function of its own.
+    """
     hidden = config.hidden_size
     projection = hidden * (config.embedding_size or 0)
-    if not config.has_attention:
-        words = config.vocab_size * config.embedding_width + projection
-        if config.encoder_type == LSTM:  # each block has two LSTMs, with kernels [*, 4 units]
-            units = config.intermediate_size
-            return words + config.num_blocks * 2 * units * (4 * (hidden // 2 + units) + hidden // 2)
-        return words + (config.context_size or 0) * hidden**2
     rows = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
     rows += config.position_offset
     heads = config.num_blocks * config.num_attention_heads

@@ -69,6 +69,8 @@ def load_backbone(path, backbone_class=None, config_file=None, **options):
     quantization = Quantization.of(options.pop("quantization", None))
     if pretrained.quantization is not None:
         options["quantization"] = pretrained.quantization
+    if not issubclass(backbone_class, pretrained.backbone_class):
+        backbone_class = pretrained.backbone_class
     # A user's class may have more weights than those of the checkpoint.
     with loading_backbone(backbone_class is BertBackbone and pretrained.quantization is None):
         backbone = backbone_class(pretrained.config, **options)
@@ -180,7 +182,7 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
         options["dtype"] = backbone_options["dtype"]
     backbone_options["quantization"] = pretrained.quantization
     with loading_backbone(pretrained.quantization is None):
-        backbone = BertBackbone(pretrained.config, **backbone_options)
+        backbone = pretrained.backbone_class(pretrained.config, **backbone_options)
     return model_class(backbone, **options)
 
 

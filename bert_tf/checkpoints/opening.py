@@ -39,6 +39,7 @@ from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError, require
 from bert_tf.families.network_families import BERTS
+from bert_tf.models.backbone import BertBackbone
 from bert_tf.text.loading import find_tokenizer
 from bert_tf.text.tokenizer_files import find as find_file
 
@@ -70,6 +71,7 @@ class Pretrained:
         architectures: Hugging Face's names of the model's class, if the file has any.
         quantization: What is quantized, as `Quantization.to_json` returns it, or None.
         tokenizer: The `BertTokenizer` in the file; None if the tokenizer has separate files.
+        backbone_class: The class that takes the configuration.
     """
 
     directory: str
@@ -80,6 +82,7 @@ class Pretrained:
     architectures: tuple[str, ...] = ()
     quantization: str | dict | None = None
     tokenizer: Any = None
+    backbone_class: type[BertBackbone] = BertBackbone
 
 
 def open_pretrained(
@@ -170,10 +173,11 @@ def format_of(directory: str) -> str | None:
 def _open_directory(path, config_file, allow_decoder=False):
     format = format_of(path)
     if format == OWN:
-        name, config, options, quantization = own_format.read_own(path)
+        name, backbone, config, options, quantization = own_format.read_own(path)
         config = _with_network(config, config_file)
         source = SafetensorsSource(os.path.join(path, own_format.WEIGHTS_FILE), OWN)
-        return Pretrained(path, config, source, name, options, quantization=quantization)
+        others = {"quantization": quantization, "backbone_class": backbone}
+        return Pretrained(path, config, source, name, options, **others)
     if format == "keras_hub":
         return _open_preset(path, config_file)
     if format == "huggingface":

@@ -8,7 +8,6 @@ from bert_tf.checkpoints.model_weights import SPECS, task_heads
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.sentence_transformers import encoder_options
 from bert_tf.errors import UserError
-from bert_tf.models.backbone import BertBackbone
 from bert_tf.text.tokenizer import BertTokenizer
 
 _EMBEDDING = "BertSentenceEncoder"
@@ -28,7 +27,7 @@ def build_recognised(pretrained: Pretrained, tokenizer: BertTokenizer | None = N
         model = build_model(SPECS[name].model_class(), pretrained, tokenizer)
         if all(all(find_weights(pretrained.source, w)) for w in task_heads(model).values()):
             return model
-    return BertBackbone(pretrained.config)
+    return pretrained.backbone_class(pretrained.config)
 
 
 def servable_class(path: str | os.PathLike, config_file: str | None = None) -> type:

@@ -28,7 +28,7 @@ from bert_tf.checkpoints.model_weights import (
 )
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
-from bert_tf.checkpoints.weight_names import OWN, Weight, pooler_weights
+from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pooler_weights
 from bert_tf.config import SWITCHES, BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of
 from bert_tf.families.network_families import BERT, FAMILIES
@@ -53,8 +53,8 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
     Args:
         model: A backbone or a task model.
         directory: The directory to write. It is created if missing.
-        format: "huggingface", "tf1" or "bert_tf". None is "huggingface", or "bert_tf" for an
-            encoder without attention, which Hugging Face has not.
+        format: "huggingface", "tf1" or "bert_tf". None is "huggingface", or "bert_tf" if Hugging
+            Face has no names for the weights of the backbone.
 
     Raises:
         UserError: If `format` is unknown, the directory holds a checkpoint of another format or the
@@ -67,7 +67,8 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
     """
     given = format
     if format is None:
-        format = "huggingface" if backbone_of(model).config.has_attention else OWN
+        weights = backbone_weights(backbone_of(model))
+        format = "huggingface" if all(weight.parts["huggingface"] for weight in weights) else OWN
     require_one_of("format", format, FORMATS)
     _require_format_of(format, model, given)
     directory = os.fspath(directory)
@@ -197,6 +198,8 @@ def _write_own(model, directory):
     write_safetensors(os.path.join(directory, own_format.WEIGHTS_FILE), tensors)
     content = {"class": class_name_of(model), "options": saved_options(model)}
     content["config"] = backbone.config.to_dict()
+    if registered := own_format.registered_backbone(backbone):
+        content["backbone"] = registered
     # The file lacks what it does not need and has the lowest version, so that older versions of the
     # package can open it.
     content["format_version"] = own_format.VERSION

@@ -9,11 +9,11 @@ Glossary: `H` hidden size, `N` heads, `D` head size.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable
 
 import keras
 
-from bert_tf.config import LSTM, NO_ENCODER, TRANSFORMER, WINDOW
 from bert_tf.models.weight_rows import (
     ATTENTION_OUTPUT,
     DENSE,
@@ -23,7 +23,6 @@ from bert_tf.models.weight_rows import (
     OUTPUT,
     PROJECTION,
     QUERY_KEY_VALUE,
-    RECURRENT,
     TABLE,
     VECTOR,
     Row,
@@ -109,23 +108,6 @@ BLOCK = tuple(
 )
 
 
-def _own_row(kind, ours):
-    """Returns a layer of a block that only this package's format has a name for."""
-    return Row(kind, f"encoder.blocks.{{index}}.{ours}".rstrip("."), None, None, None, None)
-
-
-# The layers of a block by the encoder of the configuration.
-BLOCKS = {
-    TRANSFORMER: BLOCK,
-    NO_ENCODER: (),
-    WINDOW: (_own_row(DENSE, ""),),
-    LSTM: tuple(
-        _own_row(kind, name)
-        for direction in ("forward", "backward")
-        for kind, name in ((RECURRENT, f"{direction}.cell"), (DENSE, f"{direction}_projection"))
-    ),
-}
-
 POOLER = (
     Row(
         DENSE,
@@ -144,7 +126,6 @@ _VARIABLES = {
     VECTOR: (None,),
     LAYER_NORM: ("gamma", "beta"),
     PROJECTION: ("kernel",),
-    RECURRENT: ("kernel", "recurrent_kernel", "bias"),
 }
 # The last part of a variable's name, by format.
 _HUGGINGFACE_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
@@ -184,14 +165,17 @@ class Weight:
     parts: dict[str, tuple[Part, ...]]
 
 
+@functools.singledispatch
 def backbone_weights(backbone) -> list[Weight]:
-    """Returns the weights except the pooler's; names lack Hugging Face's prefix `bert.`."""
+    """Returns the weights except the pooler's; names lack Hugging Face's prefix `bert.`.
+
+    A subclass of `BertBackbone` with other layers registers a function of its own.
+    """
     weights = row_weights(EMBEDDINGS, backbone, backbone.config)
     for index in range(backbone.config.num_blocks):
         fields = {"index": index, "place": index + _FIRST_BLOCK}
         suffix = f"_{index}" if index else ""
-        rows = BLOCKS[backbone.config.encoder_type]
-        weights += row_weights(rows, backbone, backbone.config, suffix=suffix, **fields)
+        weights += row_weights(BLOCK, backbone, backbone.config, suffix=suffix, **fields)
     return weights
 
 

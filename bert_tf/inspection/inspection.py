@@ -133,7 +133,6 @@ def inspect_text(
             raise UserError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
     row, other = inspected_rows(model, tokenizer, text, pair)
     config = model.backbone.config
-    config.require_attention("to be inspected")
     length = len(row)
     weights = config.num_hidden_layers * config.num_attention_heads * length**2
     if weights > MAX_WEIGHTS:

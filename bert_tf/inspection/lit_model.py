@@ -85,7 +85,6 @@ class BertLitModel(_base()):
                 "`model` must be a BertTextClassifier or a BertMaskedLM. Received: "
                 f"{type(model).__name__}"
             )
-        model.backbone.config.require_attention("for LIT")
         if getattr(model, "both_orders", False):
             raise UserError(
                 "`model` must see pairs in one order, as LIT shows them. Received: both_orders=True"

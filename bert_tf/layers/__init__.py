@@ -9,7 +9,6 @@ layers inside the encoder work on `[R, H]`, and a `TokenLayout` says which token
 from bert_tf.layers.attention.cross_attention import BertCrossAttention
 from bert_tf.layers.attention.key_values import KeyValueCache
 from bert_tf.layers.attention.self_attention import BertSelfAttention
-from bert_tf.layers.attention_free_encoder import AttentionFreeEncoder
 from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.layers.decoder import BertDecoder
 from bert_tf.layers.decoder_block import BertDecoderBlock
@@ -17,17 +16,14 @@ from bert_tf.layers.dense import Dense
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.encoder_block import BertEncoderBlock
-from bert_tf.layers.lstm_encoder import LstmEncoder
 from bert_tf.layers.pooling import BertPooler, SequencePooling
 from bert_tf.layers.quantization import Quantization
 from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.layers.vector_projection import VectorProjection
 from bert_tf.layers.whitening import Whitening
-from bert_tf.layers.window_encoder import WindowEncoder
 
 __all__ = [
-    "AttentionFreeEncoder",
     "BertCrossAttention",
     "BertDecoder",
     "BertDecoderBlock",
@@ -39,12 +35,10 @@ __all__ = [
     "ConditionalRandomField",
     "Dense",
     "KeyValueCache",
-    "LstmEncoder",
     "Quantization",
     "ResidualLayerNorm",
     "ScalarMix",
     "SequencePooling",
     "VectorProjection",
     "Whitening",
-    "WindowEncoder",
 ]

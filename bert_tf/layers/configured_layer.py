@@ -15,9 +15,11 @@ class ConfiguredLayer(keras.layers.Layer):
         **kwargs: As in `keras.layers.Layer`.
     """
 
+    config_class = BertConfig
+
     def __init__(self, config: BertConfig | dict, **kwargs):
         super().__init__(**kwargs)
-        self.config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        self.config = config if isinstance(config, BertConfig) else self.config_class(**config)
 
     def make_dense(self, units: int, name: str) -> Dense:
         """Returns a dense layer to `units` numbers."""

@@ -20,8 +20,7 @@ class BertEmbeddings(ConfiguredLayer):
     """Converts token ids to vectors.
 
     Without segment embeddings (`config.type_vocab_size` 0), `segment_embeddings` is None. So is
-    `projection`, the dense layer from `E` to `H`, without `config.embedding_size`. Of an encoder
-    without attention, `position_embeddings`, `segment_embeddings` and `layer_norm` are None.
+    `projection`, the dense layer from `E` to `H`, without `config.embedding_size`.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
@@ -50,9 +49,7 @@ class BertEmbeddings(ConfiguredLayer):
 
     def __init__(self, config: BertConfig | dict, **kwargs):
         super().__init__(config, **kwargs)
-        self.layer_norm = None
-        if self.config.has_attention:
-            self.layer_norm = self.make_layer_norm("layer_norm")
+        self.layer_norm = self.make_layer_norm("layer_norm")
         self.is_quantized = False
         self.prepacked_words = None
         self.dropout = Dropout(
@@ -73,13 +70,12 @@ class BertEmbeddings(ConfiguredLayer):
             )
 
         self.word_embeddings = table("word_embeddings", config.vocab_size)
-        self.position_embeddings = self.segment_embeddings = None
-        if self.layer_norm is not None:
-            num_positions = config.position_offset + config.max_position_embeddings
-            self.position_embeddings = table("position_embeddings", num_positions)
-            if config.type_vocab_size:
-                self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
-            self.layer_norm.build([None, width])
+        num_positions = config.position_offset + config.max_position_embeddings
+        self.position_embeddings = table("position_embeddings", num_positions)
+        self.segment_embeddings = None
+        if config.type_vocab_size:
+            self.segment_embeddings = table("segment_embeddings", config.type_vocab_size)
+        self.layer_norm.build([None, width])
         if self.projection is not None:
             self.projection.build([None, width])
         self.built = True
@@ -136,11 +132,9 @@ class BertEmbeddings(ConfiguredLayer):
             words, table = _lookup_words(table, token_ids)
         words = words if word_vectors is None else word_vectors
         embedded = tf.cast(words, self.compute_dtype)
-        if self.layer_norm is not None:
-            others = self._others(segment_ids, positions)
-            others = tf.cast(others, self.compute_dtype)
-            norm = Epilogue(layer_norm=self.layer_norm, residual=others)
-            embedded = norm.apply_unfused(embedded)
+        others = tf.cast(self._others(segment_ids, positions), self.compute_dtype)
+        norm = Epilogue(layer_norm=self.layer_norm, residual=others)
+        embedded = norm.apply_unfused(embedded)
         if training:
             embedded = self.dropout(embedded, training=True)
         if self.projection is not None:

@@ -16,7 +16,7 @@ from bert_tf.inputs.token_inputs import checked_token_inputs
 from bert_tf.layers.attention.probes import AttentionProbes
 from bert_tf.layers.attention.token_layout import TokenLayout, needs_static_shapes
 from bert_tf.layers.embeddings import BertEmbeddings
-from bert_tf.layers.encoders import make_encoder
+from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.initial_weights import zeros_if_loading
 from bert_tf.layers.pooling import BertPooler, first_token
 from bert_tf.layers.quantization import Quantization
@@ -91,6 +91,8 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
         *("global_tokens", "quantization"),
     )
 
+    config_class = BertConfig
+
     def __init__(
         self,
         config: BertConfig | dict,
@@ -105,14 +107,12 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
     ):
         super().__init__(**kwargs)
         quantization = Quantization.of(quantization)
-        config = config if isinstance(config, BertConfig) else BertConfig(**config)
+        config = config if isinstance(config, BertConfig) else self.config_class(**config)
         changes = {"attention_window": attention_window, "global_tokens": global_tokens}
         changes["causal"] = causal
         if num_encoder_layers is not None:
             most = config.num_hidden_layers
-            rule = "must be None for an encoder without blocks"
-            if most:
-                rule = f"must be in [1, {most}], the number of blocks"
+            rule = f"must be in [1, {most}], the number of blocks"
             fits = 1 <= num_encoder_layers <= most
             require(fits, rule, UserError, num_encoder_layers=num_encoder_layers)
             pruned = config.pruned_heads
@@ -134,15 +134,21 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
             window_size=window,
             num_global_tokens=0 if window is None else config.global_tokens,
         )
+        self.make_layers()
         dtype, pooler = self.dtype_policy, (config.initializer_range, config.pooler_act)
-        self.embeddings = BertEmbeddings(config, dtype=dtype, name="embeddings")
-        self.encoder = make_encoder(config, gradient_checkpointing, dtype=dtype, name="encoder")
         self.pooler = BertPooler(config.hidden_size, *pooler, dtype=dtype, name="pooler")
         self.build()
         if quantization is not None:
             if num_encoder_layers is not None:
                 quantization = quantization.of_blocks(num_encoder_layers)
             self._quantize(quantization, scalings={})
+
+    def make_layers(self) -> None:
+        """Makes `embeddings` and `encoder`; a subclass may make others."""
+        config, dtype = self.config, self.dtype_policy
+        self.embeddings = BertEmbeddings(config, dtype=dtype, name="embeddings")
+        recomputes = self.gradient_checkpointing
+        self.encoder = BertEncoder(config, recomputes, dtype=dtype, name="encoder")
 
     def check_options(self):
         require_one_of("padding_free", self.padding_free, ("auto", True, False))
@@ -176,8 +182,7 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
         Args:
             directory: Created if missing; the files in it are replaced together, atomically.
             format: "huggingface" (for its `BertModel`), "tf1" (google-research/bert) or "bert_tf",
-                the only one for a quantized model. None is "huggingface", or "bert_tf" for an
-                encoder without attention.
+                the only one for a quantized model. None is "huggingface".
 
         Raises:
             UserError: If the directory holds a checkpoint of another format, the format cannot hold

@@ -50,8 +50,7 @@ class LoraModel:
 
         Raises:
             UserError: For another layer or a rank below 1, if there are additions already, the
-                model is prepacked or quantized, its encoder is no Transformer, or the optimizer
-                has begun.
+                model is prepacked or quantized, or the optimizer has begun.
         """
         unknown = set(target_modules) - set(LORA_LAYERS)
         if unknown or not target_modules or rank < 1:
@@ -69,7 +68,6 @@ class LoraModel:
                 "`enable_lora` must come before the first step of training. Received: an optimizer "
                 "that has begun. Compile the model again after it."
             )
-        self.backbone.config.require_attention("for LoRA")
         self.backbone.require_kernels("given LoRA")
         for variable in self.backbone.variables:
             variable.trainable = False

@@ -207,7 +207,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             directory: As in `BertBackbone.save_pretrained`.
             format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
                 `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf". None is
-                "huggingface", or "bert_tf" for an encoder without attention.
+                "huggingface".
 
         Raises:
             UserError: As `BertBackbone.save_pretrained`, or if the model has LoRA.

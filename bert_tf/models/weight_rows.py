@@ -13,7 +13,6 @@ LAYER_NORM = "layer_norm"  # gamma [H], beta [H]
 # A dense layer that the original made without a layer class: output_weights [out, in].
 OUTPUT = "output"
 PROJECTION = "projection"  # kernel [in, out]
-RECURRENT = "recurrent"  # kernel [in, 4 units], recurrent_kernel [units, 4 units], bias
 VECTOR = "vector"  # one vector, or a table without a layer
 
 # The layers of a `BertEncoderBlock`: kind, path in the block, name in Hugging Face's block.

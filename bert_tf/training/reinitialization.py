@@ -17,8 +17,7 @@ def reinitialize_top_layers(
         seed: The seed. None uses the global random state of Keras.
 
     Raises:
-        UserError: If the model has fewer blocks, its kernels are prepacked or quantized, or its
-            encoder is no Transformer.
+        UserError: If the model has fewer blocks, or its kernels are prepacked or quantized.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -29,7 +28,6 @@ def reinitialize_top_layers(
     backbone = model.backbone
     blocks = encoder_blocks(model, num_layers)
     backbone.require_kernels("initialized again")
-    backbone.config.require_attention("for blocks that are initialized again")
     layers = [*blocks[len(blocks) - num_layers :], *([backbone.pooler] if pooler else [])]
     variables = [variable for layer in layers for variable in layer.variables]
     for index, variable in enumerate(variables):

@@ -1,4 +1,4 @@
-"""The encoders without attention: shapes, padding, gradients, directions, files."""
+"""The encoders before BERT: shapes, padding, gradients, directions, files."""
 
 import keras
 import numpy as np
@@ -6,43 +6,47 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.baselines import BidirectionalLanguageModel, NeuralLanguageModel
-from bert_tf.errors import CheckpointError, UserError
+from bert_tf.baselines import (
+    BaselineBackbone,
+    BaselineConfig,
+    BidirectionalLanguageModel,
+    NeuralLanguageModel,
+)
+from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.training.callbacks import TensorBoardHistograms
 
-SIZES = {"vocab_size": 30, "hidden_size": 8, "num_attention_heads": 1, "hidden_dropout_prob": 0.0}
+SIZES = {"vocab_size": 30, "hidden_size": 8, "hidden_dropout_prob": 0.0}
 KINDS = {
-    "none": {"num_hidden_layers": 0},
-    "window": {"num_hidden_layers": 1, "context_size": 3},
-    "lstm": {"num_hidden_layers": 2, "intermediate_size": 12},
+    "word_vectors": {"num_hidden_layers": 0},
+    "nnlm": {"num_hidden_layers": 1, "context_size": 3},
+    "elmo": {"num_hidden_layers": 2, "intermediate_size": 12},
 }
 IDS = np.array([[5, 6, 7, 8, 9, 10], [11, 12, 13, 0, 0, 0]], np.int32)
 
 
 def backbone_of(kind, **options):
     keras.utils.set_random_seed(1)
-    config = bert_tf.BertConfig(**SIZES, encoder_type=kind, initializer_range=0.5, **KINDS[kind])
-    return bert_tf.BertBackbone(config, **options)
+    config = BaselineConfig(**SIZES, kind=kind, initializer_range=0.5, **KINDS[kind])
+    return BaselineBackbone(config, **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_padding_has_no_influence_wherever_it_is(kind):
-    for padding_free in (True, False):
-        backbone = backbone_of(kind, padding_free=padding_free)
-        outputs = backbone({"token_ids": IDS}, output_hidden_states=True)
-        assert len(outputs["hidden_states"]) == 1 + KINDS[kind]["num_hidden_layers"]
-        assert all(state.shape == (2, 6, 8) for state in outputs["hidden_states"])
-        batch = outputs["sequence_output"].numpy()
-        alone = backbone({"token_ids": IDS[1:, :3]})["sequence_output"].numpy()
-        np.testing.assert_allclose(batch[1, :3], alone[0], atol=1e-6)
-        assert not batch[1, 3:].any()
-        between = np.array([[0, 11, 0, 12, 13, 0]], np.int32)
-        moved = backbone({"token_ids": between})["sequence_output"].numpy()
-        np.testing.assert_allclose(moved[0, [1, 3, 4]], alone[0], atol=1e-6)
+    backbone = backbone_of(kind)
+    outputs = backbone({"token_ids": IDS}, output_hidden_states=True)
+    assert len(outputs["hidden_states"]) == 1 + KINDS[kind]["num_hidden_layers"]
+    assert all(state.shape == (2, 6, 8) for state in outputs["hidden_states"])
+    assert all(not state[1, 3:].numpy().any() for state in outputs["hidden_states"])
+    batch = outputs["sequence_output"].numpy()
+    alone = backbone({"token_ids": IDS[1:, :3]})["sequence_output"].numpy()
+    np.testing.assert_allclose(batch[1, :3], alone[0], atol=1e-6)
+    between = np.array([[0, 11, 0, 12, 13, 0]], np.int32)
+    moved = backbone({"token_ids": between})["sequence_output"].numpy()
+    np.testing.assert_allclose(moved[0, [1, 3, 4]], alone[0], atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    "model_class,kind", [(NeuralLanguageModel, "window"), (BidirectionalLanguageModel, "lstm")]
+    "model_class,kind", [(NeuralLanguageModel, "nnlm"), (BidirectionalLanguageModel, "elmo")]
 )
 def test_the_next_word_is_that_after_padding(model_class, kind):
     model = model_class(backbone_of(kind))
@@ -75,9 +79,9 @@ def changed_columns(kind, changed):
 
 
 def test_what_a_vector_depends_on():
-    assert changed_columns("none", 2) == [[2], [2]]
-    assert changed_columns("window", 2) == [[2, 3, 4], [2, 3, 4]]
-    assert changed_columns("lstm", 2) == [[2, 3, 4, 5], [0, 1, 2]]
+    assert changed_columns("word_vectors", 2) == [[2], [2]]
+    assert changed_columns("nnlm", 2) == [[2, 3, 4], [2, 3, 4]]
+    assert changed_columns("elmo", 2) == [[2, 3, 4, 5], [0, 1, 2]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -95,46 +99,79 @@ def test_a_fine_tuned_model_is_written_and_read(kind, tmp_path):
     with pytest.raises(UserError, match="`format` must be 'bert_tf'"):
         model.save_pretrained(tmp_path / "other", format="huggingface")
     path = tmp_path / "bert_tf.json"
-    name = "intermediate_size" if kind == "lstm" else "vocab_size"
+    name = "intermediate_size" if kind == "elmo" else "vocab_size"
     path.write_text(path.read_text().replace(f'"{name}": ', f'"{name}": 9999'))
     with pytest.raises(CheckpointError, match="must fit the configuration"):
         bert_tf.BertTextClassifier.from_pretrained(tmp_path)
 
 
 def test_keras_files(tmp_path):
-    backbone = backbone_of("lstm")
+    backbone = backbone_of("elmo")
     backbone.save(tmp_path / "encoder.keras")
     again = keras.models.load_model(tmp_path / "encoder.keras")
     outputs = [model({"token_ids": IDS})["sequence_output"] for model in (backbone, again)]
     np.testing.assert_array_equal(*outputs)
 
 
-def test_what_needs_attention_is_refused():
-    words = bert_tf.BertConfig(encoder_type="none", num_hidden_layers=0, vocab_size=30)
-    with pytest.raises(UserError, match="`num_encoder_layers` must be None for an encoder without"):
-        bert_tf.BertBackbone(words, num_encoder_layers=1)
-    with pytest.raises(UserError, match="`num_hidden_layers` must be 0 for encoder_type='none'"):
-        bert_tf.BertConfig(encoder_type="none")
-    with pytest.raises(UserError, match="`causal` must be False for encoder_type='lstm'"):
-        backbone_of("lstm", causal=True)
-    backbone = backbone_of("window")
+def test_a_file_names_a_backbone_that_is_registered(tmp_path):
+    backbone_of("elmo").save_pretrained(tmp_path)
+    again = bert_tf.BertBackbone.from_pretrained(tmp_path)
+    assert type(again) is BaselineBackbone and again.config.kind == "elmo"
+    path = tmp_path / "bert_tf.json"
+    for name in ("bert_tf>BertEncoder", "theirs>Backbone"):
+        path.write_text(path.read_text().replace("bert_tf>BaselineBackbone", name))
+        with pytest.raises(CheckpointError, match="`backbone` in .* Import the module"):
+            bert_tf.BertBackbone.from_pretrained(tmp_path)
+        path.write_text(path.read_text().replace(name, "bert_tf>BaselineBackbone"))
+
+
+def test_a_frozen_encoder_under_a_weighted_sum(tmp_path):
+    model = bert_tf.BertTextClassifier(
+        backbone_of("elmo"), num_classes=2, use_scalar_mix=True, pooling="max", dropout=0.0
+    )
+    bert_tf.training.freeze_layers(model, -1)
+    frozen = [*model.backbone.embeddings.weights, *model.backbone.encoder.weights]
+    before = [weight.numpy() for weight in frozen]
+    model.compile(bert_tf.training.AdamWeightDecay(0.05, bias_correction=True))
+    losses = model.fit({"token_ids": IDS}, np.array([0, 1]), epochs=20, verbose=0).history["loss"]
+    assert losses[-1] < 0.7 * losses[0]
+    for weight, values in zip(frozen, before, strict=True):
+        np.testing.assert_array_equal(weight, values)
+    expected = model.predict({"token_ids": IDS}, verbose=0)
+    model.save_pretrained(tmp_path)
+    again = bert_tf.BertTextClassifier.from_pretrained(tmp_path)
+    np.testing.assert_array_equal(again.scalar_mix.scalars, model.scalar_mix.scalars)
+    np.testing.assert_array_equal(again.predict({"token_ids": IDS}, verbose=0), expected)
+
+
+def test_the_default_layer_of_word_vectors():
+    assert bert_tf.BertFeatureExtractor(backbone_of("word_vectors")).layer_indices == [-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_hidden_layers": 2}, "`num_hidden_layers` must be 0 for kind='word_vectors'"),
+        ({"kind": "nnlm", "num_hidden_layers": 1}, "`context_size` must be a number"),
+        ({"context_size": 3}, "`context_size` must be None"),
+        ({"kind": "elmo", "num_hidden_layers": 1, "hidden_size": 9}, "`hidden_size` must be even"),
+        ({"causal": True}, "`causal` must be False for an encoder before BERT"),
+        ({"num_attention_heads": 2}, "`num_attention_heads` must be 1"),
+    ],
+)
+def test_wrong_sizes_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        BaselineConfig(**{**SIZES, **options})
+
+
+def test_what_needs_the_encoder_of_bert_is_refused():
+    with pytest.raises(UserError, match="`gradient_checkpointing` must be False"):
+        backbone_of("word_vectors", gradient_checkpointing=True)
+    backbone = backbone_of("nnlm")
     with pytest.raises(UserError, match="`output_attentions` must be left out"):
         backbone({"token_ids": IDS}, output_attentions=True)
     with pytest.raises(UserError, match="`sequence_ids` must be left out"):
         backbone({"token_ids": IDS, "sequence_ids": np.ones_like(IDS)})
-    with pytest.raises(UserError, match="`encoder_type` must be 'transformer' for LoRA"):
-        bert_tf.BertTextClassifier(backbone).enable_lora(2)
-    model = bert_tf.BertTextClassifier(backbone_of("lstm"))
-    for refused in (
-        lambda: bert_tf.adapt.student_from_teacher(model, 1),
-        lambda: bert_tf.adapt.resize_position_embeddings(model, 600),
-        lambda: bert_tf.adapt.set_sinusoidal_positions(model),
-        lambda: bert_tf.training.reinitialize_top_layers(model, 1),
-    ):
-        with pytest.raises(UserError, match="`encoder_type` must be 'transformer' for"):
-            refused()
-    with pytest.raises(UserError, match="`gradient_checkpointing` must be False"):
-        backbone_of("none", gradient_checkpointing=True)
 
 
 def weights_of(layer):
@@ -153,7 +190,7 @@ def loss_of(model):
 
 
 def test_neural_language_model_against_numpy():
-    backbone = backbone_of("window")
+    backbone = backbone_of("nnlm")
     model = NeuralLanguageModel(backbone)
     (table,), (kernel, bias) = weights_of(backbone.embeddings), weights_of(backbone.encoder)
     (output, output_bias), (direct,) = weights_of(model.output_layer), weights_of(model.direct)
@@ -184,7 +221,7 @@ def numpy_lstm(inputs, kernel, recurrent, bias):
 
 
 def test_bidirectional_language_model_against_numpy():
-    backbone = backbone_of("lstm")
+    backbone = backbone_of("elmo")
     model = BidirectionalLanguageModel(backbone)
     (table,), (output, output_bias) = (
         weights_of(backbone.embeddings),
@@ -203,15 +240,15 @@ def test_bidirectional_language_model_against_numpy():
     assert loss_of(model) == pytest.approx(np.mean(losses), abs=1e-5)
 
 
-def test_what_shows_attention_refuses_encoders_without_it(tmp_path):
+def test_what_shows_attention_is_refused(tmp_path):
     tokenizer = bert_tf.BertTokenizer(
         ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", *map(str, range(24))]
     )
     options = {"num_classes": 2, "pooling": "mean", "tokenizer": tokenizer}
-    model = bert_tf.BertTextClassifier(backbone_of("lstm"), **options)
-    with pytest.raises(UserError, match="to be inspected. Received: encoder_type='lstm'"):
+    model = bert_tf.BertTextClassifier(backbone_of("elmo"), **options)
+    with pytest.raises(UserError, match="`output_attentions` must be left out"):
         bert_tf.inspection.inspect_text(model, "good")
     watch = TensorBoardHistograms(tmp_path, ["good"])
     watch.set_model(model)
-    with pytest.raises(UserError, match="Received: encoder_type='lstm'"):
+    with pytest.raises(UserError, match="`output_attentions` must be left out"):
         watch.on_train_begin()

@@ -28,10 +28,8 @@ def assert_random(variables):
         {},
         {"embedding_size": 8, "shared_blocks": True, "model_type": "albert"},
         {"relative_attention_num_buckets": 32, "model_type": "mpnet"},
-        {"encoder_type": "lstm"},
-        {"encoder_type": "window", "num_hidden_layers": 1, "context_size": 3},
     ],
-    ids=lambda options: options.get("model_type") or options.get("encoder_type", "bert"),
+    ids=lambda options: options.get("model_type", "bert"),
 )
 def test_of_a_backbone(options):
     assert_random(BertBackbone(BertConfig(**{**SIZES, **options})).trainable_variables)

@@ -13,15 +13,8 @@ from bert_tf.tasks.text_classification.cached_features import cached_features
 from tests.conformance.padding import moved
 from tests.conformance.task import CLASSES, CONFIG, TEXTS, encoded
 
-SIZES = {"vocab_size": 48, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
-LSTM = bert_tf.BertConfig(
-    **SIZES, intermediate_size=12, encoder_type="lstm", hidden_dropout_prob=0.0
-)
 # With larger weights the features of the texts differ enough for a linear classifier.
-ENCODERS = {
-    name: dataclasses.replace(config, initializer_range=0.5)
-    for name, config in (("transformer", CONFIG), ("lstm", LSTM))
-}
+ENCODER = dataclasses.replace(CONFIG, initializer_range=0.5)
 TOKENS = encoded(TEXTS)
 WORDS = np.where(TOKENS["padding_mask"], TOKENS["token_ids"] % 2, -100).astype(np.int32)
 
@@ -57,35 +50,29 @@ def test_the_first_token_is_the_first_real_one():
         np.testing.assert_allclose(model(moved(TOKENS, side)[0]), model(TOKENS), atol=1e-5)
 
 
-@pytest.mark.parametrize("config", ENCODERS.values(), ids=ENCODERS)
-def test_against_numpy(config):
+def test_against_numpy():
     mask = TOKENS["padding_mask"][..., np.newaxis]
-    model = text_classifier(config, pooling="mean")
+    model = text_classifier(ENCODER, pooling="mean")
     states = mixed(model, [0.5, -1.0, 1.5], 1.3)
     expected = dense(model.classifier, (states * mask).sum(axis=1) / mask.sum(axis=1))
     np.testing.assert_allclose(model.predict(TOKENS, verbose=0), expected, atol=1e-5)
-    model = text_classifier(config)
+    model = text_classifier(ENCODER)
     first = mixed(model, [0.5, -1.0, 1.5], 1.3)[:, 0]
     expected = dense(model.classifier, np.tanh(dense(model.backbone.pooler.dense, first)))
     np.testing.assert_allclose(model.predict(TOKENS, verbose=0), expected, atol=1e-5)
-    words = token_classifier(config)
+    words = token_classifier(ENCODER)
     expected = dense(words.classifier, mixed(words, [0.5, -1.0, 1.5], 1.3))
     np.testing.assert_allclose(words.predict(TOKENS, verbose=0), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("make", "labels", "encoder"),
-    [
-        (text_classifier, CLASSES, "transformer"),
-        (token_classifier, WORDS, "transformer"),
-        (text_classifier, CLASSES, "lstm"),
-    ],
-    ids=["text", "words", "text, lstm"],
+    ("make", "labels"),
+    [(text_classifier, CLASSES), (token_classifier, WORDS)],
+    ids=["text", "words"],
 )
-def test_a_frozen_encoder_and_files(make, labels, encoder, tmp_path):
-    config = ENCODERS[encoder]
+def test_a_frozen_encoder_and_files(make, labels, tmp_path):
     options = {"pooling": "max"} if make is text_classifier else {}
-    model = make(config, **options)
+    model = make(ENCODER, **options)
     bert_tf.training.freeze_layers(model, 2)
     encoder = [*model.backbone.embeddings.weights, *model.backbone.encoder.weights]
     before = [weight.numpy() for weight in encoder]
@@ -97,16 +84,15 @@ def test_a_frozen_encoder_and_files(make, labels, encoder, tmp_path):
     mix = model.scalar_mix
     assert np.ptp(mix.scalars.numpy()) > 0.01 and abs(mix.gamma.numpy()[0] - 1) > 0.01
     expected = model.predict(TOKENS, verbose=0)
-    for format in ("huggingface", "tf1", "bert_tf") if config.has_attention else ("bert_tf",):
+    for format in ("huggingface", "tf1", "bert_tf"):
         model.save_pretrained(tmp_path / format, format=format)
         again = type(model).from_pretrained(tmp_path / format)
         assert again.use_scalar_mix and again.untrained_heads == ()
         np.testing.assert_array_equal(again.scalar_mix.scalars, mix.scalars)
         np.testing.assert_allclose(again.predict(TOKENS, verbose=0), expected, atol=1e-6)
-    if config.has_attention:
-        model.save(tmp_path / "model.keras")
-        again = keras.models.load_model(tmp_path / "model.keras")
-        np.testing.assert_allclose(again.predict(TOKENS, verbose=0), expected, atol=1e-6)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(again.predict(TOKENS, verbose=0), expected, atol=1e-6)
 
 
 def test_a_new_mix_on_the_first_blocks_of_a_checkpoint(tmp_path):

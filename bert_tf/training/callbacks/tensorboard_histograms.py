@@ -66,7 +66,6 @@ class TensorBoardHistograms(StepCallback):
         self._written = None  # the last step that was written
 
     def on_train_begin(self, logs=None):
-        self._watched.backbone.config.require_attention("for TensorBoardHistograms")
         self._write()
 
     def on_step_end(self, logs):

@@ -44,11 +44,9 @@ def test_one_text_and_pairs(make_extractor):
     assert len(extractor.extract((["good"], ["bad film"]))[0]) == 6
 
 
-@pytest.mark.parametrize("layers,indices", [(6, [-1, -2, -3, -4]), (1, [-1, -2]), (0, [-1])])
+@pytest.mark.parametrize("layers,indices", [(6, [-1, -2, -3, -4]), (1, [-1, -2])])
 def test_default_layers_of_shallow_encoders(tiny_config, layers, indices):
-    kind = "transformer" if layers else "none"
-    config = dataclasses.replace(tiny_config, num_hidden_layers=layers, encoder_type=kind)
-    backbone = BertBackbone(config)
+    backbone = BertBackbone(dataclasses.replace(tiny_config, num_hidden_layers=layers))
     assert BertFeatureExtractor(backbone).layer_indices == indices
 
 

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.baselines.config import BaselineConfig
 from bert_tf.layers.configured_layer import ConfiguredLayer
 
 
@@ -12,7 +12,7 @@ class LstmBlock(ConfiguredLayer):
     """Two LSTMs of `config.intermediate_size` units, each followed by a dense layer to `H / 2`.
 
     Args:
-        config: A `BertConfig`, or its `to_dict()`.
+        config: A `BaselineConfig`, or its `to_dict()`.
         has_residual: Whether the input is added to the output. It has then the width `H / 2`, else
             `H`.
 
@@ -25,15 +25,17 @@ class LstmBlock(ConfiguredLayer):
         A list of the outputs of both, `[B, T, H / 2]`.
 
     Example:
-        >>> from bert_tf.layers.lstm_block import LstmBlock
-        >>> config = bert_tf.BertConfig(hidden_size=24, intermediate_size=16)
+        >>> from bert_tf.baselines.lstm_block import LstmBlock
+        >>> config = BaselineConfig(hidden_size=24, intermediate_size=16)
         >>> words = tf.ones([1, 3, 24])
         >>> forward, backward = LstmBlock(config)([words, words], tf.fill([1, 3], True))
         >>> forward.shape, backward.shape
         (TensorShape([1, 3, 12]), TensorShape([1, 3, 12]))
     """
 
-    def __init__(self, config: BertConfig | dict, has_residual: bool = False, **kwargs):
+    config_class = BaselineConfig
+
+    def __init__(self, config: BaselineConfig | dict, has_residual: bool = False, **kwargs):
         super().__init__(config, **kwargs)
         self.has_residual = has_residual
         policy, units = self.dtype_policy, self.config.intermediate_size

@@ -1,0 +1,110 @@
+"""An encoder before BERT in the place of a `BertBackbone`, and its weights in files."""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.baselines.config import ELMO, NNLM, WORD_VECTORS, BaselineConfig
+from bert_tf.baselines.encoder import BaselineEncoder
+from bert_tf.baselines.lstm_encoder import LstmEncoder
+from bert_tf.baselines.window_encoder import WindowEncoder
+from bert_tf.baselines.word_embeddings import WordEmbeddings
+from bert_tf.checkpoints.claims import encoder_numbers
+from bert_tf.checkpoints.weight_names import FORMATS, OWN, Part, Weight, backbone_weights
+from bert_tf.errors import UserError, require
+from bert_tf.layers.pooling import first_token
+from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.token_inputs import checked_token_inputs
+
+_ENCODERS = {WORD_VECTORS: BaselineEncoder, NNLM: WindowEncoder, ELMO: LstmEncoder}
+_INPUTS = ("token_ids", "segment_ids", "padding_mask")
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BaselineBackbone(BertBackbone):
+    """Word vectors, the encoder of NNLM or that of ELMo, with BERT's pooler.
+
+    Task models take it as they take a `BertBackbone`. Its checkpoints have the format "bert_tf".
+    LoRA, quantization and all else that works on BERT's blocks does not work here.
+
+    Args:
+        config: A `BaselineConfig`, or its `to_dict()`.
+        **kwargs: As in `BertBackbone`.
+
+    Call arguments:
+        inputs: A dictionary of `token_ids` int32 `[B, T]` and, optionally, `padding_mask` bool
+            `[B, T]` (default: `token_ids != config.pad_token_id`). `segment_ids` have no effect.
+        output_hidden_states: Whether to return the vectors of the words and those of each layer.
+
+    Returns:
+        A dictionary: `sequence_output` `[B, T, H]`, `pooled_output` `[B, H]` and, on request,
+        `hidden_states`, a list of `[B, T, H]`. Vectors at padded positions are zeros.
+
+    Raises:
+        UserError: If the inputs are not as described, or an output or an input of BERT's is asked
+            for that this encoder does not have.
+
+    Example:
+        >>> from bert_tf.baselines import BaselineBackbone, BaselineConfig
+        >>> config = BaselineConfig(kind="elmo", num_hidden_layers=2, hidden_size=32)
+        >>> outputs = BaselineBackbone(config)({"token_ids": tf.constant([[5, 6, 7, 0]])})
+        >>> outputs["sequence_output"].shape
+        TensorShape([1, 4, 32])
+    """
+
+    config_class = BaselineConfig
+
+    def make_layers(self):
+        rule = "must be False for an encoder before BERT"
+        is_usual = not self.gradient_checkpointing
+        require(is_usual, rule, UserError, gradient_checkpointing=self.gradient_checkpointing)
+        config, dtype = self.config, self.dtype_policy
+        self.embeddings = WordEmbeddings(config, dtype=dtype, name="embeddings")
+        self.encoder = _ENCODERS[config.kind](config, dtype=dtype, name="encoder")
+
+    def call(self, inputs, training=False, output_hidden_states=False, **options):
+        inputs = checked_token_inputs(inputs, self.config)
+        others = {name: value for name, value in inputs.items() if name not in _INPUTS}
+        self._refuse({**others, **{name: True for name, value in options.items() if value}})
+        mask = self.padding_mask_of(inputs)
+        words = self.embeddings(inputs["token_ids"], training=training)  # [B, T, H]
+        states = [words, *self.encoder(words, mask, training=training)]
+        states = [tf.where(mask[..., tf.newaxis], values, 0) for values in states]
+        pooled_output = self.pooler(first_token(states[-1], mask))
+        outputs = {"sequence_output": states[-1], "pooled_output": pooled_output}
+        if output_hidden_states:
+            outputs["hidden_states"] = states
+        return outputs
+
+    def _refuse(self, given):
+        if given:
+            raise UserError(
+                f"`{next(iter(given))}` must be left out: the encoder does not support it. "
+                f"Received: {', '.join(given)} for kind={self.config.kind!r}"
+            )
+
+    def require_kind(self, kind: str) -> None:
+        """Raises `UserError` if the encoder is of another kind."""
+        rule, own = f"of the backbone must be {kind!r}", self.config.kind
+        require(own == kind, rule, UserError, kind=own)
+
+
+@backbone_weights.register
+def _weights(backbone: BaselineBackbone) -> list[Weight]:
+    """Returns the weights with names of the own format, such as `encoder/layer_0/kernel`."""
+    weights = []
+    for layer in (backbone.embeddings, backbone.encoder):
+        for variable in layer.weights:
+            name = layer.name + "/" + variable.path.partition(f"{layer.name}/")[2]
+            parts = {**dict.fromkeys(FORMATS, ()), OWN: (Part((name,), tuple(variable.shape)),)}
+            weights.append(Weight(name, variable, parts))
+    return weights
+
+
+@encoder_numbers.register
+def _numbers(config: BaselineConfig) -> int:
+    """Returns the number of values in the tables and kernels."""
+    hidden, units = config.hidden_size, config.intermediate_size
+    # Each block of ELMo has two LSTMs, with kernels [*, 4 units], and their projections.
+    block = 2 * units * (4 * (hidden // 2 + units) + hidden // 2)
+    context = (config.context_size or 0) * hidden**2
+    return config.vocab_size * hidden + context + config.num_blocks * block
