@@ -3,7 +3,8 @@ r"""Trains an encoder that BERT is compared with on text: word vectors, NNLM, EL
     python -m research.train_baseline_encoder --encoder=elmo --input_file=text.txt \
       --vocab_file=vocab.txt --max_tokens=2000000 --output_dir=elmo
     bert-tf run_classifier --task_name=simple --data_dir=reviews --init_checkpoint=elmo/model \
-      --pooling=mean --do_train --do_eval --output_dir=reviews_elmo
+      --import_modules=bert_tf.baselines --pooling=mean --do_train --do_eval \
+      --output_dir=reviews_elmo
 
 The encoders are those of Mikolov et al. 2013 (skip_gram and cbow, with negative sampling, by
 gensim), of Bengio et al. 2003 (nnlm) and of Peters et al. 2018 (elmo: two layers of LSTMs in both
@@ -16,6 +17,7 @@ vocabulary.
 The tool writes to --output_dir:
 
     model/           the encoder with its tokenizer, which every program takes as --init_checkpoint
+                     with --import_modules=bert_tf.baselines
     training.json    the tokens and minutes of the training, and the loss of held-out text
     log.jsonl        for nnlm and elmo: one JSON line every --log_steps
 """
@@ -93,40 +95,41 @@ flags.DEFINE_integer("seed", 0, "Seed of the weights and the order.")
 
 
 def network():
-    """Returns the arguments of `BertConfig` other than the sizes that all encoders have."""
-    from bert_tf.config import LSTM, NO_ENCODER, WINDOW
-
+    """Returns the arguments of the configuration other than the sizes that all encoders have."""
     if FLAGS.encoder == "nnlm":
-        sizes = {"num_hidden_layers": 1, "context_size": FLAGS.context_size}
-        return {"encoder_type": WINDOW, **sizes}
+        return {"kind": "nnlm", "num_hidden_layers": 1, "context_size": FLAGS.context_size}
     if FLAGS.encoder == "elmo":
         sizes = {"num_hidden_layers": FLAGS.num_layers, "intermediate_size": FLAGS.lstm_units}
-        return {"encoder_type": LSTM, **sizes}
+        return {"kind": "elmo", **sizes}
     if FLAGS.encoder == "transformer":
         sizes = {"num_hidden_layers": FLAGS.num_layers, "intermediate_size": 4 * FLAGS.hidden_size}
         most = range(max(1, FLAGS.hidden_size // 64), 0, -1)
         default = next(heads for heads in most if FLAGS.hidden_size % heads == 0)
         heads = FLAGS.num_attention_heads or default
         return {"num_attention_heads": heads, "initializer_range": 0.02, **sizes}
-    return {"encoder_type": NO_ENCODER, "num_hidden_layers": 0}
+    return {"kind": "word_vectors"}
 
 
 def make_backbone(tokenizer):
     import keras
 
     from bert_tf import BertBackbone, BertConfig
+    from bert_tf.baselines import BaselineBackbone, BaselineConfig
 
     keras.utils.set_random_seed(FLAGS.seed)
     sizes = {
         "vocab_size": tokenizer.vocab_size,
         "hidden_size": FLAGS.hidden_size,
-        "num_attention_heads": 1,
         "hidden_dropout_prob": FLAGS.dropout,
         "initializer_range": 0.05,
         "max_position_embeddings": max(FLAGS.max_position_embeddings, FLAGS.max_seq_length),
         "pad_token_id": tokenizer.pad_token_id,
     }
-    backbone = BertBackbone(BertConfig(**{**sizes, **network()}))
+    sizes |= network()
+    if FLAGS.encoder == "transformer":
+        backbone = BertBackbone(BertConfig(**sizes))
+    else:
+        backbone = BaselineBackbone(BaselineConfig(**sizes))
     backbone.pooler.is_missing = True  # nothing trains it
     return backbone
 
@@ -249,6 +252,8 @@ def main():
         )
     options = {"init_checkpoint": directory, "pooling": "mean", "output_dir": "OUTPUT"}
     options |= {"task_name": "simple", "data_dir": "DATA"}
+    if FLAGS.encoder != "transformer":
+        options["import_modules"] = "bert_tf.baselines"
     tell_result("encoder", directory, "Train a classifier", "run_classifier", **options)
 
 

@@ -47,7 +47,7 @@ def student_from_teacher(
 
     Raises:
         UserError: If not exactly one of the two is given, it is out of range, or the teacher is
-            quantized, prepacked, has LoRA or a `ScalarMix`, or its encoder is no Transformer.
+            quantized, prepacked, or has LoRA or a `ScalarMix`.
 
     Example:
         >>> teacher = bert_tf.BertTextClassifier.from_pretrained("reviews/")

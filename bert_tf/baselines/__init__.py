@@ -4,16 +4,18 @@ A `BaselineBackbone` takes the place of a `BertBackbone` in the task models. Fil
 own format name it; import this package before such a file is opened.
 """
 
-from bert_tf.base.lazy_names import lazy_names
+from bert_tf.baselines.backbone import BaselineBackbone
+from bert_tf.baselines.bidirectional_language_model import BidirectionalLanguageModel
+from bert_tf.baselines.config import BaselineConfig
+from bert_tf.baselines.neural_language_model import NeuralLanguageModel
+from bert_tf.baselines.token_rows import TokenRows
+from bert_tf.baselines.word_vectors import train_word_vectors
 
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "BaselineBackbone": ".backbone",
-        "BaselineConfig": ".config",
-        "BidirectionalLanguageModel": ".bidirectional_language_model",
-        "NeuralLanguageModel": ".neural_language_model",
-        "TokenRows": ".token_rows",
-        "train_word_vectors": ".word_vectors",
-    },
-)
+__all__ = [
+    "BaselineBackbone",
+    "BaselineConfig",
+    "BidirectionalLanguageModel",
+    "NeuralLanguageModel",
+    "TokenRows",
+    "train_word_vectors",
+]

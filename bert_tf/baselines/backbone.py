@@ -28,7 +28,7 @@ class BaselineBackbone(BertBackbone):
 
     Args:
         config: A `BaselineConfig`, or its `to_dict()`.
-        **kwargs: As in `BertBackbone`.
+        **kwargs: See `BertBackbone`.
 
     Call arguments:
         inputs: A dictionary of `token_ids` int32 `[B, T]` and, optionally, `padding_mask` bool

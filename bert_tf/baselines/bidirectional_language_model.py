@@ -32,7 +32,11 @@ class BidirectionalLanguageModel(NextWordModel, TaskModel):
         UserError: If the backbone is of another kind.
 
     Example:
-        >>> from bert_tf.baselines import BaselineBackbone, BidirectionalLanguageModel
+        >>> from bert_tf.baselines import (
+        ...     BaselineBackbone,
+        ...     BaselineConfig,
+        ...     BidirectionalLanguageModel,
+        ... )
         >>> sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48}
         >>> config = BaselineConfig(kind="elmo", num_hidden_layers=2, **sizes)
         >>> backbone = BaselineBackbone(config)

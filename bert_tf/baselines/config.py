@@ -2,9 +2,9 @@
 
 import dataclasses
 
+from bert_tf.base.json_schema import integer, one_of, optional
 from bert_tf.config import BertConfig
 from bert_tf.errors import require
-from bert_tf.json_schema import integer, one_of, optional
 
 WORD_VECTORS, NNLM, ELMO = "word_vectors", "nnlm", "elmo"
 

@@ -25,6 +25,7 @@ class BaselineEncoder(ConfiguredLayer):
         A list of the vectors after each block, `[B, T, H]` each. Those of padding are arbitrary.
 
     Example:
+        >>> from bert_tf.baselines import BaselineConfig
         >>> from bert_tf.baselines.encoder import BaselineEncoder
         >>> encoder = BaselineEncoder(BaselineConfig(hidden_size=32))
         >>> encoder(tf.ones([1, 3, 32]), tf.constant([[True, True, False]]))

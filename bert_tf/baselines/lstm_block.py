@@ -25,6 +25,7 @@ class LstmBlock(ConfiguredLayer):
         A list of the outputs of both, `[B, T, H / 2]`.
 
     Example:
+        >>> from bert_tf.baselines import BaselineConfig
         >>> from bert_tf.baselines.lstm_block import LstmBlock
         >>> config = BaselineConfig(hidden_size=24, intermediate_size=16)
         >>> words = tf.ones([1, 3, 24])

@@ -21,9 +21,10 @@ class LstmEncoder(BaselineEncoder):
     Args:
         config: A `BaselineConfig` of the kind "elmo", or its `to_dict()`.
 
-    Call arguments, Returns: as in `BaselineEncoder`.
+    Call arguments, Returns: see `BaselineEncoder`.
 
     Example:
+        >>> from bert_tf.baselines import BaselineConfig
         >>> from bert_tf.baselines.lstm_encoder import LstmEncoder
         >>> sizes = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64}
         >>> encoder = LstmEncoder(BaselineConfig(kind="elmo", **sizes))

@@ -33,7 +33,7 @@ class NeuralLanguageModel(NextWordModel, TaskModel):
         UserError: If the backbone is of another kind.
 
     Example:
-        >>> from bert_tf.baselines import BaselineBackbone, NeuralLanguageModel
+        >>> from bert_tf.baselines import BaselineBackbone, BaselineConfig, NeuralLanguageModel
         >>> sizes = {"vocab_size": 64, "hidden_size": 32, "context_size": 3}
         >>> config = BaselineConfig(kind="nnlm", num_hidden_layers=1, **sizes)
         >>> model = NeuralLanguageModel(BaselineBackbone(config))

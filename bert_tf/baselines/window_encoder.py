@@ -21,9 +21,10 @@ class WindowEncoder(BaselineEncoder):
     Args:
         config: A `BaselineConfig` of the kind "nnlm", or its `to_dict()`.
 
-    Call arguments, Returns: as in `BaselineEncoder`.
+    Call arguments, Returns: see `BaselineEncoder`.
 
     Example:
+        >>> from bert_tf.baselines import BaselineConfig
         >>> from bert_tf.baselines.window_encoder import WindowEncoder
         >>> sizes = {"hidden_size": 32, "num_hidden_layers": 1, "context_size": 3}
         >>> encoder = WindowEncoder(BaselineConfig(kind="nnlm", **sizes))

@@ -23,6 +23,7 @@ class WordEmbeddings(ConfiguredLayer):
         `[B, T, H]`.
 
     Example:
+        >>> from bert_tf.baselines import BaselineConfig
         >>> from bert_tf.baselines.word_embeddings import WordEmbeddings
         >>> config = BaselineConfig(vocab_size=64, hidden_size=32)
         >>> WordEmbeddings(config)(tf.constant([[5, 6, 7]])).shape

@@ -76,6 +76,8 @@ class FineTuning:
             "num_train_epochs": f"{self.epochs:g}",
             "train_batch_size": 32,
         }
+        if not encoder.is_transformer:
+            flags["import_modules"] = "bert_tf.baselines"
         if encoder.is_causal:
             flags["causal"] = True
         if self.variant.is_frozen:

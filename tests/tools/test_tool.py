@@ -27,6 +27,16 @@ def test_a_broken_pipe_of_the_program_itself_is_an_error():
     assert result.returncode == 1 and "BrokenPipeError" in result.stderr
 
 
+def test_modules_are_imported_first():
+    program = (
+        "import sys; from bert_tf import tool\ntool.run(lambda: print('sched' in sys.modules))"
+    )
+    for name, shown in (("sched", "True"), ("no_such_module", "--import_modules=no_such_module")):
+        command = [sys.executable, "-c", program, f"--import_modules={name}"]
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert shown in result.stdout + result.stderr
+
+
 def test_output_files(tmp_path):
     tool.require_output_file(str(tmp_path / "new" / "a.txt"), "output_file")
     assert (tmp_path / "new").is_dir()

@@ -1,5 +1,6 @@
 """Runs the `main` function of a command-line tool."""
 
+import importlib
 import logging
 import os
 import select
@@ -15,7 +16,11 @@ from bert_tf.errors import UserError
 from bert_tf.tools.common import tool_help
 
 FLAGS = flags.FLAGS
-
+flags.DEFINE_list(
+    "import_modules",
+    [],
+    "Modules that are imported first, such as one that registers a class of your own with Keras.",
+)
 
 # The exit statuses that shells give a program after Ctrl-C, and one whose output nobody reads.
 INTERRUPTED = 128 + signal.SIGINT
@@ -38,6 +43,7 @@ def run(main, takes_command: bool = False) -> None:
     def checked(argv):
         try:
             logging.getLogger("bert_tf").setLevel(logging.INFO)
+            _import_modules()
             if takes_command:
                 main(argv[1:])
             else:
@@ -67,6 +73,17 @@ def run(main, takes_command: bool = False) -> None:
 def is_verbose() -> bool:
     """Returns whether `-v 1` asks for the messages that are silenced without it."""
     return FLAGS.verbosity > 0
+
+
+def _import_modules():
+    for name in FLAGS.import_modules:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise UserError(
+                "--import_modules must be modules that can be imported. Received: "
+                f"--import_modules={name}: {error}"
+            ) from None
 
 
 def _parse(arguments):
