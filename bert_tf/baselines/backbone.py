@@ -11,9 +11,9 @@ from bert_tf.baselines.word_embeddings import WordEmbeddings
 from bert_tf.checkpoints.claims import encoder_numbers
 from bert_tf.checkpoints.weight_names import FORMATS, OWN, Part, Weight, backbone_weights
 from bert_tf.errors import UserError, require
+from bert_tf.inputs.token_inputs import checked_token_inputs
 from bert_tf.layers.pooling import first_token
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.token_inputs import checked_token_inputs
 
 _ENCODERS = {WORD_VECTORS: BaselineEncoder, NNLM: WindowEncoder, ELMO: LstmEncoder}
 _INPUTS = ("token_ids", "segment_ids", "padding_mask")

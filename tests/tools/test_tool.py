@@ -28,9 +28,8 @@ def test_a_broken_pipe_of_the_program_itself_is_an_error():
 
 
 def test_modules_are_imported_first():
-    program = (
-        "import sys; from bert_tf import tool\ntool.run(lambda: print('sched' in sys.modules))"
-    )
+    program = "import sys; from bert_tf.tools.common import tool\n"
+    program += "tool.run(lambda: print('sched' in sys.modules))"
     for name, shown in (("sched", "True"), ("no_such_module", "--import_modules=no_such_module")):
         command = [sys.executable, "-c", program, f"--import_modules={name}"]
         result = subprocess.run(command, capture_output=True, text=True)
