@@ -62,11 +62,11 @@ class BaselineBackbone(BertBackbone):
         self.encoder = _ENCODERS[config.kind](config, dtype=dtype, name="encoder")
 
     def call(self, inputs, training=False, output_hidden_states=False, **options):
-        inputs = checked_token_inputs(inputs, self.config)
-        others = {name: value for name, value in inputs.items() if name not in _INPUTS}
-        self._refuse({**others, **{name: True for name, value in options.items() if value}})
-        mask = self.padding_mask_of(inputs)
-        words = self.embeddings(inputs["token_ids"], training=training)  # [B, T, H]
+        tokens = checked_token_inputs(inputs, self.config)
+        asked = [name for name, value in options.items() if value]
+        self._refuse([*(name for name in tokens if name not in _INPUTS), *asked])
+        mask = tokens["padding_mask"]
+        words = self.embeddings(tokens["token_ids"], training=training)  # [B, T, H]
         states = [words, *self.encoder(words, mask, training=training)]
         states = [tf.where(mask[..., tf.newaxis], values, 0) for values in states]
         pooled_output = self.pooler(first_token(states[-1], mask))
@@ -75,11 +75,11 @@ class BaselineBackbone(BertBackbone):
             outputs["hidden_states"] = states
         return outputs
 
-    def _refuse(self, given):
-        if given:
+    def _refuse(self, names):
+        if names:
             raise UserError(
-                f"`{next(iter(given))}` must be left out: the encoder does not support it. "
-                f"Received: {', '.join(given)} for kind={self.config.kind!r}"
+                f"`{names[0]}` must be left out: the encoder does not support it. "
+                f"Received: {', '.join(names)} for kind={self.config.kind!r}"
             )
 
     def require_kind(self, kind: str) -> None:
