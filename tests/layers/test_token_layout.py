@@ -1,0 +1,166 @@
+"""TokenLayout: which positions of a batch are rows, and the way there and back."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.layers.attention.token_layout import (
+    TokenLayout,
+    first_columns,
+    needs_static_shapes,
+    real_tokens_first,
+    static_shapes,
+)
+
+LAYOUTS = {
+    "padded": TokenLayout.padded,
+    "packed": TokenLayout.packed,
+    "packed in place": TokenLayout.packed_in_place,
+}
+# Padding right, left, between tokens, nowhere and everywhere.
+MASKS = {
+    "right": [[1, 1, 1, 0, 0], [1, 0, 0, 0, 0]],
+    "left": [[0, 0, 1, 1, 1], [0, 0, 0, 0, 1]],
+    "between": [[1, 0, 1, 0, 1], [0, 1, 0, 1, 0]],
+    "nowhere": [[1, 1], [1, 1], [1, 1]],
+    "everywhere": [[0, 0, 0]],
+    "an empty row first": [[0, 0], [1, 1], [0, 0], [1, 0]],
+    "no columns": [[], []],
+    "no rows": np.zeros([0, 4]),
+}
+
+
+def mask_of(name):
+    return np.array(MASKS[name], bool)
+
+
+every_mask = pytest.mark.parametrize("mask", [mask_of(name) for name in MASKS], ids=MASKS)
+every_layout = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+
+
+@every_mask
+@every_layout
+@pytest.mark.parametrize("is_traced", [False, True], ids=["eager", "traced"])
+def test_there_and_back_leaves_zeros_for_padding(layout, mask, is_traced):
+    values = np.random.default_rng(0).normal(size=[*mask.shape, 3]).astype("float32")
+
+    def round_trip(mask, values):
+        made = layout(mask)
+        return made.to_batch(made.to_rows(values))
+
+    if is_traced:
+        unknown = tf.TensorSpec([None, None], tf.bool), tf.TensorSpec([None, None, 3])
+        round_trip = tf.function(round_trip, input_signature=unknown, autograph=False)
+    batch = round_trip(tf.constant(mask), tf.constant(values))
+    np.testing.assert_array_equal(batch, values * mask[:, :, np.newaxis])
+
+
+@every_layout
+def test_rows_of_padding_that_are_not_finite_become_zeros(layout):
+    mask = mask_of("between")
+    values = np.where(mask[:, :, np.newaxis], np.float32(2), np.float32(np.nan)) * np.ones(3)
+    made = layout(tf.constant(mask))
+    batch = made.to_batch(made.to_rows(tf.constant(values, tf.float32)))
+    np.testing.assert_array_equal(batch, 2 * mask[:, :, np.newaxis] * np.ones(3))
+
+
+@every_mask
+def test_packed_rows_are_the_real_tokens_in_order(mask):
+    layout = TokenLayout.packed(tf.constant(mask))
+    np.testing.assert_array_equal(layout.real_tokens, np.flatnonzero(mask))
+    np.testing.assert_array_equal(layout.row_splits, [0, *np.cumsum(mask.sum(axis=1))])
+    columns = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
+    np.testing.assert_array_equal(layout.to_rows(tf.constant(columns)), columns[mask])
+    assert TokenLayout.padded(tf.constant(mask)).row_splits is None
+
+
+@every_mask
+@pytest.mark.parametrize("isolate_padding", [True, False])
+def test_packed_in_place_keeps_all_rows_and_real_tokens_form_one_sequence(mask, isolate_padding):
+    layout = TokenLayout.packed_in_place(tf.constant(mask), isolate_padding=isolate_padding)
+    rows, splits = layout.real_tokens.numpy(), layout.row_splits.numpy()
+    assert sorted(rows) == list(range(mask.size))
+    assert splits[0] == 0 and splits[-1] == mask.size and (np.diff(splits) >= 0).all()
+    is_real = mask.ravel()[rows]
+    sequences = [part for part in np.split(np.arange(mask.size), splits[1:-1]) if len(part)]
+    for part in sequences:
+        assert len(set(is_real[part])) == 1  # padding is never among real tokens
+        assert len({row // mask.shape[1] for row in rows[part]}) == 1
+        if not is_real[part[0]] and isolate_padding:
+            assert len(part) == 1
+    real = [rows[part].tolist() for part in sequences if is_real[part[0]]]
+    expected = [(start + np.flatnonzero(row)).tolist() for start, row in _with_starts(mask)]
+    assert real == [row for row in expected if row]
+
+
+def _with_starts(mask):
+    return zip(np.arange(len(mask)) * mask.shape[1], mask)
+
+
+@every_mask
+def test_places_count_the_real_tokens_of_a_row(mask):
+    query, key = TokenLayout.padded(tf.constant(mask)).places()
+    expected = np.concatenate([np.arange(row.sum()) for row in mask] or [[]])
+    np.testing.assert_array_equal(query[:, 0, :, 0].numpy()[mask], expected)
+    np.testing.assert_array_equal(query[:, :, :, 0], key[:, :, 0])
+
+
+def test_several_sequences_of_a_row_are_apart():
+    mask = np.array([[1, 1, 1, 1, 0], [1, 0, 1, 1, 1]], bool)
+    ids = np.array([[0, 0, 1, 1, 1], [1, 1, 1, 2, 2]])
+    layout = TokenLayout.packed(tf.constant(mask), tf.constant(ids))
+    np.testing.assert_array_equal(layout.row_splits, [0, 2, 4, 6, 8])
+    layout = TokenLayout.padded(tf.constant(mask), tf.constant(ids))
+    expected = mask[:, np.newaxis] & (ids[:, :, np.newaxis] == ids[:, np.newaxis])
+    np.testing.assert_array_equal(layout.same_sequence()[:, 0], expected)
+    query, key = layout.places()  # among the real tokens of a sequence
+    np.testing.assert_array_equal(query[:, 0, :, 0].numpy()[mask], [0, 1, 0, 1, 0, 1, 0, 1])
+    np.testing.assert_array_equal(query[:, :, :, 0], key[:, :, 0])
+
+
+def test_sequences_of_nothing():
+    mask = tf.zeros([2, 3], tf.bool)
+    layout = TokenLayout.packed(mask, tf.zeros([2, 3], tf.int32))
+    np.testing.assert_array_equal(layout.row_splits, [0])
+
+
+@every_layout
+def test_gradients_go_to_real_tokens_only(layout):
+    mask = mask_of("between")
+    values = tf.Variable(np.random.default_rng(0).normal(size=[*mask.shape, 3]), dtype=tf.float32)
+    with tf.GradientTape() as tape:
+        made = layout(tf.constant(mask))
+        loss = tf.reduce_sum(made.to_batch(made.to_rows(values)) ** 2)
+    gradient = tf.convert_to_tensor(tape.gradient(loss, values))
+    np.testing.assert_allclose(gradient, 2 * values * mask[:, :, np.newaxis], rtol=1e-6)
+
+
+def test_shapes_that_are_known_stay_known():
+    @tf.function(input_signature=[tf.TensorSpec([4, 6], tf.bool), tf.TensorSpec([4, 6, 3])])
+    def shapes(mask, values):
+        for layout in LAYOUTS.values():
+            rows = layout(mask).to_rows(values)
+            assert rows.shape[1:] == (3,)
+            assert layout(mask).to_batch(rows).shape == (4, 6, 3)
+        return rows
+
+    shapes.get_concrete_function()
+
+
+@every_mask
+def test_first_columns_and_the_order_of_real_tokens(mask):
+    if not mask.size:
+        return
+    first = np.where(mask.any(axis=1), mask.argmax(axis=1), mask.shape[1] - 1)
+    np.testing.assert_array_equal(first_columns(tf.constant(mask)), first)
+    order = [[*np.flatnonzero(row), *np.flatnonzero(~row)] for row in mask]
+    np.testing.assert_array_equal(real_tokens_first(tf.constant(mask)), order)
+
+
+def test_static_shapes_hold_in_their_block_only():
+    assert not needs_static_shapes()
+    with pytest.raises(KeyError):
+        with static_shapes():
+            assert needs_static_shapes()
+            raise KeyError
+    assert not needs_static_shapes()
