@@ -4,9 +4,7 @@ Tests never download, except that two of the full suite call `make transformers4
 listed in EXPECTED_SKIPS, or the run fails.
 """
 
-import functools
 import gc
-import inspect
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -14,7 +12,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import pathlib
-import re
 import sys
 import time
 from unittest import mock
@@ -109,21 +106,22 @@ LONG_FILES = (
     "tests/serving/test_tasks.py",
     "tests/benchmarks/test_benchmark.py",
 )
-# Tests of these folders that compare numbers run once per instruction set (the marker `numbers`).
-FOLDERS_OF_NUMBERS = (
-    "baselines",
-    "checkpoints",
-    "adapt",
-    "conformance",
-    "generation",
-    "inspection",
-    "layers",
-    "models",
-    "ops",
-    "tasks",
-    "training",
+# What compares our kernels' numbers with others runs once per instruction set (the marker
+# `numbers`). The rest of the tests reach the kernels through these layers and models.
+TESTS_OF_NUMBERS = (
+    "tests/adapt/test_calibration.py",
+    "tests/adapt/test_quantize.py",
+    "tests/checkpoints/test_numbers.py",
+    "tests/conformance/test_models.py",
+    "tests/conformance/test_ops.py",
+    "tests/layers/",
+    "tests/models/test_backbone.py",
+    "tests/models/test_prepack_for_inference.py",
+    "tests/ops/",
+    "tests/training/optimizers/",
 )
-_COMPARES_NUMBERS = re.compile(r"allclose|approx\(|almost_equal|accuracy|error_bound|assert_near")
+# Here graphs are optimized as users' are; see `optimize_graphs`.
+OPTIMIZED_GRAPHS = ("tests/conformance/", "tests/ops/", "tests/serving/", "tests/quality/")
 ALWAYS_CHECKED = "tests/test_docstrings.py"  # by `make check`, whatever has changed
 
 _unexpected_skips = []
@@ -152,36 +150,47 @@ def pytest_addoption(parser):
     )
 
 
-@functools.cache
-def _compares_numbers(function):
-    return _COMPARES_NUMBERS.search(inspect.getsource(function)) is not None
+def _file_of(item):
+    return item.path.resolve().relative_to(REPOSITORY).as_posix()
 
 
 def pytest_itemcollected(item):
-    folder = item.path.resolve().relative_to(REPOSITORY / "tests").parts[0]
-    if folder in FOLDERS_OF_NUMBERS and _compares_numbers(item.function):
+    if _file_of(item).startswith(TESTS_OF_NUMBERS):
         item.add_marker("numbers")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    def file_of(item):
-        return item.path.resolve().relative_to(REPOSITORY).as_posix()
-
     revision = config.getoption("--changed-since")
     if revision is None:
         order = {file: place for place, file in enumerate(LONG_FILES)}
-        items.sort(key=lambda item: order.get(file_of(item), len(order)))
+        items.sort(key=lambda item: order.get(_file_of(item), len(order)))
         return
     try:
         changed = changed_files(REPOSITORY, revision)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
     distances = {ALWAYS_CHECKED: -1, **nearby_tests(REPOSITORY, changed)}
-    chosen = [item for item in items if file_of(item) in distances]
-    config.hook.pytest_deselected(items=[item for item in items if file_of(item) not in distances])
+    chosen = [item for item in items if _file_of(item) in distances]
+    config.hook.pytest_deselected(items=[item for item in items if _file_of(item) not in distances])
     order = list(distances)
-    items[:] = sorted(chosen, key=lambda item: order.index(file_of(item)))
+    items[:] = sorted(chosen, key=lambda item: order.index(_file_of(item)))
+
+
+def optimize_graphs(is_wanted: bool) -> None:
+    """Says whether TensorFlow optimizes graphs before it computes them.
+
+    Tests compute most graphs once, which takes a fraction of the time of optimizing them. Once
+    TensorFlow has started, only functions follow; datasets stay as they were.
+    """
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": not is_wanted})
+
+
+def pytest_collectstart(collector):
+    if isinstance(collector, pytest.Session):
+        optimize_graphs(False)
 
 
 def pytest_configure(config):
@@ -251,7 +260,7 @@ def garbage_is_collected():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def kernels_are_kept(garbage_is_collected):
+def kernels_are_kept(garbage_is_collected, request):
     """Within a module, seeding TensorFlow leaves it its kernels.
 
     It forgets all of them otherwise, for the sake of the few that hold a state. Then every test
@@ -262,6 +271,7 @@ def kernels_are_kept(garbage_is_collected):
     from tensorflow.python.eager import context
 
     keras.utils.set_random_seed(0)  # a module's fixtures draw what they drew before
+    optimize_graphs(_file_of(request.node).startswith(OPTIMIZED_GRAPHS))
     with mock.patch.object(context.pywrap_tfe, "TFE_ContextClearCaches"):
         yield
 
