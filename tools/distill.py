@@ -27,7 +27,7 @@ import os
 from absl import flags
 
 from bert_tf.errors import UserError
-from bert_tf.tools.common import fine_tuning, result_files, task_flags, tool
+from bert_tf.tools.common import fine_tuning, fine_tuning_flags, result_files, task_flags, tool
 from bert_tf.tools.common.checks import options_of, require_one, require_other_directory
 from bert_tf.tools.common.console import tell_model
 from bert_tf.tools.common.model_comparison import milliseconds_per_text, print_table, scores_of
@@ -85,20 +85,20 @@ flags.DEFINE_float(
 flags.DEFINE_integer(
     "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
 )
-fine_tuning.define_training()
+fine_tuning_flags.define_training()
 flags.DEFINE_integer(
     "timing_rounds",
     3,
     "Number of times that each model computes the dev file to measure the time per text.",
     lower_bound=1,
 )
-fine_tuning.define_class_weights()
-fine_tuning.define_epoch_flags("val_accuracy, val_auc or val_loss")
-fine_tuning.define_augmentation()
+fine_tuning_flags.define_class_weights()
+fine_tuning_flags.define_epoch_flags("val_accuracy, val_auc or val_loss")
+fine_tuning_flags.define_augmentation()
 
 
 def check_flags():
-    fine_tuning.check_flags(works={})
+    fine_tuning_flags.check_flags(works={})
     require_one("student", "num_hidden_layers", "student_layers")
     if FLAGS.student_layers and not all(layer.isdecimal() for layer in FLAGS.student_layers):
         raise UserError(
@@ -118,7 +118,7 @@ def check_flags():
             "--logits_weight must be 1 with --unlabeled_file, so that no labels are used. "
             f"Received: --logits_weight={FLAGS.logits_weight}"
         )
-    if FLAGS.logits_weight == 1 and fine_tuning.changes_loss():
+    if FLAGS.logits_weight == 1 and fine_tuning_flags.changes_loss():
         raise UserError(
             "--logits_weight must be below 1 with --label_smoothing, --focal_gamma or "
             "--class_weights, which change the loss on the labels. Received: --logits_weight=1"
@@ -168,7 +168,7 @@ def main():
     require_scikit_learn()
     keras.utils.set_random_seed(FLAGS.seed)
     task = task_flags.task_from_flags()
-    fine_tuning.require_classes(task)
+    fine_tuning_flags.require_classes(task)
     teacher = task_flags.load_classifier(task, FLAGS.teacher, "a teacher")
     student, layer_map = load_student(teacher)
     weights = options_of("temperature", "logits_weight", "hidden_weight", "attention_weight")

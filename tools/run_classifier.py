@@ -28,7 +28,14 @@ from absl import flags
 
 from bert_tf.config import CLASSIFIER_POOLING_MODES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
-from bert_tf.tools.common import checkpoint_flags, fine_tuning, original_flags, result_files, tool
+from bert_tf.tools.common import (
+    checkpoint_flags,
+    fine_tuning,
+    fine_tuning_flags,
+    original_flags,
+    result_files,
+    tool,
+)
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import predicting_verbose, tell_model
 from bert_tf.tools.common.prediction_output import write_predictions
@@ -53,7 +60,7 @@ flags.DEFINE_integer(
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
 flags.DEFINE_bool("do_predict", False, "Whether to write predictions for --predict_split.")
 flags.DEFINE_enum("predict_split", "test", ["dev", "test"], "The file that --do_predict reads.")
-fine_tuning.define_training()
+fine_tuning_flags.define_training()
 flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation.", lower_bound=1)
 flags.DEFINE_integer("predict_batch_size", 8, "Batch size for prediction.", lower_bound=1)
 flags.DEFINE_integer(
@@ -89,9 +96,9 @@ flags.DEFINE_bool(
     "Whether the vectors of a pair in both orders are added, for pairs whose order means nothing.",
 )
 checkpoint_flags.define_head()
-fine_tuning.define_class_weights()
-fine_tuning.define_epoch_flags("val_accuracy, val_auc, val_best_f1 or val_loss")
-fine_tuning.define_augmentation()
+fine_tuning_flags.define_class_weights()
+fine_tuning_flags.define_epoch_flags("val_accuracy, val_auc, val_best_f1 or val_loss")
+fine_tuning_flags.define_augmentation()
 flags.DEFINE_integer(
     "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
 )
@@ -223,10 +230,10 @@ def main():
     task = task_from_flags()
     has_dev = task.dev is not None and os.path.exists(task.path(FLAGS.data_dir, "dev"))
     wants_dev = FLAGS.do_eval or (FLAGS.do_train and has_dev)
-    fine_tuning.check_flags(has_dev=wants_dev)
+    fine_tuning_flags.check_flags(has_dev=wants_dev)
     original_flags.tell_ignored()
     tool.require_writable(FLAGS.output_dir, "output_dir")
-    fine_tuning.require_classes(task)
+    fine_tuning_flags.require_classes(task)
     if wants_dev:
         from bert_tf.training.evaluation.scores import require_scores
 

@@ -31,7 +31,13 @@ from bert_tf.tasks.token_classification.tag_schemes import (
     scheme_labels,
     spans_of_tags,
 )
-from bert_tf.tools.common import checkpoint_flags, fine_tuning, result_files, tool
+from bert_tf.tools.common import (
+    checkpoint_flags,
+    fine_tuning,
+    fine_tuning_flags,
+    result_files,
+    tool,
+)
 from bert_tf.tools.common.console import tell_model, tell_result
 
 FLAGS = flags.FLAGS
@@ -74,7 +80,7 @@ flags.DEFINE_enum(
 )
 flags.DEFINE_bool("use_crf", False, "Whether a linear-chain CRF chooses the tags of each sentence.")
 checkpoint_flags.define_head()
-fine_tuning.define_training(batch_of="windows")
+fine_tuning_flags.define_training(batch_of="windows")
 flags.DEFINE_float(
     "crf_learning_rate",
     None,
@@ -82,8 +88,8 @@ flags.DEFINE_float(
     "--learning_rate.",
     lower_bound=0.0,
 )
-fine_tuning.define_class_weights()
-fine_tuning.define_epoch_flags("val_f1 or, for --scheme=none, val_word_accuracy")
+fine_tuning_flags.define_class_weights()
+fine_tuning_flags.define_epoch_flags("val_f1 or, for --scheme=none, val_word_accuracy")
 
 
 def read(split):
@@ -139,7 +145,7 @@ def train(model, data, dev):
         rate = FLAGS.crf_learning_rate
         multipliers["crf"] = 100.0 if rate is None else rate / FLAGS.learning_rate
     loss = "auto"
-    if fine_tuning.changes_loss():
+    if fine_tuning_flags.changes_loss():
         ids = {label: index for index, label in enumerate(model.labels)}
         loss = fine_tuning.class_loss([ids[tag] for row in tags for tag in row], len(ids))
     callbacks = [] if dev is None else [TaggingScores(*dev)]
@@ -164,8 +170,8 @@ def report(name, gold, predicted, labels):
 
 
 def main():
-    fine_tuning.check_flags(has_dev=FLAGS.do_eval)
-    if FLAGS.use_crf and fine_tuning.changes_loss():
+    fine_tuning_flags.check_flags(has_dev=FLAGS.do_eval)
+    if FLAGS.use_crf and fine_tuning_flags.changes_loss():
         raise UserError(
             "--use_crf must not be combined with --label_smoothing, --focal_gamma or "
             "--class_weights, which change the loss of each word: the loss of a CRF is over whole "

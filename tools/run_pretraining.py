@@ -26,7 +26,6 @@ bert-tf launch_workers, which sets TF_CONFIG and starts all workers again when o
 machines must see the same --output_dir.
 """
 
-import functools
 import os
 import warnings
 
@@ -39,13 +38,8 @@ from bert_tf.tools.common.checkpoint_flags import new_tokenizer, require_vocabul
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import tell_result
 from bert_tf.tools.common.optimizer_flags import make_schedule, set_mixed_precision
-from bert_tf.tools.common.pretraining_flags import (
-    NEXT_SENTENCE,
-    check_flags,
-    input_files,
-    reads_text,
-    settings,
-)
+from bert_tf.tools.common.pretraining_batches import open_batches
+from bert_tf.tools.common.pretraining_flags import check_flags, input_files, settings
 
 FLAGS = flags.FLAGS
 # The errors that TensorFlow raises when a worker of a collective operation is lost.
@@ -63,53 +57,6 @@ def require_number_token(tokenizer):
             f"vocabulary with it: bert-tf build_vocab --special_tokens=[PAD],[UNK],[CLS],[SEP],"
             f"[MASK],{NUMBER_TOKEN}."
         )
-
-
-def batches_of(files, batch_size, strategy, tokenizer, training):
-    """Returns `DistributedBatches`: shuffled and repeated for training, in file order otherwise."""
-    from bert_tf.tasks.pretraining.records import pretraining_records
-    from bert_tf.tasks.pretraining.text import pretraining_text
-    from bert_tf.text import jieba_segmenter
-    from bert_tf.training.distribution.distributed_batches import DistributedBatches
-
-    options = options_of("max_seq_length", "max_predictions_per_seq", "seed")
-    # All devices must get the same number of batches.
-    options["repeat"] = training or strategy.num_replicas_in_sync > 1
-    if tokenizer:
-        make = functools.partial(pretraining_text, files, tokenizer)
-        options |= options_of("masked_lm_prob", "short_seq_prob", "replace_numbers")
-        options |= {
-            "masking": "whole_word" if FLAGS.whole_word_mask else FLAGS.masking,
-            "next_sentence": NEXT_SENTENCE[FLAGS.objective],
-            "packing": "rows" if FLAGS.pack_rows else None,
-            "segmenter": jieba_segmenter() if FLAGS.segmenter else None,
-        }
-    else:
-        make = functools.partial(pretraining_records, files)
-        options |= {"shuffle": training, "shuffle_buffer": FLAGS.shuffle_buffer}
-
-    def read(batch_size, start_step, num_shards, shard_index):
-        part = {"num_shards": num_shards, "shard_index": shard_index}
-        return make(batch_size, start_step=start_step, **part, **options)
-
-    return DistributedBatches(
-        read,
-        batch_size,
-        strategy,
-        # All readers of text know the lengths of all rows, and make only their own.
-        deals=tokenizer is not None,
-        by_rows=FLAGS.input_sharding == "rows",
-        lengths=_lengths,
-        parts=FLAGS.gradient_accumulation_steps if training else 1,
-        num_batches=None if training else FLAGS.max_eval_steps,
-    )
-
-
-def _lengths(features, labels):
-    """Returns the number of tokens of each row, int64 `[B]`."""
-    import tensorflow as tf
-
-    return tf.math.count_nonzero(features["padding_mask"], axis=1)
 
 
 def make_optimizer(config):
@@ -201,95 +148,121 @@ def evaluate(model, step, held_out):
     return {"global_step": step, **results}
 
 
-def run():
-    config = check_flags()
-    train_files = input_files("input_file")
-    eval_files = input_files("eval_input_file") if FLAGS.eval_input_file else train_files
-    tool.require_writable(FLAGS.output_dir, "output_dir")
-
+def set_up_devices():
+    """Returns the devices of the pipeline stages (None without a pipeline) and the strategy."""
     import keras
     import tensorflow as tf
 
-    from bert_tf import training
+    from bert_tf.training import make_strategy
     from bert_tf.training.distribution.pipeline_stages import make_pipeline_devices
-    from bert_tf.training.distribution.strategies import is_chief, worker_addresses
-    from bert_tf.training.distribution.worker_exchange import end_together, largest_of_workers
 
-    # --max_eval_steps is a maximum, which Keras takes for the number of batches.
-    warnings.filterwarnings("ignore", message="Your input ran out of data")
     devices = make_pipeline_devices(FLAGS.pipeline_stages) if FLAGS.pipeline_stages > 1 else None
-    strategy = training.make_strategy(FLAGS.distribution_strategy, FLAGS.tpu_name)
+    strategy = make_strategy(FLAGS.distribution_strategy, FLAGS.tpu_name)
     keras.utils.set_random_seed(FLAGS.seed)
     deterministic = FLAGS.deterministic
     if deterministic or (deterministic is None and not tf.config.list_physical_devices("GPU")):
         tf.config.experimental.enable_op_determinism()
     set_mixed_precision()
-    tokenizer = None
-    if FLAGS.vocab_file:
-        tokenizer = new_tokenizer()
-        require_vocabulary_of(config, tokenizer)
-        require_number_token(tokenizer)
-    masker = tokenizer if reads_text() else None
-    train_batches = batches_of(train_files, FLAGS.train_batch_size, strategy, masker, True)
-    eval_batches = batches_of(eval_files, FLAGS.eval_batch_size, strategy, masker, False)
-    # Readers open their files when they are created, so a bad file is reported before training.
-    if FLAGS.do_train:
-        train_batches.from_step(0)
-    if FLAGS.do_eval:
-        eval_batches.from_step(0)
+    return devices, strategy
 
-    with strategy.scope():
-        model = make_model(config, devices)
-    in_between = FLAGS.do_train and FLAGS.do_eval and FLAGS.eval_input_file is not None
-    checkpoint = training.TrainingCheckpoint(
-        os.path.join(FLAGS.output_dir, "checkpoints"),
-        save_every=FLAGS.save_checkpoints_steps,
-        keep=FLAGS.keep_checkpoint_max,
-        monitor="val_loss" if in_between else None,
-        settings=settings(),
-    )
+
+def checked_tokenizer(config):
+    """Returns the tokenizer of --vocab_file, which fits the model; None without the flag."""
+    if not FLAGS.vocab_file:
+        return None
+    tokenizer = new_tokenizer()
+    require_vocabulary_of(config, tokenizer)
+    require_number_token(tokenizer)
+    return tokenizer
+
+
+def restore(checkpoint, model, strategy):
+    """Returns the step of the newest checkpoint, which the model then has; 0 without one."""
+    from bert_tf.training.distribution.strategies import worker_addresses
+    from bert_tf.training.distribution.worker_exchange import largest_of_workers
+
     step = checkpoint.restore(model)
     if worker_addresses(strategy) and largest_of_workers(strategy, step) != step:
         raise UserError(
             f"All workers must find the same checkpoint. Received: step {step} on this one, a "
             "later one on another. --output_dir must be a directory that all of them see."
         )
-    if FLAGS.do_train and step < FLAGS.num_train_steps:
-        held_out = eval_batches if in_between else None
-        train(model, checkpoint, step, strategy, train_batches, held_out)
-        step = FLAGS.num_train_steps
-    elif FLAGS.do_train:
-        print(
-            f"--num_train_steps={FLAGS.num_train_steps} is already reached: the newest checkpoint "
-            f"in {FLAGS.output_dir} is of step {step}. Nothing is left to train."
-        )
-    elif not step and not FLAGS.init_checkpoint:
+    return step
+
+
+def require_trained(model, step):
+    """Raises `UserError` if the model that is to be evaluated was never trained."""
+    if not step and not FLAGS.init_checkpoint:
         raise UserError(
             f"--do_eval must have a trained model: a checkpoint in {FLAGS.output_dir}/checkpoints, "
             "or --init_checkpoint. Received: neither"
         )
+    model.require_trained_heads("evaluated")
+
+
+def save(model, tokenizer, results):
+    """Writes the trained model and the results of the evaluation, and says where they are."""
+    directory = os.path.join(FLAGS.output_dir, "model")
+    try:
+        if FLAGS.do_train:
+            model.save_pretrained(directory)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(directory)
+        if results:
+            result_files.report([f"{name} = {results[name]}" for name in sorted(results)])
+    except OSError as error:
+        raise UserError(
+            "--output_dir must be a directory with room for the results. Received: "
+            f"--output_dir={FLAGS.output_dir} ({error.strerror}). The checkpoints are "
+            "complete: free disk space and run the same command again."
+        ) from None
+    if FLAGS.do_train:
+        options = {"task_name": "TASK", "data_dir": "DIRECTORY", "output_dir": "DIRECTORY"}
+        options["init_checkpoint"] = directory
+        tell_result("model", directory, "Fine-tune", "run_classifier", **options)
+
+
+def run():
+    """Trains, evaluates and saves a model, as the flags say."""
+    config = check_flags()
+    train_files = input_files("input_file")
+    eval_files = input_files("eval_input_file") if FLAGS.eval_input_file else train_files
+    tool.require_writable(FLAGS.output_dir, "output_dir")
+
+    from bert_tf.training import TrainingCheckpoint
+    from bert_tf.training.distribution.strategies import is_chief
+    from bert_tf.training.distribution.worker_exchange import end_together
+
+    # --max_eval_steps is a maximum, which Keras takes for the number of batches.
+    warnings.filterwarnings("ignore", message="Your input ran out of data")
+    devices, strategy = set_up_devices()
+    tokenizer = checked_tokenizer(config)
+    train_batches, eval_batches = open_batches(train_files, eval_files, strategy, tokenizer)
+    with strategy.scope():
+        model = make_model(config, devices)
+    in_between = FLAGS.do_train and FLAGS.do_eval and FLAGS.eval_input_file is not None
+    checkpoint = TrainingCheckpoint(
+        os.path.join(FLAGS.output_dir, "checkpoints"),
+        save_every=FLAGS.save_checkpoints_steps,
+        keep=FLAGS.keep_checkpoint_max,
+        monitor="val_loss" if in_between else None,
+        settings=settings(),
+    )
+    step = restore(checkpoint, model, strategy)
+    if not FLAGS.do_train:
+        require_trained(model, step)
+    elif step < FLAGS.num_train_steps:
+        held_out = eval_batches if in_between else None
+        train(model, checkpoint, step, strategy, train_batches, held_out)
+        step = FLAGS.num_train_steps
     else:
-        model.require_trained_heads("evaluated")
+        print(
+            f"--num_train_steps={FLAGS.num_train_steps} is already reached: the newest checkpoint "
+            f"in {FLAGS.output_dir} is of step {step}. Nothing is left to train."
+        )
     results = evaluate(model, step, eval_batches) if FLAGS.do_eval else None
     if is_chief(strategy):
-        try:
-            if FLAGS.do_train:
-                directory = os.path.join(FLAGS.output_dir, "model")
-                model.save_pretrained(directory)
-                if tokenizer is not None:
-                    tokenizer.save_pretrained(directory)
-            if results:
-                result_files.report([f"{name} = {results[name]}" for name in sorted(results)])
-            if FLAGS.do_train:
-                options = {"task_name": "TASK", "data_dir": "DIRECTORY", "output_dir": "DIRECTORY"}
-                options["init_checkpoint"] = directory
-                tell_result("model", directory, "Fine-tune", "run_classifier", **options)
-        except OSError as error:
-            raise UserError(
-                "--output_dir must be a directory with room for the results. Received: "
-                f"--output_dir={FLAGS.output_dir} ({error.strerror}). The checkpoints are "
-                "complete: free disk space and run the same command again."
-            ) from None
+        save(model, tokenizer, results)
     end_together(strategy)
 
 

@@ -34,7 +34,7 @@ from bert_tf.tasks.sentence_embedding.files import (
     read_scored_pairs,
     read_triplets,
 )
-from bert_tf.tools.common import fine_tuning, result_files, tool
+from bert_tf.tools.common import fine_tuning, fine_tuning_flags, result_files, tool
 from bert_tf.tools.common.checks import options_of, positive_integers
 from bert_tf.tools.common.console import predicting_verbose, tell_model
 from bert_tf.tools.common.text_files import read_single_texts
@@ -140,9 +140,9 @@ flags.DEFINE_integer(
     "With --whitening_file: size of the whitened vectors. Default: the number of directions in "
     "which the vectors of the texts vary.",
 )
-fine_tuning.define_training(learning_rate=2e-5, num_train_epochs=1.0)
-fine_tuning.define_class_weights()
-fine_tuning.define_epoch_flags("val_spearman or val_pearson")
+fine_tuning_flags.define_training(learning_rate=2e-5, num_train_epochs=1.0)
+fine_tuning_flags.define_class_weights()
+fine_tuning_flags.define_epoch_flags("val_spearman or val_pearson")
 
 
 def read_train_data():
@@ -235,13 +235,13 @@ def main():
         "do_eval": ("dev_file",),
         "do_encode": ("encode_file",),
     }
-    fine_tuning.check_flags(works, has_dev=bool(FLAGS.dev_file))
+    fine_tuning_flags.check_flags(works, has_dev=bool(FLAGS.dev_file))
     if FLAGS.whitening_file and not FLAGS.do_train:
         raise UserError(
             "--do_train must be true with --whitening_file, as only training writes the model. "
             "Received: --do_train=False"
         )
-    if FLAGS.objective != "classification" and fine_tuning.changes_loss():
+    if FLAGS.objective != "classification" and fine_tuning_flags.changes_loss():
         raise UserError(
             "--label_smoothing, --focal_gamma and --class_weights must be used with "
             f"--objective=classification. Received: --objective={FLAGS.objective}"

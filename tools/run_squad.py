@@ -28,7 +28,14 @@ from absl import flags
 from bert_tf.base.files import staged_files
 from bert_tf.errors import DataError
 from bert_tf.tasks.question_answering.files import read_squad
-from bert_tf.tools.common import checkpoint_flags, fine_tuning, original_flags, result_files, tool
+from bert_tf.tools.common import (
+    checkpoint_flags,
+    fine_tuning,
+    fine_tuning_flags,
+    original_flags,
+    result_files,
+    tool,
+)
 from bert_tf.tools.common.console import predicting_verbose, tell_model
 
 FLAGS = flags.FLAGS
@@ -57,7 +64,7 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_bool("do_predict", False, "Whether to answer the questions of --predict_file.")
 flags.DEFINE_integer("predict_batch_size", 8, "Windows per batch in prediction.", lower_bound=1)
-fine_tuning.define_training(batch_of="windows")
+fine_tuning_flags.define_training(batch_of="windows")
 flags.DEFINE_integer(
     "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
 )
@@ -202,7 +209,7 @@ def predict(model, examples):
 
 
 def main():
-    fine_tuning.check_flags(
+    fine_tuning_flags.check_flags(
         {"do_train": ("train_file", "init_checkpoint"), "do_predict": ("predict_file",)}
     )
     original_flags.tell_ignored()

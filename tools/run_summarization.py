@@ -29,7 +29,7 @@ from absl import flags
 
 from bert_tf.errors import UserError
 from bert_tf.tools.common import (
-    fine_tuning,
+    fine_tuning_flags,
     generation_flags,
     generation_models,
     generation_run,
@@ -75,7 +75,7 @@ def check_method():
             f"{', '.join(given)} must not be set with --method={FLAGS.method}, which has no use "
             f"for such flags. Received: --method={FLAGS.method}"
         )
-    if is_extractive and fine_tuning.changes_loss():
+    if is_extractive and fine_tuning_flags.changes_loss():
         raise UserError(
             "--label_smoothing and --focal_gamma must be used with --method=abstractive. "
             "Received: --method=extractive"

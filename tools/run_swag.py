@@ -22,7 +22,13 @@ import numpy as np
 from absl import flags
 
 from bert_tf.tasks.multiple_choice.files import read_swag
-from bert_tf.tools.common import checkpoint_flags, fine_tuning, result_files, tool
+from bert_tf.tools.common import (
+    checkpoint_flags,
+    fine_tuning,
+    fine_tuning_flags,
+    result_files,
+    tool,
+)
 from bert_tf.tools.common.console import predicting_verbose, tell_model
 
 FLAGS = flags.FLAGS
@@ -36,9 +42,9 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on val.csv.")
 flags.DEFINE_bool("do_predict", False, "Whether to write predictions for test.csv.")
-fine_tuning.define_training("examples of four pairs each", batch_size=16, learning_rate=2e-5)
+fine_tuning_flags.define_training("examples of four pairs each", batch_size=16, learning_rate=2e-5)
 flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation, in examples.", lower_bound=1)
-fine_tuning.define_epoch_flags("val_accuracy or val_loss")
+fine_tuning_flags.define_epoch_flags("val_accuracy or val_loss")
 
 
 def inputs_of(examples):
@@ -76,7 +82,7 @@ def predict(model, examples):
 
 def main():
     has_val = FLAGS.do_train and os.path.exists(os.path.join(FLAGS.data_dir, "val.csv"))
-    fine_tuning.check_flags(has_dev=FLAGS.do_eval or has_val)
+    fine_tuning_flags.check_flags(has_dev=FLAGS.do_eval or has_val)
     tool.require_writable(FLAGS.output_dir, "output_dir")
 
     def read(name, labels=True):

@@ -7,7 +7,12 @@ from absl import flags
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
 from bert_tf.inputs.tables.tsv import read_tsv
-from bert_tf.tools.common import checkpoint_flags, fine_tuning, optimizer_flags, text_score_flags
+from bert_tf.tools.common import (
+    checkpoint_flags,
+    fine_tuning_flags,
+    optimizer_flags,
+    text_score_flags,
+)
 from bert_tf.tools.common.checks import options_of
 
 FLAGS = flags.FLAGS
@@ -122,7 +127,7 @@ def define_model():
 
 def define_training():
     """Defines the flags for training beyond those of all tools."""
-    fine_tuning.define_training(batch_of="pairs", learning_rate=1e-4, num_train_epochs=10.0)
+    fine_tuning_flags.define_training(batch_of="pairs", learning_rate=1e-4, num_train_epochs=10.0)
     flags.DEFINE_integer(
         "train_token_budget",
         None,
@@ -144,7 +149,7 @@ def define_training():
     )
     optimizer_flags.define_schedule()
     optimizer_flags.define_mixed_precision()
-    fine_tuning.define_checkpoints()
+    fine_tuning_flags.define_checkpoints()
     flags.DEFINE_integer(
         "log_steps", 100, "Number of steps between two lines of the log.", lower_bound=1
     )
@@ -189,7 +194,7 @@ def decoding_options():
 
 def check_flags():
     """Refuses flags that do not fit together, before any work."""
-    fine_tuning.check_flags(dict.fromkeys(("do_train", "do_eval", "do_predict"), ()))
+    fine_tuning_flags.check_flags(dict.fromkeys(("do_train", "do_eval", "do_predict"), ()))
     if bool(FLAGS.encoder) != bool(FLAGS.decoder):
         raise UserError(
             "--encoder and --decoder must be set together. Received: "

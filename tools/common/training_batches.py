@@ -4,7 +4,8 @@ import numpy as np
 from absl import flags
 
 from bert_tf.tools.common.console import training_verbose
-from bert_tf.tools.common.fine_tuning import num_steps_of, value_of
+from bert_tf.tools.common.fine_tuning import num_steps_of
+from bert_tf.tools.common.fine_tuning_flags import value_of
 
 FLAGS = flags.FLAGS
 
