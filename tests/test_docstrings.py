@@ -36,6 +36,8 @@ SKIPPED = {
     "bert_tf.training.evaluation.generated_text": "needs sacrebleu and rouge-score, optional",
     "bert_tf.training.evaluation.rouge": "needs rouge-score, optional",
 }
+# Examples that `make test` leaves to the full suite: this one starts two processes.
+SLOW = {"bert_tf.tasks.sentence_embedding.encoding_pool"}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -71,7 +73,14 @@ def own_names(module: types.ModuleType) -> dict:
     }
 
 
-@pytest.mark.parametrize("name", [name for name, source in SOURCES.items() if ">>>" in source])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full if name in SLOW else ())
+        for name, source in SOURCES.items()
+        if ">>>" in source
+    ],
+)
 def test_examples_run(name, example_files, tmp_path, monkeypatch):
     for path in example_files.iterdir():
         os.symlink(path, tmp_path / path.name)

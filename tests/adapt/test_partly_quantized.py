@@ -1,7 +1,9 @@
 """`quantize(attention=…, skip=…, activations=…)`: what is computed in 8-bit integers, saved and
 opened, and the errors of the layers by which to choose."""
 
+import functools
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -40,6 +42,22 @@ def classifier(backbone, tiny_vocabulary):
 
 
 STATIC = {**PARTLY, "activations": "static"}
+
+
+@pytest.fixture(scope="module")
+def saved(tiny_config, tmp_path_factory):
+    """A function that returns the directory of a quantized backbone, which it makes once."""
+
+    @functools.cache
+    def save(is_static):
+        directory = tmp_path_factory.mktemp("static" if is_static else "dynamic")
+        backbone = BertBackbone(tiny_config)
+        options = {"calibration": [TOKENS], "activations": "static"} if is_static else PARTLY
+        backbone.quantize("int8", **options)
+        backbone.save_pretrained(directory, format="bert_tf")
+        return directory
+
+    return save
 
 
 def forms(backbone):
@@ -142,9 +160,8 @@ def test_static_scales_need_calibration(backbone, tmp_path):
     ],
     ids=str,
 )
-def test_a_damaged_static_scale(backbone, tmp_path, value):
-    backbone.quantize("int8", calibration=[TOKENS], activations="static")
-    backbone.save_pretrained(tmp_path, format="bert_tf")
+def test_a_damaged_static_scale(saved, tmp_path, value):
+    shutil.copytree(saved(True), tmp_path, dirs_exist_ok=True)
     tensors = load_file(tmp_path / "bert_tf.safetensors")
     name = "encoder.blocks.1.output_dense.kernel_input_scale"
     tensors[name] = np.array(value, np.float32)
@@ -164,9 +181,8 @@ def test_a_plain_model_is_saved_as_before(backbone, tmp_path):
     {"mode": "int4"}, {"attention": "int4"}, {"skip": "blocks.0"}, {"skip": [1]}, {"more": 1},
     {"skip": ["blocks.9"]}, {"activations": "fixed"},
 ], ids=str)  # fmt: skip
-def test_damaged_files(backbone, tmp_path, change):
-    backbone.quantize("int8", **PARTLY)
-    backbone.save_pretrained(tmp_path, format="bert_tf")
+def test_damaged_files(saved, tmp_path, change):
+    shutil.copytree(saved(False), tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "bert_tf.json").read_text())
     config["quantization"].update(change)
     (tmp_path / "bert_tf.json").write_text(json.dumps(config))

@@ -17,7 +17,7 @@ from tests.text.subwords import (
     unigram_definition,
 )
 
-FEW, MANY = 5_000, 200_000  # strings
+FEW, MANY = 1_000, 200_000  # strings
 STRINGS_AT_A_TIME = 5_000
 INSERTED = ["<s>", "</s>", "<mask>", "<pad>", "<unk>", " <mask> ", "[MASK]", "  ", "\n", "''", "``"]
 INSERTED += [
@@ -282,9 +282,9 @@ def test_pieces_of_random_unigram_models(seed):
         score = generator.choice([1.0, 2.0, 3.5]) if exact else generator.random() / 3
         pieces.setdefault(word[:5], -score)
     tokenizer = SubwordTokenizer(unigram_definition(pieces.items(), split))
-    words = random_words(generator, 150)
-    words[-1] = "".join(words)[:700]
-    texts = [f"{a}{space}{b}" for a, b, space in zip(words, words[1:], [" ", "\n", "\u3000"] * 50)]
+    words = random_words(generator, 60)
+    words[-1] = "".join(words)[:300]
+    texts = [f"{a}{space}{b}" for a, b, space in zip(words, words[1:], [" ", "\n", "\u3000"] * 20)]
     scores = dict(tokenizer.definition["model"]["vocab"])
 
     def expected(text):

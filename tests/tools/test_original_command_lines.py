@@ -134,6 +134,7 @@ def test_run_classifier_predicts(base, classifier):
         np.testing.assert_array_equal(np.loadtxt(output / "test_results.tsv"), expected)
 
 
+@pytest.mark.full
 def test_run_squad(base, tmp_path):
     output = tmp_path / "out"
     flags = (
@@ -160,6 +161,7 @@ def test_run_squad(base, tmp_path):
     assert (output / "nbest_predictions.json").read_bytes() == written
 
 
+@pytest.mark.full
 def test_extract_features(base, tmp_path):
     (tmp_path / "input.txt").write_text("good film ||| the bad film\n")
     text = checked(
@@ -179,6 +181,7 @@ def test_extract_features(base, tmp_path):
     assert text.count(": ignored. google-research") == 1 and (tmp_path / "output.jsonl").exists()
 
 
+@pytest.mark.full
 def test_create_pretraining_data_and_run_pretraining(base, tmp_path):
     records, output = tmp_path / "tf_examples.tfrecord", tmp_path / "out"
     checked(
