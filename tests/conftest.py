@@ -84,7 +84,7 @@ MAY_TAKE_LONGER = {
     "tests/serving/test_c_program.py": "MiniLM is exported twice and a C program compiled",
     "tests/test_documents.py::test_the_first_example_learns": "MiniLM is fine-tuned",
     "tests/tools/test_run_pretraining.py::test_two_workers": "two programs that wait",
-    "tests/benchmarks/test_benchmark.py::test_a_tiny_run": "times other libraries too",
+    "tests/benchmarks/test_main.py::test_a_tiny_run": "times other libraries too",
     "tests/tools/test_original_command_lines.py": "whole examples of the original's",
 }
 # Files that take long for their number of tests. They run first: at the end of a run one of them
@@ -104,7 +104,6 @@ LONG_FILES = (
     "tests/ops/test_cuda_compiles.py",
     "tests/serving/test_c_program.py",
     "tests/serving/test_tasks.py",
-    "tests/benchmarks/test_benchmark.py",
 )
 # What compares our kernels' numbers with others runs once per instruction set (the marker
 # `numbers`). The rest of the tests reach the kernels through these layers and models.
