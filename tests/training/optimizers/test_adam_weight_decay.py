@@ -56,12 +56,3 @@ def test_config_round_trip():
     optimizer = AdamWeightDecay(WarmupLinearDecay(1e-3, 10, 2), clip_norm=None, epsilon=1e-8)
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
     assert again.get_config() == optimizer.get_config()
-
-
-def test_schedule_matches_the_original_where_the_warmup_ends():
-    schedule = WarmupLinearDecay(1.0, num_train_steps=100, num_warmup_steps=10)
-    np.testing.assert_allclose(
-        [schedule(step) for step in (0, 5, 9, 10, 100, 200)], [0, 0.5, 0.9, 0.9, 0, 0], atol=1e-6
-    )
-    with pytest.raises(ValueError, match="num_warmup_steps"):
-        WarmupLinearDecay(1.0, num_train_steps=5, num_warmup_steps=6)

@@ -1,4 +1,4 @@
-"""Cosine and Noam; the original's schedule is in test_adam_weight_decay.py."""
+"""The rate of each schedule is that of its paper's or original's formula, wherever a run begins."""
 
 import keras
 import numpy as np
@@ -6,6 +6,71 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.training import Noam, WarmupCosineDecay, WarmupLinearDecay
+
+
+@pytest.mark.parametrize("num_warmup_steps", [0, 1, 10, 100])
+def test_linear_decay(num_warmup_steps):
+    """google-research/bert, optimization.py: polynomial decay of all steps, and the warm-up."""
+    schedule = WarmupLinearDecay(2.0, 100, num_warmup_steps)
+    steps = np.array([0, 1, 9, 10, 11, 55, 99, 100, 500])
+    decayed = 2.0 * (1 - np.minimum(steps, 100) / 100)
+    warmup = 2.0 * steps / max(num_warmup_steps, 1)
+    expected = np.where(steps < num_warmup_steps, warmup, decayed)
+    np.testing.assert_allclose([float(schedule(step)) for step in steps], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [WarmupLinearDecay, WarmupCosineDecay])
+def test_a_share_of_the_run_is_warm_up(kind):
+    by_share, by_steps = kind(1.0, 50, warmup=0.1), kind(1.0, 50, num_warmup_steps=5)
+    assert by_share.run() == by_steps.run() == (0, 50, 5)
+    for step in (0, 3, 5, 30, 50):
+        assert float(by_share(step)) == float(by_steps(step))
+    for options in ({"warmup": -0.1}, {"warmup": 1.1}, {"warmup": 0.1, "num_warmup_steps": 2}):
+        with pytest.raises(UserError, match="warmup="):
+            kind(1.0, 50, **options)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: WarmupLinearDecay(1.0, 20, 4),
+        lambda: WarmupCosineDecay(1.0, 20, 4, final_rate=0.1),
+        lambda: Noam(64, 4),
+    ],
+)
+@pytest.mark.parametrize("first_step", [-3, 7])
+def test_a_run_that_begins_elsewhere_has_the_same_rates(make, first_step):
+    moved = make()
+    moved.set_run(first_step, 20)
+    assert moved.run()[0] == first_step
+    for step in range(max(-first_step, 0), 20):
+        np.testing.assert_allclose(moved(first_step + step), make()(step), rtol=1e-6)
+
+
+def test_the_length_of_a_run_is_asked_for():
+    schedule = WarmupLinearDecay(1.0, warmup=0.25)
+    assert schedule.needs_run and not schedule.is_set
+    with pytest.raises(UserError, match="`num_train_steps` must be given outside of `fit`"):
+        schedule(0)
+    schedule.set_run(0, 8)
+    assert schedule.is_set and schedule.run() == (0, 8, 2)
+    with pytest.raises(UserError, match="`num_warmup_steps` must be in"):
+        WarmupLinearDecay(1.0, num_warmup_steps=9).set_run(0, 8)
+    with pytest.raises(UserError, match="num_train_steps=0"):
+        WarmupLinearDecay(1.0, num_train_steps=0)
+
+
+def test_which_fit_continues_a_run():
+    schedule = WarmupLinearDecay(1.0)
+    schedule.set_run(0, 8)
+    assert not schedule.continues(4)  # each `fit` is a run
+    with schedule.held():
+        assert schedule.continues(4)
+    schedule.resume(0, 8)
+    assert schedule.continues(4) and not schedule.continues(4)  # the next `fit` only
+    schedule.resume(0, 8)
+    assert not schedule.continues(8)  # the run is over
+    assert Noam(64, 4).continues(1) and not Noam(64, 4).continues(0)
 
 
 def test_cosine():
