@@ -296,7 +296,7 @@ class BertConfig:
         """Returns the constructor's arguments as JSON values; `BertConfig` of them is equal."""
         values = dataclasses.asdict(self)
         values["pruned_heads"] = {str(key): list(v) for key, v in self.pruned_heads.items()}
-        # BERT's own values are left out, so that older versions of this package read the rest.
+        # The values of BERT's own network are left out.
         usual = BertConfig(type_vocab_size=self.type_vocab_size)
         switches = ("model_type", "causal", *SWITCHES)
         unused = {name for name in switches if values[name] == getattr(usual, name)}

@@ -10,7 +10,7 @@ import os
 import keras
 
 from bert_tf.base.json_files import read_json
-from bert_tf.base.json_schema import OBJECT, check, integer, object_of, optional, text
+from bert_tf.base.json_schema import OBJECT, check, integer, may_lack, object_of, optional, text
 from bert_tf.checkpoints.model_weights import OPTIONS
 from bert_tf.config import BertConfig, arguments_of
 from bert_tf.errors import CheckpointError, ConfigError
@@ -20,14 +20,17 @@ from bert_tf.models.backbone import BertBackbone
 CONFIG_FILE = "bert_tf.json"
 WEIGHTS_FILE = "bert_tf.safetensors"
 VERSION = 1
-QUANTIZED_VERSION = 2  # the file has the key "quantization", which version 1 does not have
-CALIBRATED_VERSION = 3  # the file has smoothed kernels
-PARTLY_QUANTIZED_VERSION = 4  # "quantization" is an object: attention too, or not all layers
 
 _ANY_VERSION = object_of({"format_version": integer(least=1)})
-_KEYS = {"class": text(), "backbone": optional(text()), "config": OBJECT, "options": OPTIONS}
-_PLAIN = object_of(_KEYS)
-_QUANTIZED = object_of({**_KEYS, "quantization": QUANTIZATION})
+_FILE = object_of(
+    {
+        "class": text(),
+        "backbone": optional(text()),
+        "config": OBJECT,
+        "options": OPTIONS,
+        "quantization": may_lack(QUANTIZATION),
+    }
+)
 
 
 def read_own(directory: str) -> tuple[str, type[BertBackbone], BertConfig, dict, str | dict | None]:
@@ -43,14 +46,13 @@ def read_own(directory: str) -> tuple[str, type[BertBackbone], BertConfig, dict,
     """
     path = os.path.join(directory, CONFIG_FILE)
     values = read_json(path, _ANY_VERSION)
-    if not VERSION <= values["format_version"] <= PARTLY_QUANTIZED_VERSION:
+    if values["format_version"] != VERSION:
         raise CheckpointError(
-            f"`format_version` in {path} must be from {VERSION} to {PARTLY_QUANTIZED_VERSION}. "
-            f"Received: format_version={values['format_version']}. A newer bert_tf may have "
-            "written the file: pip install --upgrade bert-tf"
+            f"`format_version` in {path} must be {VERSION}. Received: "
+            f"format_version={values['format_version']}. A newer bert_tf may have written the "
+            "file: pip install --upgrade bert-tf"
         )
-    is_quantized = values["format_version"] != VERSION
-    check(values, _QUANTIZED if is_quantized else _PLAIN, path, CheckpointError)
+    check(values, _FILE, path, CheckpointError)
     backbone_class = _backbone_class(values.get("backbone"), path)
     config_class = backbone_class.config_class
     check(values["config"], arguments_of(config_class), path, CheckpointError, "config")
@@ -58,8 +60,8 @@ def read_own(directory: str) -> tuple[str, type[BertBackbone], BertConfig, dict,
         config = config_class(**values["config"])
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    quantization = values["quantization"] if is_quantized else None
-    return values["class"], backbone_class, config, dict(values["options"]), quantization
+    options, quantization = dict(values["options"]), values.get("quantization")
+    return values["class"], backbone_class, config, options, quantization
 
 
 def registered_backbone(backbone: BertBackbone) -> str | None:

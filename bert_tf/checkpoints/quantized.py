@@ -17,13 +17,11 @@ from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 from bert_tf.ops.quantized_dense import SMALLEST_SPAN
 
-SMOOTHING = "_smoothing"
-
 # The suffixes of the parts of a weight.
 _SUFFIXES = {
     "values": "",
     "scale": "_scale",
-    "smoothing": SMOOTHING,
+    "smoothing": "_smoothing",
     "static_scale": "_input_scale",
 }
 

@@ -27,7 +27,7 @@ from bert_tf.checkpoints.model_weights import (
     uses_pooler,
 )
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
-from bert_tf.checkpoints.quantized import SMOOTHING, quantized_tensors, quantized_variables
+from bert_tf.checkpoints.quantized import quantized_tensors, quantized_variables
 from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pooler_weights
 from bert_tf.config import SWITCHES, BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of
@@ -193,25 +193,14 @@ def _write_tf1(model, directory):
 def _write_own(model, directory):
     backbone = backbone_of(model)
     tensors = {weight.name: weight.variable.numpy() for weight in _writable(model)}
-    integers = quantized_tensors(backbone)
-    tensors.update(integers)
+    tensors.update(quantized_tensors(backbone))
     write_safetensors(os.path.join(directory, own_format.WEIGHTS_FILE), tensors)
     content = {"class": class_name_of(model), "options": saved_options(model)}
-    content["config"] = backbone.config.to_dict()
+    content |= {"config": backbone.config.to_dict(), "format_version": own_format.VERSION}
     if registered := own_format.registered_backbone(backbone):
         content["backbone"] = registered
-    # The file lacks what it does not need and has the lowest version, so that older versions of the
-    # package can open it.
-    content["format_version"] = own_format.VERSION
-    if not backbone.config.pruned_heads:
-        del content["config"]["pruned_heads"]
     if backbone.quantization is not None:
         content["quantization"] = backbone.quantization
-        content["format_version"] = own_format.QUANTIZED_VERSION
-        if any(name.endswith(SMOOTHING) for name in integers):
-            content["format_version"] = own_format.CALIBRATED_VERSION
-        if not isinstance(content["quantization"], str):
-            content["format_version"] = own_format.PARTLY_QUANTIZED_VERSION
     write_json(os.path.join(directory, own_format.CONFIG_FILE), content, sort_keys=True)
 
 

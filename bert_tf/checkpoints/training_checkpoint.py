@@ -1,12 +1,10 @@
 """Loads the weights from the checkpoints that `TrainingCheckpoint` writes.
 
-The state of the optimizer is not loaded. Versions before 0.22 did not save the class of the model,
-but the names of the model's variables begin with it.
+The state of the optimizer is not loaded.
 """
 
 import dataclasses
 import os
-import re
 
 from bert_tf.base.json_schema import check, object_of, one_of
 from bert_tf.checkpoints.claims import check_claims
@@ -61,11 +59,12 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     """
     tensors, state = read_checkpoint(path)
     tensors = {name: v for name, v in tensors.items() if name.startswith("model/")}
-    saved = state.get("model") or {}
-    if saved:
-        check(saved, _MODEL, os.path.join(path, STATE), CheckpointError, "model")
-    name = saved.get("class") or _class_of(tensors, path)
-    options = saved.get("options") or {}
+    saved = state.get("model")
+    if not saved:
+        expected = "be a checkpoint of one of bert_tf's models"
+        raise file_error(path, expected, "one of a class of your own")
+    check(saved, _MODEL, os.path.join(path, STATE), CheckpointError, "model")
+    name, options = saved["class"], saved["options"]
     if "lora" in options:
         received = "LoRA weights that are not merged. Open the model that the run wrote at its end."
         raise file_error(path, "be a checkpoint of a run without LoRA", received)
@@ -84,12 +83,3 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     for key, variable in variables.items():
         variable.assign(tensors[key])
     return name, config, options, ModelSource(path, model)
-
-
-def _class_of(tensors, path):
-    roots = {name.split("/")[1] for name in tensors}
-    for name in SPECS:
-        if re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() in roots:
-            return name
-    expected = "be a checkpoint of one of bert_tf's models"
-    raise file_error(path, expected, f"variables of {sorted(roots)[:5]}")

@@ -94,7 +94,7 @@ class Quantization:
         return cls(**value)
 
     def to_json(self) -> str | dict:
-        """Returns what `of` takes: the mode alone where older versions of this package suffice."""
+        """Returns what `of` takes: the mode alone if the other arguments are the defaults."""
         if self == Quantization(self.mode):
             return self.mode
         values = {"mode": self.mode, "attention": self.attention, "skip": list(self.skip)}
