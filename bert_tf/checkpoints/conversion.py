@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from bert_tf.checkpoints.assignment import assign_weights
-from bert_tf.checkpoints.loading import build_model, weights_of
+from bert_tf.checkpoints.loading import weights_of
 from bert_tf.checkpoints.model_weights import backbone_of
 from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.checkpoints.recognition import build_recognised
@@ -98,26 +98,6 @@ def convert(
         rows += [(name, source.shapes[name], target) for name, target in zip(read, written)]
     rows += [(name, source.shapes[name], "") for name in unused]
     return Conversion(model, source.format, rows)
-
-
-def reopened(model, directory: str | os.PathLike, hidden_act: str | None = None):
-    """Loads a model of the class of `model` from a directory, also with another activation.
-
-    Raises:
-        CheckpointError: If the checkpoint cannot be read or does not fit its configuration.
-        ConfigError: If the configuration describes a network that is not supported.
-        UserError: If an option in the checkpoint is out of range.
-    """
-    pretrained = open_pretrained(directory)
-    if hidden_act is not None:
-        config = dataclasses.replace(pretrained.config, hidden_act=hidden_act)
-        pretrained = dataclasses.replace(pretrained, config=config)
-    if backbone_of(model) is model:
-        opened = type(model)(pretrained.config)
-    else:
-        opened = build_model(type(model), pretrained)
-    assign_weights(pretrained.source, weights_of(opened, pretrained))
-    return opened
 
 
 def largest_difference(one, other) -> float:
