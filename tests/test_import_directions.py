@@ -34,8 +34,8 @@ PACKAGES = (
 )
 
 
-def imported(path):
-    """The modules of this package that a file imports, and whether a function does it."""
+def imported_names(path):
+    """The names that a file imports, with their modules, and whether a function does it."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     functions = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.Lambda))]
     inside = {id(node) for function in functions for node in ast.walk(function)}
@@ -46,9 +46,15 @@ def imported(path):
         elif isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
-            module = name if name in MODULES else name.rpartition(".")[0]
-            if module in MODULES:
-                yield module, id(node) in inside
+            yield name, id(node) in inside
+
+
+def imported(path):
+    """The modules of this package that a file imports, and whether a function does it."""
+    for name, in_function in imported_names(path):
+        module = name if name in MODULES else name.rpartition(".")[0]
+        if module in MODULES:
+            yield module, in_function
 
 
 IMPORTS = {name: list(imported(path)) for name, path in MODULES.items()}
@@ -67,6 +73,21 @@ def test_only_from_below(name):
         other = module.split(".")[1] if "." in module else None
         if package in PACKAGES and other in PACKAGES:
             assert PACKAGES.index(other) <= PACKAGES.index(package), f"{module} is above"
+
+
+@pytest.mark.parametrize(
+    "folder, above",
+    [
+        ("bert_tf", ("bert_tf.tools.", "benchmarks.", "research.")),
+        ("tools", ("benchmarks.", "research.")),
+        ("research", ("benchmarks.",)),
+    ],
+)
+def test_programs_are_above_the_package(folder, above):
+    for path in sorted((REPOSITORY / folder).rglob("*.py")):
+        if path != REPOSITORY / "bert_tf" / "__main__.py":
+            found = [name for name, _ in imported_names(path) if name.startswith(above)]
+            assert not found, path
 
 
 # A task whose heads are those of another one, so that they open each other's checkpoints.
