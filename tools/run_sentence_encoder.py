@@ -229,7 +229,8 @@ def correlations(encoder, texts, scores):
     return {name: results[name] for name in ("pearson", "spearman") if name in results}
 
 
-def main():
+def check_flags():
+    """Refuses flags that do not fit together, before any work."""
     works = {
         "do_train": ("init_checkpoint", "train_file"),
         "do_eval": ("dev_file",),
@@ -251,43 +252,52 @@ def main():
             "--symmetric must be false with --guide_dir, whose loss compares all texts of a batch. "
             "Received: --symmetric"
         )
-    dims = positive_integers("matryoshka_dims")
-    if dims and FLAGS.objective == "classification":
+    if positive_integers("matryoshka_dims") and FLAGS.objective == "classification":
         raise UserError(
             "--objective must be ranking, triplet or cosine with --matryoshka_dims: the classifier "
             "takes vectors of one size. Received: --objective=classification"
         )
     tool.require_writable(FLAGS.output_dir, "output_dir")
+    if FLAGS.dev_file:
+        from bert_tf.training.evaluation.scores import require_scikit_learn
+
+        require_scikit_learn()
+
+
+def write_vectors(encoder, texts):
+    """Writes the vectors of texts to vectors.npy in --output_dir."""
+    vectors = encoder.encode(texts, verbose=predicting_verbose())
+    path = os.path.join(FLAGS.output_dir, "vectors.npy")
+    with atomic_path(path) as new:
+        save_array(new, vectors)
+    print(f"{len(vectors)} vectors of size {vectors.shape[1]} in {path}")
+
+
+def main():
+    check_flags()
     import keras
 
     from bert_tf.training import MatryoshkaLoss
-    from bert_tf.training.evaluation.scores import require_scikit_learn
 
-    if FLAGS.dev_file:
-        require_scikit_learn()  # before any work
     keras.utils.set_random_seed(FLAGS.seed)
-
+    # All files are read before any work.
     train_data = read_train_data() if FLAGS.do_train else None
     dev_data = read_scored_pairs(FLAGS.dev_file, FLAGS.score_scale) if FLAGS.dev_file else None
     encode_texts = read_single_texts(FLAGS.encode_file) if FLAGS.do_encode else None
     whitening_texts = read_single_texts(FLAGS.whitening_file) if FLAGS.whitening_file else None
     encoder = load_encoder()
     if FLAGS.do_train:
-        if dims:
-            *examples, loss = train_data
-            train_data = (*examples, MatryoshkaLoss(loss, dims))
-        train(encoder, *train_data, dev_data)
+        *examples, loss = train_data
+        if dims := positive_integers("matryoshka_dims"):
+            loss = MatryoshkaLoss(loss, dims)
+        train(encoder, *examples, loss, dev_data)
         if whitening_texts:
             encoder.fit_whitening(whitening_texts, FLAGS.whitening_size)
         encoder.save_pretrained(os.path.join(FLAGS.output_dir, "model"))
     if FLAGS.do_eval:
         result_files.report(result_files.score_lines(correlations(encoder, *dev_data)))
     if FLAGS.do_encode:
-        vectors = encoder.encode(encode_texts, verbose=predicting_verbose())
-        path = os.path.join(FLAGS.output_dir, "vectors.npy")
-        with atomic_path(path) as new:
-            save_array(new, vectors)
-        print(f"{len(vectors)} vectors of size {vectors.shape[1]} in {path}")
+        write_vectors(encoder, encode_texts)
     if FLAGS.do_train:
         tell_model()
 
