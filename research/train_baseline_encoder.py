@@ -31,7 +31,7 @@ from bert_tf.base import optional_packages
 from bert_tf.errors import UserError
 from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.checkpoint_flags import new_tokenizer
-from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.console import print_result
 
 FLAGS = flags.FLAGS
 
@@ -254,7 +254,7 @@ def main():
     options |= {"task_name": "simple", "data_dir": "DATA"}
     if FLAGS.encoder != "transformer":
         options["import_modules"] = "bert_tf.baselines"
-    tell_result("encoder", directory, "Train a classifier", "run_classifier", **options)
+    print_result("encoder", directory, "Train a classifier", "run_classifier", **options)
 
 
 def encoder_weights(backbone):

@@ -23,7 +23,7 @@ from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
 from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.search.index_files import require_index_or_nothing
 from bert_tf.tools.common import tool
-from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.prediction_rows import about_how_many_rows
 
 FLAGS = flags.FLAGS
@@ -144,7 +144,7 @@ def main():
             bar.update(len(block))
             block = list(itertools.islice(rows, block_of_rows))
     print(f"{count} vectors of size {vectors.shape[1]}")
-    tell_result(
+    print_result(
         "index",
         FLAGS.output_dir,
         "Search",

@@ -22,7 +22,7 @@ from bert_tf import tasks
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checkpoint_flags import load_tokenizer
-from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.console import print_result
 
 FLAGS = flags.FLAGS
 SAVED_MODEL = "saved_model"
@@ -125,7 +125,7 @@ def write_saved_model():
     if FLAGS.verify:
         difference = compare_with_export(model, path, FLAGS.pairs)
         print(f"largest difference between input and output: {difference:g}")
-    tell_result("SavedModel", path, "Serve", "serve", model=FLAGS.output)
+    print_result("SavedModel", path, "Serve", "serve", model=FLAGS.output)
 
 
 def main():

@@ -29,7 +29,7 @@ from absl import flags
 from bert_tf.errors import UserError
 from bert_tf.tools.common import fine_tuning, fine_tuning_flags, result_files, task_flags, tool
 from bert_tf.tools.common.checks import options_of, require_one, require_other_directory
-from bert_tf.tools.common.console import tell_model
+from bert_tf.tools.common.console import print_model
 from bert_tf.tools.common.model_comparison import milliseconds_per_text, print_table, scores_of
 from bert_tf.tools.common.text_files import read_texts
 from bert_tf.tools.common.training_batches import TrainingBatches, fit
@@ -202,7 +202,7 @@ def main():
     result_files.write_lines(os.path.join(FLAGS.output_dir, "eval_results.txt"), lines)
     times = milliseconds_per_text((teacher, student), dev[0], FLAGS.timing_rounds)
     print_table((teacher, student, student), results, (times[0], times[1], times[1]))
-    tell_model()
+    print_model()
 
 
 if __name__ == "__main__":

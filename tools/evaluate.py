@@ -43,7 +43,7 @@ from bert_tf.errors import UserError
 from bert_tf.tasks.token_classification.files import FORMATS
 from bert_tf.tools.common import evaluations, result_files, tool
 from bert_tf.tools.common.checks import options_of
-from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.task_flags import given_labels, read_examples, targets_of, task_from_flags
 
 FLAGS = flags.FLAGS
@@ -180,7 +180,7 @@ def main():
 
         with atomic_path(os.path.join(FLAGS.output_dir, "confusion.png")) as path:
             save_confusion_png(evaluation.matrix, evaluation.labels, path)
-    tell_result("report", os.path.join(FLAGS.output_dir, "report.txt"))
+    print_result("report", os.path.join(FLAGS.output_dir, "report.txt"))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from absl import flags
 from bert_tf.errors import DataError, UserError
 from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.checks import options_of, positive_integers, require_one
-from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.corpus_search import search_corpus
 
 FLAGS = flags.FLAGS
@@ -257,7 +257,7 @@ def main():
         result_files.write_json(path, {"data_sets": results, "mean": mean}, indent=2)
     if len(tables) > 1:
         print_table(f"mean of {len(tables)} data sets", mean, cutoffs)
-    tell_result("results", path)
+    print_result("results", path)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from absl import flags
 
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
-from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.model_flags import (
     FLAGS,
     define_quantization,
@@ -99,7 +99,7 @@ def main():
         model.prepack_for_inference()
     path = export(model, FLAGS.export_dir, FLAGS.version, FLAGS.portable, FLAGS.pairs)
     print(as_text(read_description(path)))
-    tell_result("SavedModel", path, "Serve", "serve", model=FLAGS.export_dir)
+    print_result("SavedModel", path, "Serve", "serve", model=FLAGS.export_dir)
 
 
 if __name__ == "__main__":

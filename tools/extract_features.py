@@ -184,7 +184,7 @@ def check_flags(examples):
 
 
 def main():
-    original_flags.tell_ignored()
+    original_flags.print_ignored()
     try:
         layers = [int(part) for part in FLAGS.layers.split(",")] if FLAGS.output_file else [-1]
     except ValueError:

@@ -21,7 +21,7 @@ from bert_tf.errors import UserError
 from bert_tf.inputs.tables.parquet_files import import_parquet
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import require_one
-from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.model_flags import kind_of_model
 from bert_tf.tools.common.prediction_output import open_output
 from bert_tf.tools.common.prediction_rows import about_how_many_rows, blocks_of_rows, source_name
@@ -87,7 +87,7 @@ def main():
             bar.update(len(rows))
             rows = next(blocks, [])
     if FLAGS.output_file:
-        tell_result("answers", FLAGS.output_file)
+        print_result("answers", FLAGS.output_file)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from absl import flags
 from bert_tf.errors import UserError
 from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.checks import require_other_directory
-from bert_tf.tools.common.console import tell_model
+from bert_tf.tools.common.console import print_model
 from bert_tf.tools.common.model_comparison import scores_of
 from bert_tf.tools.common.task_flags import (
     inputs_and_targets,
@@ -169,7 +169,7 @@ def main():
     result_files.write_lines(os.path.join(FLAGS.output_dir, "head_importance.tsv"), lines)
     lines = [size_before, size_after, *lines_before, *lines_after]
     result_files.report(lines, title="Pruning")
-    tell_model()
+    print_model()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from absl import flags
 
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import require_other_directory
-from bert_tf.tools.common.console import tell_model
+from bert_tf.tools.common.console import print_model
 from bert_tf.tools.common.model_comparison import weight_bytes
 from bert_tf.tools.common.model_flags import (
     FLAGS,
@@ -68,7 +68,7 @@ def main():
         print("relative error of each layer in 8-bit integers:")
         for path, error in sorted(errors.items(), key=lambda item: -item[1]):
             print(f"  {error:.4f}  {path}")
-    tell_model(FLAGS.output_dir)
+    print_model(FLAGS.output_dir)
 
 
 if __name__ == "__main__":

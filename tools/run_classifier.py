@@ -37,7 +37,7 @@ from bert_tf.tools.common import (
     tool,
 )
 from bert_tf.tools.common.checks import options_of
-from bert_tf.tools.common.console import predicting_verbose, tell_model
+from bert_tf.tools.common.console import predicting_verbose, print_model
 from bert_tf.tools.common.prediction_output import write_predictions
 from bert_tf.tools.common.task_flags import (
     TABLE,
@@ -231,7 +231,7 @@ def main():
     has_dev = task.dev is not None and os.path.exists(task.path(FLAGS.data_dir, "dev"))
     wants_dev = FLAGS.do_eval or (FLAGS.do_train and has_dev)
     fine_tuning_flags.check_flags(has_dev=wants_dev)
-    original_flags.tell_ignored()
+    original_flags.print_ignored()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     fine_tuning_flags.require_classes(task)
     if wants_dev:
@@ -254,7 +254,7 @@ def main():
     if FLAGS.do_predict:
         predict(model, task, test_examples)
     if FLAGS.do_train:
-        tell_model()
+        print_model()
 
 
 if __name__ == "__main__":

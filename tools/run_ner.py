@@ -38,7 +38,7 @@ from bert_tf.tools.common import (
     result_files,
     tool,
 )
-from bert_tf.tools.common.console import tell_model, tell_result
+from bert_tf.tools.common.console import print_model, print_result
 
 FLAGS = flags.FLAGS
 
@@ -217,9 +217,9 @@ def main():
         columns = (words, predicted) if gold is None else (words, gold, predicted)
         path = os.path.join(FLAGS.output_dir, "test_predictions.txt")
         result_files.write_text(path, conll_lines(zip(*columns)))
-        tell_result("tags", path)
+        print_result("tags", path)
     if FLAGS.do_train:
-        tell_model()
+        print_model()
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from bert_tf.errors import UserError
 from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.checkpoint_flags import new_tokenizer, require_vocabulary_of
 from bert_tf.tools.common.checks import options_of
-from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.optimizer_flags import make_schedule, set_mixed_precision
 from bert_tf.tools.common.pretraining_batches import open_batches
 from bert_tf.tools.common.pretraining_flags import check_flags, input_files, settings
@@ -219,7 +219,7 @@ def save(model, tokenizer, results):
     if FLAGS.do_train:
         options = {"task_name": "TASK", "data_dir": "DIRECTORY", "output_dir": "DIRECTORY"}
         options["init_checkpoint"] = directory
-        tell_result("model", directory, "Fine-tune", "run_classifier", **options)
+        print_result("model", directory, "Fine-tune", "run_classifier", **options)
 
 
 def run():

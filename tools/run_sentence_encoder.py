@@ -36,7 +36,7 @@ from bert_tf.tasks.sentence_embedding.files import (
 )
 from bert_tf.tools.common import fine_tuning, fine_tuning_flags, result_files, tool
 from bert_tf.tools.common.checks import options_of, positive_integers
-from bert_tf.tools.common.console import predicting_verbose, tell_model
+from bert_tf.tools.common.console import predicting_verbose, print_model
 from bert_tf.tools.common.text_files import read_single_texts
 
 FLAGS = flags.FLAGS
@@ -299,7 +299,7 @@ def main():
     if FLAGS.do_encode:
         write_vectors(encoder, encode_texts)
     if FLAGS.do_train:
-        tell_model()
+        print_model()
 
 
 if __name__ == "__main__":

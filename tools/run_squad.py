@@ -36,7 +36,7 @@ from bert_tf.tools.common import (
     result_files,
     tool,
 )
-from bert_tf.tools.common.console import predicting_verbose, tell_model
+from bert_tf.tools.common.console import predicting_verbose, print_model
 
 FLAGS = flags.FLAGS
 
@@ -212,7 +212,7 @@ def main():
     fine_tuning_flags.check_flags(
         {"do_train": ("train_file", "init_checkpoint"), "do_predict": ("predict_file",)}
     )
-    original_flags.tell_ignored()
+    original_flags.print_ignored()
     tool.require_writable(FLAGS.output_dir, "output_dir")
     if FLAGS.verbose_logging:
         logging.getLogger("bert_tf").setLevel(logging.DEBUG)
@@ -227,7 +227,7 @@ def main():
     if FLAGS.do_predict:
         predict(model, predict_examples)
     if FLAGS.do_train:
-        tell_model()
+        print_model()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from bert_tf.tools.common import (
     result_files,
     tool,
 )
-from bert_tf.tools.common.console import predicting_verbose, tell_model
+from bert_tf.tools.common.console import predicting_verbose, print_model
 
 FLAGS = flags.FLAGS
 
@@ -101,7 +101,7 @@ def main():
     if FLAGS.do_predict:
         predict(model, test_examples)
     if FLAGS.do_train:
-        tell_model()
+        print_model()
 
 
 if __name__ == "__main__":

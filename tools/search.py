@@ -19,7 +19,7 @@ from absl import flags
 from bert_tf.base.files import atomic_path
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
-from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.text_files import read_single_texts
 
 FLAGS = flags.FLAGS
@@ -138,7 +138,7 @@ def main():
     is_json = FLAGS.json or FLAGS.output_file.lower().endswith(".jsonl")
     with atomic_path(FLAGS.output_file) as new, open(new, "w", encoding="utf-8") as file:
         file.writelines(map(as_json_line if is_json else as_text, results))
-    tell_result("results", FLAGS.output_file)
+    print_result("results", FLAGS.output_file)
 
 
 if __name__ == "__main__":

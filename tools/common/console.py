@@ -21,7 +21,9 @@ def predicting_verbose() -> int:
     return 1 if shows_bars(sys.stdout) else 0
 
 
-def tell_result(what: str, path: str, purpose: str = "", program: str = "", **options: str) -> None:
+def print_result(
+    what: str, path: str, purpose: str = "", program: str = "", **options: str
+) -> None:
     """Prints what a program made and where, and the command for the next step.
 
     Args:
@@ -37,11 +39,11 @@ def tell_result(what: str, path: str, purpose: str = "", program: str = "", **op
         print(f"{purpose} with: bert-tf {' '.join([program, *given])}")
 
 
-def tell_model(model_dir: str | None = None) -> None:
+def print_model(model_dir: str | None = None) -> None:
     """Prints where a trained model is, and how to predict with it.
 
     Args:
         model_dir: Its directory; by default `model` in --output_dir.
     """
     model_dir = model_dir or os.path.join(FLAGS.output_dir, "model")
-    tell_result("model", model_dir, "Predict", "predict", model_dir=model_dir, input_file="FILE")
+    print_result("model", model_dir, "Predict", "predict", model_dir=model_dir, input_file="FILE")

@@ -6,7 +6,7 @@ import os
 from absl import flags
 
 from bert_tf.tools.common import fine_tuning, generation_flags, result_files, tool
-from bert_tf.tools.common.console import predicting_verbose, tell_model
+from bert_tf.tools.common.console import predicting_verbose, print_model
 from bert_tf.tools.common.generation_models import examples_of, write
 from bert_tf.tools.common.training_batches import TrainingBatches, fit
 
@@ -40,7 +40,7 @@ def run(load_model, score_names):
     if FLAGS.do_predict:
         report(model, "test", *test, score_names)
     if FLAGS.do_train:
-        tell_model()
+        print_model()
 
 
 def train(model, pairs, dev):

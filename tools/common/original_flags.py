@@ -1,6 +1,6 @@
 """Flags of google-research/bert for TPUs and tf.estimator that have no effect here.
 
-The tools accept them, so that the original's command lines run unchanged, and `tell_ignored`
+The tools accept them, so that the original's command lines run unchanged, and `print_ignored`
 reports in one line which of them are ignored.
 """
 
@@ -33,7 +33,7 @@ def define_ignored(names=ESTIMATOR_FLAGS):
         _DEFINE[type(default)](name, default, f"Ignored. {text}")
 
 
-def tell_ignored():
+def print_ignored():
     """Prints one line with the ignored flags that were given."""
     defined = FLAGS.flags_by_module_dict()[__name__]
     given = [f"--{flag.name}" for flag in defined if flag.present]

@@ -8,7 +8,7 @@ from absl import flags
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import options_of
-from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.console import print_result
 
 FLAGS = flags.FLAGS
 
@@ -108,4 +108,4 @@ def print_summary(corpus, summary):
     )
     files = ",".join(FLAGS.output_file)
     options = {"bert_config_file": "CONFIG", "output_dir": "DIRECTORY"}
-    tell_result("examples", files, "Pre-train", "run_pretraining", input_file=files, **options)
+    print_result("examples", files, "Pre-train", "run_pretraining", input_file=files, **options)

@@ -278,7 +278,7 @@ def check_flags():
         raise UserError("At least one of --do_train and --do_eval must be true. Received: neither")
     if FLAGS.use_tpu:
         FLAGS.distribution_strategy = "tpu"
-    original_flags.tell_ignored()
+    original_flags.print_ignored()
     if FLAGS.num_warmup_steps is None:
         FLAGS.num_warmup_steps = min(WARMUP_STEPS, FLAGS.num_train_steps // 10)
     # Checked without --do_train too, so that the flags of a training run also work for --do_eval.

@@ -3,7 +3,7 @@
 from absl import flags
 
 from bert_tf.tools.common.checks import options_of
-from bert_tf.tools.common.console import tell_result
+from bert_tf.tools.common.console import print_result
 
 FLAGS = flags.FLAGS
 
@@ -72,4 +72,4 @@ def learn_and_write(counts, next_program, **next_flags):
     if not FLAGS.do_lower_case:
         options["do_lower_case"] = "false"
     options |= {**next_flags, "output_file": "FILE"}
-    tell_result("vocabulary", FLAGS.output_file, "Make pre-training data", next_program, **options)
+    print_result("vocabulary", FLAGS.output_file, "Make pre-training data", next_program, **options)
