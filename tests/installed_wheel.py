@@ -27,7 +27,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import ops
-from bert_tf.ops import native
+from bert_tf.ops import loading, native
 
 random = np.random.default_rng(0)
 x = tf.constant(random.normal(size=(33, 48)), tf.float32)
@@ -55,7 +55,7 @@ print(json.dumps({
     "tensorflow": tf.__version__,
     "keras": __import__("keras").__version__,
     "backend": backend,
-    "reason": native._load().reason,
+    "reason": loading.load().reason,
     "xla": with_xla,
     "error": error(outputs),
     "xla_error": error(tf.function(outputs, jit_compile=True)) if with_xla else 0,

@@ -45,10 +45,10 @@ import bert_tf
 bert_tf.BertConfig, bert_tf.BertBackbone, bert_tf.BertTextClassifier, bert_tf.training
 seconds = time.perf_counter() - start
 bert_tf.BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good"])
-from bert_tf.ops import native
+from bert_tf.ops import loading, native
 added = {name.split(".")[0] for name in set(sys.modules) - before}
 heavy = sorted(added & {"keras_hub", "keras_nlp", "sklearn", "torch"})
-ops = native._loaded is not None
+ops = loading.loaded is not None
 print(json.dumps({"seconds": seconds, "heavy": heavy, "ops": ops, "alone": alone}))
 """
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import ops
-from bert_tf.layers.attention.token_layout import static_shapes
+from bert_tf.ops.native import static_shapes
 
 from . import NO_XLA, XLA_PADDED, XLA_TENSORFLOW, keras_common
 from .ours import Ours, training_task

@@ -93,6 +93,7 @@ class _ObservedKernel(NamedTuple):
     kernel: Any
     rows: "SeenRows"
     thread: int
+    fuses_feed_forward: bool = False
 
     def apply(self, x, epilogue):
         if threading.get_ident() == self.thread:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
-from bert_tf.layers.attention.token_layout import needs_static_shapes
+from bert_tf.ops.native import needs_static_shapes
 
 Progress = TypeVar("Progress")
 

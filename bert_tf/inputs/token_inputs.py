@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
-from bert_tf.layers.attention.token_layout import needs_static_shapes
+from bert_tf.ops.native import needs_static_shapes
 
 # Floats, which are not reshaped with the examples that they belong to.
 _FLOATS = ("head_mask", "word_vectors")
@@ -21,6 +21,7 @@ _TASK_INPUTS = (
     *("masked_positions", "target_ids", "word_starts", "row_number", "is_query"),
     *("decoder_token_ids", "decoder_padding_mask"),
 )
+_KNOWN_NAMES = {*_TOKEN_INPUTS, *_TASK_INPUTS}
 # The same inputs in Hugging Face's transformers, google-research/bert and tf-models.
 _OTHER_NAMES = {
     "input_ids": "token_ids",
@@ -44,10 +45,21 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
         tf.errors.InvalidArgumentError: The same, when a graph runs.
     """
     check_names(inputs)
-    given = [name for name in _TOKEN_INPUTS if inputs.get(name) is not None]
-    tensors = {name: _as_tensor(name, inputs[name]) for name in given}
+    tensors = {}
+    for name in _TOKEN_INPUTS:
+        if inputs.get(name) is None:
+            continue
+        tensor = tf.convert_to_tensor(inputs[name])
+        if name == "padding_mask":
+            tensor = tf.cast(tensor, tf.bool)
+        elif name not in _FLOATS:
+            if not tensor.dtype.is_integer:
+                raise UserError(f"`{name}` must be integers. Received: dtype={tensor.dtype.name}")
+            tensor = tf.cast(tensor, tf.int32)
+        tensors[name] = tensor
     checks = [*_shape_checks(tensors, config), *_range_checks(tensors, config)]
-    tensors = depending_on(checks, tensors)
+    if checks:
+        tensors = depending_on(checks, tensors)
     if "padding_mask" not in tensors:
         tensors["padding_mask"] = tf.not_equal(tensors["token_ids"], config.pad_token_id)
     if "segment_ids" not in tensors:
@@ -100,19 +112,8 @@ def rows_of_examples(tokens: dict[str, tf.Tensor], texts: tf.Tensor) -> dict[str
     return {name: tf.ensure_shape(reshaped[name], [*texts.shape, None]) for name in tokens}
 
 
-# What begins the messages of `range_checks` and `row_checks`, as a regular expression.
+# What begins the messages about values out of range, as a regular expression.
 OUT_OF_RANGE = r"`\w+` must be from 0 to below"
-
-
-def range_checks(name: str, values: tf.Tensor, limit: int | tf.Tensor, of: str) -> list:
-    """Checks that the integers `values` are in [0, limit); `of` says what the limit is."""
-    if needs_static_shapes():
-        return []
-    least, largest = tf.reduce_min(values), tf.reduce_max(values)
-    # If there are no values, `reduce_min` is greater than `reduce_max`, so the check passes.
-    inside = (least > largest) | ((least >= 0) & (largest < limit))
-    must, received = f"`{name}` must be from 0 to below {of}", [least, largest, limit]
-    return require(inside, must, received, "smallest, largest and limit")
 
 
 def row_checks(
@@ -163,8 +164,8 @@ def check_names(inputs: dict[str, tf.Tensor]) -> None:
             "Inputs must be a dictionary with `token_ids` [B, T] and optionally `segment_ids` and "
             f"`padding_mask` (a BertTokenizer makes it). Received: {type(inputs).__name__}"
         )
-    unknown = [name for name in inputs if name not in _TOKEN_INPUTS + _TASK_INPUTS]
-    if unknown:
+    if not inputs.keys() <= _KNOWN_NAMES:
+        unknown = [name for name in inputs if name not in _KNOWN_NAMES]
         renamed = [f"`{old}` is `{_OTHER_NAMES[old]}`" for old in unknown if old in _OTHER_NAMES]
         hint = f" In this package {', '.join(renamed)}." if renamed else ""
         hint = hint or (
@@ -182,17 +183,6 @@ def check_names(inputs: dict[str, tf.Tensor]) -> None:
         )
 
 
-def _as_tensor(name, values) -> tf.Tensor:
-    tensor = tf.convert_to_tensor(values)
-    if name in _FLOATS:
-        return tensor
-    if name == "padding_mask":
-        return tf.cast(tensor, tf.bool)
-    if not tensor.dtype.is_integer:
-        raise UserError(f"`{name}` must be integers. Received: dtype={tensor.dtype.name}")
-    return tf.cast(tensor, tf.int32)
-
-
 def _shape_checks(tensors, config):
     token_ids = tensors["token_ids"]
     if token_ids.shape.rank != 2:
@@ -203,10 +193,12 @@ def _shape_checks(tensors, config):
         f"`token_ids` must have at least one and at most {longest} columns "
         "(max_position_embeddings): shorten texts with the tokenizer's `max_length`"
     )
-    has_columns = (length > 0) | (batch == 0)
-    yield from require((length <= longest) & has_columns, must, [length], "columns")
+    fits = (length <= longest) & ((length > 0) | (batch == 0))
+    if fits is not True:
+        yield from require(fits, must, [length], "columns")
+    is_known = token_ids.shape.is_fully_defined()
     for name in _SHAPED_LIKE_IDS:
-        if name in tensors:
+        if name in tensors and not (is_known and tensors[name].shape == token_ids.shape):
             yield from _same_shape(name, tensors[name], token_ids)
     blocks, heads = config.num_hidden_layers, config.num_attention_heads
     described = f"[B, {blocks}, {heads}], a factor for every head of every block, pruned ones too"
@@ -222,8 +214,6 @@ def _same_shape(name, tensor, token_ids):
     must = f"`{name}` must have the shape of `token_ids`"
     if not tensor.shape.is_compatible_with(token_ids.shape):
         raise UserError(f"{must}, {token_ids.shape}. Received: shape={tensor.shape}")
-    if tensor.shape.is_fully_defined() and token_ids.shape.is_fully_defined():
-        return []
     shapes = [tf.shape(tf.ensure_shape(tensor, [None, None])), tf.shape(token_ids)]
     are_equal = tf.reduce_all(tf.equal(*shapes))
     return require(are_equal, must, shapes, f"shapes of `{name}` and `token_ids`")
@@ -262,4 +252,8 @@ def _range_checks(tensors, config):
         del limits["segment_ids"]  # not used
     for name, (limit, of) in limits.items():
         if name in tensors:
-            yield from range_checks(name, tensors[name], limit, of)
+            least, largest = tf.reduce_min(tensors[name]), tf.reduce_max(tensors[name])
+            # If there are no values, the minimum is greater than the maximum: the check passes.
+            inside = (least > largest) | ((least >= 0) & (largest < limit))
+            must, received = f"`{name}` must be from 0 to below {of}", [least, largest, limit]
+            yield from require(inside, must, received, "smallest, largest and limit")

@@ -10,8 +10,7 @@ from bert_tf.base import keras_compat
 from bert_tf.errors import UserError
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.initial_weights import truncated_normal
-from bert_tf.layers.kernels.epilogue import Epilogue
-from bert_tf.layers.kernels.float_kernel import FloatKernel
+from bert_tf.layers.kernels.epilogue import Epilogue, FloatKernel
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 from bert_tf.layers.kernels.lora_kernel import LoraKernel
 from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
@@ -92,8 +91,16 @@ class Dense(keras.layers.Layer):
             >>> dense.apply(tf.ones([3, 2]), Epilogue(activation="gelu")).shape
             TensorShape([3, 4])
         """
-        bias = tf.convert_to_tensor(self.bias)
-        return self.kernel_form.apply(x, dataclasses.replace(epilogue, bias=bias))
+        form = self.kernel_form
+        if isinstance(form, PrepackedKernel):
+            dtype = form.packed.dtype
+            if dtype not in ("bfloat16", self.compute_dtype):
+                raise UserError(
+                    f"`dtype_policy` must compute in {dtype}, in which the kernel was prepacked. "
+                    f"Received: dtype_policy.compute_dtype={self.compute_dtype}. Set it before the "
+                    "kernel is prepacked."
+                )
+        return form.apply(x, dataclasses.replace(epilogue, bias=tf.convert_to_tensor(self.bias)))
 
     def feed_forward(
         self, second: "Dense", x: tf.Tensor, activation: Epilogue, norm: Epilogue
@@ -119,24 +126,22 @@ class Dense(keras.layers.Layer):
             (None, None)
             >>> x, norm = tf.ones([3, 2]), bert_tf.layers.ResidualLayerNorm()
             >>> norm.build([None, 2])
-            >>> activation, norm = (
-            ...     Epilogue(activation="gelu"),
-            ...     Epilogue(layer_norm=norm, residual=x),
-            ... )
-            >>> wide.feed_forward(narrow, x, activation, norm).shape
+            >>> norm = Epilogue(layer_norm=norm, residual=x)
+            >>> wide.feed_forward(narrow, x, Epilogue(activation="gelu"), norm).shape
             TensorShape([3, 2])
         """
-        forms = self.kernel_form, second.kernel_form
+        one, other = self.kernel_form, second.kernel_form
+        is_fused = one.fuses_feed_forward and other.fuses_feed_forward and type(one) is type(other)
         is_feed_forward = norm.residual is x and norm.layer_norm is not None
-        is_fused = is_feed_forward and ACTIVATIONS[activation.activation].with_bias is not None
-        if not (is_fused and _fuse(*forms)):
+        has_op = ACTIVATIONS[activation.activation].with_bias is not None
+        if not (is_fused and is_feed_forward and has_op):
             return second.apply(self.apply(x, activation), norm)  # [R, H] -> [R, F] -> [R, H]
         biases = (tf.convert_to_tensor(layer.bias) for layer in (self, second))
         activation, norm = (
             dataclasses.replace(epilogue, bias=bias)
             for epilogue, bias in zip((activation, norm), biases, strict=True)
         )
-        return forms[0].feed_forward(forms[1], x, activation, norm)
+        return one.feed_forward(other, x, activation, norm)
 
     def call(self, x):
         return self.apply(x, Epilogue())
@@ -290,10 +295,3 @@ class Dense(keras.layers.Layer):
     def get_config(self):
         config = {"units": self.units, "initializer_range": self.initializer_range}
         return {**super().get_config(), **config}
-
-
-def _fuse(first, second):
-    """Returns whether one op computes two layers with these kernels."""
-    if isinstance(first, PrepackedKernel) and isinstance(second, PrepackedKernel):
-        return first.is_bfloat16() and second.is_bfloat16()
-    return isinstance(first, Int8Kernel) and isinstance(second, Int8Kernel)

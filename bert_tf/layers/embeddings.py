@@ -129,10 +129,17 @@ class BertEmbeddings(ConfiguredLayer):
             scale = tf.gather(tf.convert_to_tensor(self.word_embeddings_scale), token_ids)  # [R]
             words, table = values * scale[:, tf.newaxis], None
         else:
-            words, table = _lookup_words(table, token_ids)
+            shape = table.shape
+            words, table = _lookup_words(table, tf.cast(token_ids, tf.int32))
+            words.set_shape([token_ids.shape[0], shape[1]])
+            table.set_shape(shape)
         words = words if word_vectors is None else word_vectors
         embedded = tf.cast(words, self.compute_dtype)
-        others = tf.cast(self._others(segment_ids, positions), self.compute_dtype)
+        places = positions + self.config.position_offset
+        others = lookup(tf.convert_to_tensor(self.position_embeddings), places)  # [R, E]
+        if self.segment_embeddings is not None:
+            others += lookup(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
+        others = tf.cast(others, self.compute_dtype)
         norm = Epilogue(layer_norm=self.layer_norm, residual=others)
         embedded = norm.apply_unfused(embedded)
         if training:
@@ -140,14 +147,6 @@ class BertEmbeddings(ConfiguredLayer):
         if self.projection is not None:
             embedded = self.projection(embedded)  # [R, E] -> [R, H]
         return embedded, table
-
-    def _others(self, segment_ids, positions):
-        """Returns the sum of the position and segment embeddings, `[R, E]`."""
-        places = positions + self.config.position_offset
-        others = lookup(tf.convert_to_tensor(self.position_embeddings), places)
-        if self.segment_embeddings is not None:
-            others += lookup(tf.convert_to_tensor(self.segment_embeddings), segment_ids)
-        return others
 
 
 def lookup(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
@@ -167,25 +166,17 @@ def lookup(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     return tf.gather(tf.reshape(table, table.shape), ids)
 
 
-def _lookup_words(table, token_ids):
-    """Returns rows of the table `[R, E]`, and the table itself `[V, E]`."""
-    words, same_table = _traced_lookup_words(table, tf.cast(token_ids, tf.int32))
-    words.set_shape([token_ids.shape[0], table.shape[1]])
-    same_table.set_shape(table.shape)
-    return words, same_table
-
-
 # A separate function, which is not traced again for each model. TensorFlow keeps the graph in which
 # tf.custom_gradient was called until the process ends. If this were the graph of a whole model, its
 # weights would also be kept.
 @tf.function(autograph=False, reduce_retracing=True)
 @tf.custom_gradient
-def _traced_lookup_words(table, token_ids):
-    """`_lookup_words` with a gradient that is added in place to the gradient of the table.
+def _lookup_words(table, token_ids):
+    """Returns rows of the table `[R, E]`, and the table itself `[V, E]`.
 
-    The gradient of tf.gather is a tf.IndexedSlices. To add it to the dense gradient of the tied
-    head, TensorFlow makes a copy of the size of the table and computes the sum in one thread. Here,
-    the gradient of the second output is updated in place.
+    The gradient of the rows is added in place to the gradient of the table. The gradient of
+    tf.gather is a tf.IndexedSlices. To add it to the dense gradient of the tied head, TensorFlow
+    makes a copy of the size of the table and computes the sum in one thread.
     """
 
     def gradient(d_words, d_table):

@@ -95,7 +95,8 @@ class BertEncoder(ConfiguredLayer):
     ):
         biases = None if self.distance_bias is None else biases_by_distance(self.distance_bias)
         states = [rows]
-        for index, block in enumerate(self.stack()):
+        for index in range(self.config.num_hidden_layers):
+            block = self.blocks[index % len(self.blocks)]  # of `stack`
             if biases is not None:  # [N, 2 M + 1] -> [n, 2 M + 1]
                 bias = tf.gather(biases, self.config.kept_heads(index))
                 rule = dataclasses.replace(rule, distance_bias=bias)

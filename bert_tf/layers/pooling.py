@@ -5,8 +5,22 @@ import tensorflow as tf
 
 from bert_tf.errors import require_one_of
 from bert_tf.layers.activation import ACTIVATIONS
-from bert_tf.layers.attention.token_layout import first_columns
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.kernels.epilogue import Epilogue
+
+
+def first_columns(padding_mask: tf.Tensor) -> tf.Tensor:
+    """Returns the column of the first real token of each row, the last column in a row without.
+
+    Args:
+        padding_mask: bool `[B, T]`, True for real tokens.
+
+    Returns:
+        int32 `[B]`.
+    """
+    length = tf.shape(padding_mask)[1]
+    columns = tf.where(padding_mask, tf.range(length), length - 1)  # [B, T]
+    return tf.reduce_min(columns, axis=1)
 
 
 def first_token(sequence_output: tf.Tensor, padding_mask: tf.Tensor) -> tf.Tensor:
@@ -66,7 +80,7 @@ class BertPooler(keras.layers.Layer):
         self.built = True
 
     def call(self, first_token):
-        return ACTIVATIONS[self.activation].function(self.dense(first_token))
+        return ACTIVATIONS[self.activation].function(self.dense.apply(first_token, Epilogue()))
 
     def get_config(self):
         config = {"hidden_size": self.hidden_size, "initializer_range": self.initializer_range}

@@ -7,14 +7,13 @@ from collections.abc import Iterable, Mapping
 import keras
 import tensorflow as tf
 
-from bert_tf import ops
 from bert_tf.base import hooks
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.families.pruned_heads import checked_pruned_heads
 from bert_tf.inputs.token_inputs import checked_token_inputs
 from bert_tf.layers.attention.probes import AttentionProbes
-from bert_tf.layers.attention.token_layout import TokenLayout, needs_static_shapes
+from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.embeddings import BertEmbeddings
 from bert_tf.layers.encoder import BertEncoder
 from bert_tf.layers.initial_weights import zeros_if_loading
@@ -24,6 +23,7 @@ from bert_tf.models.inference_kernels import InferenceKernels
 from bert_tf.models.keras_files import KerasFiles
 from bert_tf.ops import native
 from bert_tf.ops.attention_rule import AttentionRule
+from bert_tf.ops.native import needs_static_shapes
 from bert_tf.training.model_options import OptionsModel
 
 
@@ -213,7 +213,10 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
         rows, word_embeddings = self.embed(tokens, layout, training)
         states = self.encoder(rows, layout=layout, rule=rule, training=training, probes=probes)
         sequence_output = layout.to_batch(states[-1])  # [R, H] -> [B, T, H]
-        pooled_output = self._pooled(sequence_output, tokens)
+        if "sequence_starts" in tokens:
+            pooled_output = self._pooled_starts(sequence_output, tokens["sequence_starts"])
+        else:
+            pooled_output = self.pooler(first_token(sequence_output, layout.padding_mask))
         outputs = {"sequence_output": sequence_output, "pooled_output": pooled_output}
         if output_hidden_states:
             outputs["hidden_states"] = [layout.to_batch(rows) for rows in states]
@@ -252,11 +255,8 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
             **others,
         )
 
-    def _pooled(self, sequence_output, tokens):
-        """`[B, T, H]` -> `[B, H]`, or with `sequence_starts` `[B, S]` -> `[B, S, H]`."""
-        starts = tokens.get("sequence_starts")
-        if starts is None:
-            return self.pooler(first_token(sequence_output, tokens["padding_mask"]))
+    def _pooled_starts(self, sequence_output, starts):
+        """Pools the sequences that start in the columns `[B, S]`: `[B, T, H]` -> `[B, S, H]`."""
         first = tf.gather(sequence_output, starts, batch_dims=1)  # [B, S, H]
         pooled = self.pooler(tf.reshape(first, [-1, first.shape[-1]]))  # [B * S, H]
         return tf.reshape(pooled, tf.concat([tf.shape(starts), [pooled.shape[-1]]], axis=0))
@@ -289,8 +289,9 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
 
     def packs_tokens(self) -> bool:
         """Returns whether the model computes on real tokens only; see `padding_free`."""
-        auto = self.padding_free == "auto"
-        return ops.active_backend() == "native" if auto else self.padding_free
+        if self.padding_free == "auto":
+            return native.used_library() is not None
+        return self.padding_free
 
     def padding_mask_of(self, inputs: dict) -> tf.Tensor:
         """Returns the mask that comes with the inputs, or what the ids say: bool `[B, T]`."""

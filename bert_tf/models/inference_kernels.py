@@ -8,7 +8,7 @@ from bert_tf.base import hooks
 from bert_tf.errors import UserError
 from bert_tf.layers.attention.self_attention import BertSelfAttention
 from bert_tf.layers.dense import Dense
-from bert_tf.layers.kernels.float_kernel import FloatKernel
+from bert_tf.layers.kernels.epilogue import FloatKernel
 from bert_tf.layers.kernels.lora_kernel import LoraKernel
 from bert_tf.layers.quantization import DYNAMIC, FLOAT, STATIC, Quantization, require_int8
 from bert_tf.models.inference_precision import AUTO, BFLOAT16, optimize_for_inference

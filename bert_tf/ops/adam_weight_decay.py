@@ -65,8 +65,9 @@ def adam_weight_decay(
             "`variable` must be float32 or float64, because Adam's second moment needs that "
             f"precision. Received: variable.dtype={variable.dtype.name}. Update a float32 copy."
         )
-    if native.use_native(runs_on_gpu=False) and variable.dtype == tf.float32:
-        native.library().bert_tf_adam_weight_decay(
+    library = native.used_library(runs_on_gpu=False)
+    if library is not None and variable.dtype == tf.float32:
+        library.bert_tf_adam_weight_decay(
             variable.handle,
             mean.handle,
             square.handle,

@@ -11,6 +11,7 @@ bias of its own.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import tensorflow as tf
@@ -107,8 +108,9 @@ class AttentionRule:
         biases = tf.gather(self.distance_bias, places, axis=1)  # [N, ..., T, T]
         return biases if distances.shape.rank == 2 else tf.transpose(biases, [1, 0, 2, 3])
 
+    @functools.cached_property
     def attributes(self) -> dict[str, Any]:
-        """Returns the attributes of the native ops."""
+        """The attributes of the native ops."""
         return {
             "causal": bool(self.causal),
             "window_size": _NO_WINDOW if self.window_size is None else self.window_size,

@@ -7,9 +7,9 @@ import dataclasses
 
 import tensorflow as tf
 
-from bert_tf.ops.arguments import float_tensors
 from bert_tf.ops.fused_bias_gelu import fused_bias_gelu_reference
 from bert_tf.ops.fused_residual_layer_norm import fused_residual_layer_norm_reference
+from bert_tf.ops.native import float_tensors
 
 ACTIVATIONS = (None, "gelu", "gelu_new")
 

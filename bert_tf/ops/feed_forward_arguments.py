@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from bert_tf.ops.arguments import float_tensors
 from bert_tf.ops.dense_epilogue import ACTIVATIONS
+from bert_tf.ops.native import float_tensors
 
 
 def checked_feed_forward(

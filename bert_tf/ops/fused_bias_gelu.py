@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import native
-from bert_tf.ops.arguments import check_features, check_rank_at_least_one, float_tensors
 from bert_tf.ops.differentiable_once import refuse_second_order
+from bert_tf.ops.native import check_shapes, float_tensors
 
 _SQRT_HALF = math.sqrt(0.5)
 _TWO_SQRT_2_OVER_PI = 2.0 * math.sqrt(2.0 / math.pi)
@@ -85,10 +85,10 @@ def fused_bias_gelu(x: tf.Tensor, bias: tf.Tensor, approximate: bool = False) ->
         array([[ 0.8413, -0.1587]], dtype=float32)
     """
     x, bias = float_tensors(x=x, bias=bias)
-    check_rank_at_least_one("x", x)
-    check_features("bias", bias, x)
-    if native.use_native():
-        return native.library().bert_tf_fused_bias_gelu(x, bias, approximate=bool(approximate))
+    check_shapes(x, bias=bias)
+    library = native.used_library()
+    if library is not None:
+        return library.bert_tf_fused_bias_gelu(x, bias, approximate=bool(approximate))
     s = tf.cast(x, tf.float32) + tf.cast(bias, tf.float32)
     largest = _LARGEST_TANH if approximate else _LARGEST_ERF
     above = tf.where(s < -largest, -largest, s)  # tf.where: NaN passes through

@@ -18,9 +18,9 @@ import tensorflow as tf
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
-from bert_tf.ops.arguments import float_tensors
 from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense, known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
+from bert_tf.ops.native import float_tensors
 
 # The layout of a prepacked kernel: kDensePanel and kDenseDepth of fused_dense.h, and the rows in a
 # word of bfloat16_dense.h.
@@ -53,8 +53,9 @@ def pack_dense(kernel: tf.Tensor, transposed: bool = False) -> tf.Tensor:
     (kernel,) = float_tensors(kernel=kernel)
     if kernel.shape.rank not in (None, 2):
         raise ValueError(f"`kernel` must be a matrix. Received: kernel.shape={kernel.shape}")
-    if native.use_native(runs_on_gpu=False):
-        return native.library().bert_tf_pack_dense(kernel, transposed=bool(transposed))
+    library = native.used_library(runs_on_gpu=False)
+    if library is not None:
+        return library.bert_tf_pack_dense(kernel, transposed=bool(transposed))
     if not kernel.shape.is_fully_defined():
         raise ValueError(
             "`kernel` must have a known shape in the reference implementation of `pack_dense`. "
@@ -144,9 +145,9 @@ def fused_dense(
     depth = x.shape[-1]
     size = None if depth is None else packed_size(depth, epilogue.units, packed.dtype)
     check_shapes(x, epilogue, packed=(packed, [size]))
-    if not native.use_native(runs_on_gpu=False):
+    library = native.used_library(runs_on_gpu=False)
+    if library is None:
         return _reference(x, packed, epilogue)
-    library = native.library()
     is_bfloat16 = packed.dtype == tf.bfloat16
     op = library.bert_tf_bfloat16_dense if is_bfloat16 else library.bert_tf_fused_dense
     return op(x, packed, *epilogue.inputs(), **epilogue.attributes())

@@ -79,12 +79,13 @@ def fused_feed_forward(
         "beta": (beta, hidden),
     }
     check_vectors(x, inner_units, vectors)
-    if not native.use_native(runs_on_gpu=False):
+    library = native.used_library(runs_on_gpu=False)
+    if library is None:
         wide = fused_dense(x, first, inner_units, bias=first_bias, activation=activation)
         norm = {"residual": x, "gamma": gamma, "beta": beta, "epsilon": epsilon}
         units = known_depth(x, "fused_feed_forward")
         return fused_dense(wide, second, units, bias=second_bias, **norm)
-    return native.library().bert_tf_bfloat16_feed_forward(
+    return library.bert_tf_bfloat16_feed_forward(
         x,
         first,
         first_bias,

@@ -12,14 +12,8 @@ import tensorflow as tf
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
-from bert_tf.ops.arguments import (
-    check_features,
-    check_rank_at_least_one,
-    check_same_shape,
-    dropout_arguments,
-    float_tensors,
-)
 from bert_tf.ops.differentiable_once import refuse_second_order
+from bert_tf.ops.native import check_shapes, dropout_arguments, float_tensors
 from bert_tf.ops.philox import dropout
 
 # A row whose largest absolute value is outside of these limits is first scaled to a maximum of 1,
@@ -83,18 +77,15 @@ def fused_residual_layer_norm(
     x, residual, bias, gamma, beta = float_tensors(
         x=x, residual=residual, bias=bias, gamma=gamma, beta=beta
     )
-    check_rank_at_least_one("x", x)
-    check_same_shape("residual", residual, x)
-    check_features("bias", bias, x)
-    check_features("gamma", gamma, x)
-    check_features("beta", beta, x)
+    check_shapes(x, residual, bias=bias, gamma=gamma, beta=beta)
     dropout_rate, seed = dropout_arguments(dropout_rate, seed)
     epsilon = float(epsilon)
     if not epsilon >= 0.0:
         raise ValueError(f"`epsilon` must be at least 0. Received: epsilon={epsilon}")
-    if not native.use_native():
+    library = native.used_library()
+    if library is None:
         return _reference(x, residual, bias, gamma, beta, epsilon, dropout_rate, seed)
-    y, _, _ = native.library().bert_tf_fused_residual_layer_norm(
+    y, _, _ = library.bert_tf_fused_residual_layer_norm(
         x,
         [] if residual is None else [residual],
         [] if bias is None else [bias],

@@ -1,13 +1,4 @@
-"""Loads the native ops, checks that they match the running TensorFlow, and selects the backend.
-
-`make ops` or pip puts the shared objects into the directory of this file: the kernels once, and the
-rest into a folder for each minor version of TensorFlow, such as `tensorflow_2.21`, because
-TensorFlow's C++ ABI is stable only within a minor version. That folder holds:
-  _bert_tf_ops.so       The ops; _build_info.json says for what and with what it was built.
-  _bert_tf_xla.so       Lets XLA compile the ops on a CPU, if this TensorFlow has the headers.
-  _bert_tf_gpu_ops.so   GPU kernels, if they were built (docs/performance/gpu.md).
-  _bert_tf_gpu_xla.so   Lets XLA compile them.
-They are loaded once per process, when an op is first used; those of the GPU only if one is visible.
+"""What every op does first: it checks its arguments and selects its implementation.
 
 The environment variable `BERT_TF_OPS` selects the backend, and `backend()` overrides it for a block
 of code:
@@ -16,61 +7,38 @@ of code:
   reference  The reference implementation, in stock TensorFlow ops.
 """
 
+from __future__ import annotations
+
 import contextlib
 import contextvars
-import dataclasses
-import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 
 import tensorflow as tf
 
+from bert_tf.ops import loading
+from bert_tf.ops.philox import seed_tensor
+
 BACKEND_VARIABLE = "BERT_TF_OPS"
 BACKENDS = ("auto", "native", "reference")
-
-_DIRECTORY = Path(__file__).resolve().parent
-_FOLDER_PREFIX = "tensorflow_"
-_MINOR_VERSION = ".".join(tf.__version__.split(".")[:2])
-_FOLDER = _DIRECTORY / f"{_FOLDER_PREFIX}{_MINOR_VERSION}"
-_LIBRARY_PATH = _FOLDER / "_bert_tf_ops.so"
-_BUILD_INFO_PATH = _FOLDER / "_build_info.json"
-_XLA_LIBRARY_PATH = _FOLDER / "_bert_tf_xla.so"
-_GPU_LIBRARY_PATH = _FOLDER / "_bert_tf_gpu_ops.so"
-_GPU_XLA_LIBRARY_PATH = _FOLDER / "_bert_tf_gpu_xla.so"
-
-_LEAST_COMPUTE_CAPABILITY = (8, 0)  # of the GPU kernels
+FLOAT_TYPES = (tf.float32, tf.bfloat16, tf.float16)
 
 _TPU_STRATEGIES = (tf.distribute.TPUStrategy, tf.distribute.experimental.TPUStrategy)
 
-_logger = logging.getLogger("bert_tf")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Loaded:
-    """The result of loading the native ops."""
-
-    library: ModuleType | None
-    reason: str  # why the ops are used or not used
-    suits_auto: bool = False  # whether the backend "auto" uses the native ops
-    has_xla_lowerings: bool = False
-    has_gpu_kernels: bool = False
-
-
-_lock = threading.Lock()
-_loaded: _Loaded | None = None
 _scope: contextvars.ContextVar[str | None] = contextvars.ContextVar("backend", default=None)
+_static_shapes: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "static_shapes", default=False
+)
 
 
 def library() -> ModuleType | None:
     """Returns the module of the native ops (`bert_tf_fused_bias_gelu`, …), or None."""
-    return _load().library
+    return (loading.loaded or loading.load()).library
 
 
-def use_native(runs_on_gpu: bool = True) -> bool:
-    """Returns whether an op that is called now uses its native implementation.
+def used_library(runs_on_gpu: bool = True) -> ModuleType | None:
+    """Returns the module of the native ops, or None for an op that now uses its reference.
 
     Inside `tf.function` this is evaluated once, when the function is traced.
 
@@ -83,10 +51,15 @@ def use_native(runs_on_gpu: bool = True) -> bool:
         RuntimeError: If the native ops are requested and are not available.
         ValueError: If `BERT_TF_OPS` is none of "auto", "native" and "reference".
     """
-    requested = _requested_backend()
+    requested = _scope.get() or os.environ.get(BACKEND_VARIABLE) or "auto"
+    if requested not in BACKENDS:
+        raise ValueError(
+            f"`{BACKEND_VARIABLE}` must be one of {', '.join(BACKENDS)}. "
+            f"Received: {BACKEND_VARIABLE}={requested!r}"
+        )
     if requested == "reference":
-        return False
-    loaded = _load()
+        return None
+    loaded = loading.loaded or loading.load()
     if requested == "native":
         if loaded.library is None:
             raise RuntimeError(
@@ -95,8 +68,13 @@ def use_native(runs_on_gpu: bool = True) -> bool:
                 "Build them with `make ops`, or with `pip install .` if Bazel is on PATH, "
                 f"or set {BACKEND_VARIABLE}=auto."
             )
-        return runs_on_gpu or not _visible_gpus()
-    return loaded.suits_auto and not is_on_tpu()
+        return loaded.library if runs_on_gpu or not loading.visible_gpus() else None
+    return loaded.library if loaded.suits_auto and not is_on_tpu() else None
+
+
+def use_native(runs_on_gpu: bool = True) -> bool:
+    """Returns whether `used_library` returns one."""
+    return used_library(runs_on_gpu) is not None
 
 
 def is_on_tpu() -> bool:
@@ -109,12 +87,12 @@ def compiles_under_xla() -> bool:
 
     If it cannot, functions for XLA must be traced under `backend("reference")`.
     """
-    return _load().has_xla_lowerings and not is_on_tpu()
+    return loading.load().has_xla_lowerings and not is_on_tpu()
 
 
 def has_gpu_kernels() -> bool:
     """Returns whether a GPU is visible and the GPU kernels are loaded for it."""
-    return _load().has_gpu_kernels
+    return loading.load().has_gpu_kernels
 
 
 def active_backend() -> str:
@@ -165,105 +143,149 @@ def call_reference(op: Callable, *args, **kwargs):
         return op(*args, **kwargs)
 
 
-def _visible_gpus() -> list[tf.config.PhysicalDevice]:
-    return tf.config.get_visible_devices("GPU")
+@contextlib.contextmanager
+def static_shapes() -> Iterator[None]:
+    """Makes models in this context use layouts with static shapes, for functions that go to XLA."""
+    token = _static_shapes.set(True)
+    try:
+        yield
+    finally:
+        _static_shapes.reset(token)
 
 
-def _unfit_gpu(gpus: list[tf.config.PhysicalDevice]) -> str:
-    """Returns why the GPU kernels cannot run on these GPUs, or "" if they can."""
-    for gpu in gpus:
-        capability = tf.config.experimental.get_device_details(gpu).get("compute_capability")
-        if capability is not None and capability < _LEAST_COMPUTE_CAPABILITY:
-            received, needed = (
-                "{}.{}".format(*each) for each in (capability, _LEAST_COMPUTE_CAPABILITY)
+def needs_static_shapes() -> bool:
+    """Returns whether XLA compiles the code that is traced: in `static_shapes()` or on a TPU."""
+    return _static_shapes.get() or isinstance(tf.distribute.get_strategy(), _TPU_STRATEGIES)
+
+
+def float_tensors(**arguments) -> list[tf.Tensor | None]:
+    """Converts the arguments to tensors of the dtype of the first one; None stays None.
+
+    Raises:
+        TypeError: If the first is not float32, bfloat16 or float16, or if the dtypes differ.
+    """
+    tensors: list[tf.Tensor | None] = []
+    first_name, dtype = None, None
+    for name, value in arguments.items():
+        if value is None:
+            tensors.append(None)
+            continue
+        # Python numbers and lists get the first tensor's dtype; tensors and arrays keep theirs.
+        convertible = dtype if isinstance(value, (int, float, list, tuple)) else None
+        tensor = tf.convert_to_tensor(value, dtype=convertible)
+        if dtype is None:
+            first_name, dtype = name, tensor.dtype
+            if dtype not in FLOAT_TYPES:
+                raise TypeError(
+                    f"`{name}` must have dtype float32, bfloat16 or float16. "
+                    f"Received: {name}.dtype={dtype.name}"
+                )
+        elif tensor.dtype != dtype:
+            raise TypeError(
+                f"`{name}` must have the dtype of `{first_name}`, {dtype.name}. "
+                f"Received: {name}.dtype={tensor.dtype.name}. Cast one of them."
             )
-            return (
-                f"it has compute capability {received}, but the GPU kernels need at least {needed}"
-            )
-    return ""
+        tensors.append(tensor)
+    return tensors
 
 
-def _requested_backend() -> str:
-    """Returns the innermost `backend()` of this thread, or else the value of `BERT_TF_OPS`."""
-    name = _scope.get() or os.environ.get(BACKEND_VARIABLE) or "auto"
-    if name not in BACKENDS:
+def check_shapes(x: tf.Tensor, residual: tf.Tensor | None = None, **vectors) -> None:
+    """Checks the shapes that are known.
+
+    Raises:
+        ValueError: If x is a scalar, the residual has another shape, or a vector that is not None
+            is not as long as the last dimension of x.
+    """
+    if x.shape.rank == 0:
+        raise ValueError(f"`x` must have shape [..., features]. Received: x.shape={x.shape}")
+    if residual is not None and not residual.shape.is_compatible_with(x.shape):
         raise ValueError(
-            f"`{BACKEND_VARIABLE}` must be one of {', '.join(BACKENDS)}. "
-            f"Received: {BACKEND_VARIABLE}={name!r}"
+            f"`residual` must have the shape of `x`, {x.shape}. "
+            f"Received: residual.shape={residual.shape}"
         )
-    return name
+    length = x.shape[-1]
+    for name, vector in vectors.items():
+        if vector is not None and not vector.shape.is_compatible_with([length]):
+            raise ValueError(
+                f"`{name}` must have shape [{'features' if length is None else length}], the last "
+                f"dimension of `x`. Received: {name}.shape={vector.shape}, x.shape={x.shape}"
+            )
 
 
-def _load() -> _Loaded:
-    """Loads the shared object once per process and logs the result."""
-    global _loaded
-    if _loaded is None:
-        with _lock:
-            if _loaded is None:
-                result = _try_load()
-                level = logging.INFO if result.suits_auto else logging.WARNING
-                chosen = "native" if result.suits_auto else "reference (stock TensorFlow)"
-                _logger.log(level, "bert_tf ops: %s, because %s.", chosen, result.reason)
-                _loaded = result
-    return _loaded
+def dropout_arguments(rate: float, seed) -> tuple[float, tf.Tensor]:
+    """Returns the rate as a float and the seed as a scalar int64, 0 without a seed.
 
-
-def _try_load() -> _Loaded:
-    if not _LIBRARY_PATH.is_file():
-        return _Loaded(None, _why_there_is_no_library())
-    try:
-        module = tf.load_op_library(str(_LIBRARY_PATH))
-    except (tf.errors.OpError, OSError) as error:
-        return _Loaded(
-            None, f"{_LIBRARY_PATH} could not be loaded ({error}); build it again with `make ops`"
+    Raises:
+        ValueError: If the rate is not in [0, 1), is above 0 and there is no seed, or the seed is
+            not an integer.
+    """
+    rate = float(rate)
+    if not 0.0 <= rate < 1.0:
+        raise ValueError(f"`dropout_rate` must be in [0, 1). Received: dropout_rate={rate}")
+    if rate > 0.0 and seed is None:
+        raise ValueError(
+            "`seed` must be an int or a scalar int64 tensor if `dropout_rate` is above 0. "
+            f"Received: dropout_rate={rate}, seed=None. Pass a new seed at every step."
         )
-    missing_xla = _load_addition(_XLA_LIBRARY_PATH)
-    gpus = _visible_gpus()
-    if gpus:
-        # `auto` does not use the GPU kernels: under XLA, plain TensorFlow trains faster
-        # (docs/performance/gpu.md).
-        missing = _unfit_gpu(gpus) or _load_addition(_GPU_LIBRARY_PATH)
-        # Loaded after the kernels, which the handlers of the lowerings call.
-        missing_xla = missing or _load_addition(_GPU_XLA_LIBRARY_PATH)
-        return _Loaded(
-            module,
-            f"a GPU is visible, and {missing or 'with XLA stock TensorFlow trains faster there'} "
-            f"({BACKEND_VARIABLE}=native uses the native ops anyway)",
-            has_xla_lowerings=not missing_xla,
-            has_gpu_kernels=not missing,
+    return rate, tf.constant(0, tf.int64) if seed is None else seed_tensor(seed)
+
+
+def self_attention_tensors(qkv, row_splits, rule) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+    """Returns the first two arguments of `varlen_attention` as tensors, and the distance bias.
+
+    The bias is in float32 and in a list, which is empty without one.
+
+    Raises:
+        TypeError: If the dtype of `qkv`, `row_splits` or the distance bias is not supported.
+        ValueError: If shapes do not match.
+    """
+    qkv, bias = float_tensors(qkv=qkv, distance_bias=rule.distance_bias)
+    if not qkv.shape.is_compatible_with([None, 3, None, None]):
+        raise ValueError(
+            f"`qkv` must have shape [tokens, 3, heads, head size]. Received: qkv.shape={qkv.shape}"
         )
-    xla = f"XLA uses the reference ({missing_xla})" if missing_xla else "XLA can compile the ops"
-    return _Loaded(
-        module,
-        f"{_LIBRARY_PATH.name} is built for TensorFlow {_MINOR_VERSION}; {xla}",
-        suits_auto=True,
-        has_xla_lowerings=not missing_xla,
-    )
-
-
-def _why_there_is_no_library() -> str:
-    slower = "the results are the same, but computing them is slower and needs more memory"
-    folders = _DIRECTORY.glob(f"{_FOLDER_PREFIX}*/{_LIBRARY_PATH.name}")
-    versions = sorted(path.parent.name.removeprefix(_FOLDER_PREFIX) for path in folders)
-    if not versions:
-        return (
-            f"the native ops are not built; {slower}. `make ops` builds them, and so does "
-            "`pip install .` if Bazel is on PATH"
+    row_splits = row_splits_tensor("row_splits", row_splits)
+    if bias is None:
+        return qkv, row_splits, []
+    heads, distances = qkv.shape.with_rank(4)[2], bias.shape[-1] if bias.shape.rank else None
+    is_odd = distances is None or distances % 2 == 1
+    if not (bias.shape.is_compatible_with([heads, None]) and is_odd):
+        raise ValueError(
+            f"`distance_bias` must have shape [{heads or 'heads'}, an odd number of distances]. "
+            f"Received: distance_bias.shape={bias.shape}, qkv.shape={qkv.shape}"
         )
-    return (
-        f"the native ops are built for TensorFlow {', '.join(versions)}, but this is TensorFlow "
-        f"{tf.__version__}; {slower}. Install one of these versions, for example "
-        f"with `pip install 'tensorflow=={versions[-1]}.*' 'tensorflow-text=={versions[-1]}.*'`, "
-        "or build the ops for this one with `make ops`"
-    )
+    return qkv, row_splits, [tf.cast(bias, tf.float32)]
 
 
-def _load_addition(path: Path) -> str:
-    """Loads a shared object that extends the ops; returns why it failed, or "" on success."""
-    if not path.is_file():
-        return f"{path.name} is not built"
-    try:
-        tf.load_library(str(path))
-    except (tf.errors.OpError, OSError) as error:
-        return f"{path.name} could not be loaded: {error}"
-    return ""
+def row_splits_tensor(name: str, row_splits) -> tf.Tensor:
+    """Returns row splits as a tensor.
+
+    Raises:
+        TypeError: If the dtype is neither int32 nor int64.
+        ValueError: If they are not a vector with one element or more.
+    """
+    row_splits = tf.convert_to_tensor(row_splits)
+    if row_splits.dtype not in (tf.int32, tf.int64):
+        raise TypeError(
+            f"`{name}` must have dtype int32 or int64. "
+            f"Received: {name}.dtype={row_splits.dtype.name}"
+        )
+    if not row_splits.shape.is_compatible_with([None]) or row_splits.shape == [0]:
+        raise ValueError(
+            f"`{name}` must have shape [sequences + 1]. Received: {name}.shape={row_splits.shape}"
+        )
+    return row_splits
+
+
+def multiplies_bfloat16(tokens: tf.Tensor, compute_dtype: str | None) -> bool:
+    """Returns whether matrix products of the tokens are computed in bfloat16.
+
+    Raises:
+        ValueError: If `compute_dtype` is neither None nor "bfloat16".
+    """
+    if compute_dtype not in (None, "bfloat16"):
+        raise ValueError(
+            '`compute_dtype` must be "bfloat16", or None for the dtype of the tokens. '
+            f"Received: compute_dtype={compute_dtype!r}"
+        )
+    return "bfloat16" in (compute_dtype, tokens.dtype.name)

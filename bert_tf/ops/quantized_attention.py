@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import native
-from bert_tf.ops.arguments import self_attention_tensors
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 from bert_tf.ops.differentiable_once import refuse_gradient
+from bert_tf.ops.native import self_attention_tensors
 from bert_tf.ops.padded_attention import PaddedAttention
 from bert_tf.ops.quantized_dense import MAX_DEPTH, SMALLEST_SPAN, quantized_rows
 
@@ -75,11 +75,10 @@ def quantized_attention(
             f"`qkv` must have a head size of at most {MAX_DEPTH}, so that int32 can hold the sums. "
             f"Received: qkv.shape={qkv.shape}"
         )
-    if not native.use_native(runs_on_gpu=False):
+    library = native.used_library(runs_on_gpu=False)
+    if library is None:
         return _reference(PaddedAttention.of_self(qkv, row_splits, rule))
-    return native.library().bert_tf_quantized_attention(
-        qkv, row_splits, distance_bias, **rule.attributes()
-    )
+    return library.bert_tf_quantized_attention(qkv, row_splits, distance_bias, **rule.attributes)
 
 
 @has_signature_of(quantized_attention)

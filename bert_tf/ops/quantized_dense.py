@@ -253,10 +253,11 @@ def quantized_dense(
         column_sums=(kernel.column_sums, [epilogue.units]),
         smoothing=(kernel.smoothing, [depth]),
     )
-    if not native.use_native(runs_on_gpu=False):
+    library = native.used_library(runs_on_gpu=False)
+    if library is None:
         return _reference(x, kernel, epilogue)
     *parts, static_scale = kernel
-    return native.library().bert_tf_quantized_dense(
+    return library.bert_tf_quantized_dense(
         x, *parts, *epilogue.inputs(), [static_scale], **epilogue.attributes()
     )
 

@@ -77,12 +77,13 @@ def quantized_feed_forward(
     }
     check_vectors(x, inner_units, vectors)
     norm = {"residual": x, "gamma": gamma, "beta": beta, "epsilon": epsilon}
-    if not native.use_native(runs_on_gpu=False):
+    library = native.used_library(runs_on_gpu=False)
+    if library is None:
         units = second.scale.shape[0]  # K
         wide = quantized_dense(x, first, inner_units, bias=first_bias, activation=activation)
         return quantized_dense(wide, second, units, bias=second_bias, **norm)
     (*first, first_static), (*second, second_static) = first, second
-    return native.library().bert_tf_quantized_feed_forward(
+    return library.bert_tf_quantized_feed_forward(
         x,
         *first,
         first_bias,

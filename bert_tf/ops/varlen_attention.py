@@ -18,9 +18,9 @@ import tensorflow as tf
 
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import native
-from bert_tf.ops.arguments import dropout_arguments, multiplies_bfloat16, self_attention_tensors
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 from bert_tf.ops.differentiable_once import refuse_second_order
+from bert_tf.ops.native import dropout_arguments, multiplies_bfloat16, self_attention_tensors
 from bert_tf.ops.padded_attention import PaddedAttention
 from bert_tf.ops.varlen_cross_attention import varlen_cross_attention
 
@@ -84,17 +84,18 @@ def varlen_attention(
     bfloat16_products = multiplies_bfloat16(qkv, compute_dtype)
     if rule.attended_rows is not None:
         return _attention_to_some(qkv, row_splits, dropout_rate, seed, rule, compute_dtype)
-    if not native.use_native():
+    library = native.used_library()
+    if library is None:
         padded = PaddedAttention.of_self(qkv, row_splits, rule)
         return padded.attention(dropout_rate, seed, bfloat16_products)
-    output, _ = native.library().bert_tf_varlen_attention(
+    output, _ = library.bert_tf_varlen_attention(
         qkv,
         row_splits,
         seed,
         distance_bias,
         dropout_rate=dropout_rate,
         bfloat16_products=bfloat16_products,
-        **rule.attributes(),
+        **rule.attributes,
     )
     return output
 

@@ -12,14 +12,14 @@ import tensorflow as tf
 
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.ops import native
-from bert_tf.ops.arguments import (
+from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
+from bert_tf.ops.differentiable_once import refuse_second_order
+from bert_tf.ops.native import (
     dropout_arguments,
     float_tensors,
     multiplies_bfloat16,
     row_splits_tensor,
 )
-from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
-from bert_tf.ops.differentiable_once import refuse_second_order
 from bert_tf.ops.padded_attention import PaddedAttention, PaddedRows
 
 
@@ -89,10 +89,11 @@ def varlen_cross_attention(
     _check(query, key_value, query_row_splits, key_row_splits, rule)
     dropout_rate, seed = dropout_arguments(dropout_rate, seed)
     bfloat16_products = multiplies_bfloat16(query, compute_dtype)
-    if not native.use_native(runs_on_gpu=False):
+    library = native.used_library(runs_on_gpu=False)
+    if library is None:
         padded = _padded(query, key_value, query_row_splits, key_row_splits, rule)
         return padded.attention(dropout_rate, seed, bfloat16_products)
-    output, _ = native.library().bert_tf_varlen_cross_attention(
+    output, _ = library.bert_tf_varlen_cross_attention(
         query,
         key_value,
         query_row_splits,

@@ -17,9 +17,9 @@ from bert_tf import ops
 from bert_tf.base import keras_compat
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.errors import UserError
-from bert_tf.layers.attention.token_layout import needs_static_shapes, static_shapes
 from bert_tf.layers.pipeline import PipelineRun
 from bert_tf.ops import native
+from bert_tf.ops.native import needs_static_shapes, static_shapes
 from bert_tf.training.batch_parts import BatchParts, map_values, num_rows
 from bert_tf.training.callback_lists import with_callback
 from bert_tf.training.losses.class_weights import balanced_weights_by_id, refuse_class_weight

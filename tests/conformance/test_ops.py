@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import configure
 from bert_tf import ops
-from bert_tf.ops import native
+from bert_tf.ops import loading, native
 from tests.conformance.op import ROUNDING, assert_near, assert_same_bits, float64, is_float
 from tests.conformance.ops import OPS, every_op
 from tests.ops.backends import BACKENDS
@@ -349,7 +349,7 @@ def test_the_reference_under_xla(name):
 def test_the_native_op_under_xla_gives_the_same_bits(name, dtype, native_ops):
     if not configure.has_xla_headers():
         pytest.skip("needs a TensorFlow with the headers of XLA")
-    assert native.compiles_under_xla(), native._load().reason
+    assert native.compiles_under_xla(), loading.load().reason
     op, tensors = OPS[name].at("large", dtype)
     assert_same_bits(
         tf.function(op.with_gradients, jit_compile=True)(tensors), op.with_gradients(tensors)

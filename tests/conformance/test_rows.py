@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import ops
-from bert_tf.layers.attention.token_layout import static_shapes
+from bert_tf.ops.native import static_shapes
 from tests.conformance.padding import at_tokens, moved
 from tests.conformance.task import assert_same, make
 from tests.conformance.tasks import TASKS, tasks

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.generation.decoding_loop import take_rows
 from bert_tf.layers import BertDecoder
-from bert_tf.layers.attention.token_layout import static_shapes
+from bert_tf.ops.native import static_shapes
 
 LENGTHS = tf.constant([6, 2, 5])  # of three sequences
 MEMORY_LENGTHS = tf.constant([4, 7, 1])

@@ -10,7 +10,7 @@ from bert_tf.generation import GenerationConfig, generate
 from bert_tf.layers import KeyValueCache
 from bert_tf.layers.attention.dot_product_attention import cached_attention
 from bert_tf.layers.attention.key_values import BLOCK
-from bert_tf.layers.attention.token_layout import static_shapes
+from bert_tf.ops.native import static_shapes
 
 V, S, N, D = 20, BLOCK + 8, 2, 8
 H = N * D

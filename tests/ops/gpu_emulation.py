@@ -14,19 +14,19 @@ import pathlib
 
 import tensorflow as tf
 
-from bert_tf.ops import native
+from bert_tf.ops import loading, native
 
 
 def pytest_configure():
     os.environ[native.BACKEND_VARIABLE] = "native"
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    native._visible_gpus = lambda: ["the CPU"]
-    native._unfit_gpu = lambda gpus: ""
-    native._XLA_LIBRARY_PATH = pathlib.Path("the emulated GPU's handlers have these names")
+    loading.visible_gpus = lambda: ["the CPU"]
+    loading._unfit_gpu = lambda gpus: ""
+    loading._XLA_LIBRARY_PATH = pathlib.Path("the emulated GPU's handlers have these names")
     path = pathlib.Path(os.environ["BERT_TF_EMULATED_GPU"])
-    native._GPU_LIBRARY_PATH = native._GPU_XLA_LIBRARY_PATH = path
-    assert native.has_gpu_kernels() and native.compiles_under_xla(), native._load().reason
+    loading._GPU_LIBRARY_PATH = loading._GPU_XLA_LIBRARY_PATH = path
+    assert native.has_gpu_kernels() and native.compiles_under_xla(), loading.load().reason
     from tests.ops import backends  # it loads the ops
 
     backends.BACKENDS = ("native",)

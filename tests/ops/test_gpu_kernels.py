@@ -17,12 +17,12 @@ from tensorflow.python.framework import kernels
 
 import configure
 from bert_tf import ops
-from bert_tf.ops import native
+from bert_tf.ops import loading, native
 
 TYPES = ("bfloat16", "float16", "float32")
 pytestmark = pytest.mark.gpu
 OPS = ("FusedBiasGelu", "FusedResidualLayerNorm", "VarlenAttention")
-LIBRARY = native._GPU_LIBRARY_PATH
+LIBRARY = loading._GPU_LIBRARY_PATH
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def library():
         pytest.skip("needs the GPU kernels: make ops CUDA_HOME=...")
     if native.library() is None:  # it registers the ops
         pytest.skip("needs the native ops")
-    assert native._load_addition(LIBRARY) == ""
+    assert loading._load_addition(LIBRARY) == ""
     return LIBRARY
 
 
@@ -74,8 +74,8 @@ def test_the_cuda_runtime_is_inside(library):
 def xla_library(library):
     if not configure.has_xla_headers():
         pytest.skip("needs a TensorFlow with the headers of XLA")
-    path = native._GPU_XLA_LIBRARY_PATH
-    assert native._load_addition(path) == ""
+    path = loading._GPU_XLA_LIBRARY_PATH
+    assert loading._load_addition(path) == ""
     return path
 
 

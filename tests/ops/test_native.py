@@ -13,28 +13,29 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from bert_tf.ops import native
+from bert_tf.ops import loading, native
 
 MINOR_VERSION = ".".join(tf.__version__.split(".")[:2])
 
 
 @pytest.fixture
 def copy_of_native(tmp_path, monkeypatch):
-    """Loads a copy of native.py in a new folder, with a library for this or another TensorFlow."""
+    """Loads loading.py in a new folder, with a library for this or another TensorFlow."""
     monkeypatch.delenv(native.BACKEND_VARIABLE, raising=False)
 
     def make(library=None, version=MINOR_VERSION):
-        source = tmp_path / "native.py"
-        shutil.copy(native.__file__, source)
+        source = tmp_path / "loading.py"
+        shutil.copy(loading.__file__, source)
         if library is not None:
             (tmp_path / f"tensorflow_{version}").mkdir()
             (tmp_path / f"tensorflow_{version}" / "_bert_tf_ops.so").write_bytes(library)
-        spec = importlib.util.spec_from_file_location("copy_of_native", source)
+        spec = importlib.util.spec_from_file_location("copy_of_loading", source)
         module = importlib.util.module_from_spec(spec)
         # dataclasses looks its module up by name.
-        monkeypatch.setitem(sys.modules, "copy_of_native", module)
+        monkeypatch.setitem(sys.modules, "copy_of_loading", module)
         spec.loader.exec_module(module)
-        return module
+        monkeypatch.setattr(native, "loading", module)
+        return native
 
     return make
 
@@ -110,7 +111,7 @@ def test_what_a_gpu_gets(copy_of_native, monkeypatch, present, capability, kerne
     module = copy_of_native(b"")
     loaded = []
     for name in present:
-        (module._FOLDER / f"_bert_tf_{name}.so").write_bytes(b"")
+        (module.loading._FOLDER / f"_bert_tf_{name}.so").write_bytes(b"")
     monkeypatch.setattr(tf, "load_op_library", lambda path: object())
     monkeypatch.setattr(tf, "load_library", lambda path: loaded.append(Path(path).stem))
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [kind])
@@ -120,7 +121,7 @@ def test_what_a_gpu_gets(copy_of_native, monkeypatch, present, capability, kerne
     assert module.compiles_under_xla() is lowerings
     expected = [] if not kernels else ["_bert_tf_gpu_ops"] + ["_bert_tf_gpu_xla"] * lowerings
     assert loaded == expected
-    assert ("compute capability 7.5" in module._load().reason) == (capability == (7, 5))
+    assert ("compute capability 7.5" in module.loading.load().reason) == (capability == (7, 5))
 
 
 def test_unknown_names_are_refused(copy_of_native, monkeypatch):
@@ -203,15 +204,15 @@ def test_the_built_library_holds_every_op():
     )  # fmt: skip
     for op in without_gradient:
         assert hasattr(library, f"bert_tf_{op}")
-    info = json.loads(native._BUILD_INFO_PATH.read_text(encoding="utf-8"))
+    info = json.loads(loading._BUILD_INFO_PATH.read_text(encoding="utf-8"))
     assert info["tensorflow_version"].rsplit(".", 1)[0] == MINOR_VERSION
 
 
 @pytest.mark.skipif(native.library() is None, reason="the native ops are not built")
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm, of the binutils")
 @pytest.mark.parametrize("path", [
-    path for path in (native._LIBRARY_PATH, native._XLA_LIBRARY_PATH, native._GPU_LIBRARY_PATH,
-                      native._GPU_XLA_LIBRARY_PATH, native._DIRECTORY / "_bert_tf_kernels.so")
+    path for path in (loading._LIBRARY_PATH, loading._XLA_LIBRARY_PATH, loading._GPU_LIBRARY_PATH,
+                      loading._GPU_XLA_LIBRARY_PATH, loading._DIRECTORY / "_bert_tf_kernels.so")
     if path.is_file()
 ], ids=lambda path: path.stem)  # fmt: skip
 def test_an_object_exports_only_what_another_one_calls(path):

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 import configure
 from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, ops
-from bert_tf.layers.attention.token_layout import TokenLayout, static_shapes
-from bert_tf.ops import native
+from bert_tf.layers.attention.token_layout import TokenLayout
+from bert_tf.ops import loading, native
+from bert_tf.ops.native import static_shapes
 from bert_tf.training import AdamWeightDecay
 from tests.ops.backends import BACKENDS
 from tests.ops.late_lowerings import compile_another_program_first
@@ -23,7 +24,7 @@ def native_ops():
         pytest.skip("needs the native ops")
     if not configure.has_xla_headers():
         pytest.skip("needs a TensorFlow with the headers of XLA")
-    assert native.compiles_under_xla(), native._load().reason
+    assert native.compiles_under_xla(), loading.load().reason
     with ops.backend("native"):
         yield
 

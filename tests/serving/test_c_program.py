@@ -7,7 +7,7 @@ import pytest
 import tensorflow_text
 
 from bert_tf import BertSentenceEncoder
-from bert_tf.ops import native
+from bert_tf.ops import loading
 from bert_tf.serving import export
 from tests.serving.c_reader import CReader
 from tests.serving.operations import operations
@@ -26,7 +26,7 @@ TEXT_LIBRARIES = [
     for name in ("_fast_bert_normalizer.so", "_fast_wordpiece_tokenizer.so")
 ]
 TEXT_OPERATIONS = {"FastBertNormalize", "FastWordpieceTokenizeWithOffsets"}
-OWN_LIBRARY = native._LIBRARY_PATH
+OWN_LIBRARY = loading._LIBRARY_PATH
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.layers.attention.token_layout import needs_static_shapes
+from bert_tf.ops.native import needs_static_shapes
 
 BLOCK = 8  # The cache grows by this number of tokens.
 

@@ -13,6 +13,7 @@ from bert_tf.layers.attention.probes import AttentionProbes
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dropout import next_seed
+from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.layers.quantization import BFLOAT16, FLOAT, INT8
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 
@@ -87,7 +88,7 @@ class BertSelfAttention(ConfiguredLayer):
         dropout_seed=None,
         probes: AttentionProbes | None = None,
     ):
-        qkv = self.query_key_value(rows)  # [R, H] -> [R, 3nD]
+        qkv = self.query_key_value.apply(rows, Epilogue())  # [R, H] -> [R, 3nD]
         qkv = tf.reshape(qkv, [-1, 3, self.num_heads, self.head_size])  # -> [R, 3, n, D]
         dropout_rate = self.dropout_rate if training else 0.0
         if dropout_rate and dropout_seed is None:

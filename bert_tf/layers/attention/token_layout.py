@@ -12,13 +12,9 @@ Which of the other rows of its sequence a row attends to is not the layout's bus
 `ops.AttentionRule` says it.
 """
 
-import contextlib
-import contextvars
 import dataclasses
 
 import tensorflow as tf
-
-from bert_tf.ops import native
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -140,20 +136,6 @@ class TokenLayout:
         return batch
 
 
-def first_columns(padding_mask: tf.Tensor) -> tf.Tensor:
-    """Returns the column of the first real token of each row, the last column in a row without.
-
-    Args:
-        padding_mask: bool `[B, T]`, True for real tokens.
-
-    Returns:
-        int32 `[B]`.
-    """
-    length = tf.shape(padding_mask)[1]
-    columns = tf.where(padding_mask, tf.range(length), length - 1)  # [B, T]
-    return tf.reduce_min(columns, axis=1)
-
-
 def real_tokens_first(padding_mask: tf.Tensor) -> tf.Tensor:
     """Returns the columns of each row in an order in which the real tokens come first.
 
@@ -176,21 +158,3 @@ def _starts_of_runs(real_tokens, sequence_ids) -> tf.Tensor:
     inner = tf.cast(tf.where(changed), tf.int32)[:, 0] + 1
     # Without tokens there is no sequence, and the row splits are [0]; otherwise [0, ..., R].
     return tf.concat([[0], inner, tf.fill([tf.minimum(count, 1)], count)], axis=0)
-
-
-_static_shapes = contextvars.ContextVar("static_shapes", default=False)
-
-
-@contextlib.contextmanager
-def static_shapes():
-    """Makes models in this context use layouts with static shapes, for functions that go to XLA."""
-    token = _static_shapes.set(True)
-    try:
-        yield
-    finally:
-        _static_shapes.reset(token)
-
-
-def needs_static_shapes() -> bool:
-    """Returns whether XLA compiles the code that is traced: in `static_shapes()` or on a TPU."""
-    return native.is_on_tpu() or _static_shapes.get()

@@ -1,7 +1,8 @@
-"""What a dense layer computes after its matmul."""
+"""What a dense layer computes after its matmul, and the plain kernel in floating point."""
 
 import dataclasses
 from collections.abc import Callable
+from typing import ClassVar
 
 import keras
 import tensorflow as tf
@@ -72,3 +73,19 @@ class Epilogue:
             residual=self.residual,
             **norm,
         )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FloatKernel:
+    """A kernel that TensorFlow multiplies and that can be trained.
+
+    Args:
+        kernel: `[in, units]`.
+    """
+
+    kernel: keras.Variable
+    fuses_feed_forward: ClassVar[bool] = False
+
+    def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
+        """Computes `x @ kernel` and the epilogue: `[R, in]` -> `[R, units]`."""
+        return epilogue.apply_unfused(tf.matmul(x, tf.convert_to_tensor(self.kernel)))

@@ -1,6 +1,7 @@
 """A kernel of 8-bit integers with one scale per column."""
 
 import dataclasses
+from typing import ClassVar
 
 import keras
 import tensorflow as tf
@@ -21,6 +22,7 @@ class Int8Kernel:
 
     variables: list[keras.Variable]
     shape: tuple[int, int]
+    fuses_feed_forward: ClassVar[bool] = True
 
     def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
         """Computes `x @ kernel` and the epilogue in one pass: `[R, in]` -> `[R, units]`."""

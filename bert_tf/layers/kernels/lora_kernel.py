@@ -1,6 +1,7 @@
 """A frozen kernel with a trainable low-rank matrix."""
 
 import dataclasses
+from typing import ClassVar
 
 import keras
 import tensorflow as tf
@@ -25,6 +26,7 @@ class LoraKernel:
     a: keras.Variable
     b: keras.Variable
     scale: float
+    fuses_feed_forward: ClassVar[bool] = False
 
     def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
         """Computes `x @ (W + scale * A @ B)` and the epilogue: `[R, in]` -> `[R, units]`."""

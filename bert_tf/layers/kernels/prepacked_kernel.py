@@ -6,7 +6,6 @@ import keras
 import tensorflow as tf
 
 from bert_tf import ops
-from bert_tf.errors import UserError
 from bert_tf.layers.kernels.epilogue import Epilogue
 
 
@@ -24,14 +23,13 @@ class PrepackedKernel:
 
     def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
         """Computes `x @ kernel` and the epilogue in one pass: `[R, in]` -> `[R, units]`."""
-        if self.packed.dtype not in ("bfloat16", x.dtype.name):
-            raise UserError(
-                f"`dtype_policy` must compute in {self.packed.dtype}, in which the kernel was "
-                f"prepacked. Received: dtype_policy.compute_dtype={x.dtype.name}. Set it before "
-                "the kernel is prepacked."
-            )
         packed = tf.convert_to_tensor(self.packed)
         return epilogue.apply_fused(ops.fused_dense, x, packed, self.shape[1])
+
+    @property
+    def fuses_feed_forward(self) -> bool:
+        """Whether one op computes two layers with kernels of this form."""
+        return self.is_bfloat16()
 
     def is_bfloat16(self) -> bool:
         """Returns whether the kernel is in bfloat16, and x is therefore rounded to it."""

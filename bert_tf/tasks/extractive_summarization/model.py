@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError, require
-from bert_tf.layers.attention.token_layout import needs_static_shapes
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationPreprocessor
 from bert_tf.tasks.extractive_summarization.sentence_layers import SentenceLayers, sentence_starts
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel

@@ -7,9 +7,10 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.layers.attention.token_layout import TokenLayout, first_columns
+from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.encoder_block import BertEncoderBlock
+from bert_tf.layers.pooling import first_columns
 from bert_tf.layers.sinusoidal_positions import sinusoidal_positions
 
 

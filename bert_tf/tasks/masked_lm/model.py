@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
-from bert_tf.layers.attention.token_layout import needs_static_shapes
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
+from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
 from bert_tf.tasks.masked_lm.one_mask_batches import TARGET_IDS, one_mask_batches
 from bert_tf.tasks.masked_lm.preprocessor import Candidate, MaskedLMPreprocessor, shown

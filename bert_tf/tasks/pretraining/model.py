@@ -7,11 +7,11 @@ from bert_tf.errors import require_one_of
 from bert_tf.inputs.batches import IGNORED
 from bert_tf.inputs.token_inputs import depending_on, row_checks
 from bert_tf.inputs.word_labels import next_words
-from bert_tf.layers.attention.token_layout import needs_static_shapes
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.pretrained_model import PretrainedModel
+from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
 
 OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")

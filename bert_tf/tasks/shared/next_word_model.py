@@ -7,7 +7,8 @@ import keras
 import tensorflow as tf
 
 from bert_tf.inputs.batches import IGNORED
-from bert_tf.layers.attention.token_layout import TokenLayout, needs_static_shapes
+from bert_tf.layers.attention.token_layout import TokenLayout
+from bert_tf.ops.native import needs_static_shapes
 from bert_tf.training.evaluation.perplexity import Perplexity
 from bert_tf.training.losses.token_loss import TokenLoss, token_weights
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert_tf.layers.attention.token_layout import needs_static_shapes
+from bert_tf.ops.native import needs_static_shapes
 
 POOLINGS = ("max", "sum")
 ACTIVATIONS = ("relu", "log1p_relu")

@@ -5,7 +5,7 @@ Glossary: `B` rows, `T` tokens of a row.
 
 import tensorflow as tf
 
-from bert_tf.layers.attention.token_layout import first_columns
+from bert_tf.layers.pooling import first_columns
 
 
 def swapped_pairs(tokens: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.layers.attention.token_layout import static_shapes
+from bert_tf.ops.native import static_shapes
 from bert_tf.tasks.extractive_summarization.sentence_layers import sentence_starts
 from bert_tf.tasks.extractive_summarization.serving import ExtractiveSummarizationModule
 from bert_tf.training.optimizers.clipped_optimizer import layer_multipliers

@@ -1,0 +1,142 @@
+"""Loads the native ops and checks that they match the running TensorFlow.
+
+`make ops` or pip puts the shared objects into the directory of this file: the kernels once, and the
+rest into a folder for each minor version of TensorFlow, such as `tensorflow_2.21`, because
+TensorFlow's C++ ABI is stable only within a minor version. That folder holds:
+  _bert_tf_ops.so       The ops; _build_info.json says for what and with what it was built.
+  _bert_tf_xla.so       Lets XLA compile the ops on a CPU, if this TensorFlow has the headers.
+  _bert_tf_gpu_ops.so   GPU kernels, if they were built (docs/performance/gpu.md).
+  _bert_tf_gpu_xla.so   Lets XLA compile them.
+They are loaded once per process, when an op is first used; those of the GPU only if one is visible.
+"""
+
+import dataclasses
+import logging
+import threading
+from pathlib import Path
+from types import ModuleType
+
+import tensorflow as tf
+
+_DIRECTORY = Path(__file__).resolve().parent
+_FOLDER_PREFIX = "tensorflow_"
+_MINOR_VERSION = ".".join(tf.__version__.split(".")[:2])
+_FOLDER = _DIRECTORY / f"{_FOLDER_PREFIX}{_MINOR_VERSION}"
+_LIBRARY_PATH = _FOLDER / "_bert_tf_ops.so"
+_BUILD_INFO_PATH = _FOLDER / "_build_info.json"
+_XLA_LIBRARY_PATH = _FOLDER / "_bert_tf_xla.so"
+_GPU_LIBRARY_PATH = _FOLDER / "_bert_tf_gpu_ops.so"
+_GPU_XLA_LIBRARY_PATH = _FOLDER / "_bert_tf_gpu_xla.so"
+
+_LEAST_COMPUTE_CAPABILITY = (8, 0)  # of the GPU kernels
+
+_logger = logging.getLogger("bert_tf")
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """The result of loading the native ops."""
+
+    library: ModuleType | None
+    reason: str  # why the ops are used or not used
+    suits_auto: bool = False  # whether the backend "auto" uses the native ops
+    has_xla_lowerings: bool = False
+    has_gpu_kernels: bool = False
+
+
+_lock = threading.Lock()
+loaded: Loaded | None = None
+
+
+def visible_gpus() -> list[tf.config.PhysicalDevice]:
+    """Returns the GPUs that TensorFlow may use."""
+    return tf.config.get_visible_devices("GPU")
+
+
+def _unfit_gpu(gpus: list[tf.config.PhysicalDevice]) -> str:
+    """Returns why the GPU kernels cannot run on these GPUs, or "" if they can."""
+    for gpu in gpus:
+        capability = tf.config.experimental.get_device_details(gpu).get("compute_capability")
+        if capability is not None and capability < _LEAST_COMPUTE_CAPABILITY:
+            received, needed = (
+                "{}.{}".format(*each) for each in (capability, _LEAST_COMPUTE_CAPABILITY)
+            )
+            return (
+                f"it has compute capability {received}, but the GPU kernels need at least {needed}"
+            )
+    return ""
+
+
+def load() -> Loaded:
+    """Loads the shared object once per process and logs the result."""
+    global loaded
+    if loaded is None:
+        with _lock:
+            if loaded is None:
+                result = _try_load()
+                level = logging.INFO if result.suits_auto else logging.WARNING
+                chosen = "native" if result.suits_auto else "reference (stock TensorFlow)"
+                _logger.log(level, "bert_tf ops: %s, because %s.", chosen, result.reason)
+                loaded = result
+    return loaded
+
+
+def _try_load() -> Loaded:
+    if not _LIBRARY_PATH.is_file():
+        return Loaded(None, _why_there_is_no_library())
+    try:
+        module = tf.load_op_library(str(_LIBRARY_PATH))
+    except (tf.errors.OpError, OSError) as error:
+        return Loaded(
+            None, f"{_LIBRARY_PATH} could not be loaded ({error}); build it again with `make ops`"
+        )
+    missing_xla = _load_addition(_XLA_LIBRARY_PATH)
+    gpus = visible_gpus()
+    if gpus:
+        # `auto` does not use the GPU kernels: under XLA, plain TensorFlow trains faster
+        # (docs/performance/gpu.md).
+        missing = _unfit_gpu(gpus) or _load_addition(_GPU_LIBRARY_PATH)
+        # Loaded after the kernels, which the handlers of the lowerings call.
+        missing_xla = missing or _load_addition(_GPU_XLA_LIBRARY_PATH)
+        return Loaded(
+            module,
+            f"a GPU is visible, and {missing or 'with XLA stock TensorFlow trains faster there'} "
+            f"(BERT_TF_OPS=native uses the native ops anyway)",
+            has_xla_lowerings=not missing_xla,
+            has_gpu_kernels=not missing,
+        )
+    xla = f"XLA uses the reference ({missing_xla})" if missing_xla else "XLA can compile the ops"
+    return Loaded(
+        module,
+        f"{_LIBRARY_PATH.name} is built for TensorFlow {_MINOR_VERSION}; {xla}",
+        suits_auto=True,
+        has_xla_lowerings=not missing_xla,
+    )
+
+
+def _why_there_is_no_library() -> str:
+    slower = "the results are the same, but computing them is slower and needs more memory"
+    folders = _DIRECTORY.glob(f"{_FOLDER_PREFIX}*/{_LIBRARY_PATH.name}")
+    versions = sorted(path.parent.name.removeprefix(_FOLDER_PREFIX) for path in folders)
+    if not versions:
+        return (
+            f"the native ops are not built; {slower}. `make ops` builds them, and so does "
+            "`pip install .` if Bazel is on PATH"
+        )
+    return (
+        f"the native ops are built for TensorFlow {', '.join(versions)}, but this is TensorFlow "
+        f"{tf.__version__}; {slower}. Install one of these versions, for example "
+        f"with `pip install 'tensorflow=={versions[-1]}.*' 'tensorflow-text=={versions[-1]}.*'`, "
+        "or build the ops for this one with `make ops`"
+    )
+
+
+def _load_addition(path: Path) -> str:
+    """Loads a shared object that extends the ops; returns why it failed, or "" on success."""
+    if not path.is_file():
+        return f"{path.name} is not built"
+    try:
+        tf.load_library(str(path))
+    except (tf.errors.OpError, OSError) as error:
+        return f"{path.name} could not be loaded: {error}"
+    return ""
