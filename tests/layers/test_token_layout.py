@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.layers.attention.token_layout import (
-    TokenLayout,
-    first_columns,
-    needs_static_shapes,
-    real_tokens_first,
-    static_shapes,
-)
+from bert_tf.layers.attention.token_layout import TokenLayout, real_tokens_first
+from bert_tf.layers.pooling import first_columns
+from bert_tf.ops.native import needs_static_shapes, static_shapes
 
 LAYOUTS = {
     "padded": TokenLayout.padded,
