@@ -240,7 +240,7 @@ def test_bad_arguments_change_nothing(backbone, arguments, message):
     np.testing.assert_array_equal(outputs(backbone), expected)
 
 
-@pytest.mark.parametrize("activations", ["dynamic", "static"])
+@pytest.mark.parametrize("activations", [pytest.param("dynamic", marks=pytest.mark.full), "static"])
 def test_errors_of_the_layers(backbone, activations):
     errors = quantization_errors(backbone, [TOKENS], activations)
     paths = [*forms(backbone), *(f"blocks.{i}.attention_scores" for i in range(2))]

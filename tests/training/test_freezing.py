@@ -82,6 +82,7 @@ def test_what_all_blocks_share_is_frozen_with_the_last_of_them(tiny_config):
 
 def test_gradual_unfreezing_opens_a_block_an_epoch(make):
     model = make()
+    model.compile(AdamWeightDecay(1e-3), run_eagerly=True)
     seen = [weights(model)]
     callbacks = [
         GradualUnfreezing(),
