@@ -205,7 +205,7 @@ setup(
         "evaluate": ["matplotlib", "scikit-learn"],
         "generation": ["rouge-score", "sacrebleu>=2.6,<3"],
         "hub": ["huggingface_hub"],
-        "lit": ["lit-nlp"],
+        "inspection": ["lit-nlp"],
         "mteb": ["mteb"],
         "notebooks": [
             "aiohttp",
@@ -220,7 +220,7 @@ setup(
         ],
         "onnx": ["onnxruntime", "tf2onnx"],
         "search": ["bm25s", "faiss-cpu", "scipy", "usearch"],
-        "serve": ["aiohttp", "prometheus-client"],
+        "server": ["aiohttp", "prometheus-client"],
         "serving": ["tensorflow-serving-api"],
         "tables": ["pandas", "pyarrow"],
         "tagging": ["seqeval"],

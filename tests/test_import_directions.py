@@ -17,7 +17,6 @@ PACKAGES = (
     "base",
     "ops",
     "text",
-    "search",
     "layers",
     "inputs",
     "training",
@@ -27,8 +26,9 @@ PACKAGES = (
     "adapt",
     "checkpoints",
     "serving",
-    "inspection",
+    "search",
     "server",
+    "inspection",
     "beam",
     "baselines",
 )

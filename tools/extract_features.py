@@ -148,8 +148,7 @@ def projections_of(extractor, examples, labels):
     """Returns the sets of vectors for the projector, by name."""
     import numpy as np
 
-    from bert_tf.inspection import project_pieces, project_texts, project_word
-    from bert_tf.search import Projection
+    from bert_tf.inspection import Projection, project_pieces, project_texts, project_word
 
     vectors = np.zeros([len(examples), extractor.backbone.config.hidden_size], np.float32)
     for width in {len(example) for example in examples}:
@@ -201,7 +200,7 @@ def main():
         tool.require_writable(FLAGS.projector_dir, "projector_dir")
     extractor = load_extractor(layers)
     if FLAGS.projector_dir:
-        from bert_tf.search import write_projections
+        from bert_tf.inspection import write_projections
 
         write_projections(FLAGS.projector_dir, projections_of(extractor, examples, labels))
         print(f"vectors: {FLAGS.projector_dir}; tensorboard --logdir={FLAGS.projector_dir}")

@@ -81,11 +81,11 @@ def pairs_of_texts() -> list[tuple[str, str | None]]:
 
 
 def load_models():
-    from bert_tf.server.export_for_server import class_of
+    from bert_tf.checkpoints import find_task_class
 
     paths = [path for path in (FLAGS.model, FLAGS.model_b) if path is not None]
     return [
-        (os.path.basename(os.path.abspath(path)), class_of(path).from_pretrained(path))
+        (os.path.basename(os.path.abspath(path)), find_task_class(path).from_pretrained(path))
         for path in paths
     ]
 
@@ -93,7 +93,7 @@ def load_models():
 def main():
     check_flags()
     if FLAGS.output is None:
-        from bert_tf.server.inspection_server import InspectionOptions, serve_inspections
+        from bert_tf.inspection.live_page import InspectionOptions, serve_inspections
 
         texts = {"text": FLAGS.text, "pair": FLAGS.text_pair}
         texts |= {"text_b": FLAGS.text_b, "pair_b": FLAGS.text_pair_b}

@@ -91,14 +91,16 @@ def results_of(index, encoder, queries):
 
 
 def as_text(result):
-    from bert_tf.search.projector import escaped
+    from bert_tf.base.printable_text import escape_unprintable
 
     lines = [result["query"]]
     for found in result["results"]:
         name = found["row"] if found.get("id") is None else found["id"]
         text = " ".join((found.get("text") or "").split())
         # Control characters of a corpus could steer the terminal.
-        lines.append(f"{found['score']:.4f}\t{escaped(str(name))}\t{escaped(text)}")
+        lines.append(
+            f"{found['score']:.4f}\t{escape_unprintable(str(name))}\t{escape_unprintable(text)}"
+        )
     return "\n".join(lines) + "\n\n"
 
 

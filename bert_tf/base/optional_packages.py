@@ -14,7 +14,7 @@ from bert_tf.errors import UserError
 
 # The package and its extra, by the name of the module.
 PACKAGES = {
-    "aiohttp": ("aiohttp", "serve"),
+    "aiohttp": ("aiohttp", "server"),
     "apache_beam": ("apache-beam", "beam"),
     "bm25s": ("bm25s", "search"),
     "faiss": ("faiss-cpu", "search"),
@@ -22,12 +22,12 @@ PACKAGES = {
     "huggingface_hub": ("huggingface_hub", "hub"),
     "jieba": ("jieba", "chinese"),
     "keras_hub": ("keras-nlp", "augmentation"),
-    "lit_nlp": ("lit-nlp", "lit"),
+    "lit_nlp": ("lit-nlp", "inspection"),
     "matplotlib": ("matplotlib", "evaluate"),
     "mteb": ("mteb", "mteb"),
     "onnxruntime": ("onnxruntime", "onnx"),
     "pandas": ("pandas", "tables"),
-    "prometheus_client": ("prometheus-client", "serve"),
+    "prometheus_client": ("prometheus-client", "server"),
     "pyarrow": ("pyarrow", "tables"),
     "pycrfsuite": ("python-crfsuite", "baselines"),
     "rouge_score": ("rouge-score", "generation"),

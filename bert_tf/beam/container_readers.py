@@ -9,13 +9,13 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from tensorflow.core.example import example_pb2
 
+from bert_tf.base.crc32c import crc32c, masked
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import open_file
 from bert_tf.beam.rows import Row
 from bert_tf.beam.shards import FileRange
-from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 from bert_tf.errors import DataError
-from bert_tf.inputs.tables.parquet_files import ParquetRows
+from bert_tf.inputs import ParquetRows
 
 _LENGTH_BYTES, _CHECKSUM_BYTES = 8, 4
 _MOST_POSITION = 2**62  # in a file

@@ -11,18 +11,14 @@ from collections.abc import Iterable, Iterator
 import apache_beam as beam
 import numpy as np
 
+from bert_tf.base.text_lines import FileSpan, read_raw_lines
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import open_file, read_segment, write_segments
 from bert_tf.beam.file_blocks import Block, readable_lines
 from bert_tf.beam.line_formats import Kind, LineFormat
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
-from bert_tf.tasks.pretraining.document_chunks import (
-    ChunkedCorpus,
-    DocumentCutter,
-    Span,
-    read_lines,
-)
+from bert_tf.tasks.pretraining import ChunkedCorpus, DocumentCutter
 
 _BLOCK, _LETTERS, _RUNS = range(3)  # the segments of a file; the runs of each span follow
 _COLUMNS = 3  # of a run: kind, bytes, bytes of text
@@ -56,7 +52,7 @@ class ScanBlock(beam.DoFn):
         write_segments(path, [[part] for part in parts])
         return path
 
-    def _scan_span(self, span: Span, letters: list[DeadLetter]) -> tuple[int, list[list[int]]]:
+    def _scan_span(self, span: FileSpan, letters: list[DeadLetter]) -> tuple[int, list[list[int]]]:
         """Returns where the first line of a span begins, and its runs."""
         runs: list[list[int]] = []
         first = span.start
@@ -131,7 +127,7 @@ def _add_run(cutter, kind, size, text_bytes, path, line_format) -> None:
         cutter.line(size, False, text_bytes)
     else:  # where it is cut depends on its lines
         start = cutter.position
-        for line in read_lines(path, start, start + size, open_file):
+        for line in read_raw_lines(path, start, start + size, open_file):
             parsed = line_format.parse(line, path, cutter.position)
             cutter.line(len(line), False, parsed.text_bytes)
 

@@ -11,21 +11,24 @@ from collections.abc import Iterable, Iterator, Sequence
 import apache_beam as beam
 import numpy as np
 
+from bert_tf.base.text_lines import FileSpan
 from bert_tf.beam import example_partitions
 from bert_tf.beam.file_access import open_file, read_segment, remove, write_segments
 from bert_tf.beam.file_blocks import BLOCK_BYTES, read_spans
 from bert_tf.beam.line_formats import LineFormat
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import require
-from bert_tf.tasks.pretraining.chunk_examples import (
+from bert_tf.tasks.pretraining import (
+    DEFAULT_CHUNK_BYTES,
+    Chunk,
+    ExampleOptions,
+    MaskingVocabulary,
+    PretrainingSummary,
     TokenizedChunk,
     make_records,
     tokenize_documents,
 )
-from bert_tf.tasks.pretraining.document_chunks import DEFAULT_CHUNK_BYTES, Chunk, Span
-from bert_tf.tasks.pretraining.examples import ExampleOptions, MaskingVocabulary
-from bert_tf.tasks.pretraining.summary import PretrainingSummary
-from bert_tf.text.tokenizer import BertTokenizer
+from bert_tf.text import BertTokenizer
 
 CHUNKS = "chunks.jsonl"  # the spans of the chunks
 PLAN = "plan"  # the result of the step after all runs
@@ -106,7 +109,7 @@ class _Tokenize(beam.DoFn):
     def setup(self):
         self.tokenizer = self.settings.tokenizer()
 
-    def process(self, item: tuple[int, list[Span]]):
+    def process(self, item: tuple[int, list[FileSpan]]):
         number, spans = item
         yield number, self.workspace.once(f"tokens-{number:08}", lambda: self._write(number, spans))
 

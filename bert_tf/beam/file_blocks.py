@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from bert_tf.base.text_lines import FileSpan
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import InputFile, open_file
-from bert_tf.tasks.pretraining.document_chunks import Span
 
 BLOCK_BYTES = 64 << 20
 _SKIPPED_BYTES = 1 << 20  # of the line before a block, at a time
@@ -20,7 +20,7 @@ class Block(NamedTuple):
     """Spans of bytes, of one large file or of several small ones."""
 
     number: int
-    spans: list[Span]
+    spans: list[FileSpan]
 
 
 def file_blocks(files: Iterable[InputFile], block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
@@ -41,7 +41,7 @@ def file_blocks(files: Iterable[InputFile], block_bytes: int = BLOCK_BYTES) -> I
         start = 0
         while True:
             end = min(size, start + room)
-            spans.append(Span(path, start, end))
+            spans.append(FileSpan(path, start, end))
             room -= end - start
             start = end
             if room == 0:
@@ -53,7 +53,7 @@ def file_blocks(files: Iterable[InputFile], block_bytes: int = BLOCK_BYTES) -> I
         yield Block(number, spans)
 
 
-def lines_of(span: Span) -> Iterator[tuple[int, bytes]]:
+def lines_of(span: FileSpan) -> Iterator[tuple[int, bytes]]:
     """Yields the lines that begin in a span, with their positions in the file.
 
     Raises:
@@ -73,7 +73,7 @@ def lines_of(span: Span) -> Iterator[tuple[int, bytes]]:
             position += len(line)
 
 
-def readable_lines(span: Span, letters: list[DeadLetter]) -> Iterator[tuple[int, bytes]]:
+def readable_lines(span: FileSpan, letters: list[DeadLetter]) -> Iterator[tuple[int, bytes]]:
     """Yields the lines of a span as `lines_of`; an error of the file is added to `letters`."""
     end = None
     try:
@@ -84,7 +84,7 @@ def readable_lines(span: Span, letters: list[DeadLetter]) -> Iterator[tuple[int,
         letters.append(DeadLetter.of(span.path, end, "", f"the file cannot be read: {error}"))
 
 
-def write_spans(path: str, numbered: Iterable[tuple[int, list[Span]]]) -> int:
+def write_spans(path: str, numbered: Iterable[tuple[int, list[FileSpan]]]) -> int:
     """Writes numbered lists of spans to a file, which workers read, and returns how many."""
     count = 0
     with open_file(path, "wb") as file:
@@ -95,9 +95,9 @@ def write_spans(path: str, numbered: Iterable[tuple[int, list[Span]]]) -> int:
     return count
 
 
-def read_spans(path: str) -> Iterator[tuple[int, list[Span]]]:
+def read_spans(path: str) -> Iterator[tuple[int, list[FileSpan]]]:
     """Yields the numbered lists of spans of a file of `write_spans`."""
     with open_file(path) as file:
         for line in file:
             number, spans = json.loads(line)
-            yield number, [Span(*span) for span in spans]
+            yield number, [FileSpan(*span) for span in spans]

@@ -12,9 +12,10 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from bert_tf.base.text_lines import decode_line, read_raw_lines
 from bert_tf.beam.file_access import open_file
 from bert_tf.errors import DataError, require_one_of
-from bert_tf.tasks.pretraining.document_chunks import Chunk, decode_line, read_lines
+from bert_tf.tasks.pretraining import Chunk
 
 FORMATS = ("text", "wiki", "json")
 
@@ -125,7 +126,7 @@ class LineFormat:
         """Yields the documents of a chunk as lists of sentences, without damaged lines."""
         for span in chunk.spans:
             document: list[str] = []
-            for line in read_lines(span.path, span.start, span.end, open_file):
+            for line in read_raw_lines(span.path, span.start, span.end, open_file):
                 try:
                     parsed = self.parse(line, span.path, span.start)
                 except DataError:  # already reported by the scan

@@ -19,7 +19,7 @@ from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 import bert_tf
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError, check_limits, require_one_of
-from bert_tf.inputs.batches import TOKEN_BUDGET
+from bert_tf.inputs import TOKEN_BUDGET
 
 # Bytes of text per token of the budget in a batch of Beam: some 16 parts of English text, which
 # keeps padding and the cost of a call small.

@@ -31,8 +31,7 @@ from bert_tf.beam.progress import show_progress
 from bert_tf.beam.running import run_pipeline
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
-from bert_tf.tasks.pretraining.document_chunks import ChunkedCorpus
-from bert_tf.tasks.pretraining.summary import PretrainingSummary
+from bert_tf.tasks.pretraining import ChunkedCorpus, PretrainingSummary
 
 _BLOCKS = "blocks.jsonl"
 

@@ -16,16 +16,16 @@ import lzma
 import zlib
 from collections.abc import Iterator
 
+from bert_tf.base.text_lines import UTF8_BOM
 from bert_tf.beam.container_readers import read_parquet, read_tfrecord
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import open_file
 from bert_tf.beam.rows import Row
 from bert_tf.beam.shards import FileRange
-from bert_tf.inputs.tables.table_files import require_unicode
+from bert_tf.inputs import require_unicode
 
 MAX_ROW_BYTES = 16 * 1024**2  # a longer line or CSV row is a dead letter, so memory is bounded
 _DECOMPRESSED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MOST_NESTED = 64  # lists and objects of a JSON value
 # What reading raises: of the file system, and of damaged compressed files.
 _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
@@ -123,7 +123,7 @@ class _Lines:
             end = self._file.readline(MAX_ROW_BYTES)
             self._position += len(end)
         if position == 0:
-            content = content.removeprefix(_BYTE_ORDER_MARK)
+            content = content.removeprefix(UTF8_BOM)
         return _Line(position, content, is_whole)
 
 

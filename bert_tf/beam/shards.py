@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from bert_tf.beam.file_access import find_files, open_file
 from bert_tf.errors import DataError, UserError, check_limits
-from bert_tf.inputs.tables.parquet_files import ParquetRows
+from bert_tf.inputs import ParquetRows
 
 FORMATS = ("text", "jsonl", "csv", "tsv", "parquet", "tfrecord")
 COMPRESSED = (".gz", ".bz2", ".xz")

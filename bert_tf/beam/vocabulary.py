@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
 
+from bert_tf.base.text_lines import FileSpan
 from bert_tf.beam.dead_letters import DeadLetter, refuse_dead_letters, without_repetitions
 from bert_tf.beam.file_access import InputFile, open_file, read_segment, write_segments
 from bert_tf.beam.file_blocks import (
@@ -28,8 +29,7 @@ from bert_tf.beam.progress import show_progress
 from bert_tf.beam.running import run_pipeline
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
-from bert_tf.tasks.pretraining.document_chunks import Span
-from bert_tf.text.vocabulary_learning import count_words
+from bert_tf.text import count_words
 
 NUM_PARTS = 64  # of the distinct words
 _BLOCKS = "blocks.jsonl"
@@ -110,7 +110,7 @@ class CountBlock(beam.DoFn):
         self.workspace, self.line_format = workspace, line_format
         self.normalization, self.stops = normalization, stops
 
-    def process(self, item: tuple[int, list[Span]]):
+    def process(self, item: tuple[int, list[FileSpan]]):
         number, spans = item
         yield None, self.workspace.once(_block_name(number), lambda: self._count(number, spans))
 
@@ -125,7 +125,7 @@ class CountBlock(beam.DoFn):
         write_segments(path, [[json.dumps(part).encode()] for part in [*parts, letters]])
         return path
 
-    def _texts(self, span: Span, letters: list[DeadLetter]) -> Iterator[str]:
+    def _texts(self, span: FileSpan, letters: list[DeadLetter]) -> Iterator[str]:
         for position, line in readable_lines(span, letters):
             if self.stops and letters:
                 return

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tensorflow.core.example import example_pb2
 
+from bert_tf.base.crc32c import crc32c, masked
 from bert_tf.base.json_values import as_json
 from bert_tf.beam.rows import Row
-from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 from bert_tf.errors import DataError
 
 Failures = list[tuple[Row, str]]

@@ -64,6 +64,34 @@ def servable_class(path: str | os.PathLike, config_file: str | None = None) -> t
     )
 
 
+def find_task_class(path: str | os.PathLike) -> type:
+    """Returns the class of the task model that the files of a directory name.
+
+    Args:
+        path: The checkpoint, as for `from_pretrained`.
+
+    Raises:
+        CheckpointError: If the checkpoint cannot be read.
+        UserError: If the files name no task.
+
+    Example:
+        >>> bert_tf.checkpoints.find_task_class("reviews/").__name__
+        'BertTextClassifier'
+    """
+    pretrained = open_pretrained(path)
+    named = [SPECS[name].model_class() for name in _named(pretrained) if name in SPECS]
+    if named:
+        return named[0]
+    if encoder_options(pretrained.directory):
+        return SPECS[_EMBEDDING].model_class()
+    raise UserError(
+        "The model must be a task model, such as a classifier that `save_pretrained` wrote, "
+        "or a directory of sentence-transformers. "
+        f"Received: {pretrained.class_name or list(pretrained.architectures)}. Open it with the "
+        "class of its task, then save or export it."
+    )
+
+
 _WITH_HEADS = [name for name, spec in SPECS.items() if spec.heads]
 
 

@@ -9,11 +9,16 @@ from bert_tf.base.lazy_names import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "ParquetRows": ".tables.parquet_files",
+        "ROW_NUMBER": ".batches",
+        "TOKEN_BUDGET": ".batches",
         "batch_by_tokens": ".token_budget",
         "key_sentences": ".long_texts",
         "mask_tokens": ".masking",
         "pack_rows": ".row_packing",
         "padding_share": ".row_packing",
+        "require_unicode": ".tables.table_files",
+        "sorted_batches": ".batches",
         "token_batches": ".token_budget",
     },
 )

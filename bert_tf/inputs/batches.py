@@ -120,6 +120,12 @@ def sorted_batches(
 
     Returns:
         A dataset of the features of `rows`, and `row_number` int64 `[B]`.
+
+    Example:
+        >>> preprocessor = bert_tf.BertTextClassifier.from_pretrained("reviews/").preprocessor
+        >>> rows = preprocessor.rows(preprocessor.read(["no", "a good film"]))
+        >>> [batch["row_number"].numpy().tolist() for batch in sorted_batches(rows)]
+        [[1, 0]]
     """
     lengths = rows.lengths()
     if length is not None:

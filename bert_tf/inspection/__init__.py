@@ -8,10 +8,13 @@ __getattr__, __dir__, __all__ = lazy_names(
         "BertLitModel": ".lit_model",
         "Inspection": ".inspection",
         "InspectionPage": ".page",
+        "Projection": ".projector",
         "inspect_text": ".inspection",
         "project_pieces": ".projections",
         "project_texts": ".projections",
         "project_word": ".projections",
         "to_html": ".page",
+        "write_projections": ".projector",
+        "write_projector": ".projector",
     },
 )

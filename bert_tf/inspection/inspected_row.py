@@ -9,11 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.text import packing
-from bert_tf.text.tokenizer_base import Tokenizer
+from bert_tf.text import Tokenizer
 
 # The number of a text, and of a word, that special tokens such as [CLS] have.
 SPECIAL = -1
+_CLS, _SEP = -1, -2  # in place of the number of a piece
 
 
 class InspectedRow:
@@ -41,15 +41,7 @@ class InspectedRow:
         self.texts = texts
         pieces = [tokenizer.tokenize_with_offsets([text], trim_offsets=True) for text in texts]
         counts = [int(part.ids.row_lengths()[0]) for part in pieces]
-        # Numbers are packed as the tokenizer packs ids, which shows where each token comes from.
-        numbers = [tf.RaggedTensor.from_row_splits(tf.range(n), [0, n]) for n in counts]
-        if len(numbers) > 1:
-            numbers[1] += counts[0]
-        first, second = (*numbers, None)[:2]
-        cls, sep = -1, -2
-        form = tokenizer.truncation_side, tokenizer.separators, tokenizer.has_segments
-        packed = packing.pack(first, second, cls, sep, max_length, "longest_first", *form)
-        source, segments = (rows[0].numpy() for rows in packed)  # [T]
+        source, segments = piece_numbers(tokenizer, counts, max_length)
         self.num_cut = sum(counts) - int((source >= 0).sum())
 
         def of_row(values, special):
@@ -57,7 +49,7 @@ class InspectedRow:
             padded = np.append(joined, 0)  # so that an empty text has an entry to look up
             return np.where(source >= 0, padded[np.maximum(source, 0)], special)
 
-        specials = np.where(source == cls, tokenizer.cls_token_id, tokenizer.sep_token_id)
+        specials = np.where(source == _CLS, tokenizer.cls_token_id, tokenizer.sep_token_id)
         self.ids = of_row([p.ids.values.numpy() for p in pieces], specials).astype(np.int32)
         self.starts = of_row([p.char_starts.values.numpy() for p in pieces], 0)
         self.ends = of_row([p.char_ends.values.numpy() for p in pieces], 0)
@@ -106,6 +98,23 @@ class InspectedRow:
         """Returns the sum of the values `[T]` of each word's pieces, without special tokens'."""
         is_text = self.words != SPECIAL
         return np.bincount(self.words[is_text], values[is_text], self.num_words)
+
+
+def piece_numbers(
+    tokenizer: Tokenizer, counts: list[int], max_length: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which piece each token of a row is, and the segment ids, int32 `[T]`.
+
+    Args:
+        tokenizer: The tokenizer.
+        counts: The number of pieces of each text, one or two, which are numbered together from 0.
+        max_length: Where the row is cut.
+    """
+    numbers = [tf.RaggedTensor.from_row_splits(tf.range(n), [0, n]) for n in counts]
+    if len(numbers) > 1:
+        numbers[1] += counts[0]
+    rows = tokenizer.join_segments(*(*numbers, None)[:2], _CLS, _SEP, max_length)
+    return tuple(row[0].numpy() for row in rows)
 
 
 def require_text(name: str, text: str) -> None:

@@ -21,7 +21,7 @@ from bert_tf.inspection.layer_lens import layer_lens
 from bert_tf.inspection.masked_words import masked_words
 from bert_tf.inspection.neighbours import Neighbours, nearest_pieces, nearest_tokens
 from bert_tf.inspection.targets import Target, is_whole
-from bert_tf.text.tokenizer_base import Tokenizer
+from bert_tf.text import Tokenizer
 
 # Tokens that one part may send through the encoder: about half a minute of MiniLM on two cores.
 MAX_TOKENS = 50_000

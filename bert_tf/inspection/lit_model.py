@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import BertMaskedLM, BertTextClassifier
 from bert_tf.base.optional_packages import require
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
-from bert_tf.tasks.masked_lm.model import BertMaskedLM
-from bert_tf.tasks.text_classification.model import BertTextClassifier
 
 TOKENS, WORD_VECTORS, GRADIENTS = "tokens", "token_embeddings", "token_gradients"
 CLS_VECTOR, POOLED_VECTOR = "cls_embedding", "pooled_embedding"

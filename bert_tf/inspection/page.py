@@ -16,7 +16,7 @@ from bert_tf.base.files import atomic_path
 from bert_tf.errors import UserError
 from bert_tf.inspection.inspection import Inspection
 from bert_tf.inspection.page_data import page_data
-from bert_tf.inspection.page_policy import page_policy
+from bert_tf.server import page_policy
 
 MAX_MEGABYTES = 64.0
 _SCRIPTS = ("data.js", "drawing.js", "panels.js", "main.js")

@@ -1,6 +1,6 @@
 """Vectors of a model for TensorBoard's projector: of its pieces, of texts, and of a word in texts.
 
-`bert_tf.search.write_projections` writes them.
+`bert_tf.inspection.write_projections` writes them.
 
 Glossary: `B` texts, `T` tokens, `H` hidden size, `V` vocabulary, `E` width of the word embeddings,
 `L` layers.
@@ -13,16 +13,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.printable_text import escape_unprintable
 from bert_tf.errors import UserError, require_one_of
-from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
-from bert_tf.inputs.columns import TextColumns, as_columns
-from bert_tf.inputs.streams import collected
-from bert_tf.inputs.tokenized_texts import TokenizedTexts
+from bert_tf.inputs import ROW_NUMBER, sorted_batches
+from bert_tf.inspection.inspected_row import piece_numbers
+from bert_tf.inspection.projector import Projection
 from bert_tf.inspection.targets import is_whole
-from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.search.projector import Projection, escaped
-from bert_tf.text import packing
-from bert_tf.text.unicode_tables import CJK_BLOCKS
+from bert_tf.models import Preprocessor
+from bert_tf.text import CJK_BLOCKS
 
 _EDGES = (r"(?<!\w)", r"(?!\w)")  # of a word: no letter, digit or `_` before and after it
 MOST_PIECES = 100_000  # that the projector draws: LIMIT_NUM_POINTS of its projector_binary.js
@@ -46,7 +44,7 @@ def project_pieces(model: Any, most: int = MOST_PIECES) -> Projection:
     Example:
         >>> model = bert_tf.BertFeatureExtractor.from_pretrained("minilm/")
         >>> pieces = bert_tf.inspection.project_pieces(model, most=2000)
-        >>> bert_tf.search.write_projections("projector/", {"pieces": pieces})
+        >>> bert_tf.inspection.write_projections("projector/", {"pieces": pieces})
     """
     if not is_whole(most) or most < 1:
         raise UserError(f"`most` must be a positive integer. Received: {most=}")
@@ -55,7 +53,7 @@ def project_pieces(model: Any, most: int = MOST_PIECES) -> Projection:
     words = embeddings.word_embeddings
     if embeddings.is_quantized:
         words = embeddings.dequantized_words()
-    pieces = [escaped(piece) for piece in model.tokenizer.readable_pieces()[:most]]
+    pieces = [escape_unprintable(piece) for piece in model.tokenizer.readable_pieces()[:most]]
     vectors = tf.cast(words[: len(pieces)], tf.float32).numpy()
     return Projection(vectors, {"piece": pieces, "id": range(len(pieces))})
 
@@ -86,10 +84,10 @@ def project_texts(
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> reviews = bert_tf.inspection.project_texts(model, texts, labels)
-        >>> bert_tf.search.write_projections("projector/", {"reviews": reviews})
+        >>> bert_tf.inspection.write_projections("projector/", {"reviews": reviews})
     """
     require_one_of("pooling", pooling, POOLINGS)
-    columns = _columns(model, texts)
+    columns = _preprocessor(model).read_examples(texts)
     metadata = {name: list(map(_text, column)) for name, column in zip(("text", "pair"), columns)}
     if labels is not None:
         metadata["label"] = _labels(labels, columns.num_rows)
@@ -134,11 +132,11 @@ def project_word(
         >>> senses = bert_tf.inspection.project_word(model, "bank", texts, ["shore", "money"])
         >>> senses["layer_05"].vectors.shape
         (2, 384)
-        >>> bert_tf.search.write_projections("projector/", senses)
+        >>> bert_tf.inspection.write_projections("projector/", senses)
 
     Reference: Wiedemann et al. 2019 (arXiv 1909.10430).
     """
-    columns = _columns(model, texts)
+    columns = _preprocessor(model).read_examples(texts)
     if len(columns) != 1:
         raise UserError(
             f"`texts` must be single texts. Received: {len(columns)} texts in an example"
@@ -184,21 +182,15 @@ def _require_tokenizer(model):
         )
 
 
-def _columns(model, texts) -> TextColumns:
-    """Returns texts or pairs as columns, whatever the examples of the model's task are."""
+def _preprocessor(model) -> Preprocessor:
+    """Returns what reads texts and pairs, whatever the examples of the model's task are."""
     _require_tokenizer(model)
-    columns = as_columns(collected(texts, Preprocessor.is_example), model.tokenizer.errors)
-    if len(columns) > 2:
-        raise UserError(
-            f"`texts` must be single texts or pairs. Received: {len(columns)} texts in an example"
-        )
-    return columns
+    return Preprocessor(model.tokenizer, model.longest)
 
 
 def _outputs(model, columns, **options) -> Iterator[tuple[np.ndarray, dict, dict]]:
     """Yields the numbers of the texts of each batch, the batch and the backbone's outputs."""
-    rows = TokenizedTexts.of(model.tokenizer, columns, model.longest)
-    for batch in sorted_batches(rows):
+    for batch in sorted_batches(_preprocessor(model).rows(columns)):
         numbers = batch.pop(ROW_NUMBER).numpy()
         yield numbers, batch, model.backbone(batch, **options)
 
@@ -237,11 +229,7 @@ def _tokens_of(model, text, spans):
     tokenizer = model.tokenizer
     pieces = tokenizer.tokenize_with_offsets([text], trim_offsets=True)
     starts, ends = pieces.char_starts[0].numpy(), pieces.char_ends[0].numpy()
-    # The pieces' numbers are packed as the tokenizer packs ids, which shows where each piece is.
-    numbers = tf.RaggedTensor.from_row_splits(tf.range(len(starts)), [0, len(starts)])
-    form = tokenizer.truncation_side, tokenizer.separators, tokenizer.has_segments
-    cut = (model.longest, "longest_first")
-    source = packing.pack(numbers, None, -1, -1, *cut, *form)[0][0].numpy()
+    source, _ = piece_numbers(tokenizer, [len(starts)], model.longest)
     for start, end in spans:
         wanted = np.flatnonzero((starts < end) & (ends > start))
         tokens = np.flatnonzero(np.isin(source, wanted))

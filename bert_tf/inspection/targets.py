@@ -15,8 +15,8 @@ import tensorflow as tf
 from bert_tf import tasks
 from bert_tf.errors import UserError
 from bert_tf.inspection.inspected_row import SPECIAL, InspectedRow
-from bert_tf.models.task_spec import CLASS_AXIS, END_AXIS, TOKEN_AXIS, VECTOR_AXIS, WORD_AXIS
-from bert_tf.training.evaluation.probabilities import sigmoid, softmax
+from bert_tf.models import CLASS_AXIS, END_AXIS, TOKEN_AXIS, VECTOR_AXIS, WORD_AXIS
+from bert_tf.training.evaluation import sigmoid, softmax
 
 MOST_ANSWERS = 10  # that are listed
 

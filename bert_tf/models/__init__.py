@@ -3,5 +3,15 @@
 from bert_tf.base.lazy_names import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, {"BertBackbone": ".backbone", "TaskModel": ".task_model"}
+    __name__,
+    {
+        "BertBackbone": ".backbone",
+        "CLASS_AXIS": ".task_spec",
+        "END_AXIS": ".task_spec",
+        "Preprocessor": ".preprocessor",
+        "TOKEN_AXIS": ".task_spec",
+        "TaskModel": ".task_model",
+        "VECTOR_AXIS": ".task_spec",
+        "WORD_AXIS": ".task_spec",
+    },
 )

@@ -22,7 +22,7 @@ from bert_tf.ops.fused_residual_layer_norm import (
     fused_residual_layer_norm,
     fused_residual_layer_norm_reference,
 )
-from bert_tf.ops.native import active_backend, backend
+from bert_tf.ops.native import active_backend, backend, library
 from bert_tf.ops.philox import philox_uniform_bits
 from bert_tf.ops.quantized_attention import quantized_attention, quantized_attention_reference
 from bert_tf.ops.quantized_dense import (
@@ -58,6 +58,7 @@ __all__ = [
     "fused_feed_forward_reference",
     "fused_residual_layer_norm",
     "fused_residual_layer_norm_reference",
+    "library",
     "pack_dense",
     "pack_dense_reference",
     "pack_quantized_dense",

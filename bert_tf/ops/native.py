@@ -33,7 +33,13 @@ _static_shapes: contextvars.ContextVar[bool] = contextvars.ContextVar(
 
 
 def library() -> ModuleType | None:
-    """Returns the module of the native ops (`bert_tf_fused_bias_gelu`, …), or None."""
+    """Returns the module of the native ops (`bert_tf_fused_bias_gelu`, …), or None.
+
+    The first call registers them, so that SavedModels that hold them can be loaded.
+
+    Example:
+        >>> native = bert_tf.ops.library()
+    """
     return (loading.loaded or loading.load()).library
 
 

@@ -5,12 +5,9 @@ from bert_tf.base.lazy_names import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "Projection": ".projector",
-        "TokenVectors": ".token_vectors",
         "VectorIndex": ".vector_index",
         "community_detection": ".mining",
         "draw_clusters": ".cluster_picture",
-        "max_sim_scores": ".max_sim",
         "max_sim_top_k": ".max_sim",
         "mine_hard_negatives": ".mining",
         "open_index_writer": ".index_writer",
@@ -21,7 +18,5 @@ __getattr__, __dir__, __all__ = lazy_names(
         "sparse_top_k": ".sparse_search",
         "top_k": ".exact_search",
         "vector_ranges": ".quantized_vectors",
-        "write_projections": ".projector",
-        "write_projector": ".projector",
     },
 )

@@ -7,8 +7,8 @@ import numpy as np
 
 from bert_tf.base.files import atomic_path
 from bert_tf.base.optional_packages import require
+from bert_tf.base.vectors import as_finite_floats, as_matrix
 from bert_tf.errors import UserError
-from bert_tf.search.best_rows import finite_rows, matrix
 
 _FORMATS = (".png", ".svg", ".pdf")
 _COLORS = "tab20"  # matplotlib's largest set of colors that can be distinguished
@@ -42,7 +42,7 @@ def draw_clusters(
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in _FORMATS:
         raise UserError(f"`path` must end in one of {_FORMATS}. Received: path={path!r}.")
-    vectors = finite_rows(matrix(vectors, "vectors"), False, "vectors")
+    vectors = as_finite_floats(as_matrix(vectors, "vectors"), False, "vectors")
     clusters = np.asarray(clusters)
     if len(vectors) < 2 or clusters.shape != (len(vectors),):
         raise UserError(

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from bert_tf.base.vectors import as_array, as_finite_floats, as_whole_number
 from bert_tf.errors import UserError
 from bert_tf.search import best_rows
-from bert_tf.search.best_rows import finite_rows, numbers, whole_number
 
 _SHORTEST = 1e-12  # of vectors that have a direction
 _FEW_QUERIES = 5  # with fewer, one product per query is faster than one of matrices
@@ -40,9 +40,9 @@ def top_k(
         >>> [corpus[row] for row in rows[0]]
         ['A dog barks.', 'The cat sleeps.']
     """
-    k = whole_number(k, "k")
-    queries = np.asarray(numbers(query_vectors, "query_vectors"), np.float32)
-    corpus_matrix = numbers(corpus_matrix, "corpus_matrix")
+    k = as_whole_number(k, "k")
+    queries = np.asarray(as_array(query_vectors, "query_vectors"), np.float32)
+    corpus_matrix = as_array(corpus_matrix, "corpus_matrix")
     if queries.ndim == 1:
         scores, rows = top_k(queries[np.newaxis], corpus_matrix, k, similarity)
         return scores[0], rows[0]
@@ -68,8 +68,8 @@ def top_k(
 
 
 def _best_of_corpus(queries, corpus, k, normalize):
-    queries = finite_rows(queries, normalize)  # [Q, D]
-    block = max(1, best_rows.BLOCK // (len(queries) + queries.shape[1]))
+    queries = as_finite_floats(queries, normalize)  # [Q, D]
+    block = max(1, best_rows.BLOCK_FLOATS // (len(queries) + queries.shape[1]))
 
     def scores_of(part):  # [Q, D] x [rows, D] -> [Q, rows]
         rows = np.asarray(corpus[part], np.float32)
@@ -79,7 +79,7 @@ def _best_of_corpus(queries, corpus, k, normalize):
             checked = np.sqrt(np.einsum("nd,nd->n", rows, rows))
             scores /= np.maximum(checked, _SHORTEST)
         if not np.isfinite(checked).all():
-            return _products(queries, finite_rows(rows, normalize))
+            return _products(queries, as_finite_floats(rows, normalize))
         return scores
 
     return best_rows.best_rows(len(queries), len(corpus), k, block, scores_of)

@@ -10,8 +10,8 @@ import numpy as np
 from bert_tf.base.array_files import checksum, save_array
 from bert_tf.base.files import atomic_path
 from bert_tf.base.json_files import write_json
+from bert_tf.base.vectors import as_finite_floats, as_matrix
 from bert_tf.errors import UserError, require_one_of
-from bert_tf.search.best_rows import finite_rows, matrix
 from bert_tf.search.index_check import require_ranges
 from bert_tf.search.index_files import (
     CHECKSUMS,
@@ -72,7 +72,9 @@ class IndexWriter:
             UserError: If the sizes differ, a vector is not finite, or is not in float16, `ranges`
                 are not those of D dimensions, or a text or an id has another type or is too long.
         """
-        vectors = finite_rows(matrix(vectors, "vectors"), self._similarity == "cosine", "vectors")
+        vectors = as_finite_floats(
+            as_matrix(vectors, "vectors"), self._similarity == "cosine", "vectors"
+        )
         size = self._vector_size or vectors.shape[1]
         given = (("id", ids), ("text", texts))
         # A column of pandas would be indexed by its labels.

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert_tf.base.vectors import as_finite_floats, as_matrix, as_whole_number
 from bert_tf.errors import UserError
 from bert_tf.search import best_rows
-from bert_tf.search.best_rows import finite_rows, matrix, whole_number
 
 _SAME = 1 - 1e-6  # the cosine of a text's vectors from two batches, which rounding makes differ
 
@@ -41,11 +41,11 @@ def paraphrase_mining(
     Reference: sentence-transformers 6.2, util/retrieval.py, `paraphrase_mining_embeddings`, whose
         `max_pairs` counts pairs in both directions.
     """
-    vectors = matrix(vectors, "vectors")
-    top_k, max_pairs = whole_number(top_k, "top_k"), whole_number(max_pairs, "max_pairs")
+    vectors = as_matrix(vectors, "vectors")
+    top_k, max_pairs = as_whole_number(top_k, "top_k"), as_whole_number(max_pairs, "max_pairs")
     count = len(vectors)
     kept = np.zeros(0, np.float32), np.zeros(0, np.int64)  # scores and keys of pairs
-    size = max(1, best_rows.BLOCK // (2 * min(top_k, max(count, 1))))
+    size = max(1, best_rows.BLOCK_FLOATS // (2 * min(top_k, max(count, 1))))
     size = min(size, best_rows.QUERIES)
     for start in range(0, count if count > 1 else 0, size):
         part = slice(start, min(start + size, count))
@@ -91,10 +91,10 @@ def community_detection(
 
     Reference: sentence-transformers 6.2, util/retrieval.py, `community_detection`.
     """
-    vectors = matrix(vectors, "vectors")
+    vectors = as_matrix(vectors, "vectors")
     if not -1 <= threshold <= 1:
         raise UserError(f"`threshold` must be in [-1, 1]. Received: {threshold=}.")
-    least = min(whole_number(min_community_size, "min_community_size"), len(vectors))
+    least = min(as_whole_number(min_community_size, "min_community_size"), len(vectors))
     everything = np.arange(len(vectors))
     counts = np.zeros(len(vectors), np.int64)
     for rows, cosines in _cosine_rows(vectors, everything):
@@ -166,8 +166,8 @@ def mine_hard_negatives(
     Reference: Moreira et al. 2024 (arXiv 2407.15831); sentence-transformers 6.2,
         util/hard_negatives.py.
     """
-    queries = matrix(query_vectors, "query_vectors")
-    documents = matrix(document_vectors, "document_vectors")
+    queries = as_matrix(query_vectors, "query_vectors")
+    documents = as_matrix(document_vectors, "document_vectors")
     if queries.shape[1] != documents.shape[1]:
         raise UserError(
             "`query_vectors` and `document_vectors` must have the same number of dimensions. "
@@ -181,24 +181,24 @@ def mine_hard_negatives(
             "`positives` must have, for each query, at least one row of `document_vectors`. "
             f"Received: {len(right)} for {len(queries)} queries and {len(documents)} documents."
         )
-    num_negatives = whole_number(num_negatives, "num_negatives")
-    range_min = whole_number(range_min, "range_min", least=0)
+    num_negatives = as_whole_number(num_negatives, "num_negatives")
+    range_min = as_whole_number(range_min, "range_min", least=0)
     if range_max is None:
         is_filtered = (margin, relative_margin, max_score) != (None, None, None)
         range_max = range_min + num_negatives * (10 if is_filtered else 1)
-    range_max = whole_number(range_max, "range_max", least=range_min + 1)
+    range_max = as_whole_number(range_max, "range_max", least=range_min + 1)
     random = None if seed is None else np.random.default_rng(seed)
     width = range_max + max(map(len, right), default=0)
     found = []
     for part in best_rows.query_slices(len(queries)):
-        vectors = finite_rows(queries[part], True, "query_vectors")
+        vectors = as_finite_floats(queries[part], True, "query_vectors")
         for vector, own, (score, candidates) in zip(
             vectors,
             right[part],
             _other_documents(vectors, documents, right[part], range_max, width),
         ):
             score, candidates = score[range_min:range_max], candidates[range_min:range_max]
-            worst = (finite_rows(documents[own], True, "document_vectors") @ vector).min()
+            worst = (as_finite_floats(documents[own], True, "document_vectors") @ vector).min()
             most = np.inf if max_score is None else max_score
             most = most if margin is None else min(most, worst - margin)
             most = most if relative_margin is None else min(most, worst * (1 - relative_margin))
@@ -219,7 +219,7 @@ def _other_documents(queries, documents, positives, count, width):
         found = []
         for score, rows, own in zip(*_best_documents(queries, documents, width), positives):
             vectors, right = (
-                finite_rows(documents[each], True, "document_vectors") for each in (rows, own)
+                as_finite_floats(documents[each], True, "document_vectors") for each in (rows, own)
             )
             is_other = ~np.isin(rows, own) & ((vectors @ right.T).max(axis=1) < _SAME)
             found.append((score[is_other], rows[is_other]))
@@ -229,22 +229,22 @@ def _other_documents(queries, documents, positives, count, width):
 
 
 def _best_documents(queries, documents, k):
-    block = max(1, best_rows.BLOCK // (len(queries) + queries.shape[1]))
+    block = max(1, best_rows.BLOCK_FLOATS // (len(queries) + queries.shape[1]))
 
     def scores_of(part):  # [Q, D] x [rows, D] -> [Q, rows]
-        return queries @ finite_rows(documents[part], True, "document_vectors").T
+        return queries @ as_finite_floats(documents[part], True, "document_vectors").T
 
     return best_rows.best_rows(len(queries), len(documents), k, block, scores_of)
 
 
 def _most_similar(vectors, part, k):
     """Returns the cosines and numbers of the `k` rows most similar to each row of a part."""
-    queries = finite_rows(vectors[part], True, "vectors")
+    queries = as_finite_floats(vectors[part], True, "vectors")
     own = np.arange(part.start, part.stop)
-    block = max(1, best_rows.BLOCK // (len(queries) + queries.shape[1]))
+    block = max(1, best_rows.BLOCK_FLOATS // (len(queries) + queries.shape[1]))
 
     def scores_of(rows):  # [Q, D] x [rows, D] -> [Q, rows]
-        scores = queries @ finite_rows(vectors[rows], True, "vectors").T
+        scores = queries @ as_finite_floats(vectors[rows], True, "vectors").T
         is_in = (own >= rows.start) & (own < rows.stop)
         scores[is_in, own[is_in] - rows.start] = -np.inf  # a row is not paired with itself
         return scores
@@ -264,14 +264,14 @@ def _best_pairs(scores, keys, most):
 
 def _cosine_rows(vectors, rows):
     """Yields parts of `rows` with their cosines to all vectors, `[part, n]`."""
-    size = max(1, best_rows.BLOCK // max(1, len(vectors)))
-    block = max(1, best_rows.BLOCK // vectors.shape[1])
+    size = max(1, best_rows.BLOCK_FLOATS // max(1, len(vectors)))
+    block = max(1, best_rows.BLOCK_FLOATS // vectors.shape[1])
     for start in range(0, len(rows), size):
         part = rows[start : start + size]
-        queries = finite_rows(vectors[part], True, "vectors")
+        queries = as_finite_floats(vectors[part], True, "vectors")
         cosines = np.empty([len(part), len(vectors)], np.float32)
         for first in range(0, len(vectors), block):
-            others = finite_rows(vectors[first : first + block], True, "vectors")
+            others = as_finite_floats(vectors[first : first + block], True, "vectors")
             np.matmul(queries, others.T, out=cosines[:, first : first + block])
         cosines[np.arange(len(part)), part] = 1  # rounding makes it 0.9999999
         yield part, cosines

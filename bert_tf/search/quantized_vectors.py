@@ -13,9 +13,9 @@ The codes are those of sentence-transformers' `quantize_embeddings`:
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.vectors import as_array, as_finite_floats, as_matrix, as_whole_number
 from bert_tf.errors import UserError, require_one_of
 from bert_tf.search import best_rows
-from bert_tf.search.best_rows import finite_rows, matrix, numbers, whole_number
 
 BYTES, BITS = ("int8", "uint8"), ("binary", "ubinary")
 _LEAST = {"int8": -128, "uint8": 0}
@@ -39,10 +39,10 @@ def vector_ranges(vectors: np.ndarray) -> np.ndarray:
         >>> vector_ranges(np.array([[0.0, 2.0], [1.0, -2.0]])).tolist()
         [[0.0, -2.0], [1.0, 2.0]]
     """
-    vectors = matrix(vectors, "vectors")
+    vectors = as_matrix(vectors, "vectors")
     if not len(vectors):
         raise UserError("`vectors` must have rows. Received: len(vectors)=0.")
-    parts = [finite_rows(vectors[part], False, "vectors") for part in _parts(vectors)]
+    parts = [as_finite_floats(vectors[part], False, "vectors") for part in _parts(vectors)]
     lowest = np.min([part.min(axis=0) for part in parts], axis=0)
     return np.stack([lowest, np.max([part.max(axis=0) for part in parts], axis=0)])
 
@@ -74,7 +74,7 @@ def quantize_vectors(
     Reference: sentence-transformers 6.2, quantization.py, `quantize_embeddings`.
     """
     require_one_of("precision", precision, BYTES + BITS)
-    vectors = matrix(vectors, "vectors")
+    vectors = as_matrix(vectors, "vectors")
     if vectors.dtype.kind != "f":
         raise UserError(
             f"`vectors` must be floats, not codes. Received: vectors.dtype={vectors.dtype}."
@@ -84,7 +84,7 @@ def quantize_vectors(
             vector_ranges(vectors) if ranges is None else checked_ranges(ranges, vectors.shape[1])
         )
     parts = [
-        _codes(finite_rows(vectors[part], False, "vectors"), precision, ranges)
+        _codes(as_finite_floats(vectors[part], False, "vectors"), precision, ranges)
         for part in _parts(vectors)
     ]
     return np.concatenate(parts) if parts else _codes(vectors, precision, ranges)
@@ -132,13 +132,13 @@ def quantized_top_k(
         the float query by the codes themselves instead of the vectors that they stand for.
     """
     require_one_of("precision", precision, BYTES + BITS)
-    codes = matrix(codes, "codes")
-    k = whole_number(k, "k")
-    rescore_multiplier = whole_number(rescore_multiplier, "rescore_multiplier", least=0)
+    codes = as_matrix(codes, "codes")
+    k = as_whole_number(k, "k")
+    rescore_multiplier = as_whole_number(rescore_multiplier, "rescore_multiplier", least=0)
     if not len(codes):
         raise UserError("`codes` must have rows. Received: len(codes)=0.")
     _require_codes("codes", codes, precision)
-    queries = matrix(query_vectors, "query_vectors")
+    queries = as_matrix(query_vectors, "query_vectors")
     floats = queries if queries.dtype.kind == "f" else None
     if floats is not None:
         if precision in BYTES and ranges is None:
@@ -182,7 +182,7 @@ def checked_ranges(ranges: np.ndarray, size: int) -> np.ndarray:
     Raises:
         UserError: If they have another shape, or are not finite or not in order.
     """
-    ranges = numbers(ranges, "ranges")
+    ranges = as_array(ranges, "ranges")
     with np.errstate(over="ignore"):
         ranges = ranges.astype(np.float32)
         is_valid = ranges.shape == (2, size) and np.isfinite(ranges).all()
@@ -205,13 +205,13 @@ def decoded_bytes(codes: np.ndarray, precision: str, ranges: np.ndarray) -> np.n
 
 
 def _parts(vectors):
-    size = max(1, best_rows.BLOCK // vectors.shape[1])
+    size = max(1, best_rows.BLOCK_FLOATS // vectors.shape[1])
     return [slice(start, start + size) for start in range(0, len(vectors), size)]
 
 
 def _query_parts(queries, found):
     """Returns parts whose found vectors, as floats `[queries, found, D]`, fit a block."""
-    size = best_rows.BLOCK // (found * queries.shape[1])
+    size = best_rows.BLOCK_FLOATS // (found * queries.shape[1])
     size = max(1, min(size, best_rows.QUERIES))
     return [slice(start, start + size) for start in range(0, len(queries), size)]
 
@@ -248,7 +248,7 @@ def _best_bytes(queries, codes, k, precision):
     largest = 255 if precision == "uint8" else 128
     is_exact = largest**2 * codes.shape[1] <= _EXACT
     queries = queries.astype(np.float32 if is_exact else np.float64)  # [Q, D]
-    block = max(1, best_rows.BLOCK // (len(queries) + codes.shape[1]))
+    block = max(1, best_rows.BLOCK_FLOATS // (len(queries) + codes.shape[1]))
 
     def scores_of(part):  # [Q, D] x [rows, D] -> [Q, rows]
         return tf.matmul(queries, codes[part].astype(queries.dtype), transpose_b=True)
@@ -259,7 +259,7 @@ def _best_bytes(queries, codes, k, precision):
 
 def _best_bits(queries, codes, k, precision):
     queries = _words(_packed(queries, precision))  # [Q, W]
-    block = max(1, best_rows.BLOCK // (len(queries) + codes.shape[1]))
+    block = max(1, best_rows.BLOCK_FLOATS // (len(queries) + codes.shape[1]))
 
     def scores_of(part):
         words = _words(_packed(codes[part], precision))  # [rows, W]

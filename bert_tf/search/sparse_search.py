@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.optional_packages import require
+from bert_tf.base.vectors import as_matrix, as_whole_number
 from bert_tf.errors import UserError
 from bert_tf.search import best_rows
-from bert_tf.search.best_rows import matrix, whole_number
 
 
 def sparse_top_k(query_vectors: Any, corpus_matrix: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -36,7 +36,7 @@ def sparse_top_k(query_vectors: Any, corpus_matrix: Any, k: int) -> tuple[np.nda
         >>> rows.shape
         (1, 2)
     """
-    k = whole_number(k, "k")
+    k = as_whole_number(k, "k")
     queries = _matrix(query_vectors, "query_vectors")
     corpus = _matrix(corpus_matrix, "corpus_matrix")
     if queries.ndim != 2 or corpus.ndim != 2 or queries.shape[1] != corpus.shape[1]:
@@ -62,12 +62,12 @@ def sparse_top_k(query_vectors: Any, corpus_matrix: Any, k: int) -> tuple[np.nda
 
 def _matrix(vectors, name):
     sparse = require("scipy.sparse", "search among sparse vectors")
-    vectors = vectors if sparse.issparse(vectors) else matrix(vectors, name)
+    vectors = vectors if sparse.issparse(vectors) else as_matrix(vectors, name)
     return sparse.csr_array(vectors, dtype=np.float32)
 
 
 def _best_of_corpus(queries, corpus, k):
-    block = max(1, best_rows.BLOCK // queries.shape[0])
+    block = max(1, best_rows.BLOCK_FLOATS // queries.shape[0])
 
     def scores_of(part):  # [Q, V] x [rows, V] -> [Q, rows]
         return (queries @ corpus[part].T).toarray()

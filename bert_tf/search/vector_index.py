@@ -11,8 +11,8 @@ from bert_tf.base.files import recover
 from bert_tf.base.json_files import MOST_BYTES
 from bert_tf.base.optional_packages import require
 from bert_tf.base.regular_files import open_descriptor
+from bert_tf.base.vectors import as_array, as_finite_floats, as_matrix
 from bert_tf.errors import DataError, UserError
-from bert_tf.search.best_rows import finite_rows, matrix, numbers
 from bert_tf.search.exact_search import top_k
 from bert_tf.search.index_check import check_index, require_ranges
 from bert_tf.search.index_files import (
@@ -152,7 +152,7 @@ class VectorIndex:
         Raises:
             UserError: If the sizes differ, there are no vectors, or one is not finite.
         """
-        vectors = matrix(vectors, "vectors")
+        vectors = as_matrix(vectors, "vectors")
         for name, column in (("texts", texts), ("ids", ids)):
             if column is not None and len(column) != len(vectors):
                 raise UserError(
@@ -190,7 +190,7 @@ class VectorIndex:
         Raises:
             UserError: If an argument has another shape or range, or a query is not finite.
         """
-        queries = np.asarray(numbers(query_vectors, "query_vectors"), np.float32)
+        queries = np.asarray(as_array(query_vectors, "query_vectors"), np.float32)
         if queries.ndim == 1:
             scores, rows = self.search(queries[None], k, rescore_multiplier)
             return scores[0], rows[0]
@@ -200,7 +200,7 @@ class VectorIndex:
                 f"Received: query_vectors.shape={queries.shape}. Encode the queries with the model "
                 f"that encoded the corpus{f', {self.model}' if self.model else ''}."
             )
-        queries = finite_rows(queries, self.similarity == "cosine", "query_vectors")
+        queries = as_finite_floats(queries, self.similarity == "cosine", "query_vectors")
         if self.precision in ("float32", "float16"):
             return top_k(queries, self.vectors, k, "dot")
         precision = "ubinary" if self.precision == "binary" else self.precision

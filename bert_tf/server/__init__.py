@@ -9,3 +9,9 @@ closed only afterwards.
 Reference: tensorflow/serving, tensorflow_serving/g3doc/api_rest.md,
 model_servers/http_rest_api_*.cc, model_servers/http_server.cc and util/json_tensor.cc.
 """
+
+from bert_tf.base.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__, {"PageServer": ".page_server", "page_policy": ".content_policy"}
+)

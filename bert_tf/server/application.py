@@ -19,15 +19,14 @@ import tempfile
 import time
 
 from bert_tf.base.optional_packages import require
-from bert_tf.inspection.page_policy import page_policy
-from bert_tf.models.inference_precision import FLOAT32
 from bert_tf.server import rest_api, retrieval_forms
 from bert_tf.server.access import HEALTH, PROBES, READY, Access
 from bert_tf.server.batcher import TOKEN_BUDGET, Batcher
 from bert_tf.server.connections import ACCEPTED_AT_ONCE, Connections, LoopErrors
+from bert_tf.server.content_policy import page_policy
 from bert_tf.server.guard import guarded
 from bert_tf.server.limits import Limits, Memory
-from bert_tf.server.listener import listen
+from bert_tf.server.listener import listen, make_runner, print_address
 from bert_tf.server.metrics import METRICS_PATH, Metrics
 from bert_tf.server.model_directory import kill_exports
 from bert_tf.server.model_versions import ModelVersions
@@ -53,7 +52,7 @@ class ServerOptions:
     model_name: str  # in REST paths
     pairs: bool = False  # whether classifiers that `save_pretrained` wrote take two texts
     trusted: bool = False  # whether SavedModels may do more than compute
-    precision: str = FLOAT32  # of models that `save_pretrained` wrote: of `optimize_for_inference`
+    precision: str = "float32"  # as in `optimize_for_inference`, of models that are exported
     host: str = "127.0.0.1"
     port: int = 8501  # 0 chooses a free port
     token_budget: int = TOKEN_BUDGET  # maximum tokens of a batch
@@ -135,9 +134,7 @@ class _Server:
             self._connections, sock=listener, backlog=ACCEPTED_AT_ONCE
         )
         listener.listen(_BACKLOG)
-        host, port = listener.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        print(f"Serving {self._options.model_name}: http://{shown}:{port}/", flush=True)
+        print_address(f"Serving {self._options.model_name}", listener)
         watching = self._versions.watch(self._options.poll_seconds)
         watcher = loop.create_task(watching)
         await self._stop.wait()
@@ -201,18 +198,9 @@ class _Server:
         router.add_get(READY, self._show_ready)
         for path in _METRICS:
             router.add_get(path, self._show_metrics)
-        quiet = logging.getLogger("bert_tf.serving.http")  # logs invalid HTTP of clients
-        quiet.setLevel(logging.CRITICAL)
-        return self._web.AppRunner(
-            application,
-            access_log=None,
-            logger=quiet,
-            keepalive_timeout=self._options.limits.idle_timeout,
-            auto_decompress=False,  # see `read_body`
-            lingering_time=2.0,  # for the rest of a body that was refused
-            handler_cancellation=True,  # do not compute requests of disconnected clients
-            shutdown_timeout=_WRITE_SECONDS,
-        )
+        # Time for the rest of a body that was refused, and for answers that are being sent.
+        seconds = {"lingering_time": 2.0, "shutdown_timeout": _WRITE_SECONDS}
+        return make_runner(self._web, application, self._options.limits, **seconds)
 
     async def _refuse(self, request):
         raise self._connections.refusal()

@@ -12,11 +12,9 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from bert_tf import ops
-from bert_tf.checkpoints.model_weights import HEAD_ARCHITECTURES, SPECS, model_class
-from bert_tf.checkpoints.opening import open_pretrained
-from bert_tf.checkpoints.sentence_transformers import encoder_options
+from bert_tf.checkpoints import find_task_class
 from bert_tf.errors import UserError
-from bert_tf.serving.export import export
+from bert_tf.serving import export
 
 
 def export_for_server(path: str, directory: str, precision: str, pairs: str = "") -> str:
@@ -29,36 +27,13 @@ def export_for_server(path: str, directory: str, precision: str, pairs: str = ""
     Raises:
         UserError: If the model's task is unknown or it cannot be exported.
     """
-    model = class_of(path).from_pretrained(path)
+    model = find_task_class(path).from_pretrained(path)
     portable = ops.active_backend() != "native"
     if not portable and model.backbone.quantization is None:
         model.optimize_for_inference(precision)
     elif not portable:
         model.prepack_for_inference()
     return export(model, directory, version=1, portable=portable, pairs=pairs == "pairs")
-
-
-def class_of(path: str) -> type:
-    """Returns the class of the task model in a directory.
-
-    Raises:
-        UserError: If the model's task is unknown.
-    """
-    pretrained = open_pretrained(path)
-    if pretrained.class_name in SPECS:
-        return model_class(pretrained.class_name)
-    for architecture in pretrained.architectures:
-        for name, spec in SPECS.items():
-            if architecture in HEAD_ARCHITECTURES and architecture in spec.architectures:
-                return model_class(name)
-    if encoder_options(pretrained.directory):
-        return model_class("BertSentenceEncoder")
-    raise UserError(
-        "The model must be a task model, such as a classifier that `save_pretrained` wrote, "
-        "or a directory of sentence-transformers. "
-        f"Received: {pretrained.class_name or list(pretrained.architectures)}. Open it with the "
-        "class of its task, then save or export it."
-    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""The socket of a server, bound before the work of loading a model begins."""
+"""The socket of a server, bound before a model is loaded, and what reads and writes HTTP on it."""
 
+import logging
 import socket
 
 from bert_tf.errors import UserError
+from bert_tf.server.limits import Limits
 
 
 def listen(host: str, port: int, write_timeout: float) -> socket.socket:
@@ -37,3 +39,32 @@ def listen(host: str, port: int, write_timeout: float) -> socket.socket:
             f"port={port} ({error})"
         ) from None
     return listener
+
+
+def print_address(name: str, listener: socket.socket) -> None:
+    """Prints where a browser finds what is served."""
+    host, port = listener.getsockname()[:2]
+    host = f"[{host}]" if ":" in host else host
+    print(f"{name}: http://{host}:{port}/", flush=True)
+
+
+def make_runner(web, application, limits: Limits, **options):
+    """Returns the `aiohttp.web.AppRunner` of an application, with these further options.
+
+    Args:
+        web: The module `aiohttp.web`.
+        application: The `Application`.
+        limits: The limits of requests.
+        **options: Arguments of `AppRunner`.
+    """
+    quiet = logging.getLogger("bert_tf.serving.http")  # logs invalid HTTP of clients
+    quiet.setLevel(logging.CRITICAL)
+    return web.AppRunner(
+        application,
+        access_log=None,
+        logger=quiet,
+        keepalive_timeout=limits.idle_timeout,
+        auto_decompress=False,  # see `read_body`
+        handler_cancellation=True,  # do not compute requests of disconnected clients
+        **options,
+    )

@@ -8,9 +8,8 @@ import sys
 import tempfile
 
 from bert_tf.errors import UserError
-from bert_tf.models.inference_precision import FLOAT32
 from bert_tf.server.served_model import ServedModel
-from bert_tf.serving.versions import SAVED_MODEL_FILE, is_model
+from bert_tf.serving import SAVED_MODEL_FILE, is_model
 
 # What `from_pretrained` reads in a directory that may also hold the logs of a training.
 _MODEL_SUFFIXES = (".json", ".txt", ".model", ".safetensors", ".bin", ".h5", ".index")
@@ -31,7 +30,7 @@ def fingerprint(path: str | os.PathLike) -> tuple:
 
 
 def open_model(
-    path: str | os.PathLike, pairs: bool = False, trusted: bool = False, precision: str = FLOAT32
+    path: str | os.PathLike, pairs: bool = False, trusted: bool = False, precision: str = "float32"
 ) -> ServedModel:
     """Loads a model and calls it once; one that `save_pretrained` wrote is exported first.
 
@@ -53,7 +52,7 @@ def export_apart(
     path: str | os.PathLike,
     folder: str | os.PathLike,
     pairs: bool = False,
-    precision: str = FLOAT32,
+    precision: str = "float32",
 ) -> str:
     """Exports a model directory to `folder` and returns the path.
 

@@ -16,14 +16,13 @@ from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 
 from bert_tf.errors import UserError
-from bert_tf.models.inference_precision import FLOAT32
 from bert_tf.server.batcher import Batcher
 from bert_tf.server.errors import RequestError
 from bert_tf.server.metrics import Metrics
 from bert_tf.server.model_directory import fingerprint, open_model
 from bert_tf.server.served_model import ServedModel
 from bert_tf.server.users import Users
-from bert_tf.serving.versions import find_versions
+from bert_tf.serving import find_versions
 
 log = logging.getLogger("bert_tf.serving")
 
@@ -60,7 +59,7 @@ class ModelVersions:
     make_batcher: Callable[[ServedModel], Batcher]  # makes the request queue of a loaded model
     pairs: bool = False  # whether classifiers that `save_pretrained` wrote take two texts
     trusted: bool = False  # whether SavedModels may do more than compute
-    precision: str = FLOAT32  # of models that `save_pretrained` wrote: of `optimize_for_inference`
+    precision: str = "float32"  # as in `optimize_for_inference`, of models that are exported
     metrics: Metrics = dataclasses.field(default_factory=Metrics)
     # The states of the loaded and the most recent versions, by number.
     states: dict[int, VersionState] = dataclasses.field(default_factory=dict, init=False)

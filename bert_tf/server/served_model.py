@@ -12,13 +12,12 @@ from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
+from bert_tf import ops
 from bert_tf.base.regular_files import open_regular, require_regular_below
 from bert_tf.errors import UserError
-from bert_tf.ops import native
 from bert_tf.server.graph_check import graph_problems
 from bert_tf.server.signatures import DEFAULT_SIGNATURE, Signature, signatures_of
-from bert_tf.serving.description import read_description
-from bert_tf.serving.versions import SAVED_MODEL_FILE
+from bert_tf.serving import SAVED_MODEL_FILE, read_description
 
 _PADDING_FREE_OP = "BertTf>VarlenAttention"
 _SHOWN_PROBLEMS = 5
@@ -42,7 +41,7 @@ class ServedModel:
     def __init__(self, path: str | os.PathLike, trusted: bool = False):
         import tensorflow_text  # noqa: F401, registers its operations
 
-        native.library()  # registers the fused operations, where they are built
+        ops.library()  # registers the fused operations, where they are built
         saved_model, meta_graph = _read(path)
         problems = [
             problem for graph in saved_model.meta_graphs for problem in graph_problems(graph, path)

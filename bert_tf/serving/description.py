@@ -63,6 +63,11 @@ def read_description(directory: str | os.PathLike) -> dict:
 
     Raises:
         CheckpointError: If there is no description or it is not valid.
+
+    Example:
+        >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+        >>> read_description(bert_tf.serving.export(classifier, "served"))["labels"]
+        ['bad', 'good']
     """
     return read_json(os.path.join(directory, "assets.extra", DESCRIPTION_FILE), _DESCRIPTION)
 

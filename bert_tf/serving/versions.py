@@ -11,7 +11,12 @@ _MODEL_FILES = (SAVED_MODEL_FILE, "config.json", "bert_config.json", "bert_tf.js
 
 
 def is_model(directory: str | os.PathLike) -> bool:
-    """Returns whether a directory holds a SavedModel or a model that `save_pretrained` wrote."""
+    """Returns whether a directory holds a SavedModel or a model that `save_pretrained` wrote.
+
+    Example:
+        >>> is_model("reviews/"), is_model("corpus/")
+        (True, False)
+    """
     return any(os.path.isfile(os.path.join(directory, name)) for name in _MODEL_FILES)
 
 
@@ -19,6 +24,10 @@ def find_versions(directory: str | os.PathLike) -> dict[int, str]:
     """Returns the path of each version in a directory: folders with numbers as names.
 
     A directory that holds a model itself is version 1.
+
+    Example:
+        >>> find_versions("reviews/")
+        {1: 'reviews/'}
     """
     with contextlib.suppress(CheckpointError):  # the existing versions are complete
         recover(directory)

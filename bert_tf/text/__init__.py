@@ -9,8 +9,11 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "BertTokenizer": ".tokenizer",
+        "CJK_BLOCKS": ".unicode_tables",
         "SubwordTokenizer": ".subword_tokenizer",
+        "Tokenizer": ".tokenizer_base",
         "byte_characters": ".byte_pairs",
+        "count_words": ".vocabulary_learning",
         "jieba_segmenter": ".whole_words",
         "learn_vocabulary": ".vocabulary_learning",
         "load_tokenizer": ".loading",

@@ -31,6 +31,10 @@ class Tokenizer:
         vocabulary: The pieces in the order of their ids.
         unk_token_id, sep_token_id, pad_token_id, cls_token_id, mask_token_id: The ids of the
             special pieces. `mask_token_id` is None if there is no mask token.
+
+    Example:
+        >>> isinstance(bert_tf.text.load_tokenizer("reviews/"), Tokenizer)
+        True
     """
 
     separators = 1  # `[SEP]` between two segments
@@ -139,8 +143,7 @@ class Tokenizer:
             if second is None and not ragged and side == "right":
                 outputs = packing.pack_and_pad(first, *ids, pad_id, max_length, length, multiple)
             else:
-                form = side, self.separators, self.has_segments
-                rows = packing.pack(first, second, *ids, max_length, truncation, *form)
+                rows = self.join_segments(first, second, *ids, max_length, truncation)
                 outputs = dict(zip(("token_ids", "segment_ids"), rows))
                 if not ragged:
                     outputs = packing.pad(*rows, pad_id, length, multiple)
@@ -166,6 +169,23 @@ class Tokenizer:
         """
         with tf.device("CPU:0"):
             return map_strings(self._graphs.ids, texts)
+
+    def join_segments(
+        self,
+        first: tf.RaggedTensor,
+        second: tf.RaggedTensor | None,
+        cls_id: int,
+        sep_id: int,
+        max_length: int | None,
+        truncation: str = "longest_first",
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Joins segments `[B, (ids)]` as this tokenizer joins those of its texts.
+
+        The ids may be any numbers, to see where in a row each of them comes from. The arguments and
+        the results are those of `bert_tf.text.packing.pack`.
+        """
+        form = self.truncation_side, self.separators, self.has_segments
+        return packing.pack(first, second, cls_id, sep_id, max_length, truncation, *form)
 
     def _tokenize_once(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Converts strings `[n]` to ids; where most are equal to others, each is tokenized once.

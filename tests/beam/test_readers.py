@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
+from bert_tf.base.crc32c import crc32c, masked
 from bert_tf.beam import container_readers, readers
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.readers import read_range
 from bert_tf.beam.shards import plan_shards
-from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 from bert_tf.errors import UserError
 
 TEXTS = ["one", "a longer text", "é", "", "x" * 40, "last"]

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2, trackable_object_graph_pb2
 
 from bert_tf import BertBackbone
-from bert_tf.checkpoints.readers.crc32c import crc32c, masked
+from bert_tf.base.crc32c import crc32c, masked
 from bert_tf.checkpoints.readers.sstable import read_table
 from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
 from bert_tf.errors import CheckpointError

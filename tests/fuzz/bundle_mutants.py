@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import tensor_bundle_pb2, trackable_object_graph_pb2
 
-from bert_tf.checkpoints.readers.crc32c import crc32c, masked
+from bert_tf.base.crc32c import crc32c, masked
 from bert_tf.checkpoints.readers.sstable import read_table
 from tests.fuzz import byte_mutants
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bert_tf.checkpoints.readers.crc32c import crc32c, masked
+from bert_tf.base.crc32c import crc32c, masked
 from tests.fuzz import byte_mutants
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.search import (
-    TokenVectors,
     VectorIndex,
     community_detection,
     max_sim_top_k,
@@ -16,6 +15,7 @@ from bert_tf.search import (
     sparse_top_k,
     top_k,
 )
+from bert_tf.tasks.late_interaction import TokenVectors
 
 CODES = quantize_vectors(np.eye(3), "binary")
 TOKENS = TokenVectors(np.eye(3), [0, 1, 3])

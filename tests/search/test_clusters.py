@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.search import draw_clusters, write_projector
+from bert_tf.inspection import write_projector
+from bert_tf.search import draw_clusters
 from bert_tf.search.cluster_picture import principal_components
 
 VECTORS = np.random.default_rng(0).standard_normal([60, 7]) * [5, 1, 1, 3, 1, 1, 1]

@@ -37,7 +37,7 @@ def test_lists_are_matrices():
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_exact_in_blocks(similarity, monkeypatch):
-    monkeypatch.setattr(best_rows, "BLOCK", 500)
+    monkeypatch.setattr(best_rows, "BLOCK_FLOATS", 500)
     monkeypatch.setattr(best_rows, "QUERIES", 7)
     random = np.random.default_rng(0)
     queries, corpus = random.standard_normal([20, 8]), random.standard_normal([333, 8])
@@ -54,7 +54,7 @@ def test_exact_in_blocks(similarity, monkeypatch):
 
 
 def test_of_equal_scores_the_first(monkeypatch):
-    monkeypatch.setattr(best_rows, "BLOCK", 8)
+    monkeypatch.setattr(best_rows, "BLOCK_FLOATS", 8)
     scores, rows = top_k(np.ones(2), np.ones([9, 2]), 4, "dot")
     assert rows.tolist() == [0, 1, 2, 3] and scores.tolist() == [2.0] * 4
 

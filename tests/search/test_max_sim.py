@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.search import TokenVectors, best_rows, max_sim_scores, max_sim_top_k
+from bert_tf.search import best_rows, max_sim_top_k
+from bert_tf.tasks.late_interaction import TokenVectors, max_sim_scores, token_vectors
 
 
 def random_texts(seed, count, dim=8):
@@ -22,7 +23,8 @@ def reference(queries, documents):
 @pytest.fixture(params=[None, 500], ids=["at once", "in blocks"])
 def blocks(request, monkeypatch):
     if request.param:
-        monkeypatch.setattr(best_rows, "BLOCK", request.param)
+        monkeypatch.setattr(best_rows, "BLOCK_FLOATS", request.param)
+        monkeypatch.setattr(token_vectors, "FLOATS_AT_ONCE", request.param)
         monkeypatch.setattr(best_rows, "QUERIES", 30)
 
 

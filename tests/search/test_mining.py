@@ -12,7 +12,7 @@ from bert_tf.search import best_rows, community_detection, mine_hard_negatives, 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(best_rows, "BLOCK", 300)
+    monkeypatch.setattr(best_rows, "BLOCK_FLOATS", 300)
     monkeypatch.setattr(best_rows, "QUERIES", 7)
 
 

@@ -51,7 +51,7 @@ def slow_order(queries, codes, precision):
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("size", [1, 7, 8, 65])
 def test_codes(precision, size, monkeypatch):
-    monkeypatch.setattr(best_rows, "BLOCK", 100)
+    monkeypatch.setattr(best_rows, "BLOCK_FLOATS", 100)
     vectors, sample = random_vectors(33, size), random_vectors(50, size, seed=1)
     own = vector_ranges(vectors)
     np.testing.assert_array_equal(own, [vectors.min(axis=0), vectors.max(axis=0)])
@@ -71,7 +71,7 @@ def test_a_dimension_in_which_all_vectors_are_equal():
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_search_on_codes_is_exact(precision, monkeypatch, tmp_path):
-    monkeypatch.setattr(best_rows, "BLOCK", 3000)
+    monkeypatch.setattr(best_rows, "BLOCK_FLOATS", 3000)
     monkeypatch.setattr(best_rows, "QUERIES", 4)
     vectors = random_vectors(211, 70)
     vectors[100:150] = vectors[:50]  # ties
@@ -104,7 +104,7 @@ def test_dot_products_that_float32_cannot_hold():
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_float_queries_score_the_best_again(precision, monkeypatch):
-    monkeypatch.setattr(best_rows, "BLOCK", 5000)
+    monkeypatch.setattr(best_rows, "BLOCK_FLOATS", 5000)
     vectors, queries = random_vectors(300, 50), random_vectors(11, 50, 1)
     ranges = vector_ranges(vectors)
     codes = quantize_vectors(vectors, precision)

@@ -21,7 +21,7 @@ def matrices():
 @pytest.mark.parametrize("block", [None, 35])
 def test_the_best_rows(matrices, kind, block, monkeypatch):
     if block is not None:  # five rows of the corpus at a time, and three queries
-        monkeypatch.setattr(best_rows, "BLOCK", block)
+        monkeypatch.setattr(best_rows, "BLOCK_FLOATS", block)
         monkeypatch.setattr(best_rows, "QUERIES", 3)
     queries, corpus = matrices
     scores, rows = sparse_top_k(kind(queries), kind(corpus), k=6)

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.inspection.page_policy import page_policy
+from bert_tf.server import page_policy
 from bert_tf.server.access import Access
 from bert_tf.server.api_keys import read_api_keys
 from tests.server.process import ServerProcess

@@ -39,6 +39,14 @@ class ParquetRows:
 
     Raises:
         DataError: If the file is not Parquet, or repeats a column or has none.
+
+    Example:
+        >>> import pyarrow, pyarrow.parquet
+        >>> pyarrow.parquet.write_table(pyarrow.table({"text": ["a film", "no"]}), "texts.parquet")
+        >>> with open("texts.parquet", "rb") as file:
+        ...     rows = ParquetRows(file)
+        ...     list(rows.rows(0))
+        [{'text': 'a film'}, {'text': 'no'}]
     """
 
     def __init__(self, file: BinaryIO):

@@ -119,6 +119,9 @@ def require_unicode(text: str, value: Any) -> None:
     Args:
         text: The JSON.
         value: What it means.
+
+    Example:
+        >>> require_unicode('{"text": "film"}', {"text": "film"})
     """
     if _SURROGATE.search(text):
         json.dumps(value, ensure_ascii=False).encode("utf-8")

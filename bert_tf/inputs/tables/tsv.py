@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 from bert_tf.base.regular_files import open_input
+from bert_tf.base.text_lines import UTF8_BOM
 from bert_tf.errors import DataError
 
 
@@ -33,7 +34,7 @@ def read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
     with file:
         for number, line in enumerate(file, start=1):
             if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
+                line = line.removeprefix(UTF8_BOM)
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError as error:

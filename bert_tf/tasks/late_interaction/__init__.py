@@ -1,6 +1,7 @@
 """Late interaction: a vector for every token, compared token by token (ColBERT)."""
 
 from bert_tf.base.json_schema import FLAG, integer, may_lack, optional, text
+from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import TaskSpec, layer_head
 from bert_tf.models.weight_rows import PROJECTION
 
@@ -19,5 +20,14 @@ SPEC = TaskSpec(
         "query_augmentation": may_lack(FLAG),
         "attend_to_mask_tokens": may_lack(FLAG),
         "mask_punctuation": may_lack(FLAG),
+    },
+)
+
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "TokenVectors": ".token_vectors",
+        "max_sim_scores": ".token_vectors",
+        "require_comparable": ".token_vectors",
     },
 )

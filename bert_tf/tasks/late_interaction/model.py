@@ -24,10 +24,9 @@ from bert_tf.layers.attention.token_layout import real_tokens_first
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.search.max_sim import max_sim_scores, sum_of_best
-from bert_tf.search.token_vectors import TokenVectors
 from bert_tf.tasks import option_values
 from bert_tf.tasks.late_interaction.preprocessor import LateInteractionPreprocessor
+from bert_tf.tasks.late_interaction.token_vectors import TokenVectors, max_sim_scores, sum_of_best
 from bert_tf.tasks.shared.ranked_documents import RankedDocument, best_documents, check_ranking
 from bert_tf.training.losses.loss_on_logits import loss_on_logits
 from bert_tf.training.losses.relevance_losses import DocumentRankingLoss, ranks_right_document_first
@@ -315,7 +314,7 @@ class BertLateInteractionEncoder(TaskModel):
             verbose: 1 shows a progress bar.
 
         Returns:
-            The `bert_tf.search.TokenVectors` of n texts; for one string float32 `[tokens, D]`.
+            The `TokenVectors` of n texts; for one string float32 `[tokens, D]`.
 
         Raises:
             UserError: If there is no tokenizer, or an example has several texts.

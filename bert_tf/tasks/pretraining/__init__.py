@@ -14,5 +14,19 @@ SPEC = TaskSpec(
 )
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, {"create_examples": ".examples", "create_pretraining_data": ".create_data"}
+    __name__,
+    {
+        "Chunk": ".document_chunks",
+        "ChunkedCorpus": ".document_chunks",
+        "DEFAULT_CHUNK_BYTES": ".document_chunks",
+        "DocumentCutter": ".document_chunks",
+        "ExampleOptions": ".examples",
+        "MaskingVocabulary": ".examples",
+        "PretrainingSummary": ".summary",
+        "TokenizedChunk": ".chunk_examples",
+        "create_examples": ".examples",
+        "create_pretraining_data": ".create_data",
+        "make_records": ".chunk_examples",
+        "tokenize_documents": ".chunk_examples",
+    },
 )

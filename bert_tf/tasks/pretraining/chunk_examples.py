@@ -26,6 +26,12 @@ class TokenizedChunk(NamedTuple):
         ids: The ids of all sentences, int32 `[tokens]`.
         sentences: Where the sentences begin in `ids`, and its length, int64 `[sentences + 1]`.
         documents: Where the documents begin in `sentences`, int64 `[documents + 1]`.
+
+    Example:
+        >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("reviews/")
+        >>> chunk = tokenize_documents([["a good film .", "the film ."]], tokenizer)
+        >>> chunk.sentences.tolist(), chunk.documents.tolist()
+        ([0, 4, 7], [0, 2])
     """
 
     ids: np.ndarray
@@ -42,6 +48,11 @@ def tokenize_documents(
         documents: The documents.
         tokenizer: A `BertTokenizer`.
         apply: `map`, or that of threads.
+
+    Example:
+        >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("reviews/")
+        >>> tokenize_documents([["a good film ."]], tokenizer).ids.shape
+        (4,)
     """
 
     def tokenize(batch: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -69,6 +80,15 @@ def make_records(
         vocabulary: The properties of the vocabulary.
         options: Lengths and probabilities.
         seed: The seed of the run, the number of the chunk and the number of the pass.
+
+    Example:
+        >>> from bert_tf.tasks.pretraining import ExampleOptions, MaskingVocabulary
+        >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("reviews/")
+        >>> chunk = tokenize_documents([["a good film .", "the film ."]] * 2, tokenizer)
+        >>> vocabulary = MaskingVocabulary.of(tokenizer)
+        >>> keys, records, summary = make_records(chunk, vocabulary, ExampleOptions(), (0, 0, 0))
+        >>> len(keys) == len(records) == summary.examples
+        True
     """
     borders = chunk.documents.tolist()
     documents = [

@@ -8,27 +8,18 @@ about `chunk_bytes` of text. Only documents of more than twice that size are spl
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from bert_tf.base.progress import progress_bar
 from bert_tf.base.regular_files import open_regular
+from bert_tf.base.text_lines import FileSpan, decode_line, read_raw_lines
 from bert_tf.errors import DataError
 from bert_tf.tasks.pretraining.checks import require
 
 DEFAULT_CHUNK_BYTES = 32 << 20
 ENCODING_ERRORS = ("strict", "replace")
-UTF8_BOM = b"\xef\xbb\xbf"
-
-
-@dataclasses.dataclass(frozen=True)
-class Span:
-    """The lines in the bytes from `start` to `end` of a file."""
-
-    path: str
-    start: int
-    end: int
 
 
 @dataclasses.dataclass
@@ -39,9 +30,14 @@ class Chunk:
         spans: Where the text is.
         documents: The number of documents.
         continues: Whether the first document is the rest of one that was split.
+
+    Example:
+        >>> from bert_tf.base.text_lines import FileSpan
+        >>> Chunk([FileSpan("corpus/films.txt", 0, 52)], documents=1).size
+        52
     """
 
-    spans: list[Span]
+    spans: list[FileSpan]
     documents: int = 0
     continues: bool = False
 
@@ -58,6 +54,10 @@ class ChunkedCorpus:
     Args:
         chunks: The chunks, in the order of the text.
         cuts: The number of chunks that end inside a document.
+
+    Example:
+        >>> scan_documents(["corpus/films.txt"], progress=False).documents
+        4
     """
 
     chunks: list[Chunk]
@@ -97,7 +97,7 @@ def scan_documents(
     with progress_bar(None, "checking the text", total, **shown) as bar:
         for path in paths:
             cutter.open(path)
-            for number, line in enumerate(read_lines(path), start=1):
+            for number, line in enumerate(read_raw_lines(path), start=1):
                 is_blank = not decode_line(line, path, number, errors).strip()
                 cutter.line(len(line), is_blank)
                 bar.update(len(line))
@@ -115,59 +115,11 @@ def read_documents(chunk: Chunk, errors: str = "strict") -> Iterator[list[str]]:
     """Yields the documents of a chunk as lists of sentences; `errors` as in `scan_documents`."""
     for span in chunk.spans:
         # The line numbers are not those of the file, but the scan has already found all errors.
-        lines = enumerate(read_lines(span.path, span.start, span.end), start=1)
+        lines = enumerate(read_raw_lines(span.path, span.start, span.end), start=1)
         texts = (decode_line(line, span.path, number, errors).strip() for number, line in lines)
         for is_document, document in itertools.groupby(texts, bool):
             if is_document:
                 yield list(document)
-
-
-def read_lines(
-    path: str, start: int = 0, end: int | None = None, open_file: Callable = open_regular
-) -> Iterator[bytes]:
-    """Yields the lines in the bytes from `start` to `end` of a file, with their line ends.
-
-    Args:
-        path: The file.
-        start: Where a line begins.
-        end: The line that reaches this byte is the last one. Default: the end of the file.
-        open_file: `open_regular`, or a function that opens remote files too.
-    """
-    with open_file(path, "rb") as file:
-        file.seek(start)
-        for line in file:
-            yield line
-            start += len(line)
-            if end is not None and start >= end:
-                return
-
-
-def decode_line(line: bytes, path: str, number: int | str, errors: str) -> str:
-    """Decodes a line of a text file; `errors` as in `scan_documents`.
-
-    Args:
-        line: The line.
-        path, number: The file, and the line's number or place in it, for the error.
-        errors: "strict" or "replace".
-
-    Raises:
-        DataError: If `errors` is "strict" and the line is binary or not UTF-8.
-    """
-    if errors == "replace":
-        return line.decode("utf-8", "ignore")
-    if b"\0" in line:
-        raise DataError(
-            f"{path}, line {number} must be text. Received: a zero byte, as in binary files or "
-            "UTF-16. Remove the file or convert it, or pass --encoding_errors=replace."
-        )
-    try:
-        return line.removeprefix(UTF8_BOM).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}, line {number} must be UTF-8. Received: byte 0x{line[error.start]:02x} at "
-            f"position {error.start}. Convert the file, for example with iconv, or pass "
-            "--encoding_errors=replace, which drops such bytes."
-        ) from None
 
 
 def token_splits(sizes: list[int], lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -192,6 +144,14 @@ class DocumentCutter:
 
     Args:
         chunk_bytes: As in `scan_documents`.
+
+    Example:
+        >>> cutter = DocumentCutter(chunk_bytes=1000)
+        >>> cutter.open("corpus/films.txt")
+        >>> cutter.line(14, is_blank=False)
+        >>> cutter.close()
+        >>> cutter.finish()
+        [Chunk(spans=[FileSpan(path='corpus/films.txt', start=0, end=14)], documents=1, ...)]
     """
 
     def __init__(self, chunk_bytes: int):
@@ -255,7 +215,7 @@ class DocumentCutter:
 
     def _end_span(self):
         if self.position > self._start:
-            self._chunk.spans.append(Span(self._path, self._start, self.position))
+            self._chunk.spans.append(FileSpan(self._path, self._start, self.position))
         self._start = self.position
 
     def _end_chunk(self):

@@ -19,7 +19,12 @@ Document = Sequence[Sequence[int]]  # sentences of token ids
 
 @dataclasses.dataclass(frozen=True)
 class MaskingVocabulary:
-    """The properties of a vocabulary that masking needs."""
+    """The properties of a vocabulary that masking needs.
+
+    Example:
+        >>> MaskingVocabulary.of(bert_tf.BertTokenizer.from_pretrained("reviews/")).size
+        64
+    """
 
     size: int  # random tokens are drawn from all of the vocabulary
     cls_token_id: int
@@ -57,6 +62,10 @@ class ExampleOptions:
 
     Raises:
         ConfigError: If a value is out of range.
+
+    Example:
+        >>> ExampleOptions(max_seq_length=64).max_predictions_per_seq
+        20
     """
 
     max_seq_length: int = 128

@@ -8,7 +8,12 @@ BAR_WIDTH = 40
 
 @dataclasses.dataclass
 class PretrainingSummary:
-    """Counts over examples."""
+    """Counts over examples.
+
+    Example:
+        >>> PretrainingSummary(max_seq_length=128).lines()[0]
+        'examples           0'
+    """
 
     max_seq_length: int
     documents: int = 0  # over all passes

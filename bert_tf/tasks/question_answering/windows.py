@@ -14,7 +14,6 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.errors import check_limits, require
-from bert_tf.text import packing
 
 # In the score of a window for a token, the weight of its length against the nearer end.
 LENGTH_WEIGHT = 0.01  # google-research/bert run_squad.py, `_check_is_max_context`
@@ -72,8 +71,7 @@ def pack_windows(
     own_questions = tf.gather(questions, example)
     texts = own_questions, inside.with_values(tf.gather(contexts.values, places))
     special = tokenizer.cls_token_id, tokenizer.sep_token_id
-    form = "right", tokenizer.separators, tokenizer.has_segments
-    token_ids, segment_ids = packing.pack(*texts, *special, None, "longest_first", *form)
+    token_ids, segment_ids = tokenizer.join_segments(*texts, *special, None)
     # The best window of a token: the most tokens on its shorter side; the first of equals.
     size = tf.gather(length, window)
     score = tf.cast(tf.minimum(inside.values, size - 1 - inside.values), tf.float64)

@@ -9,8 +9,8 @@ import numpy as np
 
 from bert_tf.base.json_schema import is_integer
 from bert_tf.base.optional_packages import require
+from bert_tf.base.vectors import as_array
 from bert_tf.errors import UserError
-from bert_tf.search.best_rows import numbers
 
 
 class WeightedTerm(NamedTuple):
@@ -46,7 +46,7 @@ def sparse_rows(vectors: Any, size: int, name: str):
         UserError: If they have another shape, are no numbers, or scipy is not installed.
     """
     sparse = sparse_module()
-    rows = vectors if sparse.issparse(vectors) else numbers(vectors, name)
+    rows = vectors if sparse.issparse(vectors) else as_array(vectors, name)
     rows = rows.reshape(1, -1) if rows.ndim == 1 else rows
     if rows.ndim != 2 or rows.shape[1] != size:
         raise UserError(

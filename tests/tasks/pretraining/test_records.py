@@ -5,8 +5,8 @@ import random
 import pytest
 import tensorflow as tf
 
+from bert_tf.base.crc32c import crc32c, masked
 from bert_tf.base.files import staged_files
-from bert_tf.checkpoints.readers.crc32c import crc32c, masked
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.tasks.pretraining.examples import (
     ExampleOptions,

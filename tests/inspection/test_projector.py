@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.search import Projection, write_projections, write_projector
+from bert_tf.inspection import Projection, write_projections, write_projector
 
 ODD = [
     "",

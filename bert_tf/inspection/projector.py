@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.base.files import staged_files
+from bert_tf.base.printable_text import escape_unprintable
+from bert_tf.base.vectors import as_finite_floats, as_matrix
 from bert_tf.errors import UserError
-from bert_tf.search.best_rows import finite_rows, matrix
 
 TENSORS, METADATA, CONFIG = "tensors.tsv", "metadata.tsv", "projector_config.pbtxt"
 EMPTY = "(empty)"  # what is shown for a text without characters
@@ -110,7 +111,7 @@ _FILES = {"tensors": TENSORS, "metadata": METADATA}
 
 
 def _checked(projection, of):
-    vectors = finite_rows(matrix(projection.vectors, f"vectors{of}"), False, f"vectors{of}")
+    vectors = as_finite_floats(as_matrix(projection.vectors, f"vectors{of}"), False, f"vectors{of}")
     columns = {name: list(values) for name, values in projection.metadata.items()}
     if not columns or any(len(values) != len(vectors) for values in columns.values()):
         raise UserError(
@@ -142,16 +143,4 @@ def _write_config(folder, entries):
 def _field(value):
     text = str(value)
     words = text.replace(_BYTE_ORDER_MARK, " ").split()
-    return " ".join(words) or escaped(text).replace(" ", r"\x20") or EMPTY
-
-
-def escaped(text: str) -> str:
-    r"""Returns the text with `\t`, `\n`, `\u3000` and so on for what is not printable.
-
-    Example:
-        >>> print(escaped("a\tb"))
-        a\tb
-    """
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )
+    return " ".join(words) or escape_unprintable(text).replace(" ", r"\x20") or EMPTY
