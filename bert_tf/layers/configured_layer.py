@@ -12,7 +12,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.
-        **kwargs: As in `keras.layers.Layer`.
+        **kwargs: See `keras.layers.Layer`.
     """
 
     config_class = BertConfig

@@ -1,6 +1,6 @@
 """The decoder of a sequence-to-sequence model: token ids and an encoder's vectors to word logits.
 
-Glossary, besides that of the package: `S` length of the memory, the vectors of the encoder.
+Glossary, next to that of the package: `S` length of the memory, the vectors of the encoder.
 """
 
 from collections.abc import Sequence

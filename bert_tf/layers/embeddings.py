@@ -84,7 +84,7 @@ class BertEmbeddings(ConfiguredLayer):
         """Replaces the word embeddings by 8-bit integers with one scale per word, for inference.
 
         Args:
-            mode, type_check, config: As in `Dense.quantize`.
+            mode, type_check, config: See `Dense.quantize`.
 
         Raises:
             UserError: If `mode` is not "int8", or if the word embeddings are already quantized.

@@ -15,7 +15,7 @@ _weights_are_loaded = contextvars.ContextVar("weights_are_loaded", default=False
 
 @contextlib.contextmanager
 def loading_backbone(is_loaded: bool = True) -> Iterator[None]:
-    """Inside, all weights of embeddings and blocks of a backbone are assigned after it is made."""
+    """Says that all weights of a backbone's embeddings and blocks are assigned after it is made."""
     token = _backbone_is_loaded.set(is_loaded)
     try:
         yield
@@ -25,7 +25,7 @@ def loading_backbone(is_loaded: bool = True) -> Iterator[None]:
 
 @contextlib.contextmanager
 def zeros_if_loading() -> Iterator[None]:
-    """Inside, weights are zeros if `loading_backbone` is in effect."""
+    """Makes weights zeros in the block if `loading_backbone` is in effect."""
     token = _weights_are_loaded.set(_backbone_is_loaded.get())
     try:
         yield

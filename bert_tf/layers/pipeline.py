@@ -108,7 +108,7 @@ def wrap_backbone(backbone: keras.Model) -> None:
     It replaces the methods `embed` of the backbone and `run_block` and `call` of its encoder.
     """
     encoder = backbone.encoder
-    # Of the classes: a backbone that is wrapped already is wrapped only once.
+    # These are methods of the classes, so a backbone that is wrapped already is wrapped only once.
     embed = functools.partial(type(backbone).embed, backbone)
     run_block = functools.partial(type(encoder).run_block, encoder)
     encode = functools.partial(type(encoder).call, encoder)

@@ -65,7 +65,7 @@ def prepack_words(
 
     Args:
         owner: The layer that owns the table.
-        table, packed_dtype: As in `PrepackedWords`.
+        table, packed_dtype: See `PrepackedWords`.
     """
     if owner.prepacked_words is not None:
         return

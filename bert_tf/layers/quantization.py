@@ -131,7 +131,7 @@ def require_int8(mode, config=None) -> None:
     """Checks that the mode is "int8" and that the configuration is the default of that mode.
 
     Args:
-        mode: As in `keras.Model.quantize`.
+        mode: See `keras.Model.quantize`.
         config: None or the `QuantizationConfig` that Keras makes for `mode`.
 
     Raises:

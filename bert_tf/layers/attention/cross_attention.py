@@ -1,6 +1,6 @@
 """Attention of the rows of a decoder to the rows of an encoder, the memory.
 
-Glossary, besides that of the package: `S` length of the memory's sequences, `M` rows of the memory.
+Glossary, next to that of the package: `S` length of the memory's sequences, `M` rows of the memory.
 """
 
 import keras

@@ -32,7 +32,7 @@ def _buckets(distances: np.ndarray, num_buckets: int) -> np.ndarray:
     half = num_buckets // 2
     exact = half // 2
     size = np.abs(distances)
-    # In float32, in which `transformers` rounds down.
+    # This is float32, because `transformers` rounds down in it.
     logarithm = np.log(np.maximum(size, exact).astype(np.float32) / np.float32(exact))
     share = logarithm / np.float32(np.log(MAX_DISTANCE / exact))
     far = exact + (share * np.float32(half - exact)).astype(np.int64)

@@ -72,7 +72,7 @@ class TokenLayout:
         The real tokens of a row of the batch come first, and its padding forms separate sequences.
 
         Args:
-            padding_mask: As for `padded`.
+            padding_mask: See `padded`.
             isolate_padding: Whether each padding position is a sequence, so that attention costs
                 only as much as for the real tokens. If False, the padding of a row of the batch
                 forms one sequence. This is for a GPU, whose kernel needs the same time for a
@@ -115,13 +115,13 @@ class TokenLayout:
         return places[..., tf.newaxis], places[:, :, tf.newaxis, :]
 
     def to_rows(self, values: tf.Tensor) -> tf.Tensor:
-        """`[B, T, ...]` -> `[R, ...]`."""
+        """Packs `[B, T, ...]` -> `[R, ...]`."""
         flat = tf.reshape(values, tf.concat([[-1], tf.shape(values)[2:]], axis=0))
         flat.set_shape([None, *values.shape[2:]])
         return flat if self.real_tokens is None else tf.gather(flat, self.real_tokens)
 
     def to_batch(self, rows: tf.Tensor) -> tf.Tensor:
-        """`[R, H]` -> `[B, T, H]`, with zeros for padding."""
+        """Unpacks `[R, H]` -> `[B, T, H]`, with zeros for padding."""
         batch_shape = tf.shape(self.padding_mask)
         width = rows.shape[-1]
         if self.real_tokens is not None:  # [R, H] -> [B * T, H]
