@@ -36,12 +36,12 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
         num_encoder_layers: Build only the first k blocks; None builds all.
         padding_free: True computes on real tokens only, False on all `B * T` positions, with the
             same numbers. "auto" is True with the native attention, except under XLA.
-        causal: As in `BertConfig`. None takes the configuration's.
+        causal: See `BertConfig`. None takes the configuration's.
         gradient_checkpointing: Whether training keeps only the input of every block and computes
             the rest again: about a third more time, a fraction of the memory, the same numbers.
-        attention_window: As in `BertConfig`, for time and memory that grow with T, not T². None
+        attention_window: See `BertConfig`. Time and memory then grow with T, not T². None
             takes the configuration's.
-        global_tokens: As in `BertConfig`. None takes the configuration's.
+        global_tokens: See `BertConfig`. None takes the configuration's.
         quantization: "int8", a `bert_tf.layers.Quantization`, or a dictionary of its arguments,
             makes a quantized model, whose values are loaded afterwards.
 
@@ -267,7 +267,7 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
             return TokenLayout.padded(mask, sequence_ids)
         if not needs_static_shapes():
             return TokenLayout.packed(mask, sequence_ids)
-        # The numbers of sequences that ids tell apart and of attended tokens are not static.
+        # The numbers of sequences (by their ids) and of attended tokens are not static.
         if sequence_ids is not None or attended_mask is not None:
             return TokenLayout.padded(mask, sequence_ids)
         return TokenLayout.packed_in_place(mask, isolate_padding=not native.has_gpu_kernels())

@@ -19,8 +19,8 @@ class InferenceKernels:
     """A part of `BertBackbone`: prepacked and 8-bit kernels.
 
     Attributes:
-        is_prepacked: Whether kernels of the model are prepacked: those of the encoder, or of what a
-            task has besides, such as a decoder.
+        is_prepacked: Whether kernels of the model are prepacked: those of the encoder, or of what
+            else a task has, such as a decoder.
         quantization: The arguments of a `bert_tf.layers.Quantization`, or None.
     """
 
@@ -84,10 +84,10 @@ class InferenceKernels:
         Args:
             dense: Dense layers of the backbone, or of a task around it.
             attention: The attention that computes its matrix products in `dtype`.
-            dtype: As in `prepack_for_inference`.
+            dtype: See `prepack_for_inference`.
 
         Raises:
-            UserError: As `prepack_for_inference`.
+            UserError: See `prepack_for_inference`.
         """
         if dtype not in (None, BFLOAT16):
             raise UserError(f"`dtype` must be None or 'bfloat16'. Received: dtype={dtype!r}")
@@ -143,7 +143,7 @@ class InferenceKernels:
                 `bert_tf.adapt.quantization_errors` says which of them would lose most.
             activations: "static" uses one scale and zero point per layer, which needs
                 `calibration`: faster and less accurate than "dynamic".
-            **kwargs: Of Keras's, `type_check` has no effect.
+            **kwargs: Keras's; `type_check` has no effect.
 
         Raises:
             UserError: For another mode or argument, a name in `skip` that no layer has, a model

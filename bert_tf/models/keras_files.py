@@ -21,7 +21,7 @@ class KerasFiles:
             filepath: The file.
             overwrite: False asks before a file is replaced.
             zipped: False writes a directory.
-            **options: Of `keras.Model.save`.
+            **options: See `keras.Model.save`.
 
         Raises:
             UserError: If the model is prepacked.

@@ -257,8 +257,8 @@ class Preprocessor:
         Args:
             num_rows: The number of rows.
             make_rows: Returns the rows. It is called only if the batches depend on their lengths.
-            batch_size, token_budget, shuffle, epochs, share: As in `batches`.
-            groups: As in `EpochBatches`.
+            batch_size, token_budget, shuffle, epochs, share: See `batches`.
+            groups: See `EpochBatches`.
 
         Raises:
             UserError: If there is a token budget and all batches must have the same size, or
@@ -373,7 +373,7 @@ class Preprocessor:
         return {"token_ids": tf.constant(ids, tf.int32)}
 
     def outputs(self, values: Any, rows: TokenRows, columns: TextColumns, pooling: str) -> Any:
-        """Returns what `predict` returns.
+        """Joins the outputs of windows and shapes them as `predict` documents.
 
         Args:
             values: The model's outputs, in the order of the rows.

@@ -66,7 +66,7 @@ class PretrainedModel(LoraModel, KerasFiles):
 
     @has_signature_of(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """`keras.Model.fit`.
+        """Trains as Keras does.
 
         Raises:
             UserError: If the model is prepacked or quantized.
@@ -90,7 +90,7 @@ class PretrainedModel(LoraModel, KerasFiles):
         self.untrained_heads = ()
 
     def require_trained_heads(self, purpose: str) -> None:
-        """Raises `UserError` if a head is at random: `purpose` needs a trained model."""
+        """Raises `UserError` if a head has random weights: `purpose` needs a trained model."""
         has_optimizer = self.compiled and self.optimizer is not None
         is_trained = has_optimizer and keras_compat.steps_taken(self.optimizer)
         if self.untrained_heads and not is_trained:
@@ -123,11 +123,11 @@ class PretrainedModel(LoraModel, KerasFiles):
             config: None or the configuration that Keras makes for `mode`.
             calibration: A few hundred examples of text like that of the application: a list of
                 texts, or a tuple of two lists for pairs; or token dictionaries.
-            attention, skip, activations: As in `BertBackbone.quantize`.
-            **kwargs: Of Keras's, `type_check` has no effect.
+            attention, skip, activations: See `BertBackbone.quantize`.
+            **kwargs: Keras's; `type_check` has no effect.
 
         Raises:
-            UserError: As `BertBackbone.quantize`, or if `calibration` is a dataset of texts.
+            UserError: See `BertBackbone.quantize`, or if `calibration` is a dataset of texts.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -151,14 +151,14 @@ class PretrainedModel(LoraModel, KerasFiles):
         """Does what `bert_tf.adapt.quantization_errors` does, with texts.
 
         Args:
-            texts: As `calibration` of `quantize`.
-            activations: As in `quantize`.
+            texts: See `calibration` of `quantize`.
+            activations: See `quantize`.
 
         Returns:
             The relative error of every layer, by its path.
 
         Raises:
-            UserError: As `bert_tf.adapt.quantization_errors`, or if `texts` is a dataset of
+            UserError: See `bert_tf.adapt.quantization_errors`, or if `texts` is a dataset of
                 texts.
 
         Example:
@@ -182,10 +182,10 @@ class PretrainedModel(LoraModel, KerasFiles):
         """Does what `BertBackbone.prune_heads` does. To train the model further, compile it again.
 
         Args:
-            heads: As in `BertBackbone.prune_heads`.
+            heads: See `BertBackbone.prune_heads`.
 
         Raises:
-            UserError: As `BertBackbone.prune_heads`.
+            UserError: See `BertBackbone.prune_heads`.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -204,13 +204,13 @@ class PretrainedModel(LoraModel, KerasFiles):
         """Writes weights and configuration into `directory`, and labels and tokenizer if any.
 
         Args:
-            directory: As in `BertBackbone.save_pretrained`.
+            directory: See `BertBackbone.save_pretrained`.
             format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
                 `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf". None is
                 "huggingface".
 
         Raises:
-            UserError: As `BertBackbone.save_pretrained`, or if the model has LoRA.
+            UserError: See `BertBackbone.save_pretrained`, or if the model has LoRA.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -235,7 +235,7 @@ class PretrainedModel(LoraModel, KerasFiles):
             format: "tf_saved_model", the only one; `tools/export_onnx.py` makes ONNX of it.
             verbose: Keras's; has no effect.
             input_signature: Keras's, None: the signatures are those of the task.
-            **options: Of `bert_tf.serving.export`: `version`, `portable`, `pairs`.
+            **options: See `bert_tf.serving.export`: `version`, `portable`, `pairs`.
 
         Returns:
             The path that was written.

@@ -14,8 +14,8 @@ from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
 from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
 from bert_tf.training.training_model import TrainingModel, arguments_by_name
 
-# Of a model that is not compiled: the paper's appendix A.3 tries 2e-5 to 5e-5, and
-# google-research/bert's run_classifier.py has these defaults.
+# The defaults of `fit` without `compile` are those of google-research/bert's run_classifier.py; the
+# paper's appendix A.3 tries 2e-5 to 5e-5.
 LEARNING_RATE = 5e-5
 WARMUP = 0.1
 ALL_ROWS = 1 << 31  # a batch size with which all rows of `train_on_batch` are one batch
@@ -58,7 +58,7 @@ class RawTextModel(TrainingModel):
 
     @has_signature_of(keras.Model.fit, token_budget=None)
     def fit(self, *args, token_budget: int | None = None, **kwargs):
-        """`keras.Model.fit` that also takes raw text, for training and for validation."""
+        """Trains as Keras does, and also takes raw text, for training and for validation."""
         arguments = arguments_by_name(keras.Model.fit, self, *args, **kwargs)
         self._compile_once(arguments["y"])
         if arguments["class_weight"] is not None:
@@ -73,7 +73,7 @@ class RawTextModel(TrainingModel):
 
     @has_signature_of(keras.Model.evaluate)
     def evaluate(self, *args, **kwargs):
-        """`keras.Model.evaluate` that also takes raw text.
+        """Evaluates as Keras does, and also takes raw text.
 
         Raises:
             UserError: If `y` or `sample_weight` does not have a row for every text, or labels that
@@ -93,10 +93,10 @@ class RawTextModel(TrainingModel):
 
     @has_signature_of(keras.Model.train_on_batch)
     def train_on_batch(self, *args, **kwargs):
-        """`keras.Model.train_on_batch` that also takes raw text and the names of labels.
+        """Trains on a batch as Keras does, and also takes raw text and the names of labels.
 
         Raises:
-            UserError: As `evaluate`, or if texts are not one batch: on several replicas, or where
+            UserError: See `evaluate`, or if texts are not one batch: on several replicas, or where
                 `no_duplicates` does not allow their rows together.
             DataError: If a text or a label is missing, malformed or unknown.
         """
@@ -106,11 +106,11 @@ class RawTextModel(TrainingModel):
 
     @has_signature_of(keras.Model.test_on_batch)
     def test_on_batch(self, *args, **kwargs):
-        """`keras.Model.test_on_batch` that also takes raw text and the names of labels.
+        """Evaluates a batch as Keras does, and also takes raw text and the names of labels.
 
         Raises:
-            UserError: As `train_on_batch`.
-            DataError: As `train_on_batch`.
+            UserError: See `train_on_batch`.
+            DataError: See `train_on_batch`.
         """
         arguments = arguments_by_name(keras.Model.test_on_batch, self, *args, **kwargs)
         arguments.update(self._one_batch(arguments, training=False))

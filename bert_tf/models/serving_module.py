@@ -50,7 +50,7 @@ class ServingModule:
 
     def of_text(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs for text: those for its tokens, unless a subclass overrides it."""
-        # By name: TensorFlow passes them in alphabetical order.
+        # Texts are taken by name, because TensorFlow passes them in alphabetical order.
         return self.of_tokens(self.model.tokenize(*(texts[name] for name in self.texts)))
 
     def of_tokens(self, tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -105,8 +105,8 @@ class ServingModule:
         """Returns what a server must check of the inputs of a signature.
 
         Returns:
-            By input, where they apply: `minimum` and `maximum` of the values, `max_length` of the
-            last dimension, and `needs_text` of lists that must each hold a string that is not
+            For each input, where they apply: `minimum` and `maximum` of the values, `max_length` of
+            the last dimension, and `needs_text` of lists that must each hold a string that is not
             empty.
         """
         if signature != TOKENS:

@@ -53,7 +53,7 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
         tokenizer: The `BertTokenizer`; without one the model takes token dictionaries only.
         max_length: Longest sequence in tokens, `[CLS]` and `[SEP]` counted, or None for the
             configuration's. Longer text is cut.
-        **kwargs: Of Keras. `preprocessor=None`, keras-hub's way to a model that takes token
+        **kwargs: Keras's. `preprocessor=None`, keras-hub's way to a model that takes token
             dictionaries only, is one without a tokenizer.
 
     Raises:
@@ -104,7 +104,7 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
             The precision: "float32", "bfloat16" or "int8".
 
         Raises:
-            UserError: As `BertBackbone.optimize_for_inference`.
+            UserError: See `BertBackbone.optimize_for_inference`.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -117,10 +117,10 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
         """Prepacks the encoder's kernels: faster, for inference only. See `BertBackbone`.
 
         Args:
-            dtype: As in `BertBackbone.prepack_for_inference`.
+            dtype: See `BertBackbone.prepack_for_inference`.
 
         Raises:
-            UserError: As `BertBackbone.prepack_for_inference`.
+            UserError: See `BertBackbone.prepack_for_inference`.
         """
         self.backbone.prepack_for_inference(dtype)
 
@@ -136,7 +136,7 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
         return self.head(outputs, tokens, training=training)
 
     def backbone_options(self) -> dict[str, bool]:
-        """Returns arguments of the backbone's call for the outputs that `head` needs besides."""
+        """Returns arguments of the backbone's call for further outputs that `head` needs."""
         return {}
 
     def head(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor], training: bool = False):
@@ -176,21 +176,21 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
 
     @has_signature_of(keras.Model.fit, token_budget=None)
     def fit(self, *args, **kwargs):
-        """`keras.Model.fit`, also on raw text, with the names of classes and without `compile`.
+        """Trains as Keras does, also on raw text, with the names of classes and without `compile`.
 
         Without `compile`, the model is compiled with `AdamWeightDecay`, the task's loss and its
         metrics. The learning rate rises to 5e-5 in the first tenth of the steps and then falls to
         0; a second `fit` is a run of its own.
 
         Args:
-            *args, **kwargs: As in Keras.
+            *args, **kwargs: See Keras.
             token_budget: For a list of texts, in place of `batch_size`: the maximum number of
                 tokens of a batch. The texts of a batch have similar lengths, and every epoch has
                 the same number of batches. Padding counts where the model computes it (see
                 `padding_free` of `BertBackbone`). A longer text is a batch of its own.
 
         Raises:
-            UserError: As `evaluate`, or if the model is prepacked or quantized, or `token_budget`
+            UserError: See `evaluate`, or if the model is prepacked or quantized, or `token_budget`
                 is given with `batch_size`, `jit_compile` or something else than texts.
             DataError: If a text or a label is missing, malformed or unknown.
 
@@ -285,16 +285,16 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
         window_stride=None,
         window_pooling="mean",
     ):
-        """`keras.Model.predict` that also takes raw text.
+        """Predicts as Keras does, and also takes raw text.
 
         Texts are sorted by length and batched by tokens. The results are in the texts' order.
 
         Args:
             x: What `fit` takes.
             batch_size: The number of rows of a batch; of texts the maximum.
-            verbose: As in Keras.
-            steps: As in Keras; not for texts.
-            callbacks: As in Keras.
+            verbose: See Keras.
+            steps: See Keras; not for texts.
+            callbacks: See Keras.
             token_budget: For texts: the maximum number of tokens of a batch, padding counted. None
                 for 4,096, or for no maximum where there is a `batch_size`.
             window_stride: For texts longer than `max_length`: predict windows of that length, one
@@ -337,7 +337,7 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
             return super().predict(x, batch_size, verbose, steps, callbacks)
 
     def predict_on_batch(self, x):
-        """`keras.Model.predict_on_batch` that also takes raw text.
+        """Predicts a batch as Keras does, and also takes raw text.
 
         Args:
             x: A token dictionary, or texts as `fit` takes them, which are computed in one batch.
@@ -362,13 +362,13 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
     ) -> Any:
         """Returns what the outputs for raw text mean, for programs that work with any task.
 
-        That is the result of the task's own method, such as `classify`, `tag` or `answer`.
+        The answer is that of the task's own method, such as `classify`, `tag` or `answer`.
 
         Args:
             texts: Raw text as `fit` takes it: a list of examples, or one.
-            batch_size: As in `predict`.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
+            batch_size: See `predict`.
+            token_budget: See `predict`.
+            verbose: See `predict`.
 
         Returns:
             A list or array with an answer for each example; for one example its own.

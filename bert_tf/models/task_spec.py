@@ -92,8 +92,8 @@ class TaskSpec:
             `VECTORS`; None if it cannot.
         output_axes: What the axes of the outputs count for the tokens `[B, T]` of one text or pair,
             after B; None if there are no such outputs.
-        options: The constructor's arguments that checkpoints store, besides `max_length` -> the
-            kind of their values.
+        options: The constructor's arguments that checkpoints store, apart from `max_length` ->
+            the kind of their values.
 
     Example:
         >>> spec = bert_tf.tasks.spec_of("BertQuestionAnswerer")
