@@ -83,7 +83,7 @@ def test_any_task(name):
 
 
 def test_three_texts_are_no_pair(make):
-    with pytest.raises(UserError, match="`texts` must be single texts or pairs. Received: 3"):
+    with pytest.raises(UserError, match="must have 1 or 2 texts. Received: 3"):
         project_texts(make(), (["a"], ["b"], ["c"]))
 
 
