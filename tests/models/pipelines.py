@@ -281,6 +281,10 @@ def _refused(traced):
             stages(model, DEVICES[:2], blocks_per_stage=sizes)
     with pytest.raises(UserError, match="must be the model of a task"):
         stages(model.backbone, DEVICES[:2])
+    for shared in ({"shared_blocks": True}, {"relative_attention_num_buckets": 8}):
+        backbone = bert_tf.BertBackbone(dataclasses.replace(CONFIG, **shared))
+        with pytest.raises(UserError, match="share no weights"):
+            stages(bert_tf.BertPretrainer(backbone), DEVICES[:1])
     with tf.distribute.MirroredStrategy(DEVICES[:2]).scope():
         replicated = pretrainer()
     with pytest.raises(UserError, match="Received: MirroredStrategy"):

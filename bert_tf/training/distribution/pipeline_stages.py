@@ -40,8 +40,9 @@ def pipeline_stages(
 
     Raises:
         UserError: If the model has no backbone, more than one encoder, weights for inference, or an
-            optimizer already; if `devices` are too many, repeated or not available; if
-            `blocks_per_stage` does not fit; or under a `tf.distribute` strategy or on a TPU.
+            optimizer already; if its blocks share weights (ALBERT, MPNet); if `devices` are too
+            many, repeated or not available; if `blocks_per_stage` does not fit; or under a
+            `tf.distribute` strategy or on a TPU.
 
     Example:
         >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -70,6 +71,13 @@ def pipeline_stages(
             f"is placed with the weights. Received: {type(model).__name__} with an optimizer"
         )
     _require_one_replica(model)
+    config = backbone.config
+    if config.shared_blocks or config.relative_attention_num_buckets:
+        raise UserError(
+            "`model` must have blocks that share no weights. Received: "
+            f"shared_blocks={config.shared_blocks}, relative_attention_num_buckets="
+            f"{config.relative_attention_num_buckets}"
+        )
     num_blocks = len(backbone.encoder.blocks)
     names = _checked_devices(devices, num_blocks)
     stages = _stages(num_blocks, len(names), blocks_per_stage)
