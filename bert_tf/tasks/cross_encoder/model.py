@@ -28,7 +28,7 @@ class BertCrossEncoder(DenseHeadModel):
     that do not.
 
     Args:
-        backbone, tokenizer, max_length: As in `TaskModel`; the longer text of a pair is cut.
+        backbone, tokenizer, max_length: See `TaskModel`; the longer text of a pair is cut.
         dropout: Dropout before the last layer; None takes the configuration's.
         activation: What scores are made of logits with: "sigmoid" or "identity".
 
@@ -115,7 +115,7 @@ class BertCrossEncoder(DenseHeadModel):
 
         Args:
             queries, documents: n strings each, or one.
-            batch_size, token_budget, verbose: As in `predict`.
+            batch_size, token_budget, verbose: See `predict`.
 
         Returns:
             float32 `[n]`; for one pair of strings a float32.
@@ -142,7 +142,7 @@ class BertCrossEncoder(DenseHeadModel):
             query: The query.
             documents: The documents.
             top_k: How many to return; None for all.
-            batch_size, token_budget, verbose: As in `predict`.
+            batch_size, token_budget, verbose: See `predict`.
 
         Returns:
             `RankedDocument`s. Of equal scores the first document comes first.

@@ -23,7 +23,7 @@ ACTIVATIONS = {SIGMOID: sigmoid, IDENTITY: np.asarray}
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class CrossEncoderPreprocessor(Preprocessor):
-    """Pairs, or queries with K documents each, to tokens; logits to scores.
+    """Maps pairs, or queries with K documents each, to tokens; logits to scores.
 
     Args:
         activation: "sigmoid" or "identity".
@@ -48,7 +48,7 @@ class CrossEncoderPreprocessor(Preprocessor):
         return columns
 
     def targets(self, y, x):
-        """As `Preprocessor.targets`: a number for each pair; for lists 0, the number of the first.
+        """Returns a number for each pair; for lists 0, the number of the first.
 
         Raises:
             UserError: If lists have labels.
@@ -77,7 +77,7 @@ class CrossEncoderPreprocessor(Preprocessor):
         return TokenizedTexts.of(self.tokenizer, pairs, self.max_length, len(columns) - 1)
 
     def rows(self, columns, window_stride=None):
-        """Every pair is a row: pairs of like length share a batch."""
+        """Returns the pairs as rows: pairs of like length share a batch."""
         return super().rows(_pairs(columns), window_stride)
 
     def outputs(self, values, rows, columns, pooling):
@@ -91,7 +91,7 @@ class CrossEncoderPreprocessor(Preprocessor):
 
 
 def _pairs(columns):
-    """Queries `[n]` and K columns of documents `[n]` -> two columns `[n * K]`."""
+    """Pairs queries `[n]` and K columns of documents `[n]` -> two columns `[n * K]`."""
     queries, *documents = columns
     if len(documents) == 1:
         return columns

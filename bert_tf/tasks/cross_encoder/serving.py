@@ -7,7 +7,7 @@ from bert_tf.tasks.cross_encoder.preprocessor import SIGMOID
 
 
 class CrossEncoderModule(ServingModule):
-    """A query and a document to a score."""
+    """Maps a query and a document to a score."""
 
     texts = {"query": "The query, UTF-8.", "document": "The document, UTF-8."}
     outputs = {

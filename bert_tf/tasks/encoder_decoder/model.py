@@ -42,8 +42,8 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
             cross-attention and the output are the decoder's own.
         decoder_start_token_id: The first token of the decoder. None takes the tokenizer's `[CLS]`.
         eos_token_id: The last token of a target. None takes the tokenizer's `[SEP]`.
-        tokenizer: As in `TaskModel`, for sources and targets.
-        max_length: As in `TaskModel`, of sources.
+        tokenizer: See `TaskModel`, for sources and targets.
+        max_length: See `TaskModel`, of sources.
         max_target_length: The same of targets.
         generation_config: The `bert_tf.generation.GenerationConfig` that `generate` and an exported
             model use by default, or its fields as a dictionary.
@@ -158,7 +158,7 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         """Does what `BertBackbone.prune_heads` does with the encoder.
 
         Raises:
-            UserError: As `BertBackbone.prune_heads`, or if the decoder shares the weights.
+            UserError: See `BertBackbone.prune_heads`, or if the decoder shares the weights.
         """
         if self.share_encoder_decoder_weights:
             raise UserError(
@@ -174,10 +174,10 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         what it left in floating point is prepacked: the decoder, unless it shares the weights.
 
         Args:
-            dtype: As in `BertBackbone.prepack_for_inference`.
+            dtype: See `BertBackbone.prepack_for_inference`.
 
         Raises:
-            UserError: As `BertBackbone.prepack_for_inference`.
+            UserError: See `BertBackbone.prepack_for_inference`.
         """
         super().prepack_for_inference(dtype)
         attention = [block.block.attention for block in self.decoder.blocks]

@@ -57,12 +57,12 @@ class SourcesAndTargets:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
-    """Sources to what the encoder reads, targets to what the decoder reads and to labels.
+    """Maps sources to what the encoder reads, targets to what the decoder reads and to labels.
 
     Args:
         start_token_id: The first token of the decoder.
         end_token_id: The last label of a target.
-        **options: Those of `SourceTargetPreprocessor`.
+        **options: See `SourceTargetPreprocessor`.
     """
 
     start_token_id: int

@@ -25,7 +25,7 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
     0 or 1, for its sentences. Documents longer than `max_length` are cut between sentences.
 
     Args:
-        backbone, tokenizer: As in `TaskModel`.
+        backbone, tokenizer: See `TaskModel`.
         num_sentences: How many sentences a summary has at most, for labels and for answers.
         trigram_blocking: Whether a sentence is left out of a summary if it has three words in a row
             in common with a better one.
@@ -137,7 +137,7 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
             trigram_blocking: Whether to leave out a sentence that has three words in a row in
                 common with a better one of the summary; None for the model's.
             batch_size: The maximum number of windows of a batch.
-            token_budget, verbose: As in `predict`.
+            token_budget, verbose: See `predict`.
 
         Returns:
             A string for each document, for one string a string; "" for an empty document.

@@ -24,10 +24,10 @@ _DOCUMENTS_AT_ONCE = 1000  # selected from together, so that little memory is ne
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
-    """Documents to windows, summaries to labels of sentences, logits to summaries.
+    """Maps documents to windows, summaries to labels of sentences, logits to summaries.
 
     Args:
-        num_sentences, trigram_blocking: As in `BertSentenceExtractor`.
+        num_sentences, trigram_blocking: See `BertSentenceExtractor`.
         **options: The arguments of `Preprocessor`.
     """
 
@@ -70,7 +70,7 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
         return [_decoded(text) for text in text_column(row, self.text_errors, f"x[{number}]")]
 
     def targets(self, y, x):
-        """As `Preprocessor.targets`: for documents an array of the labels of their sentences.
+        """Returns the targets; for documents an array of the labels of their sentences.
 
         Raises:
             DataError: If a label or summary is missing.

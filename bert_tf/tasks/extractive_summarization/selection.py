@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.tasks.extractive_summarization.sentence_words import UNSPACED_SCRIPTS, words_of
 
-# After these, sentences are joined without a space: also CJK punctuation and full-width forms.
+# Sentences are joined without a space after these, CJK punctuation and full-width forms included.
 _UNSPACED_END = rf"(?s).*[{UNSPACED_SCRIPTS}\x{{3000}}-\x{{303F}}\x{{FF00}}-\x{{FFEF}}]"
 
 

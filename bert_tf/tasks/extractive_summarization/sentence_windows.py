@@ -59,7 +59,7 @@ class SentenceWindows(MarkedRows):
     """The windows of documents as rows of tokens, with the `[CLS]` of each sentence marked.
 
     Args:
-        tokenizer, sentences, max_length: As in `pack_sentences`.
+        tokenizer, sentences, max_length: See `pack_sentences`.
 
     Attributes:
         sentences: The sentences of the documents, ragged strings `[B, (S)]`.

@@ -10,7 +10,7 @@ from bert_tf.text import packing
 
 
 class ExtractiveSummarizationModule(ServingModule):
-    """Text of any length to its summary: what `summarize` gives."""
+    """Maps text of any length to its summary: what `summarize` gives."""
 
     outputs = {
         "summary": "The best sentences in their order, joined.",
@@ -19,7 +19,7 @@ class ExtractiveSummarizationModule(ServingModule):
         "sentence_number": "The number of each in the text, from 0.",
         "sentence_score": "The probability of each.",
     }
-    token_outputs = {"logits": "Of each token; those of the [CLS] of a sentence count."}
+    token_outputs = {"logits": "One per token; those of the [CLS] of a sentence count."}
 
     def of_text(self, text):
         model, tokenizer = self.model, self.model.tokenizer

@@ -20,10 +20,10 @@ COMBINATIONS = ("stack", "concat", "sum", "mean")
 class BertFeatureExtractor(TaskModel):
     """The hidden states of chosen layers, side by side or combined.
 
-    For a mix that is learnt with a task see `bert_tf.layers.ScalarMix`.
+    For a mix that is learned with a task, see `bert_tf.layers.ScalarMix`.
 
     Args:
-        backbone, tokenizer, max_length: As in `TaskModel`.
+        backbone, tokenizer, max_length: See `TaskModel`.
         layer_indices: Which of the L + 1 hidden states: 0 is the embeddings, k the output of block
             k, -1 that of the last. None: the last four, as in google-research/bert and the paper's
             best feature-based tagger, or all of fewer.
@@ -100,7 +100,7 @@ class BertFeatureExtractor(TaskModel):
 
         Args:
             texts: Raw text as in `fit`, single or in pairs; one string or one pair of strings.
-            token_budget, batch_size: As in `predict`.
+            token_budget, batch_size: See `predict`.
             verbose: 1 shows a progress bar.
 
         Returns:

@@ -53,7 +53,7 @@ class BertLateInteractionEncoder(TaskModel):
     On token dictionaries, `y` is these scores, or int `[n]`, the number of the document that fits.
 
     Args:
-        backbone, tokenizer: As in `TaskModel`; special tokens in a text, such as `[MASK]`, are kept
+        backbone, tokenizer: See `TaskModel`; special tokens in a text, such as `[MASK]`, are kept
             whole.
         dim: D, the size of the vectors.
         query_max_length: The maximum number of tokens of a query.
@@ -174,17 +174,17 @@ class BertLateInteractionEncoder(TaskModel):
         in_batch_negatives: bool = True,
         **kwargs,
     ):
-        """`keras.Model.compile`; the loss defaults to `bert_tf.training.DocumentRankingLoss`.
+        """Compiles as Keras does; the loss defaults to `bert_tf.training.DocumentRankingLoss`.
 
         Args:
-            optimizer, metrics, **kwargs: As in `TrainingModel.compile`.
+            optimizer, metrics, **kwargs: See `TrainingModel.compile`.
             loss: A loss on the scores; `DocumentRankingLoss("margin_mse")` for a teacher's margins.
             in_batch_negatives: Whether the documents of other queries of the batch count as wrong.
                 A batch is what one replica computes at once, with `gradient_accumulation_steps` a
                 part of its rows. It needs memory for B * B * (K - 1) * Tq * T cosines.
 
         Raises:
-            UserError: As `TrainingModel.compile`, and for a loss of probabilities.
+            UserError: See `TrainingModel.compile`, and for a loss of probabilities.
         """
         self._in_batch_negatives = in_batch_negatives
         loss = DocumentRankingLoss() if loss == "auto" else loss_on_logits(loss)
@@ -310,7 +310,7 @@ class BertLateInteractionEncoder(TaskModel):
 
         Args:
             queries: n strings, or one.
-            batch_size, token_budget: As in `predict`.
+            batch_size, token_budget: See `predict`.
             verbose: 1 shows a progress bar.
 
         Returns:
@@ -334,13 +334,13 @@ class BertLateInteractionEncoder(TaskModel):
 
         Args:
             documents: n strings, or one.
-            batch_size, token_budget, verbose: As in `encode_queries`.
+            batch_size, token_budget, verbose: See `encode_queries`.
 
         Returns:
-            As `encode_queries`.
+            The vectors; see `encode_queries`.
 
         Raises:
-            UserError: As `encode_queries`.
+            UserError: See `encode_queries`.
             DataError: If a text is missing or malformed.
         """
         return self._encoded(documents, False, batch_size, token_budget, verbose)
@@ -383,7 +383,7 @@ class BertLateInteractionEncoder(TaskModel):
 
         Args:
             queries, documents: n strings each, or one.
-            batch_size, token_budget, verbose: As in `encode_queries`.
+            batch_size, token_budget, verbose: See `encode_queries`.
 
         Returns:
             float32 `[n]`, at most the number of tokens of a query; for one pair of strings a
@@ -418,7 +418,7 @@ class BertLateInteractionEncoder(TaskModel):
             query: The query.
             documents: The documents.
             top_k: How many to return; None for all.
-            batch_size, token_budget, verbose: As in `encode_queries`.
+            batch_size, token_budget, verbose: See `encode_queries`.
 
         Returns:
             `RankedDocument`s. Of equal scores the first document comes first.

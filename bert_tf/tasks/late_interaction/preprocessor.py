@@ -29,7 +29,7 @@ class QueryRows(RaggedRows):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class LateInteractionPreprocessor(Preprocessor):
-    """Queries with K - 1 documents each to tokens `[B, K, T]`.
+    """Maps queries with K - 1 documents each to tokens `[B, K, T]`.
 
     Args:
         query_max_length: The maximum number of tokens of a query.
@@ -54,7 +54,7 @@ class LateInteractionPreprocessor(Preprocessor):
         return max(self.max_length, self.query_max_length) if self.has_static_shapes else None
 
     def targets(self, y, x):
-        """As `Preprocessor.targets`: scores of a teacher `[n, K - 1]`; else 0, the first document.
+        """Returns scores of a teacher `[n, K - 1]`; else 0, the first document.
 
         Raises:
             UserError: If there is one document for a query, and `y`.
@@ -111,7 +111,7 @@ class LateInteractionPreprocessor(Preprocessor):
         return self._completed(ids, is_query)
 
     def text_ids(self, texts: np.ndarray, is_query: bool = False) -> tf.RaggedTensor:
-        """`ids` of many texts in memory."""
+        """Returns the `ids` of many texts in memory."""
         self.require_tokenizer()
         length = self._length_without_marker(is_query)
         ids = TokenizedTexts.of(self.tokenizer, (texts,), length).token_ids
@@ -154,7 +154,7 @@ class LateInteractionPreprocessor(Preprocessor):
             return RaggedRows(ids, tf.zeros_like(ids), self.tokenizer.pad_token_id, count)
 
     def rows(self, columns, window_stride=None):
-        """Every example is a row; its queries and documents are compared in the model."""
+        """Returns the examples as rows; the model compares their queries and documents."""
         return self.example_rows(columns)
 
     def text_rows(self, texts: np.ndarray, is_query: bool) -> RaggedRows:

@@ -8,7 +8,7 @@ QUERIES, DOCUMENTS = "queries", "documents"
 
 
 class LateInteractionModule(ServingModule):
-    """A query and a document to a score; queries, or documents, to the vectors of their tokens."""
+    """Maps a query and a document to a score, and queries or documents to vectors of tokens."""
 
     texts = {"query": "The query, UTF-8.", "document": "The document, UTF-8."}
     tokens_shape = (None, None, None)

@@ -92,8 +92,8 @@ def max_sim_scores(queries: TokenVectors, documents: TokenVectors) -> np.ndarray
         float32 `[n]`.
 
     Raises:
-        UserError: As `require_comparable`, if a vector is not finite, or there is neither one query
-            nor one for each document.
+        UserError: See `require_comparable`, or if a vector is not finite, or there is neither one
+            query nor one for each document.
 
     Example:
         >>> vectors = bert_tf.tasks.late_interaction.TokenVectors

@@ -84,10 +84,10 @@ def mask_rows(
     Args:
         rows: Batches of texts, as `mask_texts` takes them, and int64 `[B]`, of which the masks of a
             row are a function, with the seed.
-        tokenizer, max_length, masked_lm_prob, masking, seed: As in `mask_texts`.
+        tokenizer, max_length, masked_lm_prob, masking, seed: See `mask_texts`.
 
     Raises:
-        ConfigError: As `mask_texts`.
+        ConfigError: See `mask_texts`.
     """
     tokenizer.require_mask_token()
     max_predictions = int(num_to_predict(max_length, masked_lm_prob, max_length))

@@ -31,11 +31,11 @@ class MaskedWordModel(TrainingModel):
         self.perplexity = Perplexity(name="perplexity")
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
-        """`keras.Model.compile`; the loss of the words defaults to cross-entropy.
+        """Compiles as Keras does; the loss of the words defaults to cross-entropy.
 
         Args:
             loss: A `bert_tf.training.SparseCrossentropy`, for label smoothing or focus; or "auto".
-            optimizer, **kwargs: As in `TrainingModel.compile`.
+            optimizer, **kwargs: See `TrainingModel.compile`.
 
         Raises:
             UserError: For another loss.
@@ -103,7 +103,7 @@ class MaskedWordModel(TrainingModel):
 
 
 def weighted(weights, sample_weight):
-    """Weights of words or sentences `[B, …]` times those of their rows, `[B]` or None."""
+    """Returns weights of words or sentences `[B, …]` times those of rows, `[B]` or None."""
     if sample_weight is None:
         return weights
     # `fit` and `evaluate` of Keras repeat an array for every entry of a dictionary of labels.

@@ -30,7 +30,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
     every time. Only the masked positions go through the vocabulary matmul.
 
     Args:
-        backbone, tokenizer, max_length: As in `TaskModel`.
+        backbone, tokenizer, max_length: See `TaskModel`.
 
     Call arguments:
         inputs: What the backbone takes, and `masked_positions` int32 `[B, P]`; without them the
@@ -45,7 +45,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
     Example:
         >>> model = bert_tf.BertMaskedLM.from_pretrained("bert-base-uncased/")
         >>> candidates = model.fill_mask("The capital of France is [MASK].", top_k=2)
-        >>> [candidate.piece for candidate in candidates[0]]  # of the first [MASK], likeliest first
+        >>> [candidate.piece for candidate in candidates[0]]  # of the first [MASK], the best first
         [..., ...]
         >>> model.score(["He caught a cold.", "He caught a gold."]).shape  # log-likelihoods
         (2,)
@@ -102,15 +102,15 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         batch_size: int | None = None,
         verbose: int = 0,
     ) -> list:
-        """Returns the likeliest pieces for every `[MASK]` that is written in the texts.
+        """Returns the most probable pieces for every `[MASK]` that is written in the texts.
 
         Args:
             texts: Raw text as in `fit`, single or in pairs; one string or one pair of strings.
             top_k: How many pieces.
-            token_budget, batch_size, verbose: As in `predict`.
+            token_budget, batch_size, verbose: See `predict`.
 
         Returns:
-            For each text, for each of its `[MASK]`s, a list of `top_k` `Candidate`s, the likeliest
+            For each text, for each of its `[MASK]`s, a list of `top_k` `Candidate`s, the best
             first; for one string or pair its `[MASK]`s.
 
         Raises:
@@ -140,12 +140,12 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
     ) -> Any:
         """Returns pseudo-log-likelihoods: each token's log-probability while it alone is masked.
 
-        Of two sentences of about the same length the likelier one has the higher sum.
+        If two sentences are about equally long, the more probable one has the higher sum.
 
         Args:
             sentences: A list of strings, or one.
             reduction: "sum" over the tokens of a sentence, their "mean", or "none": each token's.
-            token_budget, verbose: As in `predict`.
+            token_budget, verbose: See `predict`.
 
         Returns:
             float64 `[n]`, for one string a float; with "none" a list of n arrays `[tokens]` in the

@@ -74,7 +74,7 @@ class MaskedRows:
 
 
 class MaskedLMPreprocessor(Preprocessor):
-    """Texts to masked tokens and labels; logits of masks to the likeliest pieces."""
+    """Maps texts to masked tokens and labels; logits of masks to the most probable pieces."""
 
     predicts_datasets_of_text = False
     has_labels = False
@@ -91,7 +91,7 @@ class MaskedLMPreprocessor(Preprocessor):
         epochs=None,
         share=None,
     ):
-        """As `Preprocessor.batches`; 15 % of the tokens are masked, and they are the labels.
+        """Makes batches in which 15 % of the tokens are masked; these are the labels.
 
         Masks of texts in memory depend on the seed, the epoch and the text's number alone.
 
@@ -173,7 +173,7 @@ class MaskedLMPreprocessor(Preprocessor):
         return {"logits": _of_masks(values, rows), "row_splits": rows.row_splits}
 
     def candidates(self, values, rows: MaskedRows, top_k: int) -> list[list[list[Candidate]]]:
-        """Returns for each text, for each of its masks, the likeliest pieces."""
+        """Returns for each text, for each of its masks, the most probable pieces."""
         vocabulary = self.tokenizer.vocabulary
         filled = [_candidates(logits, top_k, vocabulary) for logits in _of_masks(values, rows)]
         return [filled[start:end] for start, end in zip(rows.row_splits, rows.row_splits[1:])]
@@ -184,7 +184,7 @@ def _of_masks(values, rows):  # [R, P, V] -> [M, V]
 
 
 def _candidates(logits, top_k, vocabulary):
-    """Returns the likeliest pieces by the logits `[V]` of one mask."""
+    """Returns the most probable pieces by the logits `[V]` of one mask."""
     probabilities = np.exp(logits - logits.max(), dtype=np.float64)
     probabilities /= probabilities.sum()
     best = np.argpartition(-probabilities, top_k - 1)[:top_k]

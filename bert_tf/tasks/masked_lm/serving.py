@@ -9,7 +9,7 @@ TOP_K = 5  # pieces for each mask, as `fill_mask` gives by default
 
 
 class MaskedLMModule(ServingModule):
-    """Text with `[MASK]`s to the likeliest pieces for them.
+    """Maps text with `[MASK]`s to the most probable pieces for them.
 
     Args:
         model: The model, whose tokenizer must have a mask token.
@@ -20,10 +20,10 @@ class MaskedLMModule(ServingModule):
 
     outputs = {
         "mask_count": "How many masks the text has before it is cut.",
-        "piece": "The likeliest pieces for each mask, the likeliest first.",
+        "piece": "The most probable pieces for each mask, the best first.",
         "probability": "Their probabilities.",
     }
-    token_outputs = {"logits": "Of each piece of the vocabulary at each token."}
+    token_outputs = {"logits": "One per piece of the vocabulary and token."}
 
     def __init__(self, model: BertMaskedLM):
         super().__init__(model)

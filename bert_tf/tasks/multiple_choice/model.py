@@ -21,7 +21,7 @@ class BertMultipleChoice(DenseHeadModel):
     lists of C strings, the choices.
 
     Args:
-        backbone, tokenizer, max_length: As in `TaskModel`; the longer text of a pair is cut.
+        backbone, tokenizer, max_length: See `TaskModel`; the longer text of a pair is cut.
         dropout: Dropout before the classifier; None takes the configuration's.
 
     Call arguments:
@@ -31,7 +31,7 @@ class BertMultipleChoice(DenseHeadModel):
         Logits float32 `[B, C]`; for tokens `[B, T]`, one pair per row, `[B]`.
 
     Raises:
-        UserError: As `TaskModel`.
+        UserError: See `TaskModel`.
 
     Example:
         >>> model = bert_tf.BertMultipleChoice.from_pretrained("bert-base/")
@@ -46,7 +46,7 @@ class BertMultipleChoice(DenseHeadModel):
     Reference: Devlin et al. 2019, section 4.4; Zellers et al. 2018 (SWAG, arXiv 1808.05326).
     """
 
-    no_class_weights = "the place of a choice says nothing"
+    no_class_weights = "choices have no fixed class; use `sample_weight`"
     example_shape = (2, 3)
     preprocessor_class = MultipleChoicePreprocessor
     built_with = ("dropout",)
@@ -66,12 +66,12 @@ class BertMultipleChoice(DenseHeadModel):
         self.build()
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`; the loss defaults to cross-entropy over the choices.
+        """Compiles as Keras does; the loss defaults to cross-entropy over the choices.
 
         `bert_tf.training.SparseCrossentropy` smooths the labels and focuses on hard examples.
 
         Raises:
-            UserError: For class weights: a choice's place says nothing.
+            UserError: For class weights, because choices have no fixed class.
         """
         refuse_class_weights(loss, "the choices of a prompt, in any order")
         super().compile(optimizer, loss, metrics, **kwargs)
@@ -95,13 +95,13 @@ class BertMultipleChoice(DenseHeadModel):
         token_budget: int | None = None,
         verbose: int = 0,
     ) -> Choice | list[Choice]:
-        """Returns the likeliest choice for each prompt.
+        """Returns the most probable choice for each prompt.
 
         Args:
             prompts: n prompts, or one.
             choices: The choices of each, the same number for all.
             batch_size: The maximum number of pairs of a batch.
-            token_budget, verbose: As in `predict`.
+            token_budget, verbose: See `predict`.
 
         Returns:
             A `Choice` for each prompt, for one prompt its own.

@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 
 
 class MultipleChoicePreprocessor(Preprocessor):
-    """Prompts and choices to pairs of tokens, logits to choices."""
+    """Maps prompts and choices to pairs of tokens, logits to choices."""
 
     def read_columns(self, x):
         """Returns prompts `[n]` and choices `[n, C]` as arrays of strings.
@@ -88,7 +88,7 @@ class MultipleChoicePreprocessor(Preprocessor):
         return columns
 
     def targets(self, y, x):
-        """As `Preprocessor.targets`: the number of the right choice for every prompt."""
+        """Returns the number of the right choice for every prompt."""
         if not is_container(y):
             return y
         count = None
@@ -124,7 +124,7 @@ class MultipleChoicePreprocessor(Preprocessor):
         return TokenizedTexts.of(self.tokenizer, _pairs(columns), self.max_length, count)
 
     def rows(self, columns, window_stride=None):
-        """Every pair is a row: pairs of like length share a batch, whatever their prompt."""
+        """Returns the pairs as rows: pairs of like length share a batch, whatever their prompt."""
         return super().rows(_pairs(columns), window_stride)
 
     def outputs(self, values, rows, columns, pooling):
@@ -142,6 +142,6 @@ class MultipleChoicePreprocessor(Preprocessor):
 
 
 def _pairs(columns):
-    """Prompts `[n]` and choices `[n, C]` -> two columns `[n * C]`."""
+    """Pairs prompts `[n]` and choices `[n, C]` -> two columns `[n * C]`."""
     prompts, choices = columns
     return TextColumns((np.repeat(prompts, choices.shape[1]), choices.reshape(-1)))

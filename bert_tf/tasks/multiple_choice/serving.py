@@ -6,7 +6,7 @@ from bert_tf.models.serving_module import ServingModule
 
 
 class MultipleChoiceModule(ServingModule):
-    """A prompt and several choices to the best choice and the probability of each.
+    """Maps a prompt and several choices to the best choice and the probability of each.
 
     An empty choice, or one that is padding, is none: rows with fewer choices than others are filled
     up with them. They are never chosen, and have probability 0 and a logit of minus infinity.
@@ -20,7 +20,7 @@ class MultipleChoiceModule(ServingModule):
     tokens_shape = (None, None, None)
     outputs = {
         "choice": "The number of the best choice, from 0.",
-        "probabilities": "Of each choice: softmax of the logits.",
+        "probabilities": "One per choice: softmax of the logits.",
         "logits": "What the classifier computes for each choice.",
     }
 

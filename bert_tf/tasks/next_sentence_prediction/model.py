@@ -18,13 +18,13 @@ class BertNextSentencePredictor(DenseHeadModel):
     """BERT with the next-sentence head of its pre-training.
 
     Args:
-        backbone, tokenizer, max_length: As in `TaskModel`; the longer text of a pair is cut.
+        backbone, tokenizer, max_length: See `TaskModel`; the longer text of a pair is cut.
 
     Returns:
         Logits float32 `[B, 2]`; class 0 is "follows". `fit` takes pairs and labels 0 and 1.
 
     Raises:
-        UserError: As `TaskModel`.
+        UserError: See `TaskModel`.
 
     Example:
         >>> model = bert_tf.BertNextSentencePredictor.from_pretrained("bert-base-uncased/")
@@ -70,7 +70,7 @@ class BertNextSentencePredictor(DenseHeadModel):
 
         Args:
             firsts, seconds: n strings, or one.
-            batch_size, token_budget, verbose: As in `predict`.
+            batch_size, token_budget, verbose: See `predict`.
 
         Returns:
             float32 `[n]`; for one pair of strings a float32.
@@ -82,7 +82,7 @@ class BertNextSentencePredictor(DenseHeadModel):
         for row, pair in enumerate(zip(*columns)):
             if not all(text.strip() for text in pair):
                 raise UserError(
-                    "Both texts of a pair must have a character that is no white space. Received "
+                    "Neither text of a pair may be empty. Received "
                     f"in row {row}: {tuple(text.decode() for text in pair)}"
                 )
         return self.predict_decoded(columns, batch_size, token_budget, verbose)

@@ -9,7 +9,7 @@ IS_NEXT = 0  # google-research/bert: 0 is the next sentence, 1 a random one
 
 
 class NextSentencePreprocessor(Preprocessor):
-    """Pairs of texts to tokens, logits to the probability that the second follows the first."""
+    """Maps pairs of texts to tokens, logits to the probability that the second is next."""
 
     texts_per_example = (2,)
     fewest_texts = 2

@@ -26,12 +26,12 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
 
     `fit` and `evaluate` take pairs of texts, `(sources, targets)`, without labels. The model learns
     the word after each token from the true words before it. (UniLM learns words of the target that
-    are replaced by `[MASK]` at random. Then a step of generation needs a `[MASK]` besides the last
-    word, and a row teaches some words of its target instead of all.)
+    are replaced by `[MASK]` at random. UniLM therefore needs an extra `[MASK]` at
+    each generation step, and each row trains only the masked words.)
 
     Args:
         backbone: A `BertBackbone` with full attention and two segments.
-        tokenizer: As in `TaskModel`, for sources and targets.
+        tokenizer: See `TaskModel`, for sources and targets.
         max_length: The maximum number of tokens of a source, `[CLS]` and `[SEP]` counted. None for
             what targets leave of the configuration's `max_position_embeddings`.
         max_target_length: The same of a target; its first token is the `[SEP]` of the source. None
@@ -151,10 +151,10 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
         The embeddings of the words are needed in both forms, so the prepacked one is a copy.
 
         Args:
-            dtype: As in `BertBackbone.prepack_for_inference`.
+            dtype: See `BertBackbone.prepack_for_inference`.
 
         Raises:
-            UserError: As `BertBackbone.prepack_for_inference`.
+            UserError: See `BertBackbone.prepack_for_inference`.
         """
         super().prepack_for_inference(dtype)
         if self.backbone.is_prepacked:  # a model of 8-bit integers stays as it is

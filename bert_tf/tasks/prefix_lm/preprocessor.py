@@ -26,10 +26,10 @@ class SourcesWithTargets(RaggedRows):
 
 
 class PrefixLMPreprocessor(SourceTargetPreprocessor):
-    """Sources and targets to pairs, and to labels: the words of the targets.
+    """Maps sources and targets to pairs, and to labels: the words of the targets.
 
     Args:
-        **options: Those of `SourceTargetPreprocessor`. Sources and targets are cut separately.
+        **options: See `SourceTargetPreprocessor`. Sources and targets are cut separately.
     """
 
     @property

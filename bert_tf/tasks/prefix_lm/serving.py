@@ -4,4 +4,4 @@ from bert_tf.tasks.shared.generated_text_module import GeneratedTextModule
 
 
 class PrefixLMModule(GeneratedTextModule):
-    """Sources to the targets that the model writes."""
+    """Maps sources to the targets that the model writes."""

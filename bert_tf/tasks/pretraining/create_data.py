@@ -61,7 +61,7 @@ def create_pretraining_data(
         dupe_factor: The number of passes over each document, with different pairs and masks.
         random_seed: The seed.
         num_processes: The number of processes that make examples and of threads that tokenize.
-        encoding_errors: As in `scan_documents`.
+        encoding_errors: See `scan_documents`.
         progress: Whether to show progress bars.
 
     Returns:

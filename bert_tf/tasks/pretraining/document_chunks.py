@@ -143,7 +143,7 @@ class DocumentCutter:
     Call `open` for each file, `line` for each of its lines, `close` at its end, and `finish` once.
 
     Args:
-        chunk_bytes: As in `scan_documents`.
+        chunk_bytes: See `scan_documents`.
 
     Example:
         >>> cutter = DocumentCutter(chunk_bytes=1000)
@@ -186,7 +186,7 @@ class DocumentCutter:
         self._bytes += text_bytes
 
     def is_cut_by(self, text_bytes: int) -> bool:
-        """Whether lines of text of so many bytes would be divided, as parts of one document."""
+        """Returns whether so many bytes of lines would be divided, as parts of one document."""
         return self._bytes + text_bytes >= 2 * self.chunk_bytes
 
     def close(self):

@@ -143,7 +143,7 @@ class ExampleBatches:
     def from_step(self, start_step: int, repeat: bool) -> Iterator[dict[str, np.ndarray]]:
         """Yields the batches after a step, of all epochs or of the first; see `BATCH_SIGNATURE`.
 
-        Those of several shards come in turn.
+        Batches of several shards come in turn.
         """
         epochs = itertools.count() if repeat else range(1)
         batches = self._batches(itertools.chain.from_iterable(map(self.examples.epoch, epochs)))

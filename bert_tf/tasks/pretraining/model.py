@@ -113,7 +113,7 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         return self(self._restored(x, y), training=training, weights=weights)
 
     def _restored(self, x, y):
-        """For "ltr" the inputs with the masked words put back; else the inputs."""
+        """Returns the inputs, for "ltr" with the masked words put back."""
         if self.objective != "ltr" or "masked_ids" not in (y or {}):
             return x
         token_ids = tf.cast(x["token_ids"], tf.int32)
@@ -139,7 +139,7 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         return tf.where(followed, ids, 0), tf.cast(followed, tf.float32)
 
     def _sentence_targets(self, y, sample_weight):
-        """Labels and weights of the sentence pairs, flat."""
+        """Returns labels and weights of the sentence pairs, flat."""
         labels = tf.cast(y["next_sentence_labels"], tf.int32)  # [B] or [B, S]
         checks = row_checks("next_sentence_labels", labels, 2, "2")
         labels = depending_on(checks, {"labels": labels})["labels"]
@@ -171,7 +171,7 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
         return loss
 
     def trained_variables(self):
-        """All, but for the pooler where nothing is learnt from it."""
+        """Returns all variables, without the pooler where nothing is learned from it."""
         if self.next_sentence is not None:
             return self.trainable_variables
         pooler = {id(variable) for variable in self.backbone.pooler.trainable_variables}

@@ -56,8 +56,8 @@ def check_records(
             require_regular(path)
         for path in paths:
             local = os.path.exists(path)  # of other files, the headers are not read alone
-            # Before TensorFlow reads: it allocates any length that a header gives, and accepts a
-            # file that ends inside of a header.
+            # Checked before TensorFlow reads, which allocates any length that a header gives,
+            # and accepts a file that ends inside of a header.
             count = _count_by_lengths(path) if local else 0
             _check_first(path, max_seq_length, max_predictions_per_seq)
             counts.append(_count_by_reading(path) if whole or not local else count)

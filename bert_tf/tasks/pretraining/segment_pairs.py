@@ -80,7 +80,7 @@ def make_pairs(
                 other += other >= document
                 begin, stop = documents[other], documents[other + 1]
                 begin += int(draw() * (stop - begin))
-                # At least one sentence, even if the first segment has the target length.
+                # Takes at least one sentence, even if the first segment has the target length.
                 missing = max(target - (first[1] - first[0]), 1)
                 stop = bisect.bisect_left(splits, splits[begin] + missing, begin + 1, stop)
                 found.append((*first, splits[begin], splits[stop], 1))

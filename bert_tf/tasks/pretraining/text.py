@@ -78,8 +78,8 @@ def pretraining_text(
         batch_size: `B` of this shard. With a `token_budget` the largest number of rows, or None.
         max_seq_length: `T`, the largest length of an example and the length of packed rows.
         max_predictions_per_seq: `P` of an example or of a packed row.
-        masked_lm_prob, masking, span_probabilities: As in `mask_tokens`.
-        next_sentence: As in `make_pairs`: "nsp" (label 1 for a random next segment), "sop" (1 for
+        masked_lm_prob, masking, span_probabilities: See `mask_tokens`.
+        next_sentence: See `make_pairs`: "nsp" (label 1 for a random next segment), "sop" (1 for
             swapped segments) or None (one segment, label 0).
         short_seq_prob: The probability that a document is divided into shorter examples.
         seed: The seed.

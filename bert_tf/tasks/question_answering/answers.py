@@ -104,7 +104,7 @@ def find_candidates(
         contexts: string `[B]`.
         char_starts, char_ends: Where the contexts' tokens begin and end, ragged int64
             `[B, (tokens)]`.
-        n_best_size, max_answer_length: As in `BertQuestionAnswerer`.
+        n_best_size, max_answer_length: See `BertQuestionAnswerer`.
     """
     shows_best = windows.shows_best.to_tensor(False, shape=tf.shape(logits)[::2])  # [S, T]
     columns = tf.range(tf.shape(logits)[2], dtype=tf.int64)
@@ -190,7 +190,7 @@ def select(
         without = tf.where(~has_best)[:, 0]
         empty = _no_answer(without, tf.zeros([tf.size(without), 2], tf.float64))
         null_score = tf.zeros_like(null_score)
-    # Of equal scores the spans stay before no answer.
+    # If scores are equal, spans stay before no answer.
     n_best = _best_first(_joined(candidates, empty))
     rank = tf.RaggedTensor.from_value_rowids(n_best.score, n_best.example, rows)
     rank = tf.ragged.range(rank.row_lengths()).values  # [C]
@@ -223,7 +223,7 @@ def _joined(one, other):
 
 
 def _best_first(candidates):
-    """Candidates by question, and by score within one; equal ones stay in their order."""
+    """Returns candidates by question, and by score within one; equal ones stay in their order."""
     order = tf.argsort(candidates.score, direction="DESCENDING", stable=True)
     order = tf.gather(order, tf.argsort(tf.gather(candidates.example, order), stable=True))
     return candidates.gather(order)

@@ -92,8 +92,8 @@ def squad_intervals(
     Questions about the same context are drawn independently.
 
     Args:
-        examples, predictions, version_2: As in `squad_scores`.
-        samples, confidence, seed: As in `bert_tf.training.evaluation.bootstrap.drawn_intervals`.
+        examples, predictions, version_2: See `squad_scores`.
+        samples, confidence, seed: See `bert_tf.training.evaluation.bootstrap.drawn_intervals`.
 
     Returns:
         The intervals (low, high) in percent by the name of the score.

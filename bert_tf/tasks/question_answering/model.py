@@ -33,7 +33,7 @@ class BertQuestionAnswerer(DenseHeadModel):
     are left out and logged.
 
     Args:
-        backbone, tokenizer: As in `TaskModel`.
+        backbone, tokenizer: See `TaskModel`.
         allow_no_answer: Whether a context may have no answer, as in SQuAD 2.0.
         null_score_diff_threshold: No answer is given if its score is above that of the best span by
             more than this.
@@ -104,7 +104,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         check_limits(n_best_size=self.n_best_size, max_answer_length=self.max_answer_length)
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`; the loss defaults to cross-entropy on the two positions.
+        """Compiles as Keras does; the loss defaults to cross-entropy on the two positions.
 
         `bert_tf.training.SparseCrossentropy` smooths the labels over the real tokens, and
         focuses on hard questions.
@@ -148,7 +148,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         Args:
             questions, contexts: N questions with the context of each, or one.
             batch_size: The maximum number of windows of a batch.
-            token_budget, verbose: As in `predict`.
+            token_budget, verbose: See `predict`.
 
         Returns:
             An `Answer` for each question; for one question as a string, its answer.

@@ -44,7 +44,7 @@ class Candidate:
     """A possible answer.
 
     Attributes:
-        text, start, end: As in `Answer`.
+        text, start, end: See `Answer`.
         start_logit, end_logit: The logits of its first and of its last token.
         probability: Softmax of the sum of both, over the n best.
     """
@@ -77,7 +77,7 @@ class AnswerSelection:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class QuestionAnsweringPreprocessor(Preprocessor):
-    """Questions and contexts to windows, logits of windows to answers."""
+    """Maps questions and contexts to windows, logits of windows to answers."""
 
     texts_per_example = (2,)
     fewest_texts = 2
@@ -95,7 +95,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     null_score_diff_threshold: float
 
     def targets(self, y, x):
-        """As `Preprocessor.targets`: for raw text pairs of an answer and its place, or None."""
+        """Returns the targets; for raw text pairs of an answer and its place, or None."""
         if y is None or not isinstance(x, TextColumns):
             return super().targets(y, x)
         rows = object_array(plain_rows(y, "y"))  # so that Keras's `validation_split` can cut them
@@ -194,7 +194,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
 
 
 def _rows(*columns):
-    """Tensors `[n]` as n tuples of Python's own values."""
+    """Returns tensors `[n]` as n tuples of Python's own values."""
     return zip(*(column.numpy().tolist() for column in columns))
 
 

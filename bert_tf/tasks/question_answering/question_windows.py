@@ -27,7 +27,7 @@ class QuestionWindows(RaggedRows):
     Args:
         tokenizer: A `BertTokenizer`.
         questions, contexts: N questions and the context of each.
-        max_length, doc_stride, max_query_length: As in `BertQuestionAnswerer`.
+        max_length, doc_stride, max_query_length: See `BertQuestionAnswerer`.
         length: What batches for training are padded to; None for their longest window.
 
     Attributes:

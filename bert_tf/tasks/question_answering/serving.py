@@ -9,7 +9,7 @@ from bert_tf.text import packing
 
 
 class QuestionAnsweringModule(ServingModule):
-    """A question and a context of any length to the answer: what `answer` and `select` give."""
+    """Maps a question and a context of any length to the answer, as `answer` and `select` do."""
 
     texts = {
         "question": "The question, UTF-8.",

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf.errors import check_limits, require
 
-# In the score of a window for a token, the weight of its length against the nearer end.
+# The weight of a window's length in its score for a token, against the distance to the nearer end.
 LENGTH_WEIGHT = 0.01  # google-research/bert run_squad.py, `_check_is_max_context`
 
 
@@ -51,7 +51,7 @@ def pack_windows(
     Args:
         tokenizer: The tokenizer.
         questions, contexts: Ids, ragged int32 `[B, (tokens)]`.
-        max_length, doc_stride, max_query_length: As in `QuestionWindows`.
+        max_length, doc_stride, max_query_length: See `QuestionWindows`.
     """
     questions = questions[:, :max_query_length]
     sizes = contexts.row_lengths()  # [B]

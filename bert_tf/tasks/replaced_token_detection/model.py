@@ -23,14 +23,14 @@ class BertReplacedTokenDetector(OwnTokenLoss, DenseHeadModel):
     and `[SEP]` among them. `accuracy`, `precision` and `recall` are in the logs.
 
     Args:
-        backbone, tokenizer, max_length: As in `TaskModel`.
+        backbone, tokenizer, max_length: See `TaskModel`.
 
     Returns:
         Logits float32 `[B, T]`, above 0 where a token has replaced another. `fit` takes labels
         int32 `[B, T]`, 0 and 1, -100 at tokens that do not count.
 
     Raises:
-        UserError: As `TaskModel`.
+        UserError: See `TaskModel`.
 
     Example:
         >>> model = bert_tf.BertReplacedTokenDetector.from_pretrained("bert-base/")
@@ -83,7 +83,7 @@ class BertReplacedTokenDetector(OwnTokenLoss, DenseHeadModel):
 
         Args:
             texts: A list of strings, or one.
-            batch_size, token_budget, verbose: As in `predict`.
+            batch_size, token_budget, verbose: See `predict`.
 
         Returns:
             For each text a list of `ScoredPiece`s, for one string one list. Pieces after

@@ -20,7 +20,7 @@ class ScoredPiece(NamedTuple):
         start: Its first character (code point) in the text.
         end: The one after its last.
         piece: The piece of the vocabulary.
-        probability: That it has replaced another one.
+        probability: How probable it is that it has replaced another one.
 
     Example:
         >>> ScoredPiece(4, 8, "film", 0.25).piece
@@ -34,13 +34,13 @@ class ScoredPiece(NamedTuple):
 
 
 class ReplacedTokenPreprocessor(Preprocessor):
-    """Single texts to tokens, logits to scores of pieces."""
+    """Maps single texts to tokens, logits to scores of pieces."""
 
     texts_per_example = (1,)
     example_form = "A text is a string."
 
     def targets(self, y, x):
-        """As `Preprocessor.targets`.
+        """Returns the labels of token dictionaries.
 
         Raises:
             UserError: For texts, of which no token has replaced another one.

@@ -30,7 +30,7 @@ class EncodingPool:
         devices: What each process has as `CUDA_VISIBLE_DEVICES`, such as ["0", "1"]. None for
             processors: each process has its own share of the cores.
         precision: For `optimize_for_inference`, such as "float32"; None for the plain model.
-        **options: Those of `BertSentenceEncoder.from_pretrained`.
+        **options: See `BertSentenceEncoder.from_pretrained`.
 
     Raises:
         ConfigError: If `num_processes` is below 1.
@@ -75,13 +75,13 @@ class EncodingPool:
 
         Args:
             texts: A list of strings.
-            **options: Those of `BertSentenceEncoder.encode`.
+            **options: See `BertSentenceEncoder.encode`.
 
         Returns:
             float32 `[n, D]`.
 
         Raises:
-            UserError: As `BertSentenceEncoder.from_pretrained` and `encode`, if `texts` is one
+            UserError: See `BertSentenceEncoder.from_pretrained` and `encode`, if `texts` is one
                 string, or if a process has ended.
             DataError: If a text is missing or malformed.
         """

@@ -42,7 +42,7 @@ def read_scored_pairs(
     """Reads pairs with scores, which are divided by `score_scale`; see `read_labelled_pairs`.
 
     Raises:
-        DataError: As there, or if a score is not in [-score_scale, score_scale].
+        DataError: See there, or if a score is not in [-score_scale, score_scale].
     """
     columns, labels = read_labelled_pairs(path)
     scores = []
@@ -63,7 +63,7 @@ def read_triplets(path: str | os.PathLike) -> tuple[list[str], ...]:
     """Reads pairs or triplets: two or three lists of texts.
 
     Args:
-        path: As in `read_labelled_pairs`, with the columns `anchor`, `positive` and, in all rows or
+        path: See `read_labelled_pairs`, with the columns `anchor`, `positive` and, in all rows or
             in none, `negative`.
 
     Raises:

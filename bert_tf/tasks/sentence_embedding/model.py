@@ -31,7 +31,7 @@ class BertSentenceEncoder(VectorModel):
     `compile(objective=...)` says how they are compared.
 
     Args:
-        backbone, tokenizer, max_length: As in `TaskModel`.
+        backbone, tokenizer, max_length: See `TaskModel`.
         pooling: "mean", "max" or "mean_max" over the real tokens, or "cls": the first token's
             vector without the pooler's dense layer, as in sentence-transformers.
         projection: Dense layers and LayerNorms after pooling: the `steps` of
@@ -146,7 +146,7 @@ class BertSentenceEncoder(VectorModel):
         they are normalized and where texts are cut; other directories leave this class's defaults.
 
         Args:
-            path, **options: As in `BertBackbone.from_pretrained`, and arguments of this class;
+            path, **options: See `BertBackbone.from_pretrained`, and arguments of this class;
                 they win over the files'.
 
         Raises:
@@ -178,9 +178,9 @@ class BertSentenceEncoder(VectorModel):
         Args:
             texts: Some thousand sentences of the kind that will be encoded; more than D. They
                 are encoded with the default prompt.
-            size: Of the whitened vectors; None: the number of directions in which they vary.
+            size: The size of whitened vectors; None: the number of directions in which they vary.
                 (BERT's last LayerNorm leaves H - 1.)
-            token_budget: As in `encode`.
+            token_budget: See `encode`.
 
         Raises:
             UserError: If the texts are too few for the size, it is below `truncate_dim`, or there
@@ -231,7 +231,7 @@ class BertSentenceEncoder(VectorModel):
 
         Args:
             texts: Single texts as in `fit`, or one string.
-            batch_size, token_budget, verbose, window_stride, window_pooling: As in `predict`.
+            batch_size, token_budget, verbose, window_stride, window_pooling: See `predict`.
             prompt_name: The name in `prompts` of what is put before each text; None for the
                 default.
             prompt: The prompt itself, in place of a name, such as an instruction; "" for none.

@@ -9,7 +9,7 @@ from bert_tf.tasks.shared.vector_preprocessor import VectorPreprocessor
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class SentenceEmbeddingPreprocessor(VectorPreprocessor):
-    """Texts to tokens, and vectors of windows to vectors of texts.
+    """Maps texts to tokens, and vectors of windows to vectors of texts.
 
     Args:
         normalize: Whether the vectors have length 1.

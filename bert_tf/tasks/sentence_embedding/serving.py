@@ -6,7 +6,7 @@ from bert_tf.models.serving_module import ServingModule
 
 
 class SentenceEmbeddingModule(ServingModule):
-    """Text, after the default prompt if there is one, to its vector."""
+    """Maps text, after the default prompt if there is one, to its vector."""
 
     outputs = {"vector": "The text's vector."}
 

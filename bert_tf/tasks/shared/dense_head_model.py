@@ -64,10 +64,10 @@ class DenseHeadModel(TaskModel):
         return tf.reshape(tf.cast(rows, tf.float32), [*keras.ops.shape(states)[:2], layer.units])
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """`keras.Model.compile`; the loss defaults to `default_loss`.
+        """Compiles as Keras does; the loss defaults to `default_loss`.
 
         Raises:
-            UserError: As `TrainingModel.compile`; for a loss or a metric of probabilities, or a
+            UserError: See `TrainingModel.compile`; for a loss or a metric of probabilities, or a
                 metric that does not fit the task.
         """
         loss, metrics = self.loss_and_metrics(loss, metrics)

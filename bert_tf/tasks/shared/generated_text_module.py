@@ -6,7 +6,7 @@ from bert_tf.models.serving_module import ServingModule
 
 
 class GeneratedTextModule(ServingModule):
-    """Sources to what `TextGenerator.generate` writes, with the model's `generation_config`.
+    """Maps sources to what `TextGenerator.generate` writes, with the model's `generation_config`.
 
     It writes one target for each source. Sampling draws with the seed of the configuration, by the
     place of the source in the request.

@@ -17,7 +17,7 @@ from bert_tf.models.preprocessor import Preprocessor
 
 
 class ItemPreprocessor(Preprocessor):
-    """Lists of strings to windows with a marked token for each item, and their labels.
+    """Maps lists of strings to windows with a marked token for each item, and their labels.
 
     Args:
         **options: The arguments of `Preprocessor`.

@@ -48,7 +48,7 @@ def best_documents(
 ) -> list[RankedDocument]:
     """Returns the `top_k` documents with the highest scores `[n]`; None: all.
 
-    Of equal scores the first document comes first.
+    If scores are equal, the first document comes first.
     """
     order = np.argsort(-scores, kind="stable")[:top_k].tolist()
     return [RankedDocument(i, float(scores[i]), _shown(documents[i])) for i in order]

@@ -12,11 +12,11 @@ from bert_tf.models.preprocessor import Preprocessor
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class SourceTargetPreprocessor(Preprocessor):
-    """Sources and targets to tokens and labels: every word is predicted from the true words before.
+    """Maps sources and targets to tokens and labels: true words before a word predict it.
 
     Args:
         longest_target: The maximum number of tokens of a target, start and end included.
-        **options: Those of `Preprocessor`; `max_length` is that of a source.
+        **options: See `Preprocessor`; `max_length` is that of a source.
 
     Reference: Williams and Zipser 1989, "A learning algorithm for continually running fully
     recurrent neural networks", for teacher forcing.
@@ -37,7 +37,7 @@ class SourceTargetPreprocessor(Preprocessor):
         raise NotImplementedError(f"{type(self).__name__} must have a method `labels`.")
 
     def batches(self, x, y=None, *arguments, **options):
-        """As `Preprocessor.batches`; the labels are the words of the targets.
+        """Makes batches, whose labels are the words of the targets.
 
         Raises:
             UserError: If there is no text, or `y` is given.

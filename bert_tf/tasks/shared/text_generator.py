@@ -86,7 +86,7 @@ class TextGenerator:
             max_new_tokens: The maximum number of tokens of a target, with the end token. None means
                 that of `generation_config`, or `most_new_tokens`.
             batch_size: The maximum number of sources of a batch. None means 32.
-            token_budget: As in `predict`, for texts.
+            token_budget: See `predict`, for texts.
             verbose: 1 shows a progress bar.
             **options: The other options of `bert_tf.generation.GenerationConfig`: `num_beams`,
                 `length_penalty`, `early_stopping`, `no_repeat_ngram_size`, `repetition_penalty`,
@@ -160,7 +160,7 @@ class TextGenerator:
         Args:
             tokens: The token dictionary of the B sources.
             config: The `GenerationConfig`.
-            seed, row_numbers: As in `bert_tf.generation.generate`.
+            seed, row_numbers: See `bert_tf.generation.generate`.
         """
         state, memory = self.start_decoding(tokens, config.max_new_tokens)
         num_rows = tf.shape(tokens["token_ids"])[0]
@@ -188,7 +188,7 @@ class TextGenerator:
         """Returns the options of a call of `generate`, whose arguments these are.
 
         Raises:
-            ConfigError, UserError: As `generate`.
+            ConfigError, UserError: See `generate`.
         """
         known = {field.name for field in dataclasses.fields(GenerationConfig)}
         unknown = sorted(set(options) - known)
@@ -250,7 +250,7 @@ class TextGenerator:
     def _traced_generator(self, key: tuple, tokens: dict) -> Callable:
         self.invalidate_traces("generate")
         if self.generate_function is None:
-            # By what they were traced for. Keras does not look into such an object.
+            # Keys are what they were traced for. Keras does not look into such an object.
             self.generate_function = types.SimpleNamespace(traced={})
         traced = self.generate_function.traced
         if key not in traced:

@@ -28,7 +28,7 @@ class VectorModel(TaskModel):
     A subclass has `vector_size` and `encode`, and overrides `head` or `encoded`.
 
     Args:
-        backbone, tokenizer, max_length: As in `TaskModel`.
+        backbone, tokenizer, max_length: See `TaskModel`.
         prompts: Texts that `encode` puts before others, by names such as "query".
         default_prompt_name: The prompt where `encode` is given none; None for no prompt.
 
@@ -78,14 +78,14 @@ class VectorModel(TaskModel):
         raise NotImplementedError(f"{type(self).__name__} must have a property `vector_size`.")
 
     def compile(self, optimizer="adam", objective: str | SentenceLoss | None = None, **kwargs):
-        """`keras.Model.compile` with a loss on the vectors of each example's texts.
+        """Compiles as Keras does, with a loss on the vectors of each example's texts.
 
         Saved models hold the encoder, without what the objective trains in addition to it.
 
         Args:
             objective: "classification", "cosine", "ranking" or "triplet", or one of
                 `bert_tf.training.losses` with its arguments. None: Keras's `loss` on the vectors.
-            optimizer, **kwargs: As in `TrainingModel.compile`.
+            optimizer, **kwargs: See `TrainingModel.compile`.
 
         Raises:
             UserError: If `objective` is unknown, or is given with a loss or metrics.

@@ -15,7 +15,7 @@ from bert_tf.models.preprocessor import Preprocessor
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class VectorPreprocessor(Preprocessor):
-    """Texts to tokens; K texts of an example to an axis of K.
+    """Maps texts to tokens; K texts of an example to an axis of K.
 
     Args:
         no_duplicates: Whether no text may be in two examples of a batch to train on.

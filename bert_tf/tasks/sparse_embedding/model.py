@@ -45,7 +45,7 @@ class BertSparseEncoder(VectorModel):
     batch part by part. With `jit_compile=True`, all positions have logits, padding too.
 
     Args:
-        backbone, tokenizer, max_length: As in `TaskModel`.
+        backbone, tokenizer, max_length: See `TaskModel`.
         pooling: "max" or "sum" over the real tokens.
         activation: "relu", or "log1p_relu" for log(1 + log(1 + relu(logit))).
         max_active_dims: The most weights that `encode` keeps of a text, the largest; None for all.
@@ -161,8 +161,8 @@ class BertSparseEncoder(VectorModel):
 
         Args:
             texts: Single texts as in `fit`, or one string.
-            batch_size, token_budget, verbose, window_stride, window_pooling: As in `predict`.
-            prompt_name, prompt: As in `BertSentenceEncoder.encode`.
+            batch_size, token_budget, verbose, window_stride, window_pooling: See `predict`.
+            prompt_name, prompt: See `BertSentenceEncoder.encode`.
             max_active_dims: The most weights of a text, the largest; None for the model's limit.
 
         Returns:

@@ -8,7 +8,7 @@ TERMS = 512  # the most terms of a text if the model has no `max_active_dims`
 
 
 class SparseEmbeddingModule(ServingModule):
-    """Text, after the default prompt if there is one, to its terms; token ids to the vector."""
+    """Maps text, after the default prompt if any, to its terms, and token ids to the vector."""
 
     outputs = {
         "term_count": "How many terms the text has; what follows is padding.",

@@ -19,7 +19,7 @@ def answer_columns(
     Args:
         answers: What `classify` returned for n texts.
         names: The names of the classes or numbers, in the order of their ids.
-        problem_type: As in `BertTextClassifier`.
+        problem_type: See `BertTextClassifier`.
 
     Returns:
         `predicted_label` and `probability_<name>` for every class; `predicted_labels`, lists, where

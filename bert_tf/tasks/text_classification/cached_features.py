@@ -17,7 +17,7 @@ def cached_features(
 
     Args:
         model: The classifier. Its backbone is used without dropout.
-        texts, token_budget, verbose: As in `predict`.
+        texts, token_budget, verbose: See `predict`.
 
     Raises:
         UserError: If there is no tokenizer, or the model has a `ScalarMix`, which is trained too.
@@ -56,7 +56,7 @@ class ClassifierHead(TrainingModel):
         super().__init__(**kwargs)
         self.dropout_layer = classifier.dropout_layer
         self.classifier = classifier.classifier
-        # In a function: Keras would track a model among the attributes as a layer of this one.
+        # A function holds it: Keras would track a model among the attributes as a layer.
         self._whole_model = lambda: classifier
         self.built = True
 
@@ -72,7 +72,7 @@ class ClassifierHead(TrainingModel):
         return self._whole_model().logits_of(inputs, training=training)
 
     def fit(self, *args, **kwargs):
-        """As in Keras."""
+        """Trains the head; see `keras.Model.fit`."""
         history = super().fit(*args, **kwargs)
         model = self._whole_model()
         model.untrained_heads = tuple(set(model.untrained_heads) - {"classifier"})

@@ -64,7 +64,7 @@ class ClassificationTask:
         train, dev, test: The columns of `train_file`, of `dev_file`, and of `test_file`, which need
             not have labels; None if there is no such file.
         labels: The labels in the order of their ids. None uses the sorted labels of `train_file`.
-        problem_type: As in `BertTextClassifier`.
+        problem_type: See `BertTextClassifier`.
         metrics: The names of the official metrics in `bert_tf.training.all_scores`.
         renamed_labels: Pairs of a label in the files and the label that it means.
         label_separator: The separator of several labels in one field.

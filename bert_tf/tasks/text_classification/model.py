@@ -46,7 +46,7 @@ class BertTextClassifier(DenseHeadModel):
     """BERT with a linear layer on a pooled vector: one label, several labels, or a number.
 
     Args:
-        backbone, tokenizer, max_length: As in `TaskModel`. A backbone that is built with
+        backbone, tokenizer, max_length: See `TaskModel`. A backbone that is built with
             `num_encoder_layers=k` stops after k blocks.
         num_classes: Number of outputs; None counts `labels`, or is 2, for regression 1.
         labels: The classes' names, in the order of their ids.
@@ -162,8 +162,8 @@ class BertTextClassifier(DenseHeadModel):
         tokenizer = self.tokenizer
         if self.both_orders and tokenizer is not None and not tokenizer.has_segments:
             raise UserError(
-                "`both_orders` must be False for a tokenizer without segment ids, by which the two "
-                "texts of a pair are told apart. Train on each pair in both orders instead. "
+                "`both_orders` must be False for a tokenizer without segment ids, which "
+                "distinguish the two texts of a pair. Train on each pair in both orders instead. "
                 "Received: both_orders=True, "
                 f"a {type(tokenizer).__name__} with has_segments=False"
             )
@@ -175,8 +175,8 @@ class BertTextClassifier(DenseHeadModel):
     def default_loss(self) -> keras.losses.Loss:
         """Returns the loss of the problem's type, which `compile(loss="auto")` uses.
 
-        That is cross-entropy on class ids `[B]`, on 0 or 1 for every label `[B, num_classes]`, or
-        the mean squared error. `bert_tf.training` has losses with label smoothing, class weights
+        It is the cross-entropy on class ids `[B]` or on 0 or 1 for every label `[B, num_classes]`,
+        or the mean squared error. `bert_tf.training` has losses with label smoothing, class weights
         and focus on hard examples.
         """
         if self.problem_type == MULTI_LABEL:
@@ -241,14 +241,14 @@ class BertTextClassifier(DenseHeadModel):
         return tf.reduce_mean(tf.math.divide_no_nan(sums, tf.reduce_sum(counted, axis=1)))
 
     def head(self, outputs, tokens, training=False):
-        """The logits, for pairs in the one order that the backbone computed."""
+        """Returns the logits, for pairs in the one order that the backbone computed."""
         return self.logits_of(self.pooled_of(outputs, tokens), training=training)
 
     def pooled_of(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns what `pooled` does, of the outputs of the backbone for these tokens.
 
-        `outputs` are those with `backbone_options()`. Of pairs it takes the one order that the
-        backbone computed, also with `both_orders`.
+        Call the backbone with `backbone_options()`. For pairs only the given order is pooled, even
+        if `both_orders` is set.
         """
         states = self.token_states(outputs)  # [B, T, H]
         mask = self.backbone.padding_mask_of(tokens)
@@ -275,7 +275,7 @@ class BertTextClassifier(DenseHeadModel):
 
         Args:
             texts: What `fit` takes as raw text: a list of texts or pairs, or one.
-            batch_size, token_budget, verbose: As in `predict`.
+            batch_size, token_budget, verbose: See `predict`.
             as_frame: Whether to return a `pandas.DataFrame`.
 
         Returns:
@@ -335,7 +335,7 @@ class BertTextClassifier(DenseHeadModel):
         return np.array(ids, np.int32)
 
     def class_weights(self, class_weight):
-        """By id or by name; for single labels alone."""
+        """Takes class ids or names as keys; only for single-label classification."""
         if self.problem_type != SINGLE_LABEL:
             reason = f"an example of {self.problem_type} is not of one class; "
             refuse_class_weight(class_weight, f"{reason}`sample_weight` weights examples")

@@ -28,7 +28,7 @@ class Classification(NamedTuple):
     """What a text is classified as.
 
     Attributes:
-        labels: The likeliest label; where a text may have several, all with a probability of at
+        labels: The most probable label; where a text may have several, all with a probability of at
             least 0.5. Empty for a regression.
         scores: The probability of every label; for a regression the numbers. Where the model has no
             names, they are LABEL_0, LABEL_1 and so on.
@@ -49,14 +49,14 @@ class Classification(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class TextClassificationPreprocessor(Preprocessor):
-    """Texts or pairs to tokens, labels to ids, logits to probabilities."""
+    """Maps texts or pairs to tokens, labels to ids, logits to probabilities."""
 
     num_classes: int
     labels: list[str] | None
     problem_type: str
 
     def read(self, x):
-        """As `Preprocessor.read`; labels of a dataset must not be numbers that may be names."""
+        """Reads texts; labels of a dataset must not be numbers that may be names."""
         if yields_text(x):
             spec = x.element_spec
             if self.problem_type == SINGLE_LABEL and isinstance(spec, tuple) and len(spec) > 1:
@@ -65,7 +65,7 @@ class TextClassificationPreprocessor(Preprocessor):
         return super().read(x)
 
     def targets(self, y, x):
-        """As `Preprocessor.targets`; labels may be given by their names."""
+        """Returns the targets; labels may be given by their names."""
         if not is_container(y):
             return y
         y = plain_rows(y, "y")

@@ -8,16 +8,16 @@ from bert_tf.tasks.text_classification.model import BertTextClassifier
 
 
 class TextClassificationModule(ServingModule):
-    """Text, or a pair of texts, to a label, to the probabilities of several, or to numbers.
+    """Maps text, or a pair of texts, to a label, to the probabilities of several, or to numbers.
 
     `pairs` says whether the classifier was trained on pairs of texts.
     """
 
     takes_pairs = True
     outputs = {
-        "label": "The likeliest label.",
+        "label": "The most probable label.",
         "labels": "The labels' names, in the order of the probabilities.",
-        "probabilities": "Of each label: softmax of the logits; of several labels, sigmoid.",
+        "probabilities": "One per label: softmax of the logits; for several labels, sigmoid.",
         "score": "The number that a regression predicts.",
         "logits": "What the classifier computes, before softmax or sigmoid.",
     }

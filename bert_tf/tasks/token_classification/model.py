@@ -35,7 +35,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
     `B-PER`, `I-PER` (IOB1, IOB2 or BIOES) mean spans of words, others the words themselves.
 
     Args:
-        backbone, tokenizer: As in `TaskModel`.
+        backbone, tokenizer: See `TaskModel`.
         num_classes: Number of labels; None counts `labels`.
         labels: The labels' names, in the order of their ids.
         use_crf: Whether the labels of a sentence are chosen together, by a linear-chain CRF.
@@ -110,7 +110,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         check_labels(self.labels, self.num_classes)
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
-        """`keras.Model.compile`; the loss is over words, and accuracy is always in the logs.
+        """Compiles as Keras does; the loss is over words, and accuracy is always in the logs.
 
         A CRF learns its transitions from zero: give them a larger learning rate,
         `AdamWeightDecay(5e-5, learning_rate_multipliers={"crf": 100.0})`, as `fit` does without
@@ -119,7 +119,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         Args:
             loss: A `bert_tf.training.SparseCrossentropy`, with label smoothing, focus or class
                 weights. "auto" is cross-entropy; with a CRF, which has no other, that of paths.
-            optimizer, **kwargs: As in `TrainingModel.compile`, without metrics.
+            optimizer, **kwargs: See `TrainingModel.compile`, without metrics.
 
         Raises:
             UserError: For another loss, for any with a CRF, and for metrics.
@@ -158,7 +158,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         return {"words": tf.reduce_sum(token_weights(y, sample_weight))}
 
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
-        """The mean over the words; with a CRF, each word counts the loss of its sentence."""
+        """Returns the mean over words; with a CRF, each word counts the loss of its sentence."""
         weights = token_weights(y, sample_weight)  # [B, T]
         labelled = tf.not_equal(y, IGNORED)
         targets = tf.where(labelled, tf.cast(y, tf.int32), 0)
@@ -197,7 +197,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
 
         Args:
             sentences: Lists of words.
-            batch_size, token_budget, verbose: As in `predict`.
+            batch_size, token_budget, verbose: See `predict`.
 
         Returns:
             For each sentence a list of tags, one for each word.
@@ -241,7 +241,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
             texts: A list of strings, or one, which are split as BERT's basic tokenizer does: at
                 white space, punctuation and around ideographs; or a list of lists of words, for a
                 model that was trained on words split in another way.
-            batch_size, token_budget, verbose: As in `predict`.
+            batch_size, token_budget, verbose: See `predict`.
 
         Returns:
             A list of `TaggedSpan` for each text, for one string one list; a span for each word

@@ -43,7 +43,7 @@ class TaggedSpan(NamedTuple):
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class TokenClassificationPreprocessor(ItemPreprocessor):
-    """Sentences to windows, tags to label ids, label ids to spans.
+    """Maps sentences to windows, tags to label ids, label ids to spans.
 
     Args:
         labels: The names of the labels, in the order of their ids.
@@ -71,7 +71,7 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
         return TextColumns([object_array(word_lists(x, self.text_errors))])
 
     def targets(self, y, x):
-        """As `Preprocessor.targets`: for lists of words an array of lists of tags."""
+        """Returns the targets; for lists of words an array of lists of tags."""
         if y is None or not isinstance(x, TextColumns):
             return super().targets(y, x)
         rows = plain_rows(y, "y")

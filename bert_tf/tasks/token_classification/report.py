@@ -37,14 +37,14 @@ def tagging_intervals(
     """Computes bootstrap intervals over sentences for the scores of `tagging_scores`.
 
     Args:
-        gold, predicted: As in `tagging_scores`.
-        samples, confidence, seed: As in `bert_tf.training.evaluation.bootstrap.drawn_intervals`.
+        gold, predicted: See `tagging_scores`.
+        samples, confidence, seed: See `bert_tf.training.evaluation.bootstrap.drawn_intervals`.
 
     Returns:
         The intervals (low, high) by the name of the score, over the draws that have the label.
 
     Raises:
-        UserError: As in `tagging_scores`, or if `samples` or `confidence` is out of range.
+        UserError: See `tagging_scores`, or if `samples` or `confidence` is out of range.
 
     Example:
         >>> gold = [["B-PER", "I-PER", "O"]] * 5

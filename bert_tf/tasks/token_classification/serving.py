@@ -11,7 +11,7 @@ from bert_tf.text.text_slices import TextSlices
 
 
 class TokenClassificationModule(ServingModule):
-    """Text of any length to the spans that `tag` finds; where labels do not mean spans, each
+    """Maps text of any length to the spans that `tag` finds; where labels do not mean spans, each
     word is one."""
 
     outputs = {

@@ -46,7 +46,7 @@ def are_span_tags(tags: Iterable[str]) -> bool:
 def spans_of_tags(tags: Sequence[str]) -> list[Span]:
     """Returns the spans of a sentence's tags, in any scheme, in the order of the words.
 
-    As in conlleval.pl, a tag that continues no span begins one.
+    A tag that continues no span begins one, as in conlleval.pl.
 
     Args:
         tags: One tag per word.

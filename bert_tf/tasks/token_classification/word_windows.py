@@ -76,7 +76,7 @@ class WordWindows(MarkedRows):
     """The windows of sentences as rows of tokens.
 
     Args:
-        tokenizer, words, row_splits, max_length: As in `pack_words`.
+        tokenizer, words, row_splits, max_length: See `pack_words`.
         has_word_starts: Whether batches have `word_starts` bool `[B, T]`, the first pieces.
 
     Example:
@@ -114,7 +114,7 @@ class WordWindows(MarkedRows):
 
 
 def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:
-    """Sentences as lists of lists of strings, whatever containers they came in.
+    """Returns sentences as lists of lists of strings, whatever containers they came in.
 
     Args:
         sentences: A container of containers of words.

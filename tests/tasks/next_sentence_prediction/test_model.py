@@ -43,7 +43,7 @@ def test_learns_which_text_follows(model):
 
 
 def test_wrong_pairs_are_told(model):
-    with pytest.raises(UserError, match="no white space. Received in row 1"):
+    with pytest.raises(UserError, match="may be empty. Received in row 1"):
         model.next_sentence_probability(FIRSTS, ["good", " ", "film"])
     with pytest.raises(UserError, match="same number of rows"):
         model.next_sentence_probability(FIRSTS, SECONDS[:2])
