@@ -152,7 +152,7 @@ def test_commands_have_the_flags_that_are_shown(tmp_path):
 def test_the_first_cell_finds_the_checkout(directory):
     """From where Jupyter is started; it is the same in all notebooks."""
     (first,) = {sources(read(path), "code")[0] for path in PATHS}
-    code = f"{first}\nprint(checkout)\nimport corpora, bert_tf"
+    code = f"{first}\nprint(checkout)\nimport research.corpora, bert_tf"
     result = run_program("-c", code, cwd=directory, env={"PATH": os.environ["PATH"]})
     assert result.stdout.strip() == str(REPOSITORY), result.stderr
 
