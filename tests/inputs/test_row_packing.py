@@ -35,6 +35,9 @@ def test_first_fit_fills_rows():
     rows = first_fit(lengths, 64, 16).rows
     assert lengths.sum() / ((rows.max() + 1) * 64) > 0.96
     assert first_fit(np.array([], np.int64), 64, 16).rows.size == 0
+    rows, columns, slots = first_fit(np.array([5, 6, 3, 2]), 8, 4)  # to the last column
+    assert rows.tolist() == [0, 1, 0, 1] and columns.tolist() == [0, 0, 5, 6]
+    assert slots.tolist() == [0, 0, 1, 1]
 
 
 def test_too_long_for_a_row():

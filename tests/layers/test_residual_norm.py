@@ -32,6 +32,13 @@ def test_rows_and_gradients(shape, parts):
     float64.assert_right(layer, layer, formula, inputs[:parts])
 
 
+def test_a_new_layer_only_normalizes():
+    layer = ResidualLayerNorm()
+    x = np.random.default_rng(2).normal(size=(3, 7))
+    expected = float64.layer_norm(x, np.ones(7), np.zeros(7))
+    float64.assert_near(layer(tf.constant(x, tf.float32)), expected)
+
+
 def test_constant_rows_are_beta():
     layer = made(8)
     rows = layer(tf.constant([[3.0] * 8, [-1e6] * 8, [0.0] * 8]))
