@@ -11,6 +11,11 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.errors import UserError
+from bert_tf.inputs.batches import sorted_batches
+from bert_tf.inputs.columns import as_columns, holds_text
+from bert_tf.inputs.containers import is_text
+from bert_tf.inputs.streams import collected, yields_text
+from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.quantization import DYNAMIC, STATIC
 
@@ -35,6 +40,35 @@ class InputScaling(NamedTuple):
 
     smoothing: np.ndarray | None = None
     static_scale: np.ndarray | None = None
+
+
+def calibration_batches(model: Any, name: str, texts: Any) -> Iterable[dict[str, tf.Tensor]]:
+    """Returns texts, single or in pairs, as the token dictionaries of a model's backbone.
+
+    Args:
+        model: The task model.
+        name: The name of the argument, for errors.
+        texts: A list of texts, a tuple of two, or token dictionaries.
+
+    Raises:
+        UserError: If they are a dataset of texts, or the model has no tokenizer.
+    """
+    texts = collected(texts, is_text)
+    if yields_text(texts):
+        raise UserError(
+            f"`{name}` must be a list of texts, a tuple of two, or token dictionaries. "
+            "Received: a dataset of texts"
+        )
+    if not holds_text(texts):
+        return texts
+    if model.tokenizer is None:
+        raise UserError(
+            f"`tokenizer` must be given for text in `{name}`. Received: tokenizer=None. "
+            "Pass token dictionaries."
+        )
+    columns = as_columns(texts, model.tokenizer.errors)
+    rows = TokenizedTexts.of(model.tokenizer, columns, model.max_sequence_length)
+    return sorted_batches(rows)
 
 
 def calibrate(

@@ -13,15 +13,14 @@ from bert_tf.adapt.distillation_losses import attention_losses, squared_differen
 from bert_tf.adapt.distillation_pair import check_pair, soft_losses
 from bert_tf.adapt.layer_dropping import spread_layers
 from bert_tf.base import keras_compat
-from bert_tf.base.signatures import has_signature_of
 from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.layers.dense import Dense
-from bert_tf.models.raw_text_model import RawTextModel
 from bert_tf.models.task_model import TaskModel
 from bert_tf.models.task_spec import VECTORS
 from bert_tf.tasks.token_classification.model import BertTokenClassifier
 from bert_tf.training.losses.token_loss import token_weights
+from bert_tf.training.training_model import TrainingModel
 
 TEMPERATURE = 2.0  # DistilBERT's training code
 _ONLY_STUDENT = (
@@ -30,7 +29,7 @@ _ONLY_STUDENT = (
 )
 
 
-class DistillationModel(RawTextModel):
+class DistillationModel(TrainingModel):
     """Trains a student on the outputs of a teacher.
 
     The loss is the sum of these means, where w is `logits_weight`:
@@ -294,21 +293,23 @@ class DistillationModel(RawTextModel):
         logits = y_pred["student"]["logits"] if isinstance(y_pred, dict) else y_pred
         super().compute_metrics(x, y, logits, sample_weight=sample_weight)
 
-    @has_signature_of(keras.Model.fit, token_budget=None)
-    def fit(self, *args, **kwargs):
-        """Trains on the student's data; with `logits_weight=1` labels can be omitted."""
-        history = super().fit(*args, **kwargs)
-        self.student.untrained_heads = ()
-        return history
+    @property
+    def preprocessor(self):
+        """The student's preprocessor."""
+        return self.student.preprocessor
 
-    def fit_arguments(self, x, y=None, *, validation_data=None, **options):
-        x = self.student.preprocessor.read(x)
-        if isinstance(validation_data, tuple):
-            inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
-            inputs = self.student.preprocessor.read(inputs)
-            validation_data = (inputs, self._labels_or_any(inputs, labels), weights)
-        y = self._labels_or_any(x, y)
-        return self.student.fit_arguments(x, y, validation_data=validation_data, **options)
+    @property
+    def untrained_heads(self) -> tuple[str, ...]:
+        """The student's."""
+        return self.student.untrained_heads
+
+    @untrained_heads.setter
+    def untrained_heads(self, heads: tuple[str, ...]) -> None:
+        self.student.untrained_heads = heads
+
+    def read_labels(self, y, x):
+        """Returns labels as the student reads them; with `logits_weight=1` they can be omitted."""
+        return self.student.read_labels(self._labels_or_any(x, y), x)
 
     def class_weights(self, class_weight):
         return self.student.class_weights(class_weight)

@@ -61,10 +61,10 @@ def check_pair(student, teacher) -> None:
             )
     _check_tokens(student, teacher)
     limit = teacher.backbone.config.max_position_embeddings
-    if student.longest > limit:
+    if student.max_sequence_length > limit:
         raise UserError(
             f"The teacher takes {limit} tokens, so the student's `max_length` must be at most "
-            f"that. Received: {student.longest}"
+            f"that. Received: {student.max_sequence_length}"
         )
 
 

@@ -200,30 +200,29 @@ def weighted_by_class(
     return TFDatasetAdapter(dataset, class_weight).get_tf_dataset()
 
 
-class BuildsUnderStrategies:
-    """A Keras model that `fit` builds, with its optimizer, under every `tf.distribute` strategy.
+def build_under_strategy(model: keras.Model, trained: list, iterator: Any, data_batch: Any) -> None:
+    """Builds a model and its optimizer: what `_maybe_symbolic_build` of a model should do.
 
     Public way: none. Keras's own method computes the mean of distributed batches, which fails for
     batches that are tuples under `MultiWorkerMirroredStrategy`.
+
+    Args:
+        model: The model.
+        trained: The variables that the optimizer updates.
+        iterator, data_batch: The arguments of the method.
     """
-
-    def trained_variables(self) -> list[keras.Variable]:
-        """Returns the variables that the optimizer updates."""
-        raise NotImplementedError(f"{type(self).__name__} must have `trained_variables`.")
-
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        if self._distribute_strategy is None:
-            return
-        strategy = self.distribute_strategy
-        local = strategy.experimental_local_results
-        if data_batch is None and iterator is not None:
-            for _, _, batches in iterator:
-                data_batch = tf.nest.map_structure(lambda value: local(value)[0], next(batches))
-                break
-        with strategy.scope():
-            if self.optimizer is not None and not self.optimizer.built:
-                self.optimizer.build(self.trained_variables())
-            self._symbolic_build(data_batch=data_batch)
+    if model._distribute_strategy is None:
+        return
+    strategy = model.distribute_strategy
+    local = strategy.experimental_local_results
+    if data_batch is None and iterator is not None:
+        for _, _, batches in iterator:
+            data_batch = tf.nest.map_structure(lambda value: local(value)[0], next(batches))
+            break
+    with strategy.scope():
+        if model.optimizer is not None and not model.optimizer.built:
+            model.optimizer.build(trained)
+        model._symbolic_build(data_batch=data_batch)
 
 
 class JointUpdateOptimizer(keras.optimizers.Optimizer):

@@ -200,6 +200,6 @@ def write_metadata(model, directory: str) -> None:
             model.document_marker,
         )
     values = {theirs: getattr(model, ours) for theirs, ours, _ in _COLBERT_OPTIONS}
-    values["doc_maxlen"] = model.longest
+    values["doc_maxlen"] = model.max_sequence_length
     values = {key: value for key, value in values.items() if value is not None}
     write_json(os.path.join(directory, _METADATA_FILE), {**values, **_ONLY}, sort_keys=True)

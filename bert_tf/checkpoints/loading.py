@@ -34,7 +34,6 @@ from bert_tf.inputs.labels import class_names
 from bert_tf.layers.initial_weights import loading_backbone
 from bert_tf.layers.quantization import Quantization
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.preprocessing_model import PreprocessingModel
 from bert_tf.text.loading import find_tokenizer, load_tokenizer
 
 _logger = logging.getLogger("bert_tf")
@@ -162,13 +161,14 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
             "open the file with it, or open only the encoder with BertBackbone.from_pretrained."
         )
     takes_text = "preprocessor" not in options
-    if issubclass(model_class, PreprocessingModel):
-        options = model_class.without_preprocessor(options, tokenizer)
     accepted = _argument_names(model_class) | _argument_names(BertBackbone)
     has_tokenizer = "tokenizer" in inspect.signature(model_class.__init__).parameters
     _refuse_unknown(model_class, options, accepted | ({"lowercase"} if has_tokenizer else set()))
     lowercase = options.pop("lowercase", None)
-    options = {**_saved_options(model_class, pretrained, options), **options}
+    saved = _saved_options(model_class, pretrained, options)
+    if options.get("preprocessor") is not None:  # it holds the others
+        saved = {n: v for n, v in saved.items() if not hasattr(options["preprocessor"], n)}
+    options = {**saved, **options}
     if has_tokenizer:
         # The tokenizer comes first: a damaged vocabulary is refused before weights are allocated.
         rule = "must be left out with a `tokenizer`, which has its own"

@@ -9,6 +9,7 @@ import os
 
 import numpy as np
 
+from bert_tf.adapt.lora import LORA_LAYERS
 from bert_tf.base.array_files import write_safetensors
 from bert_tf.base.files import atomic_path
 from bert_tf.checkpoints.assignment import read_floats
@@ -17,13 +18,12 @@ from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.errors import UserError
-from bert_tf.models.lora_model import LORA_LAYERS
 
 _ALPHA = "lora_alpha"
 
 
 def save_lora(model, path: str | os.PathLike) -> None:
-    """Writes the LoRA weights of a model. See `LoraModel.save_lora_weights`.
+    """Writes the LoRA weights of a model. See `TaskModel.save_lora_weights`.
 
     Raises:
         UserError: If the model has no LoRA weights, or trainable variables without a name in the
@@ -51,7 +51,7 @@ def save_lora(model, path: str | os.PathLike) -> None:
 
 
 def load_lora(model, path: str | os.PathLike) -> None:
-    """Reads a file of LoRA weights into a model. See `LoraModel.load_lora_weights`.
+    """Reads a file of LoRA weights into a model. See `TaskModel.load_lora_weights`.
 
     Raises:
         UserError: If the model has other LoRA weights, its kernels cannot have any, or it has

@@ -229,7 +229,7 @@ def _tokens_of(model, text, spans):
     tokenizer = model.tokenizer
     pieces = tokenizer.tokenize_with_offsets([text], trim_offsets=True)
     starts, ends = pieces.char_starts[0].numpy(), pieces.char_ends[0].numpy()
-    source, _ = piece_numbers(tokenizer, [len(starts)], model.longest)
+    source, _ = piece_numbers(tokenizer, [len(starts)], model.max_sequence_length)
     for start, end in spans:
         wanted = np.flatnonzero((starts < end) & (ends > start))
         tokens = np.flatnonzero(np.isin(source, wanted))

@@ -3,11 +3,13 @@
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 import keras
 import tensorflow as tf
 
 from bert_tf.base import hooks
+from bert_tf.base.keras_files import write_atomically
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.families.pruned_heads import checked_pruned_heads
@@ -20,15 +22,15 @@ from bert_tf.layers.initial_weights import zeros_if_loading
 from bert_tf.layers.pooling import BertPooler, first_token
 from bert_tf.layers.quantization import Quantization
 from bert_tf.models.inference_kernels import InferenceKernels
-from bert_tf.models.keras_files import KerasFiles
 from bert_tf.ops import native
 from bert_tf.ops.attention_rule import AttentionRule
 from bert_tf.ops.native import needs_static_shapes
-from bert_tf.training.model_options import OptionsModel
+from bert_tf.training.model_options import set_option
+from bert_tf.training.traced_weights import Traces
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
+class BertBackbone(InferenceKernels, keras.Model):
     """The BERT encoder with its embeddings and pooler.
 
     Args:
@@ -86,6 +88,8 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
     al. 2020 (arXiv 2004.05150) for sparse attention, without extra projections for global tokens.
     """
 
+    option_forms: ClassVar = {}
+    _option_changes = 0
     built_with = (
         *("config", "num_encoder_layers", "causal", "gradient_checkpointing", "attention_window"),
         *("global_tokens", "quantization"),
@@ -106,6 +110,7 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self._traces = Traces()
         quantization = Quantization.of(quantization)
         config = config if isinstance(config, BertConfig) else self.config_class(**config)
         changes = {"attention_window": attention_window, "global_tokens": global_tokens}
@@ -149,6 +154,26 @@ class BertBackbone(InferenceKernels, KerasFiles, OptionsModel):
         self.embeddings = BertEmbeddings(config, dtype=dtype, name="embeddings")
         recomputes = self.gradient_checkpointing
         self.encoder = BertEncoder(config, recomputes, dtype=dtype, name="encoder")
+
+    def __setattr__(self, name, value):
+        set_option(self, name, value, super().__setattr__)
+
+    def replace_option(self, name: str, value: Any) -> None:
+        """Sets an option after the model was changed to fit it."""
+        super().__setattr__(name, value)
+
+    def make_predict_function(self, force=False):
+        if self._traces.have_changed(self, "predict", self._option_changes):
+            self.predict_function = None
+        return super().make_predict_function(force)
+
+    def save(self, filepath: str | os.PathLike, overwrite: bool = True, **options) -> None:
+        """Writes a `.keras` file as `keras.Model.save` does, atomically; see `TaskModel.save`."""
+        write_atomically(super().save, filepath, overwrite, **options)
+
+    def save_weights(self, filepath: str | os.PathLike, overwrite: bool = True, **options) -> None:
+        """Writes a `.weights.h5` file as `keras.Model.save_weights` does, atomically."""
+        write_atomically(super().save_weights, filepath, overwrite, **options)
 
     def check_options(self):
         require_one_of("padding_free", self.padding_free, ("auto", True, False))

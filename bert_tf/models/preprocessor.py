@@ -1,12 +1,16 @@
 """Text and labels to batches, text to tokens in the graph, outputs of a model to answers."""
 
 import dataclasses
+import inspect
+import weakref
 from collections.abc import Callable, Set
 from typing import Any, ClassVar
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require
 from bert_tf.inputs.batches import (
     TokenRows,
@@ -22,25 +26,73 @@ from bert_tf.inputs.epochs import ReplicaShare, TextEpochs, numbered_batches
 from bert_tf.inputs.labels import number_rows, row_weights
 from bert_tf.inputs.streams import batches_of_text, collected
 from bert_tf.inputs.tokenized_texts import TokenizedTexts
+from bert_tf.text.tokenizer_base import Tokenizer
+from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
+from bert_tf.training.model_options import fixed_names
 
 DEFAULT_BATCH_SIZE = 32  # Keras's own
+DEFAULT_POSITIONS = 512  # google-research/bert
 
 
+class Held:
+    """An option of a model that its preprocessor holds, as an attribute of the model.
+
+    While a model is made around a given preprocessor, an argument of the constructor must be left
+    out, or be what the preprocessor holds.
+    """
+
+    def __set_name__(self, owner, name):
+        self.name = name
+
+    def __get__(self, model, owner=None):
+        return self if model is None else getattr(model._preprocessor, self.name)
+
+    def __set__(self, model, value):
+        if model.holds_given_options and not model.built:
+            held = getattr(model._preprocessor, self.name)
+            parameter = inspect.signature(type(model).__init__).parameters.get(self.name)
+            default = None if parameter is None else parameter.default
+            if held is not None:
+                rule = "must be left out with a `preprocessor`, which holds it"
+                is_left_out = value is None or value == default or value == held
+                require(is_left_out, rule, UserError, **{self.name: value})
+                return
+        setattr(model._preprocessor, self.name, value)
+
+
+def takes_class_ids(loss: Any) -> bool:
+    """Returns whether a compiled loss takes class ids; so does the default."""
+    sparse = (keras.losses.SparseCategoricalCrossentropy, SparseCrossentropy)
+    if loss is None or isinstance(loss, sparse):
+        return True
+    return str(getattr(loss, "__name__", loss)).startswith("sparse_")
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False)
 class Preprocessor:
-    """What a task does before and after its model; `TaskModel` says what it reads.
+    """Turns texts into tokens, labels into numbers and outputs into answers.
+
+    A `TaskModel` has one, which it makes or is given; `TaskModel` says what it reads. Setting an
+    argument changes what the model computes from then on, or is refused if the model is built with
+    it, or its `check_options` refuses the value.
 
     A task overrides `read_columns` where an example is not a text or a pair, `targets` and
     `graph_targets` for its labels, `training_rows` and `rows` where examples become windows,
     `outputs` and `decode` for the model's outputs. A subclass with further arguments is a dataclass
-    too; they are named as the attributes of the model that `TaskModel` passes for them.
+    too; the model has an attribute `name = Held()` for each.
 
     Args:
         tokenizer: The `BertTokenizer`; without one only token dictionaries are accepted.
-        max_length: The maximum number of tokens of a sequence, `[CLS]` and `[SEP]` included.
+        max_length: The maximum number of tokens of a sequence, `[CLS]` and `[SEP]` included. None
+            for the positions of the model.
+
+    Attributes:
+        max_positions: The positions of the model.
         has_sparse_labels: Whether the loss takes the ids of classes.
-        has_static_shapes: Whether all batches are padded to `max_length`, for XLA.
+        has_static_shapes: Whether all batches are padded to one length, for XLA.
         computes_padding: Whether the model computes padding, which a token budget must count then.
+        changes: How often an argument was set.
 
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -51,11 +103,12 @@ class Preprocessor:
         ['padding_mask', 'segment_ids', 'token_ids']
     """
 
-    tokenizer: Any
-    max_length: int
-    has_sparse_labels: bool = True
-    has_static_shapes: bool = False
-    computes_padding: bool = False
+    tokenizer: Any = None
+    max_length: int | None = None
+    max_positions: int = dataclasses.field(default=DEFAULT_POSITIONS, init=False, repr=False)
+    has_sparse_labels: bool = dataclasses.field(default=True, init=False, repr=False)
+    has_static_shapes: bool = dataclasses.field(default=False, init=False, repr=False)
+    computes_padding: bool = dataclasses.field(default=False, init=False, repr=False)
 
     texts_per_example: ClassVar[tuple[int, ...] | None] = (1, 2)  # None for any number
     fewest_texts: ClassVar[int] = 1  # of an example; an empty list is as many empty columns
@@ -63,18 +116,81 @@ class Preprocessor:
     takes_batches_of_text = True  # False where examples become windows
     predicts_datasets_of_text = True
     has_labels = True  # False where labels are made of the texts
-    # Sets a field in the model that made the preprocessor, if one did, and returns its value.
-    set_field: ClassVar[Callable[[str, Any], Any] | None] = None
+    changes: ClassVar[int] = 0
+
+    def __post_init__(self):
+        vars(self)["_models"] = weakref.WeakSet()
 
     def __setattr__(self, name, value):
-        if self.set_field is not None:
-            value = self.set_field(name, value)
+        models = [model for model in vars(self).get("_models", ()) if model.built]
+        for model in models:
+            value = self._checked_value(model, name, value)
+        before = getattr(self, name, None)
         super().__setattr__(name, value)
+        try:
+            for model in models:
+                model.check_options()
+        except Exception:
+            super().__setattr__(name, before)
+            raise
+        vars(self)["changes"] = self.changes + 1
+
+    def _checked_value(self, model, name, value):
+        """Returns the value that a model stores for an argument; raises for a fixed one."""
+        names = [n for n in self.arguments() if n not in fixed_names(type(model))]
+        if name not in names:
+            raise UserError(
+                f"What is set in a model's preprocessor must be one of {names}; all else follows "
+                f"from the model and from `compile`. Received: {name}={value!r:.200}"
+            )
+        return model.option_forms[name](value) if name in model.option_forms else value
+
+    @classmethod
+    def arguments(cls) -> list[str]:
+        """Returns the names of the constructor's arguments."""
+        return [field.name for field in dataclasses.fields(cls) if field.init]
+
+    def follow(self, **state: Any) -> None:
+        """Sets the attributes that depend on the model and on `compile`."""
+        vars(self).update(state)
+
+    def serve(self, model: Any, before: "Preprocessor | None" = None) -> None:
+        """Takes its place in a model, after the preprocessor that was there before.
+
+        Raises:
+            UserError: If an argument does not fit the model.
+        """
+        if before is not None:
+            for name in set(self.arguments()) & fixed_names(type(model)):
+                held, own = getattr(before, name), getattr(self, name)
+                rule = f"must be {held!r}, with which the model is built"
+                require(own in (None, held), rule, UserError, **{f"preprocessor.{name}": own})
+                vars(self)[name] = held
+            model.check_options()
+        self._models.add(model)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the arguments of the constructor, serialized."""
+        config = {name: getattr(self, name) for name in self.arguments()}
+        return {**config, "tokenizer": keras.saving.serialize_keras_object(self.tokenizer)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Preprocessor":
+        """Returns the preprocessor that `get_config` described."""
+        config = dict(config)
+        if config["tokenizer"] is not None:
+            config["tokenizer"] = deserialized(config["tokenizer"], Tokenizer, "tokenizer")
+        return cls(**config)
+
+    @property
+    def max_sequence_length(self) -> int:
+        """The maximum number of tokens of a sequence."""
+        return self.max_length or self.max_positions
 
     @property
     def static_length(self) -> int | None:
         """The length that all batches are padded to, for XLA; None: that of their longest row."""
-        return self.max_length if self.has_static_shapes else None
+        return self.max_sequence_length if self.has_static_shapes else None
 
     def read(self, x: Any) -> Any:
         """Returns raw text as `TextColumns` or a `tf.data.Dataset`, and all else as it is.
@@ -171,7 +287,7 @@ class Preprocessor:
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
         """Returns strings `[B]` as the dictionary that the model takes, cut at `max_length`."""
         self.require_tokenizer()
-        return self.tokenizer(texts, pairs, max_length=self.max_length)
+        return self.tokenizer(texts, pairs, max_length=self.max_sequence_length)
 
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Returns the strings that a model is called with as a token dictionary.
@@ -326,7 +442,7 @@ class Preprocessor:
 
     def example_rows(self, columns: TextColumns) -> TrainingRows:
         """Returns one row for every example, even if it has several sequences."""
-        return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
+        return TokenizedTexts.of(self.tokenizer, columns, self.max_sequence_length)
 
     def batches_of_stream(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Returns batches of text as batches of tokens, with labels for the loss.
@@ -364,8 +480,9 @@ class Preprocessor:
         """Returns the rows that the model computes: of each text one, or windows at a stride."""
         self.require_tokenizer()
         if window_stride is None:
-            return TokenizedTexts.of(self.tokenizer, columns, self.max_length)
-        return TokenizedTexts.of_windows(self.tokenizer, columns[0], self.max_length, window_stride)
+            return TokenizedTexts.of(self.tokenizer, columns, self.max_sequence_length)
+        length = self.max_sequence_length
+        return TokenizedTexts.of_windows(self.tokenizer, columns[0], length, window_stride)
 
     def empty_row(self) -> dict[str, tf.Tensor]:
         """Returns the features of one empty text."""
@@ -406,7 +523,7 @@ class Preprocessor:
                 "`window_stride` must be None unless the examples are single texts. Received: "
                 f"window_stride={stride!r}, {len(columns)} texts in an example"
             )
-        size = self.max_length - 2
+        size = self.max_sequence_length - 2
         is_valid = isinstance(stride, int) and 1 <= stride <= size
         rule = f"must be in [1, {size}], the tokens of a window"
         require(is_valid, rule, window_stride=stride)

@@ -46,7 +46,7 @@ class ServingModule:
 
     def __init__(self, model: TaskModel):
         self.model = model
-        self.max_length = model.longest
+        self.max_length = model.max_sequence_length
 
     def of_text(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs for text: those for its tokens, unless a subclass overrides it."""

@@ -1,35 +1,26 @@
-"""What all task models share: a backbone, a tokenizer, raw strings in, checkpoints in and out."""
+"""What all task models share: a backbone, a preprocessor, a head, checkpoints in and out."""
 
-import functools
-import warnings
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.base.keras_compat import DistributedAdapter
-from bert_tf.base.signatures import has_signature_of
-from bert_tf.errors import UserError, require, require_one_of
-from bert_tf.inputs.batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
-from bert_tf.inputs.columns import TextColumns, holds_text, refuse_labels_in
-from bert_tf.inputs.containers import is_container
-from bert_tf.inputs.epochs import TextEpochs
-from bert_tf.inputs.labels import row_weights
-from bert_tf.inputs.streams import as_data_errors, yields_text
+from bert_tf.base import hooks
+from bert_tf.base.keras_files import deserialized, write_atomically
+from bert_tf.errors import UserError, require
+from bert_tf.inputs.token_inputs import check_names
+from bert_tf.layers.quantization import DYNAMIC, FLOAT
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.inference_precision import AUTO, optimize_for_inference
-from bert_tf.models.preprocessing_model import PreprocessingModel
-from bert_tf.models.pretrained_model import PretrainedModel
-from bert_tf.models.raw_text_model import ALL_ROWS, RawTextModel
-from bert_tf.training.callback_lists import with_callback
-from bert_tf.training.distribution.replica_batches import new_seed, replica_batches
-
-# What has an `element_spec`.
-_BATCHES = (tf.data.Dataset, DistributedAdapter)
+from bert_tf.models.preprocessor import Held, Preprocessor, takes_class_ids
+from bert_tf.text.tokenizer_base import Tokenizer
+from bert_tf.training.training_model import TrainingModel
 
 
-class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
+class TaskModel(TrainingModel):
     """A backbone, a head and the tokenizer that fits them.
 
     `fit`, `evaluate` and `predict` take what Keras takes (token dictionaries) and raw text:
@@ -51,14 +42,22 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
     Args:
         backbone: The `BertBackbone`.
         tokenizer: The `BertTokenizer`; without one the model takes token dictionaries only.
-        max_length: Longest sequence in tokens, `[CLS]` and `[SEP]` counted, or None for the
-            configuration's. Longer text is cut.
-        **kwargs: Keras's. `preprocessor=None`, keras-hub's way to a model that takes token
-            dictionaries only, is one without a tokenizer.
+        max_length: The maximum number of tokens of a sequence, `[CLS]` and `[SEP]` counted, or None
+            for the configuration's. Longer text is cut.
+        preprocessor: A preprocessor of the task, which holds the tokenizer and the other options of
+            reading and answering; they are then left out. None is a preprocessor without a
+            tokenizer, keras-hub's way to a model that takes token dictionaries only. "auto" makes
+            one of the other arguments.
+        **kwargs: The arguments of `keras.Model`.
+
+    Attributes:
+        preprocessor: Turns texts into tokens, labels into numbers and outputs into answers. What is
+            set in it counts from then on; another one can be set in its place.
+        lora: The arguments of `enable_lora`, or None.
 
     Raises:
         UserError: If `max_length` is out of range, the vocabulary does not fit the backbone, or
-            there is another `preprocessor`.
+            `preprocessor` is none of the task or comes with an option that it holds.
 
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -69,20 +68,70 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
     """
 
     built_with = ("backbone",)
-    # Whether training needs labels although no loss is compiled: it is the model's own.
-    needs_labels = False
-    # The axis of the outputs with one entry per token, if any, and what `predict` pads it with.
-    output_token_axis: int | None = None
-    output_padding: float = 0
+    preprocessor_class: type[Preprocessor] | None = Preprocessor  # None for a model without text
+    lora: dict | None = None
+    tokenizer = Held()
+    max_length = Held()
 
     def __init__(
-        self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
+        self,
+        backbone: BertBackbone,
+        tokenizer=None,
+        max_length: int | None = None,
+        preprocessor: Preprocessor | str | None = "auto",
+        **kwargs,
     ):
-        super().__init__(**self.without_preprocessor(kwargs, tokenizer))
+        super().__init__(**kwargs)
         self.backbone = backbone
+        if self.preprocessor_class is None:
+            return
+        if preprocessor is None:
+            rule = "must be None with `preprocessor=None`, a model without text"
+            require(tokenizer is None, rule, UserError, tokenizer=tokenizer)
+        self.holds_given_options = isinstance(preprocessor, Preprocessor)
+        self.preprocessor = None if preprocessor == "auto" else preprocessor
         self.tokenizer = tokenizer
         self.max_length = max_length
         TaskModel.check_options(self)
+
+    @property
+    def preprocessor(self) -> Preprocessor | None:
+        """Turns texts into tokens, labels into numbers and outputs into answers."""
+        if self.preprocessor_class is None:
+            return None
+        self._preprocessor.follow(**self.preprocessor_state())
+        return self._preprocessor
+
+    @preprocessor.setter
+    def preprocessor(self, value: Preprocessor | None) -> None:
+        if value is None:
+            value = self.preprocessor_class()
+        if not isinstance(value, self.preprocessor_class):
+            raise UserError(
+                f"`preprocessor` must be a {self.preprocessor_class.__name__}, or None for a model "
+                f"without a tokenizer. Received: preprocessor={value!r:.200}"
+            )
+        before = vars(self).get("_preprocessor")
+        self._preprocessor = value
+        try:
+            value.serve(self, before)
+        except Exception:
+            self._preprocessor = before
+            raise
+
+    def preprocessor_state(self) -> dict[str, Any]:
+        """Returns what the preprocessor must know of the model and of `compile`."""
+        return {
+            "max_positions": self.max_sequence_length,
+            "has_sparse_labels": takes_class_ids(self.loss),
+            "has_static_shapes": bool(self.jit_compile),
+            "computes_padding": not self.backbone.packs_tokens(),
+        }
+
+    @property
+    def max_sequence_length(self) -> int:
+        """The maximum number of tokens of a sequence."""
+        return self.max_length or self.backbone.config.max_position_embeddings
 
     def check_options(self):
         config, max_length = self.backbone.config, self.max_length
@@ -93,36 +142,50 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
         if self.tokenizer is not None:
             self.tokenizer.require_size_of(config.vocab_size)
 
-    def optimize_for_inference(self, precision: str = AUTO, **quantization) -> str:
-        """Makes the model faster, for good and for inference only. See `BertBackbone`.
+    def traced_settings(self, step):
+        held = self.preprocessor
+        changes = None if held is None else (id(held), held.changes)
+        return super().traced_settings(step), self.backbone.padding_free, changes
+
+    def read_labels(self, y, x):
+        """Returns labels as the preprocessor reads them.
 
         Args:
-            precision: "auto", "float32", "bfloat16" or "int8".
-            **quantization: Further arguments of `quantize`, for "int8" only.
-
-        Returns:
-            The precision: "float32", "bfloat16" or "int8".
+            y: What the user passed, or None.
+            x: What the preprocessor's `read` returned.
 
         Raises:
-            UserError: See `BertBackbone.optimize_for_inference`.
-
-        Example:
-            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
-            >>> model.optimize_for_inference("int8", calibration=["A quiet film.", "No."])
-            'int8'
+            DataError: If a label is missing, unknown or out of range. The message names its row.
         """
-        return optimize_for_inference(self, precision, quantization)
+        if self.preprocessor is None:
+            return y
+        y = self.preprocessor.targets(y, x)
+        if isinstance(x, dict) and isinstance(y, np.ndarray):
+            self.check_labels(x, y)
+        return y
 
-    def prepack_for_inference(self, dtype: str | None = None) -> None:
-        """Prepacks the encoder's kernels: faster, for inference only. See `BertBackbone`.
+    def check_labels(self, tokens: dict[str, Any], y: np.ndarray) -> None:
+        """Raises `DataError`, with the rows, if labels of a token dictionary are out of range."""
 
-        Args:
-            dtype: See `BertBackbone.prepack_for_inference`.
+    def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
+        """Returns strings `[B]` as a token dictionary, cut at `max_length`.
 
         Raises:
-            UserError: See `BertBackbone.prepack_for_inference`.
+            UserError: If there is no tokenizer.
         """
-        self.backbone.prepack_for_inference(dtype)
+        return self.preprocessor.tokenize(texts, pairs)
+
+    def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
+        """Returns `inputs` as a token dictionary, tokenizing them if they are strings.
+
+        Raises:
+            UserError: If there is no tokenizer for strings, or a dictionary has no `token_ids`.
+        """
+        if not isinstance(inputs, dict):
+            return self.preprocessor.tokens_of(inputs)
+        if "token_ids" not in inputs:
+            check_names(inputs)
+        return inputs
 
     def head_dropout(self, dropout: float | None) -> float:
         """Returns the dropout rate before a head: `dropout`, or if None the configuration's."""
@@ -136,7 +199,7 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
         return self.head(outputs, tokens, training=training)
 
     def backbone_options(self) -> dict[str, bool]:
-        """Returns arguments of the backbone's call for further outputs that `head` needs."""
+        """Returns arguments of the backbone's call for the outputs that `head` needs besides."""
         return {}
 
     def head(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor], training: bool = False):
@@ -149,23 +212,6 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
         """
         raise NotImplementedError(f"{type(self).__name__} must have a method `head` or `call`.")
 
-    def predict_step(self, data):
-        outputs = super().predict_step(data)
-        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        if not isinstance(inputs, dict) or ROW_NUMBER not in inputs:
-            return outputs
-        outputs = self.row_outputs(outputs, inputs)
-        axis = self.output_token_axis
-        if axis is not None:
-            paddings = [[0, 0] for _ in outputs.shape]
-            paddings[axis][1] = self.longest - tf.shape(outputs)[axis]
-            outputs = tf.pad(outputs, paddings, constant_values=self.output_padding)
-        return outputs, inputs[ROW_NUMBER]
-
-    def row_outputs(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
-        """Returns the outputs to keep for a batch of texts; a task may reduce them."""
-        return outputs
-
     def default_metrics(self) -> list[Any] | None:
         """Returns the metrics of a model that is trained without `compile`; None for no others."""
         return None
@@ -174,317 +220,315 @@ class TaskModel(PretrainedModel, PreprocessingModel, RawTextModel):
         metrics = self.default_metrics()
         return super().default_compile(y) | ({} if metrics is None else {"metrics": metrics})
 
-    @has_signature_of(keras.Model.fit, token_budget=None)
-    def fit(self, *args, **kwargs):
-        """Trains as Keras does, also on raw text, with the names of classes and without `compile`.
-
-        Without `compile`, the model is compiled with `AdamWeightDecay`, the task's loss and its
-        metrics. The learning rate rises to 5e-5 in the first tenth of the steps and then falls to
-        0; a second `fit` is a run of its own.
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike, **options) -> "TaskModel":
+        """Builds the model around a checkpoint; heads that it lacks are initialized randomly.
 
         Args:
-            *args, **kwargs: See Keras.
-            token_budget: For a list of texts, in place of `batch_size`: the maximum number of
-                tokens of a batch. The texts of a batch have similar lengths, and every epoch has
-                the same number of batches. Padding counts where the model computes it (see
-                `padding_free` of `BertBackbone`). A longer text is a batch of its own.
+            path: What `BertBackbone.from_pretrained` opens.
+            **options: Arguments of this class and of `BertBackbone`, instead of the file's;
+                `quantization="int8"` quantizes the model. For a cased TF1 checkpoint, which does
+                not say so, `lowercase=False`.
 
         Raises:
-            UserError: See `evaluate`, or if the model is prepacked or quantized, or `token_budget`
-                is given with `batch_size`, `jit_compile` or something else than texts.
-            DataError: If a text or a label is missing, malformed or unknown.
+            CheckpointError: If a tensor is missing, has another shape, or a file is unreadable.
+            ConfigError: If the vocabulary is cased and nothing says whether to lower-case text.
+            UserError: If an option is unknown or out of range.
+
+        Example:
+            >>> names = ["bad", "good"]
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("bert-base/", labels=names)
+            >>> model.untrained_heads
+            ('classifier',)
+        """
+        return hooks.load_task_model(cls, path, **options)
+
+    def save_pretrained(self, directory: str | os.PathLike, format: str | None = None) -> None:
+        """Writes weights and configuration into `directory`, and labels and tokenizer if any.
+
+        Args:
+            directory: As in `BertBackbone.save_pretrained`.
+            format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
+                `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf". None is
+                "huggingface".
+
+        Raises:
+            UserError: As `BertBackbone.save_pretrained`, or if the model has LoRA.
+
+        Example:
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> model.save_pretrained("reviews_tf1/", format="tf1")
+        """
+        self.backbone.require_not_prepacked("saved as a checkpoint")
+        self.require_merged("saved as a checkpoint")
+        hooks.save_model(self, directory, format)
+
+    def export(
+        self,
+        filepath: str | os.PathLike,
+        format: str = "tf_saved_model",
+        verbose=None,
+        input_signature=None,
+        **options,
+    ) -> str:
+        """Writes the model as a SavedModel that takes raw strings: `bert_tf.serving.export`.
+
+        Args:
+            filepath: The model's directory, whose subdirectories are versions, numbered from 1.
+            format: "tf_saved_model", the only one; `tools/export_onnx.py` makes ONNX of it.
+            verbose: Keras's; has no effect.
+            input_signature: Keras's, None: the signatures are those of the task.
+            **options: Of `bert_tf.serving.export`: `version`, `portable`, `pairs`.
+
+        Returns:
+            The path that was written.
+
+        Raises:
+            UserError: For another format, an `input_signature` or an unknown option, or if the task
+                is not exported or the model has no tokenizer.
 
         Example:
             >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
-            >>> history = classifier.fit(texts, labels, token_budget=64, verbose=0)
-            >>> len(history.epoch)
-            1
+            >>> path = classifier.export("serving/reviews")
+            >>> served = tf.saved_model.load(path)
+            >>> sorted(served.signatures["serving_default"](text=tf.constant(["a film"])))
+            ['label', 'logits', 'probabilities']
         """
-        return super().fit(*args, **kwargs)
+        options.update(format=format, input_signature=input_signature)
+        return hooks.export_from_model(self, filepath, **options)
 
-    def fit_arguments(
-        self,
-        x,
-        y=None,
-        *,
-        batch_size=None,
-        shuffle=True,
-        validation_split=0.0,
-        validation_data=None,
-        validation_batch_size=None,
-        sample_weight=None,
-        training=True,
-        token_budget=None,
-        trainer=None,
-        callbacks=None,
-        class_weight=None,
-        initial_epoch=0,
-        steps_per_epoch=None,
-        **unchanged,
-    ):
-        preprocessor = self.preprocessor
-        trainer = trainer or self
-        refuse_labels_in(x, y)
-        x = preprocessor.read(x)
-        y = self.read_labels(y, x)
-        held_out = None
-        if validation_data is not None:
-            held_out = self._read_validation(validation_data)
-        elif validation_split and isinstance(x, TextColumns):
-            (x, y, sample_weight), held_out = _split_off(x, y, sample_weight, validation_split)
-            validation_split = 0.0
-        if held_out is not None:
-            rows = validation_batch_size or batch_size
-            prepared = self._prepare(*held_out, rows, trainer, shuffle=False, training=False)
-            labelled = (prepared["x"], prepared["y"], prepared["sample_weight"])
-            validation_data = labelled[0] if prepared["y"] is None else labelled
-        options = {"shuffle": shuffle, "training": training, "token_budget": token_budget}
-        if y is not None:
-            class_weight = self.balanced_class_weight(class_weight, y)
-        options["class_weight"] = class_weight
-        if training and isinstance(x, TextColumns):
-            seed = new_seed(trainer.distribute_strategy)
-            epochs = TextEpochs(seed, initial_epoch, goes_on=steps_per_epoch is not None)
-            options["epochs"] = epochs
-            callbacks = with_callback(callbacks, epochs)
-        data = self._prepare(x, y, sample_weight, batch_size, trainer, **options)
-        return {
-            **unchanged,
-            **data,
-            "callbacks": callbacks,
-            "initial_epoch": initial_epoch,
-            "steps_per_epoch": steps_per_epoch,
-            "shuffle": shuffle and not isinstance(data["x"], _BATCHES),
-            "validation_split": validation_split,
-            "validation_data": validation_data,
-            "validation_batch_size": validation_batch_size,
-        }
-
-    def require_labels(self, x, y):
-        if self.loss is None and not self.needs_labels:
-            return
-        if isinstance(x, _BATCHES):
-            has_labels = isinstance(x.element_spec, tuple) and len(x.element_spec) > 1
-        else:
-            has_labels = y is not None or not isinstance(x, dict)
-        if not has_labels:
-            raise UserError(
-                "`y` must be labels, a row for every example. Received: y=None. Pass "
-                "`fit(x, y)`, or a dataset of tuples (x, y)."
-            )
-
-    def predict(
-        self,
-        x,
-        batch_size=None,
-        verbose="auto",
-        steps=None,
-        callbacks=None,
-        *,
-        token_budget=None,
-        window_stride=None,
-        window_pooling="mean",
-    ):
-        """Predicts as Keras does, and also takes raw text.
-
-        Texts are sorted by length and batched by tokens. The results are in the texts' order.
+    def save(self, filepath: str | os.PathLike, overwrite: bool = True, **options) -> None:
+        """Writes a `.keras` file as `keras.Model.save` does, atomically.
 
         Args:
-            x: What `fit` takes.
-            batch_size: The number of rows of a batch; of texts the maximum.
-            verbose: See Keras.
-            steps: See Keras; not for texts.
-            callbacks: See Keras.
-            token_budget: For texts: the maximum number of tokens of a batch, padding counted. None
-                for 4,096, or for no maximum where there is a `batch_size`.
-            window_stride: For texts longer than `max_length`: predict windows of that length, one
-                every so many tokens, and pool the results; None cuts the texts.
-            window_pooling: "mean" or "max" over the windows of a text.
-
-        Returns:
-            What `call` returns, as arrays with a row for every example. Where a task cuts an
-            example into windows, a dictionary: `logits` of all of them, and `row_splits` int64
-            `[n + 1]`: those of example i are `logits[row_splits[i] : row_splits[i + 1]]`.
+            filepath: The file.
+            overwrite: False asks before a file is replaced.
+            **options: Of `keras.Model.save`.
 
         Raises:
-            UserError: If `token_budget` or `window_stride` is given for something else than texts,
-                `steps` for texts, or there is no tokenizer for texts.
-            DataError: If a text is missing or malformed.
+            UserError: If the model is prepacked.
         """
-        require_one_of("window_pooling", window_pooling, ("mean", "max"))
-        preprocessor = self.preprocessor
-        x = preprocessor.read(x)
-        if isinstance(x, TextColumns):
-            rule = "must be None for texts; it counts the batches of a dataset"
-            require(steps is None, rule, UserError, steps=steps)
-            if window_stride is not None:
-                preprocessor.require_windows(x, window_stride)
-                rule = "must be None for outputs of tokens, which are others in each window"
-                has_tokens = self.output_token_axis is not None
-                require(not has_tokens, rule, UserError, window_stride=window_stride)
-            rows = preprocessor.rows(x, window_stride)
-            values = self._compute(rows, batch_size, verbose, callbacks, token_budget)
-            return preprocessor.outputs(values, rows, x, window_pooling)
-        for name, value in {"token_budget": token_budget, "window_stride": window_stride}.items():
-            _require_texts(x, value, name)
-        if yields_text(x) and not preprocessor.predicts_datasets_of_text:
-            raise UserError(
-                "`x` must be a list of texts, or token dictionaries. Received: a dataset of text."
-            )
-        data = self._prepare(x, None, None, batch_size, self, shuffle=False, training=False)
-        x, batch_size = data["x"], data["batch_size"]
-        with as_data_errors():
-            return super().predict(x, batch_size, verbose, steps, callbacks)
+        write_atomically(super().save, filepath, overwrite, **options)
 
-    def predict_on_batch(self, x):
-        """Predicts a batch as Keras does, and also takes raw text.
+    def save_weights(self, filepath: str | os.PathLike, overwrite: bool = True, **options) -> None:
+        """Writes a `.weights.h5` file as `keras.Model.save_weights` does, atomically.
 
         Args:
-            x: A token dictionary, or texts as `fit` takes them, which are computed in one batch.
-
-        Returns:
-            What `predict` returns.
-
-        Raises:
-            UserError: If there is no tokenizer for texts.
-            DataError: If a text is missing or malformed.
+            filepath: The file.
+            overwrite: False asks before a file is replaced.
+            **options: Of `keras.Model.save_weights`.
         """
-        if isinstance(x, dict) and x:
-            return super().predict_on_batch(x)
-        return self.predict(x, batch_size=ALL_ROWS, verbose=0)
+        write_atomically(super().save_weights, filepath, overwrite, **options)
 
-    def predict_decoded(
-        self,
-        texts: Any,
-        batch_size: int | None = None,
-        token_budget: int | None = None,
-        verbose: int = 0,
-    ) -> Any:
-        """Returns what the outputs for raw text mean, for programs that work with any task.
+    def require_trainable(self) -> None:
+        """Raises `UserError` if the backbone is prepacked or quantized."""
+        self.backbone.require_kernels("trained")
 
-        The answer is that of the task's own method, such as `classify`, `tag` or `answer`.
+    def optimize_for_inference(self, precision: str = AUTO, **quantization) -> str:
+        """Makes the model faster, for good and for inference only. See `BertBackbone`.
 
         Args:
-            texts: Raw text as `fit` takes it: a list of examples, or one.
-            batch_size: See `predict`.
-            token_budget: See `predict`.
-            verbose: See `predict`.
+            precision: "auto", "float32", "bfloat16" or "int8".
+            **quantization: Further arguments of `quantize`, for "int8" only.
 
         Returns:
-            A list or array with an answer for each example; for one example its own.
+            The precision: "float32", "bfloat16" or "int8".
 
         Raises:
-            UserError: If there is no tokenizer, the task takes other texts or has no answers.
-            DataError: If a text is missing or malformed.
+            UserError: As `BertBackbone.optimize_for_inference`.
 
         Example:
-            >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
-            >>> classifier.predict_decoded("a good film").label in ("bad", "good")
-            True
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> model.optimize_for_inference("int8", calibration=["A quiet film.", "No."])
+            'int8'
         """
-        preprocessor = self.preprocessor
-        columns = preprocessor.read_examples(texts)
-        rows = preprocessor.rows(columns)
-        values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
-        answers = preprocessor.decode(values, rows, columns)
-        return answers[0] if columns.is_single else answers
+        return optimize_for_inference(self, precision, quantization)
 
-    def _compute(
-        self, rows: TokenRows, batch_size=None, verbose=0, callbacks=None, token_budget=None
-    ) -> Any:
-        """Returns the outputs for rows of tokens, in their order."""
-        if not len(rows):  # one empty text shows the shape of the outputs
-            row = {**self.preprocessor.empty_row(), ROW_NUMBER: tf.zeros([1], tf.int64)}
-            outputs, _ = self.predict_on_batch(row)
-            return tf.nest.map_structure(lambda values: values[:0], outputs)
-        length = self.preprocessor.static_length
-        if length is not None:
-            batch_size = batch_size or max(1, TOKEN_BUDGET // length)
-        batches = sorted_batches(rows, token_budget, batch_size, length)
-        with warnings.catch_warnings():
-            # Keras takes it for a mistake that the number of batches is unknown at first.
-            warnings.filterwarnings("ignore", "Your input ran out of data")
-            outputs, numbers = super().predict(batches, verbose=verbose, callbacks=callbacks)
-        order = np.argsort(numbers)
-        outputs = tf.nest.map_structure(lambda values: np.asarray(values)[order], outputs)
-        if self.output_token_axis is not None:
-            before = (slice(None),) * self.output_token_axis
-            outputs = outputs[(*before, slice(rows.lengths().max()))]
-        return outputs
+    def prepack_for_inference(self, dtype: str | None = None) -> None:
+        """Prepacks the encoder's kernels: faster, for inference only. See `BertBackbone`.
 
-    def _read_validation(self, data):
-        """Returns inputs, labels and weights of `validation_data`, which are read."""
-        if is_container(data) and not isinstance(data, tuple):
-            has_parts = isinstance(data, list) and data and is_container(data[0])
-            is_one = not has_parts or self.preprocessor.is_example(data[0])
-            data = (data,) if is_one else tuple(data)
-        # Without labels a tuple of two columns is pairs, and not Keras's (x, y).
-        if not self.preprocessor.has_labels and isinstance(data, tuple) and len(data) == 2:
-            data = (data,) if all(map(holds_text, data)) else data
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        x = self.preprocessor.read(x)
-        return x, self.read_labels(y, x), sample_weight
+        Args:
+            dtype: As in `BertBackbone.prepack_for_inference`.
 
-    def _prepare(self, x, y, sample_weight, batch_size, trainer, *, class_weight=None, **options):
-        """Returns the arguments for Keras: text becomes batches of token dictionaries.
-
-        `options` are those of `Preprocessor.batches`.
+        Raises:
+            UserError: As `BertBackbone.prepack_for_inference`.
         """
-        if options.get("token_budget") is not None:
-            _check_token_budget(options["token_budget"], x, batch_size)
-        data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-        if yields_text(x):
-            for name in ("y", "sample_weight"):
-                rule = "must be None for a dataset, which has its own"
-                require(data[name] is None, rule, UserError, **{name: type(data[name]).__name__})
-        if isinstance(x, TextColumns) or yields_text(x):
-            make_batches = functools.partial(self.preprocessor.batches, **data, **options)
-            strategy = trainer.distribute_strategy
-            data = dict.fromkeys(data)
-            if isinstance(x, TextColumns) and strategy.num_replicas_in_sync > 1:
-                parts = trainer.gradient_accumulation_steps if options["training"] else 1
-                data["x"] = replica_batches(strategy, make_batches, parts, class_weight)
-                class_weight = None  # it is in the batches
-            else:
-                data["x"] = make_batches()
-        elif isinstance(x, tf.data.Dataset):
-            data["x"] = self.preprocessor.with_graph_targets(x)
-        elif is_container(sample_weight):
-            data["sample_weight"] = row_weights(sample_weight)
-        return {**data, "class_weight": class_weight}
+        self.backbone.prepack_for_inference(dtype)
 
-    def get_config(self):
-        tokenizer = keras.saving.serialize_keras_object(self.tokenizer)
-        return {**super().get_config(), "tokenizer": tokenizer, "max_length": self.max_length}
+    def quantize(
+        self,
+        mode: str = "int8",
+        config=None,
+        calibration: Any | None = None,
+        attention: str = FLOAT,
+        skip: Iterable[str] = (),
+        activations: str = DYNAMIC,
+        **kwargs,
+    ) -> None:
+        """Turns the backbone's kernels and word embeddings into 8-bit integers, for inference.
 
+        See `BertBackbone.quantize`.
 
-def _require_texts(x, value, name):
-    """Refuses an argument that is for texts only."""
-    rule = "must be None for anything but a list of texts"
-    fits = value is None or isinstance(x, TextColumns)
-    require(fits, rule, UserError, **{name: value}, x=type(x).__name__)
+        Args:
+            mode: "int8".
+            config: None or the configuration that Keras makes for `mode`.
+            calibration: A few hundred examples of text like that of the application: a list of
+                texts, or a tuple of two lists for pairs; or token dictionaries.
+            attention, skip, activations: As in `BertBackbone.quantize`.
+            **kwargs: Of Keras's, `type_check` has no effect.
 
+        Raises:
+            UserError: As `BertBackbone.quantize`, or if `calibration` is a dataset of texts.
 
-def _check_token_budget(token_budget, x, batch_size):
-    _require_texts(x, token_budget, "token_budget")
-    if batch_size is not None:
-        raise UserError(
-            "At most one of `batch_size` and `token_budget` must be given. Received: "
-            f"{batch_size=}, {token_budget=}"
+        Example:
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> model.quantize("int8")
+            >>> model.predict(["A quiet film."]).shape
+            (1, 2)
+        """
+        if calibration is not None:
+            calibration = hooks.calibration_batches(self, "calibration", calibration)
+        self.backbone.quantize(
+            mode,
+            config=config,
+            calibration=calibration,
+            attention=attention,
+            skip=skip,
+            activations=activations,
+            **kwargs,
         )
 
+    def quantization_errors(self, texts, activations: str = DYNAMIC) -> dict[str, float]:
+        """Does what `bert_tf.adapt.quantization_errors` does, with texts.
 
-def _split_off(columns, y, sample_weight, share):
-    """Does Keras's `validation_split`: splits off the last rows, before any shuffling."""
-    count = columns.num_rows
-    kept = int(count * (1 - share))
-    rule = "must leave rows on both sides"
-    require(0 < kept < count, rule, UserError, validation_split=share, rows=count)
-    if sample_weight is not None:
-        sample_weight = row_weights(sample_weight, count)
+        Args:
+            texts: As `calibration` of `quantize`.
+            activations: As in `quantize`.
 
-    def rows(part):
-        labels = (None if values is None else values[part] for values in (y, sample_weight))
-        return columns.rows(part), *labels
+        Returns:
+            The relative error of every layer, by its path.
 
-    return rows(slice(None, kept)), rows(slice(kept, None))
+        Raises:
+            UserError: As `bert_tf.adapt.quantization_errors`, or if `texts` is a dataset of
+                texts.
+
+        Example:
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> errors = model.quantization_errors(["A quiet film."])
+            >>> worst = max(errors, key=errors.get)
+        """
+        batches = hooks.calibration_batches(self, "texts", texts)
+        return hooks.quantization_errors(self.backbone, batches, activations)
+
+    def prune_heads(self, heads: Mapping[int, Iterable[int]]) -> None:
+        """Does what `BertBackbone.prune_heads` does. To train the model further, compile it again.
+
+        Args:
+            heads: As in `BertBackbone.prune_heads`.
+
+        Raises:
+            UserError: As `BertBackbone.prune_heads`.
+
+        Example:
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> model.compile()  # for its loss
+            >>> targets = model.targets(labels)
+            >>> importance = bert_tf.adapt.head_importance(model, texts, targets)
+            >>> model.prune_heads(bert_tf.adapt.least_important_heads(importance, share=0.3))
+            >>> model.compile(bert_tf.training.AdamWeightDecay(2e-5))
+            >>> model.fit(texts, labels)
+        """
+        self.backbone.prune_heads(heads)
+        if self.optimizer_has_begun():
+            self.optimizer = None
+
+    def enable_lora(
+        self,
+        rank: int,
+        alpha: float | None = None,
+        target_modules: Sequence[str] = ("query_key_value",),
+    ) -> None:
+        """Freezes the backbone and gives its dense layers low-rank additions; heads stay trainable.
+
+        Query, key and value are one kernel here, so they share the A of an addition.
+
+        Args:
+            rank: Width of the additions.
+            alpha: `alpha / rank` scales them; None takes the rank.
+            target_modules: Which of a block's layers: "query_key_value", "attention_output",
+                "intermediate", "output_dense".
+
+        Raises:
+            UserError: For another layer or a rank below 1, if there are additions already, the
+                model is prepacked or quantized, or the optimizer has begun.
+
+        Example:
+            >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> model.enable_lora(rank=8)
+            >>> model.compile(bert_tf.training.AdamWeightDecay(1e-3))
+            >>> model.fit(texts, labels)
+            >>> model.save_lora_weights("reviews.safetensors")  # some hundred kilobytes
+            >>> model.merge_lora()  # now a model like any other
+
+        Reference: Hu et al. 2021 (arXiv 2106.09685).
+        """
+        hooks.enable_lora(self, rank, alpha, target_modules)
+
+    def merge_lora(self) -> None:
+        """Merges the additions into the kernels: the same outputs. The backbone stays frozen."""
+        hooks.merge_lora(self)
+
+    def save_lora_weights(self, path: str | os.PathLike) -> None:
+        """Writes the additions and the heads to a safetensors file.
+
+        Raises:
+            UserError: If LoRA is not enabled.
+        """
+        hooks.save_lora(self, path)
+
+    def load_lora_weights(self, path: str | os.PathLike) -> None:
+        """Reads what `save_lora_weights` wrote, and enables LoRA if it is not enabled.
+
+        Raises:
+            CheckpointError: If the file is damaged or its tensors do not fit the model.
+            UserError: If the model has other additions, or none can be enabled.
+        """
+        hooks.load_lora(self, path)
+
+    def require_merged(self, purpose: str) -> None:
+        """Raises `UserError` if there are low-rank additions."""
+        if self.lora is not None:
+            raise UserError(
+                f"The model must have no LoRA to be {purpose}. Received: a model with LoRA. Call "
+                "`merge_lora()` first, or write LoRA alone with `save_lora_weights(path)`."
+            )
+
+    def get_config(self):
+        config = {
+            "name": self.name,
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
+            "backbone": keras.saving.serialize_keras_object(self.backbone),
+            **({"lora": self.lora} if self.lora else {}),
+        }
+        if self.preprocessor_class is None:
+            return config
+        if type(self.preprocessor) is not self.preprocessor_class:
+            config["preprocessor"] = keras.saving.serialize_keras_object(self.preprocessor)
+        config["tokenizer"] = keras.saving.serialize_keras_object(self.tokenizer)
+        return {**config, "max_length": self.max_length}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        lora = config.pop("lora", None)
+        kinds = {"backbone": BertBackbone, "tokenizer": Tokenizer, "preprocessor": Preprocessor}
+        for name, kind in kinds.items():
+            if name == "backbone" or config.get(name) is not None:
+                config[name] = deserialized(config.get(name), kind, name)
+        if "preprocessor" in config:
+            for name in config["preprocessor"].arguments():
+                config.pop(name, None)
+        model = cls(**config)
+        if lora is not None:
+            model.enable_lora(**lora)
+        return model

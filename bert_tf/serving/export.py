@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
@@ -100,6 +101,28 @@ def export(
         requests = [(SERVING_DEFAULT, texts) for texts in module.sample_texts()]
         write_warmup_requests(os.path.join(extra, WARMUP_FILE), requests)
     return path
+
+
+def export_from_model(
+    model: TaskModel, filepath: str | os.PathLike, format: str, input_signature: Any, **options
+) -> str:
+    """Does what `TaskModel.export` does: `export` behind the arguments of Keras's own method."""
+    if format != "tf_saved_model":
+        raise UserError(
+            "`format` must be 'tf_saved_model'; tools/export_onnx.py and TensorFlow Lite's "
+            f"converter read what that writes. Received: {format=}"
+        )
+    if input_signature is not None:
+        raise UserError(
+            "`input_signature` must be None: a task is exported with the signatures of raw "
+            f"text, tokens and examples (docs/serving.md). Received: {input_signature!r}"
+        )
+    if unknown := set(options) - {"version", "portable", "pairs"}:
+        raise UserError(
+            "The arguments must be those of `bert_tf.serving.export`: version, portable, "
+            f"pairs. Received: {', '.join(sorted(unknown))}"
+        )
+    return export(model, filepath, **options)
 
 
 def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:

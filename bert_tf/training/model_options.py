@@ -8,63 +8,48 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 
 from bert_tf.errors import UserError
-from bert_tf.training.traced_weights import RetracingModel
 
 
-class OptionsModel(RetracingModel):
-    """A Keras model whose constructor arguments may be set later, or are refused by name.
+def set_option(model: Any, name: str, value: Any, assign: Callable[[str, Any], None]) -> None:
+    """Sets an attribute of a model; if it is an option of a built model, checks it first.
 
-    Attributes:
-        built_with: The arguments that only the constructor reads; those of base classes are added.
-        option_forms: What an argument is turned into before it is stored.
+    Args:
+        model: A model with `check_options`, `built_with` and `option_forms`.
+        name, value: The attribute.
+        assign: The `__setattr__` of the model's base class.
+
+    Raises:
+        UserError: If the model is built with the option, or its `check_options` refuses the value.
     """
-
-    built_with: ClassVar[tuple[str, ...]] = ()
-    option_forms: ClassVar[dict[str, Callable[[Any], Any]]] = {}
-    _option_changes = 0
-
-    def check_options(self) -> None:
-        """Raises `UserError` if the values of options are out of range or do not fit together.
-
-        A constructor calls it when all of its options are set; so does every later change of one.
-        """
-
-    def traced_settings(self, step):
-        return self._option_changes
-
-    def __setattr__(self, name, value):
-        is_built = vars(self).get("built", False)
-        if is_built and name in fixed_names(type(self)):
-            raise UserError(
-                f"`{name}` must be an argument of the constructor or of `compile`: the model is "
-                f"made with it. Received: {name}={value!r:.200} for a model that exists. Make "
-                f"another one, for example by `from_pretrained(path, {name}=…)`."
-            )
-        if name in option_names(type(self)):
-            value = self.option_forms.get(name, _unchanged)(value)
-            if is_built and hasattr(self, name):
-                self._change_option(name, value)
-                return
-        super().__setattr__(name, value)
-
-    def replace_option(self, name: str, value: Any) -> None:
-        """Sets an option after the model was changed to fit it."""
-        super().__setattr__(name, value)
-
-    def _change_option(self, name, value):
-        before = getattr(self, name)
-        super().__setattr__(name, value)
-        try:
-            self.check_options()
-        except Exception:
-            super().__setattr__(name, before)
-            raise
-        self._option_changes += 1
+    if hasattr(getattr(type(model), name, None), "__set__"):
+        assign = functools.partial(object.__setattr__, model)  # Keras would wrap lists
+    is_built = vars(model).get("built", False)
+    if is_built and name in fixed_names(type(model)):
+        raise UserError(
+            f"`{name}` must be an argument of the constructor or of `compile`: the model is "
+            f"made with it. Received: {name}={value!r:.200} for a model that exists. Make "
+            f"another one, for example by `from_pretrained(path, {name}=…)`."
+        )
+    if name not in option_names(type(model)):
+        assign(name, value)
+        return
+    value = model.option_forms.get(name, _unchanged)(value)
+    if not is_built or not hasattr(model, name):
+        assign(name, value)
+        return
+    before = getattr(model, name)
+    assign(name, value)
+    try:
+        model.check_options()
+    except Exception:
+        assign(name, before)
+        raise
+    assign("_option_changes", model._option_changes + 1)
 
 
 def _unchanged(value):

@@ -1,52 +1,40 @@
 """Traced steps of `fit`, `evaluate` and `predict` that do not outlive what is in the traces."""
 
 import operator
-import types
 import weakref
 from typing import Any
 
 import keras
 
 
-class RetracingModel(keras.Model):
-    """A Keras model that traces a step again if its weights or settings are others than before.
+class Traces:
+    """What the traced steps of a model were traced with, by step.
 
-    Each step is checked by itself: validation inside `fit` must not drop `fit`'s own step.
+    Keras does not look into such an object for variables. Weights are held by weak references.
     """
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        # Weak references by step. Keras does not look into such an object for variables.
-        self._traced_weights = types.SimpleNamespace()
-        self._traced_settings = types.SimpleNamespace()
+    def __init__(self):
+        self._weights = {}
+        self._settings = {}
 
-    def make_train_function(self, force=False):
-        self.invalidate_traces("train")
-        return super().make_train_function(force)
+    def have_changed(self, model: keras.Model, step: str, settings: Any) -> bool:
+        """Returns whether weights or settings are others than at the last call for this step.
 
-    def make_test_function(self, force=False):
-        self.invalidate_traces("test")
-        return super().make_test_function(force)
-
-    def make_predict_function(self, force=False):
-        self.invalidate_traces("predict")
-        return super().make_predict_function(force)
-
-    def traced_settings(self, step: str) -> Any:
-        """Returns what else than weights a step's trace depends on, to be compared with `==`."""
-
-    def invalidate_traces(self, step: str) -> None:
-        """Drops the traced function of a step unless weights and settings are the last call's."""
-        settings = self.traced_settings(step)
-        weights = self.weights
+        Args:
+            model: The model.
+            step: "train", "test", "predict" or another name.
+            settings: What else a trace depends on, to be compared with `==`.
+        """
+        weights = model.weights
         if step == "train":  # it also matters which are trained
-            weights = [*weights, *self.trainable_weights]
-        known = [reference() for reference in getattr(self._traced_weights, step, ())]
+            weights = [*weights, *model.trainable_weights]
+        known = [reference() for reference in self._weights.get(step, ())]
         are_same = len(known) == len(weights) and all(map(operator.is_, known, weights))
-        if not are_same or getattr(self._traced_settings, step, None) != settings:
-            setattr(self._traced_weights, step, [weakref.ref(weight) for weight in weights])
-            setattr(self._traced_settings, step, settings)
-            setattr(self, f"{step}_function", None)
+        if are_same and self._settings.get(step) == settings:
+            return False
+        self._weights[step] = [weakref.ref(weight) for weight in weights]
+        self._settings[step] = settings
+        return True
 
 
 def settings_of(part: Any) -> dict[str, Any]:

@@ -1,199 +1,77 @@
-"""The training loop's core: one optimizer step on a batch, the same however the batch is cut up.
+"""`fit`, `evaluate` and `predict`, once for all models: on texts, and on what Keras takes."""
 
-A loss is a sum of means: weighted sums over examples (or tokens), divided by the sums of weights.
-Those of replicas and micro-batches add up if they are divided by the sums for the whole batch,
-which are computed first. For Keras's losses see `training/losses/partial_loss.py`.
-"""
-
-import contextlib
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from bert_tf import ops
 from bert_tf.base import keras_compat
 from bert_tf.base.signatures import has_signature_of
-from bert_tf.errors import UserError
-from bert_tf.layers.pipeline import PipelineRun
-from bert_tf.ops import native
-from bert_tf.ops.native import needs_static_shapes, static_shapes
-from bert_tf.training.batch_parts import BatchParts, map_values, num_rows
-from bert_tf.training.callback_lists import with_callback
+from bert_tf.errors import UserError, require, require_one_of
+from bert_tf.inputs.batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
+from bert_tf.inputs.columns import TextColumns
+from bert_tf.inputs.streams import as_data_errors, yields_text
+from bert_tf.training.fit_data import (
+    ALL_ROWS,
+    evaluation_data,
+    fit_data,
+    one_batch,
+    prepared_data,
+    require_texts,
+    with_callback,
+)
 from bert_tf.training.losses.class_weights import balanced_weights_by_id, refuse_class_weight
-from bert_tf.training.losses.partial_loss import ShareOfBatch, partial_losses
-from bert_tf.training.model_options import OptionsModel
-from bert_tf.training.optimizers.built_optimizer import build_for
-from bert_tf.training.pipelined_step import pipelined_gradients, seeds_of
+from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
 from bert_tf.training.run_length import spread_schedule
-from bert_tf.training.traced_weights import settings_of
+from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
+from bert_tf.training.step_model import StepModel
+
+# Of a model that is not compiled: the paper's appendix A.3 tries 2e-5 to 5e-5, and
+# google-research/bert's run_classifier.py has these defaults.
+LEARNING_RATE = 5e-5
+WARMUP = 0.1
 
 
-class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
-    """A `keras.Model` whose step is that of the whole batch.
+class TrainingModel(StepModel):
+    """A `StepModel` with the loops around its steps.
 
-    - `compile(..., gradient_accumulation_steps=k)`: the step works through its batch in k parts and
-      applies the gradient once; memory is that of a part, the numbers are those of the batch.
-    - Losses are divided by the sums of weights over all replicas and parts; those with
-      `reduction="sum"` are added.
-    - `fit` works under `MultiWorkerMirroredStrategy` too, and its logs are those of all replicas.
-    - `jit_compile=True` compiles the whole step with static shapes, with the native ops where their
-      lowerings are built.
-    - After `bert_tf.training.pipeline_stages` the parts pass through the stages of a pipeline.
-    - With an optimizer of `bert_tf.training` the logs contain `gradient_norm`, before clipping;
-      under `mixed_float16` it scales the loss and skips steps that overflow.
+    A schedule without a number of steps is spread over the steps of a `fit`. A model that is not
+    compiled is compiled with `default_compile`.
 
-    A subclass with a loss of its own overrides `loss_denominators` and `partial_loss`.
+    Attributes:
+        preprocessor: Reads texts and labels; None for a model that takes what Keras takes.
+        needs_labels: Whether training needs labels although no loss is compiled.
+        no_class_weights: Why `fit` of a model without classes refuses `class_weight`.
+        untrained_heads: The parts that a checkpoint lacked, until they are trained or loaded.
     """
 
-    # Why `fit` of a model without classes to weight refuses `class_weight`.
+    preprocessor: Any = None
+    needs_labels = False
+    # The axis of the outputs with one entry per token, if any, and what `predict` pads it with.
+    output_token_axis: int | None = None
+    output_padding: float = 0
     no_class_weights: str | None = None
+    untrained_heads: tuple[str, ...] = ()
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self._gradient_accumulation_steps = 1
-        self.pipeline_placement = None  # or a `PipelinePlacement`
-        self._share_of_batch = ShareOfBatch()
-        self._adds_up = True
-        self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
         self._traced_run = None
 
-    @property
-    def gradient_accumulation_steps(self) -> int:
-        """The argument of `compile`."""
-        return self._gradient_accumulation_steps
-
-    def compile(self, optimizer="rmsprop", *args, gradient_accumulation_steps: int = 1, **kwargs):
-        """Compiles as Keras does, with one more argument.
+    def default_compile(self, y: Any) -> dict[str, Any]:
+        """Returns the arguments of `compile` for a model that is trained without it.
 
         Args:
-            optimizer: See Keras.
-            *args: See Keras.
-            gradient_accumulation_steps: The number of parts of a replica's batch, of equal size (to
-                one row).
-            **kwargs: See Keras. `jit_compile="auto"` is False where the native ops are used,
-                which do without the padding that XLA needs.
-
-        Raises:
-            UserError: If `gradient_accumulation_steps` is out of range, if `jit_compile` is True
-                with several replicas or pipeline stages, or if a batch is cut up (several parts or
-                replicas) and it is unknown how the loss adds up.
+            y: The labels that `fit` or `evaluate` was given, or None.
         """
-        if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
-            raise UserError(
-                "`gradient_accumulation_steps` must be an integer of at least 1. Received: "
-                f"{gradient_accumulation_steps=}"
-            )
-        self._gradient_accumulation_steps = gradient_accumulation_steps
-        optimizer = keras.optimizers.get(optimizer)
-        if self.dtype_policy.name == "mixed_float16" and hasattr(optimizer, "use_loss_scale"):
-            optimizer.use_loss_scale()
-            kwargs["auto_scale_loss"] = False
-        super().compile(optimizer, *args, **kwargs)
-        arguments = arguments_by_name(keras.Model.compile, self, optimizer, *args, **kwargs)
-        self._cut_up_loss(arguments["loss"])
-        is_pipelined = self.pipeline_placement is not None
-        if arguments["jit_compile"] == "auto" and (native.use_native() or is_pipelined):
-            self.jit_compile = False  # Keras takes XLA on a GPU
-        if arguments["jit_compile"] is True and is_pipelined:
-            raise UserError(
-                "`jit_compile` must be False for a model with pipeline stages: XLA compiles a step "
-                "for one device. Received: jit_compile=True with the devices "
-                f"{self.pipeline_placement.devices}. Leave `jit_compile` out."
-            )
-        strategy = self.distribute_strategy
-        replicas = strategy.num_replicas_in_sync
-        mirrored = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
-        if self.jit_compile and isinstance(strategy, mirrored) and replicas > 1:
-            raise UserError(
-                "`jit_compile` must be False with several replicas: XLA cannot compile a step that "
-                f"they take together. Received: {type(strategy).__name__} with {replicas} "
-                "replicas. Leave `jit_compile` out, or train without the strategy."
-            )
+        return {"optimizer": AdamWeightDecay(WarmupLinearDecay(LEARNING_RATE, warmup=WARMUP))}
 
-    def _cut_up_loss(self, loss):
-        """Lets Keras's losses return the part of a batch; else they count as means over rows."""
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        self._share_of_batch = ShareOfBatch(self.gradient_accumulation_steps > 1 or replicas > 1)
-        self._adds_up = True
-        try:
-            self._require_own_shares()
-            if loss is not None:
-                keras_compat.replace_losses(self, partial_losses(loss, self._share_of_batch))
-        except UserError:
-            if self._share_of_batch.is_cut_up:
-                raise
-            self._adds_up = False
-
-    def _require_own_shares(self):
-        """Raises `UserError` for a class that overrides `compute_loss` and not `partial_loss`."""
-        classes = type(self).__mro__
-        names = ("compute_loss", "partial_loss")
-        owner, partial_owner = (next(c for c in classes if n in vars(c)) for n in names)
-        known = owner.__module__.split(".")[0] in ("keras", "bert_tf")
-        if not known and classes.index(owner) < classes.index(partial_owner):
-            raise UserError(
-                "`partial_loss` and `loss_denominators` must be overridden where a model has a "
-                "loss of its own and a batch is cut up (gradient accumulation, replicas): they say "
-                f"how the loss adds up. Received: {owner.__name__}.compute_loss alone"
-            )
-
-    def get_compile_config(self):
-        config = super().get_compile_config()
-        if config:
-            config["gradient_accumulation_steps"] = self.gradient_accumulation_steps
-        return config
-
-    def compile_from_config(self, config):
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.built and hasattr(self.optimizer, "build"):
-            self.optimizer.build(self.trained_variables())  # before its state is loaded
-
-    # What a subclass says about its loss.
-    def forward(self, x, y, training):
-        """Returns what `partial_loss` takes as `y_pred`: the model's outputs."""
-        return self(x, training=training)
-
-    def loss_denominators(self, x, y, sample_weight) -> dict[str, tf.Tensor]:
-        """Returns what each mean in the loss is divided by: scalars float32 for these examples."""
-        weights = {"rows": tf.cast(num_rows(x), tf.float32)}
-        if sample_weight is not None and not tf.nest.is_nested(sample_weight):
-            weights["weights"] = tf.reduce_sum(tf.cast(sample_weight, tf.float32))
-        return weights
-
-    def partial_loss(self, x, y, y_pred, sample_weight, training, totals) -> tf.Tensor:
-        """Returns the part of the loss that these examples make; the parts of a batch add up.
-
-        `y_pred` is the result of `forward`; `totals` are the `loss_denominators` of the whole
-        batch, over all replicas.
-        """
-        parts = self.loss_denominators(x, y, sample_weight)
-        shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
-        # Keras divides means by the number of replicas.
-        replicas = _num_replicas()
-        with self._share_of_batch.of({name: share * replicas for name, share in shares.items()}):
-            loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
-        if loss.shape == [0]:  # Keras does not reduce the losses of no rows
-            loss = tf.reduce_sum(loss)
-        if not self._adds_up:
-            loss *= tf.cast(shares["rows"], loss.dtype)
-        else:
-            for other in self.losses:  # of layers; Keras adds each by the number of replicas
-                loss += other * tf.cast(shares["rows"] - 1.0 / replicas, other.dtype)
-        # At the end of the data a replica may have no rows, and their mean is NaN.
-        return tf.where(parts["rows"] > 0, loss, tf.zeros_like(loss))
-
-    def traced_settings(self, step):
-        settings = super().traced_settings(step)
-        if step in ("train", "test"):
-            settings = (settings, settings_of(self.loss))
-        return (settings, settings_of(self.optimizer)) if step == "train" else settings
-
-    def trained_variables(self) -> list[keras.Variable]:
-        """Returns the variables that a step changes."""
-        return self.trainable_variables
+    def read_labels(self, y: Any, x: Any) -> Any:
+        """Returns labels as the loss takes them; the arguments are those of the user."""
+        return y
 
     def class_weights(self, class_weight):
         """Returns `class_weight` by class id, as Keras takes it."""
@@ -207,266 +85,281 @@ class TrainingModel(keras_compat.BuildsUnderStrategies, OptionsModel):
             return balanced_weights_by_id(y, num_classes=len(self.class_weights({})))
         return class_weight
 
-    @has_signature_of(keras.Model.fit)
-    def fit(self, *args, **kwargs):
-        """Trains as Keras does; a schedule without a number of steps is spread over the run."""
-        arguments = self._arguments(keras.Model.fit, *args, **kwargs)
+    @has_signature_of(keras.Model.fit, token_budget=None)
+    def fit(self, *args, token_budget: int | None = None, **kwargs):
+        """`keras.Model.fit`, also on raw text, with the names of classes and without `compile`.
+
+        Without `compile`, the model is compiled with `AdamWeightDecay`, the task's loss and its
+        metrics. The learning rate rises to 5e-5 in the first tenth of the steps and then falls to
+        0; a second `fit` is a run of its own.
+
+        Args:
+            *args, **kwargs: See Keras.
+            token_budget: For a list of texts, in place of `batch_size`: the maximum number of
+                tokens of a batch. The texts of a batch have similar lengths, and every epoch has
+                the same number of batches. Padding counts where the model computes it (see
+                `padding_free` of `BertBackbone`). A longer text is a batch of its own.
+
+        Raises:
+            UserError: As `evaluate`, or if the model is prepacked or quantized, or `token_budget`
+                is given with `batch_size`, `jit_compile` or something else than texts.
+            DataError: If a text or a label is missing, malformed or unknown.
+
+        Example:
+            >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> history = classifier.fit(texts, labels, token_budget=64, verbose=0)
+            >>> len(history.epoch)
+            1
+        """
+        given = _arguments(keras.Model.fit, self, args, kwargs)
+        self._compile_once(given["y"])
+        if given["class_weight"] is not None:
+            # What is wrong with it comes before what is wrong with the labels.
+            given["class_weight"] = self.class_weights(given["class_weight"])
+        given = fit_data(self, given, token_budget)
         retraces = keras.callbacks.LambdaCallback(  # after the callbacks that unfreeze layers
             on_epoch_begin=lambda *_: self.make_train_function()
         )
-        arguments["callbacks"] = with_callback(arguments["callbacks"], retraces)
-        run = spread_schedule(getattr(self, "optimizer", None), arguments)
+        given["callbacks"] = with_callback(given["callbacks"], retraces)
+        run = spread_schedule(getattr(self, "optimizer", None), given)
         if run != self._traced_run:  # the graph of a step holds the numbers of the schedule
             self.train_function, self._traced_run = None, run
-        return super().fit(**arguments)
+        with as_data_errors():
+            history = super().fit(**given)
+        self.untrained_heads = ()
+        return history
+
+    @has_signature_of(keras.Model.evaluate)
+    def evaluate(self, *args, **kwargs):
+        """`keras.Model.evaluate`, also on raw text.
+
+        Raises:
+            UserError: If `y` or `sample_weight` does not have a row for every text, or labels that
+                the loss needs are missing.
+            DataError: If a text or a label is missing, malformed or unknown.
+        """
+        given = _arguments(keras.Model.evaluate, self, args, kwargs)
+        given.update(given.pop("kwargs", {}))
+        self._compile_once(given["y"])
+        if not keras_compat.is_validation_in_fit(kwargs):  # there the data are ready
+            names = ("x", "y", "sample_weight", "batch_size")
+            given |= evaluation_data(self, *(given[name] for name in names))
+        with as_data_errors():
+            return super().evaluate(**given)
 
     @has_signature_of(keras.Model.train_on_batch)
     def train_on_batch(self, *args, **kwargs):
-        """Trains on a batch as Keras does."""
-        arguments = self._arguments(keras.Model.train_on_batch, *args, **kwargs)
-        return super().train_on_batch(**arguments)
+        """`keras.Model.train_on_batch`, also on raw text and the names of labels.
 
-    def _arguments(self, method, *args, **kwargs):
-        arguments = arguments_by_name(method, self, *args, **kwargs)
-        if arguments["class_weight"] is not None:
-            class_weight = self.class_weights(arguments["class_weight"])
-            arguments["class_weight"] = self.balanced_class_weight(class_weight, arguments["y"])
-        return arguments
+        Raises:
+            UserError: As `evaluate`, or if texts are not one batch: on several replicas, or where
+                `no_duplicates` does not allow their rows together.
+            DataError: If a text or a label is missing, malformed or unknown.
+        """
+        given = _arguments(keras.Model.train_on_batch, self, args, kwargs)
+        given |= one_batch(self, given["x"], given["y"], given["sample_weight"], training=True)
+        if given["class_weight"] is not None:
+            class_weight = self.class_weights(given["class_weight"])
+            given["class_weight"] = self.balanced_class_weight(class_weight, given["y"])
+        results = super().train_on_batch(**given)
+        self.untrained_heads = ()
+        return results
 
-    def require_trainable(self) -> None:
-        """Raises `UserError` if the model cannot be trained. A subclass overrides it."""
+    @has_signature_of(keras.Model.test_on_batch)
+    def test_on_batch(self, *args, **kwargs):
+        """`keras.Model.test_on_batch`, also on raw text and the names of labels.
 
-    def train_step(self, data):
-        self.require_trainable()
-        with self._tracing():
-            data = keras.utils.unpack_x_y_sample_weight(data)
-            variables = self.trained_variables()
-            if not self.optimizer.built:
-                self.optimizer.build(variables)
-            totals = self._totals(*data)
-            if self.pipeline_placement is not None:
-                loss, gradients = self._pipelined(data, totals, variables)
-            elif self.gradient_accumulation_steps == 1:
-                loss, gradients = self._gradients(*data, totals, variables)
-            else:
-                loss, gradients = self._accumulated(data, totals, variables)
-            self.optimizer.apply_gradients(zip(_dense(gradients), variables))
-            self._track_loss(loss, data[0])
-            return {**self._logs(), **self._norm_logs()}
+        Raises:
+            UserError: As `train_on_batch`.
+            DataError: As `train_on_batch`.
+        """
+        given = _arguments(keras.Model.test_on_batch, self, args, kwargs)
+        given |= one_batch(self, given["x"], given["y"], given["sample_weight"], training=False)
+        return super().test_on_batch(**given)
 
-    def _norm_logs(self):
-        norm = getattr(self.optimizer, "gradient_norm", None)
-        if norm is None:
-            return {}
-        # Steps that the loss scaling leaves out have none.
-        norm = tf.convert_to_tensor(norm)
-        known = tf.math.is_finite(norm) | (not self.optimizer.dynamic_loss_scale)
-        weight = tf.cast(known, tf.float32)
-        self._gradient_norm.update_state(tf.where(known, norm, 0.0), sample_weight=weight)
-        return {"gradient_norm": self._gradient_norm.result()}
+    def predict(
+        self,
+        x,
+        batch_size=None,
+        verbose="auto",
+        steps=None,
+        callbacks=None,
+        *,
+        token_budget=None,
+        window_stride=None,
+        window_pooling="mean",
+    ):
+        """`keras.Model.predict` that also takes raw text.
 
-    def test_step(self, data):
-        with self._tracing():
-            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-            totals = self._totals(x, y, sample_weight)
-            y_pred = self.forward(x, y, training=False)
-            loss = self.partial_loss(x, y, y_pred, sample_weight, False, totals)
-            self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-            self._track_loss(loss, x)
-            return self._logs()
+        Texts are sorted by length and batched by tokens. The results are in the texts' order.
+
+        Args:
+            x: What `fit` takes.
+            batch_size: The number of rows of a batch; of texts the maximum.
+            verbose: See Keras.
+            steps: See Keras; not for texts.
+            callbacks: As in Keras.
+            token_budget: For texts: the maximum number of tokens of a batch, padding counted. None
+                for 4,096, or for no maximum where there is a `batch_size`.
+            window_stride: For texts longer than `max_length`: predict windows of that length, one
+                every so many tokens, and pool the results; None cuts the texts.
+            window_pooling: "mean" or "max" over the windows of a text.
+
+        Returns:
+            What `call` returns, as arrays with a row for every example. Where a task cuts an
+            example into windows, a dictionary: `logits` of all of them, and `row_splits` int64
+            `[n + 1]`: those of example i are `logits[row_splits[i] : row_splits[i + 1]]`.
+
+        Raises:
+            UserError: If `token_budget` or `window_stride` is given for something else than texts,
+                `steps` for texts, or there is no tokenizer for texts.
+            DataError: If a text is missing or malformed.
+        """
+        require_one_of("window_pooling", window_pooling, ("mean", "max"))
+        preprocessor = self.preprocessor
+        x = x if preprocessor is None else preprocessor.read(x)
+        if isinstance(x, TextColumns):
+            rule = "must be None for texts; it counts the batches of a dataset"
+            require(steps is None, rule, UserError, steps=steps)
+            if window_stride is not None:
+                preprocessor.require_windows(x, window_stride)
+                rule = "must be None for outputs of tokens, which are others in each window"
+                has_tokens = self.output_token_axis is not None
+                require(not has_tokens, rule, UserError, window_stride=window_stride)
+            rows = preprocessor.rows(x, window_stride)
+            values = self._compute(rows, batch_size, verbose, callbacks, token_budget)
+            return preprocessor.outputs(values, rows, x, window_pooling)
+        for name, value in {"token_budget": token_budget, "window_stride": window_stride}.items():
+            require_texts(x, name, value)
+        if yields_text(x) and not preprocessor.predicts_datasets_of_text:
+            raise UserError(
+                "`x` must be a list of texts, or token dictionaries. Received: a dataset of text."
+            )
+        data = prepared_data(self, x, None, None, batch_size)
+        x, batch_size = data["x"], data["batch_size"]
+        with as_data_errors():
+            return super().predict(x, batch_size, verbose, steps, callbacks)
+
+    def predict_on_batch(self, x):
+        """`keras.Model.predict_on_batch` that also takes raw text.
+
+        Args:
+            x: A token dictionary, or texts as `fit` takes them, which are computed in one batch.
+
+        Returns:
+            What `predict` returns.
+
+        Raises:
+            UserError: If there is no tokenizer for texts.
+            DataError: If a text is missing or malformed.
+        """
+        if isinstance(x, dict) and x:
+            return super().predict_on_batch(x)
+        return self.predict(x, batch_size=ALL_ROWS, verbose=0)
+
+    def predict_decoded(
+        self,
+        texts: Any,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> Any:
+        """Returns what the outputs for raw text mean, for programs that work with any task.
+
+        That is the result of the task's own method, such as `classify`, `tag` or `answer`.
+
+        Args:
+            texts: Raw text as `fit` takes it: a list of examples, or one.
+            batch_size: As in `predict`.
+            token_budget: As in `predict`.
+            verbose: As in `predict`.
+
+        Returns:
+            A list or array with an answer for each example; for one example its own.
+
+        Raises:
+            UserError: If there is no tokenizer, the task takes other texts or has no answers.
+            DataError: If a text is missing or malformed.
+
+        Example:
+            >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
+            >>> classifier.predict_decoded("a good film").label in ("bad", "good")
+            True
+        """
+        preprocessor = self.preprocessor
+        columns = preprocessor.read_examples(texts)
+        rows = preprocessor.rows(columns)
+        values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
+        answers = preprocessor.decode(values, rows, columns)
+        return answers[0] if columns.is_single else answers
+
+    def _compute(
+        self, rows: TokenRows, batch_size=None, verbose=0, callbacks=None, token_budget=None
+    ) -> Any:
+        """Returns the outputs for rows of tokens, in their order."""
+        if not len(rows):  # one empty text shows the shape of the outputs
+            row = {**self.preprocessor.empty_row(), ROW_NUMBER: tf.zeros([1], tf.int64)}
+            outputs, _ = self.predict_on_batch(row)
+            return tf.nest.map_structure(lambda values: values[:0], outputs)
+        length = self.preprocessor.static_length
+        if length is not None:
+            batch_size = batch_size or max(1, TOKEN_BUDGET // length)
+        batches = sorted_batches(rows, token_budget, batch_size, length)
+        with warnings.catch_warnings():
+            # Keras takes it for a mistake that the number of batches is unknown at first.
+            warnings.filterwarnings("ignore", "Your input ran out of data")
+            outputs, numbers = super().predict(batches, verbose=verbose, callbacks=callbacks)
+        order = np.argsort(numbers)
+        outputs = tf.nest.map_structure(lambda values: np.asarray(values)[order], outputs)
+        if self.output_token_axis is not None:
+            before = (slice(None),) * self.output_token_axis
+            outputs = outputs[(*before, slice(rows.lengths().max()))]
+        return outputs
 
     def predict_step(self, data):
-        with self._tracing():
-            return super().predict_step(data)
+        outputs = super().predict_step(data)
+        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        if not isinstance(inputs, dict) or ROW_NUMBER not in inputs:
+            return outputs
+        outputs = self.row_outputs(outputs, inputs)
+        axis = self.output_token_axis
+        if axis is not None:
+            paddings = [[0, 0] for _ in outputs.shape]
+            paddings[axis][1] = self.max_sequence_length - tf.shape(outputs)[axis]
+            outputs = tf.pad(outputs, paddings, constant_values=self.output_padding)
+        return outputs, inputs[ROW_NUMBER]
 
-    def _tracing(self):
-        """Traces what goes to XLA with static shapes, and with ops that XLA can compile.
+    def row_outputs(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
+        """Returns the outputs to keep for a batch of texts; a task may reduce them."""
+        return outputs
 
-        What a model with pipeline stages computes is traced on their devices.
-        """
-        scopes = contextlib.ExitStack()
-        if self.pipeline_placement is not None:
-            scopes.enter_context(PipelineRun(self.pipeline_placement))
-        if self.jit_compile or needs_static_shapes():
-            scopes.enter_context(static_shapes())
-            if not native.compiles_under_xla():
-                scopes.enter_context(ops.backend("reference"))
-        return scopes
+    def load_weights(self, *args, **kwargs):
+        super().load_weights(*args, **kwargs)
+        self.untrained_heads = ()
 
-    def _gradients(self, x, y, sample_weight, totals, variables):
-        with tf.GradientTape() as tape:
-            loss, scaled = self._part_losses(x, y, sample_weight, totals)
-        return loss, tape.gradient(scaled, variables)
+    def set_weights(self, weights):
+        super().set_weights(weights)
+        self.untrained_heads = ()
 
-    def _part_losses(self, x, y, sample_weight, totals):
-        """Returns the loss and what is differentiated; updates the metrics."""
-        y_pred = self.forward(x, y, training=True)
-        loss = self.partial_loss(x, y, y_pred, sample_weight, True, totals)
-        self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-        return loss, self.optimizer.scale_loss(loss)
-
-    def _accumulated(self, data, totals, variables):
-        """Returns loss and gradients of the batch, from one part after the other."""
-        parts = BatchParts(data, self.gradient_accumulation_steps)
-        is_uneven = parts.is_static and parts.num_rows % self.gradient_accumulation_steps
-        if is_uneven and self.jit_compile:
+    def require_trained_heads(self, purpose: str) -> None:
+        """Raises `UserError` if a head is at random: `purpose` needs a trained model."""
+        has_optimizer = self.compiled and self.optimizer is not None
+        is_trained = has_optimizer and keras_compat.steps_taken(self.optimizer)
+        if self.untrained_heads and not is_trained:
             raise UserError(
-                "XLA compiles parts of one size: the batch of a replica must be a multiple of "
-                f"`gradient_accumulation_steps`. Received: {parts.num_rows} rows, "
-                f"gradient_accumulation_steps={self.gradient_accumulation_steps}"
-            )
-        unused = set()
-
-        def body(index, loss, gradients):
-            part_loss, part_gradients = self._gradients(*parts[index], totals, variables)
-            unused.update(i for i, gradient in enumerate(part_gradients) if gradient is None)
-            gradients = [
-                total if gradient is None else total + tf.convert_to_tensor(gradient)
-                for total, gradient in zip(gradients, part_gradients)
-            ]
-            return index + 1, loss + part_loss, gradients
-
-        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-        _, loss, gradients = tf.while_loop(
-            lambda index, *_: index < parts.count,
-            body,
-            (0, tf.zeros([]), zeros),
-            parallel_iterations=1,
-            maximum_iterations=parts.count,
-        )
-        return loss, [None if i in unused else gradient for i, gradient in enumerate(gradients)]
-
-    def _pipelined(self, data, totals, variables):
-        """Does what `_accumulated` does, with the parts in several stages at the same time."""
-        parts = BatchParts(data, self.gradient_accumulation_steps)
-        # How many parts have rows may depend on the batch; how many are traced cannot.
-        count = max(parts.count, 1) if parts.is_static else self.gradient_accumulation_steps
-        with seeds_of(parts.count, count, self):
-            return pipelined_gradients(
-                self.pipeline_placement,
-                count,
-                lambda index: self._part_losses(*parts[index], totals),
-                variables,
+                f"A model must be trained before it is {purpose}. Received: a checkpoint without "
+                f"{' and '.join(self.untrained_heads)}, which would start at random. Train the "
+                "model first (`fit`, or a tool's --do_train), or take the one that training wrote."
             )
 
-    def _totals(self, x, y, sample_weight):
-        weights = self.loss_denominators(x, y, sample_weight)
-        return {name: _sum_over_replicas(weight) for name, weight in weights.items()}
-
-    def _track_loss(self, loss, x):
-        rows = tf.cast(num_rows(x), tf.float32)
-        keras_compat.loss_tracker(self).update_state(_sum_over_replicas(loss), sample_weight=rows)
-
-    def _logs(self):
-        logs = self.get_metrics_result()
-        logs.pop("gradient_norm", None)
-        return logs
-
-    def make_train_function(self, force=False):
-        if self.optimizer is None:
-            raise UserError(
-                "The model must have an optimizer for its weights. Received: none, because pruning "
-                "heads dropped it. Call `compile` again before training."
-            )
-        self.require_trainable()
-        self.invalidate_traces("train")
-        if self.train_function is None or force:
-            if self.built:
-                # Not while tracing: after a trace that fails, variables made in it have no values.
-                with self.distribute_strategy.scope():
-                    build_for(self.optimizer, self.trained_variables())
-            self.train_function = self._step_function(self.train_step)
-        return self.train_function
-
-    def make_test_function(self, force=False):
-        self.invalidate_traces("test")
-        if self.test_function is None or force:
-            self.test_function = self._step_function(self.test_step)
-        return self.test_function
-
-    def _step_function(self, step):
-        """Returns a function of an iterator: the logs after `steps_per_execution` batches."""
-        # Keras's own fails for scalars under `MultiWorkerMirroredStrategy`.
-        strategy = self.distribute_strategy
-
-        @tf.autograph.experimental.do_not_convert
-        def one_step(data):
-            logs = strategy.run(step, args=(data,))
-            return logs if strategy.num_replicas_in_sync == 1 else self._of_all_replicas(logs)
-
-        run_step = one_step if self.run_eagerly else self._traced_step(one_step)
-
-        def run(iterator):
-            spec = getattr(iterator, "element_spec", None)
-            logs = None
-            for _ in range(self.steps_per_execution):
-                data = next(iterator, None)
-                if data is None:
-                    break
-                data = _without_marks(data)
-                logs = run_step(data) if self.run_eagerly else run_step(data, spec)
-            if logs is None:
-                raise StopIteration
-            return logs
-
-        return run
-
-    def _traced_step(self, function):
-        """Returns `function` of data and their dataset's `element_spec`, one trace for each."""
-        traces = {}
-        by_dataset = tf.function(function)
-        jit = self.jit_compile
-        by_batch = tf.function(function, reduce_retracing=not jit, jit_compile=jit or None)
-
-        def call(data, spec):
-            if spec is None or jit:  # XLA needs the shapes of each batch
-                return by_batch(data)
-            key = repr(spec)
-            if key not in traces:
-                traces[key] = by_dataset.get_concrete_function(_without_marks(spec))
-            return traces[key](data)
-
-        return call
-
-    def _of_all_replicas(self, logs):
-        """Returns the metrics over all replicas, read outside of them: no mean of means."""
-        together = self.get_metrics_result()
-        return {
-            name: together[name]
-            if name in together
-            else self.distribute_strategy.reduce("MEAN", value, axis=None)
-            for name, value in logs.items()
-        }
+    def _compile_once(self, y):
+        if not self.compiled and self.preprocessor is not None:
+            with self.distribute_strategy.scope():
+                self.compile(**self.default_compile(y))
 
 
-def arguments_by_name(method: Callable, model: keras.Model, *args, **kwargs) -> dict[str, Any]:
+def _arguments(method: Callable, model: keras.Model, args: tuple, kwargs: dict) -> dict[str, Any]:
     """Returns the arguments of a call of a method of Keras, those that are left out too."""
     call = inspect.signature(method).bind(model, *args, **kwargs)
     call.apply_defaults()
     return {name: value for name, value in call.arguments.items() if name != "self"}
-
-
-def _without_marks(data):
-    """Returns data or their specification with None for what Keras marks as missing."""
-    marks = (tf.experimental.Optional, tf.OptionalSpec)
-    return map_values(lambda v: None if isinstance(v, marks) else v, data)
-
-
-def _dense(gradients):
-    """Returns the gradients as tensors; a layer of the user's may have a `tf.IndexedSlices`.
-
-    It can have a row several times, and Keras's optimizers square and clip these parts, not their
-    sum.
-    """
-    return [None if one is None else tf.convert_to_tensor(one) for one in gradients]
-
-
-def _num_replicas() -> int:
-    context = tf.distribute.get_replica_context()
-    return context.num_replicas_in_sync if context else 1
-
-
-def _sum_over_replicas(value):
-    if _num_replicas() == 1:
-        return value
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)

@@ -19,6 +19,7 @@ from bert_tf.adapt import DistillationModel, student_from_teacher
 from bert_tf.errors import UserError
 from bert_tf.training import AdamWeightDecay, EpochScores, GradualUnfreezing, SparseCrossentropy
 from bert_tf.training.evaluation.probabilities import sigmoid, softmax
+from tests.training.fit_arguments import fit_arguments
 from tests.training.processes import start
 
 TEXTS = ["good film", "bad film", "the good.", "the bad."] * 4
@@ -377,7 +378,7 @@ def test_token_classifiers(make):
     labelled = DistillationModel(student, teacher, hidden_weight=0.1)
     labelled.compile(AdamWeightDecay(3e-3))
     logs = labelled.evaluate(WORDS, TAGS, batch_size=20, verbose=0, return_dict=True)
-    windows = teacher.fit_arguments(WORDS, TAGS, batch_size=20, shuffle=False)["x"]
+    windows = fit_arguments(teacher, WORDS, TAGS, batch_size=20, shuffle=False)["x"]
     tokens, y, *_ = next(iter(windows))
     places = np.asarray(y) >= 0
     s, t = (np.float64(model(tokens))[places] / 2.0 for model in (labelled.student, teacher))

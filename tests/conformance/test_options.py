@@ -1,13 +1,15 @@
 """Every task: what is set in a model, or in its preprocessor, counts from then on or is refused."""
 
 import dataclasses
-import inspect
 
+import keras
 import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.models.task_model import TaskModel
+from bert_tf.inputs.columns import TextColumns
+from bert_tf.inputs.containers import object_array
+from bert_tf.tasks.text_classification.preprocessor import TextClassificationPreprocessor
 from bert_tf.training.model_options import fixed_names, option_names
 from tests.conformance.task import assert_same, make, tokenizer
 from tests.conformance.tasks import TASKS, tasks
@@ -34,7 +36,7 @@ def settings(task, model):
     values = {**OTHER_VALUES, "labels": list(map(str, range(getattr(model, "num_classes", 0))))}
     for other in TASKS.values():
         values |= other.saved if other.kind is task.kind else {}
-    names = option_names(task.kind) - fixed_names(task.kind)
+    names = option_names(task.kind) - fixed_names(task.kind) - {"preprocessor"}
     names -= {"tokenizer"} if "text" in task.lacks else set()
     return {name: values[name] for name in sorted(names, key=list(values).index)}
 
@@ -69,7 +71,7 @@ def test_options_that_are_refused(name):
         before = getattr(model, option)
         with pytest.raises(UserError, match=f"^`{option}` must be an argument"):
             setattr(model, option, before)
-    if not isinstance(model, TaskModel):
+    if model.preprocessor is None:
         return
     for length in (2, 1000):
         before = model.max_length
@@ -82,38 +84,93 @@ def test_options_that_are_refused(name):
 def test_fields_of_the_preprocessor(name):
     """A field that is an option of the model is set in the model; the others are refused."""
     task, model = TASKS[name], make(TASKS[name])
-    options = settings(task, model)
-    fields = {field.name for field in dataclasses.fields(model.preprocessor)}
+    options, preprocessor = settings(task, model), model.preprocessor
+    fields = {field.name for field in dataclasses.fields(preprocessor)}
     assert {"tokenizer", "max_length"} <= fields & set(options)
-    for field in sorted(fields | {"a_typing_error"}):
-        preprocessor = model.preprocessor
-        if field in options:
+    for field in [*options, *sorted(fields - {*options}), "a_typing_error"]:
+        if field in fields & {*options}:
             setattr(preprocessor, field, options[field])
             value = getattr(model, field)
-            assert getattr(preprocessor, field) == getattr(model.preprocessor, field) == value
+            assert getattr(preprocessor, field) == value
             assert value == options[field] or field == "tokenizer"
-        else:
+        elif field not in options:
             with pytest.raises(UserError, match=f"must be one of .*Received: {field}="):
                 setattr(preprocessor, field, 1)
+    assert model.preprocessor is preprocessor
+
+
+@tasks("text", few=True)
+def test_another_preprocessor(name):
+    """A preprocessor is given to a model, or set in it, and holds what it was made with."""
+    task, model = TASKS[name], make(TASKS[name])
+    settings_of_other = make(task, max_length=12).preprocessor.get_config()
+    kind = type(model.preprocessor)
+    own = {n: v for n, v in task.options.items() if n not in kind.arguments()}
+    given = task.kind(model.backbone, preprocessor=kind.from_config(settings_of_other), **own)
+    assert given.max_length == 12 and given.preprocessor.max_sequence_length == 12
+    with pytest.raises(UserError, match="`max_length` must be left out with a `preprocessor`"):
+        task.kind(model.backbone, max_length=13, preprocessor=given.preprocessor, **own)
+    expected = make(task, max_length=12)
+    expected.set_weights(model.get_weights())
+    model.preprocessor = given.preprocessor
+    assert model.preprocessor is given.preprocessor and model.max_length == 12
+    assert_same(answers(task, model), answers(task, expected))
+    model.preprocessor.max_length = 13  # in both models
+    assert given.max_length == 13 == model.get_config()["max_length"]
+    with pytest.raises(UserError, match=f"`preprocessor` must be a {kind.__name__}"):
+        model.preprocessor = object()
+    assert model.max_length == 13
 
 
 @tasks()
 def test_preprocessor_of_none(name):
-    """`preprocessor=None`, keras-hub's way, is a model without a tokenizer; others are refused."""
+    """`preprocessor=None`, keras-hub's way, is a model without a tokenizer."""
     task, model = TASKS[name], make(TASKS[name])
-    if not isinstance(model, TaskModel):
+    if model.preprocessor is None:
         return
-    without = make(task, tokenizer=None, preprocessor=None)
-    assert without.tokenizer is None
-    for options in (
-        {"preprocessor": None},
-        {"preprocessor": model.preprocessor, "tokenizer": None},
+    assert make(task, tokenizer=None, preprocessor=None).tokenizer is None
+    with pytest.raises(
+        UserError, match="`tokenizer` must be None with `preprocessor=None`|must be"
     ):
-        with pytest.raises(UserError, match="`preprocessor` must be left out, .*`tokenizer`, `max"):
-            task.kind(model.backbone, **{"tokenizer": tokenizer(), **task.options, **options})
-    with pytest.raises(UserError, match="`preprocessor` must be left out, .*`tokenizer`, `max"):
-        model.preprocessor = model.preprocessor
-    assert "preprocessor" not in inspect.signature(task.kind).parameters
+        task.kind(
+            model.backbone, **{**task.options, "tokenizer": tokenizer(), "preprocessor": None}
+        )
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Shouting(TextClassificationPreprocessor):
+    """Reads all texts in capitals."""
+
+    def read_columns(self, x):
+        return TextColumns(
+            object_array([text.upper() for text in column]) for column in super().read_columns(x)
+        )
+
+
+def test_a_preprocessor_of_ones_own_is_saved(tmp_path):
+    task = TASKS["text classification"]
+    model = make(task)
+    model.preprocessor = Shouting.from_config(model.preprocessor.get_config())
+    shouted = model.predict(["a good film"], verbose=0)
+    model.save(tmp_path / "model.keras")
+    opened = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(opened.preprocessor) is Shouting
+    assert_same(opened.predict(["a good film"], verbose=0), shouted)
+    assert_same(opened.predict(["A GOOD FILM"], verbose=0), shouted)
+    model.preprocessor = None
+    with pytest.raises(UserError, match="made without a tokenizer"):
+        model.predict(["a good film"], verbose=0)
+
+
+def test_a_preprocessor_that_does_not_fit():
+    """One for other classes is refused, and the one before stays."""
+    model = make(TASKS["text classification"])
+    before = model.preprocessor
+    with pytest.raises(UserError, match="num_classes` must be 2"):
+        model.preprocessor = TextClassificationPreprocessor(tokenizer(), num_classes=5)
+    with pytest.raises(UserError, match="max_length"):
+        model.preprocessor = TextClassificationPreprocessor(tokenizer(), max_length=9999)
+    assert model.preprocessor is before
 
 
 @tasks("text", few=True)

@@ -24,6 +24,7 @@ from bert_tf.training import (
 from tests.conformance.state import State
 from tests.conformance.task import LENGTH, ROWS, WEIGHTS, assert_same, make
 from tests.conformance.tasks import TASKS, tasks
+from tests.training.fit_arguments import fit_arguments
 
 OPTIONS = {"verbose": 0, "batch_size": ROWS}
 
@@ -74,7 +75,7 @@ def test_batches_by_tokens_hold_every_row(name, state, is_full):
     if not task.trains_on_text or (name not in few and not is_full):
         return
     options = {"shuffle": True, "training": False, "token_budget": 12}
-    batches = state.model.fit_arguments(task.text, task.labels, **options)["x"]
+    batches = fit_arguments(state.model, task.text, task.labels, **options)["x"]
     sizes = list(tokens_of_batches(batches))
     assert batches.cardinality() == len(sizes)  # from which a schedule knows its steps
     features, _ = task.rows_of_text()

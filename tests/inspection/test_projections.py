@@ -75,11 +75,13 @@ def test_any_task(name):
     pair = project_texts(model, (["good"], ["bad film"])).vectors
     rows = [*(((text,), row) for text, row in zip(texts, vectors)), (("good", "bad film"), pair[0])]
     for columns, vector in rows:
-        tokens = model.tokenizer(*([text] for text in columns), max_length=model.longest)
+        tokens = model.tokenizer(
+            *([text] for text in columns), max_length=model.max_sequence_length
+        )
         expected = model.backbone(tokens)["sequence_output"][0].numpy().mean(axis=0)
         np.testing.assert_allclose(vector, expected, atol=1e-5)
     places = project_word(model, "good", texts)["layer_01"].vectors
-    assert len(places) == model.longest - 2
+    assert len(places) == model.max_sequence_length - 2
 
 
 def test_three_texts_are_no_pair(make):

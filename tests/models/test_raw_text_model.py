@@ -28,6 +28,7 @@ from bert_tf.errors import UserError
 from bert_tf.models import TaskModel
 from bert_tf.tasks.masked_lm import preprocessor as masked_lm
 from tests.conformance.task import assert_same
+from tests.training.fit_arguments import fit_arguments
 
 A, B = ["good film", "bad", "the good."], ["bad film", "good good", "the"]
 MASKED = ["the [MASK].", "good [MASK]"]
@@ -518,7 +519,7 @@ def test_masked_lm_validates_on_which_text(models, monkeypatch, options, expecte
     # Without the masks, which take a second to trace: tests/data has them.
     unmasked = lambda rows, *_, **__: rows.map(lambda texts, streams: texts)  # noqa: E731
     monkeypatch.setattr(masked_lm, "mask_rows", unmasked)
-    texts = next(iter(models("masked_lm").fit_arguments(A, **options)["validation_data"]))
+    texts = next(iter(fit_arguments(models("masked_lm"), A, **options)["validation_data"]))
     assert np.char.decode(np.array(texts, bytes)).tolist() == np.array(expected).tolist()
 
 

@@ -29,7 +29,7 @@ from tests.models.one_layer import (
 @pytest.mark.parametrize(
     ("kind", "added"),
     [
-        (TrainingModel, []),
+        (TrainingModel, ["token_budget"]),
         (BertTextClassifier, ["token_budget"]),
         (DistillationModel, ["token_budget"]),
     ],

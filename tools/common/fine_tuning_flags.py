@@ -5,11 +5,11 @@ calls `check_flags` before any work.
 """
 
 from absl import flags
+from bert_tf.models.lora_model import LORA_LAYERS
 
 from bert_tf.base.optional_packages import require
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError
-from bert_tf.models.lora_model import LORA_LAYERS
 
 FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("augment_", "Augmentation"), ("lora_", "LoRA"), ("", "Fine-tuning"))

@@ -24,7 +24,7 @@ def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
     from bert_tf.inputs.tokenized_texts import TokenizedTexts
 
     columns = models[0].preprocessor.read_columns(inputs)
-    length = min(model.longest for model in models)
+    length = min(model.max_sequence_length for model in models)
     rows = TokenizedTexts.of(models[0].tokenizer, tuple(columns), length)
     batches = list(sorted_batches(rows))
     for batch in batches:

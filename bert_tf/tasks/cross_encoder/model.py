@@ -12,6 +12,7 @@ from bert_tf.inputs.labels import check_ids
 from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.cross_encoder.preprocessor import ACTIVATIONS, SIGMOID, CrossEncoderPreprocessor
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.tasks.shared.ranked_documents import RankedDocument, best_documents, check_ranking
@@ -59,6 +60,7 @@ class BertCrossEncoder(DenseHeadModel):
     metrics_problem_type = MULTI_LABEL  # one sigmoid
     preprocessor_class = CrossEncoderPreprocessor
     built_with = ("dropout",)
+    activation = Held()
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ Glossary: `n` queries, `K` documents of each.
 
 import dataclasses
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -21,6 +22,7 @@ SIGMOID, IDENTITY = "sigmoid", "identity"
 ACTIVATIONS = {SIGMOID: sigmoid, IDENTITY: np.asarray}
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class CrossEncoderPreprocessor(Preprocessor):
     """Maps pairs, or queries with K documents each, to tokens; logits to scores.
@@ -36,7 +38,7 @@ class CrossEncoderPreprocessor(Preprocessor):
         "Pass (queries, documents), or (queries, positives, negatives) to train on lists."
     )
 
-    activation: str
+    activation: str = SIGMOID
 
     def read_columns(self, x):
         columns = super().read_columns(x)
@@ -74,7 +76,7 @@ class CrossEncoderPreprocessor(Preprocessor):
         if len(columns) == 2:
             return super().example_rows(columns)
         pairs = _pairs(columns)
-        return TokenizedTexts.of(self.tokenizer, pairs, self.max_length, len(columns) - 1)
+        return TokenizedTexts.of(self.tokenizer, pairs, self.max_sequence_length, len(columns) - 1)
 
     def rows(self, columns, window_stride=None):
         """Returns the pairs as rows: pairs of like length share a batch."""

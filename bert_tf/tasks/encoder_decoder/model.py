@@ -76,6 +76,7 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
     Reference: Rothe et al. 2019 (arXiv 1907.12461); Vaswani et al. 2017 (arXiv 1706.03762).
     """
 
+    preprocessor_class = EncoderDecoderPreprocessor
     built_with = ("decoder_config", "tie_word_embeddings", "share_encoder_decoder_weights")
 
     def __init__(
@@ -274,14 +275,11 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
     def next_token(self, token_ids, position, state, memory):
         return self.decoder.step(token_ids, position, state, memory)
 
-    def make_preprocessor(self, **options):
-        has_tokenizer = self.tokenizer is not None
-        return EncoderDecoderPreprocessor(
-            start_token_id=self.start_token_id if has_tokenizer else None,
-            end_token_id=self.end_token_id if has_tokenizer else None,
-            longest_target=self.longest_target,
-            **options,
-        )
+    def preprocessor_state(self):
+        state = {**super().preprocessor_state(), "longest_target": self.longest_target}
+        if self.tokenizer is not None:
+            state.update(start_token_id=self.start_token_id, end_token_id=self.end_token_id)
+        return state
 
     def get_config(self):
         return {

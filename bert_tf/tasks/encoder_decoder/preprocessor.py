@@ -5,6 +5,7 @@ Glossary: `n` pairs, `B` pairs of a batch, `T` tokens of the decoder's input.
 
 import dataclasses
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -55,6 +56,7 @@ class SourcesAndTargets:
         return {**self._sources.batch(rows, length), **shifted(targets, self._start_token_id)}
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
     """Maps sources to what the encoder reads, targets to what the decoder reads and to labels.
@@ -65,8 +67,8 @@ class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
         **options: See `SourceTargetPreprocessor`.
     """
 
-    start_token_id: int
-    end_token_id: int
+    start_token_id: int | None = dataclasses.field(default=None, init=False, repr=False)
+    end_token_id: int | None = dataclasses.field(default=None, init=False, repr=False)
 
     def tokens_of(self, inputs):
         sources, targets = self.tensor_columns(inputs)
@@ -87,7 +89,7 @@ class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
     def example_rows(self, columns):
         sources, targets = ((column,) for column in columns)
         return SourcesAndTargets(
-            TokenizedTexts.of(self.tokenizer, sources, self.max_length),
+            TokenizedTexts.of(self.tokenizer, sources, self.max_sequence_length),
             TokenizedTexts.of(self.tokenizer, targets, self.longest_target),
             self.start_token_id,
             self.longest_target if self.static_length else None,

@@ -8,6 +8,7 @@ import tensorflow as tf
 from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError, require
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.preprocessor import Held
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationPreprocessor
 from bert_tf.tasks.extractive_summarization.sentence_layers import SentenceLayers, sentence_starts
@@ -59,6 +60,8 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
     loss_items = "sentences"
     preprocessor_class = ExtractiveSummarizationPreprocessor
     built_with = ("num_sentence_layers",)
+    num_sentences = Held()
+    trigram_blocking = Held()
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ Glossary: `S` sentences of all documents, `W` windows, `T` tokens.
 
 import dataclasses
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -22,6 +23,7 @@ from bert_tf.text import packing
 _DOCUMENTS_AT_ONCE = 1000  # selected from together, so that little memory is needed
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
     """Maps documents to windows, summaries to labels of sentences, logits to summaries.
@@ -36,8 +38,8 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
     item = "sentence"
     predicts_datasets_of_text = False
 
-    num_sentences: int
-    trigram_blocking: bool
+    num_sentences: int = 3
+    trigram_blocking: bool = True
 
     def read_columns(self, x):
         """Returns documents as one array of lists of sentences; texts are split.
@@ -106,12 +108,14 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
 
     def windows(self, lists):
         sentences = tf.RaggedTensor.from_row_splits(*flat_strings(lists))
-        return SentenceWindows(self.tokenizer, sentences, self.max_length)
+        return SentenceWindows(self.tokenizer, sentences, self.max_sequence_length)
 
     def tokenize(self, texts, pairs=None):
         """Returns the first window of each document, strings `[B]`, as a token dictionary."""
         self.require_tokenizer()
-        packed = pack_sentences(self.tokenizer, self.sentences_in_graph(texts), self.max_length)
+        packed = pack_sentences(
+            self.tokenizer, self.sentences_in_graph(texts), self.max_sequence_length
+        )
         first = tf.searchsorted(packed.documents, tf.range(tf.size(texts, tf.int64)))
         rows = (tf.gather(part, first) for part in packed[:2])
         return packing.pad(*rows, self.tokenizer.pad_token_id, self.static_length, 1)

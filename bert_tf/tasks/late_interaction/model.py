@@ -23,6 +23,7 @@ from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.layers.attention.token_layout import real_tokens_first
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.preprocessor import Held
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks import option_values
 from bert_tf.tasks.late_interaction.preprocessor import LateInteractionPreprocessor
@@ -100,6 +101,10 @@ class BertLateInteractionEncoder(TaskModel):
     preprocessor_class = LateInteractionPreprocessor
     built_with = ("dim",)
     option_forms: ClassVar = {"tokenizer": _with_special_tokens}
+    query_max_length = Held()
+    query_marker = Held()
+    document_marker = Held()
+    query_augmentation = Held()
 
     def __init__(
         self,
@@ -150,7 +155,7 @@ class BertLateInteractionEncoder(TaskModel):
             marker = getattr(self, name)
             pieces = {None, *self.tokenizer.vocabulary}
             if marker not in pieces and marker.rstrip(" ") in pieces:
-                self.replace_option(name, marker.rstrip(" "))
+                self.preprocessor.follow(**{name: marker.rstrip(" ")})
             else:
                 rule = "must be a piece of the vocabulary, or None for none"
                 require(marker in pieces, rule, **{name: marker})

@@ -10,6 +10,7 @@ Reference: stanford-futuredata/ColBERT, `colbert/modeling/tokenization`.
 
 import dataclasses
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -27,6 +28,7 @@ class QueryRows(RaggedRows):
         return _marked_as_queries(super().batch(examples, length))
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class LateInteractionPreprocessor(Preprocessor):
     """Maps queries with K - 1 documents each to tokens `[B, K, T]`.
@@ -44,14 +46,16 @@ class LateInteractionPreprocessor(Preprocessor):
         "positives, negatives) to train; for vectors call `encode_queries` or `encode_documents`."
     )
 
-    query_max_length: int
-    query_marker: str | None
-    document_marker: str | None
-    query_augmentation: bool
+    query_max_length: int = 32
+    query_marker: str | None = None
+    document_marker: str | None = None
+    query_augmentation: bool = True
 
     @property
     def static_length(self):
-        return max(self.max_length, self.query_max_length) if self.has_static_shapes else None
+        return (
+            max(self.max_sequence_length, self.query_max_length) if self.has_static_shapes else None
+        )
 
     def targets(self, y, x):
         """Returns scores of a teacher `[n, K - 1]`; else 0, the first document.
@@ -119,7 +123,7 @@ class LateInteractionPreprocessor(Preprocessor):
             return self._completed(ids, is_query)
 
     def _length_without_marker(self, is_query):
-        length = self.query_max_length if is_query else self.max_length
+        length = self.query_max_length if is_query else self.max_sequence_length
         return length - (self._marker(is_query) is not None)
 
     def _marker(self, is_query):

@@ -167,9 +167,9 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         ids = self.tokenizer.tokenize(columns[0])
         lengths = ids.row_lengths().numpy()  # [n]
         for row, length in enumerate(lengths):
-            if not 0 < length <= self.longest - 2:
+            if not 0 < length <= self.max_sequence_length - 2:
                 raise UserError(
-                    f"A sentence must have 1 to {self.longest - 2} tokens. Received in "
+                    f"A sentence must have 1 to {self.max_sequence_length - 2} tokens. Received in "
                     f"row {row}: {length} tokens: {shown((columns[0][row],))}"
                 )
         ids = ids.values.numpy()  # [R]

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -73,6 +74,7 @@ class MaskedRows:
         return {**tokens, "masked_positions": tf.gather(self._positions, rows)}
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 class MaskedLMPreprocessor(Preprocessor):
     """Maps texts to masked tokens and labels; logits of masks to the most probable pieces."""
 
@@ -108,7 +110,9 @@ class MaskedLMPreprocessor(Preprocessor):
         if not isinstance(x, TextColumns):
             # `keras.utils.set_random_seed` sets Python's generator too.
             seed = random.randrange(2**31) if training else 0
-            return mask_texts(x, self.tokenizer, self.max_length, seed=seed, fresh=training)
+            return mask_texts(
+                x, self.tokenizer, self.max_sequence_length, seed=seed, fresh=training
+            )
         count = x.num_rows
         if not count:
             raise UserError("`x` must have at least one text. Received: none.")
@@ -124,7 +128,7 @@ class MaskedLMPreprocessor(Preprocessor):
         limits = (batch_size, token_budget)
         numbers = self.numbers(count, lambda: self.example_rows(x), *limits, shuffle, epochs, share)
         rows = numbers.map(of_rows)
-        return mask_rows(rows, self.tokenizer, self.max_length, seed=epochs.seed)
+        return mask_rows(rows, self.tokenizer, self.max_sequence_length, seed=epochs.seed)
 
     def require_mask_token(self) -> None:
         """Raises `UserError` if there is no tokenizer, or it has no mask token."""
@@ -156,15 +160,15 @@ class MaskedLMPreprocessor(Preprocessor):
                 f"Received: window_stride={window_stride!r}"
             )
         tokenizer = self.tokenizer.keeping_special_tokens
-        texts = TokenizedTexts.of(tokenizer, tuple(columns), self.max_length)
+        texts = TokenizedTexts.of(tokenizer, tuple(columns), self.max_sequence_length)
         places = texts.places_of(tokenizer.mask_token_id)
         mask = self.tokenizer.mask_token.encode()
         for row, count in zip(zip(*columns), places.row_lengths().numpy()):
             if sum(text.count(mask) for text in row) != count:
                 raise UserError(
                     f"Every {self.tokenizer.mask_token} of a text must be in the "
-                    f"{self.max_length} tokens to which it is cut. Received: {shown(row)}. "
-                    "Shorten the text, or pass a larger `max_length`."
+                    f"{self.max_sequence_length} tokens to which it is cut. Received: "
+                    f"{shown(row)}. Shorten the text, or pass a larger `max_length`."
                 )
         return MaskedRows(texts, places)
 

@@ -5,6 +5,7 @@ Glossary: `n` examples, `C` choices of each.
 
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -40,6 +41,7 @@ class Choice(NamedTuple):
     probability: float
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 class MultipleChoicePreprocessor(Preprocessor):
     """Maps prompts and choices to pairs of tokens, logits to choices."""
 
@@ -121,7 +123,7 @@ class MultipleChoicePreprocessor(Preprocessor):
 
     def example_rows(self, columns):
         count = columns[1].shape[1]
-        return TokenizedTexts.of(self.tokenizer, _pairs(columns), self.max_length, count)
+        return TokenizedTexts.of(self.tokenizer, _pairs(columns), self.max_sequence_length, count)
 
     def rows(self, columns, window_stride=None):
         """Returns the pairs as rows: pairs of like length share a batch, whatever their prompt."""

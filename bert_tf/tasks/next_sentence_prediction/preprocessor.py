@@ -1,5 +1,7 @@
 """What `BertNextSentencePredictor` reads: pairs of texts, and 0 or 1 for each."""
 
+import keras
+
 from bert_tf.inputs.containers import is_container
 from bert_tf.inputs.labels import class_ids
 from bert_tf.models.preprocessor import Preprocessor
@@ -8,6 +10,7 @@ from bert_tf.training.evaluation.probabilities import softmax
 IS_NEXT = 0  # google-research/bert: 0 is the next sentence, 1 a random one
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 class NextSentencePreprocessor(Preprocessor):
     """Maps pairs of texts to tokens, logits to the probability that the second is next."""
 

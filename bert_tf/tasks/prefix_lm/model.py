@@ -95,7 +95,7 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
     def check_options(self):
         super().check_options()
         limit = self.backbone.config.max_position_embeddings
-        lengths = (self.longest, self.longest_target)
+        lengths = (self.max_sequence_length, self.longest_target)
         if min(lengths) < 3 or sum(lengths) > limit + 1:
             raise UserError(
                 f"`max_length` and `max_target_length` must be at least 3 and together at most "
@@ -104,8 +104,11 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
                 f"max_target_length={self.max_target_length}"
             )
 
+    def preprocessor_state(self):
+        return {**super().preprocessor_state(), "longest_target": self.longest_target}
+
     @property
-    def longest(self) -> int:
+    def max_sequence_length(self) -> int:
         """The maximum number of tokens of a source, `[CLS]` and `[SEP]` included."""
         return self.max_length or self._positions_besides(self.longest_target)
 

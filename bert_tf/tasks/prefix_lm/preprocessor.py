@@ -3,6 +3,7 @@
 Glossary: `n` pairs, `B` pairs of a batch, `T` tokens of a row.
 """
 
+import keras
 import tensorflow as tf
 
 from bert_tf.inputs.batches import IGNORED
@@ -25,6 +26,7 @@ class SourcesWithTargets(RaggedRows):
         return super().batch(examples, length or self.row_length)
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 class PrefixLMPreprocessor(SourceTargetPreprocessor):
     """Maps sources and targets to pairs, and to labels: the words of the targets.
 
@@ -34,12 +36,14 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
 
     @property
     def static_length(self):
-        return self.max_length + self.longest_target - 1 if self.has_static_shapes else None
+        return (
+            self.max_sequence_length + self.longest_target - 1 if self.has_static_shapes else None
+        )
 
     def tokens_of(self, inputs):
         self.require_tokenizer()
         sources, targets = self.tensor_columns(inputs)
-        lengths = (self.max_length, self.longest_target)
+        lengths = (self.max_sequence_length, self.longest_target)
         source_ids, target_ids = (
             self.tokenizer(texts, max_length=length, ragged=True)["token_ids"]
             for texts, length in zip((sources, targets), lengths)
@@ -57,7 +61,7 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
     def example_rows(self, columns):
         sources, targets = (
             TokenizedTexts.of(self.tokenizer, (column,), length).token_ids
-            for column, length in zip(columns, (self.max_length, self.longest_target))
+            for column, length in zip(columns, (self.max_sequence_length, self.longest_target))
         )
         return SourcesWithTargets(*joined(sources, targets), self.tokenizer.pad_token_id)
 

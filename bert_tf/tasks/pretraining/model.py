@@ -10,7 +10,7 @@ from bert_tf.inputs.word_labels import next_words
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.pretrained_model import PretrainedModel
+from bert_tf.models.task_model import TaskModel
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
 
@@ -18,7 +18,7 @@ OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop", "ltr")
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertPretrainer(PretrainedModel, MaskedWordModel):
+class BertPretrainer(TaskModel, MaskedWordModel):
     """BERT with the two heads of pre-training.
 
     Only the masked positions go through the vocabulary matmul; in `fit` and `evaluate` only those
@@ -63,13 +63,13 @@ class BertPretrainer(PretrainedModel, MaskedWordModel):
     Lan et al. 2020 (ALBERT, arXiv 1909.11942), section 3.1.
     """
 
-    built_with = ("backbone", "objective")
+    preprocessor_class = None
+    built_with = ("objective",)
 
     def __init__(self, backbone: BertBackbone, objective: str = "mlm_nsp", **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(backbone, **kwargs)
         require_one_of("objective", objective, OBJECTIVES)
         config = backbone.config
-        self.backbone = backbone
         self.objective = objective
         self.masked_lm_head = MaskedLMHead(config, dtype=self.dtype_policy, name="masked_lm")
         self.padding_share = keras.metrics.Mean(name="padding_share")

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.errors import check_limits
 from bert_tf.inputs.labels import check_ids
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.preprocessing_model import takes_class_ids
+from bert_tf.models.preprocessor import Held, takes_class_ids
 from bert_tf.tasks.question_answering.preprocessor import (
     Answer,
     AnswerSelection,
@@ -69,6 +69,12 @@ class BertQuestionAnswerer(DenseHeadModel):
     no_class_weights = "labels are positions, not classes"
     example_shape = (2, 2, 4)
     preprocessor_class = QuestionAnsweringPreprocessor
+    doc_stride = Held()
+    max_query_length = Held()
+    n_best_size = Held()
+    max_answer_length = Held()
+    allow_no_answer = Held()
+    null_score_diff_threshold = Held()
 
     def __init__(
         self,
@@ -84,12 +90,12 @@ class BertQuestionAnswerer(DenseHeadModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        if max_query_length is None:
-            max_query_length = min(MAX_QUERY_LENGTH, self.longest // 2)
         self.allow_no_answer = allow_no_answer
         self.null_score_diff_threshold = null_score_diff_threshold
         self.doc_stride = doc_stride
         self.max_query_length = max_query_length
+        if self.max_query_length is None:
+            self.max_query_length = min(MAX_QUERY_LENGTH, self.max_sequence_length // 2)
         self.n_best_size = n_best_size
         self.max_answer_length = max_answer_length
         self.check_options()
@@ -100,7 +106,9 @@ class BertQuestionAnswerer(DenseHeadModel):
     def check_options(self):
         super().check_options()
         separators = 1 if self.tokenizer is None else self.tokenizer.separators
-        check_window_lengths(self.longest, self.doc_stride, self.max_query_length, separators)
+        check_window_lengths(
+            self.max_sequence_length, self.doc_stride, self.max_query_length, separators
+        )
         check_limits(n_best_size=self.n_best_size, max_answer_length=self.max_answer_length)
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):

@@ -5,6 +5,7 @@ import numbers
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -75,6 +76,7 @@ class AnswerSelection:
     answer: Answer
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class QuestionAnsweringPreprocessor(Preprocessor):
     """Maps questions and contexts to windows, logits of windows to answers."""
@@ -87,12 +89,12 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     )
     takes_batches_of_text = False
 
-    doc_stride: int
-    max_query_length: int
-    n_best_size: int
-    max_answer_length: int
-    allow_no_answer: bool
-    null_score_diff_threshold: float
+    doc_stride: int = 128
+    max_query_length: int | None = None
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    allow_no_answer: bool = False
+    null_score_diff_threshold: float = 0.0
 
     def targets(self, y, x):
         """Returns the targets; for raw text pairs of an answer and its place, or None."""
@@ -150,7 +152,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     def select_in_graph(self, logits, windows, contexts, char_starts, char_ends) -> Selection:
         """Returns the answers to a batch of questions; see `find_candidates`."""
         logits = tf.convert_to_tensor(logits)
-        limits = self.n_best_size, min(self.max_answer_length, self.max_length)
+        limits = self.n_best_size, min(self.max_answer_length, self.max_sequence_length)
         found = find_candidates(windows, logits, contexts, char_starts, char_ends, *limits)
         return select(found, null_logits(windows, logits), self.n_best_size, self.allow_no_answer)
 

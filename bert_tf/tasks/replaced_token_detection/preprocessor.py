@@ -5,6 +5,7 @@ Glossary: `B` texts, `T` tokens of a row.
 
 from typing import NamedTuple
 
+import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
@@ -33,6 +34,7 @@ class ScoredPiece(NamedTuple):
     probability: float
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 class ReplacedTokenPreprocessor(Preprocessor):
     """Maps single texts to tokens, logits to scores of pieces."""
 
@@ -66,7 +68,7 @@ class ReplacedTokenPreprocessor(Preprocessor):
             Ragged `[B, (pieces)]`: int64, int64, string and float32. What was cut off is not there.
         """
         pieces = self.tokenizer.tokenize_with_offsets(texts, trim_offsets=True)
-        lengths = tf.minimum(pieces.ids.row_lengths(), self.max_length - 2)
+        lengths = tf.minimum(pieces.ids.row_lengths(), self.max_sequence_length - 2)
         starts, ends, ids = (
             packing.shortened(values, lengths, self.tokenizer.truncation_side)
             for values in (pieces.char_starts, pieces.char_ends, pieces.ids)

@@ -16,6 +16,7 @@ from bert_tf.layers.pooling import SequencePooling, first_token
 from bert_tf.layers.vector_projection import VectorProjection, projected_size
 from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.sentence_embedding.preprocessor import (
     SentenceEmbeddingPreprocessor,
     unit_vectors,
@@ -70,6 +71,7 @@ class BertSentenceEncoder(VectorModel):
 
     preprocessor_class = SentenceEmbeddingPreprocessor
     built_with = ("pooling", "whitening_size", "projection")
+    normalize = Held()
 
     def __init__(
         self,

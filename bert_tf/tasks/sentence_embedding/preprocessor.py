@@ -2,11 +2,13 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 
 from bert_tf.tasks.shared.vector_preprocessor import VectorPreprocessor
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class SentenceEmbeddingPreprocessor(VectorPreprocessor):
     """Maps texts to tokens, and vectors of windows to vectors of texts.
@@ -16,7 +18,7 @@ class SentenceEmbeddingPreprocessor(VectorPreprocessor):
         **options: The arguments of `VectorPreprocessor`.
     """
 
-    normalize: bool
+    normalize: bool = False
 
     def outputs(self, values, rows, columns, pooling):
         vectors = super().outputs(values, rows, columns, pooling)

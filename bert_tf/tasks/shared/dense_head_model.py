@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.config import SINGLE_LABEL
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.scalar_mix import ScalarMix
-from bert_tf.models.preprocessing_model import takes_class_ids
+from bert_tf.models.preprocessor import takes_class_ids
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks import option_values
 from bert_tf.training.evaluation.metrics_on_logits import metrics_on_logits

@@ -6,6 +6,7 @@ Glossary: `M` items of all lists, `T` tokens of a window.
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from bert_tf.errors import UserError
@@ -16,6 +17,7 @@ from bert_tf.inputs.string_lists import holds_lists, is_list
 from bert_tf.models.preprocessor import Preprocessor
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 class ItemPreprocessor(Preprocessor):
     """Maps lists of strings to windows with a marked token for each item, and their labels.
 

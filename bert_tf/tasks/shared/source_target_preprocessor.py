@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
@@ -10,6 +11,7 @@ from bert_tf.inputs.labels import row_weights
 from bert_tf.models.preprocessor import Preprocessor
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class SourceTargetPreprocessor(Preprocessor):
     """Maps sources and targets to tokens and labels: true words before a word predict it.
@@ -27,7 +29,7 @@ class SourceTargetPreprocessor(Preprocessor):
     has_labels = False
     predicts_datasets_of_text = False  # their batches of several lengths are no array
 
-    longest_target: int
+    longest_target: int | None = dataclasses.field(default=None, init=False, repr=False)
 
     def labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns the word after each token that the model reads, int32 `[B, T]`.

@@ -215,9 +215,8 @@ class TextGenerator:
         return config
 
     def _source_preprocessor(self) -> Preprocessor:
-        sources = SourcePreprocessor(
-            tokenizer=self.tokenizer, max_length=self.longest, has_static_shapes=self.jit_compile
-        )
+        sources = SourcePreprocessor(self.tokenizer, self.max_sequence_length)
+        sources.follow(has_static_shapes=bool(self.jit_compile))
         sources.require_tokenizer()
         return sources
 

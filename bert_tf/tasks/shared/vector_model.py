@@ -14,6 +14,7 @@ from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.labels import check_ids
 from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.preprocessor import Held
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks import option_values
 from bert_tf.training.cached_gradients import cached_gradients
@@ -41,6 +42,8 @@ class VectorModel(TaskModel):
 
     option_forms: ClassVar = {"prompts": lambda prompts: dict(prompts or {})}
     objectives_with_labels: ClassVar[str] = "'classification' for class ids, 'cosine' for scores"
+    prompts = Held()
+    default_prompt_name = Held()
 
     def __init__(
         self,
@@ -63,6 +66,9 @@ class VectorModel(TaskModel):
         super().check_options()
         if self.default_prompt_name is not None:
             require_one_of("default_prompt_name", self.default_prompt_name, tuple(self.prompts))
+
+    def preprocessor_state(self):
+        return {**super().preprocessor_state(), "no_duplicates": self.no_duplicates}
 
     def traced_settings(self, step):
         return super().traced_settings(step), settings_of(self.objective)

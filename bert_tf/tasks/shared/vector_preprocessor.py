@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -13,18 +14,25 @@ from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class VectorPreprocessor(Preprocessor):
     """Maps texts to tokens; K texts of an example to an axis of K.
 
     Args:
-        no_duplicates: Whether no text may be in two examples of a batch to train on.
+        prompts: Texts that `encode` puts before others, by names such as "query".
+        default_prompt_name: The prompt where `encode` is given none; None for no prompt.
         **options: The arguments of `Preprocessor`.
+
+    Attributes:
+        no_duplicates: Whether no text may be in two examples of a batch to train on.
     """
 
     texts_per_example = None
 
-    no_duplicates: bool
+    prompts: dict[str, str] | None = None
+    default_prompt_name: str | None = None
+    no_duplicates: bool = dataclasses.field(default=False, init=False, repr=False)
 
     def tokens_of(self, inputs):
         columns = self.tensor_columns(inputs)
@@ -37,7 +45,7 @@ class VectorPreprocessor(Preprocessor):
         if len(columns) == 1:
             return super().example_rows(columns)
         texts = np.stack(columns, axis=1).reshape(-1)  # K times [n] -> [n * K]
-        return TokenizedTexts.of(self.tokenizer, (texts,), self.max_length, len(columns))
+        return TokenizedTexts.of(self.tokenizer, (texts,), self.max_sequence_length, len(columns))
 
     def batch_groups(self, columns):
         if not self.no_duplicates:

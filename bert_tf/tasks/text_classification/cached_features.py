@@ -71,12 +71,15 @@ class ClassifierHead(TrainingModel):
     def call(self, inputs, training=False):
         return self._whole_model().logits_of(inputs, training=training)
 
-    def fit(self, *args, **kwargs):
-        """Trains the head; see `keras.Model.fit`."""
-        history = super().fit(*args, **kwargs)
+    @property
+    def untrained_heads(self) -> tuple[str, ...]:
+        """The untrained heads of the classifier; a `fit` of this model trains one of them."""
+        return self._whole_model().untrained_heads
+
+    @untrained_heads.setter
+    def untrained_heads(self, heads: tuple[str, ...]) -> None:
         model = self._whole_model()
         model.untrained_heads = tuple(set(model.untrained_heads) - {"classifier"})
-        return history
 
 
 class _Pooled(TaskModel):

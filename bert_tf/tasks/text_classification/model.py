@@ -28,6 +28,7 @@ from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.pooling import SequencePooling, first_token
 from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.tasks.text_classification.answer_columns import answer_columns, frame_of
 from bert_tf.tasks.text_classification.preprocessor import (
@@ -95,6 +96,9 @@ class BertTextClassifier(DenseHeadModel):
         "use_scalar_mix",
     )
     option_forms: ClassVar = {"labels": class_names}
+    num_classes = Held()
+    labels = Held()
+    problem_type = Held()
 
     def __init__(
         self,
@@ -119,7 +123,8 @@ class BertTextClassifier(DenseHeadModel):
             "must be at least 0, and 0 unless the backbone is causal: else it sees the next words"
         )
         require(is_valid, rule, lm_loss_weight=lm_loss_weight, causal=causal)
-        labels = class_names(labels)
+        self.num_classes, self.labels, self.problem_type = num_classes, labels, problem_type
+        num_classes, labels, problem_type = self.num_classes, self.labels, self.problem_type
         if problem_type is None:
             one_number = num_classes == 1 and labels is None
             problem_type = REGRESSION if one_number else SINGLE_LABEL
@@ -131,9 +136,7 @@ class BertTextClassifier(DenseHeadModel):
         fewest = 2 if problem_type == SINGLE_LABEL else 1
         rule = f"must be at least {fewest} for {problem_type}"
         require(num_classes >= fewest, rule, num_classes=num_classes, labels=labels)
-        self.num_classes = num_classes
-        self.labels = labels
-        self.problem_type = problem_type
+        self.num_classes, self.problem_type = num_classes, problem_type
         self.pooling = pooling
         self.lm_loss_weight = lm_loss_weight
         self.both_orders = both_orders

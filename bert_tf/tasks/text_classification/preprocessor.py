@@ -3,6 +3,7 @@
 import dataclasses
 from typing import NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -47,13 +48,14 @@ class Classification(NamedTuple):
         return self.labels[0] if self.labels else None
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class TextClassificationPreprocessor(Preprocessor):
     """Maps texts or pairs to tokens, labels to ids, logits to probabilities."""
 
-    num_classes: int
-    labels: list[str] | None
-    problem_type: str
+    num_classes: int | None = None
+    labels: list[str] | None = None
+    problem_type: str | None = None
 
     def read(self, x):
         """Reads texts; labels of a dataset must not be numbers that may be names."""

@@ -16,6 +16,7 @@ from bert_tf.layers.crf import ConditionalRandomField
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.tasks.token_classification.preprocessor import TokenClassificationPreprocessor
 from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows
@@ -72,6 +73,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
     preprocessor_class = TokenClassificationPreprocessor
     built_with = ("num_classes", "use_crf", "dropout", "use_scalar_mix")
     option_forms: ClassVar = {"labels": class_names}
+    labels = Held()
 
     def __init__(
         self,
@@ -86,13 +88,13 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        if labels is None:
-            labels = [f"LABEL_{index}" for index in range(num_classes or 0)]  # as Hugging Face
-        labels = class_names(labels)
+        self.labels = labels
+        if self.labels is None:
+            self.labels = [f"LABEL_{index}" for index in range(num_classes or 0)]  # as Hugging Face
+        labels = self.labels
         require(len(set(labels)) >= 2, "must be at least two different names", labels=labels)
         backbone.pooler.trainable = False  # no part of the loss
         self.num_classes = len(labels) if num_classes is None else num_classes
-        self.labels = labels
         self.check_options()
         self.use_crf = use_crf
         self.use_scalar_mix = use_scalar_mix
@@ -219,7 +221,9 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
     def _label_ids(self, words, row_splits, batch_size, token_budget, verbose):
         """Returns the label of each of the words `[W]`, int32 `[W]`."""
         self.preprocessor.require_tokenizer()
-        rows = WordWindows(self.tokenizer, words, row_splits, self.longest, has_word_starts=True)
+        rows = WordWindows(
+            self.tokenizer, words, row_splits, self.max_sequence_length, has_word_starts=True
+        )
         if not len(rows):
             return np.zeros([0], np.int32)
         ids = self._compute(rows, batch_size, verbose, token_budget=token_budget)

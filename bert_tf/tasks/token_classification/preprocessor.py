@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -41,6 +42,7 @@ class TaggedSpan(NamedTuple):
     text: str
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class TokenClassificationPreprocessor(ItemPreprocessor):
     """Maps sentences to windows, tags to label ids, label ids to spans.
@@ -52,7 +54,7 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
 
     item = "word"
 
-    labels: Sequence[str]
+    labels: Sequence[str] | None = None
 
     def read_columns(self, x):
         """Returns sentences as one array of lists of words.
@@ -105,7 +107,7 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
         return np.array([ids[tag] for row in y for tag in row], np.int32)
 
     def windows(self, lists):
-        return WordWindows(self.tokenizer, *flat_strings(lists), self.max_length)
+        return WordWindows(self.tokenizer, *flat_strings(lists), self.max_sequence_length)
 
     def read_words(self, texts: Any) -> tuple[Words, list]:
         """Returns the words of texts or of lists of words, and the texts or lists themselves.

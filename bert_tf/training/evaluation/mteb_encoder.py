@@ -45,7 +45,7 @@ class MtebEncoder:
                 "name": name,
                 "revision": revision,
                 "embed_dim": encoder.vector_size,
-                "max_tokens": encoder.longest,
+                "max_tokens": encoder.max_sequence_length,
                 "n_parameters": encoder.count_params(),
                 "similarity_fn_name": models.ScoringFunction.COSINE,
                 "framework": ["TensorFlow"],

@@ -160,14 +160,14 @@ def test_no_pairs(model):
 def test_what_lengths_leave(make_model, lengths, expected):
     """Of 40 positions; source and target share a [SEP]."""
     model = make_model(max_length=lengths[0], max_target_length=lengths[1])
-    assert (model.longest, model.longest_target) == expected
+    assert (model.max_sequence_length, model.longest_target) == expected
 
 
 def test_checkpoints_of_other_models(make_model, model, directory, tmp_path):
     """A masked-LM checkpoint is all that it needs, and it is one for a masked LM."""
     BertMaskedLM.from_pretrained(directory).save_pretrained(tmp_path / "masked_lm")
     opened = BertPrefixLM.from_pretrained(tmp_path / "masked_lm")
-    assert opened.untrained_heads == () and opened.longest == 21
+    assert opened.untrained_heads == () and opened.max_sequence_length == 21
     tokens = random_tokens()
     np.testing.assert_array_equal(opened(tokens), model(tokens))
     model.backbone.save_pretrained(tmp_path / "encoder")

@@ -11,6 +11,7 @@ from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.training import AdamWeightDecay, MultipleNegativesRankingLoss, TrainingCheckpoint
 from bert_tf.training.losses.sentence_losses import ClassificationLoss
+from tests.training.fit_arguments import fit_arguments
 
 # The planted likeness: texts of one half of the alphabet belong together.
 _random = np.random.default_rng(3)
@@ -199,7 +200,7 @@ def test_examples_that_are_left_out_are_logged(make_encoder, caplog, case):
     encoder.compile("sgd", objective=MultipleNegativesRankingLoss(no_duplicates=True))
     texts = QUESTIONS[-len(answers) :], answers
     with caplog.at_level("INFO", "bert_tf"):
-        encoder.fit_arguments(texts, batch_size=batch_size, trainer=encoder)
+        fit_arguments(encoder, texts, batch_size=batch_size)
     assert "".join(record.levelname for record in caplog.records) == level
     assert re.search(message, caplog.text)
 
@@ -212,4 +213,4 @@ def test_batches_of_one_row_are_an_error(make_encoder):
     with pytest.raises(UserError, match="Received: 2 of 2 batches with one row"):
         encoder.fit((firsts, seconds), batch_size=5, verbose=0)
     # A hard negative is another text to compare with.
-    encoder.fit_arguments((firsts, seconds, others), batch_size=5, trainer=encoder)
+    fit_arguments(encoder, (firsts, seconds, others), batch_size=5)

@@ -1,0 +1,238 @@
+"""What the user gives `fit`, `evaluate` and `predict` becomes what Keras takes: batches of tokens.
+
+A model with a `preprocessor` has its texts read by it; all else goes to Keras as it came.
+"""
+
+import functools
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.base.keras_compat import DistributedAdapter
+from bert_tf.errors import UserError, require
+from bert_tf.inputs.columns import TextColumns, holds_text, refuse_labels_in
+from bert_tf.inputs.containers import is_container
+from bert_tf.inputs.epochs import TextEpochs
+from bert_tf.inputs.labels import row_weights
+from bert_tf.inputs.streams import as_data_errors, yields_text
+from bert_tf.training.distribution.replica_batches import new_seed, replica_batches
+
+ALL_ROWS = 1 << 31  # a batch size with which all rows of `train_on_batch` are one batch
+DATA = ("x", "y", "sample_weight")
+_BATCHES = (tf.data.Dataset, DistributedAdapter)  # what has an `element_spec`
+
+
+def fit_data(model: Any, given: dict[str, Any], token_budget: int | None) -> dict[str, Any]:
+    """Returns all arguments of Keras's `fit`, with batches of tokens in place of texts.
+
+    Args:
+        model: A `TrainingModel`.
+        given: All arguments of `fit`; `class_weight` as `model.class_weights` returned it.
+        token_budget: As in `TaskModel.fit`.
+
+    Raises:
+        UserError, DataError: As `TaskModel.fit`.
+    """
+    preprocessor = model.preprocessor
+    x, y, weights = (given[name] for name in DATA)
+    if preprocessor is not None:
+        refuse_labels_in(x, y)
+        x = preprocessor.read(x)
+    y = model.read_labels(y, x)
+    held_out, split, batch_size = None, given["validation_split"], given["batch_size"]
+    if given["validation_data"] is not None and preprocessor is not None:
+        held_out = _read_validation(model, given["validation_data"])
+    elif split and isinstance(x, TextColumns):
+        (x, y, weights), held_out = _split_off(x, y, weights, split)
+        given = given | {"validation_split": 0.0}
+    if held_out is not None:
+        rows = given["validation_batch_size"] or batch_size
+        data = prepared_data(model, *held_out, rows)
+        parts = tuple(data[name] for name in DATA)
+        given = given | {"validation_data": parts[0] if data["y"] is None else parts}
+    class_weight = given["class_weight"]
+    if class_weight is not None:
+        class_weight = model.balanced_class_weight(class_weight, y)
+    options = {"shuffle": given["shuffle"], "training": True, "token_budget": token_budget}
+    if isinstance(x, TextColumns):
+        goes_on = given["steps_per_epoch"] is not None
+        seed = new_seed(model.distribute_strategy)
+        options["epochs"] = TextEpochs(seed, given["initial_epoch"], goes_on)
+        given = given | {"callbacks": with_callback(given["callbacks"], options["epochs"])}
+    data = prepared_data(model, x, y, weights, batch_size, class_weight=class_weight, **options)
+    _require_labels(model, data["x"], data["y"])
+    shuffle = given["shuffle"] and not isinstance(data["x"], _BATCHES)
+    return {**given, **data, "shuffle": shuffle}
+
+
+def evaluation_data(
+    model: Any, x: Any, y: Any, sample_weight: Any, batch_size: int | None, training: bool = False
+) -> dict[str, Any]:
+    """Returns `x`, `y`, `sample_weight`, `batch_size` as Keras's `evaluate` takes them.
+
+    Args:
+        model: A `TrainingModel`.
+        x, y, sample_weight, batch_size: The arguments of the user.
+        training: Whether the data are to be trained on.
+
+    Raises:
+        UserError, DataError: As `TaskModel.evaluate`.
+    """
+    if model.preprocessor is not None:
+        refuse_labels_in(x, y)
+        x = model.preprocessor.read(x)
+    y = model.read_labels(y, x)
+    epochs = TextEpochs(new_seed(model.distribute_strategy)) if training else None
+    data = prepared_data(model, x, y, sample_weight, batch_size, training=training, epochs=epochs)
+    del data["class_weight"]
+    _require_labels(model, data["x"], data["y"])
+    return data
+
+
+def one_batch(model: Any, x: Any, y: Any, sample_weight: Any, training: bool) -> dict[str, Any]:
+    """Returns `x`, `y`, `sample_weight` of a single batch, with a token dictionary for texts.
+
+    The arguments are those of `evaluation_data`.
+
+    Raises:
+        UserError: If texts do not make one batch.
+        DataError: As `evaluation_data`.
+    """
+    data = evaluation_data(model, x, y, sample_weight, ALL_ROWS, training)
+    del data["batch_size"]
+    if not isinstance(data["x"], _BATCHES):
+        return data
+    batches = []
+    if isinstance(data["x"], tf.data.Dataset):
+        with as_data_errors():
+            batches = list(data["x"].take(2))
+    if len(batches) != 1:
+        raise UserError(
+            "`x` must be one batch: its rows together, on one replica. Received: a "
+            f"{type(x).__name__} that makes several. Call `fit` or `evaluate`."
+        )
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batches[0])
+    return {"x": x, "y": tf.nest.map_structure(np.asarray, y), "sample_weight": sample_weight}
+
+
+def prepared_data(
+    model: Any,
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    batch_size: int | None,
+    *,
+    class_weight: dict[int, float] | None = None,
+    training: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Returns data that are read as arguments for Keras: texts become batches of tokens.
+
+    Args:
+        model: A `TrainingModel`.
+        x, y, sample_weight: What `Preprocessor.read` and `read_labels` returned, and the weights.
+        batch_size, training, **options: As in `Preprocessor.batches`.
+        class_weight: As in Keras's `fit`.
+
+    Raises:
+        UserError: If `token_budget` or labels do not fit the data.
+    """
+    _check_token_budget(options.get("token_budget"), x, batch_size)
+    data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
+    is_stream = yields_text(x)
+    if is_stream:
+        for name in ("y", "sample_weight"):
+            rule = "must be None for a dataset, which has its own"
+            require(data[name] is None, rule, UserError, **{name: type(data[name]).__name__})
+    preprocessor = model.preprocessor
+    if isinstance(x, TextColumns) or is_stream:
+        make_batches = functools.partial(preprocessor.batches, **data, training=training, **options)
+        strategy = model.distribute_strategy
+        data = dict.fromkeys(data)
+        if isinstance(x, TextColumns) and strategy.num_replicas_in_sync > 1:
+            parts = model.gradient_accumulation_steps if training else 1
+            data["x"] = replica_batches(strategy, make_batches, parts, class_weight)
+            class_weight = None  # it is in the batches
+        else:
+            data["x"] = make_batches()
+    elif preprocessor is not None and isinstance(x, tf.data.Dataset):
+        data["x"] = preprocessor.with_graph_targets(x)
+    elif is_container(sample_weight):
+        data["sample_weight"] = row_weights(sample_weight)
+    return {**data, "class_weight": class_weight}
+
+
+def require_texts(x: Any, name: str, value: Any) -> None:
+    """Raises `UserError` if an argument has a value that is for a list of texts only."""
+    rule = "must be None for anything but a list of texts"
+    fits = value is None or isinstance(x, TextColumns)
+    require(fits, rule, UserError, **{name: value}, x=type(x).__name__)
+
+
+def with_callback(callbacks: Any, callback: keras.callbacks.Callback) -> Any:
+    """Returns the `callbacks` of `fit` with another one after them."""
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.append(callback)
+        return callbacks
+    if not isinstance(callbacks, (list, tuple)):
+        callbacks = [] if callbacks is None else [callbacks]
+    return [*callbacks, callback]
+
+
+def _check_token_budget(token_budget, x, batch_size):
+    if token_budget is None:
+        return
+    require_texts(x, "token_budget", token_budget)
+    if batch_size is not None:
+        raise UserError(
+            "At most one of `batch_size` and `token_budget` must be given. Received: "
+            f"{batch_size=}, {token_budget=}"
+        )
+
+
+def _require_labels(model, x, y):
+    """Raises `UserError` if the loss needs labels and there are none."""
+    if model.preprocessor is None or (model.loss is None and not model.needs_labels):
+        return
+    if isinstance(x, _BATCHES):
+        has_labels = isinstance(x.element_spec, tuple) and len(x.element_spec) > 1
+    else:
+        has_labels = y is not None or not isinstance(x, dict)
+    if not has_labels:
+        raise UserError(
+            "`y` must be labels, a row for every example. Received: y=None. Pass "
+            "`fit(x, y)`, or a dataset of tuples (x, y)."
+        )
+
+
+def _read_validation(model, data):
+    """Returns inputs, labels and weights of `validation_data`, which are read."""
+    preprocessor = model.preprocessor
+    if is_container(data) and not isinstance(data, tuple):
+        has_parts = isinstance(data, list) and data and is_container(data[0])
+        is_one = not has_parts or preprocessor.is_example(data[0])
+        data = (data,) if is_one else tuple(data)
+    # Without labels a tuple of two columns is pairs, and not Keras's (x, y).
+    if not preprocessor.has_labels and isinstance(data, tuple) and len(data) == 2:
+        data = (data,) if all(map(holds_text, data)) else data
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    x = preprocessor.read(x)
+    return x, model.read_labels(y, x), sample_weight
+
+
+def _split_off(columns, y, sample_weight, share):
+    """Does Keras's `validation_split`: splits off the last rows, before any shuffling."""
+    count = columns.num_rows
+    kept = int(count * (1 - share))
+    rule = "must leave rows on both sides"
+    require(0 < kept < count, rule, UserError, validation_split=share, rows=count)
+    if sample_weight is not None:
+        sample_weight = row_weights(sample_weight, count)
+
+    def rows(part):
+        labels = (None if values is None else values[part] for values in (y, sample_weight))
+        return columns.rows(part), *labels
+
+    return rows(slice(None, kept)), rows(slice(kept, None))

@@ -1,0 +1,462 @@
+"""The training loop's core: one optimizer step on a batch, the same however the batch is cut up.
+
+A loss is a sum of means: weighted sums over examples (or tokens), divided by the sums of weights.
+Those of replicas and micro-batches add up if they are divided by the sums for the whole batch,
+which are computed first. For Keras's losses see `training/losses/partial_loss.py`.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from bert_tf import ops
+from bert_tf.base import keras_compat
+from bert_tf.errors import UserError
+from bert_tf.layers.pipeline import PipelineRun
+from bert_tf.ops import native
+from bert_tf.ops.native import needs_static_shapes, static_shapes
+from bert_tf.training.batch_parts import BatchParts, map_values, num_rows
+from bert_tf.training.losses.partial_loss import ShareOfBatch, partial_losses
+from bert_tf.training.model_options import set_option
+from bert_tf.training.optimizers.built_optimizer import build_for
+from bert_tf.training.pipelined_step import pipelined_gradients, seeds_of
+from bert_tf.training.traced_weights import Traces, settings_of
+
+
+class StepModel(keras.Model):
+    """A `keras.Model` whose optimizer step is that of the whole batch.
+
+    - `compile(..., gradient_accumulation_steps=k)`: the step works through its batch in k parts and
+      applies the gradient once; memory is that of a part, the numbers are those of the batch.
+    - Losses are divided by the sums of weights over all replicas and parts; those with
+      `reduction="sum"` are added.
+    - A step works under `MultiWorkerMirroredStrategy` too; its logs are those of all replicas.
+    - `jit_compile=True` compiles the whole step with static shapes, with the native ops where their
+      lowerings are built.
+    - After `bert_tf.training.pipeline_stages` the parts pass through the stages of a pipeline.
+    - With an optimizer of `bert_tf.training` the logs contain `gradient_norm`, before clipping;
+      under `mixed_float16` it scales the loss and skips steps that overflow.
+
+    A step is traced again if weights or settings are others than before, each step by itself:
+    validation inside `fit` must not drop the step of `fit`. A constructor argument may be set
+    later, or is refused by name (`model_options`). A subclass with a loss of its own overrides
+    `loss_denominators` and `partial_loss`.
+
+    Attributes:
+        built_with: The arguments that only the constructor reads; those of base classes are added.
+        option_forms: What an argument is turned into before it is stored.
+    """
+
+    built_with: ClassVar[tuple[str, ...]] = ()
+    option_forms: ClassVar[dict[str, Callable[[Any], Any]]] = {}
+    _option_changes = 0
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self._gradient_accumulation_steps = 1
+        self.pipeline_placement = None  # or a `PipelinePlacement`
+        self._share_of_batch = ShareOfBatch()
+        self._adds_up = True
+        self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
+        self._traces = Traces()
+
+    def __setattr__(self, name, value):
+        set_option(self, name, value, super().__setattr__)
+
+    def replace_option(self, name: str, value: Any) -> None:
+        """Sets an option after the model was changed to fit it."""
+        super().__setattr__(name, value)
+
+    def check_options(self) -> None:
+        """Raises `UserError` if the values of options are out of range or do not fit together.
+
+        A constructor calls it when all of its options are set; so does every later change of one.
+        """
+
+    @property
+    def gradient_accumulation_steps(self) -> int:
+        """The argument of `compile`."""
+        return self._gradient_accumulation_steps
+
+    def compile(self, optimizer="rmsprop", *args, gradient_accumulation_steps: int = 1, **kwargs):
+        """Compiles as Keras does, with one more argument.
+
+        Args:
+            optimizer: See Keras.
+            *args: See Keras.
+            gradient_accumulation_steps: The number of parts of a replica's batch, of equal size (to
+                one row).
+            **kwargs: See Keras. `jit_compile="auto"` is False where the native ops are used,
+                which do without the padding that XLA needs.
+
+        Raises:
+            UserError: If `gradient_accumulation_steps` is out of range, if `jit_compile` is True
+                with several replicas or pipeline stages, or if a batch is cut up (several parts or
+                replicas) and it is unknown how the loss adds up.
+        """
+        if not isinstance(gradient_accumulation_steps, int) or gradient_accumulation_steps < 1:
+            raise UserError(
+                "`gradient_accumulation_steps` must be an integer of at least 1. Received: "
+                f"{gradient_accumulation_steps=}"
+            )
+        self._gradient_accumulation_steps = gradient_accumulation_steps
+        optimizer = keras.optimizers.get(optimizer)
+        if self.dtype_policy.name == "mixed_float16" and hasattr(optimizer, "use_loss_scale"):
+            optimizer.use_loss_scale()
+            kwargs["auto_scale_loss"] = False
+        super().compile(optimizer, *args, **kwargs)
+        signature = inspect.signature(keras.Model.compile)
+        arguments = signature.bind(self, optimizer, *args, **kwargs).arguments
+        jit_compile = arguments.get("jit_compile", "auto")
+        self._cut_up_loss(arguments.get("loss"))
+        is_pipelined = self.pipeline_placement is not None
+        if jit_compile == "auto" and (native.use_native() or is_pipelined):
+            self.jit_compile = False  # Keras takes XLA on a GPU
+        if jit_compile is True and is_pipelined:
+            raise UserError(
+                "`jit_compile` must be False for a model with pipeline stages: XLA compiles a step "
+                "for one device. Received: jit_compile=True with the devices "
+                f"{self.pipeline_placement.devices}. Leave `jit_compile` out."
+            )
+        strategy = self.distribute_strategy
+        replicas = strategy.num_replicas_in_sync
+        mirrored = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy)
+        if self.jit_compile and isinstance(strategy, mirrored) and replicas > 1:
+            raise UserError(
+                "`jit_compile` must be False with several replicas: XLA cannot compile a step that "
+                f"they take together. Received: {type(strategy).__name__} with {replicas} "
+                "replicas. Leave `jit_compile` out, or train without the strategy."
+            )
+
+    def _cut_up_loss(self, loss):
+        """Lets Keras's losses return the part of a batch; else they count as means over rows."""
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        self._share_of_batch = ShareOfBatch(self.gradient_accumulation_steps > 1 or replicas > 1)
+        self._adds_up = True
+        try:
+            self._require_own_shares()
+            if loss is not None:
+                keras_compat.replace_losses(self, partial_losses(loss, self._share_of_batch))
+        except UserError:
+            if self._share_of_batch.is_cut_up:
+                raise
+            self._adds_up = False
+
+    def _require_own_shares(self):
+        """Raises `UserError` for a class that overrides `compute_loss` and not `partial_loss`."""
+        classes = type(self).__mro__
+        names = ("compute_loss", "partial_loss")
+        owner, partial_owner = (next(c for c in classes if n in vars(c)) for n in names)
+        known = owner.__module__.split(".")[0] in ("keras", "bert_tf")
+        if not known and classes.index(owner) < classes.index(partial_owner):
+            raise UserError(
+                "`partial_loss` and `loss_denominators` must be overridden where a model has a "
+                "loss of its own and a batch is cut up (gradient accumulation, replicas): they say "
+                f"how the loss adds up. Received: {owner.__name__}.compute_loss alone"
+            )
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        if config:
+            config["gradient_accumulation_steps"] = self.gradient_accumulation_steps
+        return config
+
+    def compile_from_config(self, config):
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built and hasattr(self.optimizer, "build"):
+            self.optimizer.build(self.trained_variables())  # before its state is loaded
+
+    # What a subclass says about its loss.
+    def forward(self, x, y, training):
+        """Returns what `partial_loss` takes as `y_pred`: the model's outputs."""
+        return self(x, training=training)
+
+    def loss_denominators(self, x, y, sample_weight) -> dict[str, tf.Tensor]:
+        """Returns what each mean in the loss is divided by: scalars float32 for these examples."""
+        weights = {"rows": tf.cast(num_rows(x), tf.float32)}
+        if sample_weight is not None and not tf.nest.is_nested(sample_weight):
+            weights["weights"] = tf.reduce_sum(tf.cast(sample_weight, tf.float32))
+        return weights
+
+    def partial_loss(self, x, y, y_pred, sample_weight, training, totals) -> tf.Tensor:
+        """Returns the part of the loss that these examples make; the parts of a batch add up.
+
+        `y_pred` is the result of `forward`; `totals` are the `loss_denominators` of the whole
+        batch, over all replicas.
+        """
+        parts = self.loss_denominators(x, y, sample_weight)
+        shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
+        # Keras divides means by the number of replicas.
+        replicas = _num_replicas()
+        with self._share_of_batch.of({name: share * replicas for name, share in shares.items()}):
+            loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
+        if loss.shape == [0]:  # Keras does not reduce the losses of no rows
+            loss = tf.reduce_sum(loss)
+        if not self._adds_up:
+            loss *= tf.cast(shares["rows"], loss.dtype)
+        else:
+            for other in self.losses:  # of layers; Keras adds each by the number of replicas
+                loss += other * tf.cast(shares["rows"] - 1.0 / replicas, other.dtype)
+        # At the end of the data a replica may have no rows, and their mean is NaN.
+        return tf.where(parts["rows"] > 0, loss, tf.zeros_like(loss))
+
+    def traced_settings(self, step: str) -> Any:
+        """Returns what a step's trace depends on besides the weights, to be compared with `==`."""
+        loss = settings_of(self.loss) if step in ("train", "test") else None
+        optimizer = settings_of(self.optimizer) if step == "train" else None
+        return self._option_changes, loss, optimizer
+
+    def invalidate_traces(self, step: str) -> None:
+        """Drops the traced function of a step unless weights and settings are the last call's."""
+        if self._traces.have_changed(self, step, self.traced_settings(step)):
+            setattr(self, f"{step}_function", None)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        keras_compat.build_under_strategy(self, self.trained_variables(), iterator, data_batch)
+
+    def trained_variables(self) -> list[keras.Variable]:
+        """Returns the variables that a step changes."""
+        return self.trainable_variables
+
+    def optimizer_has_begun(self) -> bool:
+        """Returns whether the optimizer has variables for the weights that the model has now."""
+        return self.compiled and self.optimizer is not None and self.optimizer.built
+
+    def require_trainable(self) -> None:
+        """Raises `UserError` if the model cannot be trained. A subclass overrides it."""
+
+    def train_step(self, data):
+        self.require_trainable()
+        with self._tracing():
+            data = keras.utils.unpack_x_y_sample_weight(data)
+            variables = self.trained_variables()
+            if not self.optimizer.built:
+                self.optimizer.build(variables)
+            totals = self._totals(*data)
+            if self.pipeline_placement is not None:
+                loss, gradients = self._pipelined(data, totals, variables)
+            elif self.gradient_accumulation_steps == 1:
+                loss, gradients = self._gradients(*data, totals, variables)
+            else:
+                loss, gradients = self._accumulated(data, totals, variables)
+            self.optimizer.apply_gradients(zip(_dense(gradients), variables))
+            self._track_loss(loss, data[0])
+            return {**self._logs(), **self._norm_logs()}
+
+    def _norm_logs(self):
+        norm = getattr(self.optimizer, "gradient_norm", None)
+        if norm is None:
+            return {}
+        # Steps that the loss scaling leaves out have none.
+        norm = tf.convert_to_tensor(norm)
+        known = tf.math.is_finite(norm) | (not self.optimizer.dynamic_loss_scale)
+        weight = tf.cast(known, tf.float32)
+        self._gradient_norm.update_state(tf.where(known, norm, 0.0), sample_weight=weight)
+        return {"gradient_norm": self._gradient_norm.result()}
+
+    def test_step(self, data):
+        with self._tracing():
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+            totals = self._totals(x, y, sample_weight)
+            y_pred = self.forward(x, y, training=False)
+            loss = self.partial_loss(x, y, y_pred, sample_weight, False, totals)
+            self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+            self._track_loss(loss, x)
+            return self._logs()
+
+    def predict_step(self, data):
+        with self._tracing():
+            return super().predict_step(data)
+
+    def _tracing(self):
+        """Traces what goes to XLA with static shapes, and with ops that XLA can compile.
+
+        What a model with pipeline stages computes is traced on their devices.
+        """
+        scopes = contextlib.ExitStack()
+        if self.pipeline_placement is not None:
+            scopes.enter_context(PipelineRun(self.pipeline_placement))
+        if self.jit_compile or needs_static_shapes():
+            scopes.enter_context(static_shapes())
+            if not native.compiles_under_xla():
+                scopes.enter_context(ops.backend("reference"))
+        return scopes
+
+    def _gradients(self, x, y, sample_weight, totals, variables):
+        with tf.GradientTape() as tape:
+            loss, scaled = self._part_losses(x, y, sample_weight, totals)
+        return loss, tape.gradient(scaled, variables)
+
+    def _part_losses(self, x, y, sample_weight, totals):
+        """Returns the loss and what is differentiated; updates the metrics."""
+        y_pred = self.forward(x, y, training=True)
+        loss = self.partial_loss(x, y, y_pred, sample_weight, True, totals)
+        self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        return loss, self.optimizer.scale_loss(loss)
+
+    def _accumulated(self, data, totals, variables):
+        """Returns loss and gradients of the batch, from one part after the other."""
+        parts = BatchParts(data, self.gradient_accumulation_steps)
+        is_uneven = parts.is_static and parts.num_rows % self.gradient_accumulation_steps
+        if is_uneven and self.jit_compile:
+            raise UserError(
+                "XLA compiles parts of one size: the batch of a replica must be a multiple of "
+                f"`gradient_accumulation_steps`. Received: {parts.num_rows} rows, "
+                f"gradient_accumulation_steps={self.gradient_accumulation_steps}"
+            )
+        unused = set()
+
+        def body(index, loss, gradients):
+            part_loss, part_gradients = self._gradients(*parts[index], totals, variables)
+            unused.update(i for i, gradient in enumerate(part_gradients) if gradient is None)
+            gradients = [
+                total if gradient is None else total + tf.convert_to_tensor(gradient)
+                for total, gradient in zip(gradients, part_gradients)
+            ]
+            return index + 1, loss + part_loss, gradients
+
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+        _, loss, gradients = tf.while_loop(
+            lambda index, *_: index < parts.count,
+            body,
+            (0, tf.zeros([]), zeros),
+            parallel_iterations=1,
+            maximum_iterations=parts.count,
+        )
+        return loss, [None if i in unused else gradient for i, gradient in enumerate(gradients)]
+
+    def _pipelined(self, data, totals, variables):
+        """Does what `_accumulated` does, with the parts in several stages at the same time."""
+        parts = BatchParts(data, self.gradient_accumulation_steps)
+        # How many parts have rows may depend on the batch; how many are traced cannot.
+        count = max(parts.count, 1) if parts.is_static else self.gradient_accumulation_steps
+        with seeds_of(parts.count, count, self):
+            return pipelined_gradients(
+                self.pipeline_placement,
+                count,
+                lambda index: self._part_losses(*parts[index], totals),
+                variables,
+            )
+
+    def _totals(self, x, y, sample_weight):
+        weights = self.loss_denominators(x, y, sample_weight)
+        return {name: _sum_over_replicas(weight) for name, weight in weights.items()}
+
+    def _track_loss(self, loss, x):
+        rows = tf.cast(num_rows(x), tf.float32)
+        keras_compat.loss_tracker(self).update_state(_sum_over_replicas(loss), sample_weight=rows)
+
+    def _logs(self):
+        logs = self.get_metrics_result()
+        logs.pop("gradient_norm", None)
+        return logs
+
+    def make_train_function(self, force=False):
+        if self.optimizer is None:
+            raise UserError(
+                "The model must have an optimizer for its weights. Received: none, because pruning "
+                "heads dropped it. Call `compile` again before training."
+            )
+        self.require_trainable()
+        self.invalidate_traces("train")
+        if self.train_function is None or force:
+            if self.built:
+                # Not while tracing: after a trace that fails, variables made in it have no values.
+                with self.distribute_strategy.scope():
+                    build_for(self.optimizer, self.trained_variables())
+            self.train_function = self._step_function(self.train_step)
+        return self.train_function
+
+    def make_predict_function(self, force=False):
+        self.invalidate_traces("predict")
+        return super().make_predict_function(force)
+
+    def make_test_function(self, force=False):
+        self.invalidate_traces("test")
+        if self.test_function is None or force:
+            self.test_function = self._step_function(self.test_step)
+        return self.test_function
+
+    def _step_function(self, step):
+        """Returns a function of an iterator: the logs after `steps_per_execution` batches."""
+        # Keras's own fails for scalars under `MultiWorkerMirroredStrategy`.
+        strategy = self.distribute_strategy
+
+        @tf.autograph.experimental.do_not_convert
+        def one_step(data):
+            logs = strategy.run(step, args=(data,))
+            return logs if strategy.num_replicas_in_sync == 1 else self._of_all_replicas(logs)
+
+        run_step = one_step if self.run_eagerly else self._traced_step(one_step)
+
+        def run(iterator):
+            spec = getattr(iterator, "element_spec", None)
+            logs = None
+            for _ in range(self.steps_per_execution):
+                data = next(iterator, None)
+                if data is None:
+                    break
+                data = _without_marks(data)
+                logs = run_step(data) if self.run_eagerly else run_step(data, spec)
+            if logs is None:
+                raise StopIteration
+            return logs
+
+        return run
+
+    def _traced_step(self, function):
+        """Returns `function` of data and their dataset's `element_spec`, one trace for each."""
+        traces = {}
+        by_dataset = tf.function(function)
+        jit = self.jit_compile
+        by_batch = tf.function(function, reduce_retracing=not jit, jit_compile=jit or None)
+
+        def call(data, spec):
+            if spec is None or jit:  # XLA needs the shapes of each batch
+                return by_batch(data)
+            key = repr(spec)
+            if key not in traces:
+                traces[key] = by_dataset.get_concrete_function(_without_marks(spec))
+            return traces[key](data)
+
+        return call
+
+    def _of_all_replicas(self, logs):
+        """Returns the metrics over all replicas, read outside of them: no mean of means."""
+        together = self.get_metrics_result()
+        return {
+            name: together[name]
+            if name in together
+            else self.distribute_strategy.reduce("MEAN", value, axis=None)
+            for name, value in logs.items()
+        }
+
+
+def _without_marks(data):
+    """Returns data or their specification with None for what Keras marks as missing."""
+    marks = (tf.experimental.Optional, tf.OptionalSpec)
+    return map_values(lambda v: None if isinstance(v, marks) else v, data)
+
+
+def _dense(gradients):
+    """Returns the gradients as tensors; a layer of the user's may have a `tf.IndexedSlices`.
+
+    It can have a row several times, and Keras's optimizers square and clip these parts, not their
+    sum.
+    """
+    return [None if one is None else tf.convert_to_tensor(one) for one in gradients]
+
+
+def _num_replicas() -> int:
+    context = tf.distribute.get_replica_context()
+    return context.num_replicas_in_sync if context else 1
+
+
+def _sum_over_replicas(value):
+    if _num_replicas() == 1:
+        return value
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)
