@@ -74,7 +74,7 @@ def test_batches_by_tokens_hold_every_row(name, state, is_full):
     few = ("text classification", "multiple choice", "encoder-decoder")
     if not task.trains_on_text or (name not in few and not is_full):
         return
-    options = {"shuffle": True, "training": False, "token_budget": 12}
+    options = {"shuffle": True, "token_budget": 12}
     batches = fit_arguments(state.model, task.text, task.labels, **options)["x"]
     sizes = list(tokens_of_batches(batches))
     assert batches.cardinality() == len(sizes)  # from which a schedule knows its steps

@@ -1,4 +1,4 @@
-"""The arguments that Keras's `fit` gets from a model."""
+"""Calls what `fit` calls before Keras: the arguments that Keras gets."""
 
 import inspect
 
