@@ -232,15 +232,20 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
     the other methods: none.
     """
 
-    def update_variables(self, gradients: list, variables: list, learning_rate) -> None:
-        """Updates TensorFlow's `variables` by the sums of their gradients over the replicas."""
+    def update_variables(self, gradients: list, variables: list, indices: list, rate) -> None:
+        """Updates TensorFlow's variables by the sums of their gradients over the replicas.
+
+        `indices` are those of the variables among those of `build`; `rate` is the learning rate.
+        """
         raise NotImplementedError(f"{type(self).__name__} must have `update_variables`.")
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        indices = list(map(self._get_variable_index, trainable_variables))
         variables = [getattr(variable, "value", variable) for variable in trainable_variables]
         dense = [tf.convert_to_tensor(gradient) for gradient in grads]
         reduced = self._all_reduce_sum_gradients(zip(dense, variables))
-        self.update_variables([gradient for gradient, _ in reduced], variables, learning_rate)
+        gradients = [gradient for gradient, _ in reduced]
+        self.update_variables(gradients, variables, indices, learning_rate)
 
     def merge_call(self, function, *arguments) -> None:
         """Calls `function(strategy, *arguments)` once for all replicas if they must be merged."""
@@ -250,14 +255,6 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
     def placed_with(self, variable: keras.Variable) -> contextlib.AbstractContextManager:
         """Places new variables on the device of `variable`, under the optimizer's strategy."""
         return self._distribution_strategy.extended.colocate_vars_with(variable.value)
-
-    def index_of(self, variable) -> int:
-        """Returns the index of a Keras or TensorFlow variable among those of `build`."""
-        return self._get_variable_index(variable)
-
-    def give_index(self, variable: keras.Variable, index: int) -> None:
-        """Makes `index_of` return `index` also for another variable."""
-        self._trainable_variables_indices[self._var_key(variable)] = index
 
     def count_back(self, steps: tf.Tensor) -> None:
         """Subtracts from the number of steps, also where `iterations` is not a variable."""

@@ -131,6 +131,9 @@ class TokenizedTexts(RaggedRows):
 
 def _chunks(columns):
     """Yields the columns in parts, as tensors; of no rows one part without rows."""
-    shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
-    for rows in progress_slices(len(columns[0]), TOKENIZED_TOGETHER, **shown):
+    count, slices = len(columns[0]), [slice(None)]
+    if count > TOKENIZED_TOGETHER:
+        shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
+        slices = progress_slices(count, TOKENIZED_TOGETHER, **shown)
+    for rows in slices:
         yield [tf.constant(column[rows], tf.string) for column in columns]

@@ -156,7 +156,10 @@ class BertBackbone(InferenceKernels, keras.Model):
         self.encoder = BertEncoder(config, recomputes, dtype=dtype, name="encoder")
 
     def __setattr__(self, name, value):
-        set_option(self, name, value, super().__setattr__)
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        else:
+            set_option(self, name, value, super().__setattr__)
 
     def replace_option(self, name: str, value: Any) -> None:
         """Sets an option after the model was changed to fit it."""

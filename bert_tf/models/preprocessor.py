@@ -54,7 +54,7 @@ class Held:
             default = None if parameter is None else parameter.default
             if held is not None:
                 rule = "must be left out with a `preprocessor`, which holds it"
-                is_left_out = value is None or value == default or value == held
+                is_left_out = value is None or value in (default, held)
                 require(is_left_out, rule, UserError, **{self.name: value})
                 return
         setattr(model._preprocessor, self.name, value)
@@ -91,7 +91,8 @@ class Preprocessor:
         max_positions: The positions of the model.
         has_sparse_labels: Whether the loss takes the ids of classes.
         has_static_shapes: Whether all batches are padded to one length, for XLA.
-        computes_padding: Whether the model computes padding, which a token budget must count then.
+        packs_tokens: Returns whether the model computes real tokens only; a token budget counts
+            padding if not.
         changes: How often an argument was set.
 
     Example:
@@ -108,7 +109,6 @@ class Preprocessor:
     max_positions: int = dataclasses.field(default=DEFAULT_POSITIONS, init=False, repr=False)
     has_sparse_labels: bool = dataclasses.field(default=True, init=False, repr=False)
     has_static_shapes: bool = dataclasses.field(default=False, init=False, repr=False)
-    computes_padding: bool = dataclasses.field(default=False, init=False, repr=False)
 
     texts_per_example: ClassVar[tuple[int, ...] | None] = (1, 2)  # None for any number
     fewest_texts: ClassVar[int] = 1  # of an example; an empty list is as many empty columns
@@ -116,6 +116,7 @@ class Preprocessor:
     takes_batches_of_text = True  # False where examples become windows
     predicts_datasets_of_text = True
     has_labels = True  # False where labels are made of the texts
+    packs_tokens: ClassVar[Callable[[], bool]] = staticmethod(lambda: True)
     changes: ClassVar[int] = 0
 
     def __post_init__(self):
@@ -391,8 +392,8 @@ class Preprocessor:
             batches = EpochBatches(sizes, batch_size or DEFAULT_BATCH_SIZE, **options)
         else:
             self._require_any_size(token_budget)
-            options["padded"] = self.computes_padding
-            sizes = rows.sizes(self.computes_padding)
+            options["padded"] = not self.packs_tokens()
+            sizes = rows.sizes(options["padded"])
             batches = EpochBatches(sizes, token_budget=token_budget, **options)
         if groups is not None:
             batches.report_left_out(epochs.epoch)

@@ -125,7 +125,7 @@ class TaskModel(TrainingModel):
             "max_positions": self.max_sequence_length,
             "has_sparse_labels": takes_class_ids(self.loss),
             "has_static_shapes": bool(self.jit_compile),
-            "computes_padding": not self.backbone.packs_tokens(),
+            "packs_tokens": self.backbone.packs_tokens,
         }
 
     @property

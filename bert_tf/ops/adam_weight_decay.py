@@ -10,6 +10,9 @@ The native kernel is `custom_ops/kernels/optimizer/adam_weight_decay.h`.
 Reference: google-research/bert optimization.py; Loshchilov and Hutter, arXiv 1711.05101.
 """
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from bert_tf.base.signatures import has_signature_of
@@ -60,27 +63,71 @@ def adam_weight_decay(
         >>> variable.numpy().round(3)
         array([-0.316, -0.316], dtype=float32)
     """
-    if variable.dtype not in (tf.float32, tf.float64):
-        raise UserError(
-            "`variable` must be float32 or float64, because Adam's second moment needs that "
-            f"precision. Received: variable.dtype={variable.dtype.name}. Update a float32 copy."
-        )
+    update = AdamUpdate(variable, mean, square, gradient, learning_rate, weight_decay)
+    adam_weight_decay_all([update], gradient_scale, beta_1, beta_2, epsilon, steps)
+
+
+class AdamUpdate(NamedTuple):
+    """One variable of `adam_weight_decay_all`; see the arguments of `adam_weight_decay`."""
+
+    variable: tf.Variable
+    mean: tf.Variable
+    square: tf.Variable
+    gradient: tf.Tensor
+    learning_rate: tf.Tensor
+    weight_decay: float = 0.0
+
+
+def adam_weight_decay_all(
+    updates: Iterable[AdamUpdate],
+    gradient_scale: tf.Tensor | None,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+    steps: tf.Tensor | None,
+) -> None:
+    """Does what `adam_weight_decay` does for several variables, choosing the backend once.
+
+    Args:
+        updates: The variables.
+        gradient_scale, beta_1, beta_2, epsilon, steps: See `adam_weight_decay`.
+
+    Raises:
+        UserError: If a variable is neither float32 nor float64.
+    """
     library = native.used_library(runs_on_gpu=False)
-    if library is not None and variable.dtype == tf.float32:
-        library.bert_tf_adam_weight_decay(
-            variable.handle,
-            mean.handle,
-            square.handle,
-            gradient,
-            tf.cast(learning_rate, tf.float32),
-            tf.constant(1.0) if gradient_scale is None else tf.cast(gradient_scale, tf.float32),
-            tf.constant(weight_decay, tf.float32),
-            tf.constant(0.0) if steps is None else tf.cast(steps, tf.float32),
-            beta_1=beta_1,
-            beta_2=beta_2,
-            epsilon=epsilon,
-        )
-        return
+    options = (gradient_scale, beta_1, beta_2, epsilon, steps)
+    for update in updates:
+        dtype = update.variable.dtype
+        if dtype not in (tf.float32, tf.float64):
+            raise UserError(
+                "`variable` must be float32 or float64, because Adam's second moment needs that "
+                f"precision. Received: variable.dtype={dtype.name}. Update a float32 copy."
+            )
+        if library is not None and dtype == tf.float32:
+            _update_natively(library, update, *options)
+        else:
+            _update_in_stock_ops(update, *options)
+
+
+def _update_natively(library, update, gradient_scale, beta_1, beta_2, epsilon, steps):
+    library.bert_tf_adam_weight_decay(
+        update.variable.handle,
+        update.mean.handle,
+        update.square.handle,
+        update.gradient,
+        tf.cast(update.learning_rate, tf.float32),
+        tf.constant(1.0) if gradient_scale is None else tf.cast(gradient_scale, tf.float32),
+        tf.constant(update.weight_decay, tf.float32),
+        tf.constant(0.0) if steps is None else tf.cast(steps, tf.float32),
+        beta_1=beta_1,
+        beta_2=beta_2,
+        epsilon=epsilon,
+    )
+
+
+def _update_in_stock_ops(update, gradient_scale, beta_1, beta_2, epsilon, steps):
+    variable, mean, square, gradient, learning_rate, weight_decay = update
     dtype = variable.dtype
     learning_rate = tf.cast(learning_rate, dtype)
     if gradient_scale is not None:

@@ -4,6 +4,7 @@ A model with a `preprocessor` has its texts read by it; all else goes to Keras a
 """
 
 import functools
+import random
 from typing import Any
 
 import keras
@@ -17,10 +18,13 @@ from bert_tf.inputs.containers import is_container
 from bert_tf.inputs.epochs import TextEpochs
 from bert_tf.inputs.labels import row_weights
 from bert_tf.inputs.streams import as_data_errors, yields_text
-from bert_tf.training.distribution.replica_batches import new_seed, replica_batches
+from bert_tf.training.distribution.replica_batches import replica_batches
+from bert_tf.training.distribution.strategies import worker_addresses
+from bert_tf.training.distribution.worker_exchange import largest_of_workers
 
 ALL_ROWS = 1 << 31  # a batch size with which all rows of `train_on_batch` are one batch
 DATA = ("x", "y", "sample_weight")
+SEEDS = 2**31
 _BATCHES = (tf.data.Dataset, DistributedAdapter)  # what has an `element_spec`
 
 
@@ -58,7 +62,7 @@ def fit_data(model: Any, given: dict[str, Any], token_budget: int | None) -> dic
     options = {"shuffle": given["shuffle"], "training": True, "token_budget": token_budget}
     if isinstance(x, TextColumns):
         goes_on = given["steps_per_epoch"] is not None
-        seed = new_seed(model.distribute_strategy)
+        seed = _new_seed(model.distribute_strategy)
         options["epochs"] = TextEpochs(seed, given["initial_epoch"], goes_on)
         given = given | {"callbacks": with_callback(given["callbacks"], options["epochs"])}
     data = prepared_data(model, x, y, weights, batch_size, class_weight=class_weight, **options)
@@ -84,7 +88,7 @@ def evaluation_data(
         refuse_labels_in(x, y)
         x = model.preprocessor.read(x)
     y = model.read_labels(y, x)
-    epochs = TextEpochs(new_seed(model.distribute_strategy)) if training else None
+    epochs = TextEpochs(_new_seed(model.distribute_strategy)) if training else None
     data = prepared_data(model, x, y, sample_weight, batch_size, training=training, epochs=epochs)
     del data["class_weight"]
     _require_labels(model, data["x"], data["y"])
@@ -179,6 +183,16 @@ def with_callback(callbacks: Any, callback: keras.callbacks.Callback) -> Any:
     if not isinstance(callbacks, (list, tuple)):
         callbacks = [] if callbacks is None else [callbacks]
     return [*callbacks, callback]
+
+
+def _new_seed(strategy):
+    """Returns a seed that is the same on all workers, which must all call this.
+
+    It comes from Python's generator, which `keras.utils.set_random_seed` sets, as Keras's own do.
+    """
+    seed = random.randrange(SEEDS)
+    is_alone = strategy.cluster_resolver is None or not worker_addresses(strategy)
+    return seed if is_alone else largest_of_workers(strategy, seed)
 
 
 def _check_token_budget(token_budget, x, batch_size):

@@ -1,16 +1,11 @@
 """Batches of texts under a `tf.distribute` strategy: each replica gets its own from its worker."""
 
-import random
 from collections.abc import Callable
 
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
 from bert_tf.inputs.epochs import ReplicaShare
-from bert_tf.training.distribution.strategies import worker_addresses
-from bert_tf.training.distribution.worker_exchange import largest_of_workers
-
-SEEDS = 2**31
 
 
 def replica_batches(
@@ -42,12 +37,3 @@ def replica_batches(
 
     dataset = strategy.distribute_datasets_from_function(of_worker)
     return keras_compat.DistributedAdapter(dataset, batches_per_step=local[0])
-
-
-def new_seed(strategy: tf.distribute.Strategy) -> int:
-    """Returns a seed that is the same on all workers, which must all call it.
-
-    It comes from Python's generator, which `keras.utils.set_random_seed` sets, as Keras's own do.
-    """
-    seed = random.randrange(SEEDS)
-    return largest_of_workers(strategy, seed) if worker_addresses(strategy) else seed

@@ -2,7 +2,7 @@
 
 import keras
 
-from bert_tf import ops
+from bert_tf.ops.adam_weight_decay import AdamUpdate, adam_weight_decay_all
 from bert_tf.training.optimizers.clipped_optimizer import ClippedOptimizer
 
 
@@ -53,18 +53,23 @@ class AdamWeightDecay(ClippedOptimizer):
 
     slot_names = ("adam_m", "adam_v")
 
-    def update_step(self, gradient, variable, learning_rate, gradient_scale=None):
-        index = self.index_of(variable)
-        ops.adam_weight_decay(
-            variable,
-            self._means[index].value,
-            self._squares[index].value,
-            gradient,
-            learning_rate,
+    def update_weights(self, updates, gradient_scale):
+        steps = self.iterations + 1 if self.bias_correction else None
+        adam_weight_decay_all(
+            [
+                AdamUpdate(
+                    variable,
+                    self._means[index].value,
+                    self._squares[index].value,
+                    gradient,
+                    learning_rate,
+                    self.weight_decay_rate if self.is_decayed[index] else 0.0,
+                )
+                for index, variable, gradient, learning_rate in updates
+            ],
             gradient_scale,
-            self.weight_decay_rate if self.is_decayed(variable) else 0.0,
             self.beta_1,
             self.beta_2,
             self.epsilon,
-            steps=self.iterations + 1 if self.bias_correction else None,
+            steps,
         )

@@ -1,6 +1,7 @@
 """The base of the optimizers: clipping by the global norm, layer-wise rates and loss scaling."""
 
 import re
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -31,6 +32,22 @@ LOSS_SCALE_GROWTH_STEPS = 2000
 LOW_PRECISION = ("bfloat16", "float16")
 
 
+class Update(NamedTuple):
+    """The update of a variable.
+
+    Attributes:
+        index: The index of the variable in `build`.
+        variable: The TensorFlow variable.
+        gradient: Its gradient, with the same dtype.
+        learning_rate: A scalar.
+    """
+
+    index: int
+    variable: tf.Variable
+    gradient: tf.Tensor
+    learning_rate: tf.Tensor
+
+
 class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
     """The base of the optimizers, with the arguments of `AdamWeightDecay` and their defaults.
 
@@ -39,9 +56,7 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
     `global_clipnorm` of Keras clips on each replica before the sum). `gradient_norm` is the norm
     before clipping.
 
-    Subclasses define `update_step(gradient, variable, learning_rate, gradient_scale)` and the names
-    of their two slots, m and v. The scale is a scalar or None and is passed so that no scaled copy
-    of the gradient is needed.
+    Subclasses define `update_weights` and the names of their two slots, m and v.
 
     Raises:
         UserError: If `layer_decay` is not in (0, 1].
@@ -110,7 +125,7 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
         super().build(variables)
         paths = [variable.path for variable in variables]
         not_decayed = self.exclude_from_weight_decay_names
-        self._is_decayed = [path.split("/")[-1] not in not_decayed for path in paths]
+        self.is_decayed = [path.split("/")[-1] not in not_decayed for path in paths]
         self._multipliers = layer_multipliers(paths, self.layer_decay)
         for index, path in enumerate(paths):
             for part, factor in self.learning_rate_multipliers.items():
@@ -126,8 +141,6 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
             for index, variable in enumerate(variables)
             if variable.dtype in LOW_PRECISION
         }
-        for index, copy in self._copies.items():  # `update_step` receives the copy as its variable
-            self.give_index(copy, index)
         self._means, self._squares = self.add_optimizer_variables(variables, self.slot_names)
 
     def float32_copies(self) -> list[tuple[keras.Variable, keras.Variable]]:
@@ -168,7 +181,7 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
         self.loss_scale.assign(tf.where(finite, tf.where(grows, scale * 2.0, scale), lowered))
         self._good_steps.assign(tf.where(grows, tf.zeros_like(good), good))
 
-    def update_variables(self, gradients, variables, learning_rate):
+    def update_variables(self, gradients, variables, indices, rate):
         norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g in gradients])
         scale = None
         if self.dynamic_loss_scale:
@@ -178,14 +191,22 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
         if self.clip_norm is not None:
             clip = self.clip_norm / tf.maximum(norm, self.clip_norm)
             scale = clip if scale is None else scale * clip
-        learning_rate, finite = tf.cast(learning_rate, tf.float32), tf.math.is_finite(norm)
-        self.merge_call(self._update_all, gradients, variables, learning_rate, scale, finite)
+        rate, finite = tf.cast(rate, tf.float32), tf.math.is_finite(norm)
+        self.merge_call(self._update_all, gradients, variables, indices, rate, scale, finite)
 
-    def _update_all(self, strategy, gradients, variables, learning_rate, scale, finite):
+    def _update_all(self, strategy, gradients, variables, indices, rate, scale, finite):
         def update():
-            for gradient, variable in zip(gradients, variables):
+            if not tf.distribute.has_strategy():
+                self._update(variables, gradients, indices, rate, scale)
+                return
+            for gradient, variable, index in zip(gradients, variables, indices):
                 strategy.extended.update(
-                    variable, self._update, args=(gradient, learning_rate, scale), group=False
+                    variable,
+                    lambda *parts, index=index: self._update(
+                        [parts[0]], [parts[1]], [index], *parts[2:]
+                    ),
+                    args=(gradient, rate, scale),
+                    group=False,
                 )
 
         if self.dynamic_loss_scale:
@@ -194,24 +215,33 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
         else:
             update()
 
-    def _update(self, variable, gradient, learning_rate, scale):
-        index = self.index_of(variable)
-        multiplier = self._multipliers[index]
-        if multiplier != 1.0:
-            learning_rate = learning_rate * multiplier
-        if index not in self._copies:
-            self.update_step(tf.cast(gradient, variable.dtype), variable, learning_rate, scale)
-            return
-        copy = self._copies[index].value
-        # A weight that is not the rounded copy was assigned, for example loaded from a file.
-        is_current = tf.equal(tf.cast(copy, variable.dtype), variable)
-        copy.assign(tf.where(is_current, copy, tf.cast(variable, tf.float32)))
-        self.update_step(tf.cast(gradient, tf.float32), copy, learning_rate, scale)
-        variable.assign(tf.cast(copy, variable.dtype))
+    def _update(self, variables, gradients, indices, learning_rate, scale):
+        """Updates variables, each in one pass; one in bfloat16 or float16 by its float32 copy."""
+        updates = []
+        for variable, gradient, index in zip(variables, gradients, indices):
+            weight = variable
+            if index in self._copies:
+                weight = self._copies[index].value
+                # A weight that is not the rounded copy was assigned, for example from a file.
+                is_current = tf.equal(tf.cast(weight, variable.dtype), variable)
+                weight.assign(tf.where(is_current, weight, tf.cast(variable, tf.float32)))
+            multiplier = self._multipliers[index]
+            rate = learning_rate if multiplier == 1.0 else learning_rate * multiplier
+            updates.append(Update(index, weight, tf.cast(gradient, weight.dtype), rate))
+        self.update_weights(updates, scale)
+        for variable, update in zip(variables, updates):
+            if update.variable is not variable:
+                variable.assign(tf.cast(update.variable, variable.dtype))
 
-    def is_decayed(self, variable) -> bool:
-        """Returns whether a variable has weight decay."""
-        return self._is_decayed[self.index_of(variable)]
+    def update_weights(self, updates: list["Update"], gradient_scale: tf.Tensor | None) -> None:
+        """Updates variables and their slots.
+
+        Args:
+            updates: The variables with their gradients.
+            gradient_scale: A scalar by which the gradients are to be multiplied, or None. It is
+                passed so that no scaled copy of a gradient is needed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have `update_weights`.")
 
     def get_config(self):
         config = super().get_config()

@@ -77,8 +77,11 @@ class LAMB(ClippedOptimizer):
             **kwargs,
         )
 
-    def update_step(self, gradient, variable, learning_rate, gradient_scale=None):
-        index = self.index_of(variable)
+    def update_weights(self, updates, gradient_scale):
+        for update in updates:
+            self._update_weight(*update, gradient_scale)
+
+    def _update_weight(self, index, variable, gradient, learning_rate, gradient_scale):
         dtype = variable.dtype
         if gradient_scale is not None:
             gradient *= tf.cast(gradient_scale, dtype)
@@ -91,7 +94,7 @@ class LAMB(ClippedOptimizer):
             m /= tf.cast(1.0 - self.beta_1**step, dtype)
             v /= tf.cast(1.0 - self.beta_2**step, dtype)
         update = m / (tf.sqrt(v) + self.epsilon)
-        if self.is_decayed(variable):
+        if self.is_decayed[index]:
             update += self.weight_decay_rate * variable
             norm, update_norm = tf.norm(variable), tf.norm(update)
             both = (norm > 0) & (update_norm > 0)
