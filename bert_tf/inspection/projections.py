@@ -185,7 +185,7 @@ def _require_tokenizer(model):
 def _preprocessor(model) -> Preprocessor:
     """Returns what reads texts and pairs, whatever the examples of the model's task are."""
     _require_tokenizer(model)
-    return Preprocessor(model.tokenizer, model.longest)
+    return Preprocessor(model.tokenizer, model.max_sequence_length)
 
 
 def _outputs(model, columns, **options) -> Iterator[tuple[np.ndarray, dict, dict]]:
