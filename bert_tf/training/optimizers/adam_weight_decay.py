@@ -63,7 +63,7 @@ class AdamWeightDecay(ClippedOptimizer):
                     self._squares[index].value,
                     gradient,
                     learning_rate,
-                    self.weight_decay_rate if self.is_decayed[index] else 0.0,
+                    self.weight_decay_rate if self._is_decayed[index] else 0.0,
                 )
                 for index, variable, gradient, learning_rate in updates
             ],

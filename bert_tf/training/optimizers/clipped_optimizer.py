@@ -125,7 +125,7 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
         super().build(variables)
         paths = [variable.path for variable in variables]
         not_decayed = self.exclude_from_weight_decay_names
-        self.is_decayed = [path.split("/")[-1] not in not_decayed for path in paths]
+        self._is_decayed = [path.split("/")[-1] not in not_decayed for path in paths]
         self._multipliers = layer_multipliers(paths, self.layer_decay)
         for index, path in enumerate(paths):
             for part, factor in self.learning_rate_multipliers.items():

@@ -94,7 +94,7 @@ class LAMB(ClippedOptimizer):
             m /= tf.cast(1.0 - self.beta_1**step, dtype)
             v /= tf.cast(1.0 - self.beta_2**step, dtype)
         update = m / (tf.sqrt(v) + self.epsilon)
-        if self.is_decayed[index]:
+        if self._is_decayed[index]:
             update += self.weight_decay_rate * variable
             norm, update_norm = tf.norm(variable), tf.norm(update)
             both = (norm > 0) & (update_norm > 0)
