@@ -12,7 +12,21 @@ import threading
 MARKER = f"{os.sep}bert_tf{os.sep}"
 TEXTS = ["a good film", "a bad film", "it rains", "the film is good"]
 LABELS = ["good", "bad", "bad", "good"]
-PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] a good bad film it rains the is".split()
+PIECES = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "a",
+    "good",
+    "bad",
+    "film",
+    "it",
+    "rains",
+    "the",
+    "is",
+]
 
 
 def way(act):

@@ -199,7 +199,7 @@ class TaskModel(TrainingModel):
         return self.head(outputs, tokens, training=training)
 
     def backbone_options(self) -> dict[str, bool]:
-        """Returns arguments of the backbone's call for the outputs that `head` needs besides."""
+        """Returns arguments of the backbone's call for further outputs that `head` needs."""
         return {}
 
     def head(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor], training: bool = False):
@@ -247,13 +247,13 @@ class TaskModel(TrainingModel):
         """Writes weights and configuration into `directory`, and labels and tokenizer if any.
 
         Args:
-            directory: As in `BertBackbone.save_pretrained`.
+            directory: See `BertBackbone.save_pretrained`.
             format: "huggingface" (`config.json`, `model.safetensors`, `vocab.txt`,
                 `tokenizer_config.json`), "tf1" (google-research/bert) or "bert_tf". None is
                 "huggingface".
 
         Raises:
-            UserError: As `BertBackbone.save_pretrained`, or if the model has LoRA.
+            UserError: See `BertBackbone.save_pretrained`; also if the model has LoRA.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -278,7 +278,7 @@ class TaskModel(TrainingModel):
             format: "tf_saved_model", the only one; `tools/export_onnx.py` makes ONNX of it.
             verbose: Keras's; has no effect.
             input_signature: Keras's, None: the signatures are those of the task.
-            **options: Of `bert_tf.serving.export`: `version`, `portable`, `pairs`.
+            **options: Arguments of `bert_tf.serving.export`: `version`, `portable`, `pairs`.
 
         Returns:
             The path that was written.
@@ -303,7 +303,7 @@ class TaskModel(TrainingModel):
         Args:
             filepath: The file.
             overwrite: False asks before a file is replaced.
-            **options: Of `keras.Model.save`.
+            **options: See `keras.Model.save`.
 
         Raises:
             UserError: If the model is prepacked.
@@ -316,7 +316,7 @@ class TaskModel(TrainingModel):
         Args:
             filepath: The file.
             overwrite: False asks before a file is replaced.
-            **options: Of `keras.Model.save_weights`.
+            **options: See `keras.Model.save_weights`.
         """
         write_atomically(super().save_weights, filepath, overwrite, **options)
 
@@ -335,7 +335,7 @@ class TaskModel(TrainingModel):
             The precision: "float32", "bfloat16" or "int8".
 
         Raises:
-            UserError: As `BertBackbone.optimize_for_inference`.
+            UserError: See `BertBackbone.optimize_for_inference`.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -348,10 +348,10 @@ class TaskModel(TrainingModel):
         """Prepacks the encoder's kernels: faster, for inference only. See `BertBackbone`.
 
         Args:
-            dtype: As in `BertBackbone.prepack_for_inference`.
+            dtype: See `BertBackbone.prepack_for_inference`.
 
         Raises:
-            UserError: As `BertBackbone.prepack_for_inference`.
+            UserError: See `BertBackbone.prepack_for_inference`.
         """
         self.backbone.prepack_for_inference(dtype)
 
@@ -374,11 +374,11 @@ class TaskModel(TrainingModel):
             config: None or the configuration that Keras makes for `mode`.
             calibration: A few hundred examples of text like that of the application: a list of
                 texts, or a tuple of two lists for pairs; or token dictionaries.
-            attention, skip, activations: As in `BertBackbone.quantize`.
-            **kwargs: Of Keras's, `type_check` has no effect.
+            attention, skip, activations: See `BertBackbone.quantize`.
+            **kwargs: Keras's; `type_check` has no effect.
 
         Raises:
-            UserError: As `BertBackbone.quantize`, or if `calibration` is a dataset of texts.
+            UserError: See `BertBackbone.quantize`; also if `calibration` is a dataset of texts.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -402,14 +402,14 @@ class TaskModel(TrainingModel):
         """Does what `bert_tf.adapt.quantization_errors` does, with texts.
 
         Args:
-            texts: As `calibration` of `quantize`.
-            activations: As in `quantize`.
+            texts: What `quantize` takes as `calibration`.
+            activations: See `quantize`.
 
         Returns:
             The relative error of every layer, by its path.
 
         Raises:
-            UserError: As `bert_tf.adapt.quantization_errors`, or if `texts` is a dataset of
+            UserError: See `bert_tf.adapt.quantization_errors`; also if `texts` is a dataset of
                 texts.
 
         Example:
@@ -424,10 +424,10 @@ class TaskModel(TrainingModel):
         """Does what `BertBackbone.prune_heads` does. To train the model further, compile it again.
 
         Args:
-            heads: As in `BertBackbone.prune_heads`.
+            heads: See `BertBackbone.prune_heads`.
 
         Raises:
-            UserError: As `BertBackbone.prune_heads`.
+            UserError: See `BertBackbone.prune_heads`.
 
         Example:
             >>> model = bert_tf.BertTextClassifier.from_pretrained("reviews/")

@@ -34,10 +34,10 @@ def fit_data(model: Any, given: dict[str, Any], token_budget: int | None) -> dic
     Args:
         model: A `TrainingModel`.
         given: All arguments of `fit`; `class_weight` as `model.class_weights` returned it.
-        token_budget: As in `TaskModel.fit`.
+        token_budget: See `TaskModel.fit`.
 
     Raises:
-        UserError, DataError: As `TaskModel.fit`.
+        UserError, DataError: See `TaskModel.fit`.
     """
     preprocessor = model.preprocessor
     x, y, weights = (given[name] for name in DATA)
@@ -82,7 +82,7 @@ def evaluation_data(
         training: Whether the data are to be trained on.
 
     Raises:
-        UserError, DataError: As `TaskModel.evaluate`.
+        UserError, DataError: See `TaskModel.evaluate`.
     """
     if model.preprocessor is not None:
         refuse_labels_in(x, y)
@@ -102,7 +102,7 @@ def one_batch(model: Any, x: Any, y: Any, sample_weight: Any, training: bool) ->
 
     Raises:
         UserError: If texts do not make one batch.
-        DataError: As `evaluation_data`.
+        DataError: See `evaluation_data`.
     """
     data = evaluation_data(model, x, y, sample_weight, ALL_ROWS, training)
     del data["batch_size"]
@@ -137,8 +137,8 @@ def prepared_data(
     Args:
         model: A `TrainingModel`.
         x, y, sample_weight: What `Preprocessor.read` and `read_labels` returned, and the weights.
-        batch_size, training, **options: As in `Preprocessor.batches`.
-        class_weight: As in Keras's `fit`.
+        batch_size, training, **options: See `Preprocessor.batches`.
+        class_weight: See Keras's `fit`.
 
     Raises:
         UserError: If `token_budget` or labels do not fit the data.

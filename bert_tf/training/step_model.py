@@ -208,7 +208,7 @@ class StepModel(keras.Model):
         return tf.where(parts["rows"] > 0, loss, tf.zeros_like(loss))
 
     def traced_settings(self, step: str) -> Any:
-        """Returns what a step's trace depends on besides the weights, to be compared with `==`."""
+        """Returns what else than weights a trace depends on, to be compared with `==`."""
         loss = settings_of(self.loss) if step in ("train", "test") else None
         optimizer = settings_of(self.optimizer) if step == "train" else None
         return self._option_changes, loss, optimizer

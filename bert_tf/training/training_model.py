@@ -101,7 +101,7 @@ class TrainingModel(StepModel):
                 `padding_free` of `BertBackbone`). A longer text is a batch of its own.
 
         Raises:
-            UserError: As `evaluate`, or if the model is prepacked or quantized, or `token_budget`
+            UserError: See `evaluate`; also if the model is prepacked or quantized, or `token_budget`
                 is given with `batch_size`, `jit_compile` or something else than texts.
             DataError: If a text or a label is missing, malformed or unknown.
 
@@ -152,7 +152,7 @@ class TrainingModel(StepModel):
         """`keras.Model.train_on_batch`, also on raw text and the names of labels.
 
         Raises:
-            UserError: As `evaluate`, or if texts are not one batch: on several replicas, or where
+            UserError: See `evaluate`; also if texts are not one batch: on several replicas, or where
                 `no_duplicates` does not allow their rows together.
             DataError: If a text or a label is missing, malformed or unknown.
         """
@@ -170,8 +170,8 @@ class TrainingModel(StepModel):
         """`keras.Model.test_on_batch`, also on raw text and the names of labels.
 
         Raises:
-            UserError: As `train_on_batch`.
-            DataError: As `train_on_batch`.
+            UserError: See `train_on_batch`.
+            DataError: See `train_on_batch`.
         """
         given = _arguments(keras.Model.test_on_batch, self, args, kwargs)
         given |= one_batch(self, given["x"], given["y"], given["sample_weight"], training=False)
@@ -198,7 +198,7 @@ class TrainingModel(StepModel):
             batch_size: The number of rows of a batch; of texts the maximum.
             verbose: See Keras.
             steps: See Keras; not for texts.
-            callbacks: As in Keras.
+            callbacks: See Keras.
             token_budget: For texts: the maximum number of tokens of a batch, padding counted. None
                 for 4,096, or for no maximum where there is a `batch_size`.
             window_stride: For texts longer than `max_length`: predict windows of that length, one
@@ -270,9 +270,9 @@ class TrainingModel(StepModel):
 
         Args:
             texts: Raw text as `fit` takes it: a list of examples, or one.
-            batch_size: As in `predict`.
-            token_budget: As in `predict`.
-            verbose: As in `predict`.
+            batch_size: See `predict`.
+            token_budget: See `predict`.
+            verbose: See `predict`.
 
         Returns:
             A list or array with an answer for each example; for one example its own.
