@@ -190,11 +190,13 @@ def first_rows(shards, names) -> list:
     Raises:
         UserError: If none of them has the columns of the texts.
     """
+    from bert_tf.beam.corpus_entry import CorpusEntry
     from bert_tf.beam.readers import read_range
-    from bert_tf.beam.rows import Row
 
     parts = (part for shard in shards for part in shard.ranges)
-    rows = (row for part in parts for row in read_range(part, names) if isinstance(row, Row))
+    rows = (
+        row for part in parts for row in read_range(part, names) if isinstance(row, CorpusEntry)
+    )
     rows = list(itertools.islice(rows, _FIRST_ROWS))
     if rows and not any(row.columns.keys() >= set(names) for row in rows):
         raise UserError(
@@ -244,7 +246,9 @@ def main():
     predicted, dead = prediction.predict_corpus(transform, options, FLAGS.max_retries)
     print(f"read {predicted + dead:,}, predicted {predicted:,}, dead letters {dead:,}")
     written = output_files.old_outputs(FLAGS.output_file, FLAGS.output_format)
-    print(f"wrote {len(written)} files, {FLAGS.output_file}-*{writers.SUFFIXES[layout.format]}")
+    print(
+        f"wrote {len(written)} files, {FLAGS.output_file}-*{writers.OUTPUT_SUFFIXES[layout.format]}"
+    )
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.example import example_pb2
 
 from bert_tf.base.crc32c import crc32c, masked
+from bert_tf.beam.corpus_entry import CorpusEntry
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import open_file
-from bert_tf.beam.rows import Row
 from bert_tf.beam.shards import FileRange
 from bert_tf.errors import DataError
 from bert_tf.inputs import ParquetRows
@@ -22,7 +22,7 @@ _MOST_POSITION = 2**62  # in a file
 _MAX_RECORD_BYTES = 64 * 2**20  # a few compressed bytes can be a long record
 
 
-def read_parquet(part: FileRange) -> Iterator[Row | DeadLetter]:
+def read_parquet(part: FileRange) -> Iterator[CorpusEntry | DeadLetter]:
     """Yields the rows of the row groups of a part, some at a time.
 
     A damaged row group yields the rows before the damage and one dead letter for the others. A file
@@ -45,15 +45,15 @@ def read_parquet(part: FileRange) -> Iterator[Row | DeadLetter]:
                         message = f"Texts must be UTF-8. Received: {columns}"
                         yield DeadLetter.of(part.path, row, "", message)
                     else:
-                        yield Row(part.path, row, columns)
+                        yield CorpusEntry(part.path, row, columns)
                     row += 1
             except DataError as error:
-                message = f"Row group {group} must not be damaged. Received: {error}"
+                message = f"CorpusEntry group {group} must not be damaged. Received: {error}"
                 yield DeadLetter.of(part.path, row, f"rows {row} to {end - 1}", message)
             row = end
 
 
-def read_tfrecord(path: str, file) -> Iterator[Row | DeadLetter]:
+def read_tfrecord(path: str, file) -> Iterator[CorpusEntry | DeadLetter]:
     """Yields the features of each `tf.train.Example` of a file.
 
     A record with a wrong checksum is a dead letter, and reading goes on after it. After a wrong
@@ -98,7 +98,7 @@ def _row_of(path, position, record):
     try:
         features = example_pb2.Example.FromString(record).features.feature
         columns = {name: _value(feature) for name, feature in sorted(features.items())}
-        return Row(path, position, columns)
+        return CorpusEntry(path, position, columns)
     except DecodeError as error:
         message = f"A record must be a tf.train.Example. Received: {error}"
     except UnicodeDecodeError as error:

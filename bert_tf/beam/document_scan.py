@@ -15,7 +15,7 @@ from bert_tf.base.text_lines import FileSpan, read_raw_lines
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import open_file, read_segment, write_segments
 from bert_tf.beam.file_blocks import Block, readable_lines
-from bert_tf.beam.line_formats import Kind, LineFormat
+from bert_tf.beam.line_formats import LineFormat, LineKind
 from bert_tf.beam.workspace import Workspace
 from bert_tf.errors import DataError
 from bert_tf.tasks.pretraining import ChunkedCorpus, DocumentCutter
@@ -62,22 +62,22 @@ class ScanBlock(beam.DoFn):
                 kind, _, text_bytes = self.line_format.parse(line, span.path, position)
             except DataError as error:
                 letters.append(DeadLetter.of(span.path, position, line, error))
-                kind, text_bytes = Kind.OTHER, 0
+                kind, text_bytes = LineKind.OTHER, 0
             if letters and self.stops:
                 break
-            if kind == Kind.DOCUMENT:
-                _add(runs, Kind.SENTENCE, len(line), text_bytes)
-                _add(runs, Kind.END, 0, 1)
+            if kind == LineKind.DOCUMENT:
+                _add(runs, LineKind.SENTENCE, len(line), text_bytes)
+                _add(runs, LineKind.END, 0, 1)
             else:
                 _add(runs, kind, len(line), text_bytes)
         return first, runs
 
 
-def _add(runs: list[list[int]], kind: Kind, size: int, text_bytes: int) -> None:
+def _add(runs: list[list[int]], kind: LineKind, size: int, text_bytes: int) -> None:
     """Adds a line to the last run, if it is of the same kind, or begins another run."""
-    if kind == Kind.END and runs and runs[-1][0] == Kind.END:
-        kind = Kind.OTHER  # only the first blank line ends a document
-    if runs and runs[-1][0] == kind != Kind.END:
+    if kind == LineKind.END and runs and runs[-1][0] == LineKind.END:
+        kind = LineKind.OTHER  # only the first blank line ends a document
+    if runs and runs[-1][0] == kind != LineKind.END:
         runs[-1][1] += size
         runs[-1][2] += text_bytes
     else:
@@ -104,7 +104,7 @@ def cut_documents(
                 path = next_path
                 cutter.open(path, first)
             for kind, size, text_bytes in runs:
-                _add_run(cutter, Kind(kind), size, text_bytes, path, line_format)
+                _add_run(cutter, LineKind(kind), size, text_bytes, path, line_format)
             position = cutter.position
     if path is not None:
         cutter.close()
@@ -118,8 +118,8 @@ def cut_documents(
 
 
 def _add_run(cutter, kind, size, text_bytes, path, line_format) -> None:
-    if kind != Kind.SENTENCE:
-        if kind == Kind.END:
+    if kind != LineKind.SENTENCE:
+        if kind == LineKind.END:
             cutter.line(size, True, text_bytes)
         else:
             cutter.skip(size, text_bytes)

@@ -27,7 +27,9 @@ def num_partitions(text_bytes: int, dupe_factor: int, partition_bytes: int) -> i
     return max(1, -(-text_bytes * dupe_factor * RECORD_BYTES_PER_TEXT_BYTE // partition_bytes))
 
 
-def write_run(path: str, keys: Sequence[int], records: Sequence[bytes], partitions: int) -> None:
+def write_partitioned_run(
+    path: str, keys: Sequence[int], records: Sequence[bytes], partitions: int
+) -> None:
     """Writes a run, one segment per partition; `keys` are below 2^64."""
     keys = np.asarray(keys, np.uint64)
     order = np.argsort(keys, kind="stable")

@@ -146,7 +146,7 @@ class _MakeRun(beam.DoFn):
         made = make_records(chunk, self.vocabulary, self.settings.options, seed)
         keys, records, summary = made
         path = self.workspace.new_path(name)
-        example_partitions.write_run(path, keys, records, self.partitions)
+        example_partitions.write_partitioned_run(path, keys, records, self.partitions)
         return {"path": path, "tokens": tokens, "summary": dataclasses.asdict(summary)}
 
 

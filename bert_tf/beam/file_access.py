@@ -35,7 +35,7 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def find_files(patterns: Sequence[str]) -> list[InputFile]:
+def match_files(patterns: Sequence[str]) -> list[InputFile]:
     """Returns the files of paths, glob patterns and directories, which are searched recursively.
 
     Files of directories are sorted by path; hidden ones are left out.
@@ -125,7 +125,7 @@ def remove(paths: Sequence[str]) -> None:
         FileSystems.delete(existing)
 
 
-def remove_directory(path: str) -> None:
+def remove_tree(path: str) -> None:
     """Removes a directory with all that is in it."""
     if is_remote(path):  # there are only files, whose names begin with that of the directory
         (found,) = FileSystems.match([f"{path}/**"])

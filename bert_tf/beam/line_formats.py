@@ -17,10 +17,10 @@ from bert_tf.beam.file_access import open_file
 from bert_tf.errors import DataError, require_one_of
 from bert_tf.tasks.pretraining import Chunk
 
-FORMATS = ("text", "wiki", "json")
+LINE_FORMATS = ("text", "wiki", "json")
 
 
-class Kind(enum.IntEnum):
+class LineKind(enum.IntEnum):
     """What a line is."""
 
     SENTENCE = 0
@@ -39,7 +39,7 @@ class Line(NamedTuple):
             They count for the size of chunks, so that all formats give the same chunks.
     """
 
-    kind: Kind
+    kind: LineKind
     sentences: list[str]
     text_bytes: int
 
@@ -49,7 +49,7 @@ class LineFormat:
     """A format of text files.
 
     Args:
-        name: One of `FORMATS`.
+        name: One of `LINE_FORMATS`.
         errors: What to do with bytes that are not UTF-8: "strict" or "replace".
         json_key: The key of the text in JSON lines.
 
@@ -68,7 +68,7 @@ class LineFormat:
     json_key: str = "text"
 
     def __post_init__(self):
-        require_one_of("name", self.name, FORMATS)
+        require_one_of("name", self.name, LINE_FORMATS)
 
     def parse(self, line: bytes, path: str, position: int) -> Line:
         """Returns what a line means; `path` and `position` are for the error.
@@ -79,17 +79,17 @@ class LineFormat:
         place = f"at byte {position}"
         text = decode_line(line, path, place, self.errors).strip()
         if self.name == "json":
-            return self._parse_json(text, path, place) if text else Line(Kind.OTHER, [], 0)
+            return self._parse_json(text, path, place) if text else Line(LineKind.OTHER, [], 0)
         if self.name == "wiki":
             if text.startswith("<doc ") and text.endswith(">"):
-                return Line(Kind.END, [], 0)
+                return Line(LineKind.END, [], 0)
             if text == "</doc>":
-                return Line(Kind.END, [], 1)
+                return Line(LineKind.END, [], 1)
             if not text:
-                return Line(Kind.OTHER, [], 0)
+                return Line(LineKind.OTHER, [], 0)
         if text:
-            return Line(Kind.SENTENCE, [text], len(line))
-        return Line(Kind.END, [], len(line))
+            return Line(LineKind.SENTENCE, [text], len(line))
+        return Line(LineKind.END, [], len(line))
 
     def texts(self, line: bytes, path: str, position: int) -> list[str]:
         """Returns the texts of a line, whose words make a vocabulary.
@@ -120,7 +120,7 @@ class LineFormat:
                 f"{path}, line {place} must be JSON with the text of a document, as in "
                 f'{{"{self.json_key}": "One sentence.\\nAnother."}}. Received: {error}'
             ) from None
-        return Line(Kind.DOCUMENT if sentences else Kind.OTHER, sentences, size)
+        return Line(LineKind.DOCUMENT if sentences else LineKind.OTHER, sentences, size)
 
     def documents(self, chunk: Chunk) -> Iterator[list[str]]:
         """Yields the documents of a chunk as lists of sentences, without damaged lines."""
@@ -132,7 +132,7 @@ class LineFormat:
                 except DataError:  # already reported by the scan
                     continue
                 document += parsed.sentences
-                if document and parsed.kind in (Kind.END, Kind.DOCUMENT):
+                if document and parsed.kind in (LineKind.END, LineKind.DOCUMENT):
                     yield document
                     document = []
             if document:

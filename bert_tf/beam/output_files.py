@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 from apache_beam.io.filesystems import FileSystems
 
+from bert_tf.beam.corpus_entry import CorpusEntry
 from bert_tf.beam.file_access import open_file, remove, rename
-from bert_tf.beam.rows import Row
 from bert_tf.beam.workspace import Workspace
-from bert_tf.beam.writers import SUFFIXES, WRITERS, Failures, Layout, write_without_rows
+from bert_tf.beam.writers import OUTPUT_SUFFIXES, WRITERS, Failures, Layout, write_without_rows
 
 _ROWS_TOGETHER = 512  # written at a time, for Parquet
 # Files of the staging folder: what is moved, and later the counts of the complete output.
 _MOVES, _COUNTS = "moves", "counts.json"
 
 
-class Part(NamedTuple):
+class OutputPart(NamedTuple):
     """A file in the staging folder; `shard` is None for dead letters."""
 
     shard: int | None
@@ -45,7 +45,7 @@ def counts_of(staging: str) -> Counts:
 
 def output_path(prefix: str, format: str, number: int, count: int) -> str:
     """Returns the path of an output file, such as `out-00000-of-00005.jsonl`."""
-    return f"{prefix}-{number:05d}-of-{count:05d}{SUFFIXES[format]}"
+    return f"{prefix}-{number:05d}-of-{count:05d}{OUTPUT_SUFFIXES[format]}"
 
 
 def staging_folder(prefix: str) -> str:
@@ -72,7 +72,7 @@ class PartFile:
         self._waiting = []
         self.rows = 0
 
-    def add(self, row: Row, answer: Any) -> Failures:
+    def add(self, row: CorpusEntry, answer: Any) -> Failures:
         self._waiting.append((row, answer))
         if len(self._waiting) == _ROWS_TOGETHER:
             return self._write()
@@ -93,7 +93,7 @@ class PartFile:
 class FinishOutput(beam.DoFn):
     """Moves the files of the bundles that succeeded to their places, and counts their rows.
 
-    Takes the staging folder, and all `Part`s as a side input. A runner may do it again: what is
+    Takes the staging folder, and all parts as a side input. A runner may do it again: what is
     moved, and where, is written down before the first move.
 
     Args:
@@ -130,7 +130,7 @@ class FinishOutput(beam.DoFn):
         written = shards[0].path if shards else None
         filled = {part.shard for part in shards}
         for number in set(range(self._count)) - filled:
-            empty = Part(number, FileSystems.join(staging, f"empty-{number}"), 0)
+            empty = OutputPart(number, FileSystems.join(staging, f"empty-{number}"), 0)
             self._write_empty(empty.path, written)
             shards.append(empty)
         shards.sort()  # by their shards; a runner that does not fuse makes several of one
@@ -159,8 +159,8 @@ class FinishOutput(beam.DoFn):
 
 def old_outputs(prefix: str, format: str) -> list[str]:
     """Returns the output files that are in the places of a run, with any number of shards."""
-    (found,) = FileSystems.match([f"{prefix}-*-of-*{SUFFIXES[format]}"])
-    ending = re.compile(rf"-\d{{5,}}-of-\d{{5,}}{re.escape(SUFFIXES[format])}")
+    (found,) = FileSystems.match([f"{prefix}-*-of-*{OUTPUT_SUFFIXES[format]}"])
+    ending = re.compile(rf"-\d{{5,}}-of-\d{{5,}}{re.escape(OUTPUT_SUFFIXES[format])}")
     # The prefix as it is, whatever the file system makes of it.
     name = FileSystems.split(prefix)[1]
     paths = [one.path for one in found.metadata_list]

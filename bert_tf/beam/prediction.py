@@ -17,12 +17,12 @@ from apache_beam.io.filesystems import FileSystems
 from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
 from apache_beam.transforms.window import GlobalWindows
 
+from bert_tf.beam.corpus_entry import CorpusEntry
 from bert_tf.beam.dead_letters import DeadLetter
-from bert_tf.beam.file_access import open_file, remove_directory
+from bert_tf.beam.file_access import open_file, remove_tree
 from bert_tf.beam.model_handler import BertModelHandler, Refused
-from bert_tf.beam.output_files import Counts, FinishOutput, Part, PartFile, counts_of
+from bert_tf.beam.output_files import Counts, FinishOutput, OutputPart, PartFile, counts_of
 from bert_tf.beam.readers import read_range
-from bert_tf.beam.rows import Row
 from bert_tf.beam.running import run_pipeline
 from bert_tf.beam.shards import Shard
 from bert_tf.beam.writers import Layout
@@ -33,7 +33,7 @@ _DEAD = "dead"
 
 class _Key(NamedTuple):
     shard: int
-    row: Row
+    row: CorpusEntry
 
 
 class PredictCorpus(beam.PTransform):
@@ -127,7 +127,7 @@ def _dead(letter: DeadLetter):
     return beam.pvalue.TaggedOutput(_DEAD, letter)
 
 
-def _letter(row: Row, error: str) -> DeadLetter:
+def _letter(row: CorpusEntry, error: str) -> DeadLetter:
     return DeadLetter.of(row.source, row.position, repr(row.columns), error)
 
 
@@ -201,7 +201,7 @@ class _Write(beam.DoFn):
             return []
         failures = self._open.close()
         if self._open.rows:
-            self._parts.append(Part(self._shard, self._open.path, self._open.rows))
+            self._parts.append(OutputPart(self._shard, self._open.path, self._open.rows))
         return failures
 
 
@@ -225,7 +225,7 @@ class _WriteDeadLetters(beam.DoFn):
     def finish_bundle(self):
         if self._file is not None:
             self._file.close()
-            yield GlobalWindows.windowed_value(Part(None, self._path, self._count))
+            yield GlobalWindows.windowed_value(OutputPart(None, self._path, self._count))
 
 
 class _EndRun(beam.DoFn):
@@ -269,7 +269,7 @@ def predict_corpus(
     except UserError as error:
         raise error_of(error) from None
     finally:
-        remove_directory(transform.staging)
+        remove_tree(transform.staging)
 
 
 def _apply(transform, pipeline):

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 
 from bert_tf.base.text_lines import UTF8_BOM
 from bert_tf.beam.container_readers import read_parquet, read_tfrecord
+from bert_tf.beam.corpus_entry import CorpusEntry
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.file_access import open_file
-from bert_tf.beam.rows import Row
 from bert_tf.beam.shards import FileRange
 from bert_tf.inputs import require_unicode
 
@@ -31,7 +31,9 @@ _MOST_NESTED = 64  # lists and objects of a JSON value
 _READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
-def read_range(part: FileRange, names: tuple[str, ...] = ("text",)) -> Iterator[Row | DeadLetter]:
+def read_range(
+    part: FileRange, names: tuple[str, ...] = ("text",)
+) -> Iterator[CorpusEntry | DeadLetter]:
     """Yields the rows of a part of a file, and dead letters for what is damaged.
 
     Args:
@@ -160,7 +162,7 @@ def _read_text(part, file, names):
             message = f"A line must be {len(names)} tab-separated texts. Received: {len(fields)}"
             yield DeadLetter.of(part.path, line.position, line.content, message)
         else:
-            yield Row(part.path, line.position, dict(zip(names, fields)))
+            yield CorpusEntry(part.path, line.position, dict(zip(names, fields)))
 
 
 def _read_json_lines(part, file, names):
@@ -179,7 +181,7 @@ def _read_json_lines(part, file, names):
             message = f"A line must be a JSON object. Received: {error}"
             yield DeadLetter.of(part.path, line.position, line.content, message)
         else:
-            yield Row(part.path, line.position, columns)
+            yield CorpusEntry(part.path, line.position, columns)
 
 
 def _require_encodable(text, columns):
@@ -250,7 +252,7 @@ def _header_problem(path, header):
 
 def _row(path, position, header, fields, content):
     if len(fields) == len(header):
-        return Row(path, position, dict(zip(header, fields)))
+        return CorpusEntry(path, position, dict(zip(header, fields)))
     message = f"A row must have {len(header)} fields, as the header. Received: {len(fields)}"
     return DeadLetter.of(path, position, content, message)
 

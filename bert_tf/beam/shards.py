@@ -12,18 +12,18 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from bert_tf.beam.file_access import find_files, open_file
+from bert_tf.beam.file_access import match_files, open_file
 from bert_tf.errors import DataError, UserError, check_limits
 from bert_tf.inputs import ParquetRows
 
-FORMATS = ("text", "jsonl", "csv", "tsv", "parquet", "tfrecord")
+CORPUS_FORMATS = ("text", "jsonl", "csv", "tsv", "parquet", "tfrecord")
 COMPRESSED = (".gz", ".bz2", ".xz")
 _FORMAT_OF_SUFFIX = {
     ".txt": "text",
     ".text": "text",
     ".tfrecords": "tfrecord",
     ".tfrec": "tfrecord",
-    **{f".{name}": name for name in FORMATS[1:]},
+    **{f".{name}": name for name in CORPUS_FORMATS[1:]},
 }
 _CUT_ANYWHERE = ("text", "jsonl", "tsv")
 # What one worker loses if it fails, some minutes of work of a small model on one core.
@@ -36,7 +36,7 @@ class FileRange:
 
     Attributes:
         path: The file.
-        format: One of `FORMATS`.
+        format: One of `CORPUS_FORMATS`.
         start: The first byte of a file of lines, the first row group of a Parquet file.
         stop: The end, not included; None for the end of the file.
     """
@@ -71,7 +71,7 @@ def plan_shards(
     Args:
         patterns: Paths, directories, or patterns such as `texts/*.jsonl`, of any file system of
             Beam.
-        format: One of `FORMATS`; None for what the ending of each file says.
+        format: One of `CORPUS_FORMATS`; None for what the ending of each file says.
         num_shards: The number of shards. None for one per 32 MiB.
         least: The minimum number of shards without `num_shards`, such as the number of workers.
 
@@ -88,7 +88,7 @@ def plan_shards(
         [('corpus/films.txt', 'text', 0)]
     """
     check_limits(num_shards=num_shards, least=least)
-    files = {file.path: file.size for file in find_files(patterns)}
+    files = {file.path: file.size for file in match_files(patterns)}
     formats = {path: format or _format_of(path) for path in files}
     total = sum(files.values())
     count = num_shards or max(least, -(-total // _SHARD_BYTES))
@@ -110,7 +110,7 @@ def _format_of(path):
     if suffix not in _FORMAT_OF_SUFFIX:
         raise UserError(
             f"The ending of an input file must be one of {', '.join(_FORMAT_OF_SUFFIX)}, or the "
-            f"format must be given, one of {', '.join(FORMATS)}. Received: {path}"
+            f"format must be given, one of {', '.join(CORPUS_FORMATS)}. Received: {path}"
         )
     return _FORMAT_OF_SUFFIX[suffix]
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from apache_beam.io.filesystems import FileSystems
 
-from bert_tf.beam.file_access import is_remote, open_file, remove_directory, rename
+from bert_tf.beam.file_access import is_remote, open_file, remove_tree, rename
 from bert_tf.errors import UserError
 
 RESULT = ".result"  # how the names of files with results end
@@ -102,7 +102,7 @@ class Workspace:
 
     def remove(self) -> None:
         """Removes the directory."""
-        remove_directory(self.directory)
+        remove_tree(self.directory)
 
     def _result_path(self, name: str) -> str:
         return self.path(f"{name}{RESULT}")

@@ -21,10 +21,10 @@ from tensorflow.core.example import example_pb2
 
 from bert_tf.base.crc32c import crc32c, masked
 from bert_tf.base.json_values import as_json
-from bert_tf.beam.rows import Row
+from bert_tf.beam.corpus_entry import CorpusEntry
 from bert_tf.errors import DataError
 
-Failures = list[tuple[Row, str]]
+Failures = list[tuple[CorpusEntry, str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +54,7 @@ def _other(value):
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
-def schema_of(rows: Iterable[Row]) -> pa.Schema:
+def schema_of(rows: Iterable[CorpusEntry]) -> pa.Schema:
     """Returns the columns and types of rows; a column without a value is one of texts.
 
     Raises:
@@ -84,7 +84,7 @@ class _RowWriter:
         self.file = file
         self.layout = layout
 
-    def write(self, rows: list[tuple[Row, Any]]) -> Failures:
+    def write(self, rows: list[tuple[CorpusEntry, Any]]) -> Failures:
         failures = []
         for row, answer in rows:
             try:
@@ -182,7 +182,7 @@ class ParquetWriter:
         self._layout = layout
         self._writer = None
 
-    def write(self, rows: list[tuple[Row, Any]]) -> Failures:
+    def write(self, rows: list[tuple[CorpusEntry, Any]]) -> Failures:
         if not rows:
             return []
         try:
@@ -250,5 +250,5 @@ WRITERS: dict[str, Callable] = {
     "parquet": ParquetWriter,
     "tfrecord": TFRecordWriter,
 }
-SUFFIXES = {name: ".txt" if name == "text" else f".{name}" for name in WRITERS}
+OUTPUT_SUFFIXES = {name: ".txt" if name == "text" else f".{name}" for name in WRITERS}
 NEED_SCHEMA = ("csv", "parquet")

@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-ROWS_AT_ONCE = 128  # of logits over the vocabulary
+LOGITS_AT_ONCE = 128  # of logits over the vocabulary
 
 
-class Candidates(NamedTuple):
+class PieceCandidates(NamedTuple):
     """The k most probable pieces at every place.
 
     Attributes:
@@ -24,7 +24,7 @@ class Candidates(NamedTuple):
 
 def best_candidates(
     logits: tf.Tensor, own_ids: np.ndarray, top_k: int, num_pieces: int
-) -> Candidates:
+) -> PieceCandidates:
     """Returns the most probable pieces.
 
     Args:
@@ -36,12 +36,12 @@ def best_candidates(
     probabilities = tf.nn.softmax(tf.cast(logits[:, :num_pieces], tf.float32))
     best, ids = tf.math.top_k(probabilities, min(top_k, num_pieces))
     own = tf.gather(probabilities, own_ids, batch_dims=1)
-    return Candidates(ids.numpy(), best.numpy(), own.numpy())
+    return PieceCandidates(ids.numpy(), best.numpy(), own.numpy())
 
 
-def joined(found: list[Candidates]) -> Candidates:
+def join_candidates(found: list[PieceCandidates]) -> PieceCandidates:
     """Returns the candidates of several groups of places as one."""
-    return Candidates(*(np.concatenate(part) for part in zip(*found)))
+    return PieceCandidates(*(np.concatenate(part) for part in zip(*found)))
 
 
 def has_word_head(model) -> bool:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.inspection.batches import in_parts
 from bert_tf.inspection.inspected_row import InspectedRow
-from bert_tf.inspection.targets import Answer, Target
+from bert_tf.inspection.targets import Target, TargetAnswer
 
 
 def without_each_head(
@@ -46,7 +46,7 @@ def without_each_head(
 
 def without_heads(
     model: Any, row: InspectedRow, target: Target, heads: Iterable[tuple[int, int]]
-) -> list[Answer]:
+) -> list[TargetAnswer]:
     """Returns the listed answers of the target when several heads are switched off together.
 
     Args:

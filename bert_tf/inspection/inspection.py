@@ -14,7 +14,7 @@ from bert_tf.errors import UserError
 from bert_tf.inspection import attributions as methods
 from bert_tf.inspection.attention_rollout import attention_rollout
 from bert_tf.inspection.attributions import Attribution
-from bert_tf.inspection.candidates import Candidates, has_word_head
+from bert_tf.inspection.candidates import PieceCandidates, has_word_head
 from bert_tf.inspection.head_masks import without_each_head
 from bert_tf.inspection.inspected_row import InspectedRow, require_text
 from bert_tf.inspection.layer_lens import layer_lens
@@ -47,8 +47,8 @@ class Inspection:
         target: What the model says, and the answer that is explained.
         attributions: `Attribution`s by the name of the method: "gradient × input", "integrated
             gradients", "occlusion".
-        masked_words: `Candidates` at each of the T places while it alone is hidden.
-        lens: `Candidates` of the masked-LM head after each layer, `[L + 1, T]`.
+        masked_words: `PieceCandidates` at each of the T places while it alone is hidden.
+        lens: `PieceCandidates` of the masked-LM head after each layer, `[L + 1, T]`.
         near_tokens: The nearest other tokens after each layer, `[L + 1, T, k]`.
         near_pieces: The nearest pieces of the vocabulary after each layer, `[L + 1, T, k]`.
         head_scores: The scores of `target.answers` without each head, float64 `[L, N, A]`.
@@ -70,8 +70,8 @@ class Inspection:
     rollout: np.ndarray
     target: Target | None = None
     attributions: dict[str, Attribution] = dataclasses.field(default_factory=dict)
-    masked_words: Candidates | None = None
-    lens: Candidates | None = None
+    masked_words: PieceCandidates | None = None
+    lens: PieceCandidates | None = None
     near_tokens: Neighbours | None = None
     near_pieces: Neighbours | None = None
     head_scores: np.ndarray | None = None

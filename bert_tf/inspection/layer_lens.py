@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.inspection.candidates import ROWS_AT_ONCE, Candidates, best_candidates, joined
+from bert_tf.inspection.candidates import (
+    LOGITS_AT_ONCE,
+    PieceCandidates,
+    best_candidates,
+    join_candidates,
+)
 from bert_tf.inspection.inspected_row import InspectedRow
 
 
 def layer_lens(
     model: Any, row: InspectedRow, hidden_states: np.ndarray, top_k: int = 5
-) -> Candidates:
+) -> PieceCandidates:
     """Returns the most probable pieces for every token after every layer.
 
     Args:
@@ -25,7 +30,7 @@ def layer_lens(
         top_k: How many pieces.
 
     Returns:
-        `Candidates` of places `[L + 1, T]`.
+        `PieceCandidates` of places `[L + 1, T]`.
     """
     words = model.backbone.embeddings
     table = words.dequantized_words() if words.is_quantized else words.word_embeddings
@@ -34,10 +39,12 @@ def layer_lens(
     rows = hidden_states.reshape(layers * length, -1)  # [(L + 1) T, H]
     own = np.tile(row.ids, layers)
     found = []
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        part = slice(start, start + ROWS_AT_ONCE)
+    for start in range(0, len(rows), LOGITS_AT_ONCE):
+        part = slice(start, start + LOGITS_AT_ONCE)
         states = tf.cast(tf.constant(rows[part]), model.compute_dtype)
         logits = model.masked_lm_head(states, word_embeddings=table)
         found.append(best_candidates(logits, own[part], top_k, len(row.readable)))
-    shaped = (values.reshape(layers, length, *values.shape[1:]) for values in joined(found))
-    return Candidates(*shaped)
+    shaped = (
+        values.reshape(layers, length, *values.shape[1:]) for values in join_candidates(found)
+    )
+    return PieceCandidates(*shaped)

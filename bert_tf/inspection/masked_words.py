@@ -9,13 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.inspection.batches import parts
-from bert_tf.inspection.candidates import Candidates, best_candidates, joined
+from bert_tf.inspection.candidates import PieceCandidates, best_candidates, join_candidates
 from bert_tf.inspection.inspected_row import InspectedRow
 
 
 def masked_words(
     model: Any, row: InspectedRow, places: np.ndarray | None = None, top_k: int = 5
-) -> Candidates:
+) -> PieceCandidates:
     """Returns the most probable pieces at each place while only it is hidden by `[MASK]`.
 
     Args:
@@ -35,4 +35,4 @@ def masked_words(
         positions = tf.constant(hidden[:, np.newaxis], tf.int32)  # [B, 1]
         logits = tf.squeeze(model.word_logits(outputs, positions), 1)  # [B, 1, V] -> [B, V]
         found.append(best_candidates(logits, row.ids[hidden], top_k, len(row.readable)))
-    return joined(found)
+    return join_candidates(found)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.inspection.candidates import ROWS_AT_ONCE
+from bert_tf.inspection.candidates import LOGITS_AT_ONCE
 
 
 class Neighbours(NamedTuple):
@@ -60,8 +60,8 @@ def nearest_pieces(
     layers, length, width = hidden_states.shape
     rows = tf.math.l2_normalize(hidden_states.reshape(-1, width), axis=-1)  # [(L + 1) T, H]
     found = [
-        tf.math.top_k(tf.matmul(rows[start : start + ROWS_AT_ONCE], table, False, True), top_k)
-        for start in range(0, layers * length, ROWS_AT_ONCE)
+        tf.math.top_k(tf.matmul(rows[start : start + LOGITS_AT_ONCE], table, False, True), top_k)
+        for start in range(0, layers * length, LOGITS_AT_ONCE)
     ]
     cosines, numbers = (np.concatenate(part).reshape(layers, length, -1) for part in zip(*found))
     return Neighbours(numbers, cosines)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.inspection.candidates import Candidates
+from bert_tf.inspection.candidates import PieceCandidates
 from bert_tf.inspection.inspection import Inspection
 from bert_tf.inspection.neighbours import Neighbours
-from bert_tf.inspection.targets import Answer, Target
+from bert_tf.inspection.targets import Target, TargetAnswer
 
 _FAST = 1  # zlib's level: 3 times as fast as the default, for files that are a few % larger
 
@@ -60,7 +60,7 @@ def page_data(inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def answers_data(answers: list[Answer]) -> list[dict[str, Any]]:
+def answers_data(answers: list[TargetAnswer]) -> list[dict[str, Any]]:
     """Returns answers as values of JSON."""
     return [answer._asdict() for answer in answers]
 
@@ -107,7 +107,7 @@ def _target(target: Target):
     }
 
 
-def _candidates(found: Candidates | None, readable):
+def _candidates(found: PieceCandidates | None, readable):
     if found is None:
         return None
     table = _table(found.ids, found.probabilities, readable)

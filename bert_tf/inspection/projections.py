@@ -23,11 +23,11 @@ from bert_tf.models import Preprocessor
 from bert_tf.text import CJK_BLOCKS
 
 _EDGES = (r"(?<!\w)", r"(?!\w)")  # of a word: no letter, digit or `_` before and after it
-MOST_PIECES = 100_000  # that the projector draws: LIMIT_NUM_POINTS of its projector_binary.js
-POOLINGS = ("pooler", "mean")
+MOST_POINTS = 100_000  # that the projector draws: LIMIT_NUM_POINTS of its projector_binary.js
+_POOLINGS = ("pooler", "mean")
 
 
-def project_pieces(model: Any, most: int = MOST_PIECES) -> Projection:
+def project_pieces(model: Any, most: int = MOST_POINTS) -> Projection:
     r"""Returns the word embeddings with their pieces.
 
     Args:
@@ -86,7 +86,7 @@ def project_texts(
         >>> reviews = bert_tf.inspection.project_texts(model, texts, labels)
         >>> bert_tf.inspection.write_projections("projector/", {"reviews": reviews})
     """
-    require_one_of("pooling", pooling, POOLINGS)
+    require_one_of("pooling", pooling, _POOLINGS)
     columns = _preprocessor(model).read_examples(texts)
     metadata = {name: list(map(_text, column)) for name, column in zip(("text", "pair"), columns)}
     if labels is not None:

@@ -26,7 +26,7 @@ def is_whole(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-class Answer(NamedTuple):
+class TargetAnswer(NamedTuple):
     """One of the answers.
 
     Attributes:
@@ -58,7 +58,7 @@ class Target:
         name: The name of the answer.
         number: Its place.
         piece: The token; None where the answers are about the whole row.
-        answers: The most probable `Answer`s, the best first; the target is among them.
+        answers: The most probable `TargetAnswer`s, the best first; the target is among them.
         piece_labels: The most probable class of each token where there are such classes, else None.
 
     Raises:
@@ -91,7 +91,7 @@ class Target:
             best = np.append(best, self.number)
         self.name = names[self.number]
         self.answers = [
-            Answer(
+            TargetAnswer(
                 int(place),
                 names[place],
                 float(scores[place]),

@@ -21,13 +21,13 @@ from bert_tf.base.json_values import as_json
 from bert_tf.base.regular_files import require_regular
 from bert_tf.errors import DataError, UserError
 
-FORMAT = "bert_tf vector index 2"
+INDEX_FORMAT = "bert_tf vector index 2"
 INDEX, VECTORS, RANGES = "index.json", "vectors.npy", "ranges.npy"
 ITEMS, OFFSETS = "items.jsonl", "offsets.npy"
 _NAMES = {INDEX, VECTORS, RANGES, ITEMS, OFFSETS}
 # How a vector is stored, by precision.
 DTYPES = {"float32": np.float32, "float16": np.float16, "int8": np.int8, "binary": np.uint8}
-SIMILARITIES = ("cosine", "dot")
+INDEX_SIMILARITIES = ("cosine", "dot")
 # The vectors of models have some thousand dimensions. A search holds some rows of floats in memory,
 # whatever the size of the file is.
 MOST_DIMENSIONS = 2**20
@@ -36,11 +36,11 @@ _MOST_ROWS = 2**48
 _CHECKSUM = integer(most=2**32 - 1)
 _INDEX_SCHEMA = object_of(
     {
-        "format": one_of(FORMAT),
+        "format": one_of(INDEX_FORMAT),
         "num_rows": integer(1, _MOST_ROWS),
         "vector_size": integer(1, MOST_DIMENSIONS),
         "precision": one_of(*DTYPES),
-        "similarity": one_of(*SIMILARITIES),
+        "similarity": one_of(*INDEX_SIMILARITIES),
         "model": optional(text()),
         CHECKSUMS: object_of(
             {**dict.fromkeys((VECTORS, ITEMS, OFFSETS), _CHECKSUM), RANGES: may_lack(_CHECKSUM)},

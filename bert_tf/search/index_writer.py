@@ -16,13 +16,13 @@ from bert_tf.search.index_check import require_ranges
 from bert_tf.search.index_files import (
     CHECKSUMS,
     DTYPES,
-    FORMAT,
     INDEX,
+    INDEX_FORMAT,
+    INDEX_SIMILARITIES,
     ITEMS,
     MOST_DIMENSIONS,
     OFFSETS,
     RANGES,
-    SIMILARITIES,
     VECTORS,
     array_header,
     item_line,
@@ -155,7 +155,7 @@ class IndexWriter:
             self._checksums[RANGES] = checksum(self._ranges)
             save_array(os.path.join(self._directory, RANGES), self._ranges)
         content = {
-            "format": FORMAT,
+            "format": INDEX_FORMAT,
             "num_rows": self._num_rows,
             "vector_size": self._vector_size,
             "precision": self._precision,
@@ -199,7 +199,7 @@ def open_index_writer(
         [{'text': 'two'}]
     """
     require_one_of("precision", precision, tuple(DTYPES))
-    require_one_of("similarity", similarity, SIMILARITIES)
+    require_one_of("similarity", similarity, INDEX_SIMILARITIES)
     require_index_or_nothing(path)
     with atomic_path(path) as new:
         os.mkdir(new)

@@ -19,21 +19,21 @@ import tempfile
 import time
 
 from bert_tf.base.optional_packages import require
+from bert_tf.inputs import TOKEN_BUDGET
 from bert_tf.server import rest_api, retrieval_forms
 from bert_tf.server.access import HEALTH, PROBES, READY, Access
-from bert_tf.server.batcher import TOKEN_BUDGET, Batcher
+from bert_tf.server.batcher import Batcher
 from bert_tf.server.connections import ACCEPTED_AT_ONCE, Connections, LoopErrors
 from bert_tf.server.content_policy import page_policy
 from bert_tf.server.guard import guarded
 from bert_tf.server.limits import Limits, Memory
 from bert_tf.server.listener import listen, make_runner, print_address
+from bert_tf.server.logs import log
 from bert_tf.server.metrics import METRICS_PATH, Metrics
 from bert_tf.server.model_directory import kill_exports
 from bert_tf.server.model_versions import ModelVersions
 from bert_tf.server.rest_api import RestApi
 from bert_tf.server.users import Users
-
-log = logging.getLogger("bert_tf.serving")
 
 _BACKLOG = 1024  # connections that the operating system queues until they are accepted
 _METRICS = (METRICS_PATH, "/metrics")
@@ -253,7 +253,7 @@ class _Server:
         return self._json(body, error.status, error.headers)
 
     def _json(self, values, status=200, headers=None):
-        text = rest_api.as_json(values)
+        text = rest_api.write_json_text(values)
         return self._web.json_response(text=text, status=status, headers=headers)
 
 

@@ -25,7 +25,6 @@ from bert_tf.server.metrics import Metrics
 from bert_tf.server.served_model import ServedModel
 from bert_tf.server.signatures import Signature
 
-TOKEN_BUDGET = 4096  # the default of `predict`
 # An estimate: a WordPiece has 4 to 5 bytes in English text and 3 in Chinese text.
 _BYTES_PER_TOKEN = 4
 _SPECIAL_TOKENS = 2

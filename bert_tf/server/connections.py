@@ -6,15 +6,13 @@ time. If all are busy, a few more connections are accepted, on which only probes
 
 import asyncio
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Iterator
 from http import HTTPStatus
 
 from bert_tf.server.errors import RequestError, is_of_the_system
-
-log = logging.getLogger("bert_tf.serving")
+from bert_tf.server.logs import log
 
 ACCEPTED_AT_ONCE = 4  # connections in one step of the event loop, before idle ones are closed
 _FOR_PROBES = 8  # connections above the limit

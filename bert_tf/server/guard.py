@@ -1,15 +1,12 @@
 """What both servers do around every request: `access`, errors as answers, headers for browsers."""
 
-import logging
 from collections.abc import Callable
 from http import HTTPStatus
 
 from bert_tf.errors import UserError
 from bert_tf.server.access import Access, is_preflight
 from bert_tf.server.errors import RequestError, invalid, of_computation
-from bert_tf.server.logs import REQUEST_ID, begin_request
-
-log = logging.getLogger("bert_tf.serving")
+from bert_tf.server.logs import REQUEST_ID, begin_request, log
 
 _FRAMES = "frame-ancestors 'none'"
 _HEADERS = {

@@ -44,7 +44,7 @@ def parse_object(body: bytes, max_elements: int) -> dict[str, Any]:
     except ValueError as error:
         raise invalid(f"JSON Parse error: {error}") from None
     if not isinstance(document, dict):
-        raise invalid(f"JSON Value: {shown(document)} Is not object")
+        raise invalid(f"JSON Value: {abridge(document)} Is not object")
     return document
 
 
@@ -71,7 +71,7 @@ def _float(text):
     return float(text)
 
 
-def shown(value: Any) -> str:
+def abridge(value: Any) -> str:
     """Returns the beginning of a JSON value, for an error."""
     text = ""
     for part in json.JSONEncoder().iterencode(value):

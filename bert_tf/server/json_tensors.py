@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.server.errors import invalid
-from bert_tf.server.json_bodies import parse_object, shown
+from bert_tf.server.json_bodies import abridge, parse_object
 from bert_tf.server.signatures import DEFAULT_SIGNATURE, Signature, TensorSpec, is_binary
 
 ROWS, COLUMNS = "instances", "inputs"
@@ -55,13 +55,13 @@ def parse_predict(body: bytes, max_elements: int) -> PredictRequest:
     name = document.get("signature_name", "")
     if not isinstance(name, str):
         raise invalid(
-            f"JSON Value: {shown(document)} not formatted correctly. 'signature_name' key must be "
-            "a string value."
+            f"JSON Value: {abridge(document)} not formatted correctly. 'signature_name' key must "
+            "be a string value."
         )
     formats = [key for key in (ROWS, COLUMNS) if key in document]
     if len(formats) > 1:
         raise invalid(
-            f"JSON Value: {shown(document)} Not formatted correctly expecting only one of "
+            f"JSON Value: {abridge(document)} Not formatted correctly expecting only one of "
             "'inputs' or 'instances' keys to exist"
         )
     if not formats:
@@ -172,7 +172,7 @@ def _strings(values, binary):
 
 def _columns_of_rows(rows, signature):
     if not isinstance(rows, list):
-        raise invalid(f"JSON Value: {shown(rows)} Expecting 'instances' to be an list/array")
+        raise invalid(f"JSON Value: {abridge(rows)} Expecting 'instances' to be an list/array")
     if not rows:
         raise invalid("No values in 'instances' array")
     names = list(signature.inputs)
@@ -194,7 +194,7 @@ def _columns_of_rows(rows, signature):
         if row.keys() != signature.inputs.keys():
             raise invalid(
                 f"Failed to process element: {number} of 'instances' list. JSON object: "
-                f"{shown(row)} keys must be equal to: {','.join(names)}"
+                f"{abridge(row)} keys must be equal to: {','.join(names)}"
             )
     return {name: [row[name] for row in rows] for name in names}
 
@@ -213,7 +213,7 @@ def _columns(values, signature):
         raise invalid(f"Missing named input: {missing[0]} in 'inputs' object.")
     if unknown := [name for name in values if name not in signature.inputs]:
         raise invalid(
-            f"Unknown named input: {shown(unknown)} in 'inputs' object. Expected: "
+            f"Unknown named input: {abridge(unknown)} in 'inputs' object. Expected: "
             f"{', '.join(names)}"
         )
     return values
@@ -253,7 +253,7 @@ def _flattened(values, shape, name):
         for value in flat:
             if not isinstance(value, list):
                 raise invalid(
-                    f"Input {name}: JSON Value: {shown(value)} found at incorrect level: {level} "
+                    f"Input {name}: JSON Value: {abridge(value)} found at incorrect level: {level} "
                     f"in the JSON DOM. Expected at level: {len(shape)}"
                 )
             if len(value) != size:
@@ -275,7 +275,7 @@ def _bytes(value, name, binary, max_text_length):
         try:
             data = value.encode("utf-8")
         except UnicodeEncodeError:
-            message = f"the surrogate pair in a string is invalid: {shown(value)}"
+            message = f"the surrogate pair in a string is invalid: {abridge(value)}"
             raise invalid(f"Input {name}: {message}") from None
         length = len(value)
     elif isinstance(value, dict) and _is_base64(value):
@@ -283,10 +283,10 @@ def _bytes(value, name, binary, max_text_length):
             data = base64.b64decode(value[_BASE64], validate=True)
             length = len(data) if binary else len(data.decode("utf-8"))
         except binascii.Error:
-            raise invalid(f"Input {name}: unable to base64 decode {shown(value)}") from None
+            raise invalid(f"Input {name}: unable to base64 decode {abridge(value)}") from None
         except UnicodeDecodeError as error:
             raise invalid(
-                f"`{name}` must be text in UTF-8. Received: {shown(value)}, {error.reason} at "
+                f"`{name}` must be text in UTF-8. Received: {abridge(value)}, {error.reason} at "
                 f"byte {error.start}"
             ) from None
     else:
@@ -319,7 +319,7 @@ def _numbers(flat, dtype):
 
 def _type_error(value, dtype):
     return invalid(
-        f"JSON Value: {shown(value)} Type: {_type(value)} is not of expected type: {dtype.name}"
+        f"JSON Value: {abridge(value)} Type: {_type(value)} is not of expected type: {dtype.name}"
     )
 
 

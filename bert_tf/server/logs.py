@@ -10,6 +10,7 @@ import secrets
 TEXT, JSON = "text", "json"
 REQUEST_ID = "X-Request-ID"  # of requests, and of their answers
 _LOGGER = "bert_tf"
+log = logging.getLogger("bert_tf.serving")
 _request_id = contextvars.ContextVar("request_id", default=None)
 
 

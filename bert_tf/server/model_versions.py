@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import dataclasses
 import gc
-import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
@@ -18,13 +17,12 @@ from http import HTTPStatus
 from bert_tf.errors import UserError
 from bert_tf.server.batcher import Batcher
 from bert_tf.server.errors import RequestError
+from bert_tf.server.logs import log
 from bert_tf.server.metrics import Metrics
 from bert_tf.server.model_directory import fingerprint, open_model
 from bert_tf.server.served_model import ServedModel
 from bert_tf.server.users import Users
 from bert_tf.serving import find_versions
-
-log = logging.getLogger("bert_tf.serving")
 
 LOADING, AVAILABLE, UNLOADING, END = "LOADING", "AVAILABLE", "UNLOADING", "END"
 _REMEMBERED = 16  # unloaded versions that the status lists

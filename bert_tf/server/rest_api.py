@@ -43,7 +43,7 @@ _LARGE_BODY = 1 << 16  # bytes; larger ones are decoded one at a time
 _LARGE_ANSWER = 1 << 16  # bytes of values; larger ones are sent in parts
 
 
-class Target(NamedTuple):
+class RequestTarget(NamedTuple):
     """The target of a request: a model, or one of its versions."""
 
     action: str  # predict, classify, regress, metadata, status, models, or of `retrieval_forms`
@@ -51,7 +51,7 @@ class Target(NamedTuple):
     version: int | None
 
 
-def parse_path(method: str, path: str) -> Target:
+def parse_path(method: str, path: str) -> RequestTarget:
     """Parses the path of a request, percent-encoded and without the query.
 
     Raises:
@@ -62,9 +62,9 @@ def parse_path(method: str, path: str) -> Target:
             message = f"Method Not Allowed: {method} {path}"
             status = HTTPStatus.METHOD_NOT_ALLOWED
             raise RequestError(status, message, headers={"Allow": "POST"})
-        return Target(retrieval_forms.PATHS[path], None, None)
+        return RequestTarget(retrieval_forms.PATHS[path], None, None)
     if method in ("GET", "HEAD") and path == retrieval_forms.MODELS_PATH:
-        return Target("models", None, None)
+        return RequestTarget("models", None, None)
     pattern = {"POST": _POST, "GET": _GET, "HEAD": _GET}.get(method)
     match = re.fullmatch(pattern, path) if pattern else None
     if match is None:
@@ -78,7 +78,7 @@ def parse_path(method: str, path: str) -> Target:
     number = None if version is None else int(version.lstrip("0")[:20] or "0")
     if number is not None and number > _LARGEST_VERSION:
         raise invalid(f"Failed to convert version: {version} to numeric.")
-    return Target((action or "status").lower(), urllib.parse.unquote(name), number)
+    return RequestTarget((action or "status").lower(), urllib.parse.unquote(name), number)
 
 
 class _Request(NamedTuple):
@@ -105,13 +105,17 @@ class RestApi:
         self._decoder = concurrent.futures.ThreadPoolExecutor(1, "decode")
         self._converter = concurrent.futures.ThreadPoolExecutor(1, "convert")
 
-    async def answer(self, target: Target, request, hold: Hold) -> str | AsyncIterator[bytes]:
+    async def answer(
+        self, target: RequestTarget, request, hold: Hold
+    ) -> str | AsyncIterator[bytes]:
         """Answers an aiohttp request as JSON, a large answer in parts, or raises a `RequestError`.
 
         `hold` counts the memory of the request; see `Memory.share`.
         """
         if target.action == "models":
-            return as_json(retrieval_forms.list_of_models(self._versions.name, self._started))
+            return write_json_text(
+                retrieval_forms.list_of_models(self._versions.name, self._started)
+            )
         if target.action == "status":
             return self._status(target)
         if target.action == "metadata":
@@ -220,14 +224,14 @@ class RestApi:
             }
             for number, state in sorted(states.items(), reverse=True)
         ]
-        return as_json({"model_version_status": statuses})
+        return write_json_text({"model_version_status": statuses})
 
     async def _metadata(self, target):
         async with self._version_of(target) as version:
             number = str(version.number)
             model = {"name": target.model, "signature_name": "", "version": number}
             signatures = {"signature_def": {"signature_def": version.model.signature_def}}
-            return as_json({"model_spec": model, "metadata": signatures})
+            return write_json_text({"model_spec": model, "metadata": signatures})
 
     def page_facts(self) -> dict[str, Any]:
         """Returns the facts for the web page: the model, its version, inputs and labels."""
@@ -260,7 +264,7 @@ async def _aside(executor, size, function, *args):
     return await asyncio.get_running_loop().run_in_executor(executor, function, *args)
 
 
-def as_json(values: Mapping[str, Any]) -> str:
+def write_json_text(values: Mapping[str, Any]) -> str:
     """Returns the body of an answer or an error."""
     text = json.dumps(values, ensure_ascii=False) + "\n"
     # A message may repeat a lone surrogate of the request, which has no UTF-8.

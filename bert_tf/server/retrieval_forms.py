@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.server.errors import RequestError, invalid
-from bert_tf.server.json_bodies import shown
+from bert_tf.server.json_bodies import abridge
 from bert_tf.server.json_tensors import COLUMNS, PredictRequest, json_values
 from bert_tf.server.served_model import ServedModel
 from bert_tf.server.signatures import DEFAULT_SIGNATURE
@@ -82,7 +82,7 @@ def read_form(action: str, document: dict[str, Any], model: ServedModel, name: s
     """
     named = document.get("model")
     if named not in (None, name):
-        message = f"`model` must be {name!r} or left out. Received: {shown(named)}"
+        message = f"`model` must be {name!r} or left out. Received: {abridge(named)}"
         raise RequestError(HTTPStatus.NOT_FOUND, message)
     return {EMBEDDINGS: _embeddings, RERANK: _rerank}[action](document, model, name)
 
@@ -130,7 +130,7 @@ def _embeddings(document, model, name):
     if dimensions is not None:
         if type(dimensions) is not int or not 1 <= dimensions <= (size or dimensions):
             raise invalid(
-                f"`dimensions` must be an integer from 1 to {size}. Received: {shown(dimensions)}"
+                f"`dimensions` must be an integer from 1 to {size}. Received: {abridge(dimensions)}"
             )
     tokens = sum(-(-len(text.encode("utf-8", "replace")) // _BYTES_OF_TOKEN) for text in texts)
     end = {"model": name, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
@@ -160,17 +160,17 @@ def _rerank(document, model, name):
     _require(model, {"query", "document"}, "score", "BertCrossEncoder")
     query = document.get("query")
     if not isinstance(query, str):
-        raise invalid(f"`query` must be a string. Received: {shown(query)}")
+        raise invalid(f"`query` must be a string. Received: {abridge(query)}")
     is_cohere = document.get("documents") is not None
     if is_cohere and document.get("texts") is not None:
         raise invalid("`texts` must be left out of a request with `documents`. Received: both")
     _require_supported(document, _OF_RERANK | (_OF_DOCUMENTS if is_cohere else _OF_TEXTS))
     if (fields := document.get("rank_fields")) not in (None, ["text"]):
-        raise invalid(f'`rank_fields` must be ["text"] or left out. Received: {shown(fields)}')
+        raise invalid(f'`rank_fields` must be ["text"] or left out. Received: {abridge(fields)}')
     key = "documents" if is_cohere else "texts"
     sent = texts = document.get(key)
     if sent is None:
-        raise invalid(f"`documents` or `texts` must be strings. Received: {shown(document)}")
+        raise invalid(f"`documents` or `texts` must be strings. Received: {abridge(document)}")
     if is_cohere and isinstance(sent, list):
         texts = [text.get("text") if isinstance(text, dict) else text for text in sent]
     _require_texts(key, texts, sent)
@@ -217,12 +217,12 @@ def _require_supported(document, names):
         if value is not None and name not in names:
             raise invalid(
                 f"`{name[:100]}` must be left out: this server does not support it. Supported: "
-                f"{', '.join(sorted(names))}. Received: {shown(value)}"
+                f"{', '.join(sorted(names))}. Received: {abridge(value)}"
             )
     if document.get("truncate") not in (None, True):
         raise invalid(
             "`truncate` must be true or left out, because texts longer than the model reads are "
-            f"cut. Received: {shown(document['truncate'])}"
+            f"cut. Received: {abridge(document['truncate'])}"
         )
 
 
@@ -230,7 +230,7 @@ def _require_texts(name, texts, sent):
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         kinds = "strings, or objects with a `text`" if name == "documents" else "strings"
         hint = _TEXTS_FOR_TOKENS if _are_tokens(texts) else ""
-        raise invalid(f"`{name}` must be {kinds}. Received: {shown(sent)}{hint}")
+        raise invalid(f"`{name}` must be {kinds}. Received: {abridge(sent)}{hint}")
     if not texts:
         raise invalid(f"`{name}` must have at least one string. Received: []")
 
@@ -244,14 +244,14 @@ def _are_tokens(values):
 def _count(document, name):
     value = document.get(name)
     if value is not None and (type(value) is not int or value < 1):
-        raise invalid(f"`{name}` must be an integer of at least 1. Received: {shown(value)}")
+        raise invalid(f"`{name}` must be an integer of at least 1. Received: {abridge(value)}")
     return value
 
 
 def _flag(document, name):
     value = document.get(name)
     if not (value is None or isinstance(value, bool)):
-        raise invalid(f"`{name}` must be true or false. Received: {shown(value)}")
+        raise invalid(f"`{name}` must be true or false. Received: {abridge(value)}")
     return bool(value)
 
 
@@ -259,5 +259,5 @@ def _one_of(document, name, values):
     value = document.get(name)
     value = values[0] if value is None else value
     if value not in values:
-        raise invalid(f"`{name}` must be one of {values}. Received: {shown(value)}")
+        raise invalid(f"`{name}` must be one of {values}. Received: {abridge(value)}")
     return value

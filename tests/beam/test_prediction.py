@@ -11,12 +11,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import bert_tf
 from bert_tf.beam import output_files, prediction
+from bert_tf.beam.corpus_entry import CorpusEntry
 from bert_tf.beam.dead_letters import DeadLetter
 from bert_tf.beam.model_handler import BertModelHandler
-from bert_tf.beam.output_files import FinishOutput, Part, PartFile
+from bert_tf.beam.output_files import FinishOutput, OutputPart, PartFile
 from bert_tf.beam.readers import read_range
-from bert_tf.beam.rows import Row
-from bert_tf.beam.shards import FORMATS, plan_shards
+from bert_tf.beam.shards import CORPUS_FORMATS, plan_shards
 from bert_tf.beam.writers import Layout
 from bert_tf.errors import UserError
 from tests.beam import remote_files
@@ -26,7 +26,7 @@ from tests.conformance.task import make
 from tests.conformance.tasks import TASKS
 
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
-ENDINGS = {"text": "txt", **{name: name for name in FORMATS[1:]}}
+ENDINGS = {"text": "txt", **{name: name for name in CORPUS_FORMATS[1:]}}
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +161,9 @@ def finish(directory, parts, count, name="jsonl", staging="staging"):
 def part_of(directory, shard, texts, name="jsonl"):
     file = PartFile(str(directory / "staging"), Layout(name, "score", SCHEMA))
     for position, text in enumerate(texts):
-        assert file.add(Row("a", position, {"text": text}), 0.5) == []
+        assert file.add(CorpusEntry("a", position, {"text": text}), 0.5) == []
     assert file.close() == []
-    return Part(shard, file.path, file.rows)
+    return OutputPart(shard, file.path, file.rows)
 
 
 def test_a_bundle_that_is_retried_writes_no_row_twice(tmp_path):

@@ -12,7 +12,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from bert_tf.beam import example_partitions, example_steps, pretraining_data
 from bert_tf.beam.example_steps import ExampleSettings
-from bert_tf.beam.file_access import find_files
+from bert_tf.beam.file_access import match_files
 from bert_tf.beam.line_formats import LineFormat
 from bert_tf.beam.pretraining_data import copy_outputs, scan_corpus, write_examples
 from bert_tf.beam.workspace import Workspace
@@ -53,7 +53,7 @@ def workspace(tmp_path):
 
 
 def scan(workspace, paths, settings=SETTINGS, keep_going=False):
-    files = find_files(list(map(str, paths)))
+    files = match_files(list(map(str, paths)))
     options = in_this_process()
     corpus, letters = scan_corpus(workspace, files, settings, options, keep_going, max_retries=0)
     return corpus, list(letters)

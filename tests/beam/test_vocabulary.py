@@ -8,7 +8,7 @@ pytest.importorskip("apache_beam", reason="needs apache-beam")
 
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from bert_tf.beam.file_access import find_files
+from bert_tf.beam.file_access import match_files
 from bert_tf.beam.line_formats import LineFormat
 from bert_tf.beam.vocabulary import count_corpus
 from bert_tf.beam.workspace import Workspace
@@ -20,7 +20,7 @@ NORMALIZATION = (True, None, True)
 
 
 def count(tmp_path, paths, line_format=TEXT, keep_going=False):
-    files = find_files(list(map(str, paths)))
+    files = match_files(list(map(str, paths)))
     options = PipelineOptions(["--runner=DirectRunner", "--allow_unsafe_triggers"])
     (tmp_path / "work").mkdir(exist_ok=True)
     workspace = Workspace.of(str(tmp_path / "work"), [str(line_format), keep_going])

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bert_tf.beam.corpus_entry import CorpusEntry
 from bert_tf.beam.readers import read_range
-from bert_tf.beam.rows import Row
 from bert_tf.beam.shards import plan_shards
-from bert_tf.beam.writers import SUFFIXES, WRITERS, Layout, schema_of
+from bert_tf.beam.writers import OUTPUT_SUFFIXES, WRITERS, Layout, schema_of
 from bert_tf.errors import DataError
 
 VECTOR = np.array([0.1, -2.0], np.float32)
 
 
 def row(position=0, **columns):
-    return Row("a.jsonl", position, columns)
+    return CorpusEntry("a.jsonl", position, columns)
 
 
 def written(path, layout, rows):
@@ -35,7 +35,7 @@ def written(path, layout, rows):
 def test_columns_and_vectors_come_back(name, tmp_path):
     rows = [(row(text='a "b",\nc', n=3, x=0.5), VECTOR), (row(text="", n=4, x=1.5), -VECTOR)]
     layout = Layout(name, "vector", schema_of(one for one, _ in rows))
-    found, failures = written(tmp_path / f"a{SUFFIXES[name]}", layout, rows)
+    found, failures = written(tmp_path / f"a{OUTPUT_SUFFIXES[name]}", layout, rows)
     assert not failures and [one["text"] for one in found] == ['a "b",\nc', ""]
     for one, (given, vector) in zip(found, rows, strict=True):
         values = {key: one[key] for key in ("n", "x", "vector")}
@@ -59,7 +59,7 @@ def test_rows_that_do_not_fit_are_returned(tmp_path):
     lone = [(row(text="a\ud800"), 0.5), (row(text="b"), 0.5)]
     for name in ("jsonl", "csv", "text", "tfrecord"):
         layout = Layout(name, "score", pa.schema([("text", pa.string())]))
-        _, failures = written(tmp_path / f"b{SUFFIXES[name]}", layout, lone)
+        _, failures = written(tmp_path / f"b{OUTPUT_SUFFIXES[name]}", layout, lone)
         assert len(failures) == 1, name
 
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from bert_tf import BertSentenceEncoder, ops
-from bert_tf.server.batcher import TOKEN_BUDGET, Batcher
+from bert_tf.inputs import TOKEN_BUDGET
+from bert_tf.server.batcher import Batcher
 from bert_tf.server.export_for_server import export_for_server
 from bert_tf.server.limits import Limits
 from bert_tf.server.metrics import Metrics

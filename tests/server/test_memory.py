@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.server.batcher import TOKEN_BUDGET, Batcher
+from bert_tf.inputs import TOKEN_BUDGET
+from bert_tf.server.batcher import Batcher
 from bert_tf.server.errors import RequestError
 from bert_tf.server.limits import Limits, Memory
 from bert_tf.server.metrics import Metrics
 from bert_tf.server.model_versions import ModelVersions
-from bert_tf.server.rest_api import RestApi, Target
+from bert_tf.server.rest_api import RequestTarget, RestApi
 from tests.server.process import PATIENCE, ServerProcess
 
 WIDTH = 1000
@@ -67,7 +68,9 @@ def _run(path, scenario, batch_wait=0.0, **limits):
 
         async def ask(document):
             with memory.share() as share:
-                answer = await api.answer(Target("predict", "wide", None), Body(document), share)
+                answer = await api.answer(
+                    RequestTarget("predict", "wide", None), Body(document), share
+                )
                 if not isinstance(answer, str):
                     answer = b"".join([part async for part in answer]).decode()
                 return json.loads(answer)

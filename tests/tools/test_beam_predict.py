@@ -12,7 +12,7 @@ import pytest
 
 import bert_tf
 from bert_tf.beam.model_handler import METHODS
-from bert_tf.beam.shards import FORMATS
+from bert_tf.beam.shards import CORPUS_FORMATS
 from bert_tf.beam.writers import WRITERS
 from research.corpora.film_reviews import read_film_reviews
 from tests.beam.test_model_handler import TASK_OF_METHOD
@@ -121,7 +121,9 @@ def test_the_methods_are_those_of_the_handler():
         and node.targets[0].id.startswith("_")
     }
     assert values["_METHODS"] == {name: method.model for name, method in METHODS.items()}
-    assert values["_INPUT_FORMATS"] == FORMATS and set(values["_OUTPUT_FORMATS"]) == set(WRITERS)
+    assert values["_INPUT_FORMATS"] == CORPUS_FORMATS and set(values["_OUTPUT_FORMATS"]) == set(
+        WRITERS
+    )
     assert TASK_OF_METHOD.keys() == METHODS.keys()
 
 

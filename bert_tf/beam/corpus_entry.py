@@ -5,7 +5,7 @@ from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class CorpusEntry:
     """A row of a corpus: the key that its text carries through a pipeline.
 
     Attributes:
