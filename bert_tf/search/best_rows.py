@@ -1,6 +1,7 @@
 """The best rows of a matrix that is scored block by block."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +16,32 @@ _FEW = 4  # if more than one group in so many has candidates, top_k of the whole
 def query_slices(num_queries: int) -> list[slice]:
     """Returns the parts of the queries that are scored together."""
     return [slice(start, start + QUERIES) for start in range(0, num_queries, QUERIES)]
+
+
+def best_of_queries(
+    queries: Any, num_rows: int, k: int, width: int, scorer: Callable
+) -> tuple[np.ndarray, np.ndarray]:
+    """Finds the `k` rows with the highest scores for each query, in bounded memory.
+
+    Args:
+        queries: A matrix `[Q, ...]`, dense or sparse.
+        num_rows: Rows of the matrix that is searched, at least 1.
+        k: The number of rows to find.
+        width: The numbers that one of these rows takes in memory, besides its scores.
+        scorer: Returns, for a part of the queries, the function `scores_of` of `best_rows`.
+
+    Returns:
+        As `best_rows`, for all queries.
+    """
+    found = []
+    for part in query_slices(queries.shape[0]):
+        some = queries[part]
+        block = max(1, BLOCK_FLOATS // (some.shape[0] + width))
+        found.append(best_rows(some.shape[0], num_rows, k, block, scorer(some)))
+    if not found:
+        shape = [0, min(k, num_rows)]
+        return np.zeros(shape, np.float32), np.zeros(shape, np.int64)
+    return tuple(np.concatenate(column) for column in zip(*found))
 
 
 def best_rows(

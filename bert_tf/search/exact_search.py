@@ -1,5 +1,7 @@
 """Exact nearest-neighbor search for semantic search, in bounded memory."""
 
+import functools
+
 import numpy as np
 
 from bert_tf.base.vectors import as_array, as_finite_floats, as_whole_number
@@ -57,19 +59,12 @@ def top_k(
     if similarity not in ("cosine", "dot"):
         raise UserError(f"`similarity` must be 'cosine' or 'dot'. Received: {similarity=}.")
     normalize = similarity == "cosine"
-    if not len(queries):
-        width = min(k, len(corpus_matrix))
-        return np.zeros([0, width], np.float32), np.zeros([0, width], np.int64)
-    parts = [
-        _best_of_corpus(queries[part], corpus_matrix, k, normalize)
-        for part in best_rows.query_slices(len(queries))
-    ]
-    return tuple(np.concatenate(column) for column in zip(*parts))
+    scorer = functools.partial(_scorer, corpus_matrix, normalize)
+    return best_rows.best_of_queries(queries, len(corpus_matrix), k, queries.shape[1], scorer)
 
 
-def _best_of_corpus(queries, corpus, k, normalize):
+def _scorer(corpus, normalize, queries):
     queries = as_finite_floats(queries, normalize)  # [Q, D]
-    block = max(1, best_rows.BLOCK_FLOATS // (len(queries) + queries.shape[1]))
 
     def scores_of(part):  # [Q, D] x [rows, D] -> [Q, rows]
         rows = np.asarray(corpus[part], np.float32)
@@ -82,7 +77,7 @@ def _best_of_corpus(queries, corpus, k, normalize):
             return _products(queries, as_finite_floats(rows, normalize))
         return scores
 
-    return best_rows.best_rows(len(queries), len(corpus), k, block, scores_of)
+    return scores_of
 
 
 def _products(queries, rows):

@@ -229,19 +229,17 @@ def _other_documents(queries, documents, positives, count, width):
 
 
 def _best_documents(queries, documents, k):
-    block = max(1, best_rows.BLOCK_FLOATS // (len(queries) + queries.shape[1]))
-
     def scores_of(part):  # [Q, D] x [rows, D] -> [Q, rows]
         return queries @ as_finite_floats(documents[part], True, "document_vectors").T
 
-    return best_rows.best_rows(len(queries), len(documents), k, block, scores_of)
+    size = queries.shape[1]
+    return best_rows.best_of_queries(queries, len(documents), k, size, lambda _: scores_of)
 
 
 def _most_similar(vectors, part, k):
     """Returns the cosines and numbers of the `k` rows most similar to each row of a part."""
     queries = as_finite_floats(vectors[part], True, "vectors")
     own = np.arange(part.start, part.stop)
-    block = max(1, best_rows.BLOCK_FLOATS // (len(queries) + queries.shape[1]))
 
     def scores_of(rows):  # [Q, D] x [rows, D] -> [Q, rows]
         scores = queries @ as_finite_floats(vectors[rows], True, "vectors").T
@@ -249,7 +247,8 @@ def _most_similar(vectors, part, k):
         scores[is_in, own[is_in] - rows.start] = -np.inf  # a row is not paired with itself
         return scores
 
-    return best_rows.best_rows(len(queries), len(vectors), k, block, scores_of)
+    size = queries.shape[1]
+    return best_rows.best_of_queries(queries, len(vectors), k, size, lambda _: scores_of)
 
 
 def _best_pairs(scores, keys, most):

@@ -10,6 +10,8 @@ The codes are those of sentence-transformers' `quantize_embeddings`:
 `[n, D]` becomes `[n, D]`, or `[n, ceil(D / 8)]` for bits; bits that are left over are zeros.
 """
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -155,25 +157,19 @@ def quantized_top_k(
         )
     is_rescored = floats is not None and rescore_multiplier > 0
     found = min(k * rescore_multiplier if is_rescored else k, len(codes))
-    search = _best_bytes if precision in BYTES else _best_bits
-    parts = [
-        search(queries[part], codes, found, precision)
-        for part in best_rows.query_slices(len(queries))
+    scorer = functools.partial(
+        _byte_scorer if precision in BYTES else _bit_scorer, codes, precision
+    )
+    scores, rows = best_rows.best_of_queries(queries, len(codes), found, codes.shape[1], scorer)
+    if not is_rescored:
+        scores = scores.astype(np.int64)
+        return (scores if precision in BYTES else -scores), rows
+    parts = [(np.zeros([0, min(k, found)], np.float32), rows[:0, :k])]
+    parts += [
+        _rescored(floats[part], codes, rows[part], k, precision, ranges)
+        for part in _query_parts(floats, found)
     ]
-    if not parts:
-        scores = np.zeros([0, found], np.int64)
-        parts = [(scores, scores)]
-    scores, rows = (np.concatenate(column) for column in zip(*parts))
-    if is_rescored:
-        parts = [
-            _rescored(floats[part], codes, rows[part], k, precision, ranges)
-            for part in _query_parts(floats, found)
-        ]
-        if parts:
-            scores, rows = (np.concatenate(column) for column in zip(*parts))
-        else:
-            scores, rows = np.zeros([0, min(k, found)], np.float32), rows[:, :k]
-    return scores, rows
+    return tuple(np.concatenate(column) for column in zip(*parts))
 
 
 def checked_ranges(ranges: np.ndarray, size: int) -> np.ndarray:
@@ -244,22 +240,19 @@ def _packed(codes, precision):
     return codes if precision == "ubinary" else codes.view(np.uint8) ^ 0x80
 
 
-def _best_bytes(queries, codes, k, precision):
+def _byte_scorer(codes, precision, queries):
     largest = 255 if precision == "uint8" else 128
     is_exact = largest**2 * codes.shape[1] <= _EXACT
     queries = queries.astype(np.float32 if is_exact else np.float64)  # [Q, D]
-    block = max(1, best_rows.BLOCK_FLOATS // (len(queries) + codes.shape[1]))
 
     def scores_of(part):  # [Q, D] x [rows, D] -> [Q, rows]
         return tf.matmul(queries, codes[part].astype(queries.dtype), transpose_b=True)
 
-    scores, rows = best_rows.best_rows(len(queries), len(codes), k, block, scores_of)
-    return scores.astype(np.int64), rows
+    return scores_of
 
 
-def _best_bits(queries, codes, k, precision):
+def _bit_scorer(codes, precision, queries):
     queries = _words(_packed(queries, precision))  # [Q, W]
-    block = max(1, best_rows.BLOCK_FLOATS // (len(queries) + codes.shape[1]))
 
     def scores_of(part):
         words = _words(_packed(codes[part], precision))  # [rows, W]
@@ -268,8 +261,7 @@ def _best_bits(queries, codes, k, precision):
             distances += _ones(queries[:, column, None] ^ words[:, column])
         return -distances
 
-    scores, rows = best_rows.best_rows(len(queries), len(codes), k, block, scores_of)
-    return -scores.astype(np.int64), rows
+    return scores_of
 
 
 def _words(packed):

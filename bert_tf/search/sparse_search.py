@@ -44,32 +44,19 @@ def sparse_top_k(query_vectors: Any, corpus_matrix: Any, k: int) -> tuple[np.nda
             "`query_vectors` must be [num_queries, V] and `corpus_matrix` [num_rows, V]. "
             f"Received: query_vectors.shape={queries.shape}, corpus_matrix.shape={corpus.shape}."
         )
-    num_queries, num_rows = queries.shape[0], corpus.shape[0]
+    num_rows = corpus.shape[0]
     if not num_rows:
         raise UserError("`corpus_matrix` must have rows. Received: none.")
     if not (np.isfinite(queries.data).all() and np.isfinite(corpus.data).all()):
         raise UserError(
             "`query_vectors` and `corpus_matrix` must be finite. Received: NaN or infinity."
         )
-    parts = [
-        _best_of_corpus(queries[part], corpus, k) for part in best_rows.query_slices(num_queries)
-    ]
-    if not parts:
-        width = min(k, num_rows)
-        return np.zeros([0, width], np.float32), np.zeros([0, width], np.int64)
-    return tuple(np.concatenate(column) for column in zip(*parts))
+    return best_rows.best_of_queries(
+        queries, num_rows, k, 0, lambda some: lambda part: (some @ corpus[part].T).toarray()
+    )
 
 
 def _matrix(vectors, name):
     sparse = require("scipy.sparse", "search among sparse vectors")
     vectors = vectors if sparse.issparse(vectors) else as_matrix(vectors, name)
     return sparse.csr_array(vectors, dtype=np.float32)
-
-
-def _best_of_corpus(queries, corpus, k):
-    block = max(1, best_rows.BLOCK_FLOATS // queries.shape[0])
-
-    def scores_of(part):  # [Q, V] x [rows, V] -> [Q, rows]
-        return (queries @ corpus[part].T).toarray()
-
-    return best_rows.best_rows(queries.shape[0], corpus.shape[0], k, block, scores_of)
