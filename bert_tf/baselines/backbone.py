@@ -94,7 +94,7 @@ def _weights(backbone: BaselineBackbone) -> list[Weight]:
     weights = []
     for layer in (backbone.embeddings, backbone.encoder):
         for variable in layer.weights:
-            name = layer.name + "/" + variable.path.partition(f"{layer.name}/")[2]
+            name = f"{layer.name}/{variable.path.partition(f'{layer.name}/')[2]}"
             parts = {**dict.fromkeys(FORMATS, ()), OWN: (Part((name,), tuple(variable.shape)),)}
             weights.append(Weight(name, variable, parts))
     return weights

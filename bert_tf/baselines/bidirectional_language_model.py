@@ -52,11 +52,10 @@ class BidirectionalLanguageModel(NextWordModel, TaskModel):
 
     def __init__(self, backbone: BaselineBackbone, tokenizer=None, **kwargs):
         super().__init__(backbone, tokenizer, **kwargs)
-        config = backbone.config
         backbone.require_kind(ELMO)
         backbone.pooler.trainable = False  # no part of the loss
         backbone.pooler.is_missing = True
-        self.output_layer = keras.layers.Dense(config.vocab_size, name="output_layer")
+        self.output_layer = keras.layers.Dense(backbone.config.vocab_size, name="output_layer")
         self.build()
 
     def build(self, input_shape=None):
