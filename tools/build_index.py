@@ -1,4 +1,4 @@
-r"""Encodes a corpus of texts and writes an index that tools/search.py searches.
+r"""Encodes a corpus of texts and writes an index that bert-tf search searches.
 
     bert-tf build_index --model_dir=minilm --input_file=reviews.csv --text_column=review \
       --id_column=id --precision=int8 --output_dir=out/index

@@ -49,7 +49,7 @@ def require_portable(directory: str) -> dict:
         description = read_description(directory)
     except UserError as error:
         raise UserError(
-            "--saved_model must be a directory written by tools/export_saved_model.py, such as "
+            "--saved_model must be a directory written by bert-tf export_saved_model, such as "
             f"serving/reviews/1. Received: --saved_model={directory} ({error})"
         ) from None
     if not description["portable"]:

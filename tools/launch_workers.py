@@ -89,7 +89,7 @@ def command_of(arguments):
     """Returns the command line of a worker."""
     if not arguments:
         raise UserError(
-            "A program must follow `--`, such as -- tools/run_pretraining.py --output_dir=out. "
+            "A program must follow `--`, such as -- bert-tf run_pretraining --output_dir=out. "
             "Received: no program."
         )
     program = arguments[0]

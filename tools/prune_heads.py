@@ -42,7 +42,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string(
     "model_dir",
     None,
-    "The directory of the model, such as --output_dir/model of tools/run_classifier.py.",
+    "The directory of the model, such as --output_dir/model of bert-tf run_classifier.",
 )
 flags.DEFINE_string(
     "output_dir", None, "The directory to write the pruned model and the results to."

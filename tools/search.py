@@ -1,4 +1,4 @@
-r"""Searches an index of texts that tools/build_index.py has written.
+r"""Searches an index of texts that bert-tf build_index has written.
 
     bert-tf search --index_dir=out/index --model_dir=minilm --query="a waste of time" --top_k=3
 
@@ -24,7 +24,7 @@ from bert_tf.tools.common.text_files import read_single_texts
 
 FLAGS = flags.FLAGS
 
-flags.DEFINE_string("index_dir", None, "The index: --output_dir of tools/build_index.py.")
+flags.DEFINE_string("index_dir", None, "The index: --output_dir of bert-tf build_index.")
 flags.DEFINE_string(
     "model_dir", None, "The sentence encoder that encoded the corpus, or its query encoder."
 )

@@ -1,4 +1,4 @@
-"""The scores and errors that tools/evaluate.py reports for each kind of predictions."""
+"""The scores and errors that bert-tf evaluate reports for each kind of predictions."""
 
 import dataclasses
 

@@ -211,7 +211,7 @@ def check_flags():
     if FLAGS.bert_config_file and not FLAGS.vocab_file:
         raise UserError(
             "--vocab_file must be set with --bert_config_file: a model that is trained from "
-            "scratch has no tokenizer yet. tools/build_vocab.py makes the file. Received: "
+            "scratch has no tokenizer yet. bert-tf build_vocab makes the file. Received: "
             f"--bert_config_file={FLAGS.bert_config_file}, --vocab_file=None"
         )
     if FLAGS.decoder_config_file and not FLAGS.bert_config_file:

@@ -1,4 +1,4 @@
-"""What tools/predict.py reads: rows of lines or tables, a block at a time."""
+"""What bert-tf predict reads: rows of lines or tables, a block at a time."""
 
 import contextlib
 import itertools

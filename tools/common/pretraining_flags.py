@@ -303,7 +303,7 @@ def check_flags():
         if given:
             raise UserError(
                 f"{', '.join(f'--{name}' for name in given)} must not be set with TFRecord files, "
-                "which tools/create_pretraining_data.py has masked already; such flags are for raw "
+                "which bert-tf create_pretraining_data has masked already; such flags are for raw "
                 f"text, with --vocab_file. Received: --input_file={FLAGS.input_file}"
             )
     if FLAGS.segmenter:

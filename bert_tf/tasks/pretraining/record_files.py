@@ -69,7 +69,7 @@ def check_records(
     if not sum(counts):
         raise DataError(
             f"`input_files` must have examples. Received: no record in {', '.join(paths)}. Make "
-            "them with tools/create_pretraining_data.py."
+            "them with bert-tf create_pretraining_data."
         )
     return counts
 
@@ -94,7 +94,7 @@ def _check_first(path: str, max_seq_length: int, max_predictions_per_seq: int) -
         if name not in features:
             raise DataError(
                 f"{expected}a record without {name!r}; it has {sorted(features)}. Make the file "
-                "with tools/create_pretraining_data.py."
+                "with bert-tf create_pretraining_data."
             )
         kind = "float_list" if feature.dtype == tf.float32 else "int64_list"
         size = len(getattr(features[name], kind).value)
@@ -144,5 +144,5 @@ def _broken(path: str, number: int) -> DataError:
     return DataError(
         f"{path} must be a complete TFRecord file. Received: {number} good records and then one "
         "that is truncated or corrupt. Copy the file again, or make it again with "
-        "tools/create_pretraining_data.py."
+        "bert-tf create_pretraining_data."
     )
