@@ -25,7 +25,7 @@ from bert_tf.models.inference_kernels import InferenceKernels
 from bert_tf.ops import native
 from bert_tf.ops.attention_rule import AttentionRule
 from bert_tf.ops.native import needs_static_shapes
-from bert_tf.training.model_options import set_option
+from bert_tf.training.model_options import fixed_names, option_names, set_option
 from bert_tf.training.traced_weights import Traces
 
 
@@ -110,6 +110,7 @@ class BertBackbone(InferenceKernels, keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        self._options = option_names(type(self)) | fixed_names(type(self))
         self._traces = Traces()
         quantization = Quantization.of(quantization)
         config = config if isinstance(config, BertConfig) else self.config_class(**config)
@@ -156,10 +157,10 @@ class BertBackbone(InferenceKernels, keras.Model):
         self.encoder = BertEncoder(config, recomputes, dtype=dtype, name="encoder")
 
     def __setattr__(self, name, value):
-        if name.startswith("_"):
-            super().__setattr__(name, value)
-        else:
+        if name in vars(self).get("_options", ()):
             set_option(self, name, value, super().__setattr__)
+        else:
+            super().__setattr__(name, value)
 
     def replace_option(self, name: str, value: Any) -> None:
         """Sets an option after the model was changed to fit it."""

@@ -16,11 +16,11 @@ from bert_tf.errors import UserError
 
 
 def set_option(model: Any, name: str, value: Any, assign: Callable[[str, Any], None]) -> None:
-    """Sets an attribute of a model; if it is an option of a built model, checks it first.
+    """Sets an option of a model; that of a built model is checked first.
 
     Args:
         model: A model with `check_options`, `built_with` and `option_forms`.
-        name, value: The attribute.
+        name, value: The option, one of `option_names` or `fixed_names`.
         assign: The `__setattr__` of the model's base class.
 
     Raises:
@@ -35,9 +35,6 @@ def set_option(model: Any, name: str, value: Any, assign: Callable[[str, Any], N
             f"made with it. Received: {name}={value!r:.200} for a model that exists. Make "
             f"another one, for example by `from_pretrained(path, {name}=…)`."
         )
-    if name not in option_names(type(model)):
-        assign(name, value)
-        return
     value = model.option_forms.get(name, _unchanged)(value)
     if not is_built or not hasattr(model, name):
         assign(name, value)

@@ -21,7 +21,7 @@ from bert_tf.ops import native
 from bert_tf.ops.native import needs_static_shapes, static_shapes
 from bert_tf.training.batch_parts import BatchParts, map_values, num_rows
 from bert_tf.training.losses.partial_loss import ShareOfBatch, partial_losses
-from bert_tf.training.model_options import set_option
+from bert_tf.training.model_options import fixed_names, option_names, set_option
 from bert_tf.training.optimizers.built_optimizer import build_for
 from bert_tf.training.pipelined_step import pipelined_gradients, seeds_of
 from bert_tf.training.traced_weights import Traces, settings_of
@@ -57,6 +57,7 @@ class StepModel(keras.Model):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
+        self._options = option_names(type(self)) | fixed_names(type(self))
         self._gradient_accumulation_steps = 1
         self.pipeline_placement = None  # or a `PipelinePlacement`
         self._share_of_batch = ShareOfBatch()
@@ -65,10 +66,10 @@ class StepModel(keras.Model):
         self._traces = Traces()
 
     def __setattr__(self, name, value):
-        if name.startswith("_"):
-            super().__setattr__(name, value)
-        else:
+        if name in vars(self).get("_options", ()):
             set_option(self, name, value, super().__setattr__)
+        else:
+            super().__setattr__(name, value)
 
     def replace_option(self, name: str, value: Any) -> None:
         """Sets an option after the model was changed to fit it."""

@@ -30,7 +30,7 @@ from bert_tf.training.run_length import spread_schedule
 from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
 from bert_tf.training.step_model import StepModel
 
-# Of a model that is not compiled: the paper's appendix A.3 tries 2e-5 to 5e-5, and
+# The defaults of a model that is not compiled: the paper's appendix A.3 tries 2e-5 to 5e-5, and
 # google-research/bert's run_classifier.py has these defaults.
 LEARNING_RATE = 5e-5
 WARMUP = 0.1
@@ -101,7 +101,7 @@ class TrainingModel(StepModel):
                 `padding_free` of `BertBackbone`). A longer text is a batch of its own.
 
         Raises:
-            UserError: See `evaluate`; also if the model is prepacked or quantized, or `token_budget`
+            UserError: See `evaluate`; also if the model is prepacked or quantized, `token_budget`
                 is given with `batch_size`, `jit_compile` or something else than texts.
             DataError: If a text or a label is missing, malformed or unknown.
 
@@ -152,7 +152,7 @@ class TrainingModel(StepModel):
         """`keras.Model.train_on_batch`, also on raw text and the names of labels.
 
         Raises:
-            UserError: See `evaluate`; also if texts are not one batch: on several replicas, or where
+            UserError: See `evaluate`; also if texts are not one batch: on several replicas, where
                 `no_duplicates` does not allow their rows together.
             DataError: If a text or a label is missing, malformed or unknown.
         """
