@@ -74,6 +74,7 @@ def test_restrictions():
         ([0.3, 0.1, 0.1, 0.5], {"top_p": 0.8}, [0, 3]),
         ([0.3, 0.1, 0.1, 0.5], {"top_p": 0.85}, [0, 2, 3]),
         ([0.3, 0.1, 0.1, 0.5], {"top_p": 1e-9}, [3]),
+        ([0.25, 0.25, 0.25, 0.25], {"top_p": 0.75}, [1, 2, 3]),  # the first has just 1 - top_p
     ],
 )
 def test_equal_probabilities(probabilities, options, kept):
