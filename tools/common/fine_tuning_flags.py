@@ -5,8 +5,8 @@ calls `check_flags` before any work.
 """
 
 from absl import flags
-from bert_tf.models.lora_model import LORA_LAYERS
 
+from bert_tf.adapt.lora import LORA_LAYERS
 from bert_tf.base.optional_packages import require
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError
