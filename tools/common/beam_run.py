@@ -68,9 +68,9 @@ def require_local(name):
 def find_input():
     """Returns the files of --input_file."""
     require("apache_beam", "Beam programs")
-    from bert_tf.beam.file_access import find_files
+    from bert_tf.beam.file_access import match_files
 
-    return find_files(FLAGS.input_file)
+    return match_files(FLAGS.input_file)
 
 
 def format_flags():
