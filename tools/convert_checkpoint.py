@@ -83,14 +83,16 @@ def print_table(conversion):
 
 def verify(conversion):
     """Opens the output and compares it with the model that was written."""
-    from bert_tf.adapt.rebuilt import rebuilt
+    from bert_tf.adapt.clone_with_config import clone_with_config
     from bert_tf.checkpoints.conversion import largest_difference
 
     model = conversion.model
     difference = largest_difference(model, type(model).from_pretrained(FLAGS.output))
     print(f"largest difference between input and output: {difference:g}")
     if FLAGS.format == "tf1" and conversion.config.hidden_act == "gelu":
-        original = rebuilt(model, dataclasses.replace(conversion.config, hidden_act="gelu_new"))
+        original = clone_with_config(
+            model, dataclasses.replace(conversion.config, hidden_act="gelu_new")
+        )
         original.set_weights(model.get_weights())
         print(
             "google-research/bert itself, which ignores bert_tf_exact_gelu and computes the tanh "

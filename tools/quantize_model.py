@@ -62,7 +62,7 @@ def main():
     )
     if texts is not None:
         layers = encoder.dense_layers().values()
-        forms = [dense.kernel_form for dense in layers]
+        forms = [dense.kernel_impl for dense in layers]
         smoothed = sum(isinstance(form, Int8Kernel) and form.is_smoothed() for form in forms)
         print(f"smoothed: {smoothed} of {len(layers)} layers")
         print("relative error of each layer in 8-bit integers:")

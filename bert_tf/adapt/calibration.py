@@ -14,7 +14,7 @@ from bert_tf.errors import UserError
 from bert_tf.inputs.batches import sorted_batches
 from bert_tf.inputs.columns import as_columns, holds_text
 from bert_tf.inputs.containers import is_text
-from bert_tf.inputs.streams import collected, yields_text
+from bert_tf.inputs.streams import materialize, yields_text
 from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.quantization import DYNAMIC, STATIC
@@ -53,7 +53,7 @@ def calibration_batches(model: Any, name: str, texts: Any) -> Iterable[dict[str,
     Raises:
         UserError: If they are a dataset of texts, or the model has no tokenizer.
     """
-    texts = collected(texts, is_text)
+    texts = materialize(texts, is_text)
     if yields_text(texts):
         raise UserError(
             f"`{name}` must be a list of texts, a tuple of two, or token dictionaries. "
@@ -112,13 +112,13 @@ def observed_inputs(backbone, seen: dict[Dense, "SeenRows"]) -> Iterator[None]:
     """
     padding_free, backbone.padding_free = backbone.padding_free, True
     for dense, rows in seen.items():
-        dense.kernel_form = _ObservedKernel(dense.kernel_form, rows, threading.get_ident())
+        dense.kernel_impl = _ObservedKernel(dense.kernel_impl, rows, threading.get_ident())
     try:
         yield
     finally:
         backbone.padding_free = padding_free
         for dense in seen:
-            dense.kernel_form = dense.kernel_form.kernel
+            dense.kernel_impl = dense.kernel_impl.kernel
 
 
 class _ObservedKernel(NamedTuple):

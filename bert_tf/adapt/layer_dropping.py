@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from bert_tf.adapt.rebuilt import rebuilt
+from bert_tf.adapt.clone_with_config import clone_with_config
 from bert_tf.errors import UserError
 
 
@@ -81,7 +81,7 @@ def student_from_teacher(
     pruned = backbone.config.pruned_heads
     pruned = {new: pruned[old] for new, old in enumerate(layers) if old in pruned}
     sizes = {"num_hidden_layers": len(layers), "pruned_heads": pruned}
-    student = rebuilt(teacher, dataclasses.replace(backbone.config, **sizes))
+    student = clone_with_config(teacher, dataclasses.replace(backbone.config, **sizes))
     dropped = [block for i, block in enumerate(backbone.encoder.blocks) if i not in layers]
     unused = {id(weight) for block in dropped for weight in block.weights}
     kept = [weight for weight in teacher.weights if id(weight) not in unused]

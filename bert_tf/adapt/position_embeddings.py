@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from bert_tf.adapt.rebuilt import rebuilt
+from bert_tf.adapt.clone_with_config import clone_with_config
 from bert_tf.errors import UserError
 from bert_tf.layers.sinusoidal_positions import sinusoidal_positions
 
@@ -48,7 +48,7 @@ def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
     if not 0 < alpha < 1 or alpha == 0.5:
         raise UserError(f"`alpha` must be in (0, 1) and not 0.5. Received: {alpha=}")
     config = dataclasses.replace(backbone.config, max_position_embeddings=new_length)
-    copy = rebuilt(model, config, max_length=None)
+    copy = clone_with_config(model, config, max_length=None)
     table = getattr(copy, "backbone", copy).embeddings.position_embeddings
     for new, old in zip(copy.weights, model.weights, strict=True):
         if new is not table:

@@ -115,7 +115,7 @@ def _variables(model):
     for index, block in enumerate(model.backbone.encoder.blocks):
         for name in model.lora["target_modules"]:
             path = LORA_LAYERS[name]
-            form = block.dense_layers()[path].kernel_form
+            form = block.dense_layers()[path].kernel_impl
             for variable in (form.a, form.b):
                 variables[f"encoder.blocks.{index}.{path}.{variable.name}"] = variable
     for weights in task_heads(model).values():

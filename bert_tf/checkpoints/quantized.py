@@ -43,8 +43,8 @@ def quantized_variables(backbone) -> list[keras.Variable]:
     embeddings = backbone.embeddings
     variables = [embeddings.word_embeddings, embeddings.word_embeddings_scale]
     for dense in backbone.encoder.dense_layers().values():
-        if isinstance(dense.kernel_form, Int8Kernel):
-            variables += dense.kernel_form.variables
+        if isinstance(dense.kernel_impl, Int8Kernel):
+            variables += dense.kernel_impl.variables
     return variables
 
 
@@ -101,5 +101,5 @@ def _places(backbone) -> Iterator[tuple[str, Callable, Callable]]:
         embeddings.set_quantized_words,
     )
     for path, dense in backbone.encoder.dense_layers().items():
-        if isinstance(dense.kernel_form, Int8Kernel):
-            yield f"encoder.{path}.kernel", dense.kernel_form.unpacked, dense.kernel_form.assign
+        if isinstance(dense.kernel_impl, Int8Kernel):
+            yield f"encoder.{path}.kernel", dense.kernel_impl.unpacked, dense.kernel_impl.assign

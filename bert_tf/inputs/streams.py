@@ -29,7 +29,7 @@ _NOT_COLLECTED = (
 )
 
 
-def collected(x: Any, is_example: Callable[[Any], bool]) -> Any:
+def materialize(x: Any, is_example: Callable[[Any], bool]) -> Any:
     """Returns an iterable as a list if `is_example` is true of its first item, else as it was."""
     if not isinstance(x, Iterable) or isinstance(x, _NOT_COLLECTED) or hasattr(x, "__array__"):
         return x
@@ -54,7 +54,7 @@ def batches_of_text(
     """Returns a dataset of the batches of a generator or `PyDataset` if they are raw text.
 
     Args:
-        x: Anything; what is not such a stream is returned as in `collected`.
+        x: Anything; what is not such a stream is returned as in `materialize`.
         columns: Makes columns of the features of a batch; None: batches of text are refused.
         targets: Makes an array of the labels of a batch and its columns.
 
@@ -69,7 +69,7 @@ def batches_of_text(
         first = x[0]
         make_batches, count = (lambda: _of_dataset(x)), x.num_batches
     elif isinstance(x, types.GeneratorType):
-        first = next(x)  # `collected` has seen that there is one
+        first = next(x)  # `materialize` has seen that there is one
         x = _resumed(first, x)
         make_batches, count = (lambda: x), None
     else:

@@ -145,7 +145,7 @@ class BertDecoder(ConfiguredLayer):
         """
         words = tf.cast(words, self.compute_dtype)
         owner = self if self.output_embeddings is not None else self.embeddings
-        prepacked = owner.prepacked_words and owner.prepacked_words.kernel_form
+        prepacked = owner.prepacked_words and owner.prepacked_words.kernel_impl
         logits = self.head(rows, word_embeddings=words, prepacked_words=prepacked)
         return tf.cast(logits, tf.float32)
 

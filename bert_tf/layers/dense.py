@@ -45,7 +45,7 @@ class Dense(keras.layers.Layer):
         `[R, units]`.
 
     Attributes:
-        kernel_form: The object that multiplies by the kernel: a `FloatKernel`, `LoraKernel`,
+        kernel_impl: The object that multiplies by the kernel: a `FloatKernel`, `LoraKernel`,
             `PrepackedKernel` or `Int8Kernel`.
 
     Example:
@@ -59,7 +59,7 @@ class Dense(keras.layers.Layer):
         super().__init__(**kwargs)
         self.units = units
         self.initializer_range = initializer_range
-        self.kernel_form = None  # until it is built
+        self.kernel_impl = None  # until it is built
 
     def build(self, input_shape):
         self.kernel = self.add_weight(
@@ -68,7 +68,7 @@ class Dense(keras.layers.Layer):
             initializer=truncated_normal(self.initializer_range),
         )
         self.bias = self.add_weight(name="bias", shape=[self.units], initializer="zeros")
-        self.kernel_form = FloatKernel(self.kernel)
+        self.kernel_impl = FloatKernel(self.kernel)
         self.built = True
 
     def apply(self, x: tf.Tensor, epilogue: Epilogue) -> tf.Tensor:
@@ -91,7 +91,7 @@ class Dense(keras.layers.Layer):
             >>> dense.apply(tf.ones([3, 2]), Epilogue(activation="gelu")).shape
             TensorShape([3, 4])
         """
-        form = self.kernel_form
+        form = self.kernel_impl
         if isinstance(form, PrepackedKernel):
             dtype = form.packed.dtype
             if dtype not in ("bfloat16", self.compute_dtype):
@@ -130,7 +130,7 @@ class Dense(keras.layers.Layer):
             >>> wide.feed_forward(narrow, x, Epilogue(activation="gelu"), norm).shape
             TensorShape([3, 2])
         """
-        one, other = self.kernel_form, second.kernel_form
+        one, other = self.kernel_impl, second.kernel_impl
         is_fused = one.fuses_feed_forward and other.fuses_feed_forward and type(one) is type(other)
         is_feed_forward = norm.residual is x and norm.layer_norm is not None
         has_op = ACTIVATIONS[activation.activation].with_bias is not None
@@ -171,16 +171,16 @@ class Dense(keras.layers.Layer):
             )
         self.kernel.trainable = False
         scale = 1.0 if lora_alpha is None else lora_alpha / rank
-        self.kernel_form = LoraKernel(self.kernel, self.lora_kernel_a, self.lora_kernel_b, scale)
+        self.kernel_impl = LoraKernel(self.kernel, self.lora_kernel_a, self.lora_kernel_b, scale)
 
     def merge_lora(self) -> None:
         """Adds A @ B to the kernel and removes A and B. Does nothing without LoRA."""
-        if not isinstance(self.kernel_form, LoraKernel):
+        if not isinstance(self.kernel_impl, LoraKernel):
             return
-        self.kernel_form.merge()
+        self.kernel_impl.merge()
         for name in ("lora_kernel_a", "lora_kernel_b"):
             keras_compat.remove_variable(self, name)
-        self.kernel_form = FloatKernel(self.kernel)
+        self.kernel_impl = FloatKernel(self.kernel)
 
     def replace(self, kernel: tf.Tensor, bias: tf.Tensor) -> None:
         """Replaces the kernel and the bias by others, whose shapes may be different.
@@ -220,7 +220,7 @@ class Dense(keras.layers.Layer):
         dtype = self.compute_dtype if dtype is None else dtype
         packed = ops.pack_dense(tf.cast(tf.convert_to_tensor(self.kernel), dtype))
         keras_compat.replace_variable(self, "kernel", {"packed_kernel": packed})
-        self.kernel_form = PrepackedKernel(self.packed_kernel, shape)
+        self.kernel_impl = PrepackedKernel(self.packed_kernel, shape)
 
     def quantize(
         self,
@@ -260,33 +260,33 @@ class Dense(keras.layers.Layer):
             del parts["input_scale"]
         keras_compat.replace_variable(self, "kernel", parts)
         variables = [getattr(self, name) for name in parts]
-        self.kernel_form = Int8Kernel(variables, shape)
+        self.kernel_impl = Int8Kernel(variables, shape)
 
     def _require_float_kernel(self, purpose):
-        if not isinstance(self.kernel_form, FloatKernel):
+        if not isinstance(self.kernel_impl, FloatKernel):
             raise UserError(
-                f"`kernel_form` must be a FloatKernel to be {purpose}. Received: kernel_form="
-                f"{type(self.kernel_form).__name__}. Call `merge_lora()` first if it has LoRA."
+                f"`kernel_impl` must be a FloatKernel to be {purpose}. Received: kernel_impl="
+                f"{type(self.kernel_impl).__name__}. Call `merge_lora()` first if it has LoRA."
             )
 
     def save_own_variables(self, store):
-        if not isinstance(self.kernel_form, PrepackedKernel):
+        if not isinstance(self.kernel_impl, PrepackedKernel):
             return super().save_own_variables(store)
         # Saved as a plain kernel: a file of weights does not say whether the model was prepacked.
-        store["0"] = tf.cast(self.kernel_form.unpacked(), self.variable_dtype).numpy()
+        store["0"] = tf.cast(self.kernel_impl.unpacked(), self.variable_dtype).numpy()
         store["1"] = self.bias.numpy()
 
     def load_own_variables(self, store):
-        if not isinstance(self.kernel_form, PrepackedKernel):
+        if not isinstance(self.kernel_impl, PrepackedKernel):
             return super().load_own_variables(store)
         shapes = [tuple(store[name].shape) for name in sorted(store.keys())]
-        expected = [self.kernel_form.shape, (self.units,)]
+        expected = [self.kernel_impl.shape, (self.units,)]
         if shapes != expected:
             raise UserError(
                 f"The weights of {self.path} must have the shapes {expected}: a kernel and a bias. "
                 f"Received: shapes={shapes}"
             )
-        self.kernel_form.assign(store["0"][()])
+        self.kernel_impl.assign(store["0"][()])
         self.bias.assign(store["1"])
 
     def compute_output_shape(self, input_shape):

@@ -21,12 +21,12 @@ class PrepackedWords(keras.layers.Layer):
         packed_dtype: The dtype of the copy: "bfloat16", or None for the compute dtype.
 
     Attributes:
-        kernel_form: The `PrepackedKernel` `[E, V]`, for the argument `prepacked_words` of
+        kernel_impl: The `PrepackedKernel` `[E, V]`, for the argument `prepacked_words` of
             `MaskedLMHead`.
 
     Example:
         >>> words = PrepackedWords(lambda: 2.0 * tf.eye(4))
-        >>> words.kernel_form.shape
+        >>> words.kernel_impl.shape
         (4, 4)
     """
 
@@ -45,7 +45,7 @@ class PrepackedWords(keras.layers.Layer):
         )
         self.packed_words.assign(packed)
         num_words, width = table().shape
-        self.kernel_form = PrepackedKernel(self.packed_words, (width, num_words))
+        self.kernel_impl = PrepackedKernel(self.packed_words, (width, num_words))
         self.built = True
 
     def _packed_table(self):

@@ -91,12 +91,12 @@ class InferenceKernels:
         """
         if dtype not in (None, BFLOAT16):
             raise UserError(f"`dtype` must be None or 'bfloat16'. Received: dtype={dtype!r}")
-        if not any(isinstance(layer.kernel_form, FloatKernel | LoraKernel) for layer in dense):
+        if not any(isinstance(layer.kernel_impl, FloatKernel | LoraKernel) for layer in dense):
             return
         self.require_native_ops("prepacked")
         self.require_merged("prepacked")
         for layer in dense:
-            if isinstance(layer.kernel_form, FloatKernel):
+            if isinstance(layer.kernel_impl, FloatKernel):
                 layer.pack(dtype)
         if dtype == BFLOAT16:
             for layer in attention:
@@ -197,7 +197,7 @@ class InferenceKernels:
 
     def require_merged(self, purpose: str) -> None:
         """Raises `UserError` if the model has LoRA."""
-        forms = [dense.kernel_form for dense in self.encoder.dense_layers().values()]
+        forms = [dense.kernel_impl for dense in self.encoder.dense_layers().values()]
         if any(isinstance(form, LoraKernel) for form in forms):
             raise UserError(
                 f"The model must have no LoRA to be {purpose}. Received: a model with LoRA. Call "

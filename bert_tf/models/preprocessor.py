@@ -24,7 +24,7 @@ from bert_tf.inputs.containers import column_names, is_container, is_missing, is
 from bert_tf.inputs.epoch_batches import EpochBatches
 from bert_tf.inputs.epochs import ReplicaShare, TextEpochs, numbered_batches
 from bert_tf.inputs.labels import number_rows, row_weights
-from bert_tf.inputs.streams import batches_of_text, collected
+from bert_tf.inputs.streams import batches_of_text, materialize
 from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
@@ -205,9 +205,9 @@ class Preprocessor:
         if isinstance(x, Set):
             raise UserError(f"Texts must be in an order. Received: a {type(x).__name__}.")
         if isinstance(x, tuple) and not isinstance(x, TextColumns):
-            x = tuple(collected(column, self.is_example) for column in x)
+            x = tuple(materialize(column, self.is_example) for column in x)
         columns = self.read_columns if self.takes_batches_of_text else None
-        x = batches_of_text(collected(x, self.is_example), columns, self.targets)
+        x = batches_of_text(materialize(x, self.is_example), columns, self.targets)
         if isinstance(x, tf.data.Dataset):
             return x
         if self.holds_examples(x):
@@ -225,7 +225,7 @@ class Preprocessor:
 
     def read_examples(self, x: Any) -> TextColumns:
         """Returns raw text that does not come in batches as `TextColumns`."""
-        return self.read_columns(collected(x, self.is_example))
+        return self.read_columns(materialize(x, self.is_example))
 
     def read_columns(self, x: Any) -> TextColumns:
         """Returns raw text as arrays with a row for every example: one, or two for pairs.

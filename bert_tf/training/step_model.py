@@ -20,7 +20,7 @@ from bert_tf.layers.pipeline import PipelineRun
 from bert_tf.ops import native
 from bert_tf.ops.native import needs_static_shapes, static_shapes
 from bert_tf.training.batch_parts import BatchParts, map_values, num_rows
-from bert_tf.training.losses.partial_loss import ShareOfBatch, partial_losses
+from bert_tf.training.losses.partial_loss import BatchShare, partial_losses
 from bert_tf.training.model_options import fixed_names, option_names, set_option
 from bert_tf.training.optimizers.built_optimizer import build_for
 from bert_tf.training.pipelined_step import pipelined_gradients, seeds_of
@@ -60,8 +60,8 @@ class StepModel(keras.Model):
         self._options = option_names(type(self)) | fixed_names(type(self))
         self._gradient_accumulation_steps = 1
         self.pipeline_placement = None  # or a `PipelinePlacement`
-        self._share_of_batch = ShareOfBatch()
-        self._adds_up = True
+        self._batch_share = BatchShare()
+        self._is_additive = True
         self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
         self._traces = Traces()
 
@@ -116,7 +116,7 @@ class StepModel(keras.Model):
         signature = inspect.signature(keras.Model.compile)
         arguments = signature.bind(self, optimizer, *args, **kwargs).arguments
         jit_compile = arguments.get("jit_compile", "auto")
-        self._cut_up_loss(arguments.get("loss"))
+        self._split_loss(arguments.get("loss"))
         is_pipelined = self.pipeline_placement is not None
         if jit_compile == "auto" and (native.use_native() or is_pipelined):
             self.jit_compile = False  # Keras takes XLA on a GPU
@@ -136,19 +136,19 @@ class StepModel(keras.Model):
                 "replicas. Leave `jit_compile` out, or train without the strategy."
             )
 
-    def _cut_up_loss(self, loss):
+    def _split_loss(self, loss):
         """Lets Keras's losses return the part of a batch; else they count as means over rows."""
         replicas = self.distribute_strategy.num_replicas_in_sync
-        self._share_of_batch = ShareOfBatch(self.gradient_accumulation_steps > 1 or replicas > 1)
-        self._adds_up = True
+        self._batch_share = BatchShare(self.gradient_accumulation_steps > 1 or replicas > 1)
+        self._is_additive = True
         try:
             self._require_own_shares()
             if loss is not None:
-                keras_compat.replace_losses(self, partial_losses(loss, self._share_of_batch))
+                keras_compat.replace_losses(self, partial_losses(loss, self._batch_share))
         except UserError:
-            if self._share_of_batch.is_cut_up:
+            if self._batch_share.is_split:
                 raise
-            self._adds_up = False
+            self._is_additive = False
 
     def _require_own_shares(self):
         """Raises `UserError` for a class that overrides `compute_loss` and not `partial_loss`."""
@@ -196,11 +196,11 @@ class StepModel(keras.Model):
         shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
         # Keras divides means by the number of replicas.
         replicas = _num_replicas()
-        with self._share_of_batch.of({name: share * replicas for name, share in shares.items()}):
+        with self._batch_share.of({name: share * replicas for name, share in shares.items()}):
             loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
         if loss.shape == [0]:  # Keras does not reduce the losses of no rows
             loss = tf.reduce_sum(loss)
-        if not self._adds_up:
+        if not self._is_additive:
             loss *= tf.cast(shares["rows"], loss.dtype)
         else:
             for other in self.losses:  # of layers; Keras adds each by the number of replicas

@@ -55,8 +55,8 @@ def test_outlying_columns_cost_less(classifier, tmp_path):
     expected, _ = states()
     plain, plain_model = states(mode="int8")
     calibrated, model = states(mode="int8", calibration=TEXTS)
-    assert not any(dense.kernel_form.is_smoothed() for dense in dense_layers(plain_model))
-    assert any(dense.kernel_form.is_smoothed() for dense in dense_layers(model))
+    assert not any(dense.kernel_impl.is_smoothed() for dense in dense_layers(plain_model))
+    assert any(dense.kernel_impl.is_smoothed() for dense in dense_layers(model))
     assert np.std(calibrated - expected) < 0.7 * np.std(plain - expected)
 
 
@@ -67,13 +67,13 @@ def test_each_layer_takes_the_candidate_nearest_to_its_own_results(classifier):
     assert backbone.padding_free == "auto"
     first = backbone.encoder.blocks[0].intermediate
     seen = SeenRows()
-    kernel_form = first.kernel_form
+    kernel_impl = first.kernel_impl
     with observed_inputs(backbone, {first: seen}):
         backbone(batches[0])
         thread = threading.Thread(target=backbone, args=[batches[0]])
         thread.start()
         thread.join()  # its inputs are not seen
-    assert first.kernel_form is kernel_form and len(seen.rows) == 1
+    assert first.kernel_impl is kernel_impl and len(seen.rows) == 1
     rows = seen.rows[0]
 
     def error(s):
@@ -173,7 +173,7 @@ def test_minilm_comes_nearer_to_itself(minilm, materials, capsys):
         encoder.quantize("int8", calibration=calibration)
         vectors = encoder.encode(texts[100:])
         errors[name] = 1 - np.sum(vectors * expected, axis=1).mean()
-    smoothed = sum(dense.kernel_form.is_smoothed() for dense in dense_layers(encoder))
+    smoothed = sum(dense.kernel_impl.is_smoothed() for dense in dense_layers(encoder))
     with capsys.disabled():
         print(f"\nMiniLM int8, 1 - cosine by calibration: {errors}; {smoothed} layers smoothed")
     assert errors["100 reviews"] < errors["none"]

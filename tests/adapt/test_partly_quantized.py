@@ -62,7 +62,7 @@ def saved(tiny_config, tmp_path_factory):
 
 def forms(backbone):
     layers = backbone.encoder.dense_layers()
-    return {path: type(dense.kernel_form) for path, dense in layers.items()}
+    return {path: type(dense.kernel_impl) for path, dense in layers.items()}
 
 
 def outputs(backbone):
@@ -120,7 +120,7 @@ def test_static_scales_come_from_the_texts(backbone):
     static = outputs(backbone)
     assert 0 < np.std(static - expected) < 0.05 * np.std(expected)
     for dense in backbone.encoder.dense_layers().values():
-        scale, zero = dense.kernel_form.unpacked()["static_scale"].numpy()
+        scale, zero = dense.kernel_impl.unpacked()["static_scale"].numpy()
         assert scale > 0 and 0 < zero < 255
     # Larger numbers than in the texts are clamped.
     layer = backbone.encoder.blocks[0].attention.query_key_value

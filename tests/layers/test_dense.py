@@ -56,7 +56,7 @@ def epilogues():
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_computes_every_epilogue(form):
     dense, kernel, bias = made(form)
-    assert type(dense.kernel_form).__name__ == form
+    assert type(dense.kernel_impl).__name__ == form
     x = keras.random.normal([ROWS, IN])
     z = tf.constant(x.numpy() @ kernel + bias)
     np.testing.assert_allclose(dense(x), z, atol=FORMS[form][1])
@@ -80,7 +80,7 @@ def test_dropout_of_a_float_kernel():
 def test_only_a_float_kernel_becomes_another(form):
     for change, _ in list(FORMS.values())[1:]:
         dense = made(form)[0]
-        with pytest.raises(UserError, match=f"must be a FloatKernel.*kernel_form={form}"):
+        with pytest.raises(UserError, match=f"must be a FloatKernel.*kernel_impl={form}"):
             change(dense)
         names = {variable.name for variable in dense.variables}
         assert ("kernel" in names) == (form == "LoraKernel")

@@ -29,7 +29,7 @@ def expected(minilm, tokens):
 
 
 def _kernels(backbone):
-    return [dense.kernel_form for dense in backbone.encoder.dense_layers().values()]
+    return [dense.kernel_impl for dense in backbone.encoder.dense_layers().values()]
 
 
 def _relative_error(received, expected):

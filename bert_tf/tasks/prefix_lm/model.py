@@ -187,7 +187,7 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
     def next_word_logits(self, rows, words):
         words = tf.cast(words, self.compute_dtype)
         prepacked = self.backbone.embeddings.prepacked_words
-        prepacked = prepacked and prepacked.kernel_form
+        prepacked = prepacked and prepacked.kernel_impl
         logits = self.masked_lm_head(rows, word_embeddings=words, prepacked_words=prepacked)
         return tf.cast(logits, tf.float32)
 

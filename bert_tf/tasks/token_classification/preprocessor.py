@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns, as_columns
 from bert_tf.inputs.containers import object_array, plain_rows, refuse_missing
-from bert_tf.inputs.streams import collected
+from bert_tf.inputs.streams import materialize
 from bert_tf.inputs.string_lists import flat_strings, holds_lists
 from bert_tf.tasks.shared.item_preprocessor import ItemPreprocessor
 from bert_tf.tasks.token_classification.word_windows import WordWindows, word_lists
@@ -114,7 +114,7 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
 
         The words of a list begin and end where they are in the list.
         """
-        texts = collected(texts, self.is_example)
+        texts = materialize(texts, self.is_example)
         if holds_lists(texts):
             sentences = list(self.read_columns(texts)[0])
             words, row_splits = flat_strings(sentences)

@@ -21,18 +21,18 @@ _BY_SHAPES = ("crossentropy", "ce")
 _IF_DIVIDED = "if a batch is divided (gradient accumulation, replicas)"
 
 
-class ShareOfBatch:
+class BatchShare:
     """Which part of a batch the losses of a model receive.
 
     Args:
-        is_cut_up: Whether batches are divided into parts.
+        is_split: Whether batches are divided into parts.
 
     Attributes:
         shares: The part's share of the denominators "rows" and "weights"; None outside of a step.
     """
 
-    def __init__(self, is_cut_up: bool = False):
-        self.is_cut_up = is_cut_up
+    def __init__(self, is_split: bool = False):
+        self.is_split = is_split
         self.shares = None
 
     @contextlib.contextmanager
@@ -46,9 +46,9 @@ class ShareOfBatch:
 
 
 class PartialLoss(keras.losses.Loss):
-    """A loss that returns its part of the batch's loss inside of `ShareOfBatch.of`."""
+    """A loss that returns its part of the batch's loss inside of `BatchShare.of`."""
 
-    def __init__(self, loss: keras.losses.Loss, batch: ShareOfBatch):
+    def __init__(self, loss: keras.losses.Loss, batch: BatchShare):
         super().__init__(name=loss.name, reduction=loss.reduction, dtype=loss.dtype)
         self.loss = loss
         self.batch = batch
@@ -69,7 +69,7 @@ class PartialLoss(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         losses = self.loss.call(y_true, y_pred)
-        if self.batch.is_cut_up and losses.shape.rank == 0:
+        if self.batch.is_split and losses.shape.rank == 0:
             raise UserError(
                 f"`loss` must return one value per example {_IF_DIVIDED}: Keras reduces them. "
                 f"Received: loss={self.name!r}, which returns one number for all examples. Remove "
@@ -78,7 +78,7 @@ class PartialLoss(keras.losses.Loss):
         return losses
 
 
-def partial_losses(loss, batch: ShareOfBatch):
+def partial_losses(loss, batch: BatchShare):
     """Returns the `loss` of `compile` with each loss in it as a `PartialLoss`.
 
     A loss of which it is not known how it adds up over parts is refused.

@@ -61,7 +61,7 @@ def relative_error(received, expected):
 
 
 def decoder_kernels(model):
-    return {type(dense.kernel_form) for dense in model.decoder.dense_layers().values()}
+    return {type(dense.kernel_impl) for dense in model.decoder.dense_layers().values()}
 
 
 def test_beams_also_of_a_saved_model(make_model, tmp_path):
@@ -86,7 +86,7 @@ def test_logits(make_model, options):
         model.optimize_for_inference(precision)
         model.optimize_for_inference(precision)  # once more changes nothing
         assert decoder_kernels(model) == {PrepackedKernel}
-        kernels = [dense.kernel_form.packed for dense in model.decoder.dense_layers().values()]
+        kernels = [dense.kernel_impl.packed for dense in model.decoder.dense_layers().values()]
         assert {kernel.dtype for kernel in kernels} == {precision}
         assert all(dense.kernel is None for dense in model.decoder.dense_layers().values())
         errors = [
@@ -136,7 +136,7 @@ def test_8_bit_integers_leave_the_decoder_to_be_prepacked(make_model, options, k
     expected = logits_of(model)
     model.optimize_for_inference("float32")
     encoder = model.backbone.encoder.dense_layers().values()
-    assert {type(dense.kernel_form) for dense in encoder} == {Int8Kernel}
+    assert {type(dense.kernel_impl) for dense in encoder} == {Int8Kernel}
     assert decoder_kernels(model) == kinds
     np.testing.assert_allclose(logits_of(model), expected, atol=1e-5)
     require_guards(model, tmp_path)

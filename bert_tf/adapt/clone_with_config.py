@@ -6,7 +6,7 @@ from bert_tf.config import BertConfig
 from bert_tf.models.backbone import BertBackbone
 
 
-def rebuilt(model, config: BertConfig, **options):
+def clone_with_config(model, config: BertConfig, **options):
     """Returns a new model of the same class and settings, not compiled, with random weights.
 
     Args:
