@@ -105,8 +105,7 @@ def has_gradients(model: Any) -> bool:
 
 def _word_vectors(model, ids):
     """Returns the word embeddings of ids `[T]`, float32 `[T, E]`."""
-    table = tf.convert_to_tensor(model.backbone.embeddings.word_embeddings)
-    return tf.cast(tf.gather(table, ids), tf.float32)
+    return tf.cast(tf.gather(model.backbone.embeddings.word_table(), ids), tf.float32)
 
 
 def _gradients(row, target, vectors):

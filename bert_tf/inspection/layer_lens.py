@@ -32,9 +32,7 @@ def layer_lens(
     Returns:
         `PieceCandidates` of places `[L + 1, T]`.
     """
-    words = model.backbone.embeddings
-    table = words.dequantized_words() if words.is_quantized else words.word_embeddings
-    table = tf.cast(tf.convert_to_tensor(table), model.compute_dtype)
+    table = tf.cast(model.backbone.embeddings.word_table(), model.compute_dtype)
     layers, length, _ = hidden_states.shape
     rows = hidden_states.reshape(layers * length, -1)  # [(L + 1) T, H]
     own = np.tile(row.ids, layers)

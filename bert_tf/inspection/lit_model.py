@@ -17,6 +17,7 @@ from bert_tf import BertMaskedLM, BertTextClassifier
 from bert_tf.base.optional_packages import require
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
+from bert_tf.inspection.candidates import best_candidates
 
 TOKENS, WORD_VECTORS, GRADIENTS = "tokens", "token_embeddings", "token_gradients"
 CLS_VECTOR, POOLED_VECTOR = "cls_embedding", "pooled_embedding"
@@ -123,8 +124,8 @@ class BertLitModel(_base()):
 
     def get_embedding_table(self) -> tuple[list[str], np.ndarray]:
         """Returns the V pieces and their word embeddings, float32 `[V, E]`."""
-        table = tf.cast(self._table(), tf.float32).numpy()
-        return self._pieces, table[: len(self._pieces)]
+        table = self.model.backbone.embeddings.word_table()[: len(self._pieces)]
+        return self._pieces, tf.cast(table, tf.float32).numpy()
 
     def input_spec(self) -> dict[str, Any]:
         """Returns the fields of an example."""
@@ -237,12 +238,10 @@ class BertLitModel(_base()):
 
     def _prediction(self, logits, length):
         if not self._classifies:
-            probabilities = tf.nn.softmax(logits[:length, : len(self._pieces)])  # [T, V]
-            best = tf.math.top_k(probabilities, min(self.top_k, len(self._pieces)))
-            candidates = zip(best.indices.numpy().tolist(), best.values.numpy().tolist())
+            best = best_candidates(logits[:length], [0] * length, self.top_k, len(self._pieces))
             return [
                 [(self._pieces[number], value) for number, value in zip(numbers, values)]
-                for numbers, values in candidates
+                for numbers, values in zip(best.ids.tolist(), best.probabilities.tolist())
             ]
         values = self.model.probabilities(logits[np.newaxis])[0]
         if self.model.problem_type == REGRESSION:
@@ -268,15 +267,10 @@ class BertLitModel(_base()):
             )
         return self._labels.index(label)
 
-    def _table(self):
-        embeddings = self.model.backbone.embeddings
-        if embeddings.is_quantized:
-            return embeddings.dequantized_words()
-        return tf.convert_to_tensor(embeddings.word_embeddings)
-
     def _word_vectors(self, ids, inputs, lengths):
         """Returns the word embeddings, or those of the examples, float32 `[B, T, E]`."""
-        vectors = tf.cast(tf.gather(self._table(), ids), tf.float32).numpy()
+        table = self.model.backbone.embeddings.word_table()
+        vectors = tf.cast(tf.gather(table, ids), tf.float32).numpy()
         for row, example in enumerate(inputs):
             given = example.get(WORD_VECTORS)
             if given is None:

@@ -50,12 +50,9 @@ def nearest_pieces(
         num_pieces: The pieces of the vocabulary; later rows of the embeddings have none.
         top_k: How many.
     """
-    embeddings = model.backbone.embeddings
-    table = embeddings.dequantized_words() if embeddings.is_quantized else None
-    table = embeddings.word_embeddings if table is None else table
+    table = tf.cast(model.backbone.embeddings.word_table()[:num_pieces], tf.float32)
     if table.shape[-1] != hidden_states.shape[-1]:
         return None
-    table = tf.cast(tf.convert_to_tensor(table)[:num_pieces], tf.float32)
     table = tf.math.l2_normalize(table, axis=-1)
     layers, length, width = hidden_states.shape
     rows = tf.math.l2_normalize(hidden_states.reshape(-1, width), axis=-1)  # [(L + 1) T, H]

@@ -49,12 +49,8 @@ def project_pieces(model: Any, most: int = MOST_POINTS) -> Projection:
     if not is_whole(most) or most < 1:
         raise UserError(f"`most` must be a positive integer. Received: {most=}")
     _require_tokenizer(model)
-    embeddings = model.backbone.embeddings
-    words = embeddings.word_embeddings
-    if embeddings.is_quantized:
-        words = embeddings.dequantized_words()
     pieces = [escape_unprintable(piece) for piece in model.tokenizer.readable_pieces()[:most]]
-    vectors = tf.cast(words[: len(pieces)], tf.float32).numpy()
+    vectors = tf.cast(model.backbone.embeddings.word_table()[: len(pieces)], tf.float32).numpy()
     return Projection(vectors, {"piece": pieces, "id": range(len(pieces))})
 
 

@@ -115,9 +115,10 @@ class BertEmbeddings(ConfiguredLayer):
 
     def prepack_words(self, dtype: str | None = None) -> None:
         """Makes `prepacked_words`, the `PrepackedWords` for a head; see `Dense.pack`."""
-        prepack_words(self, self._words, dtype)
+        prepack_words(self, self.word_table, dtype)
 
-    def _words(self):
+    def word_table(self) -> tf.Tensor:
+        """Returns the word embeddings `[V, E]`; those of a quantized layer are dequantized."""
         if self.is_quantized:
             return self.dequantized_words()
         return tf.convert_to_tensor(self.word_embeddings)

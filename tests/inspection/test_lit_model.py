@@ -251,5 +251,5 @@ def test_without_lit_it_says_what_to_install(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "lit_nlp.api.types", None)
     monkeypatch.setitem(sys.modules, "lit_nlp.api.model", None)
     assert lit_model._base() is object
-    with pytest.raises(UserError, match=r"pip install 'bert-tf\[lit\]'"):
+    with pytest.raises(UserError, match=r"pip install 'bert-tf\[inspection\]'"):
         BertLitModel(make("single"))

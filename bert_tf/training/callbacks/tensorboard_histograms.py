@@ -114,11 +114,7 @@ def summaries(backbone: Any, tokens: dict[str, Any]) -> tuple[dict, dict]:
     for name, states in zip(names, outputs["hidden_states"], strict=True):
         states = _float32(states)[is_real]  # [B, T, H] -> [R, H]
         histograms[f"hidden_states/{name}"] = histogram(states)
-    embeddings = backbone.embeddings
-    words = embeddings.word_embeddings
-    if embeddings.is_quantized:
-        words = embeddings.dequantized_words()
-    norms = np.linalg.norm(_float32(words), axis=1)  # [V, E] -> [V]
+    norms = np.linalg.norm(_float32(backbone.embeddings.word_table()), axis=1)  # [V, E] -> [V]
     histograms["word_embeddings/norms"] = histogram(norms)
     return scalars, histograms
 
