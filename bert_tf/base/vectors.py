@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 
 _LARGE = 1e15  # float32 has numbers up to 3e38
 
@@ -17,10 +17,7 @@ def as_whole_number(value: int, name: str, least: int = 1) -> int:
         number = operator.index(value)
     except TypeError:
         number = least - 1
-    if number < least:
-        raise UserError(
-            f"`{name}` must be an integer of at least {least}. Received: {name}={value!r}."
-        )
+    require(number >= least, f"must be an integer of at least {least}", UserError, **{name: value})
     return number
 
 

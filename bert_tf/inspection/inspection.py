@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf import tasks
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.inspection import attributions as methods
 from bert_tf.inspection.attention_rollout import attention_rollout
 from bert_tf.inspection.attributions import Attribution
@@ -129,8 +129,8 @@ def inspect_text(
     Reference: the modules of `bert_tf.inspection` name the paper of each method.
     """
     for name, value in {"steps": steps, "top_k": top_k, "max_tokens": max_tokens}.items():
-        if not is_whole(value) or value < 1:
-            raise UserError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+        is_valid = is_whole(value) and value >= 1
+        require(is_valid, "must be a positive integer", UserError, **{name: value})
     row, other = inspected_rows(model, tokenizer, text, pair)
     config = model.backbone.config
     length = len(row)

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.printable_text import escape_unprintable
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.inputs import ROW_NUMBER, sorted_batches
 from bert_tf.inspection.inspected_row import piece_numbers
 from bert_tf.inspection.projector import Projection
@@ -46,8 +46,7 @@ def project_pieces(model: Any, most: int = MOST_POINTS) -> Projection:
         >>> pieces = bert_tf.inspection.project_pieces(model, most=2000)
         >>> bert_tf.inspection.write_projections("projector/", {"pieces": pieces})
     """
-    if not is_whole(most) or most < 1:
-        raise UserError(f"`most` must be a positive integer. Received: {most=}")
+    require(is_whole(most) and most >= 1, "must be a positive integer", UserError, most=most)
     _require_tokenizer(model)
     pieces = [escape_unprintable(piece) for piece in model.tokenizer.readable_pieces()[:most]]
     vectors = tf.cast(model.backbone.embeddings.word_table()[: len(pieces)], tf.float32).numpy()
@@ -207,8 +206,8 @@ def _layer_names(states):
 
 def _pattern(word):
     """Returns what finds the word, but not in a longer one."""
-    if not isinstance(word, str) or not word.strip():
-        raise UserError(f"`word` must be a string that is not blank. Received: word={word!r}")
+    is_word = isinstance(word, str) and bool(word.strip())
+    require(is_word, "must be a string that is not blank", UserError, word=word)
     word = word.strip()
     before, after = (
         "" if _is_ideograph(c) else edge for c, edge in zip((word[0], word[-1]), _EDGES)

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 from bert_tf.base.vectors import as_array, as_finite_floats, as_whole_number
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require_one_of
 from bert_tf.search import best_rows
 
 _SHORTEST = 1e-12  # of vectors that have a direction
@@ -56,8 +56,7 @@ def top_k(
         )
     if not len(corpus_matrix):
         raise UserError("`corpus_matrix` must have rows. Received: len(corpus_matrix)=0.")
-    if similarity not in ("cosine", "dot"):
-        raise UserError(f"`similarity` must be 'cosine' or 'dot'. Received: {similarity=}.")
+    require_one_of("similarity", similarity, ("cosine", "dot"))
     normalize = similarity == "cosine"
     scorer = functools.partial(_scorer, corpus_matrix, normalize)
     return best_rows.best_of_queries(queries, len(corpus_matrix), k, queries.shape[1], scorer)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.base.vectors import as_finite_floats, as_matrix, as_whole_number
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.search import best_rows
 
 _SAME = 1 - 1e-6  # the cosine of a text's vectors from two batches, which rounding makes differ
@@ -92,8 +92,7 @@ def community_detection(
     Reference: sentence-transformers 6.2, util/retrieval.py, `community_detection`.
     """
     vectors = as_matrix(vectors, "vectors")
-    if not -1 <= threshold <= 1:
-        raise UserError(f"`threshold` must be in [-1, 1]. Received: {threshold=}.")
+    require(-1 <= threshold <= 1, "must be in [-1, 1]", UserError, threshold=threshold)
     least = min(as_whole_number(min_community_size, "min_community_size"), len(vectors))
     everything = np.arange(len(vectors))
     counts = np.zeros(len(vectors), np.int64)
