@@ -27,11 +27,11 @@ def best_of_queries(
         queries: A matrix `[Q, ...]`, dense or sparse.
         num_rows: Rows of the matrix that is searched, at least 1.
         k: The number of rows to find.
-        width: The numbers that one of these rows takes in memory, besides its scores.
+        width: The numbers that one of these rows takes in memory, apart from its scores.
         scorer: Returns, for a part of the queries, the function `scores_of` of `best_rows`.
 
     Returns:
-        As `best_rows`, for all queries.
+        What `best_rows` returns, for all queries.
     """
     found = []
     for part in query_slices(queries.shape[0]):
