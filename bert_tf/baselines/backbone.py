@@ -82,6 +82,18 @@ class BaselineBackbone(BertBackbone):
                 f"Received: {', '.join(names)} for kind={self.config.kind!r}"
             )
 
+    def require_kernels(self, purpose: str) -> None:
+        """Raises `UserError` unless the purpose is training: only BERT's blocks can do more."""
+        if purpose != "trained":
+            raise UserError(
+                f"The backbone must be a `BertBackbone` to be {purpose}. Received: a "
+                f"{type(self).__name__} of kind={self.config.kind!r}"
+            )
+
+    def prepack_for_inference(self, dtype=None):
+        """Raises `UserError`: see `require_kernels`."""
+        self.require_kernels("prepacked")
+
     def require_kind(self, kind: str) -> None:
         """Raises `UserError` if the encoder is of another kind."""
         rule, own = f"of the backbone must be {kind!r}", self.config.kind

@@ -172,6 +172,15 @@ def test_what_needs_the_encoder_of_bert_is_refused():
         backbone({"token_ids": IDS}, output_attentions=True)
     with pytest.raises(UserError, match="`sequence_ids` must be left out"):
         backbone({"token_ids": IDS, "sequence_ids": np.ones_like(IDS)})
+    model = bert_tf.BertTextClassifier(backbone, num_classes=2)
+    for change in (
+        lambda: model.enable_lora(rank=2),
+        lambda: model.quantize("int8"),
+        lambda: model.prune_heads({0: [0]}),
+        model.prepack_for_inference,
+    ):
+        with pytest.raises(UserError, match="must be a `BertBackbone` to be"):
+            change()
 
 
 def weights_of(layer):
