@@ -10,7 +10,7 @@ import functools
 import torch
 
 EPSILON = 1e-12  # of LayerNorm
-NO_BIAS = (None, 0, None)  # attention's arguments without a distance bias
+NO_BIAS = (None, 0)  # attention's arguments without a distance bias
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}  # BertTfCudaType
 
 
@@ -91,20 +91,18 @@ class Kernels:
     def attention(self, qkv, splits, options, seed, bias=None):
         rows, _, heads, size = qkv.shape
         output, logsumexp = self.nan(rows, heads, size, dtype=qkv.dtype), self.nan(rows, heads)
-        inputs = (qkv, *attention_sizes(qkv, splits), *options, seed)
-        of_gradient = (None, None, None)
-        outputs = (output, logsumexp, *of_gradient, *bias_arguments(bias))
-        self.call("VarlenAttention", qkv.dtype, *inputs, *outputs)
+        inputs = (qkv, *attention_sizes(qkv, splits), *options, seed, *bias_arguments(bias))
+        self.call("VarlenAttention", qkv.dtype, *inputs, output, logsumexp)
         return {"output": output, "logsumexp": logsumexp}
 
     def attention_grad(self, d_output, qkv, output, logsumexp, splits, options, seed, bias=None):
         d_qkv = self.nan(*qkv.shape, dtype=qkv.dtype)
-        inputs = (qkv, *attention_sizes(qkv, splits), *options, seed, output, logsumexp, d_output)
+        inputs = (qkv, *attention_sizes(qkv, splits), *options, seed, *bias_arguments(bias))
         distances = 0 if bias is None else bias.shape[1]
         sizes = (qkv.shape[0], qkv.shape[2], len(splits) - 1, distances)
         scratch = self.scratch("VarlenAttention", *sizes)
         d_bias = None if bias is None else self.nan(*bias.shape)
-        outputs = (d_qkv, scratch, *bias_arguments(bias, d_bias))
+        outputs = (output, logsumexp, d_output, d_qkv, d_bias, scratch)
         self.call("VarlenAttentionGrad", qkv.dtype, *inputs, *outputs)
         return {"d_qkv": d_qkv} | ({} if bias is None else {"d_distance_bias": d_bias})
 
@@ -115,9 +113,9 @@ def attention_sizes(qkv, splits):
     return splits, splits.dtype == torch.int64, len(splits) - 1, rows, heads, size
 
 
-def bias_arguments(bias, d_bias=None):
+def bias_arguments(bias):
     """Returns the arguments of attention for the distance bias `[N, 2 M + 1]`."""
-    return NO_BIAS if bias is None else (bias, bias.shape[1] // 2, d_bias)
+    return NO_BIAS if bias is None else (bias, bias.shape[1] // 2)
 
 
 @functools.cache

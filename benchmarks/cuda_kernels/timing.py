@@ -134,7 +134,7 @@ class Timer:
         outputs = tuple(self.kernels.attention(qkv, splits, options, None).values())
         d_output = torch.randn_like(outputs[0])
         scratch = self.kernels.scratch("VarlenAttention", rows, heads, len(lengths), 0)
-        gradients = (torch.empty_like(qkv), scratch, *NO_BIAS)
+        gradients = (torch.empty_like(qkv), None, scratch)
         shape = (len(lengths), heads, longest, size)
         padded = [self.random(*shape, dtype=dtype).requires_grad_() for _ in range(3)]
         mask = (torch.arange(longest)[None, :] < torch.tensor(lengths)[:, None]).to(qkv.device)
@@ -144,11 +144,11 @@ class Timer:
         padding = 1 - rows / len(lengths) / longest
         what = f"{len(lengths)} sequences, {rows} tokens, padding {padding:.0%} {dtype}"
         moved = rows * heads * size * qkv.element_size()
-        inputs = (qkv, *attention_sizes(qkv, splits), *options, None, *outputs)
+        inputs = (qkv, *attention_sizes(qkv, splits), *options, None, *NO_BIAS, *outputs)
         self.row(
             f"varlen_attention {what}",
             4 * moved,
-            lambda: call("VarlenAttention", dtype, *inputs, None, None, None, *NO_BIAS),
+            lambda: call("VarlenAttention", dtype, *inputs),
             {"padded SDPA": lambda: sdpa(*padded)},
         )
         self.row(

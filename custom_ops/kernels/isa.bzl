@@ -36,7 +36,8 @@ def kernel(name, folder):
     The sources `name`*_isa.cc are compiled once per instruction set. Their code must be in
     `namespace BERT_TF_ISA` (a macro: portable, avx2, avx512 or neon), and their helpers in an
     unnamed namespace inside it, so that an inline function that is compiled for an instruction set
-    is never called on a processor without it. On processors other than x86-64 and 64-bit ARM, only
+    is never called on a processor without it. simd.h, which these sources include, can be included
+    in no other source. On processors other than x86-64 and 64-bit ARM, only
     the portable copy is compiled.
     """
     path = folder + "/" + name
@@ -56,6 +57,7 @@ def kernel(name, folder):
     cc_library(
         name = name,
         srcs = [path + ".cc"],
+        local_defines = ["BERT_TF_ISA=portable"],  # for the headers of the copies
         deps = [":base", ":" + name + "_portable"] + select({
             "//custom_ops/kernels:x86_64": [":" + name + "_avx2", ":" + name + "_avx512"],
             "//custom_ops/kernels:aarch64": [":" + name + "_neon"],
@@ -66,6 +68,7 @@ def kernel(name, folder):
     cc_test(
         name = name + "_test",
         srcs = [path + "_test.cc"],
+        local_defines = ["BERT_TF_ISA=portable"],
         linkstatic = True,  # the copies export nothing
         deps = [":" + name, ":kernel_test_util"],
     )

@@ -68,7 +68,7 @@ class AdamWeightDecayOp : public OpKernel {
                   InvalidArgument("The inputs after `gradient` must be scalars. Received: input ",
                                   i, " of shape ", context->input(i).shape().DebugString()));
     }
-    const TensorFlowParallel parallel(context);
+    const TensorFlowParallel parallel(context->device()->tensorflow_cpu_worker_threads()->workers);
     std::array<float*, kResources> data;
     for (int i = 0; i < kResources; ++i) {
       Tensor* const tensor = variables[i]->tensor();

@@ -49,7 +49,7 @@ class GpuOp : public KernelOp {
 #define BERT_TF_REGISTER_GPU_TYPE(NAME, ARGS, LAUNCHER, T)                             \
   REGISTER_KERNEL_BUILDER(                                                             \
       Name("BertTf>" NAME).Device(kDevice).Priority(kPriority).TypeConstraint<T>("T"), \
-      GpuOp<KernelType<T>, ARGS<void>, LAUNCHER>)
+      GpuOp<KernelType<T>, ARGS<Gpu>, LAUNCHER>)
 BERT_TF_REGISTER_GPU("FusedBiasGelu", BiasGeluArgs, BertTfCudaBiasGelu);
 BERT_TF_REGISTER_GPU("FusedBiasGeluGrad", BiasGeluGradArgs, BertTfCudaBiasGeluGrad);
 BERT_TF_REGISTER_GPU("FusedResidualLayerNorm", ResidualLayerNormArgs, BertTfCudaResidualLayerNorm);

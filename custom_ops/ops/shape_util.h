@@ -48,6 +48,16 @@ inline absl::Status ReadShape(tensorflow::shape_inference::InferenceContext* c, 
                          ".shape=", c->DebugString(input[0]));
 }
 
+// Checks that int32 can hold the sums of products of 8-bit integers.
+inline absl::Status CheckDepth(tensorflow::shape_inference::InferenceContext* c, const char* name,
+                               tensorflow::shape_inference::DimensionHandle depth,
+                               int64_t most_depth) {
+  if (!c->ValueKnown(depth) || c->Value(depth) <= most_depth) return absl::OkStatus();
+  return InvalidArgument(
+      "`", name, "` must have at most ", most_depth,
+      " columns, so that int32 can hold the sums. Received: K=", c->Value(depth));
+}
+
 inline absl::Status CheckSeed(tensorflow::shape_inference::InferenceContext* c) {
   tensorflow::shape_inference::ShapeHandle unused;
   return ReadShape(c, "seed", 0, "be a scalar", &unused);

@@ -12,10 +12,13 @@
 namespace bert_tf {
 namespace {
 
-constexpr int64_t kLeastSharedCycles = 10000;
-constexpr int64_t kLeastPieceCycles = 2000;
-constexpr int64_t kMostPieceCycles = 200000;
-constexpr int64_t kPiecesPerThread = 8;
+// Estimates, on which only the speed depends. The threads of a team wait actively, so a piece must
+// take longer than handing it over, but not than waking a thread.
+constexpr int64_t kLeastSharedCycles = 10000;  // below, the calling thread does all
+constexpr int64_t kLeastPieceCycles = 2000;    // longer than handing it over
+constexpr int64_t kMostPieceCycles =
+    200000;                              // 50 us at 4 GHz: how long threads may wait for the last
+constexpr int64_t kPiecesPerThread = 8;  // so that threads wait at most for an eighth of a share
 
 // The team of a pool. It is never deleted, so that helpers can always use it. (The function is not
 // in the header, because two copies of this library in one process would share the static variables

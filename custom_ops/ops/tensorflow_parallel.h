@@ -5,8 +5,6 @@
 #include <functional>
 
 #include "custom_ops/kernels/base/parallel.h"
-#include "tensorflow/core/framework/device_base.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/threadpool.h"
 
 namespace bert_tf {
@@ -19,8 +17,6 @@ namespace bert_tf {
 // `options.threading.max_intra_op_parallelism`.
 class TensorFlowParallel : public Parallel {
  public:
-  explicit TensorFlowParallel(tensorflow::OpKernelContext* context)
-      : TensorFlowParallel(context->device()->tensorflow_cpu_worker_threads()->workers) {}
   explicit TensorFlowParallel(tensorflow::thread::ThreadPool* pool);
 
   void For(int64_t total, int64_t cycles_per_unit,

@@ -1,25 +1,36 @@
 #include "custom_ops/xla/custom_call_op.h"
 
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "custom_ops/ops/kernel_op.h"
+#include "custom_ops/ops/op_definition.h"
+#include "custom_ops/xla/tensor_names.h"
 #include "tensorflow/compiler/tf2xla/shape_util.h"
+#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 
 namespace bert_tf {
 
-using tensorflow::TensorShape;
-using tensorflow::XlaOpKernelContext;
-
 namespace {
+
+using tensorflow::OpKernel;
+using tensorflow::OpKernelConstruction;
+using tensorflow::TensorShape;
+using tensorflow::XlaOpKernel;
+using tensorflow::XlaOpKernelContext;
 
 // The attributes in the form that a handler reads, the text of an MLIR dictionary. Types are
 // omitted, because the buffers have types.
-std::string AttributeText(const tensorflow::NodeDef& node) {
-  std::vector<std::string> items;
+std::string AttributeText(const tensorflow::NodeDef& node, const TensorNames& names) {
+  const auto names_item = [](const char* key, const std::vector<std::string>& tensors) {
+    return absl::StrCat(key, " = \"", absl::StrJoin(tensors, std::string(1, kNameSeparator)), "\"");
+  };
+  std::vector<std::string> items = {names_item(kInputNames, names.inputs),
+                                    names_item(kOutputNames, names.outputs)};
   for (const auto& [name, value] : node.attr()) {
     std::string text;
     switch (value.value_case()) {
@@ -43,8 +54,7 @@ std::string AttributeText(const tensorflow::NodeDef& node) {
   return absl::StrCat("{", absl::StrJoin(items, ", "), "}");
 }
 
-}  // namespace
-
+// A shape with the layout of a TensorFlow tensor, row-major.
 xla::Shape RowMajor(xla::PrimitiveType type, const TensorShape& shape) {
   const auto sizes = shape.dim_sizes();
   return xla::ShapeUtil::MakeShapeWithDescendingLayout(
@@ -61,47 +71,141 @@ absl::Status StaticShape(XlaOpKernelContext* context, int input, TensorShape* sh
   return tensorflow::XLAShapeToTensorShape(xla_shape, shape);
 }
 
-xla::XlaOp CallHandler(XlaOpKernelContext* context, const std::vector<xla::XlaOp>& operands,
+// A call of the handler with the name of the op, with its attributes. The first `in_place` results
+// use the buffers of the operands with the same numbers.
+xla::XlaOp CallHandler(XlaOpKernelContext* context, const TensorNames& names,
+                       const std::vector<xla::XlaOp>& operands,
                        const std::vector<xla::Shape>& operand_shapes,
-                       const std::vector<xla::Shape>& result_shapes, int in_place) {
+                       const std::vector<xla::Shape>& result_shapes, int in_place = 0) {
   std::vector<std::pair<xla::ShapeIndex, std::pair<int64_t, xla::ShapeIndex>>> aliases;
   for (int64_t i = 0; i < in_place; ++i) {
     aliases.emplace_back(xla::ShapeIndex({i}), std::make_pair(i, xla::ShapeIndex()));
   }
   return xla::CustomCallWithLayout(context->builder(), context->op_kernel().type_string(), operands,
                                    xla::ShapeUtil::MakeTupleShape(result_shapes), operand_shapes,
-                                   AttributeText(context->op_kernel().def()),
+                                   AttributeText(context->op_kernel().def(), names),
                                    /*has_side_effect=*/false, aliases, /*literal=*/nullptr,
                                    xla::CustomCallSchedule::SCHEDULE_NONE,
                                    xla::CustomCallApiVersion::API_VERSION_TYPED_FFI);
 }
 
-void CompileCustomCall(XlaOpKernelContext* context, ScratchSize scratch_size) {
-  std::vector<xla::XlaOp> operands;
-  std::vector<TensorShape> inputs(context->num_inputs()), outputs;
-  std::vector<xla::Shape> operand_shapes, result_shapes;
-  for (int i = 0; i < context->num_inputs(); ++i) {
-    OP_REQUIRES_OK(context, StaticShape(context, i, &inputs[i]));
-    operands.push_back(context->Input(i));
-    operand_shapes.push_back(RowMajor(context->input_xla_type(i), inputs[i]));
+class CustomCallOp : public XlaOpKernel {
+ public:
+  CustomCallOp(OpKernelConstruction* construction, ScratchSize scratch_size)
+      : XlaOpKernel(construction), scratch_size_(scratch_size) {}
+
+  void Compile(XlaOpKernelContext* context) override {
+    TensorNames names;
+    OP_REQUIRES_OK(context, names.Read(def()));
+    std::vector<xla::XlaOp> operands;
+    std::vector<TensorShape> inputs(context->num_inputs()), outputs;
+    std::vector<xla::Shape> operand_shapes, result_shapes;
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      OP_REQUIRES_OK(context, StaticShape(context, i, &inputs[i]));
+      operands.push_back(context->Input(i));
+      operand_shapes.push_back(RowMajor(context->input_xla_type(i), inputs[i]));
+    }
+    OP_REQUIRES_OK(context, InferShapes(def(), inputs, &outputs));
+    for (int i = 0; i < context->num_outputs(); ++i) {
+      result_shapes.push_back(RowMajor(context->output_xla_type(i), outputs[i]));
+    }
+    if (scratch_size_ != nullptr) {
+      std::vector<Sizes> sizes;
+      for (const TensorShape& input : inputs) sizes.push_back(input.dim_sizes());
+      const int64_t size = scratch_size_(sizes);
+      OP_REQUIRES(context, size >= 0,
+                  absl::InvalidArgumentError(absl::StrCat(
+                      "The first input of ", type_string(),
+                      " must be so small that its scratch fits memory. Received: shape=",
+                      inputs[0].DebugString())));
+      result_shapes.push_back(RowMajor(xla::F32, TensorShape({size})));
+    }
+    const xla::XlaOp results = CallHandler(context, names, operands, operand_shapes, result_shapes);
+    for (int i = 0; i < context->num_outputs(); ++i) {
+      context->SetOutput(i, xla::GetTupleElement(results, i));
+    }
   }
-  OP_REQUIRES_OK(context, InferShapes(context->op_kernel().def(), inputs, &outputs));
-  for (int i = 0; i < context->num_outputs(); ++i) {
-    result_shapes.push_back(RowMajor(context->output_xla_type(i), outputs[i]));
+
+ private:
+  const ScratchSize scratch_size_;
+};
+
+// Reads and assigns the variables. The kernel updates them in place: in their own buffers if these
+// were passed to XLA, otherwise in copies.
+class AdamWeightDecayOp : public XlaOpKernel {
+ public:
+  using XlaOpKernel::XlaOpKernel;
+
+  void Compile(XlaOpKernelContext* context) override {
+    TensorNames names;
+    OP_REQUIRES_OK(context, names.Read(def()));
+    names.outputs.assign(names.inputs.begin(), names.inputs.begin() + kGradient);
+    TensorShape shape;
+    OP_REQUIRES_OK(context, StaticShape(context, kGradient, &shape));
+    std::vector<xla::XlaOp> operands(kGradient);
+    for (int i = 0; i < kGradient; ++i) {
+      TensorShape received;
+      OP_REQUIRES_OK(context,
+                     context->ReadVariableInput(i, tensorflow::DT_FLOAT, &received, &operands[i]));
+      OP_REQUIRES(context, received == shape,
+                  absl::InvalidArgumentError(absl::StrCat(
+                      "The variables must have the shape of `gradient`, ", shape.DebugString(),
+                      ". Received: variable ", i, " of shape ", received.DebugString())));
+    }
+    const std::vector<xla::Shape> result_shapes(kGradient, RowMajor(xla::F32, shape));
+    std::vector<xla::Shape> operand_shapes = result_shapes;
+    for (int i = kGradient; i < context->num_inputs(); ++i) {
+      OP_REQUIRES_OK(context, StaticShape(context, i, &shape));
+      OP_REQUIRES(context, i == kGradient || shape.num_elements() == 1,
+                  absl::InvalidArgumentError(
+                      absl::StrCat("The inputs after `gradient` must be scalars. Received: input ",
+                                   i, " of shape ", shape.DebugString())));
+      operands.push_back(context->Input(i));
+      operand_shapes.push_back(RowMajor(xla::F32, shape));
+    }
+    const xla::XlaOp results = CallHandler(context, names, operands, operand_shapes, result_shapes,
+                                           /*in_place=*/kGradient);
+    for (int i = 0; i < kGradient; ++i) {
+      OP_REQUIRES_OK(context, context->AssignVariable(i, tensorflow::DT_FLOAT,
+                                                      xla::GetTupleElement(results, i)));
+    }
   }
-  if (scratch_size != nullptr) {
-    const int64_t size = scratch_size(inputs);
-    OP_REQUIRES(context, size >= 0,
-                absl::InvalidArgumentError(
-                    absl::StrCat("The first input of ", context->op_kernel().type_string(),
-                                 " must be so small that its scratch fits memory. Received: shape=",
-                                 inputs[0].DebugString())));
-    result_shapes.push_back(RowMajor(xla::F32, TensorShape({size})));
-  }
-  const xla::XlaOp results = CallHandler(context, operands, operand_shapes, result_shapes);
-  for (int i = 0; i < context->num_outputs(); ++i) {
-    context->SetOutput(i, xla::GetTupleElement(results, i));
-  }
+
+ private:
+  static constexpr int kGradient = 3;  // its index, after the variable and the two means
+};
+
+// Registers the OpKernels that `make_op` makes. TensorFlow's macros would need the class of the
+// OpKernel in every file with registrations. REGISTER_XLA_OP would not do, because XLA ignores its
+// registrations after the first compilation of the process.
+template <typename MakeOp>
+bool Register(const char* op, const char* device, int priority, const MakeOp& make_op) {
+  class Factory : public tensorflow::kernel_factory::OpKernelFactory {
+   public:
+    explicit Factory(const MakeOp& make_op) : make_op_(make_op) {}
+    OpKernel* Create(OpKernelConstruction* construction) override { return make_op_(construction); }
+
+   private:
+    const MakeOp make_op_;
+  };
+  const tensorflow::KernelDef* const definition =
+      tensorflow::KernelDefBuilder(op).Device(device).Priority(priority).Build();
+  tensorflow::kernel_factory::OpKernelRegistrar(definition, op, std::make_unique<Factory>(make_op));
+  return true;
+}
+
+}  // namespace
+
+bool RegisterLowering(const char* op, const char* device, ScratchSize scratch_size, int priority) {
+  return Register(op, device, priority, [scratch_size](OpKernelConstruction* construction) {
+    return new CustomCallOp(construction, scratch_size);
+  });
+}
+
+bool RegisterAdamWeightDecayLowering(const char* device) {
+  return Register("BertTf>AdamWeightDecay", device, 0, [](OpKernelConstruction* construction) {
+    return new AdamWeightDecayOp(construction);
+  });
 }
 
 }  // namespace bert_tf

@@ -4,52 +4,39 @@
 // The operands are the inputs of the op, and its attributes are passed unchanged. The shape
 // function of the op checks the inputs, whose shapes XLA knows, and computes the shapes of the
 // results.
+//
+// Only custom_call_op.cc includes TensorFlow's headers of XLA, because they take most of the time
+// of a build: half a minute in every file that includes them.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
+#include "absl/container/inlined_vector.h"
 
 namespace bert_tf {
 
-// A shape with the layout of a TensorFlow tensor, row-major.
-xla::Shape RowMajor(xla::PrimitiveType type, const tensorflow::TensorShape& shape);
+using Sizes = absl::InlinedVector<int64_t, 4>;  // of a tensor
 
-absl::Status StaticShape(tensorflow::XlaOpKernelContext* context, int input,
-                         tensorflow::TensorShape* shape);
-
-// A call of the handler with the name of the op, with its attributes. The first `in_place` results
-// use the buffers of the operands with the same numbers.
-xla::XlaOp CallHandler(tensorflow::XlaOpKernelContext* context,
-                       const std::vector<xla::XlaOp>& operands,
-                       const std::vector<xla::Shape>& operand_shapes,
-                       const std::vector<xla::Shape>& result_shapes, int in_place = 0);
-
-// The number of floats of scratch that a kernel needs for inputs of these shapes. Scratch is an
+// The number of floats of scratch that a kernel needs for inputs of these sizes. Scratch is an
 // additional last result that is not used.
-using ScratchSize = int64_t (*)(const std::vector<tensorflow::TensorShape>& inputs);
-
-void CompileCustomCall(tensorflow::XlaOpKernelContext* context, ScratchSize scratch_size);
-
-// kScratchSize is null for an op without scratch.
-template <ScratchSize kScratchSize = nullptr>
-class CustomCallOp : public tensorflow::XlaOpKernel {
- public:
-  using XlaOpKernel::XlaOpKernel;
-
-  void Compile(tensorflow::XlaOpKernelContext* context) override {
-    CompileCustomCall(context, kScratchSize);
-  }
-};
+using ScratchSize = int64_t (*)(const std::vector<Sizes>& inputs);
 
 // The scratch of a kernel for a first input [..., columns].
 template <int64_t (*kSize)(int64_t rows, int64_t columns)>
-int64_t ScratchOfMatrix(const std::vector<tensorflow::TensorShape>& inputs) {
-  const tensorflow::TensorShape& shape = inputs[0];
-  const int64_t columns = shape.dim_size(shape.dims() - 1);
-  return kSize(columns == 0 ? 0 : shape.num_elements() / columns, columns);
+int64_t ScratchOfMatrix(const std::vector<Sizes>& inputs) {
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < inputs[0].size(); ++i) rows *= inputs[0][i];
+  const int64_t columns = inputs[0].back();
+  return kSize(columns == 0 ? 0 : rows, columns);
 }
+
+// Registers the lowering of an op for a device of XLA, e.g. "XLA_CPU_JIT". `scratch_size` is null
+// for an op without scratch. Returns true, for the initializer of a static variable.
+bool RegisterLowering(const char* op, const char* device, ScratchSize scratch_size = nullptr,
+                      int priority = 0);
+
+// The same for BertTf>AdamWeightDecay, which reads and assigns variables.
+bool RegisterAdamWeightDecayLowering(const char* device);
 
 }  // namespace bert_tf

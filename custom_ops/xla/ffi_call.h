@@ -1,6 +1,6 @@
-// The call of a foreign function of XLA, as custom_ops/ops/op_args.h describes it. The operands and
-// results have the order of the inputs and outputs of the op. If a kernel needs scratch, its buffer
-// is after the results.
+// The call of a foreign function of XLA, as custom_ops/ops/op_call.h describes it. The operands and
+// results have the order of the inputs and outputs of the op, whose names are in the attributes
+// kInputNames and kOutputNames. If a kernel needs scratch, its buffer is after the results.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,13 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_split.h"
 #include "custom_ops/kernels/base/float_types.h"
-#include "custom_ops/ops/op_args.h"
+#include "custom_ops/ops/op_call.h"
+#include "custom_ops/xla/tensor_names.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace bert_tf {
@@ -20,21 +23,28 @@ class FfiCall {
  public:
   FfiCall(xla::ffi::RemainingArgs operands, xla::ffi::RemainingRets results,
           xla::ffi::Dictionary attributes)
-      : operands_(operands), results_(results), attributes_(attributes) {}
+      : operands_(operands),
+        results_(results),
+        attributes_(attributes),
+        inputs_(NamesOf(kInputNames)),
+        outputs_(NamesOf(kOutputNames)) {}
 
-  Buffer NextInput() {
-    const auto operand = operands_.get<xla::ffi::AnyBuffer>(next_operand_++).value();
+  const std::vector<std::string_view>& InputNames() const { return inputs_; }
+  const std::vector<std::string_view>& OutputNames() const { return outputs_; }
+
+  Buffer InputAt(int place) const {
+    const auto operand = operands_.get<xla::ffi::AnyBuffer>(place).value();
     const auto sizes = operand.dimensions();
     return {operand.untyped_data(),
             {sizes.begin(), sizes.end()},
             operand.element_type() == xla::ffi::S64};
   }
 
-  void* NextOutput(std::initializer_list<const void*> = {}) {
-    return results_.get<xla::ffi::AnyBuffer>(next_result_++).value()->untyped_data();
+  void* OutputAt(size_t place, std::initializer_list<absl::string_view> = {}) const {
+    return results_.get<xla::ffi::AnyBuffer>(place).value()->untyped_data();
   }
 
-  float* NextScratch(int64_t) { return static_cast<float*>(NextOutput()); }
+  float* Scratch(int64_t) const { return static_cast<float*>(OutputAt(outputs_.size())); }
 
   template <typename T>
   void Attribute(const char* name, T* value) {
@@ -47,11 +57,14 @@ class FfiCall {
   absl::Status status() const { return absl::OkStatus(); }
 
  private:
+  std::vector<std::string_view> NamesOf(const char* attribute) const {
+    return absl::StrSplit(attributes_.get<std::string_view>(attribute).value(), kNameSeparator);
+  }
+
   const xla::ffi::RemainingArgs operands_;
   const xla::ffi::RemainingRets results_;
   const xla::ffi::Dictionary attributes_;
-  size_t next_operand_ = 0;
-  size_t next_result_ = 0;
+  const std::vector<std::string_view> inputs_, outputs_;
 };
 
 inline xla::ffi::Error ErrorOf(const absl::Status& status) {

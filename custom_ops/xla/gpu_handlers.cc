@@ -23,9 +23,9 @@ auto Handler(const char* op, Launcher launcher) {
   };
 }
 
-#define BERT_TF_REGISTER(NAME, ARGS, LAUNCHER)                            \
-  BERT_TF_REGISTER_HANDLER(NAME, kGpuPlatform, StreamContext,             \
-                           Handler<ARGS<void>>("BertTf>" NAME, LAUNCHER), \
+#define BERT_TF_REGISTER(NAME, ARGS, LAUNCHER)                           \
+  BERT_TF_REGISTER_HANDLER(NAME, kGpuPlatform, StreamContext,            \
+                           Handler<ARGS<Gpu>>("BertTf>" NAME, LAUNCHER), \
                            XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE)
 BERT_TF_REGISTER("FusedBiasGelu", BiasGeluArgs, BertTfCudaBiasGelu);
 BERT_TF_REGISTER("FusedBiasGeluGrad", BiasGeluGradArgs, BertTfCudaBiasGeluGrad);

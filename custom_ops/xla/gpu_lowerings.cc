@@ -11,23 +11,26 @@ namespace {
 
 // The inputs of BertTf>VarlenAttentionGrad: d_output [R, N, D] is the first one, the row splits are
 // the fifth, and the distance bias [N, 2 M + 1] may be the seventh.
-int64_t AttentionScratch(const std::vector<tensorflow::TensorShape>& inputs) {
-  const int64_t distances = inputs.size() > 6 ? inputs[6].dim_size(1) : 0;
-  return BertTfCudaVarlenAttentionGradScratch(inputs[0].dim_size(0), inputs[0].dim_size(1),
-                                              inputs[4].dim_size(0) - 1, distances);
+int64_t AttentionScratch(const std::vector<Sizes>& inputs) {
+  const int64_t distances = inputs.size() > 6 ? inputs[6][1] : 0;
+  return BertTfCudaVarlenAttentionGradScratch(inputs[0][0], inputs[0][1], inputs[4][0] - 1,
+                                              distances);
 }
 
 // The priority is only needed in a build for tests, where the CPU also has its own lowerings.
-#define BERT_TF_REGISTER(NAME, ...) \
-  REGISTER_KERNEL_BUILDER(Name("BertTf>" NAME).Device(kGpuXlaDevice).Priority(1), __VA_ARGS__)
-BERT_TF_REGISTER("FusedBiasGelu", CustomCallOp<>);
-BERT_TF_REGISTER("FusedBiasGeluGrad", CustomCallOp<ScratchOfMatrix<BertTfCudaBiasGeluGradScratch>>);
-BERT_TF_REGISTER("FusedResidualLayerNorm", CustomCallOp<>);
-BERT_TF_REGISTER("FusedResidualLayerNormGrad",
-                 CustomCallOp<ScratchOfMatrix<BertTfCudaResidualLayerNormGradScratch>>);
-BERT_TF_REGISTER("VarlenAttention", CustomCallOp<>);
-BERT_TF_REGISTER("VarlenAttentionGrad", CustomCallOp<AttentionScratch>);
-#undef BERT_TF_REGISTER
+bool Lower(const char* op, ScratchSize scratch_size = nullptr) {
+  return RegisterLowering(op, kGpuXlaDevice, scratch_size, /*priority=*/1);
+}
+
+[[maybe_unused]] const bool kRegistered[] = {
+    Lower("BertTf>FusedBiasGelu"),
+    Lower("BertTf>FusedBiasGeluGrad", ScratchOfMatrix<BertTfCudaBiasGeluGradScratch>),
+    Lower("BertTf>FusedResidualLayerNorm"),
+    Lower("BertTf>FusedResidualLayerNormGrad",
+          ScratchOfMatrix<BertTfCudaResidualLayerNormGradScratch>),
+    Lower("BertTf>VarlenAttention"),
+    Lower("BertTf>VarlenAttentionGrad", AttentionScratch),
+};
 
 }  // namespace
 }  // namespace bert_tf

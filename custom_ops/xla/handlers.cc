@@ -10,34 +10,36 @@
 #include "xla/ffi/api/ffi.h"
 
 namespace bert_tf {
-namespace {
-
-namespace ffi = xla::ffi;
 
 // The results have the buffers of the first three operands.
 template <typename Call>
 absl::Status Bind(Call* call, AdamWeightDecayArgs* args) {
-  for (int i = 0; i < 3; ++i) call->NextInput();
-  const Buffer gradient = call->NextInput();
+  for (const char* name : {"variable", "mean", "square"}) call->Input(name);
+  const Buffer gradient = call->Input("gradient");
   args->gradient = static_cast<const float*>(gradient.data);
   args->count = 1;
   for (const int64_t size : gradient.sizes) args->count *= size;
-  const float *learning_rate, *gradient_scale, *weight_decay, *steps;
-  call->Input(&learning_rate);
-  call->Input(&gradient_scale);
-  call->Input(&weight_decay);
-  call->Input(&steps);
+  const float *learning_rate = nullptr, *gradient_scale = nullptr, *weight_decay = nullptr;
+  const float* steps = nullptr;
+  call->Input("learning_rate", &learning_rate);
+  call->Input("gradient_scale", &gradient_scale);
+  call->Input("weight_decay", &weight_decay);
+  call->Input("steps", &steps);
   call->Attribute("beta_1", &args->beta_1);
   call->Attribute("beta_2", &args->beta_2);
   call->Attribute("epsilon", &args->epsilon);
   args->gradient_scale = *gradient_scale;
   args->decay = *learning_rate * *weight_decay;
   args->step = *learning_rate * AdamBiasCorrection(args->beta_1, args->beta_2, *steps);
-  call->Output(&args->variable);
-  call->Output(&args->m);
-  call->Output(&args->v);
+  call->Output("variable", &args->variable);
+  call->Output("mean", &args->m);
+  call->Output("square", &args->v);
   return call->status();
 }
+
+namespace {
+
+namespace ffi = xla::ffi;
 
 template <typename>
 using AdamArgs = AdamWeightDecayArgs;  // it has only one type
@@ -50,7 +52,7 @@ auto Handler(Kernel kernel) {
     return WithType<Types...>(operands, [&](auto type) {
       OpCall<FfiCall> call(operands, results, attributes);
       Args<decltype(type)> args;
-      const absl::Status status = Bind(&call, &args);
+      const absl::Status status = BindAll(&call, &args);
       if (status.ok()) kernel(FfiParallel(pool), args);
       return ErrorOf(status);
     });

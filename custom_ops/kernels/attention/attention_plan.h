@@ -16,7 +16,8 @@ using AttentionPlan = std::vector<AttentionUnit>;
 // items then divides the work evenly, even if the lengths of the sequences are very different.
 template <typename Run>
 void RunPlan(const Parallel& parallel, const AttentionPlan& plan, const Run& run) {
-  // Pieces of work per thread: enough that all threads finish at about the same time.
+  // Estimates, on which only the speed depends: enough groups that all threads finish at about the
+  // same time, and groups that take much longer than handing one over.
   constexpr int kGroupsPerThread = 8;
   constexpr int64_t kMinGroupCycles = 50000;
   if (plan.empty()) return;

@@ -1,5 +1,4 @@
-// Matrix products of the tiles of varlen_attention, in float32 or in bfloat16. Include this file
-// only in sources that are compiled through isa.bzl.
+// Matrix products of the tiles of varlen_attention, in float32 or in bfloat16.
 //
 // A Format says how the factors of a product are packed in words of 32 bits:
 //   Float32         float32 numbers
@@ -26,6 +25,7 @@ namespace bert_tf::BERT_TF_ISA {
 namespace {
 
 struct Float32 {
+  using Words = Float32;              // how words are multiplied
   static constexpr int kNumbers = 1;  // in a word
   static constexpr bool kRounds = false;
 
@@ -42,6 +42,7 @@ struct RoundedFloat32 : Float32 {
 
 #if defined(__AVX512F__)
 struct Bfloat16Words {
+  using Words = Bfloat16Words;
   static constexpr int kNumbers = 2;
   static constexpr bool kRounds = true;
 
@@ -75,6 +76,24 @@ struct Bfloat16Words {
 #endif
 
 BERT_TF_INLINE int64_t RoundUpToLanes(int64_t n) { return CeilDivide(n, kLanes) * kLanes; }
+
+// Fails to compile if a type is not a Format.
+template <typename Format>
+constexpr bool CheckFormat() {
+  static_assert(Format::kNumbers == 1 || Format::kNumbers == 2, "kNumbers");
+  static_assert(std::is_same_v<decltype(Format::kRounds), const bool>, "kRounds");
+  static_assert(std::is_invocable_r_v<Vec, decltype(Format::Numbers), Vec, int>, "Numbers");
+  static_assert(std::is_invocable_r_v<void, decltype(Format::Words::MultiplyAdd), Vec, Vec, Vec&>,
+                "Words");
+  if constexpr (Format::kNumbers == 1) {
+    static_assert(std::is_invocable_r_v<Vec, decltype(Format::Pack), Vec>, "Pack");
+  } else {
+    static_assert(std::is_invocable_r_v<Vec, decltype(Format::PackRow), Vec, Vec>, "PackRow");
+    static_assert(std::is_invocable_r_v<Vec, decltype(Format::PackColumns), Vec, Vec>,
+                  "PackColumns");
+  }
+  return true;
+}
 
 // The bits of a word in every lane.
 BERT_TF_INLINE Vec BroadcastWord(const float* word) {
@@ -134,9 +153,6 @@ void PackColumns(const T* p, int64_t stride, int64_t rows, int64_t columns, floa
   }
 }
 
-// What a product does with its sums.
-enum class Sums { kStored, kScaled, kAdded };
-
 // The number of rows and vectors that a product keeps in registers.
 #if defined(__AVX512F__)
 constexpr int kMicroRows = 6;
@@ -156,16 +172,41 @@ BERT_TF_INLINE int64_t NextPart(int64_t left, int64_t most) {
   return left > most ? (left + 1) / 2 : left;
 }
 
+// A factor of a product whose sums are over its columns: [rows, depth] by PackRows, with rows that
+// are `stride` words apart, or the transpose of [depth, rows] by PackColumns.
+template <bool kTransposed>
+struct Factor {
+  const float* words;
+  int64_t stride;
+
+  // Word `word` of row i.
+  BERT_TF_INLINE const float* At(int64_t i, int64_t word) const {
+    return kTransposed ? words + word * stride + i : words + i * stride + word;
+  }
+};
+
+BERT_TF_INLINE Factor<false> Rows(const float* packed, int64_t stride) { return {packed, stride}; }
+BERT_TF_INLINE Factor<true> Transposed(const float* packed, int64_t stride) {
+  return {packed, stride};
+}
+
+// Where a product goes: c (+)= sums * scale, with rows that are `stride` floats apart.
+struct Sums {
+  float* c;
+  int64_t stride;
+  bool added = false;
+  float scale = 1.0f;
+};
+
 // The Product of kRows rows and kVectors vectors of lanes, with `depth` words.
-template <typename Format, Sums kSums, bool kTransposed, int kRows, int kVectors>
-void MicroProduct(int64_t depth, const float* a, int64_t a_stride, const float* b, float* c,
-                  int64_t stride, float scale) {
+template <typename Words, int kRows, int kVectors, bool kTransposed>
+void MicroProduct(int64_t depth, Factor<kTransposed> a, const float* b, const Sums& sums) {
   Vec sum[kRows][kVectors];
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      sum[i][v] = kSums == Sums::kAdded ? Load(c + i * stride + v * kLanes) : Vec{};
+      sum[i][v] = sums.added ? Load(sums.c + i * sums.stride + v * kLanes) : Vec{};
     }
   }
   for (int64_t k = 0; k < depth; ++k) {
@@ -174,19 +215,18 @@ void MicroProduct(int64_t depth, const float* a, int64_t a_stride, const float* 
     for (int v = 0; v < kVectors; ++v) row[v] = Load(b + v * kLanes);
 #pragma GCC unroll 8
     for (int i = 0; i < kRows; ++i) {
-      const Vec factor = BroadcastWord(a + (kTransposed ? i : i * a_stride));
+      const Vec factor = BroadcastWord(a.At(i, 0));
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) Format::MultiplyAdd(factor, row[v], sum[i][v]);
+      for (int v = 0; v < kVectors; ++v) Words::MultiplyAdd(factor, row[v], sum[i][v]);
     }
-    a += kTransposed ? a_stride : 1;
-    b += stride;
+    a.words = a.At(0, 1);
+    b += sums.stride;
   }
 #pragma GCC unroll 8
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      if (kSums == Sums::kScaled) sum[i][v] *= scale;
-      Store(c + i * stride + v * kLanes, sum[i][v]);
+      Store(sums.c + i * sums.stride + v * kLanes, sum[i][v] * sums.scale);
     }
   }
 }
@@ -200,23 +240,23 @@ BERT_TF_INLINE void WithConstant(int64_t n, const Function& function) {
   function(std::integral_constant<int, kMost>{});
 }
 
-// c[i, :] (+)= sum_k a(i, k) b[k, :] (* scale) for i < rows, k < depth and `columns` lanes, a
-// multiple of kLanes. The factors are packed: a [rows, depth] by PackRows or, if transposed,
-// [depth, rows] by PackColumns; b by PackColumns. Rows of a are `a_stride` words apart, those of b
-// and c `stride` words.
-template <typename Format, Sums kSums, bool kTransposed>
-void Product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_stride,
-             const float* b, float* c, int64_t stride, float scale = 1.0f) {
+// c[i, :] (+)= sum_k a(i, k) b[k, :] * scale for i < rows, k < depth and `columns` lanes, a
+// multiple of kLanes. b is packed by PackColumns, and its rows are as far apart as those of c.
+template <typename Format, bool kTransposed>
+void Product(int64_t rows, int64_t columns, int64_t depth, Factor<kTransposed> a, const float* b,
+             const Sums& sums) {
   const int64_t words = WordsOf<Format>(depth);
   for (int64_t v = 0, vectors; v < columns / kLanes; v += vectors) {
     vectors = NextPart(columns / kLanes - v, kMicroVectors);
     for (int64_t i = 0, part; i < rows; i += part) {
       part = NextPart(rows - i, kMicroRows);
+      const Factor<kTransposed> part_a = {a.At(i, 0), a.stride};
+      const Sums part_sums = {sums.c + i * sums.stride + v * kLanes, sums.stride, sums.added,
+                              sums.scale};
       WithConstant<kMicroVectors>(vectors, [&](auto vector_count) BERT_TF_INLINE_LAMBDA {
         WithConstant<kMicroRows>(part, [&](auto row_count) BERT_TF_INLINE_LAMBDA {
-          MicroProduct<Format, kSums, kTransposed, row_count.value, vector_count.value>(
-              words, a + (kTransposed ? i : i * a_stride), a_stride, b + v * kLanes,
-              c + i * stride + v * kLanes, stride, scale);
+          MicroProduct<typename Format::Words, row_count.value, vector_count.value>(
+              words, part_a, b + v * kLanes, part_sums);
         });
       });
     }
@@ -226,18 +266,17 @@ void Product(int64_t rows, int64_t columns, int64_t depth, const float* a, int64
 // Adds the same product, but only over the pairs with `sees(i, k)`. It is used for partially masked
 // tiles with numbers that are not finite, because their product with zero is not zero.
 template <typename Format, bool kTransposed, typename Sees>
-void MaskedProduct(int64_t rows, int64_t columns, int64_t depth, const float* a, int64_t a_stride,
-                   const float* b, float* c, int64_t stride, const Sees& sees) {
+void MaskedProduct(int64_t rows, int64_t columns, int64_t depth, Factor<kTransposed> a,
+                   const float* b, const Sums& sums, const Sees& sees) {
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t k = 0; k < depth; ++k) {
       if (!sees(i, k)) continue;
       const int64_t word = k / Format::kNumbers;
       const int number = static_cast<int>(k % Format::kNumbers);
-      const float* const factors = a + (kTransposed ? word * a_stride + i : i * a_stride + word);
-      const Vec factor = Format::Numbers(BroadcastWord(factors), number);
+      const Vec factor = Format::Numbers(BroadcastWord(a.At(i, word)), number);
       for (int64_t d = 0; d < columns; d += kLanes) {
-        float* const sum = c + i * stride + d;
-        Store(sum, Load(sum) + factor * Format::Numbers(Load(b + word * stride + d), number));
+        float* const sum = sums.c + i * sums.stride + d;
+        Store(sum, Load(sum) + factor * Format::Numbers(Load(b + word * sums.stride + d), number));
       }
     }
   }

@@ -17,24 +17,19 @@ constexpr float kLog2E = 1.44269504088896341f;
 template <typename T>
 constexpr int kStages = sizeof(T) == 2 ? 2 : 1;
 
+// What the forward pass and the gradient have in common.
 template <typename T>
-struct Args {
-  const T* qkv;
-  Sequences sequences;
-  PairMask mask;
-  Dropout dropout;
-  int64_t num_heads;
-  int head_size;
-  bool vectors;  // rows are whole, aligned vectors
-  float scale;   // 1 / sqrt(D)
-  const T* d_output;
-  T* output;  // written by the forward, read by the gradient
-  float* logsumexp;
-  float* delta;  // [R, N]: sum_d output * d_output, for the gradient
-  T* d_qkv;
-  const float* distance_bias;    // [N, 2 M + 1], or null
-  int64_t max_distance;          // M
-  float* d_distance_bias_parts;  // [blocks, N, 2 M + 1]
+struct Inputs {
+  const T* qkv = nullptr;
+  Sequences sequences = {};
+  PairMask mask = {};
+  Dropout dropout = {};
+  int64_t num_heads = 0;
+  int head_size = 0;
+  bool vectors = false;                  // rows are whole, aligned vectors
+  float scale = 0.0f;                    // 1 / sqrt(D)
+  const float* distance_bias = nullptr;  // [N, 2 M + 1], or null
+  int64_t max_distance = 0;              // M
 
   BERT_TF_DEVICE int64_t OutputStride() const { return num_heads * head_size; }
   BERT_TF_DEVICE int64_t QkvStride() const { return 3 * OutputStride(); }
@@ -59,23 +54,11 @@ struct Args {
     return score + distance_bias[head * NumDistances() + DistanceIndex(i - j)];
   }
 
-  // Copy `count` rows of a part of qkv or of d_output to a tile, or a result to a part of d_qkv.
+  // Copies `count` rows of a part of qkv to a tile.
   template <int kSize>
   BERT_TF_DEVICE void LoadPart(int64_t row, int part, int64_t head, int64_t count, T* tile) const {
     LoadTile<T, kSize>(qkv + QkvOffset(row, part, head), QkvStride(), count, head_size, vectors,
                        tile);
-  }
-  template <int kSize>
-  BERT_TF_DEVICE void LoadGradient(int64_t row, int64_t head, int64_t count, T* tile) const {
-    LoadTile<T, kSize>(d_output + OutputOffset(row, head), OutputStride(), count, head_size,
-                       vectors, tile);
-  }
-  template <int kSize>
-  BERT_TF_DEVICE void StorePart(const float (&c)[kSize / 8][4], float factor, T* tile, int64_t row,
-                                int part, int64_t head, int64_t count) const {
-    const float factors[2] = {factor, factor};
-    StoreRows<T, kSize>(c, factors, tile, count, head_size, vectors,
-                        d_qkv + QkvOffset(row, part, head), QkvStride());
   }
   // Whether no query of the tile at `query` attends to a key of the tile at `key`, or whether every
   // query attends to every key.
@@ -84,6 +67,54 @@ struct Args {
   }
   BERT_TF_DEVICE bool ShowsTile(int64_t query, int64_t key) const {
     return mask.ShowsAll(query, query + kTile, key, key + kTile);
+  }
+};
+
+template <typename T>
+struct ForwardArgs : Inputs<T> {
+  T* output = nullptr;
+  float* logsumexp = nullptr;
+
+  ForwardArgs(const Inputs<T>& inputs, const CudaAttentionArgs& call)
+      : Inputs<T>(inputs), output(static_cast<T*>(call.output)), logsumexp(call.logsumexp) {
+    this->vectors = Aligned<T>(call.head_size, call.qkv, call.output);
+  }
+};
+
+template <typename T>
+struct GradArgs : Inputs<T> {
+  const T* output = nullptr;
+  const float* logsumexp = nullptr;
+  const T* d_output = nullptr;
+  T* d_qkv = nullptr;
+  float* delta = nullptr;                  // [R, N]: sum_d output * d_output
+  float* d_distance_bias_parts = nullptr;  // [blocks, N, 2 M + 1]
+
+  GradArgs(const Inputs<T>& inputs, const CudaAttentionGradArgs& call)
+      : Inputs<T>(inputs),
+        output(static_cast<const T*>(call.output)),
+        logsumexp(call.logsumexp),
+        d_output(static_cast<const T*>(call.d_output)),
+        d_qkv(static_cast<T*>(call.d_qkv)),
+        delta(call.scratch) {
+    this->vectors = Aligned<T>(call.head_size, call.qkv, call.output, call.d_output, call.d_qkv);
+    if (call.d_distance_bias != nullptr) {
+      d_distance_bias_parts = call.scratch + call.rows * call.num_heads;
+    }
+  }
+
+  // Copies `count` rows of d_output to a tile, or a result to a part of d_qkv.
+  template <int kSize>
+  BERT_TF_DEVICE void LoadGradient(int64_t row, int64_t head, int64_t count, T* tile) const {
+    LoadTile<T, kSize>(d_output + this->OutputOffset(row, head), this->OutputStride(), count,
+                       this->head_size, this->vectors, tile);
+  }
+  template <int kSize>
+  BERT_TF_DEVICE void StorePart(const float (&c)[kSize / 8][4], float factor, T* tile, int64_t row,
+                                int part, int64_t head, int64_t count) const {
+    const float factors[2] = {factor, factor};
+    StoreRows<T, kSize>(c, factors, tile, count, this->head_size, this->vectors,
+                        d_qkv + this->QkvOffset(row, part, head), this->QkvStride());
   }
 };
 
@@ -126,7 +157,7 @@ BERT_TF_DEVICE void ForEachTile(int64_t length, const Hidden& hidden, const Load
 // Processes the tiles of keys to which the queries of a block attend. `keys` and `values` have room
 // for kStages tiles each. `keep` receives the dropout bits of a tile.
 template <typename T, int kSize, bool kDropout, typename Meet>
-BERT_TF_DEVICE void ForEachKeyTile(const Args<T>& args, const Block& block, int64_t head, T* keys,
+BERT_TF_DEVICE void ForEachKeyTile(const Inputs<T>& args, const Block& block, int64_t head, T* keys,
                                    T* values, uint32_t* keep, const Meet& meet) {
   constexpr int kElements = kTileElements<T, kSize>;
   const uint64_t seed = kDropout ? *args.dropout.seed : 0;
@@ -147,48 +178,38 @@ BERT_TF_DEVICE void ForEachKeyTile(const Args<T>& args, const Block& block, int6
 }
 
 template <typename T>
-dim3 Grid(const Args<T>& args) {
+dim3 Grid(const Inputs<T>& args) {
   return dim3(static_cast<unsigned>(NumBlocks(args.sequences.rows, args.sequences.count)),
               static_cast<unsigned>(args.num_heads));
 }
 
-// Calls function(args, element, size, dropout) with the arguments of a launcher, if the kernels
+// Calls function(inputs, element, size, dropout) with the inputs of a launcher, if the kernels
 // support them. `element` is of type T, and the types of `size` and `dropout` hold the other
 // template arguments of the kernels.
 template <typename Function>
-int WithArgs(int type, const CudaAttentionArgs& call, const Function& function) {
-  constexpr int64_t kMaxGridY = 65535;
+int WithInputs(int type, const CudaAttentionInputs& call, const Function& function) {
+  constexpr int64_t kMaxGridY = 65535;  // CUDA C++ Programming Guide, technical specifications
   if (call.rows == 0 || call.num_heads == 0 || call.num_sequences == 0) return 0;
   if (call.head_size < 1 || call.head_size > kLargestCudaHead || call.num_heads > kMaxGridY) {
     return kInvalidValue;
   }
   return WithType(type, [&](auto element) {
     using T = decltype(element);
-    Args<T> args;
-    args.qkv = static_cast<const T*>(call.qkv);
-    args.sequences = {call.row_splits, call.row_splits_are_int64, call.num_sequences, call.rows};
-    args.mask = {call.causal, call.window_size >= 0, call.window_size, call.num_global_tokens};
-    args.dropout = MakeDropout(call.dropout_rate, call.seed);
-    args.num_heads = call.num_heads;
-    args.head_size = static_cast<int>(call.head_size);
-    args.vectors = Aligned<T>(call.head_size, call.qkv, call.output, call.d_output, call.d_qkv);
-    args.scale = 1.0f / std::sqrt(static_cast<float>(call.head_size));
-    args.d_output = static_cast<const T*>(call.d_output);
-    args.output = static_cast<T*>(call.output);
-    args.logsumexp = call.logsumexp;
-    args.delta = call.scratch;
-    args.d_qkv = static_cast<T*>(call.d_qkv);
-    args.distance_bias = call.distance_bias;
-    args.max_distance = call.max_distance;
-    args.d_distance_bias_parts = nullptr;
-    if (call.d_distance_bias != nullptr) {
-      args.d_distance_bias_parts = call.scratch + call.rows * call.num_heads;
-    }
+    Inputs<T> inputs;
+    inputs.qkv = static_cast<const T*>(call.qkv);
+    inputs.sequences = {call.row_splits, call.row_splits_are_int64, call.num_sequences, call.rows};
+    inputs.mask = {call.causal, call.window_size >= 0, call.window_size, call.num_global_tokens};
+    inputs.dropout = MakeDropout(call.dropout_rate, call.seed);
+    inputs.num_heads = call.num_heads;
+    inputs.head_size = static_cast<int>(call.head_size);
+    inputs.scale = 1.0f / std::sqrt(static_cast<float>(call.head_size));
+    inputs.distance_bias = call.distance_bias;
+    inputs.max_distance = call.max_distance;
     const auto with_size = [&](auto size) {
-      return args.dropout.seed != nullptr ? function(args, element, size, std::true_type{})
-                                          : function(args, element, size, std::false_type{});
+      return inputs.dropout.seed != nullptr ? function(inputs, element, size, std::true_type{})
+                                            : function(inputs, element, size, std::false_type{});
     };
-    return args.head_size <= 32 ? with_size(Int<32>{}) : with_size(Int<64>{});
+    return inputs.head_size <= 32 ? with_size(Int<32>{}) : with_size(Int<64>{});
   });
 }
 

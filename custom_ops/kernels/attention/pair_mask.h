@@ -1,5 +1,4 @@
-// Which queries of a sequence attend to which keys; varlen_attention.h has the formula. Include
-// this file only in sources that are compiled through isa.bzl, or in a .cu.cc file.
+// Which queries of a sequence attend to which keys; varlen_attention.h has the formula.
 #pragma once
 
 #if defined(BERT_TF_CUDA)

@@ -25,7 +25,8 @@ struct Tensors {
 
 template <typename T>
 VarlenAttentionArgs<T> Args(const Case& c, const std::vector<int64_t>& splits, Tensors<T>* t) {
-  VarlenAttentionArgs<T> args{Options(c, splits, t->distance_bias)};
+  VarlenAttentionArgs<T> args;
+  static_cast<VarlenAttentionOptions&>(args) = Options(c, splits, t->distance_bias);
   args.SetQkv(t->qkv.data());
   args.output = t->output.data();
   return args;

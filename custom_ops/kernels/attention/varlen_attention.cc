@@ -10,8 +10,9 @@
 namespace bert_tf {
 namespace {
 
-// Estimated costs: the products of a pair of positions, 16 per cycle; the softmax of a pair and its
-// random bits; copying a row to scratch; starting a unit.
+// Estimated costs, on which only the division of the work depends: the products of a pair of
+// positions, 16 per cycle; the softmax of a pair and its random bits; copying a row to scratch;
+// starting a unit.
 constexpr int64_t kProductsPerCycle = 16;
 constexpr int64_t kPairCycles = 2;
 constexpr int64_t kRowCycles = 40;
@@ -136,10 +137,10 @@ void VarlenAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& arg
 }
 
 template <typename T>
-void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionArgs<T>& args) {
+void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionGradArgs<T>& args) {
   const AttentionPlan plan = BackwardPlan(args, parallel.NumThreads());
   std::vector<float> parts;
-  VarlenAttentionArgs<T> with_parts = args;
+  VarlenAttentionGradArgs<T> with_parts = args;
   if (args.distance_bias != nullptr) {
     parts.resize(2 * args.row_splits[args.num_sequences] * args.num_heads);
     with_parts.d_distance_bias_parts = parts.data();
@@ -153,6 +154,6 @@ void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionArgs<T>&
 }
 
 BERT_TF_INSTANTIATE_KERNEL(VarlenAttention, VarlenAttentionArgs)
-BERT_TF_INSTANTIATE_KERNEL(VarlenAttentionGrad, VarlenAttentionArgs)
+BERT_TF_INSTANTIATE_KERNEL(VarlenAttentionGrad, VarlenAttentionGradArgs)
 
 }  // namespace bert_tf

@@ -69,36 +69,46 @@ struct TensorColumn {
 // gradient, d_output, the probabilities and the gradients of the scores. Products are exact and
 // sums float32, with the bits of bfloat16_products.h; subnormal factors may count as zeros.
 template <typename T>
-struct VarlenAttentionArgs : VarlenAttentionOptions {
+struct VarlenAttentionInputs : VarlenAttentionOptions {
   TensorColumn<const T> query, key, value;
-  T* output;  // [R, N, D]
-  // [R, N]: log sum_j exp(score of j), from which the gradient recomputes the softmax;
-  // infinity if a score is +infinity or NaN, -infinity if the query attends to no key
-  float* logsumexp;
-  const T* d_output;  // [R, N, D]; this and the following only for the gradient
-  TensorColumn<T> d_query, d_key, d_value;
-  float* d_distance_bias = nullptr;  // [N, 2 M + 1]
-  // [2 R N]: the part of each sequence and head, in varlen_attention_units.h
-  float* d_distance_bias_parts = nullptr;
 
-  // Self-attention: qkv [R, 3, N, D], with `row_splits`, and its gradient.
+  // Self-attention: qkv [R, 3, N, D], with `row_splits`.
   void SetQkv(const T* qkv) {
     query = {qkv, 3, 0};
     key = {qkv, 3, 1};
     value = {qkv, 3, 2};
     key_row_splits = row_splits;
   }
-  void SetQkvGradient(T* d_qkv) {
-    d_query = {d_qkv, 3, 0};
-    d_key = {d_qkv, 3, 1};
-    d_value = {d_qkv, 3, 2};
-  }
-
-  // Cross-attention: queries [Rq, N, D], keys and values [Rk, 2, N, D], and their gradients.
+  // Cross-attention: queries [Rq, N, D], keys and values [Rk, 2, N, D].
   void SetQueryKeyValue(const T* queries, const T* key_value) {
     query = {queries, 1, 0};
     key = {key_value, 2, 0};
     value = {key_value, 2, 1};
+  }
+};
+
+template <typename T>
+struct VarlenAttentionArgs : VarlenAttentionInputs<T> {
+  T* output = nullptr;  // [R, N, D]
+  // [R, N]: log sum_j exp(score of j), from which the gradient recomputes the softmax;
+  // infinity if a score is +infinity or NaN, -infinity if the query attends to no key
+  float* logsumexp = nullptr;
+};
+
+template <typename T>
+struct VarlenAttentionGradArgs : VarlenAttentionInputs<T> {
+  const T* output = nullptr;  // this and logsumexp as VarlenAttention has written them
+  const float* logsumexp = nullptr;
+  const T* d_output = nullptr;  // [R, N, D]
+  TensorColumn<T> d_query, d_key, d_value;
+  float* d_distance_bias = nullptr;  // [N, 2 M + 1]
+  // [2 R N]: the part of each sequence and head, in varlen_attention_units.h
+  float* d_distance_bias_parts = nullptr;
+
+  void SetQkvGradient(T* d_qkv) {
+    d_query = {d_qkv, 3, 0};
+    d_key = {d_qkv, 3, 1};
+    d_value = {d_qkv, 3, 2};
   }
   void SetQueryKeyValueGradient(T* d_queries, T* d_key_value) {
     d_query = {d_queries, 1, 0};
@@ -113,9 +123,9 @@ template <typename T>
 void VarlenAttention(const Parallel& parallel, const VarlenAttentionArgs<T>& args);
 
 // Writes every element of `d_query`, `d_key`, `d_value` and, with a distance bias,
-// `d_distance_bias`. `output` and `logsumexp` are the results of VarlenAttention. All results, of
-// both functions, have the same bits for every number of threads.
+// `d_distance_bias`. All results, of both functions, have the same bits for every number of
+// threads.
 template <typename T>
-void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionArgs<T>& args);
+void VarlenAttentionGrad(const Parallel& parallel, const VarlenAttentionGradArgs<T>& args);
 
 }  // namespace bert_tf

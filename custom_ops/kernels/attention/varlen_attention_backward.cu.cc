@@ -26,11 +26,11 @@ struct DistanceSums {
   static constexpr int kDiagonals = 2 * kTile - 1;
   static constexpr int kFloats = kTile * kRow + kDiagonals;
 
-  const Args<T>& args;
+  const GradArgs<T>& args;
   float* scores;  // [kTile, kRow] in shared memory
   float* part;    // [2 M + 1] in memory
 
-  BERT_TF_DEVICE DistanceSums(const Args<T>& args, int64_t block, int64_t head, float* shared)
+  BERT_TF_DEVICE DistanceSums(const GradArgs<T>& args, int64_t block, int64_t head, float* shared)
       : args(args),
         scores(shared),
         part(args.d_distance_bias_parts + (block * args.num_heads + head) * args.NumDistances()) {}
@@ -77,7 +77,7 @@ __global__ void DistanceGradientKernel(const float* parts, int64_t blocks, int64
 
 // dq = sum_j ds_j k_j / sqrt(D),  ds = p (dropout'(d_output . v) - delta)
 template <typename T, int kSize, bool kDropout>
-__global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args) {
+__global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(GradArgs<T> args) {
   const Block block = FindBlock(args.sequences, blockIdx.x);
   const int64_t head = blockIdx.y;
   const bool sums_distances = args.d_distance_bias_parts != nullptr;
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads, 2) QueryGradientKernel(Args<T> args)
 // with the roles of queries and keys exchanged, so the registers hold transposed tiles [keys,
 // queries].
 template <typename T, int kSize, bool kDropout>
-__global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(Args<T> args) {
+__global__ void __launch_bounds__(kThreads, 2) KeyGradientKernel(GradArgs<T> args) {
   const Block block = FindBlock(args.sequences, blockIdx.x);
   if (block.begin >= block.length) return;
   const int64_t head = blockIdx.y;
@@ -234,11 +234,13 @@ int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads, in
   return deltas + parts;
 }
 
-int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionArgs& call, void* stream) {
+int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionGradArgs& call,
+                                  void* stream) {
   using namespace bert_tf::cuda;
   const int status =
-      WithArgs(type, call, [&](const auto& args, auto element, auto size, auto dropout) {
+      WithInputs(type, call, [&](const auto& inputs, auto element, auto size, auto dropout) {
         using T = decltype(element);
+        const GradArgs<T> args(inputs, call);
         const size_t shared_bytes = (2 + 2 * kStages<T>)*kTileElements<T, size.value> * sizeof(T) +
                                     kKeepWords * sizeof(uint32_t) + 2 * kTile * sizeof(float);
         const size_t distance_bytes =

@@ -87,11 +87,105 @@ struct BackwardScratch {
   }
 };
 
+// The gradients of the scores of a tile [keys, queries], which are computed in the same way for
+// every Format and storage type.
+class ScoreGradients {
+ public:
+  ScoreGradients(const VarlenAttentionOptions& options, float* d_distance_bias_parts)
+      : options_(options),
+        d_distance_bias_parts_(d_distance_bias_parts),
+        layout_(options),
+        mask_(options),
+        dropout_(options) {}
+
+  // In place: scores -> probabilities after dropout, and dO . V -> dS. Also adds dS to the gradient
+  // of the distance bias, if there is one.
+  void Compute(const AttentionUnit& unit, const QueryTile& q, const KeyTile& k, bool masked,
+               float* probabilities, float* d_scores) const {
+    for (int64_t i = 0; i < q.count; i += kLanes) {
+      if (masked) {
+        ComputeVector<true>(unit, q, k, i, probabilities + i, d_scores + i);
+      } else {
+        ComputeVector<false>(unit, q, k, i, probabilities + i, d_scores + i);
+      }
+    }
+    if (d_distance_bias_parts_ != nullptr && unit.kind != AttentionUnit::kKeyBlock) {
+      AddDistances(unit, q, k, d_scores);
+    }
+  }
+
+ private:
+  // The same for one vector of queries.
+  template <bool kMasked>
+  BERT_TF_INLINE void ComputeVector(const AttentionUnit& unit, const QueryTile& q, const KeyTile& k,
+                                    int64_t first, float* probabilities, float* d_scores) const {
+    const VecI32 queries = LaneNumbers(q.position + first);
+    const Vec logsumexp = Load(q.logsumexp + first);
+    const Vec delta = Load(q.delta + first);
+    const Mask mask = mask_;
+    const int64_t key_begin = k.begin;
+    const auto probability = [=](int64_t j) {
+      const Vec p = ExpOfNegative(Load(probabilities + j * kTile) - logsumexp);
+      if (!kMasked) return p;
+      return mask.Sees(queries, static_cast<int32_t>(key_begin + j)) ? p : Vec{};
+    };
+    const auto store_d_score = [=](int64_t j, Vec p, Vec d_probability) {
+      Vec d_score = p * (d_probability - delta);
+      if (kMasked) {
+        const VecI32 sees = mask.Sees(queries, static_cast<int32_t>(key_begin + j));
+        d_score = sees ? d_score : Vec{};
+      }
+      Store(d_scores + j * kTile, d_score);
+    };
+    if (dropout_.rate > 0.0f) {
+      const int64_t stream = layout_.RowOffset(unit, q.begin + first);
+      const float scale = dropout_.scale;
+      dropout_.ForEachKey(stream, layout_.num_heads, k.begin, k.count, [=](int64_t j, VecI32 kept) {
+        const Vec p = probability(j);
+        const Vec d_kept = Load(d_scores + j * kTile) * scale;
+        Store(probabilities + j * kTile, kept ? p * scale : Vec{});
+        store_d_score(j, p, kept ? d_kept : Vec{});
+      });
+    } else {
+      for (int64_t j = 0; j < k.count; ++j) {
+        const Vec p = probability(j);
+        Store(probabilities + j * kTile, p);
+        store_d_score(j, p, Load(d_scores + j * kTile));
+      }
+    }
+  }
+
+  // Adds the gradients of the scores of a tile [keys, queries] to those of the distance bias.
+  void AddDistances(const AttentionUnit& unit, const QueryTile& q, const KeyTile& k,
+                    const float* d_scores) const {
+    float sums[2 * kTile] = {};  // from the distance of the first query to the last key on
+    for (int64_t j = 0; j < k.count; ++j) {
+      float* const of_key = sums + k.count - 1 - j;
+      for (int64_t i = 0; i < q.count; ++i) of_key[i] += d_scores[j * kTile + i];
+    }
+    const DistancePart part = DistancePartOf(options_, unit.queries, unit.head);
+    float* const parts = d_distance_bias_parts_ + part.begin;
+    const int64_t first = q.position - k.begin - (k.count - 1);
+    for (int64_t i = 0; i < k.count - 1 + q.count; ++i) {
+      parts[DistanceIndex(first + i, part.reach)] += sums[i];
+    }
+  }
+
+  const VarlenAttentionOptions& options_;
+  float* const d_distance_bias_parts_;
+  const HeadLayout layout_;
+  const Mask mask_;
+  const Dropout dropout_;
+};
+
 template <typename Format, typename T>
 class Backward {
  public:
-  explicit Backward(const VarlenAttentionArgs<T>& args)
-      : args_(args), layout_(args), mask_(args), dropout_(args) {}
+  explicit Backward(const VarlenAttentionGradArgs<T>& args)
+      : args_(args),
+        layout_(args),
+        mask_(args),
+        score_gradients_(args, args.d_distance_bias_parts) {}
 
   // A unit is all queries, or one block of them, and all keys, or one block.
   void Run(const AttentionUnit& unit) const {
@@ -165,19 +259,9 @@ class Backward {
     // [keys, D] x [D, queries]
     Scores(layout_, k.count, lanes, k.keys.rows, q.queries_t, s.probabilities);
     AddDistanceBias(args_, unit.head, q.position, lanes, k.begin, k.count, s.probabilities);
-    Product<Format, Sums::kStored, false>(k.count, lanes, layout_.head_size, k.values,
-                                          layout_.padded_words, q.d_output_t, s.d_scores.rows,
-                                          kTile);
-    for (int64_t i = 0; i < lanes; i += kLanes) {
-      if (masked) {
-        ScoreGradients<true>(unit, q, k, i, s.probabilities + i, s.d_scores.rows + i);
-      } else {
-        ScoreGradients<false>(unit, q, k, i, s.probabilities + i, s.d_scores.rows + i);
-      }
-    }
-    if (args_.d_distance_bias_parts != nullptr && unit.kind != AttentionUnit::kKeyBlock) {
-      AddDistances(unit, q, k, s.d_scores.rows);
-    }
+    Product<Format>(k.count, lanes, layout_.head_size, Rows(k.values, layout_.padded_words),
+                    q.d_output_t, {s.d_scores.rows, kTile});
+    score_gradients_.Compute(unit, q, k, masked, s.probabilities, s.d_scores.rows);
     if (Format::kRounds) {
       PackRows<Format>(s.probabilities, kTile, k.count, q.count, s.probabilities, kTile);
       if (s.d_scores.columns != s.d_scores.rows) {
@@ -189,80 +273,33 @@ class Backward {
     const bool careful = masked && !(AllFinite<Format>(k.keys.columns, key_words * padded) &&
                                      AllFinite<Format>(q.queries.columns, query_words * padded) &&
                                      AllFinite<Format>(q.d_output.columns, query_words * padded));
-    // c += a b, where a is a tile of scores, [keys, queries], or its transpose.
-    const auto add = [&](auto transposed, const float* a, const float* b, float* c) {
-      const int64_t rows = transposed ? q.count : k.count;
-      const int64_t depth = transposed ? k.count : q.count;
-      if (!careful) {
-        return Product<Format, Sums::kAdded, transposed.value>(rows, padded, depth, a, kTile, b, c,
-                                                               padded);
-      }
-      MaskedProduct<Format, transposed.value>(
-          rows, padded, depth, a, kTile, b, c, padded, [&](int64_t i, int64_t j) {
-            return mask_.Sees(q.position + (transposed ? i : j), k.begin + (transposed ? j : i));
-          });
-    };
-    if (k.d_keys != nullptr) {
-      add(std::false_type{}, s.probabilities, q.d_output.columns, k.d_values);
-      add(std::false_type{}, s.d_scores.rows, q.queries.columns, k.d_keys);
+    if (k.d_keys != nullptr) {  // [keys, queries] x [queries, D]
+      const auto sees = [&](int64_t i, int64_t j) { return Sees(q, k, j, i); };
+      const auto add = [&](const float* a, const float* b, float* c) {
+        Add(k.count, q.count, Rows(a, kTile), b, c, careful, sees);
+      };
+      add(s.probabilities, q.d_output.columns, k.d_values);
+      add(s.d_scores.rows, q.queries.columns, k.d_keys);
     }
-    if (d_queries != nullptr) add(std::true_type{}, s.d_scores.columns, k.keys.columns, d_queries);
-  }
-
-  // Adds the gradients of the scores of a tile [keys, queries] to those of the distance bias.
-  void AddDistances(const AttentionUnit& unit, const QueryTile& q, const KeyTile& k,
-                    const float* d_scores) const {
-    float sums[2 * kTile] = {};  // from the distance of the first query to the last key on
-    for (int64_t j = 0; j < k.count; ++j) {
-      float* const of_key = sums + k.count - 1 - j;
-      for (int64_t i = 0; i < q.count; ++i) of_key[i] += d_scores[j * kTile + i];
-    }
-    const DistancePart part = DistancePartOf(args_, unit.queries, unit.head);
-    float* const parts = args_.d_distance_bias_parts + part.begin;
-    const int64_t first = q.position - k.begin - (k.count - 1);
-    for (int64_t i = 0; i < k.count - 1 + q.count; ++i) {
-      parts[DistanceIndex(first + i, part.reach)] += sums[i];
+    if (d_queries != nullptr) {  // [queries, keys] x [keys, D]
+      Add(q.count, k.count, Transposed(s.d_scores.columns, kTile), k.keys.columns, d_queries,
+          careful, [&](int64_t i, int64_t j) { return Sees(q, k, i, j); });
     }
   }
 
-  // For one vector of queries: scores -> probabilities after dropout, and dO . V -> dS, in place.
-  template <bool kMasked>
-  BERT_TF_INLINE void ScoreGradients(const AttentionUnit& unit, const QueryTile& q,
-                                     const KeyTile& k, int64_t first, float* probabilities,
-                                     float* d_scores) const {
-    const VecI32 queries = LaneNumbers(q.position + first);
-    const Vec logsumexp = Load(q.logsumexp + first);
-    const Vec delta = Load(q.delta + first);
-    const Mask mask = mask_;
-    const int64_t key_begin = k.begin;
-    const auto probability = [=](int64_t j) {
-      const Vec p = ExpOfNegative(Load(probabilities + j * kTile) - logsumexp);
-      if (!kMasked) return p;
-      return mask.Sees(queries, static_cast<int32_t>(key_begin + j)) ? p : Vec{};
-    };
-    const auto store_d_score = [=](int64_t j, Vec p, Vec d_probability) {
-      Vec d_score = p * (d_probability - delta);
-      if (kMasked) {
-        const VecI32 sees = mask.Sees(queries, static_cast<int32_t>(key_begin + j));
-        d_score = sees ? d_score : Vec{};
-      }
-      Store(d_scores + j * kTile, d_score);
-    };
-    if (dropout_.rate > 0.0f) {
-      const int64_t stream = layout_.RowOffset(unit, q.begin + first);
-      const float scale = dropout_.scale;
-      dropout_.ForEachKey(stream, layout_.num_heads, k.begin, k.count, [=](int64_t j, VecI32 kept) {
-        const Vec p = probability(j);
-        const Vec d_kept = Load(d_scores + j * kTile) * scale;
-        Store(probabilities + j * kTile, kept ? p * scale : Vec{});
-        store_d_score(j, p, kept ? d_kept : Vec{});
-      });
+  bool Sees(const QueryTile& q, const KeyTile& k, int64_t query, int64_t key) const {
+    return mask_.Sees(q.position + query, k.begin + key);
+  }
+
+  // c [rows, D] += a [rows, depth] b [depth, D]; if `careful`, only over the pairs with `sees`.
+  template <bool kTransposed, typename Sees>
+  void Add(int64_t rows, int64_t depth, Factor<kTransposed> a, const float* b, float* c,
+           bool careful, const Sees& sees) const {
+    const Sums sums = {c, layout_.padded_size, /*added=*/true};
+    if (careful) {
+      MaskedProduct<Format>(rows, layout_.padded_size, depth, a, b, sums, sees);
     } else {
-      for (int64_t j = 0; j < k.count; ++j) {
-        const Vec p = probability(j);
-        Store(probabilities + j * kTile, p);
-        store_d_score(j, p, Load(d_scores + j * kTile));
-      }
+      Product<Format>(rows, layout_.padded_size, depth, a, b, sums);
     }
   }
 
@@ -305,16 +342,16 @@ class Backward {
     }
   }
 
-  const VarlenAttentionArgs<T>& args_;
+  const VarlenAttentionGradArgs<T>& args_;
   const TileLayout<Format> layout_;
   const Mask mask_;
-  const Dropout dropout_;
+  const ScoreGradients score_gradients_;
 };
 
 }  // namespace
 
 template <typename T>
-void AttentionBackwardUnits(const VarlenAttentionArgs<T>& args, const AttentionUnit* units,
+void AttentionBackwardUnits(const VarlenAttentionGradArgs<T>& args, const AttentionUnit* units,
                             int64_t count, bool has_bfloat16) {
   WithFormat(args, has_bfloat16, [&](auto format) {
     const Backward<decltype(format), T> backward(args);
@@ -322,8 +359,8 @@ void AttentionBackwardUnits(const VarlenAttentionArgs<T>& args, const AttentionU
   });
 }
 
-#define BERT_TF_INSTANTIATE(T)                                                                 \
-  template void AttentionBackwardUnits<T>(const VarlenAttentionArgs<T>&, const AttentionUnit*, \
+#define BERT_TF_INSTANTIATE(T)                                                                     \
+  template void AttentionBackwardUnits<T>(const VarlenAttentionGradArgs<T>&, const AttentionUnit*, \
                                           int64_t, bool);
 BERT_TF_FOR_STORAGE_TYPES(BERT_TF_INSTANTIATE)
 

@@ -12,7 +12,7 @@ namespace bert_tf::cuda {
 namespace {
 
 template <typename T, int kSize, bool kDropout>
-__global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
+__global__ void __launch_bounds__(kThreads, 2) ForwardKernel(ForwardArgs<T> args) {
   const Block block = FindBlock(args.sequences, blockIdx.x);
   if (block.begin >= block.length) return;
   const int64_t head = blockIdx.y;
@@ -96,11 +96,11 @@ __global__ void __launch_bounds__(kThreads, 2) ForwardKernel(Args<T> args) {
 extern "C" int BertTfCudaVarlenAttention(int type, const bert_tf::CudaAttentionArgs& call,
                                          void* stream) {
   using namespace bert_tf::cuda;
-  return WithArgs(type, call, [&](const auto& args, auto element, auto size, auto dropout) {
+  return WithInputs(type, call, [&](const auto& inputs, auto element, auto size, auto dropout) {
     using T = decltype(element);
     const size_t shared_bytes = (1 + 2 * kStages<T>)*kTileElements<T, size.value> * sizeof(T) +
                                 kKeepWords * sizeof(uint32_t);
-    return Launch(ForwardKernel<T, size.value, dropout.value>, Grid(args), kThreads, shared_bytes,
-                  stream, args);
+    return Launch(ForwardKernel<T, size.value, dropout.value>, Grid(inputs), kThreads, shared_bytes,
+                  stream, ForwardArgs<T>(inputs, call));
   });
 }

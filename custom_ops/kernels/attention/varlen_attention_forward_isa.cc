@@ -49,7 +49,7 @@ class KeyTiles {
 
   // The tile of `count` keys from `begin` on.
   template <typename T>
-  Tile Pack(const VarlenAttentionArgs<T>& args, const AttentionUnit& unit, int64_t begin,
+  Tile Pack(const VarlenAttentionInputs<T>& args, const AttentionUnit& unit, int64_t begin,
             int64_t count) {
     if (first_row_ != unit.keys.first || head_ != unit.head) {
       first_row_ = unit.keys.first;
@@ -116,6 +116,30 @@ BERT_TF_INLINE void SoftmaxStep(const Mask& mask, int64_t position, int64_t key,
   Store(denominator, Load(denominator) * factor + sum);
 }
 
+// The softmax of a tile of scores and then the dropout of its probabilities, for the queries of a
+// unit. It is the same for every Format and storage type.
+void SoftmaxTile(const HeadLayout& layout, Mask mask, Dropout dropout, const AttentionUnit& unit,
+                 int64_t query_lanes, int64_t key, int64_t key_count, bool masked,
+                 const ForwardScratch& s) {
+  const int64_t position = unit.MaskPosition(unit.begin);
+  for (int64_t i = 0; i < query_lanes; i += kLanes) {
+    float* const scores = s.scores + i;
+    if (masked) {
+      SoftmaxStep<true>(mask, position + i, key, key_count, scores, s.maximum + i,
+                        s.denominator + i, s.correction + i);
+    } else {
+      SoftmaxStep<false>(mask, position + i, key, key_count, scores, s.maximum + i,
+                         s.denominator + i, s.correction + i);
+    }
+    if (dropout.rate == 0.0f) continue;
+    dropout.ForEachKey(layout.RowOffset(unit, unit.begin + i), layout.num_heads, key, key_count,
+                       [scores](int64_t j, VecI32 kept) {
+                         const Vec p = Load(scores + j * kTile);
+                         Store(scores + j * kTile, kept ? p : Vec{});
+                       });
+  }
+}
+
 void ScaleRows(const float* factors, int64_t rows, int64_t padded_size, float* packed) {
   for (int64_t i = 0; i < rows; ++i) {
     if (factors[i] == 1.0f) continue;
@@ -156,39 +180,19 @@ void ForwardUnit(const TileLayout<Format>& layout, const Mask& mask, const Dropo
     const auto [keys, values] = key_tiles->Pack(args, unit, key, key_count);
     Scores(layout, key_count, query_lanes, keys, s.queries_t, s.scores);
     AddDistanceBias(args, unit.head, position, query_lanes, key, key_count, s.scores);
-    for (int64_t i = 0; i < query_lanes; i += kLanes) {
-      if (masked) {
-        SoftmaxStep<true>(mask, position + i, key, key_count, s.scores + i, s.maximum + i,
-                          s.denominator + i, s.correction + i);
-      } else {
-        SoftmaxStep<false>(mask, position + i, key, key_count, s.scores + i, s.maximum + i,
-                           s.denominator + i, s.correction + i);
-      }
-      if (dropout.rate > 0.0f) {
-        float* scores = s.scores + i;
-        dropout.ForEachKey(layout.RowOffset(unit, query + i), layout.num_heads, key, key_count,
-                           [scores](int64_t j, VecI32 kept) {
-                             const Vec p = Load(scores + j * kTile);
-                             Store(scores + j * kTile, kept ? p : Vec{});
-                           });
-      }
-    }
+    SoftmaxTile(layout, mask, dropout, unit, query_lanes, key, key_count, masked, s);
     if (Format::kRounds) {
       PackColumns<Format>(s.scores, kTile, key_count, query_lanes, s.scores, kTile);
     }
     // [queries, keys] x [keys, D]
     if (started) ScaleRows(s.correction, query_count, padded, s.sums);
+    const Factor<true> weights = Transposed(s.scores, kTile);
     if (masked && !AllFinite<Format>(values, WordsOf<Format>(key_count) * padded)) {
       if (!started) FillZeros(s.sums, query_count * padded);
-      MaskedProduct<Format, true>(
-          query_count, padded, key_count, s.scores, kTile, values, s.sums, padded,
-          [&](int64_t i, int64_t j) { return mask.Sees(position + i, key + j); });
-    } else if (started) {
-      Product<Format, Sums::kAdded, true>(query_count, padded, key_count, s.scores, kTile, values,
-                                          s.sums, padded);
+      MaskedProduct<Format>(query_count, padded, key_count, weights, values, {s.sums, padded},
+                            [&](int64_t i, int64_t j) { return mask.Sees(position + i, key + j); });
     } else {
-      Product<Format, Sums::kStored, true>(query_count, padded, key_count, s.scores, kTile, values,
-                                           s.sums, padded);
+      Product<Format>(query_count, padded, key_count, weights, values, {s.sums, padded, started});
     }
     started = true;
   }

@@ -49,25 +49,45 @@ struct Tensors {
   Buffer<float> d_distance_bias;
 };
 
-// T is the type of `t` or, for the reference, double.
+// Sets the inputs of the forward pass or of the gradient. T is the type of `t` or, for the
+// reference, double.
 template <typename T, typename Stored>
-VarlenAttentionArgs<T> InputArgs(const Tensors<Stored>& t, const T* input, T* d_input) {
-  VarlenAttentionArgs<T> args;
-  static_cast<VarlenAttentionOptions&>(args) = Options(t.case_, t.splits, t.distance_bias);
+void SetInputs(const Tensors<Stored>& t, const T* input, VarlenAttentionInputs<T>* args) {
+  static_cast<VarlenAttentionOptions&>(*args) = Options(t.case_, t.splits, t.distance_bias);
   if (t.case_.key_lengths) {
-    args.key_row_splits = t.key_splits.data();
-    args.SetQueryKeyValue(input, input + t.output.size());
+    args->key_row_splits = t.key_splits.data();
+    args->SetQueryKeyValue(input, input + t.output.size());
+  } else {
+    args->SetQkv(input);
+  }
+}
+
+template <typename T>
+VarlenAttentionArgs<T> Args(bool bfloat16_products, Tensors<T>* t) {
+  VarlenAttentionArgs<T> args;
+  SetInputs(*t, std::as_const(t->input).data(), &args);
+  args.bfloat16_products = bfloat16_products;
+  args.output = t->output.data();
+  args.logsumexp = t->logsumexp.data();
+  return args;
+}
+
+template <typename T, typename Stored>
+VarlenAttentionGradArgs<T> GradInputs(const Tensors<Stored>& t, const T* input, T* d_input) {
+  VarlenAttentionGradArgs<T> args;
+  SetInputs(t, input, &args);
+  if (t.case_.key_lengths) {
     args.SetQueryKeyValueGradient(d_input, d_input + t.output.size());
   } else {
-    args.SetQkv(input);
     args.SetQkvGradient(d_input);
   }
   return args;
 }
 
 template <typename T>
-VarlenAttentionArgs<T> Args(bool bfloat16_products, Tensors<T>* t) {
-  VarlenAttentionArgs<T> args = InputArgs(*t, std::as_const(t->input).data(), t->d_input.data());
+VarlenAttentionGradArgs<T> GradArgs(bool bfloat16_products, Tensors<T>* t) {
+  VarlenAttentionGradArgs<T> args =
+      GradInputs(*t, std::as_const(t->input).data(), t->d_input.data());
   args.bfloat16_products = bfloat16_products;
   args.output = t->output.data();
   args.logsumexp = t->logsumexp.data();
@@ -95,7 +115,7 @@ Expected Reference(const Case& c, const Tensors<T>& t) {
              std::vector<double>(t.distance_bias.size())};
   std::vector<double> input;
   for (int64_t i = 0; i < t.input.size(); ++i) input.push_back(t.input[i]);
-  const auto args = InputArgs<double>(t, input.data(), e.d_input.data());
+  const auto args = GradInputs<double>(t, input.data(), e.d_input.data());
   const double scale = 1.0 / std::sqrt(static_cast<double>(c.head_size));
   const double keep_scale = 1.0 / (1.0 - static_cast<double>(c.dropout_rate));
   const uint32_t threshold = static_cast<uint32_t>(c.dropout_rate * 4294967296.0);
@@ -194,16 +214,15 @@ void RunUnits(const Variant& variant, const Case& c, bool blocks, Tensors<T>* t)
   BERT_TF_CALL_ISA(variant.isa, AttentionForwardUnits, args, forward.data(),
                    static_cast<int64_t>(forward.size()), variant.has_instruction);
   std::fill_n(ThreadScratch(0, kScratch), kScratch, std::nanf(""));
-  BERT_TF_CALL_ISA(variant.isa, AttentionBackwardUnits, args, backward.data(),
-                   static_cast<int64_t>(backward.size()), variant.has_instruction);
+  BERT_TF_CALL_ISA(variant.isa, AttentionBackwardUnits, GradArgs(variant.bfloat16_products, t),
+                   backward.data(), static_cast<int64_t>(backward.size()), variant.has_instruction);
 }
 
 template <typename T>
 void RunPublic(bool bfloat16_products, int threads, Tensors<T>* t) {
-  const VarlenAttentionArgs<T> args = Args(bfloat16_products, t);
   const ThreadParallel parallel(threads);
-  VarlenAttention(parallel, args);
-  VarlenAttentionGrad(parallel, args);
+  VarlenAttention(parallel, Args(bfloat16_products, t));
+  VarlenAttentionGrad(parallel, GradArgs(bfloat16_products, t));
 }
 
 template <typename T>
@@ -396,7 +415,7 @@ void TestNotFinite(const Variant& variant, const Case& c, int64_t place, int par
   }
   Check(same, context + " blocks");
   const int64_t shift = t.key_splits[2] - t.key_splits[1] - c.lengths[1];
-  const auto d_query = Args(false, &t).d_query;
+  const auto d_query = GradArgs(false, &t).d_query;
   for (int64_t row = 0; row < c.Rows(); ++row) {
     const int64_t i = row - t.splits[1];
     const bool sees_it = part == 0 ? i == place && c.Sees(i + shift, 0) : c.Sees(i + shift, place);

@@ -1,6 +1,5 @@
 // Shared by the forward pass and the gradient of varlen_attention: copies of rows, masks, the
-// random words of dropout, and the exponential. Include this file only in sources that are compiled
-// through isa.bzl.
+// random words of dropout, and the exponential.
 //
 // Score tiles are transposed, [keys, queries]: the lanes of a vector are queries, so the maxima,
 // sums and masks of the softmax and the streams of dropout need no operations across lanes. All
@@ -65,6 +64,8 @@ struct HeadLayout {
 // The layout of the packed tiles.
 template <typename Format>
 struct TileLayout : HeadLayout {
+  static_assert(CheckFormat<Format>());
+
   int64_t words;         // of the D numbers of a row
   int64_t padded_words;  // rounded up to whole vectors
 
@@ -101,9 +102,9 @@ void Transpose(const TileLayout<Format>& layout, const float* packed, int64_t ro
 template <typename Format>
 void Scores(const TileLayout<Format>& layout, int64_t keys, int64_t query_lanes,
             const float* key_rows, const float* queries_t, float* scores) {
-  constexpr Sums kSums = Format::kRounds ? Sums::kScaled : Sums::kStored;
-  Product<Format, kSums, false>(keys, query_lanes, layout.head_size, key_rows, layout.padded_words,
-                                queries_t, scores, kTile, layout.scale);
+  const float scale = Format::kRounds ? layout.scale : 1.0f;
+  Product<Format>(keys, query_lanes, layout.head_size, Rows(key_rows, layout.padded_words),
+                  queries_t, {scores, kTile, false, scale});
 }
 
 // The number of a distance among those from -reach to reach. The farther ones have the last
@@ -251,7 +252,7 @@ struct Dropout {
 
 // Calls run(format) with the Format for the arguments.
 template <typename T, typename Run>
-void WithFormat(const VarlenAttentionArgs<T>& args, [[maybe_unused]] bool has_bfloat16,
+void WithFormat(const VarlenAttentionInputs<T>& args, [[maybe_unused]] bool has_bfloat16,
                 const Run& run) {
   if constexpr (!std::is_same_v<T, BFloat16>) {
     if (!MultipliesBfloat16(args)) return run(Float32{});

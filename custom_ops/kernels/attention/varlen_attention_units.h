@@ -58,7 +58,7 @@ inline DistancePart DistancePartOf(const VarlenAttentionOptions& options, RowRan
 
 // Whether products are those of bfloat16 numbers.
 template <typename T>
-bool MultipliesBfloat16(const VarlenAttentionArgs<T>& args) {
+bool MultipliesBfloat16(const VarlenAttentionInputs<T>& args) {
   return std::is_same_v<T, BFloat16> || args.bfloat16_products;
 }
 
@@ -68,7 +68,7 @@ BERT_TF_DECLARE_FOR_ISAS(template <typename T>
                                                     const AttentionUnit* units, int64_t count,
                                                     bool has_bfloat16);
                          template <typename T>
-                         void AttentionBackwardUnits(const VarlenAttentionArgs<T>& args,
+                         void AttentionBackwardUnits(const VarlenAttentionGradArgs<T>& args,
                                                      const AttentionUnit* units, int64_t count,
                                                      bool has_bfloat16);)
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace bert_tf {
 
@@ -14,5 +15,14 @@ struct BFloat16 {
 struct Float16 {
   uint16_t bits;
 };
+
+// The T of arguments that a kernel of a GPU takes. Its launcher gets the element type as a number,
+// so pointers to elements are pointers to void.
+struct Gpu {};
+
+template <typename T>
+inline constexpr bool kIsGpu = std::is_same_v<T, Gpu>;
+template <typename T>
+using ElementOf = std::conditional_t<kIsGpu<T>, void, T>;
 
 }  // namespace bert_tf

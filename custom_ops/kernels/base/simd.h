@@ -3,9 +3,8 @@
 // It uses the vector extensions that GCC and Clang have in common, so that one source works for
 // AVX-512, AVX2 and other instruction sets: `+ - * /`, comparisons and `mask ? a : b` work on whole
 // vectors, and a * b + c becomes one FMA with -ffp-contract=fast. Intrinsics are used only for what
-// the extensions do not have. Include this file only in sources that are compiled through isa.bzl.
-// All definitions are in an unnamed namespace inside BERT_TF_ISA, so that no copy is used in the
-// code for another instruction set.
+// the extensions do not have. All definitions are in an unnamed namespace inside BERT_TF_ISA, so
+// that no copy is used in the code for another instruction set.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +20,7 @@
 #include "custom_ops/kernels/base/float_types.h"
 
 #if !defined(BERT_TF_ISA)
-#define BERT_TF_ISA portable
+#error "Only sources that isa.bzl compiles for an instruction set may include simd.h."
 #endif
 #define BERT_TF_INLINE inline __attribute__((always_inline))
 

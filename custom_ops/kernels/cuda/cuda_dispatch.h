@@ -30,11 +30,11 @@ int WithType(int type, const Function& function) {
 
 // Calls function with the arguments of a launcher as an Args<T> for the element type T.
 template <template <typename> class Args, typename Function>
-int WithTypedArgs(int type, const Args<void>& call, const Function& function) {
+int WithTypedArgs(int type, const Args<Gpu>& call, const Function& function) {
   return WithType(type, [&](auto element) {
     Args<decltype(element)> args;
     static_assert(sizeof(args) == sizeof(call), "only the types of the pointers differ");
-    std::memcpy(&args, &call, sizeof(args));
+    std::memcpy(static_cast<void*>(&args), &call, sizeof(args));
     return function(args);
   });
 }

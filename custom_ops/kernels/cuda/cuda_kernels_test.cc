@@ -103,25 +103,25 @@ void TestBiasGelu(int64_t rows, int64_t columns, bool approximate, bool aligned)
   Numbers<T> gpu_dbias[2] = {{columns, aligned}, {columns, aligned}};
   const size_t floats = static_cast<size_t>(BertTfCudaBiasGeluGradScratch(rows, columns));
   InBothOrders([&](int run) {
-    const BiasGeluArgs<void> args{run == 0 ? gpu_y[0].data() : x.data(),
-                                  bias.data(),
-                                  rows,
-                                  columns,
-                                  approximate,
-                                  gpu_y[run].data()};
+    const BiasGeluArgs<Gpu> args{run == 0 ? gpu_y[0].data() : x.data(),
+                                 bias.data(),
+                                 rows,
+                                 columns,
+                                 approximate,
+                                 gpu_y[run].data()};
     return BertTfCudaBiasGelu(kType<T>, args, nullptr);
   });
   InBothOrders([&](int run) {
     std::vector<float> gpu_scratch(floats, NAN);
-    const BiasGeluGradArgs<void> args{run == 0 ? gpu_dx[0].data() : dy.data(),
-                                      x.data(),
-                                      bias.data(),
-                                      rows,
-                                      columns,
-                                      approximate,
-                                      gpu_dx[run].data(),
-                                      gpu_dbias[run].data(),
-                                      gpu_scratch.data()};
+    const BiasGeluGradArgs<Gpu> args{run == 0 ? gpu_dx[0].data() : dy.data(),
+                                     x.data(),
+                                     bias.data(),
+                                     rows,
+                                     columns,
+                                     approximate,
+                                     gpu_dx[run].data(),
+                                     gpu_dbias[run].data(),
+                                     gpu_scratch.data()};
     return BertTfCudaBiasGeluGrad(kType<T>, args, nullptr);
   });
   CheckNear(gpu_y[0], y, 1e-6, context + "y");
@@ -181,41 +181,41 @@ void TestLayerNorm(int64_t rows, int64_t columns, float rate, bool has_residual,
   gpu[0].dresidual = residual;
   const size_t floats = static_cast<size_t>(BertTfCudaResidualLayerNormGradScratch(rows, columns));
   InBothOrders([&](int run) {
-    const ResidualLayerNormArgs<void> args{run == 0 ? gpu[0].y.data() : x.data(),
-                                           residual_data,
-                                           bias_data,
-                                           gamma.data(),
-                                           beta.data(),
-                                           rows,
-                                           columns,
-                                           kEpsilon,
-                                           rate,
-                                           &kSeed,
-                                           gpu[run].y.data(),
-                                           gpu[run].mean.data(),
-                                           gpu[run].rstd.data()};
+    const ResidualLayerNormArgs<Gpu> args{run == 0 ? gpu[0].y.data() : x.data(),
+                                          residual_data,
+                                          bias_data,
+                                          gamma.data(),
+                                          beta.data(),
+                                          rows,
+                                          columns,
+                                          kEpsilon,
+                                          rate,
+                                          &kSeed,
+                                          gpu[run].y.data(),
+                                          gpu[run].mean.data(),
+                                          gpu[run].rstd.data()};
     return BertTfCudaResidualLayerNorm(kType<T>, args, nullptr);
   });
   InBothOrders([&](int run) {
     std::vector<float> gpu_scratch(floats, NAN);
     T* const gpu_residual = run == 0 && has_dresidual ? gpu[0].dresidual.data() : residual_data;
-    const ResidualLayerNormGradArgs<void> args{run == 0 ? gpu[0].dx.data() : dy.data(),
-                                               x.data(),
-                                               gpu_residual,
-                                               bias_data,
-                                               gamma.data(),
-                                               gpu[run].mean.data(),
-                                               gpu[run].rstd.data(),
-                                               rows,
-                                               columns,
-                                               rate,
-                                               &kSeed,
-                                               gpu[run].dx.data(),
-                                               gpu[run].dresidual.data(),
-                                               gpu[run].dbias.data(),
-                                               gpu[run].dgamma.data(),
-                                               gpu[run].dbeta.data(),
-                                               gpu_scratch.data()};
+    const ResidualLayerNormGradArgs<Gpu> args{run == 0 ? gpu[0].dx.data() : dy.data(),
+                                              x.data(),
+                                              gpu_residual,
+                                              bias_data,
+                                              gamma.data(),
+                                              gpu[run].mean.data(),
+                                              gpu[run].rstd.data(),
+                                              rows,
+                                              columns,
+                                              rate,
+                                              &kSeed,
+                                              gpu[run].dx.data(),
+                                              gpu[run].dresidual.data(),
+                                              gpu[run].dbias.data(),
+                                              gpu[run].dgamma.data(),
+                                              gpu[run].dbeta.data(),
+                                              gpu_scratch.data()};
     return BertTfCudaResidualLayerNormGrad(kType<T>, args, nullptr);
   });
   const double tolerance = 4e-6;
@@ -280,18 +280,22 @@ void TestAttention(const Case& c) {
   cpu_args.dropout_rate = c.rate;
   cpu_args.seed = static_cast<uint64_t>(kSeed);
   cpu_args.SetQkv(qkv.data());
-  cpu_args.output = output.data();
-  cpu_args.logsumexp = logsumexp.data();
-  cpu_args.d_output = d_output.data();
-  cpu_args.SetQkvGradient(d_qkv.data());
   if (biased) {
     cpu_args.distance_bias = distance_bias.data();
     cpu_args.max_distance = c.max_distance;
-    cpu_args.d_distance_bias = d_distance_bias.data();
   }
+  cpu_args.output = output.data();
+  cpu_args.logsumexp = logsumexp.data();
+  VarlenAttentionGradArgs<T> cpu_grad_args;
+  static_cast<VarlenAttentionInputs<T>&>(cpu_grad_args) = cpu_args;
+  cpu_grad_args.output = output.data();
+  cpu_grad_args.logsumexp = logsumexp.data();
+  cpu_grad_args.d_output = d_output.data();
+  cpu_grad_args.SetQkvGradient(d_qkv.data());
+  if (biased) cpu_grad_args.d_distance_bias = d_distance_bias.data();
   const SerialParallel serial;
   VarlenAttention(serial, cpu_args);
-  VarlenAttentionGrad(serial, cpu_args);
+  VarlenAttentionGrad(serial, cpu_grad_args);
 
   const std::vector<int32_t> splits32(c.splits.begin(), c.splits.end());
   Numbers<T> gpu_output[2] = {{output.size(), c.aligned}, {output.size(), c.aligned}};
@@ -299,30 +303,23 @@ void TestAttention(const Case& c) {
   Numbers<float> gpu_logsumexp[2] = {{logsumexp.size(), true}, {logsumexp.size(), true}};
   Numbers<float> gpu_d_distance_bias[2] = {{distance_bias.size(), true},
                                            {distance_bias.size(), true}};
-  const auto args_of = [&](int run) {
-    CudaAttentionArgs args;
-    args.qkv = qkv.data();
-    args.row_splits = c.splits.data();
-    args.row_splits_are_int64 = true;
-    args.num_sequences = cpu_args.num_sequences;
-    args.rows = rows;
-    args.num_heads = c.heads;
-    args.head_size = c.head_size;
-    args.causal = c.causal;
-    args.window_size = c.window;
-    args.num_global_tokens = c.globals;
-    args.dropout_rate = c.rate;
-    args.seed = &kSeed;
-    args.output = gpu_output[run].data();
-    args.logsumexp = gpu_logsumexp[run].data();
-    if (biased) {
-      args.distance_bias = distance_bias.data();
-      args.max_distance = c.max_distance;
-    }
-    return args;
-  };
+  CudaAttentionInputs inputs;
+  inputs.qkv = qkv.data();
+  inputs.row_splits = c.splits.data();
+  inputs.row_splits_are_int64 = true;
+  inputs.num_sequences = cpu_args.num_sequences;
+  inputs.rows = rows;
+  inputs.num_heads = c.heads;
+  inputs.head_size = c.head_size;
+  inputs.causal = c.causal;
+  inputs.window_size = c.window;
+  inputs.num_global_tokens = c.globals;
+  inputs.dropout_rate = c.rate;
+  inputs.seed = &kSeed;
+  inputs.distance_bias = cpu_args.distance_bias;
+  inputs.max_distance = cpu_args.max_distance;
   InBothOrders([&](int run) {
-    CudaAttentionArgs args = args_of(run);
+    CudaAttentionArgs args{inputs, gpu_output[run].data(), gpu_logsumexp[run].data()};
     if (run == 1) {
       args.row_splits = splits32.data();
       args.row_splits_are_int64 = false;
@@ -333,11 +330,10 @@ void TestAttention(const Case& c) {
     const int64_t floats =
         BertTfCudaVarlenAttentionGradScratch(rows, c.heads, cpu_args.num_sequences, distances);
     std::vector<float> scratch(static_cast<size_t>(floats), NAN);
-    CudaAttentionArgs args = args_of(run);
-    args.d_output = d_output.data();
-    args.d_qkv = gpu_d_qkv[run].data();
-    args.scratch = scratch.data();
-    if (biased) args.d_distance_bias = gpu_d_distance_bias[run].data();
+    const CudaAttentionGradArgs args{
+        inputs,          gpu_output[run].data(), gpu_logsumexp[run].data(),
+        d_output.data(), gpu_d_qkv[run].data(),  biased ? gpu_d_distance_bias[run].data() : nullptr,
+        scratch.data()};
     return BertTfCudaVarlenAttentionGrad(kType<T>, args, nullptr);
   });
   // On the tensor cores, the probabilities are rounded to T before they are multiplied by the

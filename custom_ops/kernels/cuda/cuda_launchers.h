@@ -24,34 +24,42 @@ namespace bert_tf {
 
 constexpr int64_t kLargestCudaHead = 64;  // the largest head that the kernels can hold in registers
 
-// The arguments of varlen_attention and of its gradient. row_splits is in GPU memory and cannot be
+// The inputs of varlen_attention and of its gradient. row_splits is in GPU memory and cannot be
 // checked before the launch. Invalid row splits give wrong results, but no memory outside of the
 // tensors is read or written.
-struct CudaAttentionArgs {
-  const void* qkv;
-  const void* row_splits;
-  bool row_splits_are_int64;  // otherwise int32
-  int64_t num_sequences;
-  int64_t rows;
-  int64_t num_heads;
-  int64_t head_size;
-  bool causal;
-  int64_t window_size;
-  int64_t num_global_tokens;
-  float dropout_rate;
-  const int64_t* seed;
-  void* output;                    // written by the forward pass, read by the gradient
-  float* logsumexp;                // as output
-  const void* d_output = nullptr;  // this and the following only for the gradient
-  void* d_qkv = nullptr;
-  float* scratch = nullptr;
+struct CudaAttentionInputs {
+  const void* qkv = nullptr;
+  const void* row_splits = nullptr;
+  bool row_splits_are_int64 = false;  // otherwise int32
+  int64_t num_sequences = 0;
+  int64_t rows = 0;
+  int64_t num_heads = 0;
+  int64_t head_size = 0;
+  bool causal = false;
+  int64_t window_size = -1;
+  int64_t num_global_tokens = 0;
+  float dropout_rate = 0.0f;
+  const int64_t* seed = nullptr;
   const float* distance_bias = nullptr;  // [N, 2 M + 1], or null
   int64_t max_distance = 0;              // M
-  float* d_distance_bias = nullptr;      // only for the gradient
+};
+
+struct CudaAttentionArgs : CudaAttentionInputs {
+  void* output = nullptr;
+  float* logsumexp = nullptr;
+};
+
+struct CudaAttentionGradArgs : CudaAttentionInputs {
+  const void* output = nullptr;
+  const float* logsumexp = nullptr;
+  const void* d_output = nullptr;
+  void* d_qkv = nullptr;
+  float* d_distance_bias = nullptr;
+  float* scratch = nullptr;
 };
 
 // Returns an error message for arguments that the kernels do not support. It is empty if they do.
-inline std::string CheckCudaAttention(const CudaAttentionArgs& args) {
+inline std::string CheckCudaAttention(const CudaAttentionInputs& args) {
   if (args.head_size > kLargestCudaHead) {
     return "`qkv` must have a head size from 1 to " + std::to_string(kLargestCudaHead) +
            " on a GPU. Received: qkv.shape=[" + std::to_string(args.rows) + ",3," +
@@ -74,18 +82,21 @@ enum BertTfCudaType { kBertTfFloat32 = 0, kBertTfBFloat16 = 1, kBertTfFloat16 = 
 
 // BertTfCuda*GradScratch is the number of floats of scratch that a gradient needs, or kTooLarge
 // (sizes.h).
-int BertTfCudaBiasGelu(int type, const bert_tf::BiasGeluArgs<void>& args, void* stream);
-int BertTfCudaBiasGeluGrad(int type, const bert_tf::BiasGeluGradArgs<void>& args, void* stream);
+int BertTfCudaBiasGelu(int type, const bert_tf::BiasGeluArgs<bert_tf::Gpu>& args, void* stream);
+int BertTfCudaBiasGeluGrad(int type, const bert_tf::BiasGeluGradArgs<bert_tf::Gpu>& args,
+                           void* stream);
 int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns);
 
-int BertTfCudaResidualLayerNorm(int type, const bert_tf::ResidualLayerNormArgs<void>& args,
+int BertTfCudaResidualLayerNorm(int type, const bert_tf::ResidualLayerNormArgs<bert_tf::Gpu>& args,
                                 void* stream);
-int BertTfCudaResidualLayerNormGrad(int type, const bert_tf::ResidualLayerNormGradArgs<void>& args,
+int BertTfCudaResidualLayerNormGrad(int type,
+                                    const bert_tf::ResidualLayerNormGradArgs<bert_tf::Gpu>& args,
                                     void* stream);
 int64_t BertTfCudaResidualLayerNormGradScratch(int64_t rows, int64_t columns);
 
 int BertTfCudaVarlenAttention(int type, const bert_tf::CudaAttentionArgs& args, void* stream);
-int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionArgs& args, void* stream);
+int BertTfCudaVarlenAttentionGrad(int type, const bert_tf::CudaAttentionGradArgs& args,
+                                  void* stream);
 // `distances` is 2 M + 1, or 0 without a distance bias.
 int64_t BertTfCudaVarlenAttentionGradScratch(int64_t rows, int64_t num_heads, int64_t num_sequences,
                                              int64_t distances);

@@ -1,6 +1,5 @@
 // Products of bfloat16 numbers by AMX, which multiplies tiles: 16 rows of x by 16 columns of W,
-// over 16 words of two numbers. Include this file only in sources that are compiled through
-// isa.bzl.
+// over 16 words of two numbers.
 //
 // It has never run on a processor: no machine with AMX was at hand. bfloat16_dense_test.cc runs it
 // with `EmulatedTiles`, which follows Intel's description of the instructions. It is therefore used

@@ -25,7 +25,7 @@ namespace bert_tf {
 
 template <typename T>
 struct Bfloat16DenseArgs : DenseArgs<T> {
-  const BFloat16* packed;  // W, prepacked by PackDense<BFloat16>
+  const BFloat16* packed = nullptr;  // W, prepacked by PackDense<BFloat16>
 };
 
 // Two layers: the result of `first` is the x of `second`, which has LayerNorm and as many rows.

@@ -1,5 +1,4 @@
 // Products of bfloat16 numbers, two of them in a word (word_products.h), with sums in float32.
-// Include this file only in sources that are compiled through isa.bzl.
 //
 // A sum gets the product of the second numbers of two words first, then that of the first ones,
 // each with one rounding, as AVX512-BF16 computes them. A product of two bfloat16 numbers is exact

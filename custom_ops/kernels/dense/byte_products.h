@@ -1,6 +1,6 @@
 // Products of bytes, shared by quantized_dense and quantized_attention: rows of unsigned bytes
 // times panels of W in signed bytes, with exact sums in int32. quantized_dense.h has the layout of
-// a panel. Include this file only in sources that are compiled through isa.bzl.
+// a panel.
 #pragma once
 
 #include <cstdint>

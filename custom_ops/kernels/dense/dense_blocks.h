@@ -1,5 +1,4 @@
 // Shared by the dense kernels: the division of the work, and the computation after the sums.
-// Include this file only in sources that are compiled through isa.bzl.
 //
 // Sums are float32 and have the layout [panel][row][kDensePanel].
 #pragma once
@@ -81,6 +80,11 @@ void NormalizeRows(const DenseArgs<T>& args, int64_t first_row, int64_t rows, co
 // KB of float32 numbers, or the quantized rows and their sums.
 constexpr int64_t kUnitRows = 140;
 
+// Estimated costs, which decide only the division of the work: all divisions give the same bits.
+constexpr int64_t kLoopSteps = 8;    // to start and end a loop over the depth, in its steps
+constexpr double kLateStart = 0.05;  // of a unit: how late the last thread starts
+constexpr double kSecondRoundCycles = 40000;  // to wake the threads again: 10 us at 4 GHz
+
 struct DenseGrid {
   int64_t row_blocks;
   int64_t panel_blocks;
@@ -107,7 +111,6 @@ DenseGrid ChooseGrid(const DenseArgs<T>& args, int64_t panels, const DenseCosts<
   // LayerNorm needs whole rows. Dividing them costs a second parallel loop, and memory.
   const int64_t least_panel_blocks = layer_norm ? 1 : CeilDivide(panels, costs.unit_panels);
   const int64_t most_panel_blocks = layer_norm && args.rows > 2 * kUnitRows ? 1 : panels;
-  constexpr double kSecondRoundCycles = 40000;
   const int64_t least_row_blocks = CeilDivide(args.rows, kUnitRows);
   DenseGrid best = {least_row_blocks, least_panel_blocks};
   double best_cycles = 0.0;
@@ -118,10 +121,9 @@ DenseGrid ChooseGrid(const DenseArgs<T>& args, int64_t panels, const DenseCosts<
     const int64_t products = CeilDivide(panels, panel_blocks) * (costs.panel_cycles(rows) + tiles);
     const double unit_cycles =
         (static_cast<double>(products) + costs.row_cycles * static_cast<double>(rows)) *
-        static_cast<double>(costs.steps + 8);
-    // The number of rounds of units, and a small addition for a thread that starts late.
-    double cycles =
-        (static_cast<double>(CeilDivide(row_blocks * panel_blocks, threads)) + 0.05) * unit_cycles;
+        static_cast<double>(costs.steps + kLoopSteps);
+    const int64_t rounds = CeilDivide(row_blocks * panel_blocks, threads);
+    double cycles = (static_cast<double>(rounds) + kLateStart) * unit_cycles;
     if (layer_norm && panel_blocks > 1) cycles += kSecondRoundCycles;
     if (best_cycles == 0.0 || cycles < best_cycles) {
       best = {row_blocks, panel_blocks};
@@ -162,7 +164,8 @@ void RunUnits(const Parallel& parallel, const DenseArgs<T>& args,
   const int64_t panels = CeilDivide(args.columns, kDensePanel);
   const DenseGrid grid = ChooseGrid(args, panels, costs, parallel.NumThreads());
   const int64_t cycles_per_unit = costs.panel_cycles(CeilDivide(args.rows, grid.row_blocks)) *
-                                  CeilDivide(panels, grid.panel_blocks) * (costs.steps + 8);
+                                  CeilDivide(panels, grid.panel_blocks) *
+                                  (costs.steps + kLoopSteps);
   // The sums of all units are kept if LayerNorm needs those of several units for a row.
   float* const shared_sums = args.gamma != nullptr && grid.panel_blocks > 1
                                  ? ThreadScratch(2, panels * args.rows * kDensePanel)

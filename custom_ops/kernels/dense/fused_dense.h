@@ -30,11 +30,11 @@ constexpr int64_t kDenseDepth = 256;
 
 template <typename T>
 struct PackDenseArgs {
-  const T* kernel;  // [depth, columns] row-major, or [columns, depth] if transposed
-  bool transposed;
-  int64_t depth;
-  int64_t columns;
-  T* packed;  // PackedDenseSize(depth, columns) elements
+  const T* kernel = nullptr;  // [depth, columns] row-major, or [columns, depth] if transposed
+  bool transposed = false;
+  int64_t depth = 0;
+  int64_t columns = 0;
+  T* packed = nullptr;  // PackedDenseSize(depth, columns) elements
 };
 
 enum class DenseActivation { kNone, kGelu, kApproximateGelu };
@@ -43,22 +43,22 @@ enum class DenseActivation { kNone, kGelu, kApproximateGelu };
 // with a residual or LayerNorm.
 template <typename T>
 struct DenseArgs {
-  const T* x;     // [rows, depth]
-  const T* bias;  // [columns] or null
-  DenseActivation activation;
-  const T* residual;  // [rows, columns] or null
-  const T* gamma;     // [columns] or null
-  const T* beta;      // [columns] or null, with gamma
-  float epsilon;
-  int64_t rows;
-  int64_t depth;
-  int64_t columns;
-  T* y;  // [rows, columns]; may be residual, not x
+  const T* x = nullptr;     // [rows, depth]
+  const T* bias = nullptr;  // [columns] or null
+  DenseActivation activation = DenseActivation::kNone;
+  const T* residual = nullptr;  // [rows, columns] or null
+  const T* gamma = nullptr;     // [columns] or null
+  const T* beta = nullptr;      // [columns] or null, with gamma
+  float epsilon = 0.0f;
+  int64_t rows = 0;
+  int64_t depth = 0;
+  int64_t columns = 0;
+  T* y = nullptr;  // [rows, columns]; may be residual, not x
 };
 
 template <typename T>
 struct FusedDenseArgs : DenseArgs<T> {
-  const T* packed;  // W, prepacked
+  const T* packed = nullptr;  // W, prepacked
 };
 
 // The number of elements, or kTooLarge (sizes.h).

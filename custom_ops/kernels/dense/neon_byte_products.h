@@ -1,5 +1,5 @@
 // Products of bytes with the instructions of newer ARM processors. They are methods of
-// word_products.h. Include this file only in sources that are compiled through isa.bzl.
+// word_products.h.
 #pragma once
 
 #include <cstdint>

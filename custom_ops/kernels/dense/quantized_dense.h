@@ -48,11 +48,11 @@ constexpr float kSmallestSpan = 0x1p-100f;       // so that 1 / step is a normal
 // The depth is at most kQuantizedDenseDepth.
 template <typename T>
 struct QuantizedDenseArgs : DenseArgs<T> {
-  const int8_t* packed;        // v, PackedQuantizedDenseSize(depth, columns)
-  const float* column_scale;   // [columns]
-  const int32_t* column_sums;  // [columns], sum_k v[k, j]
-  const float* smoothing;      // [depth]
-  const float* static_scale;   // [2], a positive scale and an integral zero point, or null
+  const int8_t* packed = nullptr;        // v, PackedQuantizedDenseSize(depth, columns)
+  const float* column_scale = nullptr;   // [columns]
+  const int32_t* column_sums = nullptr;  // [columns], sum_k v[k, j]
+  const float* smoothing = nullptr;      // [depth]
+  const float* static_scale = nullptr;  // [2], a positive scale and an integral zero point, or null
 };
 
 // The number of elements, or kTooLarge (sizes.h).

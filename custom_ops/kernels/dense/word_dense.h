@@ -1,5 +1,5 @@
 // A dense layer with a matmul of words (word_products.h), and two of them as a feed-forward
-// network. Include this file only in sources that are compiled through isa.bzl.
+// network.
 //
 // A unit of work is a block of rows times some panels of W. Its rows become words first. Then every
 // panel is multiplied by all rows, in tiles of rows, whose sums stay in registers for the whole
@@ -20,12 +20,41 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "custom_ops/kernels/dense/dense_blocks.h"
 #include "custom_ops/kernels/dense/word_products.h"
 
 namespace bert_tf::BERT_TF_ISA {
 namespace {
+
+// Fails to compile if a type is not a Format.
+template <typename Format>
+constexpr bool CheckFormat() {
+  using Args = typename Format::Args;
+  using Element = typename Format::Element;
+  using Scale = typename Format::Scale;
+  using Results = typename Format::Results;
+  static_assert(CheckMethod<typename Format::Method>());
+  static_assert(std::is_base_of_v<DenseArgs<Element>, Args>, "Args");
+  static_assert(std::is_trivially_copyable_v<Scale>, "Scale");
+  static_assert(Format::kRowCycles > 0.0, "kRowCycles");
+  static_assert(std::is_invocable_r_v<Scale, decltype(Format::WriteRow), const Args&,
+                                      const Element*, uint8_t*>,
+                "WriteRow");
+  static_assert(std::is_constructible_v<typename Format::Columns, const Args&, int64_t>, "Columns");
+  static_assert(std::is_invocable_r_v<typename Format::Output, decltype(&Format::Columns::Output),
+                                      const typename Format::Columns&, const Scale*, int, float*>,
+                "Columns::Output");
+  static_assert(std::is_constructible_v<Results, const Args&>, "Results");
+  static_assert(std::is_invocable_r_v<bool, decltype(Results::CanWrite), const Args&>, "CanWrite");
+  static_assert(std::is_invocable_r_v<void, decltype(&Results::Write), Results&, int64_t, int64_t,
+                                      int64_t, const Element*, uint8_t*>,
+                "Results::Write");
+  static_assert(std::is_invocable_r_v<Scale, decltype(&Results::Finish), const Results&, int64_t>,
+                "Results::Finish");
+  return true;
+}
 
 // The words of a unit's rows of x.
 template <typename Format>
@@ -180,6 +209,7 @@ void RunUnit(const typename Format::Args& args, const DenseUnit& unit, bool has_
 
 template <typename Format>
 void Run(const Parallel& parallel, const typename Format::Args& args) {
+  static_assert(CheckFormat<Format>());
   using Method = typename Format::Method;
   // A panel is read from the third-level cache or from memory at about 8 bytes per cycle.
   const auto panel_cycles = [](int64_t rows) {
@@ -282,8 +312,8 @@ void RunFeedForward(const Parallel& parallel, const typename Format::Args& first
   // About equal blocks, whose number is a multiple of the number of threads.
   const int64_t blocks = CeilDivide(CeilDivide(rows, kFeedForwardRows), threads) * threads;
   const int64_t cycles = Method::kRowCycles * CeilDivide(rows, blocks) *
-                         (first.depth / Method::kNumbers + 8) * (first.columns / kDensePanel + 1) *
-                         2;
+                         (first.depth / Method::kNumbers + kLoopSteps) *
+                         (first.columns / kDensePanel + 1) * 2;
   parallel.For(blocks, cycles, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       const int64_t first_row = PartBegin(rows, blocks, b);

@@ -1,5 +1,5 @@
 // Products of rows of x and panels of W whose numbers are packed in 32-bit words: four bytes, or
-// two bfloat16 numbers. Include this file only in sources that are compiled through isa.bzl.
+// two bfloat16 numbers.
 //
 // A word of x is multiplied by the words of kDensePanel columns of W, and the products of its
 // numbers are added to one sum per column. A Method does this with the instructions at hand:
@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "custom_ops/kernels/base/simd.h"
@@ -33,6 +34,25 @@ static_assert(kDensePanel % kTileColumns == 0, "a panel is whole tiles");
 constexpr int64_t kWordBytes = 4;
 constexpr int64_t kQuad = kWordBytes;  // the bytes of x, or of a column of W, in a word of bytes
 constexpr int64_t kPanelWordBytes = kWordBytes * kDensePanel;  // of a panel, for one word of x
+
+// Fails to compile if a type is not a Method.
+template <typename Method>
+constexpr bool CheckMethod() {
+  static_assert(Method::kNumbers == 2 || Method::kNumbers == 4, "kNumbers");
+  static_assert(Method::kTileRows > 0 && Method::kRowCycles > 0, "kTileRows, kRowCycles");
+  static_assert(Method::kPlanes == 1 || Method::kPlanes == 2, "kPlanes");
+  static_assert(std::is_same_v<decltype(Method::kPrefetches), const bool>, "kPrefetches");
+  static_assert(std::is_same_v<decltype(Method::Split(nullptr, 0)), void>, "Split");
+  if constexpr (!Method::kMultipliesTiles) {
+    using X = decltype(Method::LoadX(nullptr, 0));
+    using W = decltype(Method::LoadW(nullptr));
+    using Sum = typename Method::Sum;
+    static_assert(sizeof(Sum) == kVectorBytes, "Sum");
+    static_assert(std::is_invocable_r_v<void, decltype(Method::MultiplyAdd), X, W, Sum&>,
+                  "MultiplyAdd");
+  }
+  return true;
+}
 
 // Rows of words in the form that the method reads, `stride` bytes per row.
 struct WordRows {
@@ -52,6 +72,7 @@ BERT_TF_INLINE void PadRow(int64_t bytes, uint8_t* words) {
 template <typename Method, int kRows, typename Output>
 __attribute__((noinline)) void Tile(int64_t words, WordRows x, const void* panel, const void* ahead,
                                     int64_t ahead_step, const Output& output) {
+  static_assert(CheckMethod<Method>());
   const char* w = static_cast<const char*>(panel);
   if constexpr (Method::kMultipliesTiles) {
     Method::template MultiplyTile<kRows>(words, x, w, output);

@@ -265,7 +265,7 @@ int Backward(const BiasGeluGradArgs<T>& args, void* stream) {
 
 extern "C" {
 
-int BertTfCudaBiasGelu(int type, const bert_tf::BiasGeluArgs<void>& call, void* stream) {
+int BertTfCudaBiasGelu(int type, const bert_tf::BiasGeluArgs<bert_tf::Gpu>& call, void* stream) {
   using namespace bert_tf::cuda;
   return WithTypedArgs(type, call, [&](const auto& args) { return Forward(args, stream); });
 }
@@ -274,7 +274,8 @@ int64_t BertTfCudaBiasGeluGradScratch(int64_t rows, int64_t columns) {
   return bert_tf::SizeProduct(bert_tf::cuda::CutRows(rows, columns).row_blocks, columns);
 }
 
-int BertTfCudaBiasGeluGrad(int type, const bert_tf::BiasGeluGradArgs<void>& call, void* stream) {
+int BertTfCudaBiasGeluGrad(int type, const bert_tf::BiasGeluGradArgs<bert_tf::Gpu>& call,
+                           void* stream) {
   using namespace bert_tf::cuda;
   return WithTypedArgs(type, call, [&](const auto& args) { return Backward(args, stream); });
 }

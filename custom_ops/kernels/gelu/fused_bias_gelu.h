@@ -1,5 +1,5 @@
-// gelu(x + bias) and its gradient, each in one pass. The structs with T = void are
-// arguments of the GPU launchers.
+// gelu(x + bias) and its gradient, each in one pass. With T = Gpu (float_types.h),
+// the arguments are those of the GPU launchers.
 //
 //   gelu(s)  = s * Phi(s),             Phi: distribution function of the normal distribution
 //   tanh form: gelu(s) = s * sigmoid(2 u),  u = sqrt(2 / pi) * (s + 0.044715 s^3)
@@ -23,26 +23,28 @@ namespace bert_tf {
 // Row-major matrices of [rows, columns]; bias is [columns].
 template <typename T>
 struct BiasGeluArgs {
-  const T* x;
-  const T* bias;
-  int64_t rows;
-  int64_t columns;
-  bool approximate;  // the tanh form
-  T* y;              // may be x
+  using Element = ElementOf<T>;
+  const Element* x = nullptr;
+  const Element* bias = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  bool approximate = false;  // the tanh form
+  Element* y = nullptr;      // may be x
 };
 
 template <typename T>
 struct BiasGeluGradArgs {
-  const T* dy;
-  const T* x;
-  const T* bias;
-  int64_t rows;
-  int64_t columns;
-  bool approximate;
-  T* dx;           // may be dy or x
-  T* dbias;        // [columns]
-  float* scratch;  // BiasGeluGradScratchSize(rows, columns) elements, on a GPU as
-                   // cuda_launchers.h says
+  using Element = ElementOf<T>;
+  const Element* dy = nullptr;
+  const Element* x = nullptr;
+  const Element* bias = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  bool approximate = false;
+  Element* dx = nullptr;     // may be dy or x
+  Element* dbias = nullptr;  // [columns]
+  float* scratch = nullptr;  // BiasGeluGradScratchSize(rows, columns) elements, on a GPU as
+                             // cuda_launchers.h says
 };
 
 int64_t BiasGeluGradScratchSize(int64_t rows, int64_t columns);

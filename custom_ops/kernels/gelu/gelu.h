@@ -1,5 +1,5 @@
-// Both forms of gelu and of its slope for one vector. Include this file only in sources that are
-// compiled through isa.bzl, or in a .cu.cc file, where a vector is one number.
+// Both forms of gelu and of its slope for one vector. In a .cu.cc file, a vector is one
+// number.
 #pragma once
 
 #if defined(BERT_TF_CUDA)

@@ -1,5 +1,5 @@
-// LayerNorm(residual + dropout(x + bias)) and its gradient, each in one pass. The structs with T =
-// void are arguments of the GPU launchers.
+// LayerNorm(residual + dropout(x + bias)) and its gradient, each in one pass. With T = Gpu
+// (float_types.h), the arguments are those of the GPU launchers.
 //
 //   z = residual + dropout(x + bias)
 //   y = gamma * (z - mean(z)) * rstd + beta,  rstd = 1 / sqrt(variance(z) + epsilon)
@@ -25,50 +25,51 @@
 
 namespace bert_tf {
 
-// A seed is a number. In the arguments of the GPU launchers, whose T is void, it is an address in
-// GPU memory.
+// A seed is a number or, on a GPU, an address in its memory.
 template <typename T>
-using SeedOf = std::conditional_t<std::is_void_v<T>, const int64_t*, uint64_t>;
+using SeedOf = std::conditional_t<kIsGpu<T>, const int64_t*, uint64_t>;
 
 // Row-major matrices of [rows, columns]; bias, gamma and beta are [columns], mean and rstd [rows].
 template <typename T>
 struct ResidualLayerNormArgs {
-  const T* x;
-  const T* residual;  // or null
-  const T* bias;      // or null
-  const T* gamma;
-  const T* beta;
-  int64_t rows;
-  int64_t columns;
-  float epsilon;
-  float dropout_rate;  // in [0, 1)
-  SeedOf<T> seed;
-  T* y;  // may be x or residual
-  float* mean;
-  float* rstd;
+  using Element = ElementOf<T>;
+  const Element* x = nullptr;
+  const Element* residual = nullptr;  // or null
+  const Element* bias = nullptr;      // or null
+  const Element* gamma = nullptr;
+  const Element* beta = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  float epsilon = 0.0f;
+  float dropout_rate = 0.0f;  // in [0, 1)
+  SeedOf<T> seed = {};
+  Element* y = nullptr;  // may be x or residual
+  float* mean = nullptr;
+  float* rstd = nullptr;
 };
 
 template <typename T>
 struct ResidualLayerNormGradArgs {
-  const T* dy;
-  const T* x;
-  const T* residual;  // or null
-  const T* bias;      // or null
-  const T* gamma;
-  const float* mean;
-  const float* rstd;
-  int64_t rows;
-  int64_t columns;
-  float dropout_rate;
-  SeedOf<T> seed;
-  T* dx;           // may be dy, x or residual
-  T* dresidual;    // written only with residual and dropout (without dropout it is equal to dx);
-                   // may be dy, x or residual, but not the same as dx
-  T* dbias;        // [columns], written only with bias
-  T* dgamma;       // [columns]
-  T* dbeta;        // [columns]
-  float* scratch;  // ResidualLayerNormGradScratchSize(rows, columns) elements, on a GPU as
-                   // cuda_launchers.h says
+  using Element = ElementOf<T>;
+  const Element* dy = nullptr;
+  const Element* x = nullptr;
+  const Element* residual = nullptr;  // or null
+  const Element* bias = nullptr;      // or null
+  const Element* gamma = nullptr;
+  const float* mean = nullptr;
+  const float* rstd = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  float dropout_rate = 0.0f;
+  SeedOf<T> seed = {};
+  Element* dx = nullptr;         // may be dy, x or residual
+  Element* dresidual = nullptr;  // written only with residual and dropout (without dropout it is
+                                 // equal to dx); may be dy, x or residual, but not the same as dx
+  Element* dbias = nullptr;      // [columns], written only with bias
+  Element* dgamma = nullptr;     // [columns]
+  Element* dbeta = nullptr;      // [columns]
+  float* scratch = nullptr;  // ResidualLayerNormGradScratchSize(rows, columns) elements, on a GPU
+                             // as cuda_launchers.h says
 };
 
 int64_t ResidualLayerNormGradScratchSize(int64_t rows, int64_t columns);

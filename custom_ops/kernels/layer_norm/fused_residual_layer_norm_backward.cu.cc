@@ -222,7 +222,8 @@ int64_t BertTfCudaResidualLayerNormGradScratch(int64_t rows, int64_t columns) {
   return bert_tf::SizeProduct(bert_tf::cuda::RowBlocks(rows, columns) * 3, columns);
 }
 
-int BertTfCudaResidualLayerNormGrad(int type, const bert_tf::ResidualLayerNormGradArgs<void>& call,
+int BertTfCudaResidualLayerNormGrad(int type,
+                                    const bert_tf::ResidualLayerNormGradArgs<bert_tf::Gpu>& call,
                                     void* stream) {
   using namespace bert_tf::cuda;
   return WithTypedArgs(type, call, [&](const auto& args) {

@@ -130,7 +130,7 @@ int Forward(const ResidualLayerNormArgs<T>& args, const Dropout& dropout, void* 
 }  // namespace bert_tf::cuda
 
 extern "C" int BertTfCudaResidualLayerNorm(int type,
-                                           const bert_tf::ResidualLayerNormArgs<void>& call,
+                                           const bert_tf::ResidualLayerNormArgs<bert_tf::Gpu>& call,
                                            void* stream) {
   using namespace bert_tf::cuda;
   if (call.rows == 0) return 0;

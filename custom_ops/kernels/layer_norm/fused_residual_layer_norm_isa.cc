@@ -1,6 +1,5 @@
 // Compiled once per instruction set (isa.bzl).
 #include <cstdlib>
-#include <type_traits>
 
 #include "custom_ops/kernels/base/philox.h"
 #include "custom_ops/kernels/base/row_blocks.h"
@@ -74,7 +73,7 @@ class Dropout {
   const uint32_t* first_word_ = nullptr;
 };
 
-template <bool kDropout, bool kResidual, bool kBias, typename T>
+template <bool kDropout, typename T>
 void Forward(const Parallel& parallel, const ResidualLayerNormArgs<T>& args) {
   const int64_t columns = args.columns;
   const int64_t cycles = kForwardCycles + (kDropout ? kDropoutCycles : 0);
@@ -88,9 +87,9 @@ void Forward(const Parallel& parallel, const ResidualLayerNormArgs<T>& args) {
       Vec sums[kAccumulators] = {};
       ForVectors(columns, [&](auto lanes, int64_t j, int k) BERT_TF_INLINE_LAMBDA {
         Vec v = Load(args.x + offset + j, lanes);
-        if (kBias) v += Load(args.bias + j, lanes);
+        if (args.bias != nullptr) v += Load(args.bias + j, lanes);
         if (kDropout) v = dropout.Apply(v, j);
-        if (kResidual) v += Load(args.residual + offset + j, lanes);
+        if (args.residual != nullptr) v += Load(args.residual + offset + j, lanes);
         Store(z + j, v, lanes);
         sums[k] += ZeroOutside(v, lanes);
       });
@@ -115,11 +114,12 @@ struct BackwardScratch {
 // for four rows.
 constexpr int kRowsTogether = 4;
 
-template <int kRows, bool kDropout, bool kResidual, bool kBias, typename T>
+template <int kRows, bool kDropout, typename T>
 BERT_TF_INLINE void BackwardRows(const ResidualLayerNormGradArgs<T>& args, int64_t first_row,
                                  const BackwardScratch& scratch) {
   const int64_t columns = args.columns;
   const int64_t first = first_row * columns;
+  const bool has_bias = args.bias != nullptr, has_residual = args.residual != nullptr;
   const float inverse = 1.0f / static_cast<float>(columns);
   if (kDropout) scratch.dropout->Draw(first, kRows * columns);
   // n = (z - mean) * rstd,  g = dy * gamma
@@ -132,13 +132,13 @@ BERT_TF_INLINE void BackwardRows(const ResidualLayerNormGradArgs<T>& args, int64
   }
   ForSingleVectors(columns, [&](auto lanes, int64_t j) BERT_TF_INLINE_LAMBDA {
     const Vec gamma = Load(args.gamma + j, lanes);
-    const Vec bias = kBias ? Load(args.bias + j, lanes) : Vec{};
+    const Vec bias = has_bias ? Load(args.bias + j, lanes) : Vec{};
     for (int row = 0; row < kRows; ++row) {
       const int64_t i = row * columns + j;
       Vec z = Load(args.x + first + i, lanes);
-      if (kBias) z += bias;
+      if (has_bias) z += bias;
       if (kDropout) z = scratch.dropout->Apply(z, i);
-      if (kResidual) z += Load(args.residual + first + i, lanes);
+      if (has_residual) z += Load(args.residual + first + i, lanes);
       const Vec n = (z - mean[row]) * rstd[row];
       const Vec g = Load(args.dy + first + i, lanes) * gamma;
       Store(scratch.normalized + i, n, lanes);
@@ -155,7 +155,7 @@ BERT_TF_INLINE void BackwardRows(const ResidualLayerNormGradArgs<T>& args, int64
     const Vec gamma = Load(args.gamma + j, lanes);
     Vec dgamma = Load(scratch.dgamma + j, lanes);
     Vec dbeta = Load(scratch.dbeta + j, lanes);
-    Vec dbias = kBias ? Load(scratch.dbias + j, lanes) : Vec{};
+    Vec dbias = has_bias ? Load(scratch.dbias + j, lanes) : Vec{};
     for (int row = 0; row < kRows; ++row) {
       const int64_t i = row * columns + j;
       const Vec n = Load(scratch.normalized + i, lanes);
@@ -164,23 +164,24 @@ BERT_TF_INLINE void BackwardRows(const ResidualLayerNormGradArgs<T>& args, int64
       const Vec dx = kDropout ? scratch.dropout->Apply(dz, i) : dz;
       dgamma += dy * n;
       dbeta += dy;
-      if (kBias) dbias += dx;
+      if (has_bias) dbias += dx;
       Store(args.dx + first + i, dx, lanes);
-      if (kDropout && kResidual) Store(args.dresidual + first + i, dz, lanes);
+      if (kDropout && has_residual) Store(args.dresidual + first + i, dz, lanes);
     }
     Store(scratch.dgamma + j, dgamma, lanes);
     Store(scratch.dbeta + j, dbeta, lanes);
-    if (kBias) Store(scratch.dbias + j, dbias, lanes);
+    if (has_bias) Store(scratch.dbias + j, dbias, lanes);
   });
 }
 
-template <bool kDropout, bool kResidual, bool kBias, typename T>
+template <bool kDropout, typename T>
 void Backward(const Parallel& parallel, const ResidualLayerNormGradArgs<T>& args) {
   const int64_t rows = args.rows;
   const int64_t columns = args.columns;
   const int64_t rows_in_block = RowsInBlock(rows);
   const int64_t blocks = NumRowBlocks(rows);
-  const int64_t stride = (kBias ? 3 : 2) * columns;
+  const bool has_bias = args.bias != nullptr;
+  const int64_t stride = (has_bias ? 3 : 2) * columns;
   const int64_t cycles = kBackwardCycles + (kDropout ? kDropoutCycles : 0);
   const auto block_range = [&args, rows, columns, rows_in_block, stride](int64_t begin,
                                                                          int64_t end) {
@@ -194,50 +195,32 @@ void Backward(const Parallel& parallel, const ResidualLayerNormGradArgs<T>& args
       int64_t row = block * rows_in_block;
       const int64_t last_row = Smaller(row + rows_in_block, rows);
       for (; row + kRowsTogether <= last_row; row += kRowsTogether) {
-        BackwardRows<kRowsTogether, kDropout, kResidual, kBias>(args, row, scratch);
+        BackwardRows<kRowsTogether, kDropout>(args, row, scratch);
       }
       for (; row < last_row; ++row) {
-        BackwardRows<1, kDropout, kResidual, kBias>(args, row, scratch);
+        BackwardRows<1, kDropout>(args, row, scratch);
       }
     }
   };
   parallel.For(blocks, cycles * columns * rows_in_block, block_range);
-  if (kBias) {
+  if (has_bias) {
     SumRowBlocks(parallel, args.scratch, blocks, columns, {args.dgamma, args.dbeta, args.dbias});
   } else {
     SumRowBlocks(parallel, args.scratch, blocks, columns, {args.dgamma, args.dbeta});
   }
 }
 
-// Calls function(dropout, residual, bias), where each argument has a type that holds true or false.
-template <typename Args, typename Function>
-BERT_TF_INLINE void Specialize(const Args& args, const Function& function) {
-  const auto with_dropout = [&](auto residual, auto bias) {
-    args.dropout_rate > 0.0f ? function(std::true_type{}, residual, bias)
-                             : function(std::false_type{}, residual, bias);
-  };
-  const auto with_residual = [&](auto bias) {
-    args.residual != nullptr ? with_dropout(std::true_type{}, bias)
-                             : with_dropout(std::false_type{}, bias);
-  };
-  args.bias != nullptr ? with_residual(std::true_type{}) : with_residual(std::false_type{});
-}
-
 }  // namespace
 
 template <typename T>
 void FusedResidualLayerNorm(const Parallel& parallel, const ResidualLayerNormArgs<T>& args) {
-  Specialize(args, [&](auto dropout, auto residual, auto bias) {
-    Forward<dropout.value, residual.value, bias.value>(parallel, args);
-  });
+  args.dropout_rate > 0.0f ? Forward<true>(parallel, args) : Forward<false>(parallel, args);
 }
 
 template <typename T>
 void FusedResidualLayerNormGrad(const Parallel& parallel,
                                 const ResidualLayerNormGradArgs<T>& args) {
-  Specialize(args, [&](auto dropout, auto residual, auto bias) {
-    Backward<dropout.value, residual.value, bias.value>(parallel, args);
-  });
+  args.dropout_rate > 0.0f ? Backward<true>(parallel, args) : Backward<false>(parallel, args);
 }
 
 BERT_TF_INSTANTIATE_KERNEL(FusedResidualLayerNorm, ResidualLayerNormArgs)

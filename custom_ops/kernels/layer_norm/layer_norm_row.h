@@ -1,5 +1,4 @@
-// LayerNorm of one row, from float32 numbers to the storage type. Include this file only in sources
-// that are compiled through isa.bzl.
+// LayerNorm of one row, from float32 numbers to the storage type.
 #pragma once
 
 #include <cstdint>

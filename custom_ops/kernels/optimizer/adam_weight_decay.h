@@ -16,17 +16,17 @@
 namespace bert_tf {
 
 struct AdamWeightDecayArgs {
-  const float* gradient;
-  int64_t count;
-  float gradient_scale;
-  float beta_1;
-  float beta_2;
-  float epsilon;
-  float step;   // the learning rate, times the bias correction
-  float decay;  // the learning rate times the weight decay
-  float* variable;
-  float* m;
-  float* v;
+  const float* gradient = nullptr;
+  int64_t count = 0;
+  float gradient_scale = 0.0f;
+  float beta_1 = 0.0f;
+  float beta_2 = 0.0f;
+  float epsilon = 0.0f;
+  float step = 0.0f;   // the learning rate, times the bias correction
+  float decay = 0.0f;  // the learning rate times the weight decay
+  float* variable = nullptr;
+  float* m = nullptr;
+  float* v = nullptr;
 };
 
 // The factor of the learning rate that corrects the bias of m and v, which start at zero. `steps`

@@ -1,8 +1,12 @@
-// BertTf>FusedResidualLayerNorm and its gradient;
-// custom_ops/kernels/layer_norm/fused_residual_layer_norm.h has the formulas.
+// The ops on the rows of a matrix: BertTf>FusedBiasGelu, BertTf>FusedResidualLayerNorm, and their
+// gradients. gelu/fused_bias_gelu.h and layer_norm/fused_residual_layer_norm.h in
+// custom_ops/kernels have the formulas.
 //
-// residual and bias are lists of no or one tensor. The gradient op returns dresidual only if it is
-// different from dx, which is the case with residual and dropout (num_dresidual = 1).
+// residual and bias of LayerNorm are lists of no or one tensor. Its gradient op returns dresidual
+// only if it is different from dx, which is the case with residual and dropout (num_dresidual = 1).
+#include <vector>
+
+#include "custom_ops/kernels/gelu/fused_bias_gelu.h"
 #include "custom_ops/kernels/layer_norm/fused_residual_layer_norm.h"
 #include "custom_ops/ops/kernel_op.h"
 #include "custom_ops/ops/shape_util.h"
@@ -16,8 +20,62 @@ using tensorflow::shape_inference::DimensionHandle;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
+// Merges the last dimension of x [..., F] with bias [F].
+absl::Status MergeBias(InferenceContext* c, ShapeHandle x_input, ShapeHandle* x) {
+  if (!c->WithRankAtLeast(x_input, 1, x).ok()) {
+    return InvalidArgument("`x` must have shape [..., F]. Received: x.shape=",
+                           c->DebugString(x_input));
+  }
+  ShapeHandle bias;
+  TF_RETURN_IF_ERROR(ReadShape(c, "bias", 1, "have shape [F]", &bias));
+  DimensionHandle features;
+  if (!c->Merge(c->Dim(*x, -1), c->Dim(bias, 0), &features).ok()) {
+    return InvalidArgument(
+        "`bias` must have the length of the last dimension of `x`. Received: x.shape=",
+        c->DebugString(*x), ", bias.shape=", c->DebugString(bias));
+  }
+  return c->ReplaceDim(*x, -1, features, x);
+}
+
+absl::Status BiasGeluShape(InferenceContext* c) {
+  ShapeHandle x;
+  TF_RETURN_IF_ERROR(MergeBias(c, c->input(0), &x));
+  c->set_output(0, x);
+  return absl::OkStatus();
+}
+
+absl::Status BiasGeluGradShape(InferenceContext* c) {
+  ShapeHandle x, dx;
+  TF_RETURN_IF_ERROR(MergeBias(c, c->input(1), &x));
+  if (!c->Merge(c->input(0), x, &dx).ok()) {
+    return InvalidArgument("`dy` must have the shape of `x`. Received: dy.shape=",
+                           c->DebugString(c->input(0)), ", x.shape=", c->DebugString(x));
+  }
+  c->set_output(0, dx);
+  c->set_output(1, c->Vector(c->Dim(dx, -1)));
+  return absl::OkStatus();
+}
+
+REGISTER_OP("BertTf>FusedBiasGelu")
+    .Attr("T: {float, bfloat16, half}")
+    .Attr("approximate: bool = false")
+    .Input("x: T")
+    .Input("bias: T")
+    .Output("y: T")
+    .SetShapeFn(BiasGeluShape);
+
+REGISTER_OP("BertTf>FusedBiasGeluGrad")
+    .Attr("T: {float, bfloat16, half}")
+    .Attr("approximate: bool = false")
+    .Input("dy: T")
+    .Input("x: T")
+    .Input("bias: T")
+    .Output("dx: T")
+    .Output("dbias: T")
+    .SetShapeFn(BiasGeluGradShape);
+
 // The attributes and the shapes that both ops have in common.
-struct Shapes {
+struct LayerNormShapes {
   InferenceContext* c;
   int num_residual;
   int num_bias;
@@ -79,8 +137,8 @@ struct Shapes {
   }
 };
 
-absl::Status ForwardShape(InferenceContext* c) {
-  Shapes shapes;
+absl::Status LayerNormShape(InferenceContext* c) {
+  LayerNormShapes shapes;
   TF_RETURN_IF_ERROR(shapes.Read(c));
   TF_RETURN_IF_ERROR(shapes.MergeFeatures("beta"));
   TF_RETURN_IF_ERROR(CheckEpsilon(c));
@@ -90,8 +148,8 @@ absl::Status ForwardShape(InferenceContext* c) {
   return absl::OkStatus();
 }
 
-absl::Status GradShape(InferenceContext* c) {
-  Shapes shapes;
+absl::Status LayerNormGradShape(InferenceContext* c) {
+  LayerNormShapes shapes;
   TF_RETURN_IF_ERROR(shapes.Read(c));
   TF_RETURN_IF_ERROR(shapes.MergeSame("dy"));
   for (const char* name : {"mean", "rstd"}) {
@@ -130,7 +188,7 @@ REGISTER_OP("BertTf>FusedResidualLayerNorm")
     .Output("y: T")
     .Output("mean: float")
     .Output("rstd: float")
-    .SetShapeFn(ForwardShape);
+    .SetShapeFn(LayerNormShape);
 
 REGISTER_OP("BertTf>FusedResidualLayerNormGrad")
     .Attr("T: {float, bfloat16, half}")
@@ -151,11 +209,12 @@ REGISTER_OP("BertTf>FusedResidualLayerNormGrad")
     .Output("dbias: num_bias * T")
     .Output("dgamma: T")
     .Output("dbeta: T")
-    .SetShapeFn(GradShape);
+    .SetShapeFn(LayerNormGradShape);
 
-BERT_TF_REGISTER_CPU("FusedResidualLayerNorm", CpuOp, ResidualLayerNormArgs,
-                     FusedResidualLayerNorm);
-BERT_TF_REGISTER_CPU("FusedResidualLayerNormGrad", CpuOp, ResidualLayerNormGradArgs,
+BERT_TF_REGISTER_CPU("FusedBiasGelu", BiasGeluArgs, FusedBiasGelu);
+BERT_TF_REGISTER_CPU("FusedBiasGeluGrad", BiasGeluGradArgs, FusedBiasGeluGrad);
+BERT_TF_REGISTER_CPU("FusedResidualLayerNorm", ResidualLayerNormArgs, FusedResidualLayerNorm);
+BERT_TF_REGISTER_CPU("FusedResidualLayerNormGrad", ResidualLayerNormGradArgs,
                      FusedResidualLayerNormGrad);
 
 }  // namespace

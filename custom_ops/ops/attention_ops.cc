@@ -1,0 +1,277 @@
+// The attention ops: BertTf>VarlenAttention, BertTf>VarlenCrossAttention, their gradients, and
+// BertTf>QuantizedAttention. varlen_attention.h and quantized_attention.h in
+// custom_ops/kernels/attention have the formulas.
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "custom_ops/kernels/attention/quantized_attention.h"
+#include "custom_ops/kernels/attention/varlen_attention.h"
+#include "custom_ops/kernels/dense/quantized_dense.h"
+#include "custom_ops/ops/kernel_op.h"
+#include "custom_ops/ops/shape_util.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace bert_tf {
+namespace {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+// The shape of a tensor with rows of heads.
+struct HeadRowsShape {
+  ShapeHandle shape;  // [rows, ..., heads, head size]
+  DimensionHandle rows, heads, size;
+
+  // `columns` is that of [rows, columns, heads, head size], or 0 for [rows, heads, head size]. The
+  // tensor must `be` that: "have shape ...".
+  absl::Status Read(InferenceContext* c, const std::string& name, int columns, const char* be) {
+    const int rank = columns == 0 ? 3 : 4;
+    TF_RETURN_IF_ERROR(ReadShape(c, name.c_str(), rank, be, &shape));
+    const auto refuse = [&](const auto&... must) {
+      return InvalidArgument("`", name, "` must ", must..., ". Received: ", name,
+                             ".shape=", c->DebugString(shape));
+    };
+    DimensionHandle unused;
+    if (columns > 0 && !c->WithValue(c->Dim(shape, 1), columns, &unused).ok()) return refuse(be);
+    rows = c->Dim(shape, 0), heads = c->Dim(shape, rank - 2), size = c->Dim(shape, rank - 1);
+    // Values that are not known are negative.
+    if (c->Value(rows) > std::numeric_limits<int32_t>::max()) {
+      return refuse("have at most 2^31 - 1 rows, so the batch must be split");
+    }
+    if (c->Value(size) == 0 && c->Value(heads) > 0) return refuse("have a head size of at least 1");
+    return absl::OkStatus();
+  }
+};
+
+// Reads the shape of row splits: [sequences + 1].
+absl::Status ReadRowSplitsShape(InferenceContext* c, const std::string& name, ShapeHandle* splits) {
+  TF_RETURN_IF_ERROR(ReadShape(c, name.c_str(), 1, "have shape [sequences + 1]", splits));
+  if (c->Value(c->Dim(*splits, 0)) != 0) return absl::OkStatus();
+  return InvalidArgument("`", name, "` must have shape [sequences + 1]. Received: ", name,
+                         ".shape=[0]");
+}
+
+// Reads the shape of the optional distance bias: [heads, 2 M + 1].
+absl::Status ReadDistanceBiasShape(InferenceContext* c, const HeadRowsShape& rows, int* number,
+                                   ShapeHandle* shape) {
+  TF_RETURN_IF_ERROR(ReadOptional(c, "num_distance_bias", number));
+  if (*number == 0) return absl::OkStatus();
+  constexpr char kBe[] = "have shape [heads, an odd number of distances]";
+  TF_RETURN_IF_ERROR(ReadShape(c, "distance_bias", 2, kBe, shape));
+  DimensionHandle unused;
+  const int64_t distances = c->Value(c->Dim(*shape, 1));
+  if (c->Merge(c->Dim(*shape, 0), rows.heads, &unused).ok() &&
+      (distances < 0 || distances % 2 == 1)) {
+    return absl::OkStatus();
+  }
+  return InvalidArgument("`distance_bias` must ", kBe,
+                         ". Received: distance_bias.shape=", c->DebugString(*shape),
+                         ", qkv.shape=", c->DebugString(rows.shape));
+}
+
+// The shapes of the inputs that the ops of self-attention have in common, and those that follow
+// from them.
+struct AttentionShapes {
+  ShapeHandle qkv;            // [R, 3, N, D]
+  ShapeHandle output;         // [R, N, D]
+  ShapeHandle logsumexp;      // [R, N]
+  int num_distance_bias;      // 0 or 1
+  ShapeHandle distance_bias;  // [N, 2 M + 1]
+
+  // Also checks the attributes and the row splits.
+  absl::Status Read(InferenceContext* c) {
+    int64_t num_global_tokens;
+    TF_RETURN_IF_ERROR(c->GetAttr("num_global_tokens", &num_global_tokens));
+    if (num_global_tokens < 0) {
+      return InvalidArgument("`num_global_tokens` must be at least 0. Received: num_global_tokens=",
+                             num_global_tokens);
+    }
+    HeadRowsShape rows;
+    TF_RETURN_IF_ERROR(rows.Read(c, "qkv", 3, "have shape [rows, 3, heads, head size]"));
+    ShapeHandle splits;
+    TF_RETURN_IF_ERROR(ReadRowSplitsShape(c, "row_splits", &splits));
+    TF_RETURN_IF_ERROR(ReadDistanceBiasShape(c, rows, &num_distance_bias, &distance_bias));
+    qkv = rows.shape;
+    output = c->MakeShape({rows.rows, rows.heads, rows.size});
+    logsumexp = c->MakeShape({rows.rows, rows.heads});
+    return absl::OkStatus();
+  }
+};
+
+// The same for cross-attention.
+struct CrossAttentionShapes {
+  ShapeHandle query;      // [Rq, N, D], and that of the output
+  ShapeHandle key_value;  // [Rk, 2, N, D]
+  ShapeHandle logsumexp;  // [Rq, N]
+
+  absl::Status Read(InferenceContext* c) {
+    HeadRowsShape queries, keys;
+    TF_RETURN_IF_ERROR(queries.Read(c, "query", 0, "have shape [rows, heads, head size]"));
+    TF_RETURN_IF_ERROR(keys.Read(c, "key_value", 2, "have shape [rows, 2, heads, head size]"));
+    DimensionHandle heads, size;
+    if (!c->Merge(queries.heads, keys.heads, &heads).ok() ||
+        !c->Merge(queries.size, keys.size, &size).ok()) {
+      return InvalidArgument(
+          "`key_value` must have the heads and the head size of `query`. Received: "
+          "key_value.shape=",
+          c->DebugString(keys.shape), ", query.shape=", c->DebugString(queries.shape));
+    }
+    ShapeHandle splits, key_splits, merged;
+    TF_RETURN_IF_ERROR(ReadRowSplitsShape(c, "query_row_splits", &splits));
+    TF_RETURN_IF_ERROR(ReadRowSplitsShape(c, "key_row_splits", &key_splits));
+    if (!c->Merge(splits, key_splits, &merged).ok()) {
+      return InvalidArgument(
+          "`key_row_splits` must have the length of `query_row_splits`. Received: "
+          "key_row_splits.shape=",
+          c->DebugString(key_splits), ", query_row_splits.shape=", c->DebugString(splits));
+    }
+    query = c->MakeShape({queries.rows, heads, size});
+    key_value = c->MakeShape({keys.rows, c->MakeDim(2), heads, size});
+    logsumexp = c->MakeShape({queries.rows, heads});
+    return absl::OkStatus();
+  }
+};
+
+// The seed must be a scalar and the rate in [0, 1).
+absl::Status CheckDropout(InferenceContext* c) {
+  float dropout_rate;
+  TF_RETURN_IF_ERROR(ReadDropoutRate(c, &dropout_rate));
+  return CheckSeed(c);
+}
+
+REGISTER_OP("BertTf>VarlenAttention")
+    .Input("qkv: T")
+    .Input("row_splits: Tsplits")
+    .Input("seed: int64")
+    .Input("distance_bias: num_distance_bias * float")
+    .Output("output: T")
+    .Output("logsumexp: float")
+    .Attr("T: {float, bfloat16, half}")
+    .Attr("Tsplits: {int32, int64}")
+    .Attr("dropout_rate: float = 0.0")
+    .Attr("causal: bool = false")
+    .Attr("window_size: int = -1")
+    .Attr("num_global_tokens: int = 0")
+    .Attr("bfloat16_products: bool = false")
+    .Attr("num_distance_bias: int >= 0 = 0")
+    .SetShapeFn([](InferenceContext* c) {
+      AttentionShapes shapes;
+      TF_RETURN_IF_ERROR(shapes.Read(c));
+      TF_RETURN_IF_ERROR(CheckDropout(c));
+      c->set_output(0, shapes.output);
+      c->set_output(1, shapes.logsumexp);
+      return absl::OkStatus();
+    });
+
+REGISTER_OP("BertTf>VarlenAttentionGrad")
+    .Input("d_output: T")
+    .Input("qkv: T")
+    .Input("output: T")
+    .Input("logsumexp: float")
+    .Input("row_splits: Tsplits")
+    .Input("seed: int64")
+    .Input("distance_bias: num_distance_bias * float")
+    .Output("d_qkv: T")
+    .Output("d_distance_bias: num_distance_bias * float")
+    .Attr("T: {float, bfloat16, half}")
+    .Attr("Tsplits: {int32, int64}")
+    .Attr("dropout_rate: float = 0.0")
+    .Attr("causal: bool = false")
+    .Attr("window_size: int = -1")
+    .Attr("num_global_tokens: int = 0")
+    .Attr("bfloat16_products: bool = false")
+    .Attr("num_distance_bias: int >= 0 = 0")
+    .SetShapeFn([](InferenceContext* c) {
+      AttentionShapes shapes;
+      TF_RETURN_IF_ERROR(shapes.Read(c));
+      TF_RETURN_IF_ERROR(CheckDropout(c));
+      TF_RETURN_IF_ERROR(MergeShape(c, "d_output", &shapes.output));
+      TF_RETURN_IF_ERROR(MergeShape(c, "output", &shapes.output));
+      TF_RETURN_IF_ERROR(MergeShape(c, "logsumexp", &shapes.logsumexp));
+      c->set_output(0, shapes.qkv);
+      if (shapes.num_distance_bias == 1) c->set_output(1, shapes.distance_bias);
+      return absl::OkStatus();
+    });
+
+REGISTER_OP("BertTf>VarlenCrossAttention")
+    .Input("query: T")
+    .Input("key_value: T")
+    .Input("query_row_splits: Tquery_splits")
+    .Input("key_row_splits: Tkey_splits")
+    .Input("seed: int64")
+    .Output("output: T")
+    .Output("logsumexp: float")
+    .Attr("T: {float, bfloat16, half}")
+    .Attr("Tquery_splits: {int32, int64}")
+    .Attr("Tkey_splits: {int32, int64}")
+    .Attr("dropout_rate: float = 0.0")
+    .Attr("causal: bool = false")
+    .Attr("bfloat16_products: bool = false")
+    .SetShapeFn([](InferenceContext* c) {
+      CrossAttentionShapes shapes;
+      TF_RETURN_IF_ERROR(shapes.Read(c));
+      TF_RETURN_IF_ERROR(CheckDropout(c));
+      c->set_output(0, shapes.query);
+      c->set_output(1, shapes.logsumexp);
+      return absl::OkStatus();
+    });
+
+REGISTER_OP("BertTf>VarlenCrossAttentionGrad")
+    .Input("d_output: T")
+    .Input("query: T")
+    .Input("key_value: T")
+    .Input("output: T")
+    .Input("logsumexp: float")
+    .Input("query_row_splits: Tquery_splits")
+    .Input("key_row_splits: Tkey_splits")
+    .Input("seed: int64")
+    .Output("d_query: T")
+    .Output("d_key_value: T")
+    .Attr("T: {float, bfloat16, half}")
+    .Attr("Tquery_splits: {int32, int64}")
+    .Attr("Tkey_splits: {int32, int64}")
+    .Attr("dropout_rate: float = 0.0")
+    .Attr("causal: bool = false")
+    .Attr("bfloat16_products: bool = false")
+    .SetShapeFn([](InferenceContext* c) {
+      CrossAttentionShapes shapes;
+      TF_RETURN_IF_ERROR(shapes.Read(c));
+      TF_RETURN_IF_ERROR(CheckDropout(c));
+      TF_RETURN_IF_ERROR(MergeShape(c, "d_output", &shapes.query));
+      TF_RETURN_IF_ERROR(MergeShape(c, "output", &shapes.query));
+      TF_RETURN_IF_ERROR(MergeShape(c, "logsumexp", &shapes.logsumexp));
+      c->set_output(0, shapes.query);
+      c->set_output(1, shapes.key_value);
+      return absl::OkStatus();
+    });
+
+REGISTER_OP("BertTf>QuantizedAttention")
+    .Input("qkv: T")
+    .Input("row_splits: Tsplits")
+    .Input("distance_bias: num_distance_bias * float")
+    .Output("output: T")
+    .Attr("T: {float, bfloat16, half}")
+    .Attr("Tsplits: {int32, int64}")
+    .Attr("causal: bool = false")
+    .Attr("window_size: int = -1")
+    .Attr("num_global_tokens: int = 0")
+    .Attr("num_distance_bias: int >= 0 = 0")
+    .SetShapeFn([](InferenceContext* c) {
+      AttentionShapes shapes;
+      TF_RETURN_IF_ERROR(shapes.Read(c));
+      TF_RETURN_IF_ERROR(CheckDepth(c, "qkv", c->Dim(shapes.qkv, 3), kQuantizedDenseDepth));
+      c->set_output(0, shapes.output);
+      return absl::OkStatus();
+    });
+
+BERT_TF_REGISTER_CPU("VarlenAttention", AttentionArgs, VarlenAttention);
+BERT_TF_REGISTER_CPU("VarlenAttentionGrad", AttentionGradArgs, VarlenAttentionGrad);
+BERT_TF_REGISTER_CPU("VarlenCrossAttention", CrossAttentionArgs, VarlenAttention);
+BERT_TF_REGISTER_CPU("VarlenCrossAttentionGrad", CrossAttentionGradArgs, VarlenAttentionGrad);
+BERT_TF_REGISTER_CPU("QuantizedAttention", QuantizedAttentionArgs, QuantizedAttention);
+
+}  // namespace
+}  // namespace bert_tf
