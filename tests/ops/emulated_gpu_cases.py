@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import BertBackbone, BertTextClassifier, ops
-from tests.conftest import REPOSITORY
 
 ROWS = 8
 
@@ -60,10 +59,9 @@ def torch():
 
 
 @pytest.fixture
-def checks(torch, monkeypatch):
+def checks(torch):
     """The checks of benchmarks/cuda_kernels."""
-    monkeypatch.syspath_prepend(REPOSITORY / "tools")
-    return importlib.import_module("cuda_kernels.checks")
+    return importlib.import_module("benchmarks.cuda_kernels.checks")
 
 
 @pytest.fixture
