@@ -1,5 +1,6 @@
 """The import of tensorflow-text, which is slow and fails if another version is installed."""
 
+import functools
 import platform
 
 import tensorflow as tf
@@ -11,6 +12,7 @@ _NO_WHEELS = {
 }
 
 
+@functools.cache
 def import_tensorflow_text():
     """Imports tensorflow-text and returns it.
 
