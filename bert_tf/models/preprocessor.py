@@ -12,17 +12,10 @@ import tensorflow as tf
 
 from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require
-from bert_tf.inputs.batches import (
-    TokenRows,
-    TrainingRows,
-    batches_of_numbers,
-    parallel_map,
-    pooled_windows,
-)
+from bert_tf.inputs import text_batches
+from bert_tf.inputs.batches import TokenRows, TrainingRows, pooled_windows
 from bert_tf.inputs.columns import PAIRS_ARE, TextColumns, as_columns, holds_text
 from bert_tf.inputs.containers import column_names, is_container, is_missing, is_text
-from bert_tf.inputs.epoch_batches import EpochBatches
-from bert_tf.inputs.epochs import ReplicaShare, TextEpochs, numbered_batches
 from bert_tf.inputs.labels import number_rows, row_weights
 from bert_tf.inputs.streams import batches_of_text, materialize
 from bert_tf.inputs.tokenized_texts import TokenizedTexts
@@ -30,7 +23,6 @@ from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 from bert_tf.training.model_options import fixed_names
 
-DEFAULT_BATCH_SIZE = 32  # Keras's own
 DEFAULT_POSITIONS = 512  # google-research/bert
 
 
@@ -98,9 +90,8 @@ class Preprocessor:
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> preprocessor = classifier.preprocessor
-        >>> batches = preprocessor.batches(preprocessor.read(texts), batch_size=2)
-        >>> (tokens,) = next(iter(batches))
-        >>> sorted(tokens)
+        >>> rows = preprocessor.rows(preprocessor.read(texts))
+        >>> sorted(rows.batch([0, 1]))
         ['padding_mask', 'segment_ids', 'token_ids']
     """
 
@@ -116,6 +107,8 @@ class Preprocessor:
     takes_batches_of_text = True  # False where examples become windows
     predicts_datasets_of_text = True
     has_labels = True  # False where labels are made of the texts
+    # A method, if the labels of a batch are made of its tokens.
+    token_labels: ClassVar[Callable[[dict[str, tf.Tensor]], tf.Tensor] | None] = None
     packs_tokens: ClassVar[Callable[[], bool]] = staticmethod(lambda: True)
     changes: ClassVar[int] = 0
 
@@ -315,107 +308,33 @@ class Preprocessor:
             return tuple(tf.unstack(tensors[0], axis=1))  # [B, K] -> K times [B]
         return tensors
 
-    def batches(
-        self,
-        x: TextColumns | tf.data.Dataset,
-        y: Any = None,
-        sample_weight: Any = None,
-        batch_size: int | None = None,
-        shuffle: bool = False,
-        training: bool = False,
-        token_budget: int | None = None,
-        epochs: TextEpochs | None = None,
-        share: ReplicaShare | None = None,
-    ) -> tf.data.Dataset:
-        """Returns batches `(tokens, labels, weights)` of raw text.
-
-        Args:
-            x: What `read` returned. A dataset has its own labels and batches.
-            y: What `targets` returned.
-            sample_weight: The weight of each example, or None.
-            batch_size: The number of rows of a batch; None for 32.
-            shuffle: Whether each epoch has a different order.
-            training: Whether the batches are for training, not for evaluation.
-            token_budget: In place of `batch_size`, the maximum number of tokens of a batch.
-            epochs: The epochs of the texts; None for the first one of seed 0.
-            share: The part of each batch that this worker computes, in a batch for each of its
-                replicas; None for whole batches.
-
-        Raises:
-            UserError: If there is no text, or not one label and weight for each, or batches cannot
-                have `token_budget` tokens.
-        """
-        self.require_tokenizer()
-        if isinstance(x, tf.data.Dataset):
-            return self.batches_of_stream(x)
-        rows, labels = self.training_rows(x, y, sample_weight)
-        limits = (batch_size, token_budget)
-        groups = self.batch_groups(x) if training else None
-        numbers = self.numbers(len(rows), lambda: rows, *limits, shuffle, epochs, share, groups)
-        return self.batches_of_rows(rows, labels, numbers.map(lambda rows, epoch: rows))
-
     def batch_groups(self, columns: TextColumns) -> np.ndarray | None:
         """Returns the `groups` of `EpochBatches`, or None where a batch may have any rows."""
         return None
 
-    def numbers(
+    def row_batches(
         self,
-        num_rows: int,
-        make_rows: Callable[[], TrainingRows],
-        batch_size: int | None,
-        token_budget: int | None,
-        shuffle: bool,
-        epochs: TextEpochs | None,
-        share: ReplicaShare | None,
-        groups: np.ndarray | None = None,
-    ) -> tf.data.Dataset:
-        """Returns a dataset of the rows of each batch, int64 `[B]`, and their epoch, int64.
-
-        Args:
-            num_rows: The number of rows.
-            make_rows: Returns the rows. It is called only if the batches depend on their lengths.
-            batch_size, token_budget, shuffle, epochs, share: See `batches`.
-            groups: See `EpochBatches`.
-
-        Raises:
-            UserError: If there is a token budget and all batches must have the same size, or
-                `groups` leave batches of one row.
-        """
-        epochs, share = epochs or TextEpochs(), share or ReplicaShare()
-        options = {"seed": epochs.seed, "shuffle": shuffle, "groups": groups}
-        lengths = None
-        if token_budget is not None or share.replicas > 1:
-            rows = make_rows()
-            lengths = rows.sizes(padded=False).reshape(num_rows, -1).sum(axis=1)  # [n, K] -> [n]
-        if token_budget is None:
-            sizes = np.ones(num_rows, np.int64)
-            batches = EpochBatches(sizes, batch_size or DEFAULT_BATCH_SIZE, **options)
-        else:
-            self._require_any_size(token_budget)
-            options["padded"] = not self.packs_tokens()
-            sizes = rows.sizes(options["padded"])
-            batches = EpochBatches(sizes, token_budget=token_budget, **options)
-        if groups is not None:
-            batches.report_left_out(epochs.epoch)
-        return numbered_batches(batches, epochs, share, lengths)
-
-    def _require_any_size(self, token_budget):
-        if self.static_length is not None:
-            raise UserError(
-                "`token_budget` must be None with `jit_compile=True`: XLA compiles batches of one "
-                f"size. Received: {token_budget=}"
-            )
-
-    def batches_of_rows(
-        self, rows: TrainingRows, labels: tuple[Any, ...], numbers: tf.data.Dataset
+        rows: TrainingRows,
+        labels: tuple[Any, ...],
+        numbers: tf.data.Dataset,
+        seed: int | None,
     ) -> tf.data.Dataset:
         """Returns batches `(tokens, labels, weights)` of rows that are tokenized.
 
         Args:
             rows, labels: What `training_rows` returned.
-            numbers: A dataset of the rows of each batch, int64 `[B]`.
+            numbers: A dataset of the rows of each batch, int64 `[B]`, and their epoch.
+            seed: The seed of what is drawn for training; None for evaluation.
         """
-        return batches_of_numbers(rows, labels, numbers, self.static_length)
+        return text_batches.row_batches(self, rows, labels, numbers)
+
+    def stream_batches(self, dataset: tf.data.Dataset, training: bool) -> tf.data.Dataset:
+        """Returns batches of text as batches of tokens, with labels for the loss.
+
+        Raises:
+            UserError: If the elements are not batches of strings.
+        """
+        return text_batches.stream_batches(self, dataset)
 
     def training_rows(
         self, columns: TextColumns, y: Any, sample_weight: Any
@@ -444,38 +363,6 @@ class Preprocessor:
     def example_rows(self, columns: TextColumns) -> TrainingRows:
         """Returns one row for every example, even if it has several sequences."""
         return TokenizedTexts.of(self.tokenizer, columns, self.max_sequence_length)
-
-    def batches_of_stream(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns batches of text as batches of tokens, with labels for the loss.
-
-        Raises:
-            UserError: If the elements are not batches of strings.
-        """
-        spec = dataset.element_spec
-        features = spec[0] if isinstance(spec, tuple) else spec
-        if isinstance(features, dict):
-            raise UserError(
-                "Text in a dataset must be strings [B], or a tuple of them for pairs. Received: a "
-                f"dictionary of {sorted(features)}. Pass `dataset.map(lambda row: row[...])`."
-            )
-        if any(spec.shape.rank == 0 for spec in tf.nest.flatten(features)):
-            raise UserError(
-                "A dataset of text must yield batches, strings [B]. Received: single strings. "
-                "Pass `dataset.batch(32)`."
-            )
-        dataset = self.with_graph_targets(dataset)
-        dataset = parallel_map(dataset, lambda x, *rest: (self.tokens_of(x), *rest))
-        return dataset.prefetch(tf.data.AUTOTUNE)
-
-    def with_graph_targets(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns a dataset with `graph_targets` applied to its labels."""
-        spec = dataset.element_spec
-        if not isinstance(spec, tuple) or len(spec) < 2 or not isinstance(spec[1], tf.TensorSpec):
-            return dataset
-        targets = self.graph_targets(spec[1])
-        if targets is None:
-            return dataset
-        return parallel_map(dataset, lambda x, labels, *rest: (x, targets(labels), *rest))
 
     def rows(self, columns: TextColumns, window_stride: int | None = None) -> TokenRows:
         """Returns the rows that the model computes: of each text one, or windows at a stride."""

@@ -18,6 +18,7 @@ from bert_tf.inputs.containers import is_container
 from bert_tf.inputs.epochs import TextEpochs
 from bert_tf.inputs.labels import row_weights
 from bert_tf.inputs.streams import as_data_errors, yields_text
+from bert_tf.inputs.text_batches import text_batches, with_graph_targets
 from bert_tf.training.distribution.replica_batches import replica_batches
 from bert_tf.training.distribution.strategies import worker_addresses
 from bert_tf.training.distribution.worker_exchange import largest_of_workers
@@ -137,7 +138,7 @@ def prepared_data(
     Args:
         model: A `TrainingModel`.
         x, y, sample_weight: What `Preprocessor.read` and `read_labels` returned, and the weights.
-        batch_size, training, **options: See `Preprocessor.batches`.
+        batch_size, training, **options: See `text_batches`.
         class_weight: See Keras's `fit`.
 
     Raises:
@@ -152,7 +153,9 @@ def prepared_data(
             require(data[name] is None, rule, UserError, **{name: type(data[name]).__name__})
     preprocessor = model.preprocessor
     if isinstance(x, TextColumns) or is_stream:
-        make_batches = functools.partial(preprocessor.batches, **data, training=training, **options)
+        make_batches = functools.partial(
+            text_batches, preprocessor, **data, training=training, **options
+        )
         strategy = model.distribute_strategy
         data = dict.fromkeys(data)
         if isinstance(x, TextColumns) and strategy.num_replicas_in_sync > 1:
@@ -162,7 +165,7 @@ def prepared_data(
         else:
             data["x"] = make_batches()
     elif preprocessor is not None and isinstance(x, tf.data.Dataset):
-        data["x"] = preprocessor.with_graph_targets(x)
+        data["x"] = with_graph_targets(preprocessor, x)
     elif is_container(sample_weight):
         data["sample_weight"] = row_weights(sample_weight)
     return {**data, "class_weight": class_weight}

@@ -25,6 +25,7 @@ from bert_tf import (
 )
 from bert_tf.adapt import DistillationModel
 from bert_tf.errors import UserError
+from bert_tf.inputs.text_batches import text_batches
 from bert_tf.models import TaskModel
 from bert_tf.tasks.masked_lm import preprocessor as masked_lm
 from tests.conformance.task import assert_same
@@ -673,7 +674,7 @@ def test_names_of_labels_must_be_valid_unicode(tiny_config, kind):
 
 def test_masked_lm_trains_on_both_texts_of_a_pair(models):
     preprocessor = models("masked_lm").preprocessor
-    features, _ = next(iter(preprocessor.batches(preprocessor.read((A, B)), batch_size=3)))
+    features, _ = next(iter(text_batches(preprocessor, preprocessor.read((A, B)), batch_size=3)))
     assert int(tf.reduce_max(features["segment_ids"])) == 1
 
 

@@ -50,7 +50,9 @@ class TrainingBatches:
         numbers = self._batches.from_step(step, self.num_steps)
         if self._rows is None:
             return self._augmented(numbers, step)
-        return self._model.preprocessor.batches_of_rows(self._rows, self._labels, numbers)
+        numbers = numbers.map(lambda rows: (rows, 0))  # with an epoch
+        preprocessor = self._model.preprocessor
+        return preprocessor.row_batches(self._rows, self._labels, numbers, FLAGS.seed)
 
     def _augmented(self, numbers, step):
         import tensorflow as tf

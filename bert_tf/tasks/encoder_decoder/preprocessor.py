@@ -75,7 +75,7 @@ class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
         targets = self.tokenizer(targets, max_length=self.longest_target)
         return {**self.tokenize(sources), **shifted(targets, self.start_token_id)}
 
-    def labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
+    def token_labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns the word after each token of the decoder's input, int32 `[B, T]`.
 
         Padding has the label `IGNORED`.

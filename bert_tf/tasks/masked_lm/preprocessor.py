@@ -3,8 +3,9 @@
 Glossary: `n` texts, `R` rows, `M` masks of all texts, `P` masks of a row, `V` vocabulary.
 """
 
+import functools
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import keras
@@ -13,7 +14,6 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns
-from bert_tf.inputs.epochs import TextEpochs
 from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.tasks.masked_lm.masked_text import mask_rows, mask_texts
@@ -74,6 +74,26 @@ class MaskedRows:
         return {**tokens, "masked_positions": tf.gather(self._positions, rows)}
 
 
+class TextsToMask:
+    """Texts that are tokenized with their masks, batch by batch. A `TrainingRows` without `batch`.
+
+    Args:
+        columns: The texts.
+        tokenize: Returns their rows of tokens. It is called only if batches depend on lengths.
+    """
+
+    def __init__(self, columns: TextColumns, tokenize: Callable[[], TokenizedTexts]):
+        self.columns = columns
+        self._tokenize = functools.cache(tokenize)
+
+    def __len__(self) -> int:
+        return self.columns.num_rows
+
+    def sizes(self, padded: bool) -> np.ndarray:
+        """Returns what rows count in a token budget; see `TrainingRows`."""
+        return self._tokenize().sizes(padded)
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MaskedLMPreprocessor(Preprocessor):
     """Maps texts to masked tokens and labels; logits of masks to the most probable pieces."""
@@ -81,24 +101,11 @@ class MaskedLMPreprocessor(Preprocessor):
     predicts_datasets_of_text = False
     has_labels = False
 
-    def batches(
-        self,
-        x,
-        y=None,
-        sample_weight=None,
-        batch_size=None,
-        shuffle=False,
-        training=False,
-        token_budget=None,
-        epochs=None,
-        share=None,
-    ):
-        """Makes batches in which 15 % of the tokens are masked; these are the labels.
-
-        Masks of texts in memory depend on the seed, the epoch and the text's number alone.
+    def training_rows(self, columns, y, sample_weight):
+        """Returns the texts, of which 15 % of the tokens are masked in each batch, as the labels.
 
         Raises:
-            UserError: If there is no text or no mask token, or `y` or `sample_weight` is given.
+            UserError: If there is no text, or `y` or `sample_weight` is given.
         """
         self.require_mask_token()
         for name, values in {"y": y, "sample_weight": sample_weight}.items():
@@ -107,28 +114,30 @@ class MaskedLMPreprocessor(Preprocessor):
                     f"`{name}` must be None with text, whose masked tokens are the labels. "
                     f"Received: {name}={type(values).__name__}"
                 )
-        if not isinstance(x, TextColumns):
-            # `keras.utils.set_random_seed` sets Python's generator too.
-            seed = random.randrange(2**31) if training else 0
-            return mask_texts(
-                x, self.tokenizer, self.max_sequence_length, seed=seed, fresh=training
-            )
-        count = x.num_rows
-        if not count:
+        if not columns.num_rows:
             raise UserError("`x` must have at least one text. Received: none.")
-        epochs = epochs or TextEpochs()
-        with tf.device("CPU:0"):
-            texts = tuple(tf.constant(column, tf.string) for column in x)
+        return TextsToMask(columns, lambda: self.example_rows(columns)), ()
 
-        def of_rows(rows, epoch):  # training masks anew in every epoch
-            streams = rows + epoch * count if training else rows
-            gathered = tuple(tf.gather(column, rows) for column in texts)
+    def row_batches(self, rows, labels, numbers, seed):
+        """Returns masked tokens and labels; masks depend on the seed, the epoch and the text."""
+        columns = rows.columns
+        with tf.device("CPU:0"):
+            texts = tuple(tf.constant(column, tf.string) for column in columns)
+
+        def texts_of(numbers, epoch):  # training masks anew in every epoch
+            streams = numbers + epoch * len(rows) if seed is not None else numbers
+            gathered = tuple(tf.gather(column, numbers) for column in texts)
             return gathered if len(texts) > 1 else gathered[0], streams
 
-        limits = (batch_size, token_budget)
-        numbers = self.numbers(count, lambda: self.example_rows(x), *limits, shuffle, epochs, share)
-        rows = numbers.map(of_rows)
-        return mask_rows(rows, self.tokenizer, self.max_sequence_length, seed=epochs.seed)
+        length = self.max_sequence_length
+        return mask_rows(numbers.map(texts_of), self.tokenizer, length, seed=seed or 0)
+
+    def stream_batches(self, dataset, training):
+        self.require_mask_token()
+        # `keras.utils.set_random_seed` sets Python's generator too.
+        seed = random.randrange(2**31) if training else 0
+        length = self.max_sequence_length
+        return mask_texts(dataset, self.tokenizer, length, seed=seed, fresh=training)
 
     def require_mask_token(self) -> None:
         """Raises `UserError` if there is no tokenizer, or it has no mask token."""

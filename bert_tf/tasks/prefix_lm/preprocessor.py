@@ -51,7 +51,7 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
         rows = joined(source_ids, target_ids)
         return packing.pad(*rows, self.tokenizer.pad_token_id, length=None, multiple=1)
 
-    def labels(self, tokens):
+    def token_labels(self, tokens):
         in_target = tokens["padding_mask"] & (tokens["segment_ids"] > 0)
         following, has_label = (  # those of the token after each, [B, T]
             tf.pad(values[:, 1:], [[0, 0], [0, 1]]) for values in (tokens["token_ids"], in_target)

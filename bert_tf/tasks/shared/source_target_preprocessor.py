@@ -6,7 +6,6 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.batches import parallel_map
 from bert_tf.inputs.labels import row_weights
 from bert_tf.models.preprocessor import Preprocessor
 
@@ -31,15 +30,18 @@ class SourceTargetPreprocessor(Preprocessor):
 
     longest_target: int | None = dataclasses.field(default=None, init=False, repr=False)
 
-    def labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
+    def token_labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns the word after each token that the model reads, int32 `[B, T]`.
 
         Tokens without a next word have the label `IGNORED`.
         """
-        raise NotImplementedError(f"{type(self).__name__} must have a method `labels`.")
+        raise NotImplementedError(f"{type(self).__name__} must have a method `token_labels`.")
 
-    def batches(self, x, y=None, *arguments, **options):
-        """Makes batches, whose labels are the words of the targets.
+    def stream_batches(self, dataset, training):
+        return super().stream_batches(dataset.map(_as_pair), training)
+
+    def training_rows(self, columns, y, sample_weight):
+        """Returns the pairs, and their weights, if any.
 
         Raises:
             UserError: If there is no text, or `y` is given.
@@ -49,22 +51,6 @@ class SourceTargetPreprocessor(Preprocessor):
                 "`y` must be None with text: `x` is a tuple of two lists, (sources, targets). "
                 f"Received: y={type(y).__name__}"
             )
-        if isinstance(x, tf.data.Dataset):
-            x = x.map(_as_pair)
-        return super().batches(x, None, *arguments, **options)
-
-    def batches_of_rows(self, rows, labels, numbers):
-        return self._with_labels(super().batches_of_rows(rows, labels, numbers))
-
-    def batches_of_stream(self, dataset):
-        return self._with_labels(super().batches_of_stream(dataset))
-
-    def _with_labels(self, batches):
-        return parallel_map(
-            batches, lambda tokens, *weights: (tokens, self.labels(tokens), *weights)
-        )
-
-    def training_rows(self, columns, y, sample_weight):
         rows, labels = super().training_rows(columns, None, None)
         if sample_weight is not None:
             labels = (row_weights(sample_weight, columns.num_rows),)

@@ -12,8 +12,9 @@ import tensorflow as tf
 from bert_tf.errors import DataError, UserError
 from bert_tf.generation import GeneratedTokens, GenerationConfig, generate
 from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
+from bert_tf.inputs.text_batches import DEFAULT_BATCH_SIZE
 from bert_tf.inputs.token_inputs import checked_token_inputs
-from bert_tf.models.preprocessor import DEFAULT_BATCH_SIZE, Preprocessor
+from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.text.spacing import with_written_spaces
 
 _SPECIAL_TOKENS = 2  # of a source: [CLS] and [SEP]

@@ -14,6 +14,7 @@ from bert_tf.adapt import set_sinusoidal_positions
 from bert_tf.checkpoints import convert
 from bert_tf.checkpoints.conversion import largest_difference
 from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.inputs.text_batches import text_batches
 from bert_tf.tasks.encoder_decoder.preprocessor import shifted
 from bert_tf.training import SparseCrossentropy
 
@@ -97,7 +98,7 @@ def test_other_special_tokens(make_model):
     """The start of the decoder and the end of a target need not be [CLS] and [SEP]."""
     model = make_model(decoder_start_token_id=60, eos_token_id=61)
     columns = model.preprocessor.read(PAIRS)
-    tokens, labels = next(iter(model.preprocessor.batches(columns)))
+    tokens, labels = next(iter(text_batches(model.preprocessor, columns)))
     ids, mask = tokens["decoder_token_ids"].numpy(), tokens["decoder_padding_mask"].numpy()
     assert (ids[:, 0] == 60).all()
     for row, known, words in zip(ids, mask, labels.numpy()):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertMaskedLM, BertPretrainer, BertTokenizer
 from bert_tf.errors import UserError
+from bert_tf.inputs.text_batches import text_batches
 from bert_tf.training import AdamWeightDecay, SparseCrossentropy
 
 MASK = 4  # the id of [MASK] in the tiny vocabulary
@@ -129,7 +130,7 @@ def test_loss_is_the_pretrainers(make_model, tiny_config):
     for either in (model, pretrainer):
         either.compile(AdamWeightDecay(1e-3), run_eagerly=True)
     preprocessor = model.preprocessor
-    batches = preprocessor.batches(preprocessor.read(TEXTS * 4), batch_size=16)
+    batches = text_batches(preprocessor, preprocessor.read(TEXTS * 4), batch_size=16)
     features, labels = next(iter(batches))
     data = tf.data.Dataset.from_tensor_slices((features, labels)).batch(8)
     ours = model.evaluate(data, verbose=0, return_dict=True)

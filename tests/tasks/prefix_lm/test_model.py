@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertMaskedLM, BertPrefixLM, BertTokenizer
 from bert_tf.errors import UserError
+from bert_tf.inputs.text_batches import text_batches
 from tests.numpy_bert import NumpyBert
 
 PAIRS = (["good film", "the bad film.", "a b c d e f"], ["the good film", "bad", "c b a . a b c"])
@@ -133,7 +134,7 @@ def test_rows_and_labels_of_texts(model):
         "[CLS] the bad film . [SEP]|bad [SEP]",
         "[CLS] a b c d e [SEP]|c b a . [SEP]",
     ]
-    (tokens, labels) = next(iter(model.preprocessor.batches(model.preprocessor.read(PAIRS))))
+    (tokens, labels) = next(iter(text_batches(model.preprocessor, model.preprocessor.read(PAIRS))))
     in_graph = model.preprocessor.tokens_of(tuple(map(tf.constant, PAIRS)))
     for name, values in tokens.items():
         np.testing.assert_array_equal(in_graph[name], values)

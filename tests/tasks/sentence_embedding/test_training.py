@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
+from bert_tf.inputs.text_batches import text_batches
 from bert_tf.training import AdamWeightDecay, MultipleNegativesRankingLoss, TrainingCheckpoint
 from bert_tf.training.losses.sentence_losses import ClassificationLoss
 from tests.training.fit_arguments import fit_arguments
@@ -174,8 +175,8 @@ def test_batches_have_no_duplicates(make_encoder):
     encoder.compile(AdamWeightDecay(1e-3), objective=loss)
     texts = (list("abcdefgh") * 2, list("ijklmnopqrstuvwx"))
     preprocessor = encoder.preprocessor
-    batches = preprocessor.batches(
-        preprocessor.read(texts), batch_size=8, shuffle=True, training=True
+    batches = text_batches(
+        preprocessor, preprocessor.read(texts), batch_size=8, shuffle=True, training=True
     )
     firsts = [tokens["token_ids"][:, 0].numpy() for (tokens,) in batches]  # [B, T]
     assert [len(np.unique(rows, axis=0)) for rows in firsts] == [8, 8]

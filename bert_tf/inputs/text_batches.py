@@ -1,0 +1,141 @@
+"""Texts that a preprocessor has read become batches of tokens: in memory, or as a stream.
+
+A preprocessor says which rows of tokens texts become (`training_rows`, `tokens_of`) and what their
+labels are. How rows become batches is the same for all tasks.
+
+Glossary: `n` rows, `B` rows of a batch, `K` parts of a row.
+"""
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+from bert_tf.inputs.batches import batches_of_numbers, parallel_map
+from bert_tf.inputs.columns import TextColumns
+from bert_tf.inputs.epoch_batches import EpochBatches
+from bert_tf.inputs.epochs import ReplicaShare, TextEpochs, numbered_batches
+
+DEFAULT_BATCH_SIZE = 32  # Keras's own
+
+
+def text_batches(
+    preprocessor: Any,
+    x: TextColumns | tf.data.Dataset,
+    y: Any = None,
+    sample_weight: Any = None,
+    batch_size: int | None = None,
+    shuffle: bool = False,
+    training: bool = False,
+    token_budget: int | None = None,
+    epochs: TextEpochs | None = None,
+    share: ReplicaShare | None = None,
+) -> tf.data.Dataset:
+    """Returns batches `(tokens, labels, weights)` of raw text.
+
+    Args:
+        preprocessor: The `Preprocessor` of the task.
+        x: What its `read` returned. A dataset has its own labels and batches.
+        y: What its `targets` returned.
+        sample_weight: The weight of each example, or None.
+        batch_size: The number of rows of a batch; None for 32.
+        shuffle: Whether each epoch has a different order.
+        training: Whether the batches are for training, not for evaluation.
+        token_budget: In place of `batch_size`, the maximum number of tokens of a batch.
+        epochs: The epochs of the texts; None for the first one of seed 0.
+        share: The part of each batch that this worker computes, in a batch for each of its
+            replicas; None for whole batches.
+
+    Raises:
+        UserError: If there is no text, or not one label and weight for each, or batches cannot
+            have `token_budget` tokens.
+    """
+    preprocessor.require_tokenizer()
+    if isinstance(x, tf.data.Dataset):
+        return preprocessor.stream_batches(x, training)
+    epochs, share = epochs or TextEpochs(), share or ReplicaShare()
+    rows, labels = preprocessor.training_rows(x, y, sample_weight)
+    groups = preprocessor.batch_groups(x) if training else None
+    options = {"seed": epochs.seed, "shuffle": shuffle, "groups": groups}
+    count, lengths = len(rows), None
+    if share.replicas > 1:
+        lengths = rows.sizes(padded=False).reshape(count, -1).sum(axis=1)  # [n, K] -> [n]
+    if token_budget is None:
+        sizes = np.ones(count, np.int64)
+        batches = EpochBatches(sizes, batch_size or DEFAULT_BATCH_SIZE, **options)
+    else:
+        if preprocessor.static_length is not None:
+            raise UserError(
+                "`token_budget` must be None with `jit_compile=True`: XLA compiles batches of one "
+                f"size. Received: {token_budget=}"
+            )
+        options["padded"] = not preprocessor.packs_tokens()
+        sizes = rows.sizes(options["padded"])
+        batches = EpochBatches(sizes, token_budget=token_budget, **options)
+    if groups is not None:
+        batches.report_left_out(epochs.epoch)
+    numbers = numbered_batches(batches, epochs, share, lengths)
+    return preprocessor.row_batches(rows, labels, numbers, epochs.seed if training else None)
+
+
+def row_batches(
+    preprocessor: Any, rows: Any, labels: tuple[Any, ...], numbers: tf.data.Dataset
+) -> tf.data.Dataset:
+    """Returns batches `(tokens, labels, weights)` of rows that are tokenized.
+
+    Args:
+        preprocessor: The `Preprocessor` of the task.
+        rows, labels: What its `training_rows` returned.
+        numbers: A dataset of the rows of each batch, int64 `[B]`, and their epoch.
+    """
+    numbers = numbers.map(lambda rows, epoch: rows)
+    batches = batches_of_numbers(rows, labels, numbers, preprocessor.static_length)
+    return _with_token_labels(preprocessor, batches)
+
+
+def stream_batches(preprocessor: Any, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns batches of text as batches of tokens, with labels for the loss.
+
+    Args:
+        preprocessor: The `Preprocessor` of the task.
+        dataset: Batches of strings `[B]` or tuples of them, with labels and weights, if any.
+
+    Raises:
+        UserError: If the elements are not batches of strings.
+    """
+    spec = dataset.element_spec
+    features = spec[0] if isinstance(spec, tuple) else spec
+    if isinstance(features, dict):
+        raise UserError(
+            "Text in a dataset must be strings [B], or a tuple of them for pairs. Received: a "
+            f"dictionary of {sorted(features)}. Pass `dataset.map(lambda row: row[...])`."
+        )
+    if any(spec.shape.rank == 0 for spec in tf.nest.flatten(features)):
+        raise UserError(
+            "A dataset of text must yield batches, strings [B]. Received: single strings. "
+            "Pass `dataset.batch(32)`."
+        )
+    dataset = with_graph_targets(preprocessor, dataset)
+    batches = parallel_map(dataset, lambda x, *rest: (preprocessor.tokens_of(x), *rest))
+    return _with_token_labels(preprocessor, batches.prefetch(tf.data.AUTOTUNE))
+
+
+def with_graph_targets(preprocessor: Any, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a dataset with the preprocessor's `graph_targets` applied to its labels."""
+    spec = dataset.element_spec
+    if not isinstance(spec, tuple) or len(spec) < 2 or not isinstance(spec[1], tf.TensorSpec):
+        return dataset
+    targets = preprocessor.graph_targets(spec[1])
+    if targets is None:
+        return dataset
+    return parallel_map(dataset, lambda x, labels, *rest: (x, targets(labels), *rest))
+
+
+def _with_token_labels(preprocessor, batches):
+    """Returns batches with the labels that are made of their tokens, if the task has such."""
+    if preprocessor.token_labels is None:
+        return batches
+    return parallel_map(
+        batches, lambda tokens, *weights: (tokens, preprocessor.token_labels(tokens), *weights)
+    )
