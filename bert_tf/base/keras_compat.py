@@ -14,6 +14,8 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
+from bert_tf.errors import UserError
+
 
 @contextlib.contextmanager
 def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
@@ -114,9 +116,45 @@ def built_variables(optimizer: keras.optimizers.Optimizer) -> list[keras.Variabl
     return [*optimizer._trainable_variables]
 
 
-def rebuild_optimizer(
-    optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]
-) -> None:
+def build_for(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> None:
+    """Lets an optimizer update `variables`, also those that it was not built with.
+
+    Public way: none, for an optimizer that is built.
+
+    The state of the variables that it knows stays, as does its number of steps.
+
+    Args:
+        optimizer: The optimizer of a compiled model.
+        variables: The variables that are trained now.
+
+    Raises:
+        UserError: If it averages the variables, and they are not those that it was built with.
+
+    Example:
+        >>> weight, bias = keras.Variable([1.0]), keras.Variable([0.0])
+        >>> optimizer = keras.optimizers.Adam()
+        >>> build_for(optimizer, [weight])
+        >>> build_for(optimizer, [weight, bias])
+        >>> optimizer.apply([tf.constant([1.0])], [bias])
+    """
+    if not optimizer.built:
+        optimizer.build(variables)
+        return
+    known = built_variables(optimizer)
+    is_known = set(map(id, known))
+    added = [variable for variable in variables if id(variable) not in is_known]
+    owner = getattr(optimizer, "inner_optimizer", optimizer)
+    if owner.use_ema and (added or len(variables) < len(known)):
+        raise UserError(
+            "The trained variables must stay the same with `use_ema=True`, or averages are mixed "
+            f"up. Received: {len(variables)} variables, and {len(known)} when the optimizer was "
+            "built. Compile the model again."
+        )
+    if added:
+        _rebuild(optimizer, [*known, *added])
+
+
+def _rebuild(optimizer: keras.optimizers.Optimizer, variables: list[keras.Variable]) -> None:
     """Builds a built optimizer again, for more variables. The state of those that it knows stays.
 
     Public way: a new optimizer, which has no state and begins its schedule again.

@@ -22,7 +22,6 @@ from bert_tf.ops.native import needs_static_shapes, static_shapes
 from bert_tf.training.batch_parts import BatchParts, map_values, num_rows
 from bert_tf.training.losses.partial_loss import BatchShare, partial_losses
 from bert_tf.training.model_options import fixed_names, option_names, set_option
-from bert_tf.training.optimizers.built_optimizer import build_for
 from bert_tf.training.pipelined_step import pipelined_gradients, seeds_of
 from bert_tf.training.traced_weights import Traces, settings_of
 
@@ -371,7 +370,7 @@ class StepModel(keras.Model):
             if self.built:
                 # Not while tracing: after a trace that fails, variables made in it have no values.
                 with self.distribute_strategy.scope():
-                    build_for(self.optimizer, self.trained_variables())
+                    keras_compat.build_for(self.optimizer, self.trained_variables())
             self.train_function = self._step_function(self.train_step)
         return self.train_function
 

@@ -25,7 +25,6 @@ from bert_tf.training.checkpointing.checkpoint_files import (
     write_checkpoint,
 )
 from bert_tf.training.distribution.strategies import is_chief
-from bert_tf.training.optimizers.built_optimizer import build_for
 from bert_tf.training.run_length import resume_run, run_of
 
 BEST = "best.json"
@@ -300,7 +299,9 @@ def _build_for_slots(model: keras.Model, names: Collection[str]) -> None:
         return id(variable) not in trained and any(name.startswith(prefix) for name in names)
 
     with model.distribute_strategy.scope():
-        build_for(model.optimizer, [*known, *filter(has_slot, _network_variables(model))])
+        keras_compat.build_for(
+            model.optimizer, [*known, *filter(has_slot, _network_variables(model))]
+        )
 
 
 def model_variables(model: keras.Model) -> dict[str, keras.Variable]:

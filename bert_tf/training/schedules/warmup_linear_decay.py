@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.training.schedules.spread_schedule import SpreadSchedule
+from bert_tf.training.schedules.run_schedule import SpreadSchedule
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
