@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base import hooks
-from bert_tf.base.keras_files import deserialized, write_atomically
+from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require
 from bert_tf.inputs.token_inputs import check_names
 from bert_tf.layers.quantization import DYNAMIC, FLOAT
@@ -187,12 +187,6 @@ class TaskModel(TrainingModel):
             check_names(inputs)
         return inputs
 
-    def head_dropout(self, dropout: float | None) -> float:
-        """Returns the dropout rate before a head: `dropout`, or if None the configuration's."""
-        config = self.backbone.config
-        rates = (dropout, config.classifier_dropout, config.hidden_dropout_prob)
-        return next(rate for rate in rates if rate is not None)
-
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
         outputs = self.backbone(tokens, training=training, **self.backbone_options())
@@ -297,29 +291,6 @@ class TaskModel(TrainingModel):
         options.update(format=format, input_signature=input_signature)
         return hooks.export_from_model(self, filepath, **options)
 
-    def save(self, filepath: str | os.PathLike, overwrite: bool = True, **options) -> None:
-        """Writes a `.keras` file as `keras.Model.save` does, atomically.
-
-        Args:
-            filepath: The file.
-            overwrite: False asks before a file is replaced.
-            **options: See `keras.Model.save`.
-
-        Raises:
-            UserError: If the model is prepacked.
-        """
-        write_atomically(super().save, filepath, overwrite, **options)
-
-    def save_weights(self, filepath: str | os.PathLike, overwrite: bool = True, **options) -> None:
-        """Writes a `.weights.h5` file as `keras.Model.save_weights` does, atomically.
-
-        Args:
-            filepath: The file.
-            overwrite: False asks before a file is replaced.
-            **options: See `keras.Model.save_weights`.
-        """
-        write_atomically(super().save_weights, filepath, overwrite, **options)
-
     def require_trainable(self) -> None:
         """Raises `UserError` if the backbone is prepacked or quantized."""
         self.backbone.require_kernels("trained")
@@ -388,15 +359,8 @@ class TaskModel(TrainingModel):
         """
         if calibration is not None:
             calibration = hooks.calibration_batches(self, "calibration", calibration)
-        self.backbone.quantize(
-            mode,
-            config=config,
-            calibration=calibration,
-            attention=attention,
-            skip=skip,
-            activations=activations,
-            **kwargs,
-        )
+        kwargs.update(attention=attention, skip=skip, activations=activations)
+        self.backbone.quantize(mode, config=config, calibration=calibration, **kwargs)
 
     def quantization_errors(self, texts, activations: str = DYNAMIC) -> dict[str, float]:
         """Does what `bert_tf.adapt.quantization_errors` does, with texts.

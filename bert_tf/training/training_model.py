@@ -1,6 +1,7 @@
 """`fit`, `evaluate` and `predict`, once for all models: on texts, and on what Keras takes."""
 
 import inspect
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
+from bert_tf.base.keras_files import write_atomically
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.inputs.batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
@@ -332,6 +334,29 @@ class TrainingModel(StepModel):
     def row_outputs(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
         """Returns the outputs to keep for a batch of texts; a task may reduce them."""
         return outputs
+
+    def save(self, filepath: str | os.PathLike, overwrite: bool = True, **options) -> None:
+        """Writes a `.keras` file as `keras.Model.save` does, atomically.
+
+        Args:
+            filepath: The file.
+            overwrite: False asks before a file is replaced.
+            **options: See `keras.Model.save`.
+
+        Raises:
+            UserError: If the model is prepacked.
+        """
+        write_atomically(super().save, filepath, overwrite, **options)
+
+    def save_weights(self, filepath: str | os.PathLike, overwrite: bool = True, **options) -> None:
+        """Writes a `.weights.h5` file as `keras.Model.save_weights` does, atomically.
+
+        Args:
+            filepath: The file.
+            overwrite: False asks before a file is replaced.
+            **options: See `keras.Model.save_weights`.
+        """
+        write_atomically(super().save_weights, filepath, overwrite, **options)
 
     def load_weights(self, *args, **kwargs):
         super().load_weights(*args, **kwargs)

@@ -34,6 +34,12 @@ class DenseHeadModel(TaskModel):
         """The size of the vectors that the layer takes."""
         return self.backbone.config.hidden_size
 
+    def head_dropout(self, dropout: float | None) -> float:
+        """Returns the dropout rate before a head: `dropout`, or if None the configuration's."""
+        config = self.backbone.config
+        rates = (dropout, config.classifier_dropout, config.hidden_dropout_prob)
+        return next(rate for rate in rates if rate is not None)
+
     def dense_head(self, units: int, name: str | None = None) -> Dense:
         """Returns the layer, which `build` builds, or another one like it with a name."""
         stddev = self.backbone.config.initializer_range
