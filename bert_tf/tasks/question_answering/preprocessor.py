@@ -191,8 +191,8 @@ class QuestionAnsweringPreprocessor(Preprocessor):
 
     def window_lengths(self) -> dict[str, int]:
         """Returns how contexts are cut: arguments of `QuestionWindows`."""
-        names = "max_length", "doc_stride", "max_query_length"
-        return {name: getattr(self, name) for name in names}
+        lengths = {name: getattr(self, name) for name in ("doc_stride", "max_query_length")}
+        return {"max_length": self.max_sequence_length, **lengths}
 
 
 def _rows(*columns):
