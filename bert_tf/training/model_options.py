@@ -79,7 +79,7 @@ def option_names(kind: type) -> frozenset[str]:
 
     Example:
         >>> sorted(option_names(bert_tf.BertMaskedLM))
-        ['backbone', 'max_length', 'tokenizer']
+        ['backbone', 'max_length', 'preprocessor', 'tokenizer']
     """
     makers = [vars(base)["__init__"] for base in _own_bases(kind) if "__init__" in vars(base)]
     parameters = [p for maker in makers for p in inspect.signature(maker).parameters.values()]

@@ -9,7 +9,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTextClassifier, BertTokenizer, ops
-from bert_tf.adapt.calibration import SeenRows, calibrate, observed_inputs
+from bert_tf.adapt.calibration import SeenRows, calibrate, calibration_batches, observed_inputs
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.training import AdamWeightDecay
 from research.corpora.film_reviews import read_film_reviews
@@ -62,7 +62,7 @@ def test_outlying_columns_cost_less(classifier, tmp_path):
 
 def test_each_layer_takes_the_candidate_nearest_to_its_own_results(classifier):
     backbone = classifier.backbone
-    batches = list(classifier._token_batches(TEXTS))
+    batches = list(calibration_batches(classifier, "texts", TEXTS))
     scalings = calibrate(backbone, batches)
     assert backbone.padding_free == "auto"
     first = backbone.encoder.blocks[0].intermediate

@@ -12,7 +12,7 @@ import bert_tf
 from bert_tf.beam.model_handler import METHODS, BertModelHandler, Refused
 from bert_tf.errors import UserError
 from bert_tf.inputs.batches import sorted_batches
-from bert_tf.models import task_model
+from bert_tf.training import training_model
 from tests.conformance.task import PAIRS, TEXTS, assert_same, make
 from tests.conformance.tasks import TASKS
 
@@ -108,7 +108,7 @@ def test_batches_have_at_most_the_budget(models, monkeypatch):
         return batches
 
     monkeypatch.setattr(bert_tf.BertSentenceEncoder, "from_pretrained", lambda path: model)
-    monkeypatch.setattr(task_model, "sorted_batches", recorded)
+    monkeypatch.setattr(training_model, "sorted_batches", recorded)
     Recorder.batches.clear()
     texts = [" ".join(["good"] * (1 + number % 9)) for number in range(60)] + ["film " * 90]
     handler = Recorder("model", "encode", token_budget=50, batch_bytes=300)

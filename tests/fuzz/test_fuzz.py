@@ -55,8 +55,8 @@ def test_mutants(format, count, results):
     result = results(count)[format]
     print({key: value for key, value in result.items() if key != "failures"})
     assert not result["failures"], "\n\n".join(result["failures"])
-    count = count or FORMATS[format].many
-    assert result["mutants"] == count
+    many = FORMATS[format].many
+    assert result["mutants"] == (count or many)
     # Neither are the mutants so wild that all are refused, nor so tame that all are taken.
-    assert result["opened"] > 0
-    assert result["refused"] > count // 4
+    assert result["opened"] > 0 or count  # of a few all may be refused
+    assert result["refused"] > (count or many) // 4
