@@ -19,6 +19,7 @@ _get_name, _, _names = lazy_names(
         "BertConfig": ".config",
         "BertTokenizer": ".text.tokenizer",
         "BertBackbone": ".models.backbone",
+        "register_task": ".tasks",
         **{spec.model: spec.model_module for spec in tasks.specs()},
     },
 )

@@ -6,6 +6,7 @@ import logging
 
 import numpy as np
 
+from bert_tf import tasks
 from bert_tf.checkpoints.assignment import (
     assign_weights,
     find_biases,
@@ -15,11 +16,9 @@ from bert_tf.checkpoints.assignment import (
 )
 from bert_tf.checkpoints.file_labels import file_labels, require_different, require_same
 from bert_tf.checkpoints.model_weights import (
-    AMBIGUOUS_HEADS,
     BACKBONE,
-    HEAD_ARCHITECTURES,
     KERAS_ARGUMENTS,
-    SPECS,
+    ambiguous_heads,
     backbone_of,
     spec_of,
     task_heads,
@@ -153,12 +152,14 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
         ConfigError: If the vocabulary is cased and nothing says whether to lower-case text.
         CheckpointError: If the file names an unknown class.
     """
-    if pretrained.class_name not in {None, *SPECS, BACKBONE, *_names(model_class)}:
+    known = {spec.model for spec in tasks.specs()}
+    if pretrained.class_name not in {None, *known, BACKBONE, *_names(model_class)}:
         # The options and the head of an unknown class would be silently ignored.
         raise CheckpointError(
-            f"`class` in {pretrained.source.path} must be one of {sorted(SPECS)}, or the class "
+            f"`class` in {pretrained.source.path} must be one of {sorted(known)}, or the class "
             f"that opens it. Received: class={pretrained.class_name!r}. If this is your own class, "
-            "open the file with it, or open only the encoder with BertBackbone.from_pretrained."
+            "open the file with it, import the package that registers its task, or open only the "
+            "encoder with BertBackbone.from_pretrained."
         )
     takes_text = "preprocessor" not in options
     accepted = _argument_names(model_class) | _argument_names(BertBackbone)
@@ -232,11 +233,13 @@ def weights_of(model, pretrained: Pretrained) -> list:
 
 def _is_same_head(name, model_class, pretrained):
     """Returns whether the file's head of this name, which tasks share, is the model's."""
-    if name not in AMBIGUOUS_HEADS:
+    if name not in ambiguous_heads():
         return True
     if pretrained.source.format == OWN:
         return pretrained.class_name in _names(model_class)
-    named = HEAD_ARCHITECTURES.intersection(pretrained.architectures)
+    # A file that names an architecture with a head has its head and no other.
+    with_heads = {name for spec in tasks.specs() if spec.heads for name in spec.architectures}
+    named = with_heads.intersection(pretrained.architectures)
     return not named or bool(named.intersection(spec_of(model_class).architectures))
 
 
@@ -329,7 +332,7 @@ def _refuse_unknown(model_class, options, accepted):
 def _argument_names(model_class):
     names = set()
     for base in model_class.__mro__:
-        if base.__module__.startswith("bert_tf."):
+        if base.__module__.startswith("bert_tf.") or spec_of(base).model_module == base.__module__:
             parameters = inspect.signature(base.__init__).parameters.values()
             names |= {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
     return (names | {*KERAS_ARGUMENTS}) - {"self", "config", "backbone", "tokenizer", "args"}

@@ -4,7 +4,7 @@ import collections
 import itertools
 
 from bert_tf import tasks
-from bert_tf.base.json_schema import Kind, may_lack, object_of
+from bert_tf.base.json_schema import OBJECT, Kind, may_lack, object_of
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import Weight, backbone_weights, pooler_weights, row_weights
 from bert_tf.models.backbone import BertBackbone
@@ -14,30 +14,33 @@ BACKBONE = "BertBackbone"
 # Arguments of every class, which are those of Keras's layers. A file must not set them.
 KERAS_ARGUMENTS = ("activity_regularizer", "autocast", "dtype", "name", "trainable")
 ABSENT = may_lack(Kind("absent, as it is an argument of Keras's layers", lambda value: False))
-# The arguments of a model's class in a file. The constructors refuse invalid combinations.
-OPTIONS = object_of({**tasks.options(), **dict.fromkeys(KERAS_ARGUMENTS, ABSENT)})
-# The specs of the tasks by the name of the model's class.
-SPECS = {spec.model: spec for spec in tasks.specs()}
-# The architectures with a head: a file that names one of them has its head and no other.
-HEAD_ARCHITECTURES = {name for spec in SPECS.values() if spec.heads for name in spec.architectures}
-
-
 # A backbone, and a class of the user, is like a task without heads.
 _NO_TASK = TaskSpec("", BACKBONE, ("BertModel",))
 
 
-def _shared_heads():
-    """Returns the names of heads whose layers share Hugging Face names with other heads."""
-    heads = [head for spec in SPECS.values() for head in spec.heads.values()]
+@tasks.kept_until_registration
+def _options():
+    return object_of({**tasks.options(), **dict.fromkeys(KERAS_ARGUMENTS, ABSENT)})
+
+
+# The arguments of a model's class in a file. The constructors refuse invalid combinations.
+OPTIONS = Kind(
+    OBJECT.expected, lambda value: _options().fits(value), lambda value: _options().inside(value)
+)
+
+
+@tasks.kept_until_registration
+def ambiguous_heads() -> frozenset[str]:
+    """Returns the names of heads whose layers share Hugging Face names with other heads.
+
+    A file that has such a head may have it for another task.
+    """
+    heads = [head for spec in tasks.specs() for head in spec.heads.values()]
     owners = collections.defaultdict(set)  # the heads with a layer of this name
     for name, row in ((head.name, row) for head in heads for row in head.rows):
         for layer in row.huggingface.split("|") if row.huggingface else ():
             owners[layer].add(name)
     return frozenset().union(*(names for names in owners.values() if len(names) > 1))
-
-
-# A file that has such a head may have it for another task.
-AMBIGUOUS_HEADS = _shared_heads()
 
 
 def spec_of(model_class: type) -> TaskSpec:
@@ -48,7 +51,7 @@ def spec_of(model_class: type) -> TaskSpec:
 def class_name_of(model) -> str:
     """Returns the name of a model's public class, also for a user's subclass of it."""
     names = [base.__name__ for base in type(model).__mro__]
-    return next((name for name in names if name in SPECS or name == BACKBONE), names[0])
+    return next((name for name in names if name == BACKBONE or tasks.spec_of(name)), names[0])
 
 
 def task_heads(model) -> dict[str, list[Weight]]:
@@ -72,7 +75,7 @@ def architecture_of(model) -> str:
     """Returns BERT's class in Hugging Face with the heads that the model has."""
     spec = spec_of(type(model))
     present = set(task_heads(model)) - {head.name for head in spec.optional_heads.values()}
-    for other in (spec, *SPECS.values()):
+    for other in (spec, *tasks.specs()):
         if {head.name for head in other.heads.values()} == present:
             return other.architectures[0]
     return _NO_TASK.architectures[0]
@@ -109,7 +112,8 @@ def model_class(name: str) -> type | None:
     """Returns the public model class of a name, or None if this version has no such class."""
     if name == BACKBONE:
         return BertBackbone
-    return SPECS[name].model_class() if name in SPECS else None
+    spec = tasks.spec_of(name)
+    return None if spec is None else spec.model_class()
 
 
 def build_saved(path: str, name: str, backbone: BertBackbone, options: dict):

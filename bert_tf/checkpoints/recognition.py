@@ -2,9 +2,10 @@
 
 import os
 
+from bert_tf import tasks
 from bert_tf.checkpoints.assignment import find_biases, find_weights
 from bert_tf.checkpoints.loading import build_model
-from bert_tf.checkpoints.model_weights import SPECS, task_heads
+from bert_tf.checkpoints.model_weights import task_heads
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.sentence_transformers import encoder_options
 from bert_tf.errors import UserError
@@ -21,10 +22,11 @@ def build_recognised(pretrained: Pretrained, tokenizer: BertTokenizer | None = N
     Raises:
         UserError: If an option in the checkpoint is out of range.
     """
-    for name in _named(pretrained) or _WITH_HEADS:
-        if name not in SPECS or not _has_head(name, pretrained):
+    named = _named(pretrained)
+    for spec in named if named or pretrained.class_name else _with_heads():
+        if not _has_head(spec, pretrained):
             continue
-        model = build_model(SPECS[name].model_class(), pretrained, tokenizer)
+        model = build_model(spec.model_class(), pretrained, tokenizer)
         if all(all(find_weights(pretrained.source, w)) for w in task_heads(model).values()):
             return model
     return pretrained.backbone_class(pretrained.config)
@@ -52,12 +54,12 @@ def servable_class(path: str | os.PathLike, config_file: str | None = None) -> t
         'BertMaskedLM'
     """
     pretrained = open_pretrained(path, config_file)
-    for name in (*_named(pretrained), *_WITH_HEADS):
-        if name in SPECS and SPECS[name].serving and _has_head(name, pretrained):
-            return SPECS[name].model_class()
+    for spec in (*_named(pretrained), *_with_heads()):
+        if spec.serving and _has_head(spec, pretrained):
+            return spec.model_class()
     if encoder_options(pretrained.directory):
-        return SPECS[_EMBEDDING].model_class()
-    name = SPECS[_EMBEDDING].name
+        return tasks.spec_of(_EMBEDDING).model_class()
+    name = tasks.spec_of(_EMBEDDING).name
     raise UserError(
         f"The model must be named for a checkpoint without a trained head: --model={name} exports "
         f"vectors of texts. Received: --model=auto, and no head in {os.fspath(path)}"
@@ -79,11 +81,11 @@ def find_task_class(path: str | os.PathLike) -> type:
         'BertTextClassifier'
     """
     pretrained = open_pretrained(path)
-    named = [SPECS[name].model_class() for name in _named(pretrained) if name in SPECS]
+    named = _named(pretrained)
     if named:
-        return named[0]
+        return named[0].model_class()
     if encoder_options(pretrained.directory):
-        return SPECS[_EMBEDDING].model_class()
+        return tasks.spec_of(_EMBEDDING).model_class()
     raise UserError(
         "The model must be a task model, such as a classifier that `save_pretrained` wrote, "
         "or a directory of sentence-transformers. "
@@ -92,21 +94,21 @@ def find_task_class(path: str | os.PathLike) -> type:
     )
 
 
-_WITH_HEADS = [name for name, spec in SPECS.items() if spec.heads]
+def _with_heads():
+    return [spec for spec in tasks.specs() if spec.heads]
 
 
 def _named(pretrained):
-    """Returns the classes of this package for the names in the files."""
+    """Returns the specs of the classes and architectures that the files name."""
     architectures = set(pretrained.architectures)
-    named = [name for name in _WITH_HEADS if architectures.intersection(SPECS[name].architectures)]
-    if pretrained.class_name:
-        named.insert(0, pretrained.class_name)
-    return named
+    named = [spec for spec in _with_heads() if architectures.intersection(spec.architectures)]
+    spec = tasks.spec_of(pretrained.class_name or "")
+    return named if spec is None else [spec, *named]
 
 
-def _has_head(name, pretrained):
+def _has_head(spec, pretrained):
     """Returns whether the file holds the first bias of every head; else no model is built."""
-    if pretrained.class_name == name:
+    if pretrained.class_name == spec.model:
         return True
-    biases = [find_biases(pretrained.source, head)[:1] for head in SPECS[name].heads.values()]
+    biases = [find_biases(pretrained.source, head)[:1] for head in spec.heads.values()]
     return bool(biases) and all(any(found) for found in biases)

@@ -6,15 +6,10 @@ The state of the optimizer is not loaded.
 import dataclasses
 import os
 
+from bert_tf import tasks
 from bert_tf.base.json_schema import check, object_of, one_of
 from bert_tf.checkpoints.claims import check_claims
-from bert_tf.checkpoints.model_weights import (
-    OPTIONS,
-    SPECS,
-    build_saved,
-    class_name_of,
-    saved_options,
-)
+from bert_tf.checkpoints.model_weights import OPTIONS, build_saved, saved_options
 from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.keras_archive import ModelSource
 from bert_tf.config import BertConfig
@@ -29,7 +24,11 @@ from bert_tf.training.checkpointing.checkpoint_files import (
 from bert_tf.training.checkpointing.training_checkpoint import model_variables
 
 DIRECTORY = "checkpoints"  # the folder of the training checkpoints in a tool's --output_dir
-_MODEL = object_of({"class": one_of(*SPECS), "options": OPTIONS})
+
+
+@tasks.kept_until_registration
+def _model():
+    return object_of({"class": one_of(*(spec.model for spec in tasks.specs())), "options": OPTIONS})
 
 
 def find_training_checkpoint(path: str) -> str | None:
@@ -41,10 +40,10 @@ def find_training_checkpoint(path: str) -> str | None:
 
 def describe_model(model) -> dict:
     """Returns the class and arguments that a checkpoint stores; empty for a user's class."""
-    name = class_name_of(model)
-    if name not in SPECS or not type(model).__module__.startswith("bert_tf."):
+    spec = tasks.spec_of(type(model))
+    if spec is None or type(model) is not spec.model_class():
         return {}
-    return {"class": name, "options": saved_options(model)}
+    return {"class": spec.model, "options": saved_options(model)}
 
 
 def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSource]:
@@ -63,7 +62,7 @@ def load_training_checkpoint(path: str) -> tuple[str, BertConfig, dict, ModelSou
     if not saved:
         expected = "be a checkpoint of one of bert_tf's models"
         raise file_error(path, expected, "one of a class of your own")
-    check(saved, _MODEL, os.path.join(path, STATE), CheckpointError, "model")
+    check(saved, _model(), os.path.join(path, STATE), CheckpointError, "model")
     name, options = saved["class"], saved["options"]
     if "lora" in options:
         received = "LoRA weights that are not merged. Open the model that the run wrote at its end."

@@ -76,14 +76,16 @@ SCALAR_MIX = Head(
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class TaskSpec:
-    """A task: a folder of `bert_tf.tasks`. Specs are read without TensorFlow, so they hold names.
+    """All that others must know of a task. It is read without TensorFlow, so it holds names.
 
     Attributes:
-        name: The folder.
-        model: The class in its `model.py`, a public name of `bert_tf`.
+        name: Its name, for programs.
+        model: The class in its `model.py`.
         architectures: Hugging Face's classes with the same heads; the first is the one written.
+        module: The task's package; None for `bert_tf.tasks.<name>`, whose model is a public name of
+            `bert_tf`.
         heads: Attribute of the model -> its head.
         optional_heads: Heads that a model may have and Hugging Face's class has not, as `heads`.
         uses_pooler: Whether it computes with BERT's pooler, the dense layer on the first token.
@@ -104,6 +106,7 @@ class TaskSpec:
     name: str
     model: str
     architectures: tuple[str, ...]
+    module: str | None = None
     heads: dict[str, Head] = dataclasses.field(default_factory=dict)
     optional_heads: dict[str, Head] = dataclasses.field(default_factory=dict)
     uses_pooler: bool = True
@@ -115,7 +118,10 @@ class TaskSpec:
     @property
     def model_module(self) -> str:
         """The module of the model's class."""
-        return f"bert_tf.tasks.{self.name}.model"
+        return self._submodule("model")
+
+    def _submodule(self, name):
+        return f"{self.module or f'bert_tf.tasks.{self.name}'}.{name}"
 
     def model_class(self) -> type:
         """Returns the class of its models."""
@@ -125,4 +131,4 @@ class TaskSpec:
         """Returns what `export` writes: a subclass of `ServingModule`."""
         if self.serving is None:
             return None
-        return getattr(importlib.import_module(f"bert_tf.tasks.{self.name}.serving"), self.serving)
+        return getattr(importlib.import_module(self._submodule("serving")), self.serving)

@@ -1,14 +1,16 @@
-"""The tasks, one folder each.
+"""The tasks, one folder each, and the registry of their specs.
 
-A new task is a folder with a `SPEC` in its `__init__.py`, and its name here. CONTRIBUTING.md shows
-how to write one.
+A task is a package with a `TaskSpec` in its `__init__.py`: a folder here that `NAMES` lists, or a
+package from anywhere that calls `register_task`. CONTRIBUTING.md shows how to write one.
 """
 
 import functools
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from bert_tf.base.json_schema import Kind
+from bert_tf.errors import UserError, require
 from bert_tf.models.task_spec import MAX_LENGTH, TaskSpec
 
 # The order is that in which the heads of a checkpoint are recognised.
@@ -32,7 +34,59 @@ NAMES = (
 )
 
 
-@functools.cache
+_registered: list[TaskSpec] = []  # tasks of other packages
+_kept: list[Any] = []  # the functions whose results depend on the specs
+
+
+def kept_until_registration(function: Callable) -> Callable:
+    """Returns a function that keeps what it makes of the specs until a task is registered."""
+    kept = functools.cache(function)
+    _kept.append(kept)
+    return kept
+
+
+def register_task(spec: TaskSpec) -> None:
+    """Makes a task of another package known to checkpoints, export, Beam and all other programs.
+
+    A package calls it in the `__init__.py` with the spec, so that importing the package is enough.
+    A package that registers again replaces its spec.
+
+    Args:
+        spec: The task. Its `module` is the package.
+
+    Raises:
+        UserError: If there is no `module`, or another task has the same name or model, other heads
+            under the same architecture, or an option or input of the same name and another kind.
+
+    Example:
+        >>> from bert_tf.models.task_spec import TaskSpec
+        >>> spec = TaskSpec("age", "AgeRegressor", ("AgeRegressor",), module="my_tasks.age")
+        >>> bert_tf.register_task(spec)
+        >>> bert_tf.tasks.spec_of("AgeRegressor").model_module
+        'my_tasks.age.model'
+    """
+    require(spec.module is not None, "must be the package of the task", UserError, module=None)
+    before = list(_registered)
+    _register([*(one for one in before if one.module != spec.module), spec])
+    try:
+        options()
+    except UserError:
+        _register(before)
+        raise
+
+
+def _register(found):
+    _registered[:] = found
+    for function in _kept:
+        function.cache_clear()
+
+
+def registered_packages() -> list[str]:
+    """Returns the packages of registered tasks, which another process must import to know them."""
+    return [spec.module for spec in _registered]
+
+
+@kept_until_registration
 def specs() -> tuple[TaskSpec, ...]:
     """Returns the specs of all tasks.
 
@@ -40,25 +94,27 @@ def specs() -> tuple[TaskSpec, ...]:
         >>> bert_tf.tasks.specs()[0].model
         'BertPretrainer'
     """
-    found = tuple(importlib.import_module(f"bert_tf.tasks.{name}").SPEC for name in NAMES)
+    ours = [importlib.import_module(f"bert_tf.tasks.{name}").SPEC for name in NAMES]
+    found = (*ours, *_registered)
     names, models = [spec.name for spec in found], [spec.model for spec in found]
-    if names != list(NAMES) or len(set(models)) < len(models):
-        raise ValueError(
-            "The `model` of every SPEC must be its own, and its `name` its folder's. "
+    are_own = all(len({*values}) == len(values) for values in (names, models))
+    if names[: len(ours)] != list(NAMES) or not are_own:
+        raise UserError(
+            "The `name` of every SPEC must be its own, and its folder's, and its `model` its own. "
             f"Received: name={names}, model={models}"
         )
     written: dict[str, list] = {}
     for spec in found:
         heads = list(spec.heads.values())
         if heads and written.setdefault(spec.architectures[0], heads) != heads:
-            raise ValueError(
+            raise UserError(
                 "SPECs with the same first architecture must have the same heads. Received: "
                 f"{spec.name}, architectures={spec.architectures}"
             )
     return found
 
 
-@functools.cache
+@kept_until_registration
 def options() -> dict[str, Kind]:
     """Returns the types and ranges of the options of all tasks, as files store them.
 
@@ -73,7 +129,7 @@ def options() -> dict[str, Kind]:
     for spec in specs():
         for name, kind in spec.options.items():
             if kinds.setdefault(name, kind) is not kind:
-                raise ValueError(
+                raise UserError(
                     f"An option of several tasks must have one kind. Received: {name} in the SPEC "
                     f"of {spec.name}, which another task has with another kind"
                 )
@@ -107,10 +163,16 @@ def spec_of(model: type | str) -> TaskSpec | None:
         >>> spec_of(bert_tf.BertBackbone) is None
         True
     """
-    by_name = {spec.model: spec for spec in specs()}
+    by_name = _specs_by_model()
     if isinstance(model, str):
         return by_name.get(model)
     for base in model.__mro__:
-        if base.__name__ in by_name and base.__module__.startswith("bert_tf."):
-            return by_name[base.__name__]
+        spec = by_name.get(base.__name__)
+        if spec is not None and spec.model_module == base.__module__:
+            return spec
     return None
+
+
+@kept_until_registration
+def _specs_by_model():
+    return {spec.model: spec for spec in specs()}

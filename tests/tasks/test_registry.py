@@ -7,14 +7,16 @@ import pytest
 
 from bert_tf import tasks
 from bert_tf.base import json_schema
-from bert_tf.checkpoints.model_weights import AMBIGUOUS_HEADS
+from bert_tf.checkpoints.model_weights import ambiguous_heads
+from bert_tf.errors import UserError
+from bert_tf.models.task_spec import TaskSpec
 
 
 @pytest.mark.parametrize(
     "change,message",
     [
-        ({"model": "BertTextClassifier"}, "`model` of every SPEC must be its own"),
-        ({"name": "elsewhere"}, "its `name` its folder's"),
+        ({"model": "BertTextClassifier"}, "its `model` its own"),
+        ({"name": "elsewhere"}, "must be its own, and its folder's"),
         ({"architectures": ("BertForSequenceClassification",)}, "first architecture"),
     ],
 )
@@ -26,7 +28,7 @@ def test_specs_that_clash_are_refused(monkeypatch, change, message):
         "import_module",
         lambda module: types.SimpleNamespace(SPEC=found[module.rpartition(".")[2]]),
     )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(UserError, match=message):
         tasks.specs.__wrapped__()
 
 
@@ -38,9 +40,32 @@ def test_an_option_of_two_kinds_is_refused(monkeypatch):
         for spec in tasks.specs()
     ]
     monkeypatch.setattr(tasks, "specs", lambda: specs)
-    with pytest.raises(ValueError, match="must have one kind. Received: dropout"):
+    with pytest.raises(UserError, match="must have one kind. Received: dropout"):
         tasks.options.__wrapped__()
 
 
 def test_heads_that_share_names_in_hugging_face_files():
-    assert sorted(AMBIGUOUS_HEADS) == ["classifier", "token_classifier"]
+    assert sorted(ambiguous_heads()) == ["classifier", "token_classifier"]
+
+
+def test_registered_tasks():
+    spec = TaskSpec("age", "AgeRegressor", ("AgeRegressor",), module="my_tasks.age")
+    before = tasks.specs()
+    try:
+        tasks.register_task(spec)
+        tasks.register_task(spec)
+        assert tasks.specs() == (*before, spec) and tasks.spec_of("AgeRegressor") is spec
+        assert tasks.registered_packages() == ["my_tasks.age"]
+        others = dataclasses.replace(spec, name="others", model="Other", module="others")
+        for name, value, message in [
+            ("name", "masked_lm", "its `model` its own"),
+            ("model", "BertMaskedLM", "its `model` its own"),
+            ("module", None, "`module` must be the package of the task"),
+            ("options", {"dropout": json_schema.FLAG}, "must have one kind"),
+        ]:
+            with pytest.raises(UserError, match=message):
+                tasks.register_task(dataclasses.replace(others, **{name: value}))
+        assert tasks.specs() == (*before, spec)
+    finally:
+        tasks._register([])
+    assert tasks.spec_of("AgeRegressor") is None

@@ -6,6 +6,7 @@ their arguments are checked value by value.
 Reference: Keras 3 `saving_lib` (a stored zip of `config.json` and `model.weights.h5`).
 """
 
+import keras
 import numpy as np
 
 from bert_tf import tasks
@@ -30,7 +31,7 @@ from bert_tf.text.subword_tokenizer import SubwordTokenizer
 from bert_tf.text.tokenizer import BertTokenizer
 
 WEIGHTS = "model.weights.h5"
-_PACKAGE = "bert_tf>"
+_PACKAGE = "bert_tf>"  # of our classes' names in Keras; tasks of other packages have their own
 _BACKBONE = object_of(
     {
         "registered_name": one_of(f"{_PACKAGE}BertBackbone"),
@@ -40,18 +41,17 @@ _BACKBONE = object_of(
 _TOKENIZERS = {f"{_PACKAGE}{c.__name__}": c for c in (BertTokenizer, SubwordTokenizer)}
 _TOKENIZER = object_of({"registered_name": one_of(*_TOKENIZERS), "config": OBJECT})
 _WRITTEN_BY_KERAS = ("name", "dtype")  # they are not used
-_TASK_MODEL = object_of(
-    {
-        "config": object_of(
-            {
-                **tasks.options(),
-                **dict.fromkeys({*KERAS_ARGUMENTS} - {*_WRITTEN_BY_KERAS}, ABSENT),
-                "backbone": _BACKBONE,
-                "tokenizer": optional(_TOKENIZER),
-            }
-        )
+
+
+@tasks.kept_until_registration
+def _task_model():
+    values = {
+        **tasks.options(),
+        **dict.fromkeys({*KERAS_ARGUMENTS} - {*_WRITTEN_BY_KERAS}, ABSENT),
+        "backbone": _BACKBONE,
+        "tokenizer": optional(_TOKENIZER),
     }
-)
+    return object_of({"config": object_of(values)})
 
 
 class ModelSource:
@@ -82,14 +82,15 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | d
             range.
     """
     registered = values.get("registered_name")
-    name = str(registered).removeprefix(_PACKAGE)
-    if not str(registered).startswith(_PACKAGE) or model_class(name) is None:
+    name = str(registered).rpartition(">")[2]
+    kind = model_class(name)
+    if kind is None or keras.saving.get_registered_name(kind) != registered:
         raise ConfigError(
             f"`registered_name` in {path} must be that of a model of bert_tf or of keras-hub. "
             f"Received: registered_name={registered!r:.200}"
         )
     is_backbone = name == BACKBONE
-    check(values, _BACKBONE if is_backbone else _TASK_MODEL, path, ConfigError)
+    check(values, _BACKBONE if is_backbone else _task_model(), path, ConfigError)
     options = {} if is_backbone else dict(values["config"])
     backbone = values if is_backbone else options.pop("backbone")
     arguments = backbone["config"]
