@@ -3,6 +3,7 @@
 import os
 import re
 
+from bert_tf import tasks
 from bert_tf.base.optional_packages import install_command
 from bert_tf.errors import CheckpointError
 
@@ -25,7 +26,6 @@ _CONFIGURATION = [
     "[0-9]_*/merges.txt",
     "[0-9]_*/model.safetensors",
     "[0-9]_*/pytorch_model.bin",
-    "artifact.metadata",
     "bert_tf.json",
     "added_tokens.json",
     "metadata.json",
@@ -82,9 +82,10 @@ def fetch(name: str, weights: bool = True) -> str:
         ) from None
     if "/" not in name:
         name = f"google-bert/{name}"
+    of_tasks = [file for spec in tasks.specs() for file in spec.task_files().names]
     for files in _WEIGHTS if weights else ([],):
         try:
-            patterns = [*_CONFIGURATION, *files]
+            patterns = [*_CONFIGURATION, *of_tasks, *files]
             directory = huggingface_hub.snapshot_download(name, allow_patterns=patterns)
         except Exception as error:  # many types: offline, no such name, no permission, disk full
             reason = (str(error).strip().splitlines() or [""])[0]

@@ -2,9 +2,9 @@
 
 import os
 
+from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_files import read_json
 from bert_tf.base.json_schema import Kind, is_file_name, mapping_of, object_of
-from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
@@ -52,6 +52,18 @@ def open_weights(path: str) -> TensorSource:
     if path.endswith((".bin", ".pt", ".pth")):
         return TorchSource(path)
     return TfVariablesSource(H5File(path), STEPS_IN_H5)
+
+
+def joined_weights(directory: str, source: TensorSource, folder: str) -> TensorSource:
+    """Returns the tensors of a source and those in the folder of a module of the directory.
+
+    Raises:
+        CheckpointError: If a file is missing or damaged, or both have a tensor of the same name.
+    """
+    file = weights_file(folder)
+    if file is None:
+        raise file_error(folder, "hold the weights of its module", "no such file")
+    return JoinedSource(directory, [source, open_weights(file)])
 
 
 def _sharded(path):

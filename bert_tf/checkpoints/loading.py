@@ -7,6 +7,7 @@ import logging
 import numpy as np
 
 from bert_tf import tasks
+from bert_tf.base.file_errors import file_error
 from bert_tf.checkpoints.assignment import (
     assign_weights,
     find_biases,
@@ -26,7 +27,6 @@ from bert_tf.checkpoints.model_weights import (
 )
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.quantized import restore_quantized
-from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import OWN, backbone_weights, pooler_weights
 from bert_tf.errors import CheckpointError, UserError, require
 from bert_tf.inputs.labels import class_names

@@ -4,8 +4,8 @@ import collections
 import itertools
 
 from bert_tf import tasks
+from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import OBJECT, Kind, may_lack, object_of
-from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import Weight, backbone_weights, pooler_weights, row_weights
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_spec import TaskSpec

@@ -5,18 +5,12 @@ import logging
 import os
 from typing import Any
 
+from bert_tf import tasks
+from bert_tf.base.file_errors import file_error
 from bert_tf.base.files import recover
 from bert_tf.base.json_files import parse_json, read_json
 from bert_tf.base.json_schema import OBJECT, check, object_of, optional, text
-from bert_tf.checkpoints import (
-    cross_encoder_files,
-    hub,
-    late_interaction_files,
-    module_files,
-    own_format,
-    sparse_encoder_files,
-    training_checkpoint,
-)
+from bert_tf.checkpoints import hub, own_format, training_checkpoint
 from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.encoder_decoder_files import (
     CLASS,
@@ -28,7 +22,6 @@ from bert_tf.checkpoints.family_names import bert_class, by_bert_names
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.model_weights import BACKBONE, OPTIONS
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
-from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.readers.stored_zip import StoredZip
@@ -40,6 +33,8 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError, require
 from bert_tf.families.network_families import BERTS
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.models.task_files import OpenedDirectory
+from bert_tf.tasks.shared import module_files
 from bert_tf.text.loading import find_tokenizer
 from bert_tf.text.tokenizer_files import find as find_file
 
@@ -223,22 +218,10 @@ def _open_huggingface(directory, path, config_file, allow_decoder, modules=None)
     architectures = tuple(bert_class(name, model_type) for name in names)
     if model_type not in BERTS:
         source = by_bert_names(source, model_type)
-    name, options = _class_and_options(config)
-    is_colbert = late_interaction_files.ARCHITECTURE in architectures
-    is_other = name not in (None, late_interaction_files.CLASS)  # its modules.json is older
-    if is_colbert or (not is_other and late_interaction_files.is_multi_vector(modules)):
-        options = options if name == late_interaction_files.CLASS else {}
-        name = late_interaction_files.CLASS
-        if is_colbert:
-            own = late_interaction_files.colbert_options(directory, source)
-        else:
-            longest = config.max_position_embeddings
-            source, own = late_interaction_files.open_multi_vector(modules, source, longest)
-        options = {**options, **own}
-    sparse, modules_options = sparse_encoder_files.class_and_options(modules)
-    if sparse is not None and name in (None, sparse):  # as in `load_sentence_encoder`, these win
-        name, options = sparse, {**options, **modules_options}
-    return Pretrained(directory, config, source, name, options, architectures)
+    listed = module_files.read_modules(modules)
+    opened = OpenedDirectory(modules, listed, config, architectures, source)
+    name, options = _class_and_options(opened)
+    return Pretrained(directory, config, opened.source, name, options, architectures)
 
 
 def _open_encoder_decoder(directory, path, file, config_file):
@@ -258,7 +241,8 @@ def _open_tensorflow(directory, prefix, config_file):
     names = _CONFIG_FILES[::-1]
     if OBJECT_GRAPH_KEY not in source.shapes:
         config = _config(directory, config_file, names)
-        return Pretrained(directory, config, source, *_class_and_options(config))
+        opened = OpenedDirectory(directory, [], config, source=source)
+        return Pretrained(directory, config, source, *_class_and_options(opened))
     source = TfModelsSource(prefix)
     if config_file is None and find_file(directory, names) is None:
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)
@@ -315,19 +299,23 @@ def _open_keras_weights(directory, path, config_file):
             return Pretrained(directory, BertConfig.from_json_file(config_file), source)
         return Pretrained(directory, keras_hub.config_from_shapes(source), source)
     config = _config(directory, config_file)
-    name, options = _class_and_options(config)
+    name, options = _class_and_options(OpenedDirectory(directory, [], config))
     name = name or BACKBONE
     check_claims(config, options, shapes, path)
     source = keras_archive.load_archive(path, name, config, options)
     return Pretrained(directory, config, source, name, options)
 
 
-def _class_and_options(config):
-    """Returns the model's class and its arguments, if the file says them."""
-    own = config.extra.get(OWN_KEY) or {}
-    if own.get("class") is None:
-        return cross_encoder_files.class_and_options(config)
-    return own["class"], dict(own.get("options") or {})
+def _class_and_options(opened):
+    """Returns the model's class and its arguments, if the files say them."""
+    own = opened.config.extra.get(OWN_KEY) or {}
+    name, options = own.get("class"), {} if own.get("class") is None else own.get("options") or {}
+    for spec in tasks.specs():
+        # The files of other tasks are older than the named class.
+        found = spec.task_files().read(opened) if name in (None, spec.model) else None
+        if found is not None:
+            return spec.model, {**options, **found}
+    return name, dict(options)
 
 
 def _config(directory, config_file, names=_CONFIG_FILES, allow_decoder=False):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import keras
 import numpy as np
 
-from bert_tf.checkpoints.readers.file_errors import tensor_error
+from bert_tf.base.file_errors import tensor_error
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 from bert_tf.ops.quantized_dense import SMALLEST_SPAN

@@ -8,14 +8,7 @@ import numpy as np
 from bert_tf.base.array_files import write_safetensors
 from bert_tf.base.files import recover, staged_files
 from bert_tf.base.json_files import write_json
-from bert_tf.checkpoints import (
-    cross_encoder_files,
-    encoder_decoder_files,
-    late_interaction_files,
-    own_format,
-    sentence_transformers,
-    sparse_encoder_files,
-)
+from bert_tf.checkpoints import encoder_decoder_files, own_format, sentence_transformers
 from bert_tf.checkpoints.family_names import family_class, names_of
 from bert_tf.checkpoints.model_weights import (
     all_weights,
@@ -23,6 +16,7 @@ from bert_tf.checkpoints.model_weights import (
     backbone_of,
     class_name_of,
     saved_options,
+    spec_of,
     task_heads,
     uses_pooler,
 )
@@ -87,8 +81,7 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
         _WRITERS[format](model, staging)
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
-        if format == "huggingface" and class_name_of(model) == late_interaction_files.CLASS:
-            late_interaction_files.write_metadata(model, staging)
+        spec_of(type(model)).task_files().write(model, staging, format)
         if class_name_of(model) in _MODULE_WRITERS:
             _MODULE_WRITERS[class_name_of(model)](model, staging)
 
@@ -204,10 +197,7 @@ def _write_own(model, directory):
     write_json(os.path.join(directory, own_format.CONFIG_FILE), content, sort_keys=True)
 
 
-_MODULE_WRITERS = {
-    "BertSentenceEncoder": sentence_transformers.write_modules,
-    sparse_encoder_files.CLASS: sparse_encoder_files.write_modules,
-}
+_MODULE_WRITERS = {"BertSentenceEncoder": sentence_transformers.write_modules}
 _WRITERS = {"huggingface": _write_huggingface, "tf1": _write_tf1, OWN: _write_own}
 
 
@@ -262,8 +252,7 @@ def _head_config(model) -> dict:
         labels = options.get("labels") or [f"LABEL_{i}" for i in range(options["num_classes"])]
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
-    if values[OWN_KEY]["class"] == cross_encoder_files.CLASS:
-        values.update(cross_encoder_files.config_values(options["activation"]))
+    values.update(spec_of(type(model)).task_files().config_values(model))
     if "problem_type" in options:
         values["problem_type"] = options["problem_type"]
     if isinstance(options.get("dropout"), (int, float)):

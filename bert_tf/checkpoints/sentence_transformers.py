@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from bert_tf.base.array_files import write_safetensors
+from bert_tf.base.file_errors import file_error, tensor_error
 from bert_tf.base.json_files import read_json
 from bert_tf.base.json_schema import (
     FLAG,
@@ -22,15 +23,14 @@ from bert_tf.base.json_schema import (
     optional,
     text,
 )
-from bert_tf.checkpoints import module_files
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.loading import load_task_model
 from bert_tf.checkpoints.opening import resolve
-from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.vector_projection import DENSE, LAYER_NORM, VectorProjection
+from bert_tf.tasks.shared import module_files
 
 _POOLING = {
     "pooling_mode_cls_token": "cls",

@@ -7,10 +7,10 @@ import dataclasses
 import os
 
 from bert_tf import tasks
+from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import check, object_of, one_of
 from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.model_weights import OPTIONS, build_saved, saved_options
-from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.readers.keras_archive import ModelSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError

@@ -16,6 +16,7 @@ from bert_tf.base.json_schema import (
     text,
 )
 from bert_tf.generation.generation_config import ARGUMENTS
+from bert_tf.models.task_files import TaskFiles
 from bert_tf.models.weight_rows import VECTOR, Row
 
 # A model's outputs, for distillation.
@@ -90,6 +91,8 @@ class TaskSpec:
         optional_heads: Heads that a model may have and Hugging Face's class has not, as `heads`.
         uses_pooler: Whether it computes with BERT's pooler, the dense layer on the first token.
         serving: The class in its `serving.py`; None if it is not exported.
+        files: The class in its `files.py`, a subclass of `TaskFiles`; None if it has no files
+            besides weights, tokenizer and options.
         distilled_as: What a model can learn from another one of the task: `CLASSES`, `NUMBERS` or
             `VECTORS`; None if it cannot.
         output_axes: What the axes of the outputs count for the tokens `[B, T]` of one text or pair,
@@ -111,6 +114,7 @@ class TaskSpec:
     optional_heads: dict[str, Head] = dataclasses.field(default_factory=dict)
     uses_pooler: bool = True
     serving: str | None = None
+    files: str | None = None
     distilled_as: str | None = None
     output_axes: tuple[str, ...] | None = None
     options: dict[str, Kind] = dataclasses.field(default_factory=dict)
@@ -118,17 +122,20 @@ class TaskSpec:
     @property
     def model_module(self) -> str:
         """The module of the model's class."""
-        return self._submodule("model")
-
-    def _submodule(self, name):
-        return f"{self.module or f'bert_tf.tasks.{self.name}'}.{name}"
+        return f"{self.module or f'bert_tf.tasks.{self.name}'}.model"
 
     def model_class(self) -> type:
         """Returns the class of its models."""
-        return getattr(importlib.import_module(self.model_module), self.model)
+        return self._class("model", self.model)
 
     def serving_class(self) -> type | None:
         """Returns what `export` writes: a subclass of `ServingModule`."""
-        if self.serving is None:
-            return None
-        return getattr(importlib.import_module(self._submodule("serving")), self.serving)
+        return self.serving and self._class("serving", self.serving)
+
+    def task_files(self) -> TaskFiles:
+        """Returns what reads and writes its own files."""
+        return TaskFiles() if self.files is None else self._class("files", self.files)()
+
+    def _class(self, module, name):
+        package = self.model_module.removesuffix(".model")
+        return getattr(importlib.import_module(f"{package}.{module}"), name)

@@ -4,7 +4,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 
-from bert_tf.checkpoints.readers.file_errors import complete_file, file_error, tensor_error
+from bert_tf.base.file_errors import complete_file, file_error, tensor_error
 from bert_tf.checkpoints.readers.stored_zip import ViewFile, map_file, release_pages
 
 # For comparison, a BERT-large has 400 tensors in 1,200 groups.

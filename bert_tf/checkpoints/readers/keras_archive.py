@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from bert_tf import tasks
+from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import OBJECT, check, may_lack, object_of, one_of, optional
 from bert_tf.checkpoints.model_weights import (
     ABSENT,
@@ -21,7 +22,6 @@ from bert_tf.checkpoints.model_weights import (
     model_class,
 )
 from bert_tf.checkpoints.quantized import quantized_tensors
-from bert_tf.checkpoints.readers.file_errors import file_error
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import ARGUMENTS, BertConfig
 from bert_tf.errors import ConfigError, UserError

@@ -11,9 +11,9 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from bert_tf.base.array_files import CHECKSUMS_KEY, checksum
+from bert_tf.base.file_errors import complete_file, file_error, tensor_error
 from bert_tf.base.json_files import parse_json
 from bert_tf.base.json_schema import integer, mapping_of
-from bert_tf.checkpoints.readers.file_errors import complete_file, file_error, tensor_error
 from bert_tf.checkpoints.readers.stored_zip import map_file, release_pages
 
 _CHECKSUMS = mapping_of(integer(most=2**32 - 1))

@@ -21,8 +21,8 @@ Reference: LevelDB doc/table_format.md; tensorflow/core/lib/io/{format,block,tab
 from collections.abc import Iterator
 
 from bert_tf.base.crc32c import crc32c, masked
+from bert_tf.base.file_errors import complete_file
 from bert_tf.base.regular_files import open_regular
-from bert_tf.checkpoints.readers.file_errors import complete_file
 
 # For comparison, a BERT-large with its optimizer has 1,200 entries in 0.3 MB.
 MAX_TABLE_BYTES = 16 * 2**20

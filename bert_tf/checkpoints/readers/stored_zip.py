@@ -10,8 +10,8 @@ import struct
 import zipfile
 import zlib
 
+from bert_tf.base.file_errors import complete_file, file_error
 from bert_tf.base.regular_files import open_regular
-from bert_tf.checkpoints.readers.file_errors import complete_file, file_error
 from bert_tf.errors import CheckpointError
 
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, ..., length of name, length of extra field

@@ -23,7 +23,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bert_tf.base.crc32c import crc32c, masked
-from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
+from bert_tf.base.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.sstable import read_table
 from bert_tf.checkpoints.readers.stored_zip import map_file
 

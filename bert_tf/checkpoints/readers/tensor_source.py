@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bert_tf.checkpoints.readers.file_errors import file_error
+from bert_tf.base.file_errors import file_error
 
 
 class TensorSource(Protocol):

@@ -11,7 +11,7 @@ official/nlp/modeling.
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
-from bert_tf.checkpoints.readers.file_errors import file_error
+from bert_tf.base.file_errors import file_error
 from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
 from bert_tf.checkpoints.readers.tensor_source import RenamedSource
 from bert_tf.checkpoints.readers.tf1_source import OBJECT_GRAPH_KEY

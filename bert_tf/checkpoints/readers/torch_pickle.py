@@ -11,7 +11,7 @@ Reference: Python's pickletools (the instructions), torch/_utils.py (`_rebuild_t
 import pickletools
 from typing import Any, BinaryIO, NamedTuple
 
-from bert_tf.checkpoints.readers.file_errors import file_error
+from bert_tf.base.file_errors import file_error
 from bert_tf.errors import CheckpointError
 
 # PyTorch's storage classes -> NumPy's (or ml_dtypes') name of their elements.

@@ -14,8 +14,8 @@ import sys
 import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
 
+from bert_tf.base.file_errors import file_error, tensor_error
 from bert_tf.base.regular_files import open_regular
-from bert_tf.checkpoints.readers.file_errors import file_error, tensor_error
 from bert_tf.checkpoints.readers.stored_zip import StoredZip, map_file, release_pages
 from bert_tf.checkpoints.readers.torch_pickle import StoredTensor, read_pickle
 

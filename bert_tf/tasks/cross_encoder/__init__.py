@@ -10,6 +10,7 @@ SPEC = TaskSpec(
     architectures=("BertForSequenceClassification",),  # with one label
     heads={"classifier": text_classification.HEAD},
     serving="CrossEncoderModule",
+    files="CrossEncoderFiles",
     distilled_as=NUMBERS,
     output_axes=(CLASS_AXIS,),
     options={"dropout": DROPOUT, "activation": ACTIVATION},

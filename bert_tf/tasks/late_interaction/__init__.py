@@ -12,6 +12,7 @@ SPEC = TaskSpec(
     heads={"projection": layer_head("token_projection", PROJECTION, "linear", "linear")},
     uses_pooler=False,
     serving="LateInteractionModule",
+    files="LateInteractionFiles",
     options={
         "dim": may_lack(integer(least=1)),
         "query_max_length": may_lack(integer(least=3)),

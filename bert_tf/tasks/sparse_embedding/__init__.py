@@ -19,6 +19,7 @@ SPEC = TaskSpec(
     heads={"masked_lm_head": masked_lm.HEAD},
     uses_pooler=False,
     serving="SparseEmbeddingModule",
+    files="SparseEmbeddingFiles",
     distilled_as=VECTORS,
     output_axes=(WORD_AXIS,),
     options={

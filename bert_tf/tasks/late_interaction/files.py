@@ -1,4 +1,4 @@
-"""What the directories of late-interaction models say of their options, apart from the weights.
+"""The files of late-interaction models: those of ColBERT, of PyLate and of sentence-transformers.
 
 Reference: stanford-futuredata/ColBERT, `artifact.metadata`; lightonai/pylate, `models/colbert.py`;
 sentence-transformers 6.2, `MultiVectorEncoder`.
@@ -9,6 +9,7 @@ import os
 import string
 from typing import Any
 
+from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_files import read_json, write_json
 from bert_tf.base.json_schema import (
     FLAG,
@@ -22,15 +23,12 @@ from bert_tf.base.json_schema import (
     optional,
     text,
 )
-from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
-from bert_tf.checkpoints.module_files import IDENTITY, MODEL_FILE, TRANSFORMER_FILE, read_modules
-from bert_tf.checkpoints.readers.file_errors import file_error
-from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
+from bert_tf.models.task_files import OpenedDirectory, TaskFiles
+from bert_tf.tasks.late_interaction import SPEC
+from bert_tf.tasks.shared.module_files import IDENTITY, MODEL_FILE, TRANSFORMER_FILE
 
 _logger = logging.getLogger("bert_tf")
 
-CLASS = "BertLateInteractionEncoder"
-ARCHITECTURE = "HF_ColBERT"
 _METADATA_FILE = "artifact.metadata"
 _KERNEL = "linear.weight"
 
@@ -95,62 +93,48 @@ _DENSE = object_of(
 )
 
 
-def is_multi_vector(directory: str) -> bool:
-    """Returns whether it is a directory of PyLate or of a `MultiVectorEncoder`.
+class LateInteractionFiles(TaskFiles):
+    """`artifact.metadata` of ColBERT, and the modules of PyLate and of a `MultiVectorEncoder`."""
 
-    Their Transformer is followed by a linear map of each token, and not by a pooling.
-    """
-    return [kind for kind, _ in read_modules(directory)[:2]] == ["Transformer", "Dense"]
+    names = (_METADATA_FILE,)
+
+    def read(self, opened):
+        if SPEC.architectures[0] in opened.architectures:
+            return _colbert_options(opened)
+        # A linear map of each token follows the Transformer, and not a pooling.
+        if [kind for kind, _ in opened.modules[:2]] == ["Transformer", "Dense"]:
+            return _multi_vector_options(opened)
+        return None
+
+    def write(self, model, directory, format):
+        if format == "huggingface":
+            _write_metadata(model, directory)
 
 
-def colbert_options(directory: str, source: TensorSource) -> dict[str, Any]:
-    """Returns the options that a directory of ColBERT specifies.
-
-    Raises:
-        CheckpointError: If they are damaged, or are those of a model that is not supported.
-    """
-    path = os.path.join(directory, _METADATA_FILE)
+def _colbert_options(opened: OpenedDirectory) -> dict[str, Any]:
+    path = os.path.join(opened.path, _METADATA_FILE)
     values = read_json(path, _METADATA) if os.path.exists(path) else {}
     options = {
         ours: values[theirs]
         for theirs, ours, _ in _COLBERT_OPTIONS
         if values.get(theirs) is not None
     }
-    shape = source.shapes.get(_KERNEL, ())
+    shape = opened.source.shapes.get(_KERNEL, ())
     return {"dim": shape[0], **options} if len(shape) == 2 else options
 
 
-def open_multi_vector(
-    directory: str, source: TensorSource, longest: int
-) -> tuple[TensorSource, dict[str, Any]]:
-    """Adds the weights of a directory's Dense module to those of its encoder.
-
-    Args:
-        directory: The directory.
-        source: The weights of the encoder.
-        longest: The maximum number of tokens of a text of the encoder.
-
-    Returns:
-        The weights and the options.
-
-    Raises:
-        CheckpointError: If a file is missing or damaged, or the modules or their settings are not
-            supported.
-    """
-    listed = read_modules(directory)
-    kinds, modules = [kind for kind, _ in listed], dict(listed)
+def _multi_vector_options(opened: OpenedDirectory) -> dict[str, Any]:
+    """Returns the options, and adds the weights of the Dense module to those of the encoder."""
+    kinds, modules = [kind for kind, _ in opened.modules], dict(opened.modules)
     supported = {"Transformer", "Dense", "MultiVectorMask", "Normalize"}
     if len(kinds) != len(modules) or not supported.issuperset(kinds):
         expected = "be one Transformer, Dense, and perhaps MultiVectorMask and Normalize"
-        raise file_error(f"`type` in modules.json of {directory}", expected, kinds)
+        raise file_error(f"`type` in modules.json of {opened.path}", expected, kinds)
     read_json(os.path.join(modules["Dense"], "config.json"), _DENSE)
-    file = weights_file(modules["Dense"])
-    if file is None:
-        raise file_error(modules["Dense"], "hold the weights of a Dense module", "no such file")
-    source = JoinedSource(directory, [source, open_weights(file)])
-    prompts = os.path.join(directory, MODEL_FILE)
+    opened.add_weights(modules["Dense"])
+    prompts = os.path.join(opened.path, MODEL_FILE)
     if "MultiVectorMask" in modules:
-        options = _encoder_options(modules, prompts, longest)
+        options = _encoder_options(modules, prompts, opened.config.max_position_embeddings)
     else:
         values = read_json(prompts, _PYLATE) if os.path.exists(prompts) else {}
         options = {
@@ -160,7 +144,7 @@ def open_multi_vector(
         options["mask_punctuation"] = _masks_punctuation(prompts, options["mask_punctuation"])
     for name in ("query_marker", "document_marker"):
         options[name] = options[name] or None
-    return source, {"dim": source.shapes.get(_KERNEL, (1,))[0], **options}
+    return {"dim": opened.source.shapes.get(_KERNEL, (1,))[0], **options}
 
 
 def _encoder_options(modules, prompts, longest):
@@ -188,8 +172,7 @@ def _masks_punctuation(path, skipped):
     return bool(skipped)
 
 
-def write_metadata(model, directory: str) -> None:
-    """Writes `artifact.metadata` for ColBERT."""
+def _write_metadata(model, directory):
     if not model.query_augmentation or None in (model.query_marker, model.document_marker):
         _logger.warning(
             "ColBERT knows only queries with [MASK], and texts with markers. bert_tf reads "

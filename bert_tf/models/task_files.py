@@ -1,0 +1,80 @@
+"""What tasks read and write in the directories of checkpoints, besides weights and options."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+from bert_tf.base import hooks
+from bert_tf.config import BertConfig
+
+
+@dataclasses.dataclass
+class OpenedDirectory:
+    """A directory whose weights are open, for `TaskFiles.read`.
+
+    Attributes:
+        path: The directory.
+        modules: The type and the folder of each module that a `modules.json` lists.
+        config: What `config.json` says; `extra` has the keys that the network does not need.
+        architectures: Hugging Face's names of the model's class.
+        source: The tensors: `shapes` by their names, and `read(name)`. None while they are unknown.
+    """
+
+    path: str
+    modules: list[tuple[str, str]]
+    config: BertConfig
+    architectures: tuple[str, ...] = ()
+    source: Any = None
+
+    def add_weights(self, folder: str) -> None:
+        """Adds the tensors in the folder of a module to `source`.
+
+        Raises:
+            CheckpointError: If there are none, they are damaged, or `source` has the same names.
+        """
+        self.source = hooks.joined_weights(self.path, self.source, folder)
+
+
+class TaskFiles:
+    """The files of a task besides weights, tokenizer and options; a subclass is in its `files.py`.
+
+    `save_pretrained` calls `write` and `config_values`, `from_pretrained` calls `read`. Without
+    files of its own a task is recognised by what `save_pretrained` writes of every model.
+
+    Attributes:
+        names: The names of the files, to fetch them from the Hugging Face Hub.
+
+    Example:
+        >>> import os
+        >>> from bert_tf.base.json_files import read_json, write_json
+        >>> from bert_tf.base.json_schema import number, object_of
+        >>> class ScaleFiles(TaskFiles):
+        ...     names = ("scale.json",)
+        ...
+        ...     def write(self, model, directory, format):
+        ...         write_json(os.path.join(directory, "scale.json"), {"scale": model.scale})
+        ...
+        ...     def read(self, opened):
+        ...         path = os.path.join(opened.path, "scale.json")
+        ...         if not os.path.exists(path):
+        ...             return None
+        ...         return {"scale": read_json(path, object_of({"scale": number()}))["scale"]}
+    """
+
+    names: ClassVar[tuple[str, ...]] = ()
+
+    def read(self, opened: OpenedDirectory) -> dict[str, Any] | None:
+        """Returns the options of the task's model that the files hold; None if they are others'.
+
+        They replace the same options in `config.json`.
+
+        Raises:
+            CheckpointError: If a file is damaged or describes a model that is not supported.
+        """
+        return None
+
+    def write(self, model: Any, directory: str, format: str) -> None:
+        """Writes the files of a model next to weights of a format of `save_pretrained`."""
+
+    def config_values(self, model: Any) -> dict[str, Any]:
+        """Returns further entries of `config.json`."""
+        return {}
