@@ -18,6 +18,7 @@ import os
 
 from absl import flags
 
+from bert_tf import tasks
 from bert_tf.base.optional_packages import require
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
@@ -26,13 +27,6 @@ from bert_tf.tools.common.model_flags import kind_of_model
 
 FLAGS = flags.FLAGS
 
-_METHODS = {  # and the model class of each
-    "encode": "BertSentenceEncoder",
-    "classify": "BertTextClassifier",
-    "tag": "BertTokenClassifier",
-    "answer": "BertQuestionAnswerer",
-    "rerank": "BertTextClassifier",
-}
 _INPUT_FORMATS = ("text", "jsonl", "csv", "tsv", "parquet", "tfrecord")
 _FIRST_ROWS = 1000  # that are looked at before any work
 _OUTPUT_FORMATS = ("jsonl", "csv", "text", "parquet", "tfrecord")
@@ -83,7 +77,7 @@ flags.DEFINE_integer(
 flags.DEFINE_enum(
     "method",
     "auto",
-    ["auto", *_METHODS],
+    ["auto", *tasks.answers()],
     "What to ask the model. auto: what its task does. rerank: the score of pairs of a query and a "
     "document by a text classifier.",
 )
@@ -121,7 +115,7 @@ def method() -> str:
         open_pretrained(FLAGS.model_dir)  # its files need not name a class: any encoder can encode
         return FLAGS.method
     name = kind_of_model().__name__
-    fitting = [one for one, model in _METHODS.items() if model == name]
+    fitting = [one for one, (spec, _) in tasks.answers().items() if spec.model == name]
     if not fitting or FLAGS.method not in ("auto", *fitting):
         raise UserError(
             f"--method must be one that the model has: {', '.join(fitting) or 'none'} for {name}. "
@@ -137,14 +131,15 @@ def text_names(chosen: str, formats: set[str]) -> tuple[str, ...]:
         UserError: If the method needs another number of texts.
     """
     pair = FLAGS.pair_column
-    if chosen in ("answer", "rerank") and pair is None:
+    _, asked = tasks.answers()[chosen]
+    if 1 not in asked.texts and pair is None:
         if formats != {"text"}:
             raise UserError(
                 f"--pair_column must be given with --method={chosen}, which takes pairs. "
                 "Received: --pair_column=None"
             )
         pair = "pair"
-    if chosen in ("encode", "tag") and pair is not None:
+    if 2 not in asked.texts and pair is not None:
         raise UserError(
             f"--pair_column must not be set with --method={chosen}, which takes single texts. "
             f"Received: --pair_column={pair}"

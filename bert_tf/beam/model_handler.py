@@ -9,14 +9,15 @@ Reference: apache_beam/ml/inference/base.py, `ModelHandler`.
 
 import contextlib
 import dataclasses
+import importlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
-import bert_tf
+from bert_tf import tasks
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError, check_limits, require_one_of
 from bert_tf.inputs import TOKEN_BUDGET
@@ -37,48 +38,6 @@ class Refused:
     error: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Method:
-    """What a handler asks a model.
-
-    Args:
-        model: The name of the model's class.
-        texts: The numbers of texts that an example may have.
-        ask: Returns the answers of a model to examples, all of as many texts.
-    """
-
-    model: str
-    texts: tuple[int, ...]
-    ask: Callable[[Any, list[tuple[str, ...]], int], Iterable[Any]]
-
-
-def _encode(model, examples, token_budget):
-    return model.encode([text for (text,) in examples], token_budget=token_budget)
-
-
-def _classify(model, examples, token_budget):
-    texts = examples if len(examples[0]) > 1 else [text for (text,) in examples]
-    return model.classify(texts, token_budget=token_budget)
-
-
-def _tag(model, examples, token_budget):
-    return model.tag([text for (text,) in examples], token_budget=token_budget)
-
-
-def _answer(model, examples, token_budget):
-    questions, contexts = map(list, zip(*examples))
-    return model.answer(questions, contexts, token_budget=token_budget)
-
-
-METHODS = {
-    "encode": Method("BertSentenceEncoder", (1,), _encode),
-    "classify": Method("BertTextClassifier", (1, 2), _classify),
-    "tag": Method("BertTokenClassifier", (1,), _tag),
-    "answer": Method("BertQuestionAnswerer", (2,), _answer),
-    "rerank": Method("BertTextClassifier", (2,), _classify),
-}
-
-
 class BertModelHandler(ModelHandler):
     """Answers the examples of a `RunInference` with a model of this package.
 
@@ -89,10 +48,10 @@ class BertModelHandler(ModelHandler):
     Args:
         model_dir: The directory of the trained model, as `from_pretrained` takes it. The workers
             read it, so it must exist on each of them.
-        method: "encode" (vectors float32 `[D]`), "classify" (`Classification`), "tag" (lists of
-            `TaggedSpan`), "answer" (`Answer`), or "rerank" (floats): the score of a query and a
-            document by a text classifier. That is the number of a regression, or the probability
-            of `relevant_label`.
+        method: A name in the `answers` of a task's spec, such as "encode" (vectors float32 `[D]`),
+            "classify" (`Classification`), "tag" (lists of `TaggedSpan`), "answer" (`Answer`), or
+            "rerank" (floats): the score of a query and a document by a text classifier. That is
+            the number of a regression, or the probability of `relevant_label`.
         token_budget: The maximum number of tokens that are computed at a time, padding counted, as
             in `TaskModel.predict`.
         batch_bytes: The maximum size of a batch of Beam in bytes of UTF-8, at least one per token.
@@ -130,11 +89,11 @@ class BertModelHandler(ModelHandler):
         model_options: dict[str, Any] | None = None,
         **options: Any,
     ):
-        require_one_of("method", method, tuple(METHODS))
+        require_one_of("method", method, tuple(tasks.answers()))
         check_limits(token_budget=token_budget, batch_bytes=batch_bytes, num_threads=num_threads)
-        if relevant_label is not None and method != "rerank":
+        if relevant_label is not None and not tasks.answers()[method][1].are_scores:
             raise UserError(
-                "`relevant_label` must be None for a method other than rerank. Received: "
+                f"`relevant_label` must be None for the method {method}. Received: "
                 f"{relevant_label=}, {method=}"
             )
         super().__init__(**options)
@@ -145,16 +104,17 @@ class BertModelHandler(ModelHandler):
         self.relevant_label = relevant_label
         self.num_threads = num_threads
         self.model_options = model_options or {}
+        self._packages = tasks.registered_packages()
 
     def load_model(self) -> "_LoadedModel":
         if self.num_threads is not None:
             _limit_threads(self.num_threads)
-        kind = getattr(bert_tf, METHODS[self.method].model)
-        model = kind.from_pretrained(self.model_dir, **self.model_options)
+        for package in self._packages:  # a worker has not registered their tasks
+            importlib.import_module(package)
+        spec, asked = tasks.answers()[self.method]
+        model = spec.model_class().from_pretrained(self.model_dir, **self.model_options)
         model.require_trained_heads("asked")
-        score = None
-        if self.method == "rerank":
-            score = _score_name(model, self.relevant_label)
+        score = _score_name(model, self.relevant_label) if asked.are_scores else None
         return _LoadedModel(model, self.method, self.token_budget, score)
 
     def run_inference(
@@ -216,7 +176,7 @@ class _LoadedModel:
     def __init__(self, model, method, token_budget, score):
         self.model = model
         self._name = method
-        self._method = METHODS[method]
+        _, self._asked = tasks.answers()[method]
         self._token_budget = token_budget
         self._score = score
         self._lock = threading.Lock()
@@ -224,7 +184,7 @@ class _LoadedModel:
     def answers(self, examples: list) -> list:
         """Returns the answer to each example, or a `Refused`."""
         answers = [None] * len(examples)
-        groups = {count: [] for count in self._method.texts}
+        groups = {count: [] for count in self._asked.texts}
         for number, example in enumerate(examples):
             texts = example if isinstance(example, (tuple, list)) else (example,)
             if len(texts) in groups and all(map(_is_text, texts)):
@@ -243,7 +203,7 @@ class _LoadedModel:
             return []
         try:
             with self._lock:
-                answers = self._method.ask(self.model, examples, self._token_budget)
+                answers = self._answers_of(list(map(list, zip(*examples))))
         except UserError as error:
             if len(examples) == 1:
                 return [Refused(str(error))]
@@ -253,9 +213,15 @@ class _LoadedModel:
             return [answer.scores[self._score] for answer in answers]
         return list(answers)
 
+    def _answers_of(self, columns):
+        method = getattr(self.model, self._asked.method)
+        if not self._asked.by_column:
+            columns = columns if len(columns) == 1 else [tuple(columns)]
+        return method(*columns, token_budget=self._token_budget)
+
     def _refused(self, example):
-        counts = " or ".join(map(str, self._method.texts))
-        noun = "text" if self._method.texts == (1,) else "texts"
+        counts = " or ".join(map(str, self._asked.texts))
+        noun = "text" if self._asked.texts == (1,) else "texts"
         return Refused(
             f"An example of {self._name} must be {counts} {noun}. Received: {example!r:.200}"
         )

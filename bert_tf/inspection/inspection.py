@@ -30,8 +30,6 @@ MAX_WEIGHTS = 200_000_000  # of attention, of which a few copies of 4 bytes each
 # token in a small encoder for so many pieces.
 PIECES_PER_TOKEN = 3_000
 
-_WITHOUT_PAIRS = ("late_interaction", "sparse_embedding")  # tasks whose rows are single texts
-
 
 @dataclasses.dataclass(frozen=True)
 class Inspection:
@@ -213,7 +211,7 @@ def inspected_rows(
     spec = tasks.spec_of(type(model))
     if pair is not None:
         require_text("pair", pair)
-        if spec is not None and spec.name in _WITHOUT_PAIRS:
+        if spec is not None and not spec.reads_pairs:
             raise UserError(
                 f"`pair` must be None for a {spec.model}, which reads one text at a time. "
                 f"Received: pair={pair!r:.80}. Inspect the texts one by one."

@@ -6,6 +6,8 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "BertBackbone": ".backbone",
+        "EMBEDDINGS": ".task_spec",
+        "RERANK": ".task_spec",
         "CLASS_AXIS": ".task_spec",
         "END_AXIS": ".task_spec",
         "Preprocessor": ".preprocessor",

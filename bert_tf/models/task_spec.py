@@ -77,6 +77,30 @@ SCALAR_MIX = Head(
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """How a program, such as Beam's `RunInference`, asks a model about examples.
+
+    Attributes:
+        method: The model's method. It takes examples and a `token_budget`, and returns an answer
+            for each.
+        texts: The numbers of texts that an example may have.
+        by_column: Whether the method takes each text of an example as an argument of its own; else
+            as one, the texts or a tuple of the firsts and the seconds.
+        are_scores: Whether the answer is one of its `scores`, that of a label that the user names.
+    """
+
+    method: str
+    texts: tuple[int, ...] = (1,)
+    by_column: bool = False
+    are_scores: bool = False
+
+
+# Forms of the server's requests that a task's default signature can answer.
+EMBEDDINGS = "embeddings"  # from `text` to `vector`
+RERANK = "rerank"  # from `query` and `document` to `score`
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class TaskSpec:
     """All that others must know of a task. It is read without TensorFlow, so it holds names.
@@ -97,8 +121,12 @@ class TaskSpec:
             `VECTORS`; None if it cannot.
         output_axes: What the axes of the outputs count for the tokens `[B, T]` of one text or pair,
             after B; None if there are no such outputs.
-        options: The constructor's arguments that checkpoints store, apart from `max_length` ->
-            the kind of their values.
+        reads_pairs: Whether a row can be a pair of texts.
+        answers: The methods that Beam's programs offer -> how they ask the model.
+        forms: The forms of requests that the server answers with an exported model, in addition to
+            those of its signatures: `EMBEDDINGS`, `RERANK`.
+        options: The constructor's arguments that checkpoints store, apart from `max_length` -> the
+            kind of their values.
 
     Example:
         >>> spec = bert_tf.tasks.spec_of("BertQuestionAnswerer")
@@ -117,6 +145,9 @@ class TaskSpec:
     files: str | None = None
     distilled_as: str | None = None
     output_axes: tuple[str, ...] | None = None
+    reads_pairs: bool = True
+    answers: dict[str, Answers] = dataclasses.field(default_factory=dict)
+    forms: tuple[str, ...] = ()
     options: dict[str, Kind] = dataclasses.field(default_factory=dict)
 
     @property

@@ -3,9 +3,9 @@
     POST /v1/embeddings and GET /v1/models     OpenAI's form, also of their errors
     POST /rerank, /v1/rerank and /v2/rerank    Cohere's form, and that of Text Embeddings Inference
 
-They are answered by the default signature of a sentence encoder (`text` to `vector`) and of a
-cross-encoder (`query` and `document` to `score`), with the batches and limits of other requests.
-Fields that would change the answer and are not supported are refused.
+They are answered by a default signature from `text` to `vector`, and by one from `query` and
+`document` to `score`, with the batches and limits of other requests. The specs of the tasks declare
+them as `forms`. Fields that would change the answer and are not supported are refused.
 
 Reference: OpenAI's API reference, "Create embeddings" and "List models"; Cohere's, "Rerank"; the
 OpenAPI description of huggingface/text-embeddings-inference, `/rerank`.
@@ -20,13 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bert_tf import tasks
+from bert_tf.models import EMBEDDINGS, RERANK
 from bert_tf.server.errors import RequestError, invalid
 from bert_tf.server.json_bodies import abridge
 from bert_tf.server.json_tensors import COLUMNS, PredictRequest, json_values
 from bert_tf.server.served_model import ServedModel
 from bert_tf.server.signatures import DEFAULT_SIGNATURE
 
-EMBEDDINGS, RERANK = "embeddings", "rerank"
 MODELS_PATH = "/v1/models"
 PATHS = {
     "/v1/embeddings": EMBEDDINGS,
@@ -119,7 +120,7 @@ def list_of_models(name: str, created: int) -> dict[str, Any]:
 
 
 def _embeddings(document, model, name):
-    _require(model, {"text"}, "vector", "BertSentenceEncoder")
+    _require(model, {"text"}, "vector", EMBEDDINGS)
     _require_supported(document, _OF_EMBEDDINGS)
     texts = document.get("input")
     texts = [texts] if isinstance(texts, str) else texts
@@ -157,7 +158,7 @@ def _embeddings(document, model, name):
 
 
 def _rerank(document, model, name):
-    _require(model, {"query", "document"}, "score", "BertCrossEncoder")
+    _require(model, {"query", "document"}, "score", RERANK)
     query = document.get("query")
     if not isinstance(query, str):
         raise invalid(f"`query` must be a string. Received: {abridge(query)}")
@@ -198,13 +199,14 @@ def _rerank(document, model, name):
     return Form(request, parts, names={"document": key}, repeated=("query",))
 
 
-def _require(model, inputs, output, kind):
+def _require(model, inputs, output, form):
     """Refuses a model whose default signature is another one."""
+    kinds = " or ".join(spec.model for spec in tasks.specs() if form in spec.forms)
     signature = model.signatures.get(DEFAULT_SIGNATURE)
     if signature is None or set(signature.inputs) != inputs or output not in signature.outputs:
         raise RequestError(
             HTTPStatus.NOT_IMPLEMENTED,
-            f"The model must be a {kind}, with the inputs {sorted(inputs)} and the output "
+            f"The model must be a {kinds}, with the inputs {sorted(inputs)} and the output "
             f"{output!r}. Received: a request to a model with "
             f"{sorted(signature.inputs) if signature else 'no default signature'}",
         )

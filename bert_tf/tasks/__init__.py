@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_tf.base.json_schema import Kind
 from bert_tf.errors import UserError, require
-from bert_tf.models.task_spec import MAX_LENGTH, TaskSpec
+from bert_tf.models.task_spec import MAX_LENGTH, Answers, TaskSpec
 
 # The order is that in which the heads of a checkpoint are recognised.
 NAMES = (
@@ -69,7 +69,7 @@ def register_task(spec: TaskSpec) -> None:
     before = list(_registered)
     _register([*(one for one in before if one.module != spec.module), spec])
     try:
-        options()
+        options(), answers()
     except UserError:
         _register(before)
         raise
@@ -134,6 +134,27 @@ def options() -> dict[str, Kind]:
                     f"of {spec.name}, which another task has with another kind"
                 )
     return kinds
+
+
+@kept_until_registration
+def answers() -> dict[str, tuple[TaskSpec, Answers]]:
+    """Returns the tasks that answer a method of Beam's programs, and how, by its name.
+
+    Example:
+        >>> spec, asked = bert_tf.tasks.answers()["encode"]
+        >>> spec.model, asked.texts
+        ('BertSentenceEncoder', (1,))
+    """
+    found: dict[str, tuple[TaskSpec, Answers]] = {}
+    for spec in specs():
+        for name, asked in spec.answers.items():
+            if name in found:
+                raise UserError(
+                    f"A name in `answers` must be of one task. Received: {name} in the SPECs of "
+                    f"{found[name][0].name} and {spec.name}"
+                )
+            found[name] = spec, asked
+    return found
 
 
 def option_values(model) -> dict[str, Any]:

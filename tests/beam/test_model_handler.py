@@ -9,7 +9,8 @@ from apache_beam.ml.inference.base import KeyedModelHandler, RunInference
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import bert_tf
-from bert_tf.beam.model_handler import METHODS, BertModelHandler, Refused
+from bert_tf import tasks
+from bert_tf.beam.model_handler import BertModelHandler, Refused
 from bert_tf.errors import UserError
 from bert_tf.inputs.batches import sorted_batches
 from bert_tf.training import training_model
@@ -76,7 +77,7 @@ def _keep(result):
 def test_answers_are_those_of_the_local_method(method, models):
     handler, loaded = models.loaded(method)
     model = loaded.model
-    has_pairs = METHODS[method].texts == (2,)
+    has_pairs = tasks.answers()[method][1].texts == (2,)
     examples = list(zip(TEXTS, PAIRS)) if has_pairs else TEXTS
     if method == "answer":
         expected = model.answer(TEXTS, PAIRS)

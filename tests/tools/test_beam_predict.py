@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bert_tf
-from bert_tf.beam.model_handler import METHODS
+from bert_tf import tasks
 from bert_tf.beam.shards import CORPUS_FORMATS
 from bert_tf.beam.writers import WRITERS
 from research.corpora.film_reviews import read_film_reviews
@@ -110,7 +110,7 @@ def test_no_input_is_replaced(corpus, tmp_path):
     assert path.read_text() == '{"q": "a", "c": "b"}\n'
 
 
-def test_the_methods_are_those_of_the_handler():
+def test_the_formats_are_those_of_the_readers_and_writers():
     """The program lists them without importing Beam."""
     source = (REPOSITORY / "tools" / "beam_predict.py").read_text(encoding="utf-8")
     values = {
@@ -120,11 +120,10 @@ def test_the_methods_are_those_of_the_handler():
         and isinstance(node.targets[0], ast.Name)
         and node.targets[0].id.startswith("_")
     }
-    assert values["_METHODS"] == {name: method.model for name, method in METHODS.items()}
     assert values["_INPUT_FORMATS"] == CORPUS_FORMATS and set(values["_OUTPUT_FORMATS"]) == set(
         WRITERS
     )
-    assert TASK_OF_METHOD.keys() == METHODS.keys()
+    assert TASK_OF_METHOD.keys() == tasks.answers().keys()
 
 
 @pytest.mark.full

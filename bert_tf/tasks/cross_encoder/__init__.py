@@ -1,7 +1,7 @@
 """Cross-encoders: a score for a pair of texts, to rank documents for a query."""
 
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import ACTIVATION, CLASS_AXIS, DROPOUT, NUMBERS, TaskSpec
+from bert_tf.models.task_spec import ACTIVATION, CLASS_AXIS, DROPOUT, NUMBERS, RERANK, TaskSpec
 from bert_tf.tasks import text_classification
 
 SPEC = TaskSpec(
@@ -13,6 +13,7 @@ SPEC = TaskSpec(
     files="CrossEncoderFiles",
     distilled_as=NUMBERS,
     output_axes=(CLASS_AXIS,),
+    forms=(RERANK,),
     options={"dropout": DROPOUT, "activation": ACTIVATION},
 )
 

@@ -2,7 +2,7 @@
 
 from bert_tf.base.json_schema import FLAG, integer, may_lack, optional, text
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import TaskSpec, layer_head
+from bert_tf.models.task_spec import RERANK, TaskSpec, layer_head
 from bert_tf.models.weight_rows import PROJECTION
 
 SPEC = TaskSpec(
@@ -13,6 +13,8 @@ SPEC = TaskSpec(
     uses_pooler=False,
     serving="LateInteractionModule",
     files="LateInteractionFiles",
+    reads_pairs=False,
+    forms=(RERANK,),
     options={
         "dim": may_lack(integer(least=1)),
         "query_max_length": may_lack(integer(least=3)),

@@ -2,7 +2,7 @@
 
 from bert_tf.base.json_schema import FLAG, integer, may_lack, number, optional
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import END_AXIS, TOKEN_AXIS, TaskSpec, layer_head
+from bert_tf.models.task_spec import END_AXIS, TOKEN_AXIS, Answers, TaskSpec, layer_head
 from bert_tf.models.weight_rows import OUTPUT
 
 _HEAD = layer_head("question_answering", OUTPUT, "qa_outputs", "cls/squad")
@@ -14,6 +14,7 @@ SPEC = TaskSpec(
     uses_pooler=False,
     serving="QuestionAnsweringModule",
     output_axes=(END_AXIS, TOKEN_AXIS),
+    answers={"answer": Answers("answer", (2,), by_column=True)},
     options={
         "allow_no_answer": may_lack(FLAG),
         "null_score_diff_threshold": may_lack(number()),

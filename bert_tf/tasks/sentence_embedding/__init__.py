@@ -2,7 +2,15 @@
 
 from bert_tf.base.json_schema import FLAG, OBJECT, integer, list_of, may_lack, optional
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import POOLING, PROMPT_OPTIONS, VECTOR_AXIS, VECTORS, TaskSpec
+from bert_tf.models.task_spec import (
+    EMBEDDINGS,
+    POOLING,
+    PROMPT_OPTIONS,
+    VECTOR_AXIS,
+    VECTORS,
+    Answers,
+    TaskSpec,
+)
 
 SPEC = TaskSpec(
     name="sentence_embedding",
@@ -12,6 +20,8 @@ SPEC = TaskSpec(
     serving="SentenceEmbeddingModule",
     distilled_as=VECTORS,
     output_axes=(VECTOR_AXIS,),
+    forms=(EMBEDDINGS,),
+    answers={"encode": Answers("encode")},
     options={
         "pooling": POOLING,
         "projection": optional(list_of(OBJECT)),  # `VectorProjection` checks it

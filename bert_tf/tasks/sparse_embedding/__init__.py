@@ -22,6 +22,7 @@ SPEC = TaskSpec(
     files="SparseEmbeddingFiles",
     distilled_as=VECTORS,
     output_axes=(WORD_AXIS,),
+    reads_pairs=False,
     options={
         "pooling": POOLING,
         "activation": ACTIVATION,

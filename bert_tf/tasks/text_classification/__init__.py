@@ -9,6 +9,7 @@ from bert_tf.models.task_spec import (
     POOLING,
     SCALAR_MIX,
     USE_SCALAR_MIX,
+    Answers,
     TaskSpec,
     layer_head,
 )
@@ -25,6 +26,10 @@ SPEC = TaskSpec(
     serving="TextClassificationModule",
     distilled_as=CLASSES,
     output_axes=(CLASS_AXIS,),
+    answers={
+        "classify": Answers("classify", (1, 2)),
+        "rerank": Answers("classify", (2,), are_scores=True),
+    },
     options={
         **CLASS_OPTIONS,
         "problem_type": optional(text()),

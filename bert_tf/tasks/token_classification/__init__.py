@@ -9,6 +9,7 @@ from bert_tf.models.task_spec import (
     SCALAR_MIX,
     TOKEN_AXIS,
     USE_SCALAR_MIX,
+    Answers,
     Head,
     TaskSpec,
     layer_head,
@@ -33,6 +34,7 @@ SPEC = TaskSpec(
     serving="TokenClassificationModule",
     distilled_as=CLASSES,
     output_axes=(TOKEN_AXIS, CLASS_AXIS),
+    answers={"tag": Answers("tag")},
     options={**CLASS_OPTIONS, "use_crf": may_lack(FLAG), "use_scalar_mix": USE_SCALAR_MIX},
 )
 
