@@ -1,6 +1,7 @@
 """`RunInference` of Apache Beam with a model of this package.
 
-An example is one text, or a tuple of two: the question and its context, the query and a document.
+An example is one text, or a tuple: the question and its context, the query and a document; a text
+and the numbers that the task's spec declares as given.
 Beam collects examples to batches by their weight. The model sorts each batch by length and computes
 it in parts of at most `token_budget` tokens, padding counted, exactly as its own method does.
 
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
@@ -176,7 +178,7 @@ class _LoadedModel:
     def __init__(self, model, method, token_budget, score):
         self.model = model
         self._name = method
-        _, self._asked = tasks.answers()[method]
+        self._spec, self._asked = tasks.answers()[method]
         self._token_budget = token_budget
         self._score = score
         self._lock = threading.Lock()
@@ -184,16 +186,19 @@ class _LoadedModel:
     def answers(self, examples: list) -> list:
         """Returns the answer to each example, or a `Refused`."""
         answers = [None] * len(examples)
+        given = list(self._spec.given_inputs.values())
         groups = {count: [] for count in self._asked.texts}
         for number, example in enumerate(examples):
-            texts = example if isinstance(example, (tuple, list)) else (example,)
-            if len(texts) in groups and all(map(_is_text, texts)):
-                groups[len(texts)].append((number, tuple(texts)))
+            parts = example if isinstance(example, (tuple, list)) else (example,)
+            count = len(parts) - len(given)
+            fits = all(map(_is_text, parts[:count])) and all(map(_fits, parts[count:], given))
+            if count in groups and fits:
+                groups[count].append((number, tuple(parts)))
             else:
                 answers[number] = self._refused(example)
         for group in groups.values():
-            texts = [texts for _, texts in group]
-            for (number, _), answer in zip(group, self._ask(texts), strict=True):
+            asked = [parts for _, parts in group]
+            for (number, _), answer in zip(group, self._ask(asked), strict=True):
                 answers[number] = answer
         return answers
 
@@ -222,6 +227,7 @@ class _LoadedModel:
     def _refused(self, example):
         counts = " or ".join(map(str, self._asked.texts))
         noun = "text" if self._asked.texts == (1,) else "texts"
+        noun = " and ".join([noun, *(f"`{name}`" for name in self._spec.given_inputs)])
         return Refused(
             f"An example of {self._name} must be {counts} {noun}. Received: {example!r:.200}"
         )
@@ -236,6 +242,14 @@ def _is_text(text):
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _fits(value, given):
+    """Returns whether a value is a number, or numbers of the shape, of a declared input."""
+    try:
+        return np.asarray(value, given.dtype).shape == given.shape
+    except (TypeError, ValueError):
+        return False
 
 
 def _size(element):

@@ -1,6 +1,6 @@
 """Batches of `B` of `n` rows, `T` tokens long: in any order for training, sorted for prediction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -43,6 +43,31 @@ class TrainingRows(TokenRows, Protocol):
 
         With `padded`, padding within a row (between its sequences) is counted.
         """
+
+
+class RowsWithInputs:
+    """Tokenized rows with what the user passed after the texts. `TrainingRows`, if `rows` are.
+
+    Args:
+        rows: The rows of tokens.
+        inputs: Arrays by name, with a row for each example.
+    """
+
+    def __init__(self, rows: TokenRows, inputs: Mapping[str, np.ndarray]):
+        self._rows = rows
+        with tf.device("CPU:0"):
+            self._inputs = {name: tf.constant(values) for name, values in inputs.items()}
+
+    def __len__(self):
+        return len(self._rows)
+
+    def __getattr__(self, name):
+        return getattr(self._rows, name)
+
+    def batch(self, rows, length=None):
+        examples = rows if self.examples is None else tf.gather(self.examples, rows)
+        inputs = {name: tf.gather(values, examples) for name, values in self._inputs.items()}
+        return {**self._rows.batch(rows, length), **inputs}
 
 
 def training_batches(

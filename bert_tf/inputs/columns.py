@@ -1,12 +1,13 @@
 """Raw text as NumPy columns, from all that the documentation of `TaskModel` names."""
 
-from collections.abc import Collection
+import types
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, require
 from bert_tf.inputs.containers import (
     column_names,
     is_container,
@@ -26,9 +27,11 @@ class TextColumns(tuple):
 
     Attributes:
         is_single: Whether the user passed one example by itself and not a list.
+        inputs: What the user passed after the texts, by name: arrays of n rows.
     """
 
     is_single = False
+    inputs: Mapping[str, np.ndarray] = types.MappingProxyType({})
 
     @property
     def num_rows(self) -> int:
@@ -37,7 +40,9 @@ class TextColumns(tuple):
 
     def rows(self, part: slice) -> "TextColumns":
         """Returns some of the examples."""
-        return TextColumns(column[part] for column in self)
+        columns = TextColumns(column[part] for column in self)
+        columns.inputs = {name: values[part] for name, values in self.inputs.items()}
+        return columns
 
 
 def holds_text(x: Any) -> bool:
@@ -73,12 +78,15 @@ def _is_row_of_text(row):
     return is_text(row)
 
 
-def as_columns(x: Any, errors: str = "strict") -> TextColumns:
+def as_columns(
+    x: Any, errors: str = "strict", inputs: Mapping[str, Any] = types.MappingProxyType({})
+) -> TextColumns:
     """Returns raw text, single or in pairs, as columns of UTF-8.
 
     Args:
         x: Raw text in one of the forms that `TaskModel` takes.
         errors: "strict" refuses text that is not UTF-8, "replace" leaves that to the tokenizer.
+        inputs: The `given_inputs` of a task's spec, which follow the texts in a tuple.
 
     Returns:
         For K texts in an example, K arrays of bytes `[n]`.
@@ -89,6 +97,8 @@ def as_columns(x: Any, errors: str = "strict") -> TextColumns:
     """
     if isinstance(x, TextColumns):
         return x
+    if inputs:
+        return _columns_with_inputs(x, errors, inputs)
     parts, is_single = _parts(x)
     columns = TextColumns(text_column(part, errors) for part in parts)
     columns.is_single = is_single
@@ -97,6 +107,26 @@ def as_columns(x: Any, errors: str = "strict") -> TextColumns:
             "All texts of a tuple must have the same number of rows. "
             f"Received: {[len(column) for column in columns]}"
         )
+    return columns
+
+
+def _columns_with_inputs(x, errors, inputs):
+    if not isinstance(x, tuple) or len(x) <= len(inputs):
+        received = f"a tuple of {len(x)}" if isinstance(x, tuple) else type(x).__name__
+        raise UserError(
+            f"Examples of this task must be a tuple, (texts, {', '.join(inputs)}). Received: "
+            f"{received}"
+        )
+    texts, given = x[: -len(inputs)], x[-len(inputs) :]
+    columns = as_columns(texts[0] if len(texts) == 1 else texts, errors)
+    columns.inputs = {}
+    for (name, each), values in zip(inputs.items(), given, strict=True):
+        values = np.asarray(values, each.dtype)
+        values = values[np.newaxis] if columns.is_single else values
+        shape = (columns.num_rows, *each.shape)
+        rule = f"must have a row for every text, the shape {shape}"
+        require(values.shape == shape, rule, UserError, **{f"{name}.shape": values.shape})
+        columns.inputs[name] = values
     return columns
 
 

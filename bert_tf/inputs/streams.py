@@ -85,7 +85,8 @@ def batches_of_text(
     def plain(batch):
         features, labels, *weights = _parts(batch)
         features = columns(features)
-        parts = [tuple(features) if len(features) > 1 else features[0]]
+        all_features = (*features, *features.inputs.values())
+        parts = [all_features if len(all_features) > 1 else features[0]]
         if labels is not None:
             parts.append(targets(labels, features))
             parts += [np.asarray(weight, np.float32) for weight in weights if weight is not None]

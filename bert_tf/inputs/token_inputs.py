@@ -8,20 +8,17 @@ embeddings.
 import keras
 import tensorflow as tf
 
+from bert_tf.base import hooks
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
+from bert_tf.inputs.batches import ROW_NUMBER
 from bert_tf.ops.native import needs_static_shapes
 
 # Floats, which are not reshaped with the examples that they belong to.
 _FLOATS = ("head_mask", "word_vectors")
 _SHAPED_LIKE_IDS = ("segment_ids", "padding_mask", "sequence_ids", "positions")
 _TOKEN_INPUTS = ("token_ids", *_SHAPED_LIKE_IDS, "sequence_starts", "head_mask", "word_vectors")
-# What task models carry in the same dictionary: their own inputs, and the number of a row.
-_TASK_INPUTS = (
-    *("masked_positions", "target_ids", "word_starts", "row_number", "is_query"),
-    *("decoder_token_ids", "decoder_padding_mask"),
-)
-_KNOWN_NAMES = {*_TOKEN_INPUTS, *_TASK_INPUTS}
+_KNOWN_NAMES = {*_TOKEN_INPUTS, ROW_NUMBER}
 # The same inputs in Hugging Face's transformers, google-research/bert and tf-models.
 _OTHER_NAMES = {
     "input_ids": "token_ids",
@@ -164,13 +161,13 @@ def check_names(inputs: dict[str, tf.Tensor]) -> None:
             "Inputs must be a dictionary with `token_ids` [B, T] and optionally `segment_ids` and "
             f"`padding_mask` (a BertTokenizer makes it). Received: {type(inputs).__name__}"
         )
-    if not inputs.keys() <= _KNOWN_NAMES:
-        unknown = [name for name in inputs if name not in _KNOWN_NAMES]
+    unknown = [name for name in inputs if name not in _KNOWN_NAMES]
+    # What tasks carry in the same dictionary is theirs.
+    if unknown and (unknown := [name for name in unknown if name not in hooks.task_inputs()]):
         renamed = [f"`{old}` is `{_OTHER_NAMES[old]}`" for old in unknown if old in _OTHER_NAMES]
         hint = f" In this package {', '.join(renamed)}." if renamed else ""
         hint = hint or (
-            " If they are inputs of your own task, take them out in its `call` before the backbone "
-            "is called (CONTRIBUTING.md, Inputs)."
+            " If they are inputs of your own task, declare them in its spec (CONTRIBUTING.md)."
         )
         raise UserError(
             f"The names of inputs must be among {', '.join(_TOKEN_INPUTS)}. "

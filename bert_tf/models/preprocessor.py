@@ -2,8 +2,9 @@
 
 import dataclasses
 import inspect
+import types
 import weakref
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any, ClassVar
 
 import keras
@@ -13,7 +14,7 @@ import tensorflow as tf
 from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require
 from bert_tf.inputs import text_batches
-from bert_tf.inputs.batches import TokenRows, TrainingRows, pooled_windows
+from bert_tf.inputs.batches import RowsWithInputs, TokenRows, TrainingRows, pooled_windows
 from bert_tf.inputs.columns import PAIRS_ARE, TextColumns, as_columns, holds_text
 from bert_tf.inputs.containers import column_names, is_container, is_missing, is_text
 from bert_tf.inputs.labels import number_rows, row_weights
@@ -71,8 +72,9 @@ class Preprocessor:
 
     A task overrides `read_columns` where an example is not a text or a pair, `targets` and
     `graph_targets` for its labels, `training_rows` and `rows` where examples become windows,
-    `outputs` and `decode` for the model's outputs. A subclass with further arguments is a dataclass
-    too; the model has an attribute `name = Held()` for each.
+    `outputs` and `decode` for the model's outputs. `inputs = SPEC.given_inputs` are what follows
+    the texts of an example. A subclass with further arguments is a dataclass too; the model has an
+    attribute `name = Held()` for each.
 
     Args:
         tokenizer: The `BertTokenizer`; without one only token dictionaries are accepted.
@@ -106,6 +108,7 @@ class Preprocessor:
     example_form = PAIRS_ARE  # what errors say about the right form
     takes_batches_of_text = True  # False where examples become windows
     predicts_datasets_of_text = True
+    inputs: ClassVar[Mapping[str, Any]] = types.MappingProxyType({})  # a spec's `given_inputs`
     has_labels = True  # False where labels are made of the texts
     # A method, if the labels of a batch are made of its tokens.
     token_labels: ClassVar[Callable[[dict[str, tf.Tensor]], tf.Tensor] | None] = None
@@ -226,7 +229,7 @@ class Preprocessor:
         Raises:
             UserError: If an example has a wrong number of texts, or a row (named) is not text.
         """
-        columns = as_columns(x, self.text_errors)
+        columns = as_columns(x, self.text_errors, self.inputs)
         if len(columns) == 1 and not columns.num_rows:
             columns = TextColumns(columns * self.fewest_texts)
         allowed = self.texts_per_example
@@ -290,18 +293,22 @@ class Preprocessor:
             UserError: If there is no tokenizer, or an example has more than two texts.
         """
         columns = self.tensor_columns(inputs)
+        count = len(columns) - len(self.inputs)
+        columns, given = columns[:count], dict(zip(self.inputs, columns[count:], strict=True))
         if len(columns) > 2:
             raise UserError(
                 "Text must be single texts or pairs. Received: "
                 f"{len(columns)} texts in an example. {self.example_form}"
             )
-        return self.tokenize(*columns)
+        given = {name: tf.cast(value, self.inputs[name].dtype) for name, value in given.items()}
+        return {**self.tokenize(*columns), **given}
 
     def tensor_columns(self, inputs: Any) -> tuple[tf.Tensor, ...]:
-        """Returns one string tensor `[B]` for each text of an example."""
+        """Returns one string tensor `[B]` for each text of an example, then the given inputs."""
         tensors = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
         if not all(tf.is_tensor(tensor) for tensor in tensors):
-            return tuple(map(tf.convert_to_tensor, self.read_columns(inputs)))
+            columns = self.read_columns(inputs)
+            return tuple(map(tf.convert_to_tensor, (*columns, *columns.inputs.values())))
         if len(tensors) == 1 and tensors[0].shape.rank == 0:
             return (tensors[0][tf.newaxis],)  # one text
         if len(tensors) == 1 and tensors[0].shape.rank == 2 and tensors[0].shape[1] is not None:
@@ -362,20 +369,24 @@ class Preprocessor:
 
     def example_rows(self, columns: TextColumns) -> TrainingRows:
         """Returns one row for every example, even if it has several sequences."""
-        return TokenizedTexts.of(self.tokenizer, columns, self.max_sequence_length)
+        rows = TokenizedTexts.of(self.tokenizer, columns, self.max_sequence_length)
+        return RowsWithInputs(rows, columns.inputs) if columns.inputs else rows
 
     def rows(self, columns: TextColumns, window_stride: int | None = None) -> TokenRows:
         """Returns the rows that the model computes: of each text one, or windows at a stride."""
         self.require_tokenizer()
-        if window_stride is None:
-            return TokenizedTexts.of(self.tokenizer, columns, self.max_sequence_length)
         length = self.max_sequence_length
-        return TokenizedTexts.of_windows(self.tokenizer, columns[0], length, window_stride)
+        if window_stride is None:
+            rows = TokenizedTexts.of(self.tokenizer, columns, length)
+        else:
+            rows = TokenizedTexts.of_windows(self.tokenizer, columns[0], length, window_stride)
+        return RowsWithInputs(rows, columns.inputs) if columns.inputs else rows
 
     def empty_row(self) -> dict[str, tf.Tensor]:
         """Returns the features of one empty text."""
         ids = [[self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]]
-        return {"token_ids": tf.constant(ids, tf.int32)}
+        given = {name: tf.zeros([1, *each.shape], each.dtype) for name, each in self.inputs.items()}
+        return {"token_ids": tf.constant(ids, tf.int32), **given}
 
     def outputs(self, values: Any, rows: TokenRows, columns: TextColumns, pooling: str) -> Any:
         """Joins the outputs of windows and shapes them as `predict` documents.

@@ -1,9 +1,10 @@
 """What the signatures of all tasks share: strings, token ids or serialised examples in."""
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.inputs.token_inputs import checked_padding
@@ -35,6 +36,7 @@ class ServingModule:
         token_outputs: The outputs for token ids; None: the same as for text.
         takes_pairs: Whether it can be made for pairs of texts, as its second argument.
         max_length: The maximum number of tokens of a sequence.
+        inputs: What users pass besides the texts, the `given_inputs` of the task's spec.
     """
 
     texts: ClassVar[dict[str, str]] = {"text": "The text, UTF-8."}
@@ -47,11 +49,13 @@ class ServingModule:
     def __init__(self, model: TaskModel):
         self.model = model
         self.max_length = model.max_sequence_length
+        self.inputs = model.preprocessor.inputs
 
     def of_text(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Returns the outputs for text: those for its tokens, unless a subclass overrides it."""
+        """Returns the outputs for text and inputs: those for tokens, unless it is overridden."""
         # Texts are taken by name, because TensorFlow passes them in alphabetical order.
-        return self.of_tokens(self.model.tokenize(*(texts[name] for name in self.texts)))
+        tokens = self.model.tokenize(*(texts[name] for name in self.texts))
+        return self.of_tokens({**tokens, **{name: texts[name] for name in self.inputs}})
 
     def of_tokens(self, tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the outputs for a token dictionary of `tokens_shape`; by default the logits."""
@@ -62,9 +66,12 @@ class ServingModule:
         ids = tf.TensorSpec(self.tokens_shape, tf.int32)
         shapes = {name: [None, None] if name in self.lists else [None] for name in self.texts}
         strings = {name: tf.TensorSpec(shape, tf.string) for name, shape in shapes.items()}
-        text = self.traced(lambda **texts: self.of_text(**texts), strings)  # noqa: PLW0108
+        given = {
+            n: tf.TensorSpec([None, *each.shape], each.dtype) for n, each in self.inputs.items()
+        }
+        text = self.traced(lambda **texts: self.of_text(**texts), strings | given)  # noqa: PLW0108
         mask = tf.TensorSpec(self.tokens_shape, tf.bool)
-        specs = {"token_ids": ids, "segment_ids": ids, "padding_mask": mask}
+        specs = {"token_ids": ids, "segment_ids": ids, "padding_mask": mask, **given}
         cls_token_id = self.model.tokenizer.cls_token_id
         tokens = self.traced(
             lambda **tokens: self.of_tokens(checked_padding(tokens, cls_token_id)), specs
@@ -72,10 +79,15 @@ class ServingModule:
         several = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
         one = tf.io.FixedLenFeature([], tf.string)
         features = {name: several if name in self.lists else one for name in self.texts}
-        examples = _traced(
-            lambda **given: text(**tf.io.parse_example(given["examples"], features)),
-            {"examples": tf.TensorSpec([None], tf.string)},
-        )
+        for name, spec in given.items():  # an Example has no other numbers than these
+            kind = tf.float32 if spec.dtype.is_floating else tf.int64
+            features[name] = tf.io.FixedLenFeature(spec.shape[1:], kind)
+
+        def parsed(examples):
+            values = tf.io.parse_example(examples, features)
+            return text(**values | {n: tf.cast(values[n], given[n].dtype) for n in given})
+
+        examples = _traced(parsed, {"examples": tf.TensorSpec([None], tf.string)})
         return {SERVING_DEFAULT: text, TOKENS: tokens, EXAMPLES: examples}
 
     def traced(self, function: Callable, inputs: dict[str, tf.TensorSpec]):
@@ -93,13 +105,15 @@ class ServingModule:
 
     def meanings(self, signature: str) -> tuple[dict[str, str], dict[str, str]]:
         """Returns what the inputs and the outputs of a signature mean, by their names."""
+        given = {name: each.meaning for name, each in self.inputs.items()}
         if signature == TOKENS:
             own = self.outputs if self.token_outputs is None else self.token_outputs
-            return dict(_TOKEN_INPUTS), dict(own)
+            return {**_TOKEN_INPUTS, **given}, dict(own)
         if signature == EXAMPLES:
             meaning = f"A serialised tf.train.Example with bytes values: {', '.join(self.texts)}."
-            return {"examples": meaning}, dict(self.outputs)
-        return dict(self.texts), dict(self.outputs)
+            numbers = f" Its numbers: {', '.join(given)}." if given else ""
+            return {"examples": meaning + numbers}, dict(self.outputs)
+        return {**self.texts, **given}, dict(self.outputs)
 
     def limits(self, signature: str) -> dict[str, dict]:
         """Returns what a server must check of the inputs of a signature.
@@ -124,13 +138,17 @@ class ServingModule:
         """Returns what a client must know of the model beyond its inputs and outputs, for JSON."""
         return {}
 
-    def sample_texts(self) -> list[dict[str, list[str]]]:
-        """Returns requests to warm up with: text inputs by name, of one row and of several."""
+    def sample_texts(self) -> list[dict[str, Any]]:
+        """Returns requests to warm up with: inputs by name, of one row and of several."""
         if self.lists:
             return []  # only the task knows how many strings a list has
         rows = list(zip(*(_SAMPLES.get(name, _SAMPLES["text"]) for name in self.texts)))
         requests = [rows[:1], rows, [tuple(" ".join([text] * 40) for text in rows[0])]]
-        return [dict(zip(self.texts, map(list, zip(*request)))) for request in requests]
+        samples = [dict(zip(self.texts, map(list, zip(*request)))) for request in requests]
+        for sample, request in zip(samples, requests):
+            for name, each in self.inputs.items():
+                sample[name] = np.zeros([len(request), *each.shape], each.dtype)
+        return samples
 
 
 _TOKEN_INPUTS = {

@@ -78,6 +78,24 @@ SCALAR_MIX = Head(
 
 
 @dataclasses.dataclass(frozen=True)
+class TaskInput:
+    """An input of a model besides its tokens, in the same dictionary.
+
+    Attributes:
+        dtype: The name of its dtype.
+        shape: Its shape after the batch. None is any size: batches are padded to their largest.
+        meaning: What it is, for those who use an exported model.
+        is_given: Whether users pass its values after the texts, `(texts, values)`; its shape is
+            then known. Else the task makes them.
+    """
+
+    dtype: str
+    shape: tuple[int | None, ...] = ()
+    meaning: str = ""
+    is_given: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Answers:
     """How a program, such as Beam's `RunInference`, asks a model about examples.
 
@@ -113,6 +131,7 @@ class TaskSpec:
             `bert_tf`.
         heads: Attribute of the model -> its head.
         optional_heads: Heads that a model may have and Hugging Face's class has not, as `heads`.
+        inputs: The inputs of the model besides tokens, by their names in the dictionary.
         uses_pooler: Whether it computes with BERT's pooler, the dense layer on the first token.
         serving: The class in its `serving.py`; None if it is not exported.
         files: The class in its `files.py`, a subclass of `TaskFiles`; None if it has no files
@@ -140,6 +159,7 @@ class TaskSpec:
     module: str | None = None
     heads: dict[str, Head] = dataclasses.field(default_factory=dict)
     optional_heads: dict[str, Head] = dataclasses.field(default_factory=dict)
+    inputs: dict[str, TaskInput] = dataclasses.field(default_factory=dict)
     uses_pooler: bool = True
     serving: str | None = None
     files: str | None = None
@@ -149,6 +169,11 @@ class TaskSpec:
     answers: dict[str, Answers] = dataclasses.field(default_factory=dict)
     forms: tuple[str, ...] = ()
     options: dict[str, Kind] = dataclasses.field(default_factory=dict)
+
+    @property
+    def given_inputs(self) -> dict[str, TaskInput]:
+        """The inputs that users pass after the texts."""
+        return {name: each for name, each in self.inputs.items() if each.is_given}
 
     @property
     def model_module(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_tf.base.json_schema import Kind
 from bert_tf.errors import UserError, require
-from bert_tf.models.task_spec import MAX_LENGTH, Answers, TaskSpec
+from bert_tf.models.task_spec import MAX_LENGTH, Answers, TaskInput, TaskSpec
 
 # The order is that in which the heads of a checkpoint are recognised.
 NAMES = (
@@ -69,7 +69,7 @@ def register_task(spec: TaskSpec) -> None:
     before = list(_registered)
     _register([*(one for one in before if one.module != spec.module), spec])
     try:
-        options(), answers()
+        options(), inputs(), answers()
     except UserError:
         _register(before)
         raise
@@ -134,6 +134,25 @@ def options() -> dict[str, Kind]:
                     f"of {spec.name}, which another task has with another kind"
                 )
     return kinds
+
+
+@kept_until_registration
+def inputs() -> dict[str, TaskInput]:
+    """Returns the inputs besides tokens that a token dictionary may have, of all tasks.
+
+    Example:
+        >>> bert_tf.tasks.inputs()["masked_positions"].dtype
+        'int32'
+    """
+    found: dict[str, TaskInput] = {}
+    for spec in specs():
+        for name, each in spec.inputs.items():
+            if found.setdefault(name, each) != each:
+                raise UserError(
+                    "An input of several tasks must be the same in all. Received: "
+                    f"{name} in the SPEC of {spec.name}, which is another one in another task"
+                )
+    return found
 
 
 @kept_until_registration

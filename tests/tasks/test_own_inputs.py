@@ -5,83 +5,96 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf import tasks
 from bert_tf.errors import UserError
 from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.task_spec import TaskInput, TaskSpec
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from tests.conformance.task import CLASSES, CONFIG, TEXTS, assert_same, tokenizer
 
-
-class CountedRows:
-    """Rows of tokens with the number of words of each text."""
-
-    def __init__(self, rows, columns):
-        self._rows = rows
-        self._counts = tf.constant([len(text.split()) for text in columns[0]], tf.float32)
-
-    def __getattr__(self, name):
-        return getattr(self._rows, name)
-
-    def __len__(self):
-        return len(self._rows)
-
-    def batch(self, rows, length=None):
-        return {**self._rows.batch(rows, length), "num_words": tf.gather(self._counts, rows)}
+SPEC = TaskSpec(
+    "aged",
+    "AgedModel",
+    ("AgedModel",),
+    module="tests.tasks.aged",
+    inputs={"age": TaskInput("float32", is_given=True)},
+)
+AGES = np.arange(len(TEXTS), dtype=np.float32)
 
 
-class CountingPreprocessor(Preprocessor):
+class AgedPreprocessor(Preprocessor):
     texts_per_example = (1,)
+    inputs = SPEC.given_inputs
 
-    def example_rows(self, columns):
-        return CountedRows(super().example_rows(columns), columns)
-
-    def rows(self, columns, window_stride=None):
-        return CountedRows(super().rows(columns, window_stride), columns)
-
-    def tokens_of(self, inputs):
-        (texts,) = self.tensor_columns(inputs)
-        counts = tf.cast(tf.strings.split(texts).row_lengths(), tf.float32)  # [B]
-        return {**super().tokens_of(inputs), "num_words": counts}
+    def decode(self, values, rows, columns):
+        return values[:, 0].tolist()
 
 
-class CountingModel(DenseHeadModel):
-    """Two classes, by the pooled vector plus the number of words."""
+class AgedModel(DenseHeadModel):
+    """Two classes, by the pooled vector plus the age."""
 
-    preprocessor_class = CountingPreprocessor
+    preprocessor_class = AgedPreprocessor
 
     def __init__(self, backbone, tokenizer=None, max_length=None, **kwargs):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         self.classifier = self.dense_head(2)
         self.build()
 
-    def call(self, inputs, training=False):
-        tokens = dict(self.tokens_of(inputs))
-        num_words = tokens.pop("num_words", None)  # [B], or None
-        outputs = self.backbone(tokens, training=training)
-        return self.head({**outputs, "num_words": num_words}, tokens, training=training)
-
     def head(self, outputs, tokens, training=False):
         logits = tf.cast(self.classifier(outputs["pooled_output"]), tf.float32)
-        counts = outputs["num_words"]
-        return logits if counts is None else logits + counts[:, tf.newaxis]
+        return logits + tf.cast(tokens["age"], tf.float32)[:, tf.newaxis]
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    tasks.register_task(SPEC)
+    yield
+    tasks._register([])
 
 
 def test_task_with_an_input_of_its_own():
-    model = CountingModel(bert_tf.BertBackbone(CONFIG), tokenizer())
+    model = AgedModel(bert_tf.BertBackbone(CONFIG), tokenizer())
     model.compile("sgd", run_eagerly=True, gradient_accumulation_steps=2)
-    counts = np.array([len(text.split()) for text in TEXTS], np.float32)
     tokens = dict(model.tokenize(TEXTS))
-    plain = np.asarray(model(tokens))
-    expected = plain + counts[:, np.newaxis]
-    assert_same(model(tf.constant(TEXTS)), expected)
-    assert_same(model({**tokens, "num_words": counts}), expected)
-    assert_same(model.predict(TEXTS, verbose=0), expected)
-    dataset = tf.data.Dataset.from_tensor_slices(TEXTS).batch(4)
+    expected = np.asarray(model({**tokens, "age": np.zeros_like(AGES)})) + AGES[:, np.newaxis]
+    assert_same(model({**tokens, "age": AGES}), expected)
+    assert_same(model((tf.constant(TEXTS), tf.constant(AGES))), expected)
+    assert_same(model.predict((TEXTS, AGES), verbose=0), expected)
+    dataset = tf.data.Dataset.from_tensor_slices(((TEXTS, AGES),)).batch(4)
     assert_same(model.predict(dataset, verbose=0), expected)
-    for x in (TEXTS, {**tokens, "num_words": counts}):
+    assert_same(model.predict_decoded((TEXTS[0], 7)), expected[0, 0] + 7)
+    assert len(model.predict(([], []), verbose=0)) == 0
+    for x in ((TEXTS, AGES), {**tokens, "age": AGES}):
         model.fit(x, CLASSES, verbose=0)
+    model.fit((TEXTS, AGES), CLASSES, token_budget=30, verbose=0)
+    labelled = tf.data.Dataset.from_tensor_slices(((TEXTS, AGES), CLASSES)).batch(4)
+    model.fit(labelled, verbose=0)
+    model.fit(iter(labelled.as_numpy_iterator()), steps_per_epoch=1, verbose=0)
 
 
-def test_input_that_reaches_the_backbone():
+def test_windows_have_the_input_of_their_text():
+    model = AgedModel(bert_tf.BertBackbone(CONFIG), tokenizer(), max_length=5)
+    texts = [" ".join(["good film"] * 4), "bad"]
+    difference = [
+        model.predict((texts, ages), window_stride=2, verbose=0) for ages in ([0, 0], [3, 5])
+    ]
+    assert_same(difference[1] - difference[0], np.array([[3, 3], [5, 5]]))
+
+
+@pytest.mark.parametrize(
+    "x, message",
+    [
+        (TEXTS, r"must be a tuple, \(texts, age\). Received: list"),
+        ((TEXTS, AGES[1:]), r"`age.shape` must have a row for every text"),
+    ],
+)
+def test_wrong_inputs(x, message):
+    model = AgedModel(bert_tf.BertBackbone(CONFIG), tokenizer())
+    with pytest.raises(UserError, match=message):
+        model.predict(x, verbose=0)
+
+
+def test_inputs_that_no_task_declares_are_refused():
     model = bert_tf.BertTextClassifier(bert_tf.BertBackbone(CONFIG), tokenizer=tokenizer())
-    with pytest.raises(UserError, match="Received: num_words. .*take them out in its `call`"):
+    with pytest.raises(UserError, match="Received: num_words. .*declare them in its spec"):
         model({**model.tokenize(TEXTS), "num_words": np.ones(len(TEXTS))})

@@ -2,7 +2,7 @@
 
 from bert_tf.base.json_schema import FLAG, integer, may_lack, optional
 from bert_tf.config import ARGUMENTS
-from bert_tf.models.task_spec import GENERATION_CONFIG, MAX_LENGTH, Head, TaskSpec
+from bert_tf.models.task_spec import GENERATION_CONFIG, MAX_LENGTH, Head, TaskInput, TaskSpec
 from bert_tf.models.weight_rows import (
     DENSE,
     ENCODER_BLOCK,
@@ -49,6 +49,10 @@ SPEC = TaskSpec(
     name="encoder_decoder",
     model="BertEncoderDecoder",
     architectures=("EncoderDecoderModel",),
+    inputs={
+        "decoder_token_ids": TaskInput("int32", (None,)),
+        "decoder_padding_mask": TaskInput("bool", (None,)),
+    },
     heads={"decoder": DECODER},
     uses_pooler=False,
     serving="EncoderDecoderModule",

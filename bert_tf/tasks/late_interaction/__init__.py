@@ -2,13 +2,14 @@
 
 from bert_tf.base.json_schema import FLAG, integer, may_lack, optional, text
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import RERANK, TaskSpec, layer_head
+from bert_tf.models.task_spec import RERANK, TaskInput, TaskSpec, layer_head
 from bert_tf.models.weight_rows import PROJECTION
 
 SPEC = TaskSpec(
     name="late_interaction",
     model="BertLateInteractionEncoder",
     architectures=("HF_ColBERT",),  # of stanford-futuredata/ColBERT
+    inputs={"is_query": TaskInput("bool")},
     heads={"projection": layer_head("token_projection", PROJECTION, "linear", "linear")},
     uses_pooler=False,
     serving="LateInteractionModule",

@@ -1,7 +1,7 @@
 """Masked language models: which pieces replace `[MASK]`."""
 
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import TOKEN_AXIS, WORD_AXIS, Head, TaskSpec
+from bert_tf.models.task_spec import TOKEN_AXIS, WORD_AXIS, Head, TaskInput, TaskSpec
 from bert_tf.models.weight_rows import DENSE, LAYER_NORM, VECTOR, Row
 
 HEAD = Head(
@@ -37,6 +37,7 @@ SPEC = TaskSpec(
     name="masked_lm",
     model="BertMaskedLM",
     architectures=("BertForMaskedLM",),
+    inputs=dict.fromkeys(("masked_positions", "target_ids"), TaskInput("int32", (None,))),
     heads={"masked_lm_head": HEAD},
     uses_pooler=False,
     serving="MaskedLMModule",

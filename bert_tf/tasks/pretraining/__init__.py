@@ -9,6 +9,7 @@ SPEC = TaskSpec(
     name="pretraining",
     model="BertPretrainer",
     architectures=("BertForPreTraining",),
+    inputs=masked_lm.SPEC.inputs,
     heads={"masked_lm_head": masked_lm.HEAD, "next_sentence": next_sentence_prediction.HEAD},
     options={"objective": may_lack(text())},
 )

@@ -11,6 +11,7 @@ from bert_tf.models.task_spec import (
     USE_SCALAR_MIX,
     Answers,
     Head,
+    TaskInput,
     TaskSpec,
     layer_head,
 )
@@ -28,6 +29,7 @@ SPEC = TaskSpec(
     name="token_classification",
     model="BertTokenClassifier",
     architectures=("BertForTokenClassification",),
+    inputs={"word_starts": TaskInput("bool", (None,))},
     heads={"classifier": layer_head("token_classifier", OUTPUT, "classifier", "")},
     optional_heads={"crf": _CRF, "scalar_mix": SCALAR_MIX},
     uses_pooler=False,
