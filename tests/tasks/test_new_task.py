@@ -29,7 +29,8 @@ config = bert_tf.BertConfig(
     intermediate_size=24, max_position_embeddings=24,
 )
 words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."]
-model = StarRater(bert_tf.BertBackbone(config), most_stars=10, tokenizer=bert_tf.BertTokenizer(words))
+tokenizer = bert_tf.BertTokenizer(words)
+model = StarRater(bert_tf.BertBackbone(config), most_stars=10, tokenizer=tokenizer)
 texts, ages, stars = ["good film", "bad film .", "the good"] * 2, [20.0, 70, 30] * 2, [9, 2, 7] * 2
 reviews = (texts, ages)
 model.compile(bert_tf.training.AdamWeightDecay(2e-2), gradient_accumulation_steps=2)
@@ -38,7 +39,8 @@ assert losses.history["loss"][-1] < losses.history["loss"][0]
 values = model.predict(reviews, verbose=0)
 assert values.shape == (6, 2)
 ratings = model.rate(reviews)
-np.testing.assert_allclose(ratings, np.stack([values[:, 0], np.exp(values[:, 1] / 2)], 1), rtol=1e-5)
+deviations = np.exp(values[:, 1] / 2)
+np.testing.assert_allclose(ratings, np.stack([values[:, 0], deviations], 1), rtol=1e-5)
 np.testing.assert_allclose(model.rate((texts[0], 20)), ratings[0], rtol=1e-4)
 assert abs(model.rate((texts[0], 90)).stars - ratings[0].stars) > 1e-6  # the age counts
 

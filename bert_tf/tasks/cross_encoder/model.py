@@ -13,10 +13,10 @@ from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
+from bert_tf.tasks.cross_encoder.losses import RelevanceLoss, is_right
 from bert_tf.tasks.cross_encoder.preprocessor import ACTIVATIONS, SIGMOID, CrossEncoderPreprocessor
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.tasks.shared.ranked_documents import RankedDocument, best_documents, check_ranking
-from bert_tf.training.losses.relevance_losses import RelevanceLoss, is_right
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -30,6 +30,7 @@ SPEC = TaskSpec(
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "DocumentRankingLoss": ".losses",
         "TokenVectors": ".token_vectors",
         "max_sim_scores": ".token_vectors",
         "require_comparable": ".token_vectors",

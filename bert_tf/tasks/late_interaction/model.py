@@ -26,11 +26,11 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks import option_values
+from bert_tf.tasks.late_interaction.losses import DocumentRankingLoss, ranks_right_document_first
 from bert_tf.tasks.late_interaction.preprocessor import LateInteractionPreprocessor
 from bert_tf.tasks.late_interaction.token_vectors import TokenVectors, max_sim_scores, sum_of_best
 from bert_tf.tasks.shared.ranked_documents import RankedDocument, best_documents, check_ranking
 from bert_tf.training.losses.loss_on_logits import loss_on_logits
-from bert_tf.training.losses.relevance_losses import DocumentRankingLoss, ranks_right_document_first
 
 
 def _with_special_tokens(tokenizer):
@@ -179,7 +179,7 @@ class BertLateInteractionEncoder(TaskModel):
         in_batch_negatives: bool = True,
         **kwargs,
     ):
-        """Compiles as Keras does; the loss defaults to `bert_tf.training.DocumentRankingLoss`.
+        """Compiles as Keras does; the loss defaults to `DocumentRankingLoss`.
 
         Args:
             optimizer, metrics, **kwargs: See `TrainingModel.compile`.

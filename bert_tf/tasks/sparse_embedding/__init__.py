@@ -31,4 +31,6 @@ SPEC = TaskSpec(
     },
 )
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, {"WeightedTerm": ".terms"})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__, {"SpladeLoss": ".loss", "WeightedTerm": ".terms"}
+)

@@ -12,6 +12,7 @@ from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.tasks.shared.vector_model import VectorModel
 from bert_tf.tasks.shared.vector_preprocessor import VectorPreprocessor
+from bert_tf.tasks.sparse_embedding.loss import SpladeLoss
 from bert_tf.tasks.sparse_embedding.splade_pooling import ACTIVATIONS, POOLINGS, splade_pooling
 from bert_tf.tasks.sparse_embedding.terms import (
     WeightedTerm,
@@ -21,7 +22,6 @@ from bert_tf.tasks.sparse_embedding.terms import (
     strongest,
     weighted_terms,
 )
-from bert_tf.training.losses.splade_loss import SpladeLoss
 
 # Texts whose dense vectors `encode` has in memory at a time: 60 MB for BERT's vocabulary.
 TEXTS_AT_ONCE = 512
@@ -34,8 +34,8 @@ class BertSparseEncoder(VectorModel):
     The weight of a piece is the maximum of log(1 + relu(logit)) over the tokens of the text, also
     of pieces that are not in it. Queries and documents are compared by dot products, as in a search
     engine. It is trained on tuples of lists as `BertSentenceEncoder` is, by
-    `compile(objective=bert_tf.training.SpladeLoss(...))`, which is also the loss of `fit` without
-    `compile`. Without training, a masked language model's vectors are not sparse.
+    `compile(objective=SpladeLoss(...))` of `bert_tf.tasks.sparse_embedding`, which is also the loss
+    of `fit` without `compile`. Without training, a masked language model's vectors are not sparse.
 
     Memory: `predict` has the logits of 1,024 tokens at a time, and the vectors of a batch,
     4 * B * V bytes. A training step has the logits of all R real tokens of the batch; with their

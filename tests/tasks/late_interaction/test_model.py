@@ -19,7 +19,8 @@ from bert_tf import (
 from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.search import max_sim_top_k
-from bert_tf.training import AdamWeightDecay, DocumentRankingLoss
+from bert_tf.tasks.late_interaction import DocumentRankingLoss
+from bert_tf.training import AdamWeightDecay
 from tests.checkpoints.module_folders import move_encoder
 from tests.numpy_bert import NumpyBert
 

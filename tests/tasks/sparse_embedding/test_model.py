@@ -14,7 +14,7 @@ from bert_tf import BertBackbone, BertMaskedLM, BertSparseEncoder, BertTokenizer
 from bert_tf.checkpoints.recognition import servable_class
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.families.network_families import FAMILIES
-from bert_tf.tasks.sparse_embedding import WeightedTerm, splade_pooling
+from bert_tf.tasks.sparse_embedding import SpladeLoss, WeightedTerm, splade_pooling
 from bert_tf.tasks.sparse_embedding import model as model_module
 from bert_tf.tasks.sparse_embedding.serving import SparseEmbeddingModule
 from bert_tf.training import (
@@ -23,7 +23,6 @@ from bert_tf.training import (
     MarginMSELoss,
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
-    SpladeLoss,
 )
 from tests.checkpoints.module_folders import move_encoder
 

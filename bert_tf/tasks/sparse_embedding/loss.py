@@ -40,10 +40,10 @@ class SpladeLoss(SentenceLoss):
 
     Example:
         >>> encoder = bert_tf.BertSparseEncoder.from_pretrained("bert-base/")
-        >>> loss = bert_tf.training.SpladeLoss(query_regularizer_weight=1e-3)
+        >>> loss = SpladeLoss(query_regularizer_weight=1e-3)
         >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=loss)
         >>> encoder.fit((["capital of France?", "2 + 2?"], ["Paris", "4"]))
-        >>> margins = bert_tf.training.SpladeLoss(bert_tf.training.MarginMSELoss())
+        >>> margins = SpladeLoss(bert_tf.training.MarginMSELoss())
         >>> encoder.compile(bert_tf.training.AdamWeightDecay(2e-5), objective=margins)
         >>> encoder.fit((["capital of France?"], ["Paris"], ["Rome"]), [0.7])
 

@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.tasks.sparse_embedding import SpladeLoss
 from bert_tf.training import (
     CachedMultipleNegativesRankingLoss,
     ClassificationLoss,
     MarginMSELoss,
     MultipleNegativesRankingLoss,
-    SpladeLoss,
 )
 
 

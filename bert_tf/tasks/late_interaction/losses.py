@@ -1,4 +1,4 @@
-"""Losses on scores of queries and documents: of pairs, of lists, and from a teacher's scores.
+"""The loss of `BertLateInteractionEncoder`, on scores of documents or from a teacher's scores.
 
 Glossary: `B` queries, `K` documents of each, `M` documents that each is compared with.
 """
@@ -7,41 +7,9 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
+from bert_tf.tasks.shared.document_scores import document_cross_entropy, score_of
 
 KL, MARGIN_MSE = "kl", "margin_mse"
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class RelevanceLoss(keras.losses.Loss):
-    """Binary cross-entropy of pairs, or cross-entropy over the documents of a query.
-
-    `call` takes labels in [0, 1] with logits `[B, 1]`, or the number of the document that fits,
-    int `[B]`, with logits `[B, K]` of K > 1 documents, and returns `[B]`.
-
-    Reference: sentence-transformers, `BinaryCrossEntropyLoss` and `MultipleNegativesRankingLoss`
-    of its cross-encoder.
-    """
-
-    def call(self, y_true, y_pred):
-        y_pred = tf.convert_to_tensor(y_pred)
-        if y_pred.shape[-1] == 1:
-            labels = tf.cast(tf.reshape(y_true, [-1, 1]), y_pred.dtype)
-            return tf.nn.sigmoid_cross_entropy_with_logits(labels, y_pred)[:, 0]
-        return _document_cross_entropy(y_true, y_pred)
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-def is_right(y_true, y_pred):
-    """Returns whether a pair is on the right side of 0.5, or the best document is the right one.
-
-    The arguments are those of `RelevanceLoss.call`; the result is float32 `[B]`.
-    """
-    y_true = tf.reshape(tf.cast(y_true, tf.float32), [-1])
-    if y_pred.shape[-1] == 1:
-        found, right = y_pred[:, 0] > 0.0, y_true > 0.5
-    else:
-        found, right = tf.argmax(y_pred, axis=-1), tf.cast(y_true, tf.int64)
-    return tf.cast(tf.equal(found, right), tf.float32)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -83,12 +51,12 @@ class DocumentRankingLoss(keras.losses.Loss):
         y_pred, y_true = tf.convert_to_tensor(y_pred), tf.convert_to_tensor(y_true)
         count = _num_scored(y_true)
         if count == 1:
-            return _document_cross_entropy(y_true, y_pred)
+            return document_cross_entropy(y_true, y_pred)
         own, others = y_pred[:, :count], y_pred[:, count:]
         losses = self._distances(tf.cast(y_true, y_pred.dtype), own)
         # Without others, this is the cross-entropy of one document: 0.
         among_others = tf.concat([own[:, :1], others], axis=1)
-        return losses + _document_cross_entropy(tf.zeros_like(own[:, 0], tf.int32), among_others)
+        return losses + document_cross_entropy(tf.zeros_like(own[:, 0], tf.int32), among_others)
 
     def _distances(self, teacher, scores):
         if self.distillation == KL:
@@ -112,7 +80,7 @@ def ranks_right_document_first(y_true, y_pred):
     count = _num_scored(y_true)
     if count > 1:
         y_pred, y_true = y_pred[:, :count], tf.argmax(y_true, axis=-1)
-    right = _score_of(y_true, y_pred)
+    right = score_of(y_true, y_pred)
     return tf.cast(right >= tf.reduce_max(y_pred, axis=-1), tf.float32)
 
 
@@ -124,13 +92,3 @@ def _num_scored(labels):
             f"`y` must be [n], or [n, K] with a known K. Received: y.shape={labels.shape}"
         )
     return count
-
-
-def _document_cross_entropy(numbers, scores):
-    """Returns the cross-entropy `[B]` of finding the documents `[B]` by scores `[B, M]`."""
-    # Not the fused cross-entropy, which fails for the empty last batch of a replica.
-    return tf.reduce_logsumexp(scores, axis=-1) - _score_of(numbers, scores)
-
-
-def _score_of(numbers, scores):
-    return tf.gather(scores, tf.cast(tf.reshape(numbers, [-1]), tf.int32), batch_dims=1)
