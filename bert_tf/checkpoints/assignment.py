@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_tf.base.file_errors import tensor_error
 from bert_tf.base.progress import progress_bar
-from bert_tf.checkpoints.readers.tensor_source import TensorSource
+from bert_tf.base.tensor_source import TensorSource
 from bert_tf.checkpoints.weight_names import Weight, part_names
 from bert_tf.errors import CheckpointError
 from bert_tf.models.task_spec import Head

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from bert_tf.checkpoints.readers.tensor_source import RenamedSource, TensorSource
+from bert_tf.base.tensor_source import RenamedSource, TensorSource
 from bert_tf.families.network_families import BERT, BERT_GENERATION, FAMILIES
 
 # The endings of the names of a family's classes -> of BERT's with the same heads.

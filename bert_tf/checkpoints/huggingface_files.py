@@ -5,9 +5,9 @@ import os
 from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_files import read_json
 from bert_tf.base.json_schema import Kind, is_file_name, mapping_of, object_of
+from bert_tf.base.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
-from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints.readers.tf_variables_source import (
     STEPS_IN_H5,
     TfVariablesSource,

@@ -10,14 +10,9 @@ from bert_tf.base.file_errors import file_error
 from bert_tf.base.files import recover
 from bert_tf.base.json_files import parse_json, read_json
 from bert_tf.base.json_schema import OBJECT, check, object_of, optional, text
+from bert_tf.base.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints import hub, own_format, training_checkpoint
 from bert_tf.checkpoints.claims import check_claims
-from bert_tf.checkpoints.encoder_decoder_files import (
-    CLASS,
-    by_our_names,
-    is_encoder_decoder,
-    read_config,
-)
 from bert_tf.checkpoints.family_names import bert_class, by_bert_names
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.model_weights import BACKBONE, OPTIONS
@@ -25,7 +20,6 @@ from bert_tf.checkpoints.readers import keras_archive, keras_hub
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.readers.stored_zip import StoredZip
-from bert_tf.checkpoints.readers.tensor_source import JoinedSource, TensorSource
 from bert_tf.checkpoints.readers.tf1_source import OBJECT_GRAPH_KEY, Tf1Source, checkpoint_prefix
 from bert_tf.checkpoints.readers.tf_models_source import TfModelsSource
 from bert_tf.checkpoints.weight_names import OWN
@@ -33,7 +27,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError, ConfigError, require
 from bert_tf.families.network_families import BERTS
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.task_files import OpenedDirectory
+from bert_tf.models.task_files import NetworksFiles, OpenedDirectory
 from bert_tf.tasks.shared import module_files
 from bert_tf.text.loading import find_tokenizer
 from bert_tf.text.tokenizer_files import find as find_file
@@ -210,8 +204,9 @@ def _open_file(directory, path, config_file, allow_decoder):
 def _open_huggingface(directory, path, config_file, allow_decoder, modules=None):
     modules = modules or directory  # the directory of modules.json
     file = os.path.join(directory, "config.json")
-    if is_encoder_decoder(file):
-        return _open_encoder_decoder(directory, path, file, config_file)
+    spec = _spec_of_networks(file)
+    if spec is not None:
+        return _open_networks(directory, path, file, config_file, spec)
     config = _config(directory, config_file, allow_decoder=allow_decoder)
     source, model_type = open_weights(path), config.model_type
     names = config.extra.get("architectures") or ()
@@ -224,16 +219,26 @@ def _open_huggingface(directory, path, config_file, allow_decoder, modules=None)
     return Pretrained(directory, config, opened.source, name, options, architectures)
 
 
-def _open_encoder_decoder(directory, path, file, config_file):
-    config, options, values = read_config(file)
+def _spec_of_networks(file):
+    """Returns the spec of the task with this kind of `config.json`, a file that need not exist."""
+    try:
+        model_type = read_json(file, OBJECT, ConfigError).get("model_type")
+    except (ConfigError, OSError):
+        return None
+    networks = [spec for spec in tasks.specs() if isinstance(spec.task_files(), NetworksFiles)]
+    return next((spec for spec in networks if spec.task_files().model_type == model_type), None)
+
+
+def _open_networks(directory, path, file, config_file, spec):
+    files = spec.task_files()
+    config, options, values = files.read_config(file)
     own = values.get(OWN_KEY) or {}
     check(own, _CLASS_AND_OPTIONS, file, ConfigError, OWN_KEY)
     options.update(own.get("options") or {})
-    decoder, is_tied = options["decoder_config"], options["tie_word_embeddings"]
-    source = by_our_names(open_weights(path), decoder.model_type, is_tied)
+    source = files.by_our_names(open_weights(path), options)
     architectures = tuple(values.get("architectures") or ())
     config = _with_network(config, config_file)
-    return Pretrained(directory, config, source, CLASS, options, architectures)
+    return Pretrained(directory, config, source, spec.model, options, architectures)
 
 
 def _open_tensorflow(directory, prefix, config_file):

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from bert_tf.base.file_errors import tensor_error
-from bert_tf.checkpoints.readers.tensor_source import TensorSource
+from bert_tf.base.tensor_source import TensorSource
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 from bert_tf.ops.quantized_dense import SMALLEST_SPAN
 

@@ -8,7 +8,7 @@ import numpy as np
 from bert_tf.base.array_files import write_safetensors
 from bert_tf.base.files import recover, staged_files
 from bert_tf.base.json_files import write_json
-from bert_tf.checkpoints import encoder_decoder_files, own_format, sentence_transformers
+from bert_tf.checkpoints import own_format, sentence_transformers
 from bert_tf.checkpoints.family_names import family_class, names_of
 from bert_tf.checkpoints.model_weights import (
     all_weights,
@@ -26,6 +26,7 @@ from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pool
 from bert_tf.config import SWITCHES, BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of
 from bert_tf.families.network_families import BERT, FAMILIES
+from bert_tf.models.task_files import NetworksFiles
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.tokenizer_files import refuse_other
 
@@ -123,25 +124,25 @@ def _reason_against(format, model):
 def _huggingface_class(model):
     """Returns the class that a model is in Hugging Face, None if it is none of them."""
     name = architecture_of(model)
-    if class_name_of(model) == encoder_decoder_files.CLASS:
+    if isinstance(spec_of(type(model)).task_files(), NetworksFiles):
         return name
     return family_class(name, backbone_of(model).config.model_type)
 
 
 def _write_huggingface(model, directory):
     heads = {weight.name for head in task_heads(model).values() for weight in head}
-    is_encoder_decoder = class_name_of(model) == encoder_decoder_files.CLASS
-    encoder_prefix = encoder_decoder_files.ENCODER_PREFIX if is_encoder_decoder else "bert."
+    files = spec_of(type(model)).task_files()
+    has_networks = isinstance(files, NetworksFiles)
+    backbone_prefix = files.backbone_prefix if has_networks else "bert."
     tensors = {}
     for weight in _writable(model):
         # The encoder has a prefix in BertFor… models of `transformers`, not in BertModel.
-        prefix = encoder_prefix if heads and weight.name not in heads else ""
+        prefix = backbone_prefix if heads and weight.name not in heads else ""
         tensors.update(_tensors(weight, "huggingface", prefix))
     head, architecture = _head_config(model), _huggingface_class(model)
-    if is_encoder_decoder:
-        config = encoder_decoder_files.config_of(model)
-        tensors = encoder_decoder_files.tensors_of(tensors, model)
-        head[OWN_KEY]["options"] = encoder_decoder_files.own_options(head[OWN_KEY]["options"])
+    if has_networks:
+        config, tensors = files.config_of(model), files.by_their_names(tensors, model)
+        head[OWN_KEY]["options"] = files.own_options(head[OWN_KEY]["options"])
     else:
         config = backbone_of(model).config.to_huggingface()
         config.pop("tie_word_embeddings", None)  # as by default, the head has no table of its own

@@ -23,11 +23,11 @@ from bert_tf.base.json_schema import (
     optional,
     text,
 )
+from bert_tf.base.tensor_source import TensorSource
 from bert_tf.checkpoints.assignment import read_floats
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
 from bert_tf.checkpoints.loading import load_task_model
 from bert_tf.checkpoints.opening import resolve
-from bert_tf.checkpoints.readers.tensor_source import TensorSource
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.vector_projection import DENSE, LAYER_NORM, VectorProjection
 from bert_tf.tasks.shared import module_files

@@ -3,7 +3,10 @@
 import dataclasses
 from typing import Any, ClassVar
 
+import numpy as np
+
 from bert_tf.base import hooks
+from bert_tf.base.tensor_source import TensorSource
 from bert_tf.config import BertConfig
 
 
@@ -16,14 +19,14 @@ class OpenedDirectory:
         modules: The type and the folder of each module that a `modules.json` lists.
         config: What `config.json` says; `extra` has the keys that the network does not need.
         architectures: Hugging Face's names of the model's class.
-        source: The tensors: `shapes` by their names, and `read(name)`. None while they are unknown.
+        source: The tensors. None while they are unknown.
     """
 
     path: str
     modules: list[tuple[str, str]]
     config: BertConfig
     architectures: tuple[str, ...] = ()
-    source: Any = None
+    source: TensorSource | None = None
 
     def add_weights(self, folder: str) -> None:
         """Adds the tensors in the folder of a module to `source`.
@@ -78,3 +81,42 @@ class TaskFiles:
     def config_values(self, model: Any) -> dict[str, Any]:
         """Returns further entries of `config.json`."""
         return {}
+
+
+class NetworksFiles(TaskFiles):
+    """The files of a task whose models are several networks, with a `config.json` of its own kind.
+
+    Attributes:
+        model_type: The `model_type` in `config.json`.
+        backbone_prefix: What the names of the backbone's tensors begin with.
+    """
+
+    model_type: ClassVar[str]
+    backbone_prefix: ClassVar[str] = "bert."
+
+    def read_config(self, path: str) -> tuple[BertConfig, dict[str, Any], dict[str, Any]]:
+        """Reads a `config.json`.
+
+        Returns:
+            The configuration of the backbone, options of the model, and the whole file.
+
+        Raises:
+            ConfigError: If a value is missing or out of range, or describes another network.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must have `read_config`.")
+
+    def by_our_names(self, source: TensorSource, options: dict[str, Any]) -> TensorSource:
+        """Returns the tensors of a file with the names of the backbone and of the SPEC's heads."""
+        return source
+
+    def config_of(self, model: Any) -> dict[str, Any]:
+        """Returns the content of `config.json`, without the keys of this package."""
+        raise NotImplementedError(f"{type(self).__name__} must have `config_of`.")
+
+    def own_options(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Returns the options that `config_of` does not hold."""
+        return options
+
+    def by_their_names(self, tensors: dict[str, np.ndarray], model: Any) -> dict[str, np.ndarray]:
+        """Returns the tensors of a file, from those of the weights of a model by name."""
+        return tensors

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from bert_tf.base.file_errors import file_error
+from bert_tf.base.tensor_source import RenamedSource
 from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
-from bert_tf.checkpoints.readers.tensor_source import RenamedSource
 from bert_tf.checkpoints.readers.tf1_source import OBJECT_GRAPH_KEY
 
 # The graph of a BERT-large with its optimizer has less than 1 MB. The parsed graph needs up to 32

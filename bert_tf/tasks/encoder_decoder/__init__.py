@@ -56,6 +56,7 @@ SPEC = TaskSpec(
     heads={"decoder": DECODER},
     uses_pooler=False,
     serving="EncoderDecoderModule",
+    files="EncoderDecoderFiles",
     options={
         "decoder_config": optional(ARGUMENTS),
         "max_target_length": MAX_LENGTH,
