@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bert_tf.base.file_errors import file_error
+from bert_tf.base.file_errors import file_error, tensor_error
 
 
 class TensorSource(Protocol):
@@ -84,3 +84,25 @@ class RenamedSource:
     def name_in_file(self, name: str) -> str:
         """Returns what the file calls a tensor, or would if it held it."""
         return self._names.get(name) or self._in_file(name)
+
+
+def read_floats(source: TensorSource, name: str) -> np.ndarray:
+    """Returns one tensor of a file as float32, which must be finite; a view where possible.
+
+    Raises:
+        CheckpointError: If it is damaged, or holds values that are not floating-point or not
+            finite.
+    """
+    values = source.read(name)
+    if not isinstance(values, np.ndarray) or values.shape != source.shapes[name]:
+        expected = f"have the announced shape {source.shapes[name]}"
+        received = f"shape={getattr(values, 'shape', None)}. The file is damaged."
+        raise tensor_error(source, name, expected, received)
+    if values.dtype.name not in ("float32", "float16", "bfloat16", "float64"):
+        raise tensor_error(source, name, "hold floating-point numbers", f"dtype={values.dtype}")
+    values = values.astype(np.float32, copy=False)
+    # The minimum and maximum are NaN if any value is, and need no temporary array.
+    if values.size and not np.isfinite(values.min() + values.max()):
+        received = "NaN or infinity. The file is damaged."
+        raise tensor_error(source, name, "hold finite numbers", received)
+    return values

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.base.file_errors import tensor_error
 from bert_tf.base.progress import progress_bar
-from bert_tf.base.tensor_source import TensorSource
+from bert_tf.base.tensor_source import TensorSource, read_floats
 from bert_tf.checkpoints.weight_names import Weight, part_names
 from bert_tf.errors import CheckpointError
 from bert_tf.models.task_spec import Head
@@ -124,25 +123,3 @@ def assign_weights(
     if unused:
         _logger.info("%s: not used: %s", source.path, ", ".join(unused))
     return plan, unused
-
-
-def read_floats(source: TensorSource, name: str) -> np.ndarray:
-    """Returns one tensor of a file as float32, which must be finite; a view where possible.
-
-    Raises:
-        CheckpointError: If it is damaged, or holds values that are not floating-point or not
-            finite.
-    """
-    values = source.read(name)
-    if not isinstance(values, np.ndarray) or values.shape != source.shapes[name]:
-        expected = f"have the announced shape {source.shapes[name]}"
-        received = f"shape={getattr(values, 'shape', None)}. The file is damaged."
-        raise tensor_error(source, name, expected, received)
-    if values.dtype.name not in ("float32", "float16", "bfloat16", "float64"):
-        raise tensor_error(source, name, "hold floating-point numbers", f"dtype={values.dtype}")
-    values = values.astype(np.float32, copy=False)
-    # The minimum and maximum are NaN if any value is, and need no temporary array.
-    if values.size and not np.isfinite(values.min() + values.max()):
-        received = "NaN or infinity. The file is damaged."
-        raise tensor_error(source, name, "hold finite numbers", received)
-    return values

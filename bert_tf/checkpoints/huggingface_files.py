@@ -54,16 +54,16 @@ def open_weights(path: str) -> TensorSource:
     return TfVariablesSource(H5File(path), STEPS_IN_H5)
 
 
-def joined_weights(directory: str, source: TensorSource, folder: str) -> TensorSource:
-    """Returns the tensors of a source and those in the folder of a module of the directory.
+def folder_weights(folder: str) -> TensorSource:
+    """Opens the weights in the folder of a module.
 
     Raises:
-        CheckpointError: If a file is missing or damaged, or both have a tensor of the same name.
+        CheckpointError: If a file is missing or damaged.
     """
     file = weights_file(folder)
     if file is None:
         raise file_error(folder, "hold the weights of its module", "no such file")
-    return JoinedSource(directory, [source, open_weights(file)])
+    return open_weights(file)
 
 
 def _sharded(path):

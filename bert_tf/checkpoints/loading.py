@@ -8,13 +8,8 @@ import numpy as np
 
 from bert_tf import tasks
 from bert_tf.base.file_errors import file_error
-from bert_tf.checkpoints.assignment import (
-    assign_weights,
-    find_biases,
-    find_tensor,
-    find_weights,
-    read_floats,
-)
+from bert_tf.base.tensor_source import read_floats
+from bert_tf.checkpoints.assignment import assign_weights, find_biases, find_tensor, find_weights
 from bert_tf.checkpoints.file_labels import file_labels, require_different, require_same
 from bert_tf.checkpoints.model_weights import (
     BACKBONE,

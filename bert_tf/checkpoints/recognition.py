@@ -7,11 +7,9 @@ from bert_tf.checkpoints.assignment import find_biases, find_weights
 from bert_tf.checkpoints.loading import build_model
 from bert_tf.checkpoints.model_weights import task_heads
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
-from bert_tf.checkpoints.sentence_transformers import encoder_options
 from bert_tf.errors import UserError
+from bert_tf.models.task_spec import EMBEDDINGS
 from bert_tf.text.tokenizer import BertTokenizer
-
-_EMBEDDING = "BertSentenceEncoder"
 
 
 def build_recognised(pretrained: Pretrained, tokenizer: BertTokenizer | None = None):
@@ -57,9 +55,9 @@ def servable_class(path: str | os.PathLike, config_file: str | None = None) -> t
     for spec in (*_named(pretrained), *_with_heads()):
         if spec.serving and _has_head(spec, pretrained):
             return spec.model_class()
-    if encoder_options(pretrained.directory):
-        return tasks.spec_of(_EMBEDDING).model_class()
-    name = tasks.spec_of(_EMBEDDING).name
+    for spec in _by_files(pretrained):
+        return spec.model_class()
+    name = next(spec.name for spec in tasks.specs() if EMBEDDINGS in spec.forms)
     raise UserError(
         f"The model must be named for a checkpoint without a trained head: --model={name} exports "
         f"vectors of texts. Received: --model=auto, and no head in {os.fspath(path)}"
@@ -81,17 +79,18 @@ def find_task_class(path: str | os.PathLike) -> type:
         'BertTextClassifier'
     """
     pretrained = open_pretrained(path)
-    named = _named(pretrained)
-    if named:
-        return named[0].model_class()
-    if encoder_options(pretrained.directory):
-        return tasks.spec_of(_EMBEDDING).model_class()
+    for spec in _named(pretrained) or _by_files(pretrained):
+        return spec.model_class()
     raise UserError(
         "The model must be a task model, such as a classifier that `save_pretrained` wrote, "
         "or a directory of sentence-transformers. "
         f"Received: {pretrained.class_name or list(pretrained.architectures)}. Open it with the "
         "class of its task, then save or export it."
     )
+
+
+def _by_files(pretrained):
+    return [spec for spec in tasks.specs() if spec.task_files().recognises(pretrained.directory)]
 
 
 def _with_heads():

@@ -8,7 +8,7 @@ import numpy as np
 from bert_tf.base.array_files import write_safetensors
 from bert_tf.base.files import recover, staged_files
 from bert_tf.base.json_files import write_json
-from bert_tf.checkpoints import own_format, sentence_transformers
+from bert_tf.checkpoints import own_format
 from bert_tf.checkpoints.family_names import family_class, names_of
 from bert_tf.checkpoints.model_weights import (
     all_weights,
@@ -83,8 +83,6 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
         spec_of(type(model)).task_files().write(model, staging, format)
-        if class_name_of(model) in _MODULE_WRITERS:
-            _MODULE_WRITERS[class_name_of(model)](model, staging)
 
 
 def _require_format_of(format, model, given):
@@ -198,7 +196,6 @@ def _write_own(model, directory):
     write_json(os.path.join(directory, own_format.CONFIG_FILE), content, sort_keys=True)
 
 
-_MODULE_WRITERS = {"BertSentenceEncoder": sentence_transformers.write_modules}
 _WRITERS = {"huggingface": _write_huggingface, "tf1": _write_tf1, OWN: _write_own}
 
 
@@ -207,7 +204,7 @@ def _writable(model) -> list[Weight]:
     backbone = backbone_of(model)
     variables = [
         *(weight.variable for weight in all_weights(model)),
-        *sentence_transformers.module_variables(model),
+        *spec_of(type(model)).task_files().variables(model),
     ]
     known = set(map(id, [*variables, *quantized_variables(backbone)]))
     unknown = [variable.path for variable in model.weights if id(variable) not in known]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_tf.base import hooks
-from bert_tf.base.tensor_source import TensorSource
+from bert_tf.base.tensor_source import JoinedSource, TensorSource
 from bert_tf.config import BertConfig
 
 
@@ -34,7 +34,7 @@ class OpenedDirectory:
         Raises:
             CheckpointError: If there are none, they are damaged, or `source` has the same names.
         """
-        self.source = hooks.joined_weights(self.path, self.source, folder)
+        self.source = JoinedSource(self.path, [self.source, hooks.folder_weights(folder)])
 
 
 class TaskFiles:
@@ -77,6 +77,18 @@ class TaskFiles:
 
     def write(self, model: Any, directory: str, format: str) -> None:
         """Writes the files of a model next to weights of a format of `save_pretrained`."""
+
+    def recognises(self, directory: str) -> bool:
+        """Returns whether a directory that names no class and has no head is one of the task.
+
+        Raises:
+            CheckpointError: As `read`.
+        """
+        return False
+
+    def variables(self, model: Any) -> list[Any]:
+        """Returns the variables of a model that `write` writes, and no head of the SPEC has."""
+        return []
 
     def config_values(self, model: Any) -> dict[str, Any]:
         """Returns further entries of `config.json`."""

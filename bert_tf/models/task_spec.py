@@ -134,8 +134,8 @@ class TaskSpec:
         inputs: The inputs of the model besides tokens, by their names in the dictionary.
         uses_pooler: Whether it computes with BERT's pooler, the dense layer on the first token.
         serving: The class in its `serving.py`; None if it is not exported.
-        files: The class in its `files.py`, a subclass of `TaskFiles`; None if it has no files
-            besides weights, tokenizer and options.
+        files: The class in its `files.py`, or `module.Class`, a subclass of `TaskFiles`; None if it
+            has no files besides weights, tokenizer and options.
         distilled_as: What a model can learn from another one of the task: `CLASSES`, `NUMBERS` or
             `VECTORS`; None if it cannot.
         output_axes: What the axes of the outputs count for the tokens `[B, T]` of one text or pair,
@@ -194,4 +194,5 @@ class TaskSpec:
 
     def _class(self, module, name):
         package = self.model_module.removesuffix(".model")
+        module, _, name = name.rpartition(".") if "." in name else (module, "", name)
         return getattr(importlib.import_module(f"{package}.{module}"), name)

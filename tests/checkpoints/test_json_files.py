@@ -22,9 +22,9 @@ from bert_tf import (
 )
 from bert_tf.base.json_files import MOST_BYTES, parse_json, read_json
 from bert_tf.checkpoints.opening import open_pretrained
-from bert_tf.checkpoints.sentence_transformers import encoder_options
 from bert_tf.errors import CheckpointError, ConfigError, UserError
 from bert_tf.serving.description import read_description
+from bert_tf.tasks.sentence_embedding.module_files import encoder_options
 from bert_tf.text import tokenizer_files
 from bert_tf.training.checkpointing.checkpoint_files import read_checkpoint, write_checkpoint
 from tests.checkpoints import foreign

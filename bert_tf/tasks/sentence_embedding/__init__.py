@@ -18,6 +18,7 @@ SPEC = TaskSpec(
     architectures=("BertModel",),
     uses_pooler=False,
     serving="SentenceEmbeddingModule",
+    files="module_files.SentenceEmbeddingFiles",
     distilled_as=VECTORS,
     output_axes=(VECTOR_AXIS,),
     forms=(EMBEDDINGS,),

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.base import hooks, keras_compat
+from bert_tf.base import keras_compat
 from bert_tf.base.json_schema import is_integer
 from bert_tf.config import POOLING_MODES
 from bert_tf.errors import require, require_one_of
@@ -17,6 +17,7 @@ from bert_tf.layers.vector_projection import VectorProjection, projected_size
 from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
+from bert_tf.tasks.sentence_embedding.module_files import load_sentence_encoder
 from bert_tf.tasks.sentence_embedding.preprocessor import (
     SentenceEmbeddingPreprocessor,
     unit_vectors,
@@ -155,7 +156,7 @@ class BertSentenceEncoder(VectorModel):
             CheckpointError: If a file is missing or damaged, or the directory asks for a module
                 other than a Transformer, its pooling, dense layers, LayerNorms and normalization.
         """
-        return hooks.load_sentence_encoder(cls, path, **options)
+        return load_sentence_encoder(cls, path, **options)
 
     def head(self, outputs, tokens, training=False):
         pooling = self.sequence_pooling or first_token

@@ -9,6 +9,7 @@ import os
 import keras
 import numpy as np
 
+from bert_tf.base import hooks
 from bert_tf.base.array_files import write_safetensors
 from bert_tf.base.file_errors import file_error, tensor_error
 from bert_tf.base.json_files import read_json
@@ -23,13 +24,10 @@ from bert_tf.base.json_schema import (
     optional,
     text,
 )
-from bert_tf.base.tensor_source import TensorSource
-from bert_tf.checkpoints.assignment import read_floats
-from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
-from bert_tf.checkpoints.loading import load_task_model
-from bert_tf.checkpoints.opening import resolve
+from bert_tf.base.tensor_source import TensorSource, read_floats
 from bert_tf.layers.activation import ACTIVATIONS
 from bert_tf.layers.vector_projection import DENSE, LAYER_NORM, VectorProjection
+from bert_tf.models.task_files import TaskFiles
 from bert_tf.tasks.shared import module_files
 
 _POOLING = {
@@ -78,7 +76,7 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
         ConfigError: If the configuration describes a network that is not supported.
         UserError: If an option is unknown or out of range.
     """
-    path = resolve(path)
+    path = hooks.resolve(path)
     found = encoder_options(path)
     options = {**found, **options}
     size = options.get("whitening_size")
@@ -94,7 +92,7 @@ def load_sentence_encoder(encoder_class: type, path: str | os.PathLike, **option
     sources = []
     if has_same_steps:  # else the layers are new
         sources = list(map(_source, steps, folders))  # before memory is allocated
-    encoder = load_task_model(encoder_class, path, **options)
+    encoder = hooks.load_task_model(encoder_class, path, **options)
     for layer, source in zip(_layers(encoder), sources):
         _load(layer, source)
     return encoder
@@ -140,17 +138,23 @@ def encoder_options(directory: str | os.PathLike) -> dict:
     return options
 
 
-def module_variables(model) -> list:
-    """Returns the variables that `write_modules` writes; `weight_names` does not have them."""
-    return [variable for layer in _layers(model) for variable in layer.variables]
+class SentenceEmbeddingFiles(TaskFiles):
+    """The modules of a `SentenceTransformer`; `load_sentence_encoder` reads them."""
+
+    def recognises(self, directory):
+        return bool(encoder_options(directory))
+
+    def write(self, model, directory, format):
+        _write_modules(model, directory)
+
+    def variables(self, model):
+        return [variable for layer in _layers(model) for variable in layer.variables]
 
 
 def _layers(model) -> list:
-    """Returns the layers on the vectors of a `BertSentenceEncoder`; none of another model."""
-    projection = getattr(model, "projection_layer", None)
-    whitening = getattr(model, "whitening", None)
-    layers = [] if projection is None else [*projection.layers]
-    return layers if whitening is None else [*layers, whitening]
+    """Returns the layers on the vectors of a `BertSentenceEncoder`."""
+    layers = [] if model.projection_layer is None else [*model.projection_layer.layers]
+    return layers if model.whitening is None else [*layers, model.whitening]
 
 
 def _source(step, folder) -> TensorSource:
@@ -159,10 +163,7 @@ def _source(step, folder) -> TensorSource:
     Raises:
         CheckpointError: If they are missing, or of another size.
     """
-    file = weights_file(folder)
-    if file is None:
-        raise file_error(folder, "hold the weights of its module", "no such file")
-    source = open_weights(file)
+    source = hooks.folder_weights(folder)
     kernel = next(iter(_NAMES[step["type"]].values()))
     if "units" in step and source.shapes.get(kernel, (0,))[0] != step["units"]:
         received = f"shape={source.shapes.get(kernel)}"
@@ -184,8 +185,7 @@ def _names(layer):
     return [_NAMES[kind][variable.name] for variable in layer.weights]
 
 
-def write_modules(encoder, directory: str) -> None:
-    """Writes the files that sentence-transformers needs in addition to those of the encoder."""
+def _write_modules(encoder, directory):
     config = encoder.backbone.config
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     if encoder.pooling == "mean_max":
