@@ -111,6 +111,8 @@ def as_columns(
 
 
 def _columns_with_inputs(x, errors, inputs):
+    if is_container(x) and not isinstance(x, tuple) and not len(x):
+        x = ([], *(np.zeros([0, *each.shape]) for each in inputs.values()))
     if not isinstance(x, tuple) or len(x) <= len(inputs):
         received = f"a tuple of {len(x)}" if isinstance(x, tuple) else type(x).__name__
         raise UserError(

@@ -9,17 +9,14 @@ from tests.conformance.padding import moved
 from tests.conformance.task import ROWS, assert_same, make
 from tests.conformance.tasks import TASKS, tasks
 
-TOKEN_INPUTS = ("token_ids", "segment_ids", "padding_mask")
-
 
 def example(columns, row) -> bytes:
-    """A row of columns of strings as a serialised `tf.train.Example`."""
-    features = {
-        name: tf.train.Feature(
-            bytes_list=tf.train.BytesList(value=np.ravel(values[row].numpy()).tolist())
-        )
-        for name, values in columns.items()
-    }
+    """A row of columns of strings and numbers as a serialised `tf.train.Example`."""
+    features = {}
+    for name, values in columns.items():
+        kind = "bytes_list" if values.dtype == tf.string else "float_list"
+        value = {"value": np.ravel(values[row].numpy()).tolist()}
+        features[name] = tf.train.Feature(**{kind: value})
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
 
 
@@ -35,9 +32,10 @@ def test_served_answers(name, portable, tmp_path):
     assert_same(task.served(signatures["serving_default"](**columns)), expected, 1e-4)
     examples = tf.constant([example(columns, row) for row in range(ROWS)])
     assert_same(task.served(signatures["examples"](examples=examples)), expected, 1e-4)
+    _, token_inputs = signatures["tokens"].structured_input_signature
     for side in ("right", "left"):
         rows, _ = moved(task.question_features, side)
-        tokens = {name: tf.constant(rows[name]) for name in TOKEN_INPUTS}
+        tokens = {name: tf.constant(rows[name]) for name in token_inputs}
         outputs = signatures["tokens"](**tokens)
         if "start_logits" in outputs:
             received = np.stack([outputs["start_logits"], outputs["end_logits"]], axis=1)
@@ -49,7 +47,7 @@ def test_served_answers(name, portable, tmp_path):
         mask.reshape(ROWS, -1, mask.shape[-1])[2, 0, lost] = False
         rows = {**task.question_features, "padding_mask": mask}
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"true at one token or.*\[2\]"):
-            signatures["tokens"](**{name: tf.constant(rows[name]) for name in TOKEN_INPUTS})
+            signatures["tokens"](**{name: tf.constant(rows[name]) for name in token_inputs})
     for signature in signatures.values():
         _, inputs = signature.structured_input_signature
         none = {name: tf.zeros([0] * spec.shape.rank, spec.dtype) for name, spec in inputs.items()}

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 
 import pytest
 
@@ -104,17 +105,22 @@ print(json.dumps(values[:, 0].tolist()))
 """
 
 
+def files_of_the_guide() -> dict[str, str]:
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    files = dict(re.findall(r"```python file=(\S+)\n(.*?)```", text, re.DOTALL))
+    assert sorted(files) == sorted(["conformance.py", *FILES])
+    assert sum(len(content.splitlines()) for content in files.values()) <= 220
+    return files
+
+
 @pytest.fixture(scope="module")
 def package(tmp_path_factory):
     """A folder with the package of CONTRIBUTING.md."""
     root = tmp_path_factory.mktemp("outside")
     (root / "review_stars").mkdir()
-    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    files = dict(re.findall(r"```python file=(\S+)\n(.*?)```", text, re.DOTALL))
-    assert sorted(files) == FILES
-    assert sum(len(content.splitlines()) for content in files.values()) <= 180
-    for name, content in files.items():
-        (root / "review_stars" / name).write_text(content, encoding="utf-8")
+    files = files_of_the_guide()
+    for name in FILES:
+        (root / "review_stars" / name).write_text(files[name], encoding="utf-8")
     return root
 
 
@@ -130,3 +136,44 @@ def test_a_task_of_another_package(package, tmp_path):
     assert status == 200, answer
     received = [row["stars"] for row in answer["predictions"]]
     assert received == pytest.approx(expected[:2], abs=1e-3)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A copy of bert_tf and its tests with the same package as a task of ours."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for folder in ("bert_tf", "tests"):
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=ignored)
+    shutil.copy(REPOSITORY / "pyproject.toml", tmp_path)
+    files = files_of_the_guide()
+    tests = tmp_path / "tests" / "tasks" / "review_stars"
+    tests.mkdir()
+    (tests / "__init__.py").touch()
+    (tests / "conformance.py").write_text(files["conformance.py"], encoding="utf-8")
+    folder = tmp_path / "bert_tf" / "tasks" / "review_stars"
+    folder.mkdir()
+    for name in FILES:
+        content = files[name].replace("from review_stars", "from bert_tf.tasks.review_stars")
+        for left_out in (
+            "import bert_tf\n",
+            "    module=__name__,\n",
+            "bert_tf.register_task(SPEC)\n",
+        ):
+            content = content.replace(left_out, "")
+        (folder / name).write_text(content, encoding="utf-8")
+    registry = folder.parent / "__init__.py"
+    content = registry.read_text(encoding="utf-8")
+    line = '    "review_stars",\n)'
+    changed = re.sub(r"(NAMES = \(.*?)\)", rf"\1{line}", content, count=1, flags=re.DOTALL)
+    registry.write_text(changed, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.full
+def test_what_every_task_must_do(tree):
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    tests = ("--ignore=tests/conformance/test_ops.py", "-k", "review and stars", "-m", "")
+    arguments = ("pytest", "-q", "tests/conformance", *tests)
+    result = run_program("-m", *arguments, env=environment, cwd=tree, timeout=600)
+    assert result.returncode == 0, result.stdout
+    assert int(re.search(r"(\d+) passed", result.stdout)[1]) > 15
