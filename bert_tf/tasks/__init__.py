@@ -114,6 +114,19 @@ def specs() -> tuple[TaskSpec, ...]:
     return found
 
 
+def _merged(attribute: str, entry: Callable = lambda spec, value: value) -> dict[str, Any]:
+    """Returns the entries of a dictionary of all specs, of which those of one name are equal."""
+    found: dict[str, Any] = {}
+    for spec in specs():
+        for name, value in getattr(spec, attribute).items():
+            if found.setdefault(name, entry(spec, value)) != entry(spec, value):
+                raise UserError(
+                    f"An entry of `{attribute}` must be the same in all SPECs. Received: {name} in "
+                    f"the SPEC of {spec.name}, which is another one in another task"
+                )
+    return found
+
+
 @kept_until_registration
 def options() -> dict[str, Kind]:
     """Returns the types and ranges of the options of all tasks, as files store them.
@@ -125,15 +138,7 @@ def options() -> dict[str, Kind]:
         >>> bert_tf.tasks.options()["doc_stride"].expected
         'a positive integer of at most 2147483647'
     """
-    kinds = {"max_length": MAX_LENGTH}
-    for spec in specs():
-        for name, kind in spec.options.items():
-            if kinds.setdefault(name, kind) is not kind:
-                raise UserError(
-                    f"An option of several tasks must have one kind. Received: {name} in the SPEC "
-                    f"of {spec.name}, which another task has with another kind"
-                )
-    return kinds
+    return {"max_length": MAX_LENGTH, **_merged("options")}
 
 
 @kept_until_registration
@@ -144,36 +149,19 @@ def inputs() -> dict[str, TaskInput]:
         >>> bert_tf.tasks.inputs()["masked_positions"].dtype
         'int32'
     """
-    found: dict[str, TaskInput] = {}
-    for spec in specs():
-        for name, each in spec.inputs.items():
-            if found.setdefault(name, each) != each:
-                raise UserError(
-                    "An input of several tasks must be the same in all. Received: "
-                    f"{name} in the SPEC of {spec.name}, which is another one in another task"
-                )
-    return found
+    return _merged("inputs")
 
 
 @kept_until_registration
 def answers() -> dict[str, tuple[TaskSpec, Answers]]:
-    """Returns the tasks that answer a method of Beam's programs, and how, by its name.
+    """Returns the task that answers a method of Beam's programs, and how, by its name.
 
     Example:
         >>> spec, asked = bert_tf.tasks.answers()["encode"]
         >>> spec.model, asked.texts
         ('BertSentenceEncoder', (1,))
     """
-    found: dict[str, tuple[TaskSpec, Answers]] = {}
-    for spec in specs():
-        for name, asked in spec.answers.items():
-            if name in found:
-                raise UserError(
-                    f"A name in `answers` must be of one task. Received: {name} in the SPECs of "
-                    f"{found[name][0].name} and {spec.name}"
-                )
-            found[name] = spec, asked
-    return found
+    return _merged("answers", lambda spec, asked: (spec, asked))
 
 
 def option_values(model) -> dict[str, Any]:

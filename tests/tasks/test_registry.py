@@ -9,7 +9,7 @@ from bert_tf import tasks
 from bert_tf.base import json_schema
 from bert_tf.checkpoints.model_weights import ambiguous_heads
 from bert_tf.errors import UserError
-from bert_tf.models.task_spec import TaskSpec
+from bert_tf.models.task_spec import Answers, TaskInput, TaskSpec
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_an_option_of_two_kinds_is_refused(monkeypatch):
         for spec in tasks.specs()
     ]
     monkeypatch.setattr(tasks, "specs", lambda: specs)
-    with pytest.raises(UserError, match="must have one kind. Received: dropout"):
+    with pytest.raises(UserError, match="must be the same in all SPECs. Received: dropout"):
         tasks.options.__wrapped__()
 
 
@@ -61,7 +61,9 @@ def test_registered_tasks():
             ("name", "masked_lm", "its `model` its own"),
             ("model", "BertMaskedLM", "its `model` its own"),
             ("module", None, "`module` must be the package of the task"),
-            ("options", {"dropout": json_schema.FLAG}, "must have one kind"),
+            ("options", {"dropout": json_schema.FLAG}, "`options` must be the same"),
+            ("answers", {"encode": Answers("encode")}, "`answers` must be the same"),
+            ("inputs", {"is_query": TaskInput("int32")}, "`inputs` must be the same"),
         ]:
             with pytest.raises(UserError, match=message):
                 tasks.register_task(dataclasses.replace(others, **{name: value}))
