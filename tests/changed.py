@@ -125,6 +125,8 @@ def _imports(path: pathlib.Path) -> tuple[str, ...]:
                 modules.append(node.value)
     if path.match("bert_tf/serving/export.py"):  # asks the specs
         modules += [f"bert_tf.tasks.{spec.name}.serving" for spec in tasks.specs() if spec.serving]
+    if path.match("bert_tf/checkpoints/opening.py"):
+        modules += [type(spec.task_files()).__module__ for spec in tasks.specs() if spec.files]
     if path.match("tests/conformance/tasks.py"):
         modules += [f"tests.tasks.{name}.conformance" for name in tasks.NAMES]
     return tuple(dict.fromkeys(modules))
