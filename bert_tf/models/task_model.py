@@ -179,12 +179,15 @@ class TaskModel(TrainingModel):
         """Returns `inputs` as a token dictionary, tokenizing them if they are strings.
 
         Raises:
-            UserError: If there is no tokenizer for strings, or a dictionary has no `token_ids`.
+            UserError: If there is no tokenizer for strings, or a dictionary lacks an input.
         """
         if not isinstance(inputs, dict):
             return self.preprocessor.tokens_of(inputs)
         if "token_ids" not in inputs:
             check_names(inputs)
+        given = getattr(self.preprocessor_class, "inputs", ())
+        if missing := [name for name in given if name not in inputs]:
+            raise UserError(f"Inputs must hold {', '.join(missing)}. Received: {sorted(inputs)}")
         return inputs
 
     def call(self, inputs, training=False):

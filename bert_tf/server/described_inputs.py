@@ -24,15 +24,15 @@ def check_described_inputs(
 
     Raises:
         RequestError: If an input is not as described, has rows without values, or its shape differs
-            from that of another described input with as many dimensions.
+            from that of another input that is described with the same.
     """
-    first_of_rank = {}
+    first_of_shape = {}
     for name, facts in _facts(description, signature).items():
         array = arrays[name]
         if 0 in array.shape:
             shape = list(array.shape)
             raise invalid(f"`{name}` must have at least one value in each row. Received: {shape=}")
-        other = first_of_rank.setdefault(array.ndim, name)
+        other = first_of_shape.setdefault((array.ndim, str(facts.get("shape"))), name)
         if array.shape != arrays[other].shape:
             raise invalid(
                 f"`{other}` and `{name}` must have the same shape. Received: "

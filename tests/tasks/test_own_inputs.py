@@ -86,6 +86,7 @@ def test_windows_have_the_input_of_their_text():
     [
         (TEXTS, r"must be a tuple, \(texts, age\). Received: list"),
         ((TEXTS, AGES[1:]), r"`age.shape` must have a row for every text"),
+        ({"token_ids": np.full([2, 3], 5)}, "must hold age. Received: .'token_ids'"),
     ],
 )
 def test_wrong_inputs(x, message):
