@@ -36,7 +36,7 @@ class ServingModule:
         token_outputs: The outputs for token ids; None: the same as for text.
         takes_pairs: Whether it can be made for pairs of texts, as its second argument.
         max_length: The maximum number of tokens of a sequence.
-        inputs: What users pass besides the texts, the `given_inputs` of the task's spec.
+        inputs: What users pass in addition to the texts, the `given_inputs` of the task's spec.
     """
 
     texts: ClassVar[dict[str, str]] = {"text": "The text, UTF-8."}

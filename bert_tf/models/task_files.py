@@ -1,4 +1,4 @@
-"""What tasks read and write in the directories of checkpoints, besides weights and options."""
+"""What tasks read and write in the directories of checkpoints, apart from weights and options."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -38,7 +38,7 @@ class OpenedDirectory:
 
 
 class TaskFiles:
-    """The files of a task besides weights, tokenizer and options; a subclass is in its `files.py`.
+    """The files of a task apart from weights, tokenizer and options; a subclass is in its `files.py`.
 
     `save_pretrained` calls `write` and `config_values`, `from_pretrained` calls `read`. Without
     files of its own a task is recognised by what `save_pretrained` writes of every model.

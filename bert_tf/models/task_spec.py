@@ -79,7 +79,7 @@ SCALAR_MIX = Head(
 
 @dataclasses.dataclass(frozen=True)
 class TaskInput:
-    """An input of a model besides its tokens, in the same dictionary.
+    """An input of a model in addition to its tokens, in the same dictionary.
 
     Attributes:
         dtype: The name of its dtype.
@@ -131,11 +131,11 @@ class TaskSpec:
             `bert_tf`.
         heads: Attribute of the model -> its head.
         optional_heads: Heads that a model may have and Hugging Face's class has not, as `heads`.
-        inputs: The inputs of the model besides tokens, by their names in the dictionary.
+        inputs: The inputs of the model other than tokens, by their names in the dictionary.
         uses_pooler: Whether it computes with BERT's pooler, the dense layer on the first token.
         serving: The class in its `serving.py`; None if it is not exported.
         files: The class in its `files.py`, or `module.Class`, a subclass of `TaskFiles`; None if it
-            has no files besides weights, tokenizer and options.
+            has no files apart from weights, tokenizer and options.
         distilled_as: What a model can learn from another one of the task: `CLASSES`, `NUMBERS` or
             `VECTORS`; None if it cannot.
         output_axes: What the axes of the outputs count for the tokens `[B, T]` of one text or pair,

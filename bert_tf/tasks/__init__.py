@@ -143,7 +143,7 @@ def options() -> dict[str, Kind]:
 
 @kept_until_registration
 def inputs() -> dict[str, TaskInput]:
-    """Returns the inputs besides tokens that a token dictionary may have, of all tasks.
+    """Returns the inputs other than tokens that a token dictionary may have, of all tasks.
 
     Example:
         >>> bert_tf.tasks.inputs()["masked_positions"].dtype
