@@ -161,9 +161,9 @@ def check_names(inputs: dict[str, tf.Tensor]) -> None:
             "Inputs must be a dictionary with `token_ids` [B, T] and optionally `segment_ids` and "
             f"`padding_mask` (a BertTokenizer makes it). Received: {type(inputs).__name__}"
         )
-    unknown = [name for name in inputs if name not in _KNOWN_NAMES]
-    # What tasks carry in the same dictionary is theirs.
-    if unknown and (unknown := [name for name in unknown if name not in hooks.task_inputs()]):
+    others = inputs.keys() - _KNOWN_NAMES
+    if others and (others := others.difference(hooks.task_inputs())):
+        unknown = [name for name in inputs if name in others]
         renamed = [f"`{old}` is `{_OTHER_NAMES[old]}`" for old in unknown if old in _OTHER_NAMES]
         hint = f" In this package {', '.join(renamed)}." if renamed else ""
         hint = hint or (

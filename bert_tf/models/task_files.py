@@ -38,7 +38,9 @@ class OpenedDirectory:
 
 
 class TaskFiles:
-    """The files of a task apart from weights, tokenizer and options; a subclass is in its `files.py`.
+    """The files of a task apart from weights, tokenizer and options.
+
+    A task has a subclass in its `files.py`.
 
     `save_pretrained` calls `write` and `config_values`, `from_pretrained` calls `read`. Without
     files of its own a task is recognised by what `save_pretrained` writes of every model.
@@ -82,7 +84,7 @@ class TaskFiles:
         """Returns whether a directory that names no class and has no head is one of the task.
 
         Raises:
-            CheckpointError: As `read`.
+            CheckpointError: See `read`.
         """
         return False
 
