@@ -20,9 +20,10 @@ DOCUMENTS = [
 ]
 # What the shell blocks call besides `bert-tf` and our own programs.
 OTHER_PROGRAMS = ("bazel", "cp", "curl", "docker", "make", "pip", "pytest")
+# One write for each command: those of a pipeline run at the same time.
 RECORDER = """#!/bin/bash
-printf '%s\\0' "${0##*/}" "$@" >> "$RECORD"
-echo >> "$RECORD"
+printf -v line '%s\\037' "${0##*/}" "$@"
+printf '%s\\n' "$line" >> "$RECORD"
 """
 
 
@@ -115,9 +116,9 @@ def commands(text: str, directory: pathlib.Path) -> list[list[str]]:
     record = directory / "record"
     record.touch()
     subprocess.run(
-        ["/bin/bash", "-eu", "-c", text],
+        ["/bin/bash", "-eu", "-c", f"{text}\nwait"],
         cwd=directory,
         env={"PATH": str(directory / "bin"), "RECORD": str(record)},
         check=True,
     )
-    return [line.split("\0")[:-1] for line in record.read_text(encoding="utf-8").splitlines()]
+    return [line.split("\x1f")[:-1] for line in record.read_text(encoding="utf-8").split("\n")[:-1]]
