@@ -1,4 +1,4 @@
-"""The annexes stand on the public names of the core, and the core does not know them.
+"""The annexes import public names of the core, and the core does not know them.
 
 A public name is what a package's `__init__` lists in `__all__`. Of `config`, `errors` and the
 modules of `base` every name without an underscore is public. docs/ARCHITECTURE.md lists the annexes

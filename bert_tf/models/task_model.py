@@ -291,8 +291,7 @@ class TaskModel(TrainingModel):
             >>> sorted(served.signatures["serving_default"](text=tf.constant(["a film"])))
             ['label', 'logits', 'probabilities']
         """
-        options.update(format=format, input_signature=input_signature)
-        return hooks.export_from_model(self, filepath, **options)
+        return hooks.export_from_model(self, filepath, format, input_signature, **options)
 
     def require_trainable(self) -> None:
         """Raises `UserError` if the backbone is prepacked or quantized."""

@@ -1,4 +1,4 @@
-"""Which tokens of a sequence a token attends to, and what is added to the scores.
+"""Rules of attention: which tokens a token attends to, and what is added to the scores.
 
 Every kind of attention is a field of `AttentionRule`. A further kind is a further field, with its
 formula in `sees` or `score_bias` (the reference and padded batches use them) and, for the native

@@ -106,7 +106,7 @@ def export(
 def export_from_model(
     model: TaskModel, filepath: str | os.PathLike, format: str, input_signature: Any, **options
 ) -> str:
-    """Does what `TaskModel.export` does: `export` behind the arguments of Keras's own method."""
+    """Does what `TaskModel.export` does: checks Keras's own arguments and calls `export`."""
     if format != "tf_saved_model":
         raise UserError(
             "`format` must be 'tf_saved_model'; tools/export_onnx.py and TensorFlow Lite's "

@@ -137,7 +137,7 @@ class TestInterpreters:
             workers.require_installed(["zentf"], "inference", {"zentf": python})
 
     def test_the_worker_runs_there(self, python, tmp_path, monkeypatch):
-        """With the variables of the peer."""
+        """A process that has the variables of the peer."""
         pytest.importorskip("tokenizers")
         entry = dataclasses.replace(PEERS["hf_tokenizers"], environment={"TF_ENABLE_X": "1"})
         monkeypatch.setitem(PEERS, "hf_tokenizers", entry)

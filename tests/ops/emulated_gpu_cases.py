@@ -66,7 +66,7 @@ def checks(torch):
 
 @pytest.fixture
 def checker(checks):
-    """That of benchmarks/cuda_kernels, on the CPU."""
+    """The checker of benchmarks/cuda_kernels, on the CPU."""
     library = ctypes.CDLL(os.environ["BERT_TF_EMULATED_GPU"])
     return checks.Checker(checks.Kernels(library, "cpu"), repeats=2)
 
