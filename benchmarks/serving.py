@@ -17,7 +17,7 @@ import time
 import numpy as np
 from absl import flags
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError
 from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.server.api_keys import authorization
@@ -110,7 +110,7 @@ async def measure(bodies, clients: list[int]) -> list[dict]:
 def main():
     counts = positive_integers("concurrency")
     bodies = request_bodies()
-    aiohttp = require("aiohttp", "this program")
+    aiohttp = require_package("aiohttp", "this program")
     try:
         rows = asyncio.run(measure(bodies, counts))
     except aiohttp.ClientError as error:

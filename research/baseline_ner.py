@@ -20,7 +20,7 @@ import time
 from absl import flags
 
 from bert_tf.base.files import atomic_path
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError
 from bert_tf.tasks.token_classification.files import conll_lines, read_conll
 from bert_tf.tasks.token_classification.tag_schemes import are_span_tags, convert_tags
@@ -79,7 +79,7 @@ def read(split):
 
 
 def main():
-    pycrfsuite = require("pycrfsuite", "a CRF")
+    pycrfsuite = require_package("pycrfsuite", "a CRF")
     from bert_tf.tasks.token_classification import tagging_scores
 
     tool.require_writable(FLAGS.output_dir, "output_dir")

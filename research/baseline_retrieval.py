@@ -14,7 +14,7 @@ import os
 
 from absl import flags
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError
 from bert_tf.tools.common import tool
 
@@ -29,7 +29,7 @@ flags.DEFINE_string("output_dir", None, "The directory to write the results to."
 
 
 def main():
-    bm25s = require("bm25s", "BM25")
+    bm25s = require_package("bm25s", "BM25")
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     tool.require_writable(FLAGS.output_dir, "output_dir")
     from bert_tf.tasks.sentence_embedding import retrieval_files

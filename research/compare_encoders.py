@@ -174,12 +174,12 @@ def main():
     columns = chosen("data_sets", fine_tuning_runs.data_sets_of(FLAGS.table))
     require_same_settings()
     if any(encoder.name in WORD_VECTORS for encoder in encoders):
-        optional_packages.require("gensim", "the word vectors")
+        optional_packages.require_package("gensim", "the word vectors")
     if FLAGS.table == "encoders":
-        optional_packages.require("sklearn", "TF-IDF")
+        optional_packages.require_package("sklearn", "TF-IDF")
         if any(data.is_ner for data in columns):
-            optional_packages.require("pycrfsuite", "a CRF")
-            optional_packages.require("seqeval", "scores of spans")
+            optional_packages.require_package("pycrfsuite", "a CRF")
+            optional_packages.require_package("seqeval", "scores of spans")
     tool.require_writable(FLAGS.work_dir, "work_dir")
     values, path = settings()
     write_json(path, values)

@@ -204,7 +204,7 @@ def train_language_model(backbone, rows):
 
 def main():
     if FLAGS.encoder in WORD_VECTORS:
-        optional_packages.require("gensim", f"--encoder={FLAGS.encoder}")
+        optional_packages.require_package("gensim", f"--encoder={FLAGS.encoder}")
     if FLAGS.encoder != "transformer" and not FLAGS.input_file:
         raise UserError(
             f"--input_file must name a text file for --encoder={FLAGS.encoder}. "

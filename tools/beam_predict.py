@@ -19,7 +19,7 @@ import os
 from absl import flags
 
 from bert_tf import tasks
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.beam_flags import is_local, num_workers, pipeline_options
@@ -203,7 +203,7 @@ def first_rows(shards, names) -> list:
 
 def main():
     options = pipeline_options()
-    require("apache_beam", "Beam programs")
+    require_package("apache_beam", "Beam programs")
     check_output()
     if FLAGS.relevant_label is not None and FLAGS.method not in ("auto", "rerank"):
         raise UserError(

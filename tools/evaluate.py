@@ -37,10 +37,10 @@ import os
 from absl import flags
 
 from bert_tf.base.files import atomic_path
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError
-from bert_tf.tasks.token_classification.files import FORMATS
+from bert_tf.tasks.token_classification.files import TAG_FILE_FORMATS
 from bert_tf.tools.common import evaluations, result_files, tool
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import print_result
@@ -63,7 +63,10 @@ flags.DEFINE_string(
     "are not in --predictions_file.",
 )
 flags.DEFINE_enum(
-    "format", "conll", FORMATS, "With --kind=tags: the format of --gold_file, as in run_ner.py."
+    "format",
+    "conll",
+    TAG_FILE_FORMATS,
+    "With --kind=tags: the format of --gold_file, as in run_ner.py.",
 )
 flags.DEFINE_integer(
     "word_column", 0, "With --kind=tags: the column of the words in --gold_file, counted from 0."
@@ -135,7 +138,7 @@ def evaluated():
 
 def _require_plotting():
     if FLAGS.plot:
-        require("matplotlib", "confusion.png; --noplot leaves it out")
+        require_package("matplotlib", "confusion.png; --noplot leaves it out")
 
 
 def report_lines(evaluation):

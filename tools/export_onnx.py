@@ -19,7 +19,7 @@ from absl import flags
 
 from bert_tf.base.files import atomic_path
 from bert_tf.base.json_files import read_json
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 
@@ -183,7 +183,7 @@ def main():
     description = require_portable(FLAGS.saved_model)
     tool.require_output_file(FLAGS.output_file, "output_file")
     for module in ("tf2onnx", "onnxruntime"):
-        require(module, "this program")
+        require_package(module, "this program")
     import tensorflow as tf
 
     from bert_tf.text.tensorflow_text import import_tensorflow_text

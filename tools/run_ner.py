@@ -22,7 +22,7 @@ import os
 from absl import flags
 
 from bert_tf.errors import DataError, UserError
-from bert_tf.tasks.token_classification.files import FORMATS, conll_lines, read_tagged_text
+from bert_tf.tasks.token_classification.files import TAG_FILE_FORMATS, conll_lines, read_tagged_text
 from bert_tf.tasks.token_classification.tag_schemes import (
     OUTSIDE,
     SCHEMES,
@@ -47,7 +47,10 @@ flags.DEFINE_string("train_file", None, "The file to train on. Default: train.tx
 flags.DEFINE_string("dev_file", None, "The file to evaluate on. Default: dev.txt in --data_dir.")
 flags.DEFINE_string("test_file", None, "The file to tag. Default: test.txt in --data_dir.")
 flags.DEFINE_enum(
-    "format", "conll", FORMATS, "The file format: one word per line in columns, or word/tag text."
+    "format",
+    "conll",
+    TAG_FILE_FORMATS,
+    "The file format: one word per line in columns, or word/tag text.",
 )
 flags.DEFINE_integer(
     "word_column", 0, "With --format=conll: the column of the words, counted from 0."

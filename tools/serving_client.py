@@ -31,7 +31,7 @@ import urllib.request
 
 from absl import flags
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError
 from bert_tf.server.api_keys import authorization
 from bert_tf.tools.common import tool
@@ -182,7 +182,7 @@ def _seconds(after: str | None) -> float | None:
 
 def ask_grpc(server: str, inputs: dict[str, list[str]], timeout: float) -> list:
     """Sends one request over gRPC; as `ask_rest`, but `server` is "host:port"."""
-    require("tensorflow_serving.apis", "--protocol=grpc")
+    require_package("tensorflow_serving.apis", "--protocol=grpc")
     import grpc
     import tensorflow as tf
     from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc

@@ -22,7 +22,7 @@ from bert_tf.tasks.token_classification.model import BertTokenClassifier
 from bert_tf.training.losses.token_loss import token_weights
 from bert_tf.training.training_model import TrainingModel
 
-TEMPERATURE = 2.0  # DistilBERT's training code
+DISTILLATION_TEMPERATURE = 2.0  # DistilBERT's training code
 _ONLY_STUDENT = (
     "The model to {} must be the student. Received: a DistillationModel. Call "
     "`student.{}(directory)`."
@@ -85,7 +85,7 @@ class DistillationModel(TrainingModel):
         self,
         student: TaskModel,
         teacher: TaskModel,
-        temperature: float = TEMPERATURE,
+        temperature: float = DISTILLATION_TEMPERATURE,
         logits_weight: float = 0.5,
         hidden_weight: float = 0.0,
         attention_weight: float = 0.0,

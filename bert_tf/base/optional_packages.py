@@ -1,6 +1,6 @@
 """The optional packages, and which extra of setup.py installs each.
 
-A package is imported where it is used. Programs call `require` before any work.
+A package is imported where it is used. Programs call `require_package` before any work.
 docs/installation.md says what each extra is for.
 """
 
@@ -52,7 +52,7 @@ def install_command(module: str) -> str:
     return f"pip install 'bert-tf[{extra}]'"
 
 
-def require(module: str, purpose: str) -> types.ModuleType:
+def require_package(module: str, purpose: str) -> types.ModuleType:
     """Imports a module of an optional package.
 
     Args:
@@ -66,7 +66,7 @@ def require(module: str, purpose: str) -> types.ModuleType:
         UserError: If it cannot be imported. The message ends with the command that installs it.
 
     Example:
-        >>> require("seqeval.metrics", "scores of spans").__name__
+        >>> require_package("seqeval.metrics", "scores of spans").__name__
         'seqeval.metrics'
     """
     try:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.baselines.token_rows import TokenRows
 from bert_tf.errors import require_one_of
 
@@ -57,7 +57,7 @@ def train_word_vectors(
     Reference: Mikolov et al. 2013 (arXiv 1301.3781 and 1310.4546).
     """
     require_one_of("kind", kind, (SKIP_GRAM, CBOW))
-    word2vec = require("gensim.models.word2vec", "word vectors")
+    word2vec = require_package("gensim.models.word2vec", "word vectors")
     max_tokens = max_tokens or rows.num_tokens
     model = word2vec.Word2Vec(
         vector_size=size,

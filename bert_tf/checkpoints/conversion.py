@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_tf.checkpoints.assignment import assign_weights
 from bert_tf.checkpoints.loading import weights_of
-from bert_tf.checkpoints.model_weights import backbone_of, spec_of
+from bert_tf.checkpoints.model_weights import backbone_of, spec_or_default
 from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.checkpoints.recognition import build_recognised
 from bert_tf.checkpoints.saving import save_model
@@ -113,7 +113,7 @@ def largest_difference(one, other) -> float:
             "masked_positions": np.zeros([2, 1], np.int32),
             "decoder_token_ids": np.ones([2, 3], np.int32),
         }
-        for name, each in spec_of(type(one)).given_inputs.items():
+        for name, each in spec_or_default(type(one)).given_inputs.items():
             inputs[name] = rng.random([2, *each.shape]).astype(each.dtype)
         outputs = (keras.tree.flatten(model(inputs)) for model in (one, other))
         for a, b in zip(*outputs, strict=True):

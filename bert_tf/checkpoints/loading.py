@@ -16,7 +16,7 @@ from bert_tf.checkpoints.model_weights import (
     KERAS_ARGUMENTS,
     ambiguous_heads,
     backbone_of,
-    spec_of,
+    spec_or_default,
     task_heads,
     uses_pooler,
 )
@@ -235,7 +235,7 @@ def _is_same_head(name, model_class, pretrained):
     # A file that names an architecture with a head has its head and no other.
     with_heads = {name for spec in tasks.specs() if spec.heads for name in spec.architectures}
     named = with_heads.intersection(pretrained.architectures)
-    return not named or bool(named.intersection(spec_of(model_class).architectures))
+    return not named or bool(named.intersection(spec_or_default(model_class).architectures))
 
 
 def _check_tied(pretrained):
@@ -284,7 +284,7 @@ def _saved_options(model_class, pretrained, given):
     given_classes = given.get("num_classes") or len(class_names(given.get("labels")) or ())
     own_head = "labels" in accepted and all(
         _is_same_head(head.name, model_class, pretrained)
-        for head in spec_of(model_class).heads.values()
+        for head in spec_or_default(model_class).heads.values()
     )
     if given_classes:
         options.pop("labels", None)
@@ -310,7 +310,7 @@ def _saved_options(model_class, pretrained, given):
 def _num_classes(model_class, pretrained):
     """Returns the number of classes according to the bias of the file's head; None without one."""
     source = pretrained.source
-    heads = spec_of(model_class).heads.values()
+    heads = spec_or_default(model_class).heads.values()
     found = (name for head in heads for name in find_biases(source, head) if name is not None)
     return next((source.shapes[n][0] for n in found if len(source.shapes[n]) == 1), None)
 
@@ -327,7 +327,10 @@ def _refuse_unknown(model_class, options, accepted):
 def _argument_names(model_class):
     names = set()
     for base in model_class.__mro__:
-        if base.__module__.startswith("bert_tf.") or spec_of(base).model_module == base.__module__:
+        if (
+            base.__module__.startswith("bert_tf.")
+            or spec_or_default(base).model_module == base.__module__
+        ):
             parameters = inspect.signature(base.__init__).parameters.values()
             names |= {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
     return (names | {*KERAS_ARGUMENTS}) - {"self", "config", "backbone", "tokenizer", "args"}

@@ -6,7 +6,7 @@ import itertools
 from bert_tf import tasks
 from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import OBJECT, Kind, may_lack, object_of
-from bert_tf.checkpoints.weight_names import Weight, backbone_weights, pooler_weights, row_weights
+from bert_tf.checkpoints.weight_names import Weight, backbone_weights, named_weights, pooler_weights
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_spec import TaskSpec
 
@@ -24,7 +24,7 @@ def _options():
 
 
 # The arguments of a model's class in a file. The constructors refuse invalid combinations.
-OPTIONS = Kind(
+BACKBONE_OPTIONS = Kind(
     OBJECT.expected, lambda value: _options().fits(value), lambda value: _options().inside(value)
 )
 
@@ -43,7 +43,7 @@ def ambiguous_heads() -> frozenset[str]:
     return frozenset().union(*(names for names in owners.values() if len(names) > 1))
 
 
-def spec_of(model_class: type) -> TaskSpec:
+def spec_or_default(model_class: type) -> TaskSpec:
     """Returns the spec of a model class; for a backbone and a user's class, one without heads."""
     return tasks.spec_of(model_class) or _NO_TASK
 
@@ -57,15 +57,15 @@ def class_name_of(model) -> str:
 def task_heads(model) -> dict[str, list[Weight]]:
     """Returns the weights of each of a model's heads, by the head's name."""
     config = backbone_of(model).config
-    spec = spec_of(type(model))
+    spec = spec_or_default(type(model))
     heads = {}
     for path, head in {**spec.heads, **spec.optional_heads}.items():
         layer = getattr(model, path)
         if layer is not None:  # e.g. a token classifier without a CRF
-            heads[head.name] = row_weights(head.rows, layer, config, prefix=path)
+            heads[head.name] = named_weights(head.rows, layer, config, prefix=path)
             for index, block in enumerate(layer.blocks if head.block_rows else ()):
                 place = f"{path}.blocks.{index}"
-                heads[head.name] += row_weights(
+                heads[head.name] += named_weights(
                     head.block_rows, block, config, prefix=place, index=index
                 )
     return heads
@@ -73,7 +73,7 @@ def task_heads(model) -> dict[str, list[Weight]]:
 
 def architecture_of(model) -> str:
     """Returns BERT's class in Hugging Face with the heads that the model has."""
-    spec = spec_of(type(model))
+    spec = spec_or_default(type(model))
     present = set(task_heads(model)) - {head.name for head in spec.optional_heads.values()}
     for other in (spec, *tasks.specs()):
         if {head.name for head in other.heads.values()} == present:
@@ -98,7 +98,7 @@ def uses_pooler(model) -> bool:
     """Returns whether the outputs of a model depend on its pooler."""
     if getattr(model, "next_sentence", True) is None:  # pre-training without this head
         return False
-    return spec_of(type(model)).uses_pooler and getattr(model, "pooling", "cls") == "cls"
+    return spec_or_default(type(model)).uses_pooler and getattr(model, "pooling", "cls") == "cls"
 
 
 def all_weights(model) -> list[Weight]:

@@ -15,7 +15,7 @@ from bert_tf.checkpoints import hub, own_format, training_checkpoint
 from bert_tf.checkpoints.claims import check_claims
 from bert_tf.checkpoints.family_names import bert_class, by_bert_names
 from bert_tf.checkpoints.huggingface_files import open_weights, weights_file
-from bert_tf.checkpoints.model_weights import BACKBONE, OPTIONS
+from bert_tf.checkpoints.model_weights import BACKBONE, BACKBONE_OPTIONS
 from bert_tf.checkpoints.readers import keras_archive, keras_hub
 from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
@@ -36,7 +36,7 @@ _logger = logging.getLogger("bert_tf")
 
 # The key of config.json for what Hugging Face has no key for.
 OWN_KEY = "bert_tf"
-_CLASS_AND_OPTIONS = object_of({"class": optional(text()), "options": optional(OPTIONS)})
+_CLASS_AND_OPTIONS = object_of({"class": optional(text()), "options": optional(BACKBONE_OPTIONS)})
 TRAINED_MODEL = "model"  # the folder of the trained model in a tool's --output_dir
 _CONFIG_FILES = ("config.json", "bert_config.json")
 _HUGGINGFACE_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", "tf_model.h5", ".index.json")

@@ -11,7 +11,7 @@ import keras
 
 from bert_tf.base.json_files import read_json
 from bert_tf.base.json_schema import OBJECT, check, integer, may_lack, object_of, optional, text
-from bert_tf.checkpoints.model_weights import OPTIONS
+from bert_tf.checkpoints.model_weights import BACKBONE_OPTIONS
 from bert_tf.config import BertConfig, arguments_of
 from bert_tf.errors import CheckpointError, ConfigError
 from bert_tf.layers.quantization import QUANTIZATION
@@ -27,7 +27,7 @@ _FILE = object_of(
         "class": text(),
         "backbone": optional(text()),
         "config": OBJECT,
-        "options": OPTIONS,
+        "options": BACKBONE_OPTIONS,
         "quantization": may_lack(QUANTIZATION),
     }
 )

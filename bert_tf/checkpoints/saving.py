@@ -16,7 +16,7 @@ from bert_tf.checkpoints.model_weights import (
     backbone_of,
     class_name_of,
     saved_options,
-    spec_of,
+    spec_or_default,
     task_heads,
     uses_pooler,
 )
@@ -32,7 +32,7 @@ from bert_tf.text.tokenizer_files import refuse_other
 
 _logger = logging.getLogger("bert_tf")
 
-FORMATS = ("huggingface", "tf1", OWN)
+SAVED_FORMATS = ("huggingface", "tf1", OWN)
 TF1_PREFIX = "bert_model.ckpt"
 # Keys that describe the file from which a config.json was read, not the network.
 _STALE_KEYS = ("torch_dtype", "dtype", "problem_type", OWN_KEY)
@@ -64,7 +64,7 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
     if format is None:
         weights = backbone_weights(backbone_of(model))
         format = "huggingface" if all(weight.parts["huggingface"] for weight in weights) else OWN
-    require_one_of("format", format, FORMATS)
+    require_one_of("format", format, SAVED_FORMATS)
     _require_format_of(format, model, given)
     directory = os.fspath(directory)
     recover(directory)
@@ -82,14 +82,14 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
         _WRITERS[format](model, staging)
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
-        spec_of(type(model)).task_files().write(model, staging, format)
+        spec_or_default(type(model)).task_files().write(model, staging, format)
 
 
 def _require_format_of(format, model, given):
     """Refuses a format that cannot hold the model; `given` is None if it is the default."""
-    reasons = {name: _reason_against(name, model) for name in FORMATS}
+    reasons = {name: _reason_against(name, model) for name in SAVED_FORMATS}
     if reasons[format]:
-        formats = " or ".join(repr(name) for name in FORMATS if not reasons[name])
+        formats = " or ".join(repr(name) for name in SAVED_FORMATS if not reasons[name])
         default = "" if given else f", which is {format!r}"
         raise UserError(
             f"`format` must be {formats} for a {type(model).__name__} of this network. "
@@ -122,14 +122,14 @@ def _reason_against(format, model):
 def _huggingface_class(model):
     """Returns the class that a model is in Hugging Face, None if it is none of them."""
     name = architecture_of(model)
-    if isinstance(spec_of(type(model)).task_files(), NetworksFiles):
+    if isinstance(spec_or_default(type(model)).task_files(), NetworksFiles):
         return name
     return family_class(name, backbone_of(model).config.model_type)
 
 
 def _write_huggingface(model, directory):
     heads = {weight.name for head in task_heads(model).values() for weight in head}
-    files = spec_of(type(model)).task_files()
+    files = spec_or_default(type(model)).task_files()
     has_networks = isinstance(files, NetworksFiles)
     backbone_prefix = files.backbone_prefix if has_networks else "bert."
     tensors = {}
@@ -204,7 +204,7 @@ def _writable(model) -> list[Weight]:
     backbone = backbone_of(model)
     variables = [
         *(weight.variable for weight in all_weights(model)),
-        *spec_of(type(model)).task_files().variables(model),
+        *spec_or_default(type(model)).task_files().variables(model),
     ]
     known = set(map(id, [*variables, *quantized_variables(backbone)]))
     unknown = [variable.path for variable in model.weights if id(variable) not in known]
@@ -250,7 +250,7 @@ def _head_config(model) -> dict:
         labels = options.get("labels") or [f"LABEL_{i}" for i in range(options["num_classes"])]
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
-    values.update(spec_of(type(model)).task_files().config_values(model))
+    values.update(spec_or_default(type(model)).task_files().config_values(model))
     if "problem_type" in options:
         values["problem_type"] = options["problem_type"]
     if isinstance(options.get("dropout"), (int, float)):

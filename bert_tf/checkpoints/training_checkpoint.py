@@ -10,7 +10,7 @@ from bert_tf import tasks
 from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import check, object_of, one_of
 from bert_tf.checkpoints.claims import check_claims
-from bert_tf.checkpoints.model_weights import OPTIONS, build_saved, saved_options
+from bert_tf.checkpoints.model_weights import BACKBONE_OPTIONS, build_saved, saved_options
 from bert_tf.checkpoints.readers.keras_archive import ModelSource
 from bert_tf.config import BertConfig
 from bert_tf.errors import CheckpointError
@@ -28,7 +28,9 @@ DIRECTORY = "checkpoints"  # the folder of the training checkpoints in a tool's 
 
 @tasks.kept_until_registration
 def _model():
-    return object_of({"class": one_of(*(spec.model for spec in tasks.specs())), "options": OPTIONS})
+    return object_of(
+        {"class": one_of(*(spec.model for spec in tasks.specs())), "options": BACKBONE_OPTIONS}
+    )
 
 
 def find_training_checkpoint(path: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import Any
 from bert_tf.checkpoints.assignment import assign_weights, find_weights
 from bert_tf.checkpoints.loading import build_model
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
-from bert_tf.checkpoints.weight_names import backbone_weights, row_weights
+from bert_tf.checkpoints.weight_names import backbone_weights, named_weights
 from bert_tf.errors import UserError, require
 from bert_tf.families.network_families import BERT_GENERATION
 from bert_tf.models.weight_rows import TABLE, VECTOR, Row
@@ -92,12 +92,12 @@ def _decoder_weights(decoder, pretrained: Pretrained):
         "cross-attention": [
             weight
             for index, block in enumerate(decoder.blocks)
-            for weight in row_weights(_CROSS_ATTENTION_ROWS, block, config, index=index)
+            for weight in named_weights(_CROSS_ATTENTION_ROWS, block, config, index=index)
         ],
-        "output bias" if is_generation else "masked-LM head": row_weights(
+        "output bias" if is_generation else "masked-LM head": named_weights(
             head, decoder.head, config, prefix="decoder.head"
         ),
-        "output embeddings": row_weights(_OUTPUT_ROWS, decoder, config),
+        "output embeddings": named_weights(_OUTPUT_ROWS, decoder, config),
     }
     for name, part in parts.items():
         if all(find_weights(pretrained.source, part)):

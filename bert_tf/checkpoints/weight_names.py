@@ -171,21 +171,21 @@ def backbone_weights(backbone) -> list[Weight]:
 
     A subclass of `BertBackbone` with other layers registers a function of its own.
     """
-    weights = row_weights(EMBEDDINGS, backbone, backbone.config)
+    weights = named_weights(EMBEDDINGS, backbone, backbone.config)
     for index in range(backbone.config.num_blocks):
         fields = {"index": index, "place": index + _FIRST_BLOCK}
         suffix = f"_{index}" if index else ""
-        weights += row_weights(BLOCK, backbone, backbone.config, suffix=suffix, **fields)
+        weights += named_weights(BLOCK, backbone, backbone.config, suffix=suffix, **fields)
     return weights
 
 
 def pooler_weights(backbone) -> list[Weight]:
     """Returns the pooler's weights, which some checkpoints do not have."""
     place = backbone.config.num_hidden_layers + _FIRST_BLOCK
-    return row_weights(POOLER, backbone, backbone.config, pooler=place)
+    return named_weights(POOLER, backbone, backbone.config, pooler=place)
 
 
-def row_weights(rows: Iterable[Row], root, config, prefix="", **fields) -> list[Weight]:
+def named_weights(rows: Iterable[Row], root, config, prefix="", **fields) -> list[Weight]:
     """Returns the weights of the layers `rows` of `root`, the model's attribute `prefix`."""
     weights = []
     for row in rows:

@@ -21,7 +21,7 @@ import tensorflow as tf
 from bert_tf.generation.decoding_loop import run_loop, take_rows
 from bert_tf.generation.generation_config import NEVER, GenerationConfig
 from bert_tf.generation.logits_processors import process_logits
-from bert_tf.generation.next_token_model import Step, next_logits, write_tokens
+from bert_tf.generation.next_token_model import DecodingStep, next_logits, write_tokens
 
 # Matches transformers: added to the scores of what must not be chosen, and the score of a finished
 # sequence that does not exist yet.
@@ -39,7 +39,7 @@ class Beams(NamedTuple):
     may_improve: tf.Tensor  # whether a beam may become a better sequence, bool [B, 1]
 
 
-class Candidates(NamedTuple):
+class BeamCandidates(NamedTuple):
     """The 2K best extensions of the beams of each row by one token, the best first."""
 
     beams: tf.Tensor  # which beam they extend, int32 [B, 2K]
@@ -59,7 +59,7 @@ class BeamSearch:
         vocab_size: V.
     """
 
-    step: Step
+    step: DecodingStep
     config: GenerationConfig
     end_id: int
     vocab_size: int
@@ -119,7 +119,7 @@ class BeamSearch:
         return beams._replace(may_improve=self._may_improve(position, beams)), state
 
     def _candidates(self, position, beams, state, memory):
-        """Returns the `Candidates` and the state of the model after the step."""
+        """Returns the `BeamCandidates` and the state of the model after the step."""
         num_beams, vocab_size = self.config.num_beams, self.vocab_size
         sequences = tf.reshape(beams.token_ids, [-1, beams.token_ids.shape[2]])  # -> [B * K, S]
         logits, state = next_logits(self.step, sequences, position, state, memory, vocab_size)
@@ -132,7 +132,7 @@ class BeamSearch:
         log_probs, places = tf.math.top_k(log_probs, 2 * num_beams)  # [B, 2K]
         parents, last_ids = places // vocab_size, places % vocab_size
         token_ids = tf.gather(beams.token_ids, parents, batch_dims=1)  # [B, K, S] -> [B, 2K, S]
-        candidates = Candidates(
+        candidates = BeamCandidates(
             beams=parents,
             token_ids=write_tokens(token_ids, position + 1, last_ids),
             log_probs=log_probs,

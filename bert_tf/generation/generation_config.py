@@ -34,7 +34,7 @@ _KINDS = {
     "num_return_sequences": integer(1),
 }
 # The fields that a file or a dictionary has; all but one may be left out.
-ARGUMENTS = object_of(
+GENERATION_ARGUMENTS = object_of(
     {name: kind if name == "max_new_tokens" else may_lack(kind) for name, kind in _KINDS.items()},
     only=True,
 )
@@ -106,7 +106,7 @@ class GenerationConfig:
         """
         if not isinstance(values, dict):
             return values
-        check(values, ARGUMENTS, None, ConfigError)
+        check(values, GENERATION_ARGUMENTS, None, ConfigError)
         return cls(**values)
 
     def __post_init__(self):

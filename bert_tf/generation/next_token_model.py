@@ -6,11 +6,16 @@ from typing import Any
 import tensorflow as tf
 
 # (token_ids int32 [n], position scalar int32, state, memory) -> (logits [n, V], state)
-Step = Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple[tf.Tensor, Any]]
+DecodingStep = Callable[[tf.Tensor, tf.Tensor, Any, Any], tuple[tf.Tensor, Any]]
 
 
 def next_logits(
-    step: Step, token_ids: tf.Tensor, position: tf.Tensor, state: Any, memory: Any, vocab_size: int
+    step: DecodingStep,
+    token_ids: tf.Tensor,
+    position: tf.Tensor,
+    state: Any,
+    memory: Any,
+    vocab_size: int,
 ) -> tuple[tf.Tensor, Any]:
     """Calls the step with the tokens at `position`.
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.generation.decoding_loop import run_loop
 from bert_tf.generation.generation_config import GenerationConfig
 from bert_tf.generation.logits_processors import process_logits, restrict_logits
-from bert_tf.generation.next_token_model import Step, next_logits, write_tokens
+from bert_tf.generation.next_token_model import DecodingStep, next_logits, write_tokens
 from bert_tf.ops.philox import philox_uniform_bits_streams
 
 
@@ -36,7 +36,7 @@ class TokenChoice:
         vocab_size: V.
     """
 
-    step: Step
+    step: DecodingStep
     config: GenerationConfig
     end_id: int
     pad_id: int

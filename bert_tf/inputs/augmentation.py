@@ -8,7 +8,7 @@ Glossary: `B` texts, `W` words of all texts.
 
 import tensorflow as tf
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError
 
 UNITS = ("word", "character")
@@ -91,7 +91,7 @@ class TextAugmentation:
 
 def _random_swap(rate: float, seed: int):
     """Returns keras-hub's layer that swaps words."""
-    return require("keras_hub.layers", "`swap`").RandomSwap(rate, seed=seed)
+    return require_package("keras_hub.layers", "`swap`").RandomSwap(rate, seed=seed)
 
 
 def augment(dataset: tf.data.Dataset, augmentation: TextAugmentation) -> tf.data.Dataset:

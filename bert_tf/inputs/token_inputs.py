@@ -98,7 +98,7 @@ def checked_padding(tokens: dict[str, tf.Tensor], cls_token_id: int) -> dict[str
     begins_row = tf.reduce_any(is_cls & mask & (counts == 1), axis=1)
     wrong = tf.where(~tf.reduce_any(mask, axis=1) | (is_lost & ~begins_row))[:, 0]
     must = "`padding_mask` must be true at one token or more of each row, and at its `[CLS]`"
-    checks = require(tf.equal(tf.size(wrong), 0), must, [wrong], "rows where it is not")
+    checks = require_tensor(tf.equal(tf.size(wrong), 0), must, [wrong], "rows where it is not")
     return depending_on(checks, tokens)
 
 
@@ -123,12 +123,14 @@ def row_checks(
     rows = tf.where(tf.reduce_any(is_wrong, axis=range(1, ids.shape.rank)))[:, 0]
     must = f"`{name}` must be from 0 to below {of}"
     received = [tf.boolean_mask(ids, is_wrong), rows, limit]
-    return require(
+    return require_tensor(
         tf.equal(tf.size(rows), 0), must, received, "values, their rows in the batch and the limit"
     )
 
 
-def require(condition: tf.Tensor, must: str, received: list, what: str) -> list[tf.Operation]:
+def require_tensor(
+    condition: tf.Tensor, must: str, received: list, what: str
+) -> list[tf.Operation]:
     """Raises `UserError` if `condition` is known and False; else returns what checks it, if needed.
 
     The error is the sentence `must` and the tensors `received`, which `what` describes.
@@ -192,7 +194,7 @@ def _shape_checks(tensors, config):
     )
     fits = (length <= longest) & ((length > 0) | (batch == 0))
     if fits is not True:
-        yield from require(fits, must, [length], "columns")
+        yield from require_tensor(fits, must, [length], "columns")
     is_known = token_ids.shape.is_fully_defined()
     for name in _SHAPED_LIKE_IDS:
         if name in tensors and not (is_known and tensors[name].shape == token_ids.shape):
@@ -213,7 +215,7 @@ def _same_shape(name, tensor, token_ids):
         raise UserError(f"{must}, {token_ids.shape}. Received: shape={tensor.shape}")
     shapes = [tf.shape(tf.ensure_shape(tensor, [None, None])), tf.shape(token_ids)]
     are_equal = tf.reduce_all(tf.equal(*shapes))
-    return require(are_equal, must, shapes, f"shapes of `{name}` and `token_ids`")
+    return require_tensor(are_equal, must, shapes, f"shapes of `{name}` and `token_ids`")
 
 
 def _same_rows(name, tensor, token_ids, rest, described):
@@ -226,7 +228,7 @@ def _same_rows(name, tensor, token_ids, rest, described):
         return []
     rows = [tf.shape(tensor)[0], tf.shape(token_ids)[0]]
     must = f"`{name}` must have as many rows as `token_ids`"
-    return require(tf.equal(*rows), must, rows, f"rows of `{name}` and `token_ids`")
+    return require_tensor(tf.equal(*rows), must, rows, f"rows of `{name}` and `token_ids`")
 
 
 def _vector_per_token(vectors, token_ids, width):
@@ -235,7 +237,9 @@ def _vector_per_token(vectors, token_ids, width):
         raise UserError(f"{must}. Received: {vectors.dtype.name} of shape {vectors.shape}")
     shapes = [tf.shape(vectors)[:2], tf.shape(token_ids)]
     are_equal = tf.reduce_all(tf.equal(*shapes))
-    return require(are_equal, must, shapes, "rows and columns of `word_vectors` and `token_ids`")
+    return require_tensor(
+        are_equal, must, shapes, "rows and columns of `word_vectors` and `token_ids`"
+    )
 
 
 def _range_checks(tensors, config):
@@ -253,4 +257,4 @@ def _range_checks(tensors, config):
             # If there are no values, the minimum is greater than the maximum: the check passes.
             inside = (least > largest) | ((least >= 0) & (largest < limit))
             must, received = f"`{name}` must be from 0 to below {of}", [least, largest, limit]
-            yield from require(inside, must, received, "smallest, largest and limit")
+            yield from require_tensor(inside, must, received, "smallest, largest and limit")

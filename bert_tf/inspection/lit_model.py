@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import BertMaskedLM, BertTextClassifier
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
 from bert_tf.inspection.candidates import best_candidates
@@ -79,7 +79,7 @@ class BertLitModel(_base()):
         batch_size: int = 32,
         top_k: int = 10,
     ):
-        self._types = require("lit_nlp.api.types", "BertLitModel")
+        self._types = require_package("lit_nlp.api.types", "BertLitModel")
         if not isinstance(model, (BertTextClassifier, BertMaskedLM)):
             raise UserError(
                 "`model` must be a BertTextClassifier or a BertMaskedLM. Received: "

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import keras
 import tensorflow as tf
 
-EMBEDDINGS = -1  # takes the place of a block number: what comes before the first block
+EMBEDDING_LAYERS = -1  # takes the place of a block number: what comes before the first block
 
 _run = contextvars.ContextVar("pipeline_run", default=None)
 
@@ -39,8 +39,8 @@ class PipelinePlacement:
         return len(self.devices) - 1
 
     def stage_of(self, block: int) -> int:
-        """Returns the stage of a block, or of `EMBEDDINGS`."""
-        return 0 if block == EMBEDDINGS else self.stages[block]
+        """Returns the stage of a block, or of `EMBEDDING_LAYERS`."""
+        return 0 if block == EMBEDDING_LAYERS else self.stages[block]
 
 
 class PipelineRun:
@@ -85,7 +85,7 @@ class PipelineRun:
 
 @contextlib.contextmanager
 def at_block(block: int) -> Iterator[None]:
-    """Computes on the device of a block, or of `EMBEDDINGS`."""
+    """Computes on the device of a block, or of `EMBEDDING_LAYERS`."""
     run = _run.get()
     with contextlib.nullcontext() if run is None else run.blocks_of(run.placement.stage_of(block)):
         yield
@@ -114,9 +114,9 @@ def wrap_backbone(backbone: keras.Model) -> None:
     encode = functools.partial(type(encoder).call, encoder)
 
     def staged_embed(*args):
-        with at_block(EMBEDDINGS):
+        with at_block(EMBEDDING_LAYERS):
             rows, words = embed(*args)
-        return rows, received(words, EMBEDDINGS)
+        return rows, received(words, EMBEDDING_LAYERS)
 
     def staged_block(index, block, rows, *args):
         with at_block(index):

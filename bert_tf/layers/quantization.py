@@ -14,7 +14,7 @@ BFLOAT16 = "bfloat16"
 ATTENTIONS = (FLOAT, BFLOAT16, INT8)
 DYNAMIC = "dynamic"
 STATIC = "static"
-ACTIVATIONS = (DYNAMIC, STATIC)
+ACTIVATION_MODES = (DYNAMIC, STATIC)
 
 # What `Quantization.to_json` returns, or null.
 QUANTIZATION = either(
@@ -24,7 +24,7 @@ QUANTIZATION = either(
             "mode": one_of(INT8),
             "attention": one_of(*ATTENTIONS),
             "skip": list_of(text(), most=100_000),
-            "activations": may_lack(one_of(*ACTIVATIONS)),
+            "activations": may_lack(one_of(*ACTIVATION_MODES)),
         },
         only=True,
     ),
@@ -63,7 +63,7 @@ class Quantization:
 
     def __post_init__(self):
         require_int8(self.mode)
-        for name, known in (("attention", ATTENTIONS), ("activations", ACTIVATIONS)):
+        for name, known in (("attention", ATTENTIONS), ("activations", ACTIVATION_MODES)):
             if (value := getattr(self, name)) not in known:
                 raise UserError(f"`{name}` must be one of {known}. Received: {name}={value!r}")
         is_list = isinstance(self.skip, Iterable) and not isinstance(self.skip, str)

@@ -5,7 +5,7 @@ from typing import Any
 
 from bert_tf.errors import UserError
 from bert_tf.layers.quantization import BFLOAT16, INT8
-from bert_tf.ops.processor import multiplies_bfloat16
+from bert_tf.ops.processor import has_bfloat16_products
 
 AUTO = "auto"
 FLOAT32 = "float32"
@@ -26,7 +26,7 @@ def optimize_for_inference(model: Any, precision: str, quantization: dict[str, A
     backbone = getattr(model, "backbone", model)
     backbone.require_native_ops("optimized for inference")
     if precision == AUTO:
-        precision = BFLOAT16 if multiplies_bfloat16() else FLOAT32
+        precision = BFLOAT16 if has_bfloat16_products() else FLOAT32
         has = "has" if precision == BFLOAT16 else "does not have"
         _logger.info("The model computes in %s: the processor %s AVX512-BF16.", precision, has)
     if precision == INT8:

@@ -15,7 +15,7 @@ from bert_tf.base.json_schema import (
     optional,
     text,
 )
-from bert_tf.generation.generation_config import ARGUMENTS
+from bert_tf.generation.generation_config import GENERATION_ARGUMENTS
 from bert_tf.models.task_files import TaskFiles
 from bert_tf.models.weight_rows import VECTOR, Row
 
@@ -35,7 +35,7 @@ VECTOR_AXIS = "dimensions"
 POOLING = may_lack(text())
 USE_SCALAR_MIX = may_lack(FLAG)
 MAX_LENGTH = optional(integer(least=3))
-GENERATION_CONFIG = optional(ARGUMENTS)
+GENERATION_CONFIG = optional(GENERATION_ARGUMENTS)
 ACTIVATION = may_lack(text())
 PROMPT_OPTIONS = {"prompts": optional(mapping_of(text())), "default_prompt_name": optional(text())}
 DROPOUT = optional(number("in [0, 1)", lambda value: 0 <= value < 1))

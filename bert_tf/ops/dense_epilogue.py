@@ -11,7 +11,7 @@ from bert_tf.ops.fused_bias_gelu import fused_bias_gelu_reference
 from bert_tf.ops.fused_residual_layer_norm import fused_residual_layer_norm_reference
 from bert_tf.ops.native import float_tensors
 
-ACTIVATIONS = (None, "gelu", "gelu_new")
+FUSED_ACTIVATIONS = (None, "gelu", "gelu_new")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +59,7 @@ def checked_dense(
 ) -> tuple[list[tf.Tensor], DenseEpilogue]:
     """Returns the named tensors, x first, and the epilogue, all of one dtype.
 
-    Shapes other than the rank of x are not checked here: see `check_shapes`.
+    Shapes other than the rank of x are not checked here: see `check_dense_shapes`.
 
     Raises:
         TypeError: If a dtype is not float32, bfloat16 or float16, or if the dtypes differ.
@@ -70,7 +70,7 @@ def checked_dense(
         **tensors, bias=bias, residual=residual, gamma=gamma, beta=beta
     )
     epilogue = DenseEpilogue(int(units), bias, activation, residual, gamma, beta, float(epsilon))
-    if activation not in ACTIVATIONS:
+    if activation not in FUSED_ACTIVATIONS:
         raise ValueError(
             f"`activation` must be None, 'gelu' or 'gelu_new'. Received: activation={activation!r}"
         )
@@ -92,7 +92,7 @@ def checked_dense(
     return tensors, epilogue
 
 
-def check_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
+def check_dense_shapes(x: tf.Tensor, epilogue: DenseEpilogue, **others) -> None:
     """Raises `ValueError` for tensors that do not fit x, as far as the shapes are known.
 
     `others` are tensors in addition to those of the epilogue, as tuples (tensor, expected shape).

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from bert_tf.ops.dense_epilogue import ACTIVATIONS
+from bert_tf.ops.dense_epilogue import FUSED_ACTIVATIONS
 from bert_tf.ops.native import float_tensors
 
 
@@ -21,7 +21,7 @@ def checked_feed_forward(
         x=x, first_bias=first_bias, second_bias=second_bias, gamma=gamma, beta=beta
     )
     x = tensors[0]
-    if activation not in ACTIVATIONS:
+    if activation not in FUSED_ACTIVATIONS:
         raise ValueError(
             f"`activation` must be None, 'gelu' or 'gelu_new'. Received: activation={activation!r}"
         )

@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
-from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense, known_depth
+from bert_tf.ops.dense_epilogue import DenseEpilogue, check_dense_shapes, checked_dense, known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
 from bert_tf.ops.native import float_tensors
 
@@ -144,7 +144,7 @@ def fused_dense(
     packed = _packed_kernel(packed, x)
     depth = x.shape[-1]
     size = None if depth is None else packed_size(depth, epilogue.units, packed.dtype)
-    check_shapes(x, epilogue, packed=(packed, [size]))
+    check_dense_shapes(x, epilogue, packed=(packed, [size]))
     library = native.used_library(runs_on_gpu=False)
     if library is None:
         return _reference(x, packed, epilogue)

@@ -7,7 +7,7 @@ _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 
 
 @functools.cache
-def multiplies_bfloat16() -> bool:
+def has_bfloat16_products() -> bool:
     """Returns whether the processor has AVX512-BF16, which `fused_dense` uses.
 
     The result is False if the features of the processor are unknown.

@@ -20,7 +20,7 @@ from bert_tf.ops.native import self_attention_tensors
 from bert_tf.ops.padded_attention import PaddedAttention
 from bert_tf.ops.quantized_dense import MAX_DEPTH, SMALLEST_SPAN, quantized_rows
 
-MAX_LENGTH = 65536  # kQuantizedAttentionLength
+MAX_QUANTIZED_LENGTH = 65536  # kQuantizedAttentionLength
 
 _LARGEST_INTEGER = 127.0  # of keys and values
 _LARGEST_WEIGHT = 255.0
@@ -108,8 +108,8 @@ def _symmetric(x, axis) -> tuple[tf.Tensor, tf.Tensor]:
 def _reference(padded: PaddedAttention) -> tf.Tensor:
     tf.debugging.assert_less_equal(
         padded.keys.lengths,
-        tf.constant(MAX_LENGTH, tf.int64),
-        f"A sequence must have at most {MAX_LENGTH} tokens.",
+        tf.constant(MAX_QUANTIZED_LENGTH, tf.int64),
+        f"A sequence must have at most {MAX_QUANTIZED_LENGTH} tokens.",
     )
     shape = tf.shape(padded.query)  # [B, T, N, D]
     u, query_scale, zero = quantized_rows(tf.reshape(padded.query, [-1, shape[3]]))

@@ -26,7 +26,7 @@ import tensorflow as tf
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.config import LAYER_NORM_EPSILON
 from bert_tf.ops import native
-from bert_tf.ops.dense_epilogue import DenseEpilogue, check_shapes, checked_dense, known_depth
+from bert_tf.ops.dense_epilogue import DenseEpilogue, check_dense_shapes, checked_dense, known_depth
 from bert_tf.ops.differentiable_once import refuse_gradient
 
 # The layout of a prepacked kernel, and the largest depth for which int32 can hold the sums; both as
@@ -245,7 +245,7 @@ def quantized_dense(
     if depth is not None:
         quads, panels = _packed_shape(depth, epilogue.units)
         size = quads * _QUAD * panels * _PANEL
-    check_shapes(
+    check_dense_shapes(
         x,
         epilogue,
         packed=(kernel.packed, [size]),

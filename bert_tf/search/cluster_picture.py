@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.base.files import atomic_path
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.base.vectors import as_finite_floats, as_matrix
 from bert_tf.errors import UserError
 
@@ -49,8 +49,8 @@ def draw_clusters(
             "`clusters` must have one entry for each of at least two vectors. Received: "
             f"vectors.shape={vectors.shape}, clusters.shape={clusters.shape}."
         )
-    figures = require("matplotlib.figure", "draw_clusters()")
-    colors = require("matplotlib", "draw_clusters()").colormaps[_COLORS].colors
+    figures = require_package("matplotlib.figure", "draw_clusters()")
+    colors = require_package("matplotlib", "draw_clusters()").colormaps[_COLORS].colors
     points = principal_components(vectors)
     figure = figures.Figure(figsize=(7, 6), layout="constrained")
     axes = figure.subplots()

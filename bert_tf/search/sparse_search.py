@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.base.vectors import as_matrix, as_whole_number
 from bert_tf.errors import UserError
 from bert_tf.search import best_rows
@@ -57,6 +57,6 @@ def sparse_top_k(query_vectors: Any, corpus_matrix: Any, k: int) -> tuple[np.nda
 
 
 def _matrix(vectors, name):
-    sparse = require("scipy.sparse", "search among sparse vectors")
+    sparse = require_package("scipy.sparse", "search among sparse vectors")
     vectors = vectors if sparse.issparse(vectors) else as_matrix(vectors, name)
     return sparse.csr_array(vectors, dtype=np.float32)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_tf.base.files import recover
 from bert_tf.base.json_files import MOST_BYTES
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.base.regular_files import open_descriptor
 from bert_tf.base.vectors import as_array, as_finite_floats, as_matrix
 from bert_tf.errors import DataError, UserError
@@ -237,7 +237,7 @@ class VectorIndex:
         Raises:
             UserError: If faiss is not installed, or the precision is "int8".
         """
-        faiss = require("faiss", "to_faiss()")
+        faiss = require_package("faiss", "to_faiss()")
         if self.precision == "int8":
             raise UserError(
                 "`precision` of the index must be 'float32', 'float16' or 'binary' for faiss. "
@@ -266,7 +266,7 @@ class VectorIndex:
         Raises:
             UserError: If usearch is not installed.
         """
-        usearch = require("usearch.index", "to_usearch()")
+        usearch = require_package("usearch.index", "to_usearch()")
         kinds = {"float32": "f32", "float16": "f16", "int8": "i8", "binary": "b1"}
         is_bits = self.precision == "binary"
         made = usearch.Index(

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.inputs import TOKEN_BUDGET
 from bert_tf.server import rest_api, retrieval_forms
 from bert_tf.server.access import HEALTH, PROBES, READY, Access
@@ -73,8 +73,8 @@ def serve(options: ServerOptions) -> None:
         UserError: If aiohttp or prometheus-client is not installed, the address cannot be used or
             the model cannot be loaded.
     """
-    require("prometheus_client", "the server")
-    asyncio.run(_Server(options, require("aiohttp.web", "the server")).run())
+    require_package("prometheus_client", "the server")
+    asyncio.run(_Server(options, require_package("aiohttp.web", "the server")).run())
 
 
 class _Server:

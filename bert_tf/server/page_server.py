@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError
 from bert_tf.server.access import Access
 from bert_tf.server.errors import RequestError
@@ -45,7 +45,7 @@ class PageServer:
     """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 8502, max_body: int = 1 << 20):
-        self._web = require("aiohttp.web", "the page")
+        self._web = require_package("aiohttp.web", "the page")
         self._host, self._limits = host, Limits(max_body=max_body)
         self._listener = listen(host, port, self._limits.write_timeout)
         self._memory = Memory(self._limits.max_buffered)

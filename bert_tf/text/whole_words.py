@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.text.unicode_tables import CJK_BLOCKS
@@ -73,7 +73,7 @@ def jieba_segmenter() -> Segmenter:
         >>> segmenter = bert_tf.text.jieba_segmenter()  # doctest: +SKIP
         >>> list(segmenter("手机很好"))  # doctest: +SKIP
     """
-    return require("jieba", "the jieba segmenter").lcut
+    return require_package("jieba", "the jieba segmenter").lcut
 
 
 def _inside_words(segmenter, texts, starts, ends, row_splits) -> np.ndarray:

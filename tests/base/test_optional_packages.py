@@ -58,7 +58,7 @@ def test_a_missing_package_is_named_with_its_extra(module, hidden):
     package, extra = optional_packages.PACKAGES[module]
     expected = rf"^{package} must be installed for this\..*`pip install 'bert-tf\[{extra}\]'`\.$"
     with pytest.raises(UserError, match=expected):
-        optional_packages.require(module, "this")
+        optional_packages.require_package(module, "this")
 
 
 def test_scores_without_scikit_learn(hidden, caplog):

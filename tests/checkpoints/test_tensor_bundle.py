@@ -7,7 +7,7 @@ from tensorflow.core.protobuf import tensor_bundle_pb2, trackable_object_graph_p
 
 from bert_tf import BertBackbone
 from bert_tf.base.crc32c import crc32c, masked
-from bert_tf.checkpoints.readers.sstable import read_table
+from bert_tf.checkpoints.readers.sstable import read_sstable
 from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
 from bert_tf.errors import CheckpointError
 from tests.checkpoints import foreign
@@ -209,7 +209,7 @@ def google_checkpoint(tmp_path_factory):
     directory = tmp_path_factory.mktemp("google")
     foreign.write_tf1(directory, foreign.random_tensors())
     path = directory / "bert_model.ckpt.index"
-    return path, path.read_bytes(), read_table(str(path))
+    return path, path.read_bytes(), read_sstable(str(path))
 
 
 @pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE.keys())

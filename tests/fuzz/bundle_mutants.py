@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import tensor_bundle_pb2, trackable_object_graph_pb2
 
 from bert_tf.base.crc32c import crc32c, masked
-from bert_tf.checkpoints.readers.sstable import read_table
+from bert_tf.checkpoints.readers.sstable import read_sstable
 from tests.fuzz import byte_mutants
 
 GRAPH_KEY = b"_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -67,7 +67,7 @@ def mutants(files: dict[str, bytes], seed: int, index_path: str) -> Iterator[dic
         index_path: The index, for reading its entries.
     """
     rng = random.Random(seed)
-    entries = read_table(index_path)
+    entries = read_sstable(index_path)
     index_name = next(name for name in files if name.endswith(".index"))
     data_name = next(name for name in files if ".data-" in name)
     graph = _graph(entries, files[data_name])

@@ -9,10 +9,10 @@ import tensorflow as tf
 from bert_tf.generation import GenerationConfig, generate
 from bert_tf.layers import KeyValueCache
 from bert_tf.layers.attention.dot_product_attention import cached_attention
-from bert_tf.layers.attention.key_values import BLOCK
+from bert_tf.layers.attention.key_values import BLOCK_LENGTH
 from bert_tf.ops.native import static_shapes
 
-V, S, N, D = 20, BLOCK + 8, 2, 8
+V, S, N, D = 20, BLOCK_LENGTH + 8, 2, 8
 H = N * D
 
 
@@ -87,7 +87,7 @@ def test_the_same_sequences_as_without_a_cache(weights, expected):
     found = decoded(weights, widths)
     np.testing.assert_array_equal(found.token_ids, expected.token_ids)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
-    assert widths == [BLOCK] * BLOCK + [2 * BLOCK] * (S - BLOCK)
+    assert widths == [BLOCK_LENGTH] * BLOCK_LENGTH + [2 * BLOCK_LENGTH] * (S - BLOCK_LENGTH)
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -103,4 +103,4 @@ def test_other_positions_are_left_alone():
     cache = KeyValueCache.empty(2, S, N, D, "bfloat16").append(2, ones, ones)
     for values in tf.nest.map_structure(lambda v: tf.cast(v, tf.float32).numpy(), cache):
         assert values[:, :, 2].min() == 1 and not np.delete(values, 2, axis=2).any()
-    np.testing.assert_array_equal(cache.mask(2), np.arange(BLOCK) <= 2)
+    np.testing.assert_array_equal(cache.mask(2), np.arange(BLOCK_LENGTH) <= 2)

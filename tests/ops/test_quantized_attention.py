@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import ops
-from bert_tf.ops.quantized_attention import MAX_LENGTH
+from bert_tf.ops.quantized_attention import MAX_QUANTIZED_LENGTH
 from tests.ops import numpy_quantized_attention
 
 BACKENDS = ["native", "reference"]
@@ -68,20 +68,23 @@ def test_what_nan_reaches(backend, part):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_sequence_that_is_too_long_is_refused(jit_compile):
-    qkv = tf.zeros([MAX_LENGTH + 3, 3, 1, 1])
+    qkv = tf.zeros([MAX_QUANTIZED_LENGTH + 3, 3, 1, 1])
     attend = tf.function(
         lambda qkv, splits: ops.quantized_attention(qkv, splits, ops.AttentionRule(window_size=0)),
         jit_compile=jit_compile,
     )
-    expected = f"at most {MAX_LENGTH} tokens.*Received: {MAX_LENGTH + 1} tokens in sequence 1"
+    most = MAX_QUANTIZED_LENGTH
+    expected = f"at most {most} tokens.*Received: {most + 1} tokens in sequence 1"
     with pytest.raises(tf.errors.InvalidArgumentError, match=expected):
-        attend(qkv, tf.constant([0, 2, MAX_LENGTH + 3]))
+        attend(qkv, tf.constant([0, 2, MAX_QUANTIZED_LENGTH + 3]))
 
 
 def test_the_reference_refuses_it_too():
-    qkv = tf.zeros([MAX_LENGTH + 1, 3, 1, 1])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"at most {MAX_LENGTH} tokens"):
-        ops.quantized_attention_reference(qkv, [0, MAX_LENGTH + 1])
+    qkv = tf.zeros([MAX_QUANTIZED_LENGTH + 1, 3, 1, 1])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=f"at most {MAX_QUANTIZED_LENGTH} tokens"
+    ):
+        ops.quantized_attention_reference(qkv, [0, MAX_QUANTIZED_LENGTH + 1])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

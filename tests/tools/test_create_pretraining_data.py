@@ -16,7 +16,7 @@ from bert_tf import BertTokenizer
 from bert_tf.errors import ConfigError, DataError, UserError
 from bert_tf.tasks.pretraining.create_data import create_pretraining_data
 from bert_tf.tasks.pretraining.document_chunks import read_documents, scan_documents
-from bert_tf.tasks.pretraining.example_runs import merge_runs, write_run
+from bert_tf.tasks.pretraining.example_runs import merge_runs, write_sorted_run
 from bert_tf.tasks.pretraining.examples import ExampleOptions
 from bert_tf.tasks.pretraining.record_files import feature_spec
 from tests.tools.running import run, start
@@ -386,7 +386,7 @@ def test_runs_are_merged_by_key(tmp_path):
         records = [rng.randbytes(rng.randint(0, 30)) for _ in keys]
         expected += zip(keys, records)
         paths.append(str(tmp_path / f"{number}.run"))
-        write_run(paths[-1], keys, records)
+        write_sorted_run(paths[-1], keys, records)
     expected = [record for _, record in sorted(expected)]
     for merge_bytes in (100, 1 << 20):
         assert list(merge_runs(paths, merge_bytes)) == expected

@@ -75,7 +75,9 @@ def num_workers() -> int:
 
 
 def _parsed(given: list[str]):
-    options = optional_packages.require("apache_beam.options.pipeline_options", "Beam programs")
+    options = optional_packages.require_package(
+        "apache_beam.options.pipeline_options", "Beam programs"
+    )
     if "." in FLAGS.runner:  # its module may define options
         install = optional_packages.install_command("apache_beam")
         require(FLAGS.runner.rpartition(".")[0], f"Install it with: {install}")

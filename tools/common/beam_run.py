@@ -9,7 +9,7 @@ from absl import flags
 
 from bert_tf import __version__
 from bert_tf.base.files import atomic_path
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError, UserError
 from bert_tf.tools.common import beam_flags, tool
 
@@ -67,7 +67,7 @@ def require_local(name):
 
 def find_input():
     """Returns the files of --input_file."""
-    require("apache_beam", "Beam programs")
+    require_package("apache_beam", "Beam programs")
     from bert_tf.beam.file_access import match_files
 
     return match_files(FLAGS.input_file)

@@ -7,7 +7,7 @@ calls `check_flags` before any work.
 from absl import flags
 
 from bert_tf.adapt.lora import LORA_LAYERS
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError
 
@@ -223,7 +223,7 @@ def check_flags(works=WORKS, has_dev=True):
                 "file, or --do_eval=False"
             )
     if value_of("augment_swap"):
-        require("keras_hub.layers", "--augment_swap")
+        require_package("keras_hub.layers", "--augment_swap")
     freezes = {name: value_of(name) for name in ("freeze_layers", "unfreeze_every", "lora_rank")}
     if sum(value is not None for value in freezes.values()) > 1:
         raise UserError(

@@ -6,7 +6,7 @@ import os
 from absl import flags
 
 from bert_tf.base.files import recover_around
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError, UserError
 from bert_tf.tools.common import optimizer_flags, original_flags
 
@@ -307,7 +307,7 @@ def check_flags():
                 f"text, with --vocab_file. Received: --input_file={FLAGS.input_file}"
             )
     if FLAGS.segmenter:
-        require("jieba", "--segmenter")
+        require_package("jieba", "--segmenter")
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     _check_pipeline(config)
     if FLAGS.max_seq_length > config.max_position_embeddings:

@@ -17,7 +17,7 @@ from bert_tf.checkpoints.readers.h5_file import H5File
 from bert_tf.config import BertConfig
 from bert_tf.errors import ConfigError
 
-ACTIVATION = "gelu_new"  # keras-hub BertBackbone: `gelu_approximate`
+KERAS_HUB_ACTIVATION = "gelu_new"  # keras-hub BertBackbone: `gelu_approximate`
 _CLASSES = {
     "BertBackbone": None,
     "BertMaskedLM": "BertMaskedLM",
@@ -136,7 +136,7 @@ def read_config(values: dict, path: str) -> tuple[BertConfig, str | None, dict]:
     try:
         config = BertConfig(
             **{argument: backbone[key] for key, argument in _CONFIG_KEYS.items()},
-            hidden_act=ACTIVATION,
+            hidden_act=KERAS_HUB_ACTIVATION,
             hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
         )
@@ -190,5 +190,5 @@ def config_from_shapes(source) -> BertConfig:
         intermediate_size=widths[1],
         max_position_embeddings=shapes[1][0],
         type_vocab_size=shapes[2][0],
-        hidden_act=ACTIVATION,  # tensorflow/models also uses the tanh form
+        hidden_act=KERAS_HUB_ACTIVATION,  # tensorflow/models also uses the tanh form
     )

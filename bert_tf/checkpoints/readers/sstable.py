@@ -36,7 +36,7 @@ _UNCOMPRESSED = 0
 _MAX_VARINT_BYTES = 10
 
 
-def read_table(path: str) -> dict[bytes, bytes]:
+def read_sstable(path: str) -> dict[bytes, bytes]:
     """Returns the values of a table by key, in the order of the keys.
 
     Raises:

@@ -24,7 +24,7 @@ from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bert_tf.base.crc32c import crc32c, masked
 from bert_tf.base.file_errors import file_error, tensor_error
-from bert_tf.checkpoints.readers.sstable import read_table
+from bert_tf.checkpoints.readers.sstable import read_sstable
 from bert_tf.checkpoints.readers.stored_zip import map_file
 
 _HEADER_KEY = b""
@@ -55,7 +55,7 @@ class TensorBundle:
         self.path = prefix
         self.shapes = {}
         self._data_sizes = {}
-        table = read_table(f"{prefix}.index")
+        table = read_sstable(f"{prefix}.index")
         parse = tensor_bundle_pb2.BundleEntryProto.FromString
         try:
             header = tensor_bundle_pb2.BundleHeaderProto.FromString(table.pop(_HEADER_KEY))

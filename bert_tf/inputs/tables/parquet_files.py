@@ -8,7 +8,7 @@ import logging
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.tables.parquet_pages import read_row_groups, rows_together
 
@@ -24,7 +24,7 @@ def import_parquet():
     Raises:
         UserError: If pyarrow is not installed.
     """
-    return require("pyarrow.parquet", ".parquet files")
+    return require_package("pyarrow.parquet", ".parquet files")
 
 
 class ParquetRows:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.ops.native import needs_static_shapes
 
-BLOCK = 8  # The cache grows by this number of tokens.
+BLOCK_LENGTH = 8  # The cache grows by this number of tokens.
 
 
 class KeyValueCache(NamedTuple):
@@ -57,7 +57,7 @@ class KeyValueCache(NamedTuple):
         length = max_length
         if not needs_static_shapes():
             # A constant would become part of the static shape, and a loop could not change it.
-            length = tf.raw_ops.PlaceholderWithDefault(input=BLOCK, shape=[])
+            length = tf.raw_ops.PlaceholderWithDefault(input=BLOCK_LENGTH, shape=[])
         zeros = tf.zeros([num_rows, num_heads, length, head_size], dtype)
         return cls(zeros, zeros)
 
@@ -84,7 +84,7 @@ def _written(cache, position, token):
     """Returns the keys, or the values, with those of a token `[n, N, D]`, and space for it."""
     shape = cache.shape
     if not needs_static_shapes():
-        missing = tf.where(position < tf.shape(cache)[2], 0, BLOCK)
+        missing = tf.where(position < tf.shape(cache)[2], 0, BLOCK_LENGTH)
         cache = tf.pad(cache, [[0, 0], [0, 0], [0, missing], [0, 0]])
         cache = tf.ensure_shape(cache, [*shape[:2], None, shape[3]])  # [n, N, S, D]
     rows, heads = tf.meshgrid(*map(tf.range, tf.unstack(tf.shape(token)[:2])), indexing="ij")

@@ -14,7 +14,11 @@ from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.cross_encoder.losses import RelevanceLoss, is_right
-from bert_tf.tasks.cross_encoder.preprocessor import ACTIVATIONS, SIGMOID, CrossEncoderPreprocessor
+from bert_tf.tasks.cross_encoder.preprocessor import (
+    SCORE_ACTIVATIONS,
+    SIGMOID,
+    CrossEncoderPreprocessor,
+)
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.tasks.shared.ranked_documents import RankedDocument, best_documents, check_ranking
 
@@ -81,7 +85,7 @@ class BertCrossEncoder(DenseHeadModel):
 
     def check_options(self):
         super().check_options()
-        require_one_of("activation", self.activation, tuple(ACTIVATIONS))
+        require_one_of("activation", self.activation, tuple(SCORE_ACTIVATIONS))
 
     def default_loss(self) -> keras.losses.Loss:
         """Returns the loss of `compile(loss="auto")`; "mse" learns numbers, such as a teacher's."""

@@ -19,7 +19,7 @@ from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.training.evaluation.probabilities import sigmoid
 
 SIGMOID, IDENTITY = "sigmoid", "identity"
-ACTIVATIONS = {SIGMOID: sigmoid, IDENTITY: np.asarray}
+SCORE_ACTIVATIONS = {SIGMOID: sigmoid, IDENTITY: np.asarray}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -88,7 +88,7 @@ class CrossEncoderPreprocessor(Preprocessor):
 
     def decode(self, values, rows, columns):
         """Returns scores float32 `[n]`, of queries with K documents `[n, K]`."""
-        scores = ACTIVATIONS[self.activation](self.outputs(values, rows, columns, None))
+        scores = SCORE_ACTIVATIONS[self.activation](self.outputs(values, rows, columns, None))
         return (scores[:, 0] if len(columns) == 2 else scores).astype(np.float32)
 
 

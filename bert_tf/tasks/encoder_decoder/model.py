@@ -11,7 +11,7 @@ from bert_tf.base import hooks
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.families.network_families import BERTS
-from bert_tf.inputs.token_inputs import checked_token_inputs, depending_on, require
+from bert_tf.inputs.token_inputs import checked_token_inputs, depending_on, require_tensor
 from bert_tf.layers.decoder import BertDecoder
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
@@ -252,7 +252,9 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         target = checked_token_inputs(target, self.decoder.config)
         rows = [tf.shape(target["token_ids"])[0], tf.shape(memory)[0]]
         must = f"`{DECODER_TOKEN_IDS}` must have as many rows as `token_ids`"
-        checks = require(tf.equal(*rows), must, rows, f"`{DECODER_TOKEN_IDS}` and `token_ids`")
+        checks = require_tensor(
+            tf.equal(*rows), must, rows, f"`{DECODER_TOKEN_IDS}` and `token_ids`"
+        )
         target = depending_on(checks, target)
         token_ids = target["token_ids"]
         mask = target.get("padding_mask", token_ids != self.decoder.config.pad_token_id)

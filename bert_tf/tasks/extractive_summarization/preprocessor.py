@@ -15,7 +15,7 @@ from bert_tf.inputs.containers import is_text, object_array, plain_rows, refuse_
 from bert_tf.inputs.long_texts import split_sentences, split_sentences_in_graph
 from bert_tf.inputs.string_lists import flat_strings, holds_lists, is_list
 from bert_tf.tasks.extractive_summarization.oracle import oracle_labels
-from bert_tf.tasks.extractive_summarization.selection import joined, select_sentences
+from bert_tf.tasks.extractive_summarization.selection import join_sentences, select_sentences
 from bert_tf.tasks.extractive_summarization.sentence_windows import SentenceWindows, pack_sentences
 from bert_tf.tasks.shared.item_preprocessor import ItemPreprocessor
 from bert_tf.text import packing
@@ -140,7 +140,7 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
             scores = logits[splits[begin] :][: sentences.values.shape[0]]
             selected = select_sentences(sentences, scores, num_sentences, trigram_blocking)
             kept = tf.ragged.boolean_mask(sentences, sentences.with_values(selected))
-            found += map(_decoded, joined(kept).numpy())
+            found += map(_decoded, join_sentences(kept).numpy())
         return found
 
     def batches_of_stream(self, dataset):

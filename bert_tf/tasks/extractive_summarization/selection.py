@@ -60,7 +60,7 @@ def select_sentences(
     )[1]
 
 
-def joined(sentences: tf.RaggedTensor) -> tf.Tensor:
+def join_sentences(sentences: tf.RaggedTensor) -> tf.Tensor:
     """Joins the sentences of each document `[B, (S)]` by a space, Chinese and Japanese without."""
     is_unspaced = tf.strings.regex_full_match(sentences.values, _UNSPACED_END)
     spaced = tf.strings.join([sentences.values, tf.where(is_unspaced, "", " ")])

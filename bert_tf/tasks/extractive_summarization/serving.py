@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from bert_tf.models.serving_module import ServingModule
-from bert_tf.tasks.extractive_summarization.selection import joined, select_sentences
+from bert_tf.tasks.extractive_summarization.selection import join_sentences, select_sentences
 from bert_tf.tasks.extractive_summarization.sentence_windows import pack_sentences
 from bert_tf.tasks.shared.bounded_batches import in_batches
 from bert_tf.text import packing
@@ -39,7 +39,7 @@ class ExtractiveSummarizationModule(ServingModule):
         summary = of_selected(sentences)
         scores = of_selected(sentences.with_values(tf.sigmoid(logits)))
         return {
-            "summary": joined(summary),
+            "summary": join_sentences(summary),
             "sentence_count": tf.cast(summary.row_lengths(), tf.int32),
             "sentence_text": summary.to_tensor(""),
             "sentence_number": tf.cast(of_selected(numbers).to_tensor(), tf.int32),

@@ -45,5 +45,5 @@ SPEC = TaskSpec(
 )
 
 __getattr__, __dir__, __all__ = lazy_names(
-    __name__, {"Candidate": ".preprocessor", "mask_texts": ".masked_text"}
+    __name__, {"FilledMask": ".preprocessor", "mask_texts": ".masked_text"}
 )

@@ -13,11 +13,11 @@ from bert_tf.models.task_model import TaskModel
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
 from bert_tf.tasks.masked_lm.one_mask_batches import TARGET_IDS, one_mask_batches
-from bert_tf.tasks.masked_lm.preprocessor import Candidate, MaskedLMPreprocessor, shown
+from bert_tf.tasks.masked_lm.preprocessor import FilledMask, MaskedLMPreprocessor, quote_texts
 
 REDUCTIONS = ("sum", "mean", "none")
 # Texts whose logits `fill_mask` has in memory at a time.
-TEXTS_AT_ONCE = 512
+TEXTS_FILLED_AT_ONCE = 512
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -110,7 +110,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
             token_budget, batch_size, verbose: See `predict`.
 
         Returns:
-            For each text, for each of its `[MASK]`s, a list of `top_k` `Candidate`s, the best
+            For each text, for each of its `[MASK]`s, a list of `top_k` `FilledMask`s, the best
             first; for one string or pair its `[MASK]`s.
 
         Raises:
@@ -123,9 +123,9 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         size = self.tokenizer.vocab_size
         if not 1 <= top_k <= size:
             raise UserError(f"`top_k` must be in [1, {size}]. Received: top_k={top_k!r}")
-        filled: list[list[list[Candidate]]] = []
-        for start in range(0, columns.num_rows, TEXTS_AT_ONCE):
-            part = columns.rows(slice(start, start + TEXTS_AT_ONCE))
+        filled: list[list[list[FilledMask]]] = []
+        for start in range(0, columns.num_rows, TEXTS_FILLED_AT_ONCE):
+            part = columns.rows(slice(start, start + TEXTS_FILLED_AT_ONCE))
             rows = preprocessor.rows(part)
             values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
             filled += preprocessor.candidates(values, rows, top_k)
@@ -170,7 +170,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
             if not 0 < length <= self.max_sequence_length - 2:
                 raise UserError(
                     f"A sentence must have 1 to {self.max_sequence_length - 2} tokens. Received in "
-                    f"row {row}: {length} tokens: {shown((columns[0][row],))}"
+                    f"row {row}: {length} tokens: {quote_texts((columns[0][row],))}"
                 )
         ids = ids.values.numpy()  # [R]
         tokens = np.zeros(len(ids))

@@ -23,11 +23,11 @@ from bert_tf.tasks.masked_lm.masked_text import mask_rows, mask_texts
 MASKS_PER_ROW = 4
 
 
-class Candidate(NamedTuple):
+class FilledMask(NamedTuple):
     """A piece that may be the word at a `[MASK]`, and its probability.
 
     Example:
-        >>> Candidate("paris", 0.5).piece
+        >>> FilledMask("paris", 0.5).piece
         'paris'
     """
 
@@ -152,7 +152,7 @@ class MaskedLMPreprocessor(Preprocessor):
             if not any(mask in text for text in texts):
                 raise UserError(
                     f"Every text must have a {self.tokenizer.mask_token}. "
-                    f"Received in row {row}: {shown(texts)}"
+                    f"Received in row {row}: {quote_texts(texts)}"
                 )
 
     def rows(self, columns, window_stride=None):
@@ -177,7 +177,7 @@ class MaskedLMPreprocessor(Preprocessor):
                 raise UserError(
                     f"Every {self.tokenizer.mask_token} of a text must be in the "
                     f"{self.max_sequence_length} tokens to which it is cut. Received: "
-                    f"{shown(row)}. Shorten the text, or pass a larger `max_length`."
+                    f"{quote_texts(row)}. Shorten the text, or pass a larger `max_length`."
                 )
         return MaskedRows(texts, places)
 
@@ -185,7 +185,7 @@ class MaskedLMPreprocessor(Preprocessor):
         """Returns `logits` `[M, V]` of the masks, and their `row_splits`."""
         return {"logits": _of_masks(values, rows), "row_splits": rows.row_splits}
 
-    def candidates(self, values, rows: MaskedRows, top_k: int) -> list[list[list[Candidate]]]:
+    def candidates(self, values, rows: MaskedRows, top_k: int) -> list[list[list[FilledMask]]]:
         """Returns for each text, for each of its masks, the most probable pieces."""
         vocabulary = self.tokenizer.vocabulary
         filled = [_candidates(logits, top_k, vocabulary) for logits in _of_masks(values, rows)]
@@ -202,9 +202,9 @@ def _candidates(logits, top_k, vocabulary):
     probabilities /= probabilities.sum()
     best = np.argpartition(-probabilities, top_k - 1)[:top_k]
     best = best[np.argsort(-probabilities[best], kind="stable")]
-    return [Candidate(vocabulary[index], float(probabilities[index])) for index in best]
+    return [FilledMask(vocabulary[index], float(probabilities[index])) for index in best]
 
 
-def shown(texts: Iterable[bytes]) -> str:
+def quote_texts(texts: Iterable[bytes]) -> str:
     """Returns the beginning of the texts of an example, for an error."""
     return repr(" ||| ".join(text.decode("utf-8", "replace") for text in texts)[:80])

@@ -9,7 +9,7 @@ Glossary: `B` sources, `S` tokens of a source, `n` sequences that are written, a
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.token_inputs import depending_on, require
+from bert_tf.inputs.token_inputs import depending_on, require_tensor
 from bert_tf.models.backbone import BertBackbone
 
 
@@ -75,7 +75,7 @@ def read_sources(
     most = limit - max_new_tokens + 1
     must = f"A source must have at most {most} tokens with max_new_tokens={max_new_tokens}"
     memory = {"end": end, "mask": is_source & (columns < last[:, tf.newaxis])}
-    memory = depending_on(require(longest <= most, must, [longest], "tokens"), memory)
+    memory = depending_on(require_tensor(longest <= most, must, [longest], "tokens"), memory)
     num_rows = is_source.shape[0] or tf.shape(is_source)[0]
     layers = backbone.encoder.attention_layers().values()
     state = [layer.empty_cache(num_rows, max_new_tokens) for layer in layers]

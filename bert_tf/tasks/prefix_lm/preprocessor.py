@@ -48,7 +48,7 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
             self.tokenizer(texts, max_length=length, ragged=True)["token_ids"]
             for texts, length in zip((sources, targets), lengths)
         )
-        rows = joined(source_ids, target_ids)
+        rows = join_source_and_target(source_ids, target_ids)
         return packing.pad(*rows, self.tokenizer.pad_token_id, length=None, multiple=1)
 
     def token_labels(self, tokens):
@@ -63,7 +63,9 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
             TokenizedTexts.of(self.tokenizer, (column,), length).token_ids
             for column, length in zip(columns, (self.max_sequence_length, self.longest_target))
         )
-        return SourcesWithTargets(*joined(sources, targets), self.tokenizer.pad_token_id)
+        return SourcesWithTargets(
+            *join_source_and_target(sources, targets), self.tokenizer.pad_token_id
+        )
 
     def rows(self, columns, window_stride=None):
         self.require_tokenizer()
@@ -80,7 +82,7 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
         return {"token_ids": ids, "segment_ids": segments}
 
 
-def joined(
+def join_source_and_target(
     source_ids: tf.RaggedTensor, target_ids: tf.RaggedTensor
 ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """Returns the token ids and the segment ids of pairs.
@@ -98,7 +100,7 @@ def joined(
         ...     tf.ragged.constant([[2, 7, 3]]),
         ...     tf.ragged.constant([[2, 8, 3]]),
         ... )
-        >>> joined(source_ids, target_ids)
+        >>> join_source_and_target(source_ids, target_ids)
         (<tf.RaggedTensor [[2, 7, 3, 8, 3]]>, <tf.RaggedTensor [[0, 0, 0, 1, 1]]>)
     """
     target_ids = target_ids[:, 1:]

@@ -33,7 +33,7 @@ from bert_tf.tasks.pretraining.chunk_examples import (
     tokenize_documents,
 )
 from bert_tf.tasks.pretraining.document_chunks import ChunkedCorpus, read_documents
-from bert_tf.tasks.pretraining.example_runs import merge_runs, write_run
+from bert_tf.tasks.pretraining.example_runs import merge_runs, write_sorted_run
 from bert_tf.tasks.pretraining.examples import ExampleOptions, MaskingVocabulary
 from bert_tf.tasks.pretraining.summary import PretrainingSummary
 
@@ -148,7 +148,7 @@ def _make_run(
 ) -> PretrainingSummary:
     arrays = (np.load(f"{task.tokens_path}.{name}.npy") for name in TokenizedChunk._fields)
     keys, records, summary = make_records(TokenizedChunk(*arrays), vocabulary, options, task.seed)
-    write_run(task.run_path, keys, records)
+    write_sorted_run(task.run_path, keys, records)
     return summary
 
 

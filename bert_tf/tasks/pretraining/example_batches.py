@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf.errors import DataError
 from bert_tf.inputs.balanced_rows import deal_rows
 from bert_tf.inputs.row_packing import Places
-from bert_tf.tasks.pretraining.segment_pairs import SegmentPairs, make_pairs, special_tokens
+from bert_tf.tasks.pretraining.segment_pairs import SegmentPairs, make_pairs, num_special_tokens
 from bert_tf.tasks.pretraining.token_source import TokenSource
 from bert_tf.text.tokenizer import BertTokenizer
 
@@ -107,7 +107,7 @@ class ExampleEpochs:
         pairs = make_pairs(*self.source.sentence_splits(chunk), *options, generator)
         order = generator.permutation(len(pairs.labels))
         lengths = (pairs.first_lengths + pairs.second_lengths)[order]
-        lengths += special_tokens(self.next_sentence)
+        lengths += num_special_tokens(self.next_sentence)
         places = self.pack(lengths)
         by_row = np.argsort(places.rows, kind="stable")
         order, lengths = order[by_row], lengths[by_row]

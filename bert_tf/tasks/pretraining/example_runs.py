@@ -15,7 +15,7 @@ from bert_tf.base.regular_files import open_regular
 MERGE_BYTES = 256 << 20  # of records in memory at a time
 
 
-def write_run(path: str, keys: Sequence[int], records: Sequence[bytes]) -> None:
+def write_sorted_run(path: str, keys: Sequence[int], records: Sequence[bytes]) -> None:
     """Writes a run (`path`, `path`.keys.npy, `path`.splits.npy); `keys` are below 2^64."""
     keys = np.asarray(keys, np.uint64)
     order = np.argsort(keys, kind="stable")

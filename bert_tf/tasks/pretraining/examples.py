@@ -127,7 +127,7 @@ def create_examples(
             before = len(first) + len(second)
             first, second = truncate_pair(first, second, longest, rng)
             token_ids = [cls, *first, sep, *second, sep]
-            masked, positions, labels = mask_tokens(token_ids, vocabulary, options, rng)
+            masked, positions, labels = mask_example(token_ids, vocabulary, options, rng)
             yield PretrainingExample(
                 masked,
                 [0] * (len(first) + 2) + [1] * (len(second) + 1),
@@ -206,7 +206,7 @@ def truncate_pair(
     return first[starts[0] : starts[0] + lengths[0]], second[starts[1] : starts[1] + lengths[1]]
 
 
-def mask_tokens(
+def mask_example(
     token_ids: Sequence[int],
     vocabulary: MaskingVocabulary,
     options: ExampleOptions,
@@ -224,7 +224,7 @@ def mask_tokens(
     Example:
         >>> import random
         >>> vocabulary = MaskingVocabulary(20, 2, 3, 4, bytes(20))
-        >>> mask_tokens([2, 7, 8, 9, 3], vocabulary, ExampleOptions(), random.Random(1))
+        >>> mask_example([2, 7, 8, 9, 3], vocabulary, ExampleOptions(), random.Random(1))
         ([2, 4, 8, 9, 3], [1], [7])
     """
     special = (vocabulary.cls_token_id, vocabulary.sep_token_id)

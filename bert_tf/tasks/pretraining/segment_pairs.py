@@ -27,7 +27,7 @@ class SegmentPairs(NamedTuple):
         return SegmentPairs(*(field[order] for field in self))
 
 
-def special_tokens(next_sentence: str | None) -> int:
+def num_special_tokens(next_sentence: str | None) -> int:
     """Returns the number of special tokens: `[CLS] a [SEP] b [SEP]` or `[CLS] a [SEP]`."""
     return 2 if next_sentence is None else 3
 
@@ -56,7 +56,7 @@ def make_pairs(
     `sentence_splits` `[sentences + 1]` are borders in the tokens, `document_splits`
     `[documents + 1]` in the sentences. `max_seq_length` counts special tokens.
     """
-    limit = max_seq_length - special_tokens(next_sentence)
+    limit = max_seq_length - num_special_tokens(next_sentence)
     splits, documents = sentence_splits.tolist(), document_splits.tolist()
     num_documents = len(documents) - 1
     draw = _draws(generator).__next__

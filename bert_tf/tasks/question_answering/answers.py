@@ -22,7 +22,7 @@ from bert_tf.text.text_slices import TextSlices
 _SPANS_PER_ANSWER = 4
 
 
-class Candidates(NamedTuple):
+class SpanCandidates(NamedTuple):
     """Possible answers, the best of each question first and no text twice.
 
     Attributes:
@@ -44,9 +44,9 @@ class Candidates(NamedTuple):
         """float64 `[C]`, the sum of both logits."""
         return self.start_logit + self.end_logit
 
-    def gather(self, rows: tf.Tensor) -> "Candidates":
+    def gather(self, rows: tf.Tensor) -> "SpanCandidates":
         """Returns some of them."""
-        return Candidates(*(tf.gather(field, rows) for field in self))
+        return SpanCandidates(*(tf.gather(field, rows) for field in self))
 
 
 class Selection(NamedTuple):
@@ -62,10 +62,10 @@ class Selection(NamedTuple):
             span of score 0 if there is none).
     """
 
-    n_best: Candidates
+    n_best: SpanCandidates
     probability: tf.Tensor
     has_best: tf.Tensor
-    best: Candidates
+    best: SpanCandidates
     best_probability: tf.Tensor
     null_probability: tf.Tensor
     score_difference: tf.Tensor
@@ -90,7 +90,7 @@ def find_candidates(
     char_ends: tf.RaggedTensor,
     n_best_size: int,
     max_answer_length: int,
-) -> Candidates:
+) -> SpanCandidates:
     """Returns the possible answers to all questions: the best spans of each window.
 
     A span counts if it is in the context, starts where its window is the max-context one, and has
@@ -123,7 +123,7 @@ def find_candidates(
     start = tf.gather(char_starts.values, first_token + first)
     end = tf.gather(char_ends.values, first_token + last)
     text = TextSlices(contexts)(example, start, end)
-    candidates = _best_first(Candidates(example, text, start, end, start_logit, end_logit))
+    candidates = _best_first(SpanCandidates(example, text, start, end, start_logit, end_logit))
     # The first of every text, that is its best.
     keys = [tf.strings.as_string(candidates.example), candidates.text]
     unique, group = tf.unique(tf.strings.join(keys, separator=":"))
@@ -167,7 +167,7 @@ def null_logits(windows: Windows, logits: tf.Tensor) -> tf.Tensor:
 
 
 def select(
-    candidates: Candidates, null: tf.Tensor, n_best_size: int, allow_no_answer: bool
+    candidates: SpanCandidates, null: tf.Tensor, n_best_size: int, allow_no_answer: bool
 ) -> Selection:
     """Selects the n best answers to each question from what the functions above returned.
 
@@ -215,11 +215,11 @@ def _no_answer(example, logits):
     """Returns no answer to each of these questions."""
     zeros = tf.zeros_like(example)
     text = tf.fill(tf.shape(example), "")
-    return Candidates(example, text, zeros, zeros, logits[:, 0], logits[:, 1])
+    return SpanCandidates(example, text, zeros, zeros, logits[:, 0], logits[:, 1])
 
 
 def _joined(one, other):
-    return Candidates(*(tf.concat(pair, axis=0) for pair in zip(one, other)))
+    return SpanCandidates(*(tf.concat(pair, axis=0) for pair in zip(one, other)))
 
 
 def _best_first(candidates):

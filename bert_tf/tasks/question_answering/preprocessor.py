@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Candidate:
+class AnswerCandidate:
     """A possible answer.
 
     Attributes:
@@ -70,7 +70,7 @@ class AnswerSelection:
         answer: `best`, or no answer, by the model's threshold.
     """
 
-    n_best: tuple[Candidate, ...]
+    n_best: tuple[AnswerCandidate, ...]
     best: Answer | None
     score_difference: float
     answer: Answer
@@ -169,7 +169,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
     def _selections(self, selection):
         n_best = [[] for _ in range(len(selection.has_best))]
         for row, text, *rest in _rows(*selection.n_best, selection.probability):
-            n_best[row].append(Candidate(text.decode(), *rest))
+            n_best[row].append(AnswerCandidate(text.decode(), *rest))
         answers = _rows(
             selection.has_best,
             selection.is_null(self.threshold),

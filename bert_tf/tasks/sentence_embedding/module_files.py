@@ -193,7 +193,7 @@ def _write_modules(encoder, directory):
     else:
         pooling = {key: mode == encoder.pooling for key, mode in _POOLING.items()}
         pooling = {"word_embedding_dimension": config.hidden_size, **pooling}
-    module_files.write(pooling, os.path.join(directory, "1_Pooling", "config.json"))
+    module_files.write_modules(pooling, os.path.join(directory, "1_Pooling", "config.json"))
     steps = [*(encoder.projection or ())]
     if encoder.whitening is not None:
         steps.append({"type": DENSE, "units": encoder.whitening_size})
@@ -210,7 +210,7 @@ def _write_modules(encoder, directory):
             size = step["units"]
             if step.get("use_residual"):
                 settings["use_residual"] = True  # releases before 5.7 do not know the key
-        module_files.write(settings, os.path.join(directory, folder, "config.json"))
+        module_files.write_modules(settings, os.path.join(directory, folder, "config.json"))
         values = [np.ascontiguousarray(variable.numpy().T) for variable in layer.weights]
         tensors = dict(zip(_names(layer), values))
         write_safetensors(os.path.join(directory, folder, _WEIGHTS_FILE), tensors)

@@ -96,15 +96,15 @@ def write_shared(
         {"idx": index, "name": str(index), "path": path, "type": kind}
         for index, (kind, path) in enumerate(modules)
     ]
-    write(entries, os.path.join(directory, MODULES_FILE))
+    write_modules(entries, os.path.join(directory, MODULES_FILE))
     # The tokenizer's files specify whether text is lowercased.
     limits = {"max_seq_length": model.max_length, "do_lower_case": False}
-    write(limits, os.path.join(directory, TRANSFORMER_FILE))
+    write_modules(limits, os.path.join(directory, TRANSFORMER_FILE))
     prompts = {name: getattr(model, name) for name in _PROMPT_OPTIONS}
-    write({**prompts, **values}, os.path.join(directory, MODEL_FILE))
+    write_modules({**prompts, **values}, os.path.join(directory, MODEL_FILE))
 
 
-def write(values: Any, path: str) -> None:
+def write_modules(values: Any, path: str) -> None:
     """Writes a JSON file, and its folder if there is none."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     write_json(path, values)

@@ -54,7 +54,7 @@ class SparseEmbeddingFiles(TaskFiles):
             "activation_function": model.activation,
             "embedding_dimension": model.vector_size,
         }
-        module_files.write(pooling, os.path.join(directory, _FOLDER, "config.json"))
+        module_files.write_modules(pooling, os.path.join(directory, _FOLDER, "config.json"))
         modules = [(_TYPES + "MLMTransformer", ""), (_TYPES + _POOLING, _FOLDER)]
         values = {"model_type": "SparseEncoder", "similarity_fn_name": "dot"}
         if model.max_active_dims is not None:

@@ -13,7 +13,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.tasks.shared.vector_model import VectorModel
 from bert_tf.tasks.shared.vector_preprocessor import VectorPreprocessor
 from bert_tf.tasks.sparse_embedding.loss import SpladeLoss
-from bert_tf.tasks.sparse_embedding.splade_pooling import ACTIVATIONS, POOLINGS, splade_pooling
+from bert_tf.tasks.sparse_embedding.splade_pooling import POOLINGS, TERM_ACTIVATIONS, splade_pooling
 from bert_tf.tasks.sparse_embedding.terms import (
     WeightedTerm,
     require_count,
@@ -24,7 +24,7 @@ from bert_tf.tasks.sparse_embedding.terms import (
 )
 
 # Texts whose dense vectors `encode` has in memory at a time: 60 MB for BERT's vocabulary.
-TEXTS_AT_ONCE = 512
+TEXTS_ENCODED_AT_ONCE = 512
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -108,7 +108,7 @@ class BertSparseEncoder(VectorModel):
     def check_options(self):
         super().check_options()
         require_one_of("pooling", self.pooling, POOLINGS)
-        require_one_of("activation", self.activation, ACTIVATIONS)
+        require_one_of("activation", self.activation, TERM_ACTIVATIONS)
         require_count("max_active_dims", self.max_active_dims)
 
     def build(self, input_shape=None):
@@ -180,8 +180,8 @@ class BertSparseEncoder(VectorModel):
         columns = self.prompted(columns, prompt_name, prompt)
         windows = {"window_stride": window_stride, "window_pooling": window_pooling}
         parts = []
-        for start in range(0, max(columns.num_rows, 1), TEXTS_AT_ONCE):
-            part = columns.rows(slice(start, start + TEXTS_AT_ONCE))
+        for start in range(0, max(columns.num_rows, 1), TEXTS_ENCODED_AT_ONCE):
+            part = columns.rows(slice(start, start + TEXTS_ENCODED_AT_ONCE))
             vectors = self.predict(part, batch_size, verbose, token_budget=token_budget, **windows)
             parts.append(sparse.csr_array(strongest(vectors, count)))
         return sparse.vstack(parts, format="csr")

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_tf.ops.native import needs_static_shapes
 
 POOLINGS = ("max", "sum")
-ACTIVATIONS = ("relu", "log1p_relu")
+TERM_ACTIVATIONS = ("relu", "log1p_relu")
 # Tokens whose logits are in memory at a time where no gradient is computed: 120 MB for the
 # 30,522 pieces of BERT's vocabulary.
 ROWS_AT_ONCE = 1024

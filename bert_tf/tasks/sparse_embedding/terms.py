@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.base.json_schema import is_integer
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.base.vectors import as_array
 from bert_tf.errors import UserError
 
@@ -31,7 +31,7 @@ def sparse_module():
     Raises:
         UserError: If scipy is not installed.
     """
-    return require("scipy.sparse", "sparse vectors")
+    return require_package("scipy.sparse", "sparse vectors")
 
 
 def sparse_rows(vectors: Any, size: int, name: str):

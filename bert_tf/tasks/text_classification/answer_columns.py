@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.tasks.text_classification.preprocessor import Classification
 
@@ -50,7 +50,7 @@ def frame_of(columns: dict[str, list[Any]], texts: Any) -> "pandas.DataFrame":
     Raises:
         UserError: If pandas is not installed.
     """
-    pandas = require("pandas", "`as_frame`")
+    pandas = require_package("pandas", "`as_frame`")
     first = texts[0] if isinstance(texts, tuple) and texts else texts  # of two columns
     index = getattr(first, "index", None)
     return pandas.DataFrame(columns, index if isinstance(index, pandas.Index) else None)

@@ -22,7 +22,8 @@ from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.tasks.text_classification.number_names import refuse_unclear_numbers
 from bert_tf.training.evaluation.probabilities import sigmoid, softmax
 
-THRESHOLD = 0.5  # the smallest probability of a label that a text has, where it may have several
+# The smallest probability of a label that a text has, where it may have several.
+LABEL_THRESHOLD = 0.5
 
 
 class Classification(NamedTuple):
@@ -119,4 +120,4 @@ class TextClassificationPreprocessor(Preprocessor):
             return ()
         if self.problem_type == SINGLE_LABEL:
             return (max(scores, key=scores.get),)
-        return tuple(name for name, score in scores.items() if score >= THRESHOLD)
+        return tuple(name for name, score in scores.items() if score >= LABEL_THRESHOLD)

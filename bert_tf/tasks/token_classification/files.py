@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bert_tf.errors import DataError, require_one_of
 from bert_tf.inputs.tables.tsv import read_lines
 
-FORMATS = ("conll", "word_tag")
+TAG_FILE_FORMATS = ("conll", "word_tag")
 _DOCUMENT = "-DOCSTART-"  # CoNLL 2003: the line between documents
 
 
@@ -38,7 +38,7 @@ def read_tagged_text(path: str | os.PathLike, format: str = "conll", **columns):
         UserError: If `format` is unknown.
         DataError: If the file cannot be read.
     """
-    require_one_of("format", format, FORMATS)
+    require_one_of("format", format, TAG_FILE_FORMATS)
     return read_conll(path, **columns) if format == "conll" else read_word_tag(path)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import keras
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError
 from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags, convert_tags
 
@@ -67,7 +67,7 @@ def require_seqeval():
     Raises:
         UserError: If seqeval is missing.
     """
-    return require("seqeval.metrics", "scores of spans")
+    return require_package("seqeval.metrics", "scores of spans")
 
 
 class TaggingScores(keras.callbacks.Callback):

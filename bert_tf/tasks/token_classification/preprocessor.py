@@ -18,7 +18,7 @@ from bert_tf.inputs.streams import materialize
 from bert_tf.inputs.string_lists import flat_strings, holds_lists
 from bert_tf.tasks.shared.item_preprocessor import ItemPreprocessor
 from bert_tf.tasks.token_classification.word_windows import WordWindows, word_lists
-from bert_tf.tasks.token_classification.words import Words, word_spans, words_of_texts
+from bert_tf.tasks.token_classification.words import WordSpans, word_spans, words_of_texts
 from bert_tf.text.text_slices import TextSlices
 
 
@@ -109,7 +109,7 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
     def windows(self, lists):
         return WordWindows(self.tokenizer, *flat_strings(lists), self.max_sequence_length)
 
-    def read_words(self, texts: Any) -> tuple[Words, list]:
+    def read_words(self, texts: Any) -> tuple[WordSpans, list]:
         """Returns the words of texts or of lists of words, and the texts or lists themselves.
 
         The words of a list begin and end where they are in the list.
@@ -119,7 +119,7 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
             sentences = list(self.read_columns(texts)[0])
             words, row_splits = flat_strings(sentences)
             places = tf.ragged.range(row_splits[1:] - row_splits[:-1]).values
-            return Words(row_splits, places, places + 1, words), sentences
+            return WordSpans(row_splits, places, places + 1, words), sentences
         self.require_tokenizer()
         columns = as_columns(texts, self.text_errors)
         if len(columns) != 1:
@@ -130,7 +130,7 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
         tensor = tf.constant(texts, tf.string)
         return words_of_texts(self.tokenizer, tensor, TextSlices(tensor)), texts
 
-    def spans(self, words: Words, tags: np.ndarray, texts: list) -> list[list[TaggedSpan]]:
+    def spans(self, words: WordSpans, tags: np.ndarray, texts: list) -> list[list[TaggedSpan]]:
         """Returns the spans of every text; `tags` int `[W]` are the label ids of the words."""
         rows = words.row_ids.numpy()
         starts, ends = words.starts.numpy(), words.ends.numpy()

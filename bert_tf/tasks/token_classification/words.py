@@ -12,7 +12,7 @@ from bert_tf.text import code_points
 from bert_tf.text.text_slices import TextSlices
 
 
-class Words(NamedTuple):
+class WordSpans(NamedTuple):
     """The words of a batch of texts.
 
     Attributes:
@@ -32,7 +32,7 @@ class Words(NamedTuple):
         return tf.ragged.row_splits_to_segment_ids(self.row_splits)
 
 
-def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> Words:
+def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> WordSpans:
     """Splits texts `[B]` into words: a piece and those after it that continue its word."""
     pieces = tokenizer.tokenize_with_offsets(texts, trim_offsets=True)
     continues = tf.constant(tokenizer.continues_word())
@@ -45,7 +45,7 @@ def words_of_texts(tokenizer, texts: tf.Tensor, slices: TextSlices) -> Words:
     starts = tf.gather(pieces.char_starts.values, first)
     ends = tf.gather(pieces.char_ends.values, last)
     row_splits = tf.searchsorted(first, pieces.ids.row_splits, out_type=tf.int64)
-    return Words(row_splits, starts, ends, slices(row_of, starts, ends))
+    return WordSpans(row_splits, starts, ends, slices(row_of, starts, ends))
 
 
 def word_spans(

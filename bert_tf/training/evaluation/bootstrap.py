@@ -8,7 +8,12 @@ import numpy as np
 from bert_tf.base.progress import progress_bar
 from bert_tf.config import SINGLE_LABEL
 from bert_tf.errors import UserError
-from bert_tf.training.evaluation.scores import UndefinedScore, checked, num_classes, score_functions
+from bert_tf.training.evaluation.scores import (
+    UndefinedScore,
+    check_predictions,
+    num_classes,
+    score_functions,
+)
 
 
 def bootstrap_intervals(
@@ -40,7 +45,7 @@ def bootstrap_intervals(
         >>> low < 0.8 < high
         True
     """
-    gold, predicted = checked(gold, predicted, problem_type)
+    gold, predicted = check_predictions(gold, predicted, problem_type)
     functions = score_functions(problem_type, num_classes(predicted))
 
     def scores(rows):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 
 
 def confusion_matrix(gold: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
@@ -41,7 +41,7 @@ def save_confusion_png(matrix: np.ndarray, labels: Sequence[str], path: str | os
     Raises:
         UserError: If matplotlib is missing.
     """
-    require("matplotlib", "the picture")
+    require_package("matplotlib", "the picture")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

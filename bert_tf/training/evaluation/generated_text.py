@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import require_one_of
 from bert_tf.training.evaluation.bootstrap import drawn_intervals
 from bert_tf.training.evaluation.rouge import require_references, rouge_of_texts
@@ -79,7 +79,7 @@ def generated_text_intervals(
 def require_text_metrics() -> None:
     """Raises `UserError` if sacrebleu or rouge-score is missing. Tools call it before any work."""
     for module in ("sacrebleu", "rouge_score"):
-        require(module, "scores of generated texts")
+        require_package(module, "scores of generated texts")
 
 
 def _scores_of_rows(predicted, references, tokenize) -> Callable[[np.ndarray], dict[str, float]]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 
 _PURPOSE = "the Massive Text Embedding Benchmark"
 
@@ -37,7 +37,7 @@ class MtebEncoder:
         revision: str = "1",
         token_budget: int | None = None,
     ):
-        models = require("mteb.models.model_meta", _PURPOSE)
+        models = require_package("mteb.models.model_meta", _PURPOSE)
         self.encoder = encoder
         self.token_budget = token_budget
         self.mteb_model_meta = models.ModelMeta.create_empty(
@@ -54,7 +54,7 @@ class MtebEncoder:
 
     def encode(self, inputs, *, task_metadata, prompt_type=None, **unused) -> np.ndarray:
         """Returns the vectors of mteb's batches `{"text": [...]}`, float32 `[n, D]`."""
-        prompts = require("mteb.models.abs_encoder", _PURPOSE)
+        prompts = require_package("mteb.models.abs_encoder", _PURPOSE)
         return self.encoder.encode(
             [text for batch in inputs for text in batch["text"]],
             prompt_name=prompts.get_prompt_name(self.encoder.prompts, task_metadata, prompt_type),
@@ -63,9 +63,11 @@ class MtebEncoder:
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Returns the cosines of vectors `[n, D]` and `[m, D]`, as mteb computes them: `[n, m]`."""
-        return require("mteb.similarity_functions", _PURPOSE).cos_sim(embeddings1, embeddings2)
+        return require_package("mteb.similarity_functions", _PURPOSE).cos_sim(
+            embeddings1, embeddings2
+        )
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
         """Returns the cosines of vectors `[n, D]` and `[n, D]`, row by row: `[n]`."""
-        functions = require("mteb.similarity_functions", _PURPOSE)
+        functions = require_package("mteb.similarity_functions", _PURPOSE)
         return functions.pairwise_cos_sim(embeddings1, embeddings2)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.base.optional_packages import require
+from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError
 from bert_tf.inputs.long_texts import split_sentences
 
@@ -71,7 +71,7 @@ def rouge_of_texts(
         DataError, UserError: See `rouge_scores`.
     """
     require_references(predicted, references)
-    rouge_scorer = require("rouge_score.rouge_scorer", "ROUGE")
+    rouge_scorer = require_package("rouge_score.rouge_scorer", "ROUGE")
     tokenizer = _IdeographTokenizer() if ideographs else None
     scorer = rouge_scorer.RougeScorer(list(types), use_stemmer=use_stemmer, tokenizer=tokenizer)
     found = (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from bert_tf.base.optional_packages import install_command, require
+from bert_tf.base.optional_packages import install_command, require_package
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import DataError
 
@@ -68,7 +68,7 @@ def all_scores(gold: np.ndarray, predicted: np.ndarray, problem_type: str = SING
         >>> bert_tf.training.all_scores(gold, probabilities)["accuracy"]
         1.0
     """
-    gold, predicted = checked(gold, predicted, problem_type)
+    gold, predicted = check_predictions(gold, predicted, problem_type)
     results = {}
     for name, function in score_functions(problem_type, num_classes(predicted)).items():
         try:
@@ -78,7 +78,7 @@ def all_scores(gold: np.ndarray, predicted: np.ndarray, problem_type: str = SING
     return results
 
 
-def checked(gold, predicted, problem_type) -> tuple[np.ndarray, np.ndarray]:
+def check_predictions(gold, predicted, problem_type) -> tuple[np.ndarray, np.ndarray]:
     """Converts gold labels and predictions to arrays and checks their shapes and class ids.
 
     Raises:
@@ -128,7 +128,7 @@ def roc_auc(gold: np.ndarray, probabilities: np.ndarray) -> float:
 
 def require_scikit_learn(purpose: str = "scores") -> None:
     """Raises `UserError` if scikit-learn is missing. Tools call it before any work."""
-    require("sklearn.metrics", purpose)
+    require_package("sklearn.metrics", purpose)
 
 
 def require_scores(names: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from bert_tf.errors import UserError
 NOT_DECAYED = ("gamma", "beta", "bias")
 
 # The arguments in addition to those of Keras.
-ARGUMENTS = (
+OPTIMIZER_ARGUMENTS = (
     "weight_decay_rate", "clip_norm", "exclude_from_weight_decay_names", "layer_decay",
     "dynamic_loss_scale", "learning_rate_multipliers", "beta_1", "beta_2", "epsilon",
     "bias_correction",
@@ -248,7 +248,7 @@ class ClippedOptimizer(keras_compat.JointUpdateOptimizer):
         # Keras's arguments for weight decay and clipping, which this class replaces.
         for name in ("weight_decay", "clipnorm", "global_clipnorm", "clipvalue"):
             config.pop(name, None)
-        return {**config, **{name: getattr(self, name) for name in ARGUMENTS}}
+        return {**config, **{name: getattr(self, name) for name in OPTIMIZER_ARGUMENTS}}
 
 
 def layer_multipliers(paths: list[str], layer_decay: float | None) -> list[float]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.tasks.extractive_summarization.selection import joined, select_sentences
+from bert_tf.tasks.extractive_summarization.selection import join_sentences, select_sentences
 
 
 def selected_by_hand(sentences, scores, count, blocking):
@@ -47,11 +47,11 @@ def test_a_repeated_sentence_gives_its_place_to_the_next():
     for blocking, second in ((True, document[2]), (False, document[1])):
         selected = select_sentences(sentences, scores, 2, blocking)
         kept = tf.ragged.boolean_mask(sentences, sentences.with_values(selected))
-        summaries = [text.decode() for text in joined(kept).numpy()]
+        summaries = [text.decode() for text in join_sentences(kept).numpy()]
         assert summaries == [f"{document[0]} {second}", document[0]]  # no block across documents
 
 
 def test_joined():
     sentences = tf.ragged.constant([["It rains.", "Why?"], [], ["猫。", "犬", "A cat.", "猫"]])
-    texts = [text.decode() for text in joined(sentences).numpy()]
+    texts = [text.decode() for text in join_sentences(sentences).numpy()]
     assert texts == ["It rains. Why?", "", "猫。犬A cat. 猫"]

@@ -12,7 +12,7 @@ from bert_tf.tasks.pretraining.examples import (
     ExampleOptions,
     MaskingVocabulary,
     create_examples,
-    mask_tokens,
+    mask_example,
     truncate_pair,
 )
 from tests.tasks.pretraining import original_examples
@@ -130,7 +130,7 @@ def test_every_place_is_as_likely(repeats):
     counts = np.zeros(12)
     trials = 4000 * repeats
     for _ in range(trials):
-        _, positions, _ = mask_tokens([2, *range(10, 20), 3], MASKING, options, rng)
+        _, positions, _ = mask_example([2, *range(10, 20), 3], MASKING, options, rng)
         counts[positions] += 1
     assert counts[0] == counts[11] == 0
     for count in counts[1:-1]:
