@@ -143,7 +143,7 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
             found += map(_decoded, join_sentences(kept).numpy())
         return found
 
-    def batches_of_stream(self, dataset):
+    def stream_batches(self, dataset, training):
         raise UserError(
             "Documents must be given together, as lists: one may become several windows. "
             "Received: a dataset of text."
