@@ -113,8 +113,8 @@ class BertConfig:
         classifier_dropout: Dropout rate before a task head. None means `hidden_dropout_prob`.
         attention_window: How many tokens to either side a token attends to. None for its whole
             sequence. Other programs do not know this key and compute full attention.
-        global_tokens: With a window, the number of tokens at the start of a sequence that attend to
-            all tokens and that all tokens attend to.
+        num_global_tokens: With a window, the number of tokens at the start of a sequence that
+            attend to all tokens and that all tokens attend to.
         pruned_heads: Blocks with the heads that are pruned from them, from 0, as in {0: [1, 3]}.
         model_type: Hugging Face's name of the network, which files have: "bert", "roberta", …. The
             switches below make the difference. None for "bert", or without segments
@@ -159,7 +159,7 @@ class BertConfig:
     pad_token_id: int = _field(0, integer(), _NOT_IN_TF1)
     classifier_dropout: float | None = _field(None, optional(_RATE), _NOT_IN_TF1)
     attention_window: int | None = _field(None, optional(integer()), _NOT_IN_TF1)
-    global_tokens: int = _field(1, integer(), _NOT_IN_TF1)
+    num_global_tokens: int = _field(1, integer(), _NOT_IN_TF1)
     pruned_heads: Mapping[int, Sequence[int]] = dataclasses.field(
         default_factory=dict, hash=False, metadata={"group": _NOT_IN_TF1}
     )
@@ -307,7 +307,7 @@ class BertConfig:
         values = self.to_dict()
         extra = values.pop("extra")
         if self.attention_window is None:  # not Hugging Face's keys
-            del values["attention_window"], values["global_tokens"]
+            del values["attention_window"], values["num_global_tokens"]
         if not self.pruned_heads:
             del values["pruned_heads"]
         values.update(model_type=self.model_type, position_embedding_type="absolute")

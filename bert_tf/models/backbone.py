@@ -43,7 +43,7 @@ class BertBackbone(InferenceKernels, keras.Model):
             the rest again: about a third more time, a fraction of the memory, the same numbers.
         attention_window: See `BertConfig`. Time and memory then grow with T, not T². None
             takes the configuration's.
-        global_tokens: See `BertConfig`. None takes the configuration's.
+        num_global_tokens: See `BertConfig`. None takes the configuration's.
         quantization: "int8", a `bert_tf.layers.Quantization`, or a dictionary of its arguments,
             makes a quantized model, whose values are loaded afterwards.
 
@@ -92,7 +92,7 @@ class BertBackbone(InferenceKernels, keras.Model):
     _option_changes = 0
     built_with = (
         *("config", "num_encoder_layers", "causal", "gradient_checkpointing", "attention_window"),
-        *("global_tokens", "quantization"),
+        *("num_global_tokens", "quantization"),
     )
 
     config_class = BertConfig
@@ -105,7 +105,7 @@ class BertBackbone(InferenceKernels, keras.Model):
         causal: bool | None = None,
         gradient_checkpointing: bool = False,
         attention_window: int | None = None,
-        global_tokens: int | None = None,
+        num_global_tokens: int | None = None,
         quantization: Quantization | dict | str | None = None,
         **kwargs,
     ):
@@ -114,7 +114,7 @@ class BertBackbone(InferenceKernels, keras.Model):
         self._traces = Traces()
         quantization = Quantization.of(quantization)
         config = config if isinstance(config, BertConfig) else self.config_class(**config)
-        changes = {"attention_window": attention_window, "global_tokens": global_tokens}
+        changes = {"attention_window": attention_window, "num_global_tokens": num_global_tokens}
         changes["causal"] = causal
         if num_encoder_layers is not None:
             most = config.num_hidden_layers
@@ -133,12 +133,12 @@ class BertBackbone(InferenceKernels, keras.Model):
         self.causal = config.causal
         self.gradient_checkpointing = gradient_checkpointing
         self.attention_window = config.attention_window
-        self.global_tokens = config.global_tokens
+        self.num_global_tokens = config.num_global_tokens
         window = config.attention_window
         self.attention_rule = AttentionRule(
             causal=config.causal,
             window_size=window,
-            num_global_tokens=0 if window is None else config.global_tokens,
+            num_global_tokens=0 if window is None else config.num_global_tokens,
         )
         self.make_layers()
         dtype, pooler = self.dtype_policy, (config.initializer_range, config.pooler_act)
@@ -372,6 +372,6 @@ class BertBackbone(InferenceKernels, keras.Model):
             "causal": self.causal,
             "gradient_checkpointing": self.gradient_checkpointing,
             "attention_window": self.attention_window,
-            "global_tokens": self.global_tokens,
+            "num_global_tokens": self.num_global_tokens,
             **({"quantization": self.quantization} if self.quantization else {}),
         }

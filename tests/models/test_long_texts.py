@@ -165,7 +165,7 @@ def test_sparse_attention(tiny_config, window, num_global):
         backbone = BertBackbone(
             tiny_config,
             attention_window=window,
-            global_tokens=num_global,
+            num_global_tokens=num_global,
             padding_free=padding_free,
         )
         with tf.GradientTape() as tape:
@@ -196,7 +196,7 @@ def test_sparse_attention_is_saved(tiny_config, tmp_path):
     for format in ("huggingface", "tf1", "bert_tf"):
         backbone.save_pretrained(tmp_path / format, format=format)
         again = BertBackbone.from_pretrained(tmp_path / format)
-        assert (again.attention_window, again.global_tokens) == (4, 1)
+        assert (again.attention_window, again.num_global_tokens) == (4, 1)
         np.testing.assert_allclose(again(tokens)["sequence_output"], expected, atol=1e-5)
     full = BertBackbone(tiny_config)
     assert "attention_window" not in full.config.to_huggingface()

@@ -308,7 +308,7 @@ def _decoder_config(config, encoder_config) -> BertConfig:
             )
     if config is None:
         return dataclasses.replace(
-            encoder_config, attention_window=None, global_tokens=1, pruned_heads={}, extra={}
+            encoder_config, attention_window=None, num_global_tokens=1, pruned_heads={}, extra={}
         )
     if config.attention_window is not None or config.pruned_heads:
         raise UserError(
