@@ -51,7 +51,7 @@ def main():
     require_plotting(picture, "work_dir")
     paths = checkpoints()
     sentences = read_sentences(FLAGS.work_dir)
-    import bert_tf.baselines  # noqa: F401  registers the class of some encoders
+    import research.baselines  # noqa: F401  registers the class of some encoders
     from bert_tf import BertFeatureExtractor
 
     lines = ["| encoder | layer | all pairs | within a corpus |", "|---|---|---:|---:|"]

@@ -3,7 +3,7 @@ r"""Trains an encoder that BERT is compared with on text: word vectors, NNLM, EL
     python -m research.train_baseline_encoder --encoder=elmo --input_file=text.txt \
       --vocab_file=vocab.txt --max_tokens=2000000 --output_dir=elmo
     bert-tf run_classifier --task_name=simple --data_dir=reviews --init_checkpoint=elmo/model \
-      --import_modules=bert_tf.baselines --pooling=mean --do_train --do_eval \
+      --import_modules=research.baselines --pooling=mean --do_train --do_eval \
       --output_dir=reviews_elmo
 
 The encoders are those of Mikolov et al. 2013 (skip_gram and cbow, with negative sampling, by
@@ -17,7 +17,7 @@ vocabulary.
 The tool writes to --output_dir:
 
     model/           the encoder with its tokenizer, which every program takes as --init_checkpoint
-                     with --import_modules=bert_tf.baselines
+                     with --import_modules=research.baselines
     training.json    the tokens and minutes of the training, and the loss of held-out text
     log.jsonl        for nnlm and elmo: one JSON line every --log_steps
 """
@@ -114,7 +114,7 @@ def make_backbone(tokenizer):
     import keras
 
     from bert_tf import BertBackbone, BertConfig
-    from bert_tf.baselines import BaselineBackbone, BaselineConfig
+    from research.baselines import BaselineBackbone, BaselineConfig
 
     keras.utils.set_random_seed(FLAGS.seed)
     sizes = {
@@ -137,7 +137,7 @@ def make_backbone(tokenizer):
 def train_vectors(backbone, rows):
     """Trains skip-gram or CBOW; returns what training.json says."""
     from bert_tf.base.progress import progress_bar
-    from bert_tf.baselines import train_word_vectors
+    from research.baselines import train_word_vectors
 
     total = FLAGS.max_tokens or rows.num_tokens
     with progress_bar(total=total, unit="token", unit_scale=True, desc=FLAGS.encoder) as bar:
@@ -160,9 +160,9 @@ def train_language_model(backbone, rows):
     """Trains NNLM or ELMo; returns what training.json says."""
     import keras
 
-    from bert_tf.baselines import BidirectionalLanguageModel, NeuralLanguageModel
     from bert_tf.training import AdamWeightDecay, WarmupLinearDecay
     from bert_tf.training.callbacks import JsonLines, ProgressLine, TrainingLog
+    from research.baselines import BidirectionalLanguageModel, NeuralLanguageModel
 
     kind = NeuralLanguageModel if FLAGS.encoder == "nnlm" else BidirectionalLanguageModel
     model = kind(backbone)
@@ -225,7 +225,7 @@ def main():
             f"Received: --heldout_share={FLAGS.heldout_share}"
         )
     tool.require_writable(FLAGS.output_dir, "output_dir")
-    from bert_tf.baselines import TokenRows
+    from research.baselines import TokenRows
 
     tokenizer = new_tokenizer()
     backbone = make_backbone(tokenizer)
@@ -253,7 +253,7 @@ def main():
     options = {"init_checkpoint": directory, "pooling": "mean", "output_dir": "OUTPUT"}
     options |= {"task_name": "simple", "data_dir": "DATA"}
     if FLAGS.encoder != "transformer":
-        options["import_modules"] = "bert_tf.baselines"
+        options["import_modules"] = "research.baselines"
     print_result("encoder", directory, "Train a classifier", "run_classifier", **options)
 
 

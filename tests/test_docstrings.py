@@ -24,13 +24,13 @@ from tests.example_files import LABELS, TEXTS, write_docstring_files
 
 SOURCES = {
     ".".join(path.relative_to(REPOSITORY).with_suffix("").parts): path.read_text(encoding="utf-8")
-    for folder in ("bert_tf", "bert_tf/tools/common")
+    for folder in ("bert_tf", "bert_tf/tools/common", "research/baselines")
     for path in sorted((REPOSITORY / folder).rglob("*.py"))
 }
 PACKAGES = [name.removesuffix(".__init__") for name in SOURCES if name.endswith(".__init__")]
 # Examples that do not run in the tests, and why.
 SKIPPED = {
-    "bert_tf.baselines.word_vectors": "needs gensim, an optional package",
+    "research.baselines.word_vectors": "needs gensim, an optional package",
     "bert_tf.inspection.lit_model": "needs lit-nlp, an optional package",
     "bert_tf.text.whole_words": "needs jieba, an optional package",
     "bert_tf.training.evaluation.generated_text": "needs sacrebleu and rouge-score, optional",

@@ -30,7 +30,6 @@ PACKAGES = (
     "server",
     "inspection",
     "beam",
-    "baselines",
 )
 
 

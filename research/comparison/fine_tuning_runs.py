@@ -77,7 +77,7 @@ class FineTuning:
             "train_batch_size": 32,
         }
         if not encoder.is_transformer:
-            flags["import_modules"] = "bert_tf.baselines"
+            flags["import_modules"] = "research.baselines"
         if encoder.is_causal:
             flags["causal"] = True
         if self.variant.is_frozen:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.baselines import BaselineBackbone
+from research.baselines import BaselineBackbone
 from tests.tools.running import results_in, run
 
 LABELS = {"good": "pos", "bad": "neg"}
@@ -61,7 +61,7 @@ def classified(files, model, output, *flags):
         f"--data_dir={files}/classes",
         f"--init_checkpoint={model}",
         f"--output_dir={output}",
-        "--import_modules=bert_tf.baselines",
+        "--import_modules=research.baselines",
         *("--do_train", "--do_eval", "--train_batch_size=9", "--max_seq_length=16", *flags),
     )
     assert result.returncode == 0, result.stderr
@@ -123,7 +123,7 @@ def test_a_tagger_on_a_frozen_encoder(files, tmp_path):
         "run_ner",
         f"--data_dir={files}/tags",
         "--scheme=none",
-        "--import_modules=bert_tf.baselines",
+        "--import_modules=research.baselines",
         f"--init_checkpoint={tmp_path}/model",
         f"--output_dir={tmp_path}/out",
         *("--use_scalar_mix", "--freeze_layers=-1", "--learning_rate=0.1"),

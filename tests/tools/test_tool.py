@@ -36,6 +36,16 @@ def test_modules_are_imported_first():
         assert shown in result.stdout + result.stderr
 
 
+def test_modules_may_be_in_the_working_directory(tmp_path):
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "program"  # as `bert-tf`: its directory begins sys.path
+    program.write_text("from bert_tf.tools.common import tool\ntool.run(lambda: None)\n")
+    (tmp_path / "own_classes.py").write_text("print('registered')\n")
+    command = [sys.executable, program, "--import_modules=own_classes"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (0, "registered\n"), result.stderr
+
+
 def test_output_files(tmp_path):
     tool.require_output_file(str(tmp_path / "new" / "a.txt"), "output_file")
     assert (tmp_path / "new").is_dir()

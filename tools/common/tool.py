@@ -19,7 +19,8 @@ FLAGS = flags.FLAGS
 flags.DEFINE_list(
     "import_modules",
     [],
-    "Modules that are imported first, such as one that registers a class of your own with Keras.",
+    "Modules that are imported first, such as one that registers a class of your own with Keras. "
+    "They may be in the working directory.",
 )
 
 # The exit statuses that shells give a program after Ctrl-C, and one whose output nobody reads.
@@ -76,6 +77,8 @@ def is_verbose() -> bool:
 
 
 def _import_modules():
+    if FLAGS.import_modules:
+        sys.path.append(os.getcwd())  # `bert-tf` begins with the directory of its own script
     for name in FLAGS.import_modules:
         try:
             importlib.import_module(name)

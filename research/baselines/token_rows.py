@@ -36,7 +36,7 @@ class TokenRows:
         DataError: If a file cannot be read, or there is no text.
 
     Example:
-        >>> from bert_tf.baselines import TokenRows
+        >>> from research.baselines import TokenRows
         >>> with open("two_documents.txt", "w") as file:
         ...     _ = file.write("a good film\\n\\nbad .\\n")
         >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("reviews/")

@@ -6,14 +6,14 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.baselines import (
+from bert_tf.errors import CheckpointError, ConfigError, UserError
+from bert_tf.training.callbacks import TensorBoardHistograms
+from research.baselines import (
     BaselineBackbone,
     BaselineConfig,
     BidirectionalLanguageModel,
     NeuralLanguageModel,
 )
-from bert_tf.errors import CheckpointError, ConfigError, UserError
-from bert_tf.training.callbacks import TensorBoardHistograms
 
 SIZES = {"vocab_size": 30, "hidden_size": 8, "hidden_dropout_prob": 0.0}
 KINDS = {

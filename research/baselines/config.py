@@ -31,7 +31,7 @@ class BaselineConfig(BertConfig):
         ConfigError: If a value is out of range, or does not fit the kind.
 
     Example:
-        >>> from bert_tf.baselines import BaselineConfig
+        >>> from research.baselines import BaselineConfig
         >>> BaselineConfig(kind="elmo", hidden_size=64, num_hidden_layers=2).num_blocks
         2
     """

@@ -7,11 +7,11 @@ Glossary: `B` rows, `T` tokens of a row, `M` labelled tokens, `H` hidden size, `
 import keras
 import tensorflow as tf
 
-from bert_tf.baselines.backbone import BaselineBackbone
-from bert_tf.baselines.config import NNLM
 from bert_tf.inputs.word_labels import next_words
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks.shared.next_word_model import NextWordModel
+from research.baselines.backbone import BaselineBackbone
+from research.baselines.config import NNLM
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -33,7 +33,7 @@ class NeuralLanguageModel(NextWordModel, TaskModel):
         UserError: If the backbone is of another kind.
 
     Example:
-        >>> from bert_tf.baselines import BaselineBackbone, BaselineConfig, NeuralLanguageModel
+        >>> from research.baselines import BaselineBackbone, BaselineConfig, NeuralLanguageModel
         >>> sizes = {"vocab_size": 64, "hidden_size": 32, "context_size": 3}
         >>> config = BaselineConfig(kind="nnlm", num_hidden_layers=1, **sizes)
         >>> model = NeuralLanguageModel(BaselineBackbone(config))

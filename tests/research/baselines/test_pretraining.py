@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.baselines import (
+from bert_tf.errors import DataError, UserError
+from research.baselines import (
     BaselineBackbone,
     BaselineConfig,
     BidirectionalLanguageModel,
@@ -19,9 +20,8 @@ from bert_tf.baselines import (
     TokenRows,
     train_word_vectors,
 )
-from bert_tf.errors import DataError, UserError
 from research.corpora.film_reviews import read_film_reviews
-from tests.baselines.test_encoders import KINDS
+from tests.research.baselines.test_encoders import KINDS
 
 NUM_REVIEWS, NUM_WORDS = 1500, 250
 STEPS, ROWS = 80, 32

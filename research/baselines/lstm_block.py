@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.baselines.config import BaselineConfig
 from bert_tf.layers.configured_layer import ConfiguredLayer
+from research.baselines.config import BaselineConfig
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -25,8 +25,8 @@ class LstmBlock(ConfiguredLayer):
         A list of the outputs of both, `[B, T, H / 2]`.
 
     Example:
-        >>> from bert_tf.baselines import BaselineConfig
-        >>> from bert_tf.baselines.lstm_block import LstmBlock
+        >>> from research.baselines import BaselineConfig
+        >>> from research.baselines.lstm_block import LstmBlock
         >>> config = BaselineConfig(hidden_size=24, intermediate_size=16)
         >>> words = tf.ones([1, 3, 24])
         >>> forward, backward = LstmBlock(config)([words, words], tf.fill([1, 3], True))

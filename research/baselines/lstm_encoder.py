@@ -3,10 +3,10 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.baselines.config import BaselineConfig
-from bert_tf.baselines.encoder import BaselineEncoder
-from bert_tf.baselines.lstm_block import LstmBlock
 from bert_tf.layers.dropout import Dropout
+from research.baselines.config import BaselineConfig
+from research.baselines.encoder import BaselineEncoder
+from research.baselines.lstm_block import LstmBlock
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -24,8 +24,8 @@ class LstmEncoder(BaselineEncoder):
     Call arguments, Returns: see `BaselineEncoder`.
 
     Example:
-        >>> from bert_tf.baselines import BaselineConfig
-        >>> from bert_tf.baselines.lstm_encoder import LstmEncoder
+        >>> from research.baselines import BaselineConfig
+        >>> from research.baselines.lstm_encoder import LstmEncoder
         >>> sizes = {"hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64}
         >>> encoder = LstmEncoder(BaselineConfig(kind="elmo", **sizes))
         >>> states = encoder(tf.ones([1, 3, 32]), tf.constant([[True, True, False]]))

@@ -3,9 +3,9 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.baselines.config import BaselineConfig
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
+from research.baselines.config import BaselineConfig
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -25,8 +25,8 @@ class BaselineEncoder(ConfiguredLayer):
         A list of the vectors after each block, `[B, T, H]` each. Those of padding are arbitrary.
 
     Example:
-        >>> from bert_tf.baselines import BaselineConfig
-        >>> from bert_tf.baselines.encoder import BaselineEncoder
+        >>> from research.baselines import BaselineConfig
+        >>> from research.baselines.encoder import BaselineEncoder
         >>> encoder = BaselineEncoder(BaselineConfig(hidden_size=32))
         >>> encoder(tf.ones([1, 3, 32]), tf.constant([[True, True, False]]))
         []

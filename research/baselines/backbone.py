@@ -3,17 +3,17 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.baselines.config import ELMO, NNLM, WORD_VECTORS, BaselineConfig
-from bert_tf.baselines.encoder import BaselineEncoder
-from bert_tf.baselines.lstm_encoder import LstmEncoder
-from bert_tf.baselines.window_encoder import WindowEncoder
-from bert_tf.baselines.word_embeddings import WordEmbeddings
 from bert_tf.checkpoints.claims import encoder_numbers
 from bert_tf.checkpoints.weight_names import FORMATS, OWN, Part, Weight, backbone_weights
 from bert_tf.errors import UserError, require
 from bert_tf.inputs.token_inputs import checked_token_inputs
 from bert_tf.layers.pooling import first_token
 from bert_tf.models.backbone import BertBackbone
+from research.baselines.config import ELMO, NNLM, WORD_VECTORS, BaselineConfig
+from research.baselines.encoder import BaselineEncoder
+from research.baselines.lstm_encoder import LstmEncoder
+from research.baselines.window_encoder import WindowEncoder
+from research.baselines.word_embeddings import WordEmbeddings
 
 _ENCODERS = {WORD_VECTORS: BaselineEncoder, NNLM: WindowEncoder, ELMO: LstmEncoder}
 _INPUTS = ("token_ids", "segment_ids", "padding_mask")
@@ -44,8 +44,9 @@ class BaselineBackbone(BertBackbone):
             for that this encoder does not have.
 
     Example:
-        >>> from bert_tf.baselines import BaselineBackbone, BaselineConfig
-        >>> config = BaselineConfig(kind="elmo", num_hidden_layers=2, hidden_size=32)
+        >>> from research.baselines import BaselineBackbone, BaselineConfig
+        >>> sizes = {"hidden_size": 32, "intermediate_size": 48}
+        >>> config = BaselineConfig(kind="elmo", num_hidden_layers=2, **sizes)
         >>> outputs = BaselineBackbone(config)({"token_ids": tf.constant([[5, 6, 7, 0]])})
         >>> outputs["sequence_output"].shape
         TensorShape([1, 4, 32])

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 
 from bert_tf.base.optional_packages import require_package
-from bert_tf.baselines.token_rows import TokenRows
 from bert_tf.errors import require_one_of
+from research.baselines.token_rows import TokenRows
 
 SKIP_GRAM, CBOW = "skip_gram", "cbow"
 
@@ -45,7 +45,7 @@ def train_word_vectors(
         UserError: If gensim is not installed, or `kind` is unknown.
 
     Example:
-        >>> from bert_tf.baselines import TokenRows, train_word_vectors
+        >>> from research.baselines import TokenRows, train_word_vectors
         >>> with open("short.txt", "w") as file:
         ...     _ = file.write("a good film\\n\\na bad film\\n" * 9)
         >>> tokenizer = bert_tf.BertTokenizer.from_pretrained("reviews/")

@@ -3,10 +3,10 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.baselines.config import BaselineConfig
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.initial_weights import truncated_normal
+from research.baselines.config import BaselineConfig
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -23,8 +23,8 @@ class WordEmbeddings(ConfiguredLayer):
         `[B, T, H]`.
 
     Example:
-        >>> from bert_tf.baselines import BaselineConfig
-        >>> from bert_tf.baselines.word_embeddings import WordEmbeddings
+        >>> from research.baselines import BaselineConfig
+        >>> from research.baselines.word_embeddings import WordEmbeddings
         >>> config = BaselineConfig(vocab_size=64, hidden_size=32)
         >>> WordEmbeddings(config)(tf.constant([[5, 6, 7]])).shape
         TensorShape([1, 3, 32])

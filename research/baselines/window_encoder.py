@@ -6,10 +6,10 @@ Glossary: `n` is `config.context_size`, `C = n H` the width of a context.
 import keras
 import tensorflow as tf
 
-from bert_tf.baselines.config import BaselineConfig
-from bert_tf.baselines.encoder import BaselineEncoder
 from bert_tf.layers.attention.token_layout import real_tokens_first
 from bert_tf.layers.dropout import Dropout
+from research.baselines.config import BaselineConfig
+from research.baselines.encoder import BaselineEncoder
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -24,8 +24,8 @@ class WindowEncoder(BaselineEncoder):
     Call arguments, Returns: see `BaselineEncoder`.
 
     Example:
-        >>> from bert_tf.baselines import BaselineConfig
-        >>> from bert_tf.baselines.window_encoder import WindowEncoder
+        >>> from research.baselines import BaselineConfig
+        >>> from research.baselines.window_encoder import WindowEncoder
         >>> sizes = {"hidden_size": 32, "num_hidden_layers": 1, "context_size": 3}
         >>> encoder = WindowEncoder(BaselineConfig(kind="nnlm", **sizes))
         >>> states = encoder(tf.ones([1, 3, 32]), tf.constant([[True, True, False]]))

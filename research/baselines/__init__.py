@@ -4,12 +4,12 @@ A `BaselineBackbone` takes the place of a `BertBackbone` in the task models. Fil
 own format name it; import this package before such a file is opened.
 """
 
-from bert_tf.baselines.backbone import BaselineBackbone
-from bert_tf.baselines.bidirectional_language_model import BidirectionalLanguageModel
-from bert_tf.baselines.config import BaselineConfig
-from bert_tf.baselines.neural_language_model import NeuralLanguageModel
-from bert_tf.baselines.token_rows import TokenRows
-from bert_tf.baselines.word_vectors import train_word_vectors
+from research.baselines.backbone import BaselineBackbone
+from research.baselines.bidirectional_language_model import BidirectionalLanguageModel
+from research.baselines.config import BaselineConfig
+from research.baselines.neural_language_model import NeuralLanguageModel
+from research.baselines.token_rows import TokenRows
+from research.baselines.word_vectors import train_word_vectors
 
 __all__ = [
     "BaselineBackbone",

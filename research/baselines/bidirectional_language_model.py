@@ -6,11 +6,11 @@ Glossary: `B` rows, `T` tokens of a row, `M` labelled tokens, `H` hidden size, `
 import keras
 import tensorflow as tf
 
-from bert_tf.baselines.backbone import BaselineBackbone
-from bert_tf.baselines.config import ELMO
 from bert_tf.inputs.word_labels import next_words, previous_words
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks.shared.next_word_model import NextWordModel
+from research.baselines.backbone import BaselineBackbone
+from research.baselines.config import ELMO
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -32,7 +32,7 @@ class BidirectionalLanguageModel(NextWordModel, TaskModel):
         UserError: If the backbone is of another kind.
 
     Example:
-        >>> from bert_tf.baselines import (
+        >>> from research.baselines import (
         ...     BaselineBackbone,
         ...     BaselineConfig,
         ...     BidirectionalLanguageModel,
