@@ -9,7 +9,6 @@ does not wait for one with a thousand rows.
 import asyncio
 import collections
 import concurrent.futures
-import contextlib
 import dataclasses
 import functools
 import itertools
@@ -54,7 +53,7 @@ class _Waiting:
 
 @dataclasses.dataclass(eq=False)
 class Batcher:
-    """The request queue of a model. All its work except the computation runs on the event loop."""
+    """The request queue of a model, used on the event loop; a thread computes the batches."""
 
     model: ServedModel
     token_budget: int  # maximum tokens of a batch, estimated from the texts' bytes
@@ -64,9 +63,10 @@ class Batcher:
 
     def __post_init__(self):
         self._queue: collections.deque[_Waiting] = collections.deque()
-        self._arrival = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
         self._executor = concurrent.futures.ThreadPoolExecutor(1, "batch")
-        self._worker = asyncio.get_running_loop().create_task(self._work())
+        self._is_computing = False
+        self._timer: asyncio.TimerHandle | None = None  # of the next batch
 
     async def run(
         self, signature: Signature, arrays: Mapping[str, np.ndarray], rows: int
@@ -82,14 +82,14 @@ class Batcher:
             raise RequestError(HTTPStatus.TOO_MANY_REQUESTS, message, flag="max_waiting")
         request = self._request(signature, arrays, rows)
         self._queue.append(request)
-        self._arrival.set()
+        # Not at once: requests that arrive in the same step of the event loop share the batch.
+        self._loop.call_soon(self._start_batch)
+        # A timer instead of `asyncio.wait_for`, which makes a task for each request.
+        deadline = self._loop.call_later(self.limits.request_timeout, self._expire, request)
         try:
-            return await asyncio.wait_for(request.answer, self.limits.request_timeout)
-        except asyncio.TimeoutError:
-            message = f"No answer within {self.limits.request_timeout:g} seconds."
-            status = HTTPStatus.GATEWAY_TIMEOUT
-            raise RequestError(status, message, flag="request_timeout_seconds") from None
+            return await request.answer
         finally:  # also if the client has disconnected
+            deadline.cancel()
             if request in self._queue:
                 self._queue.remove(request)
 
@@ -99,9 +99,9 @@ class Batcher:
         return len(self._queue)
 
     async def close(self) -> None:
-        """Stops the worker; no request may be waiting."""
-        self._worker.cancel()
-        await asyncio.gather(self._worker, return_exceptions=True)
+        """Stops the thread; no request may be waiting."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._executor.shutdown(wait=False)  # the clients of its last batch have disconnected
         self.model = None
 
@@ -122,26 +122,29 @@ class Batcher:
                 f"Received: about {sum(tokens)} tokens in {rows} rows. Send fewer rows at a time.",
                 flag="token_budget",
             )
-        answer = asyncio.get_running_loop().create_future()
-        return _Waiting(signature, arrays, tokens, time.monotonic(), answer)
+        return _Waiting(signature, arrays, tokens, time.monotonic(), self._loop.create_future())
 
-    async def _work(self):
-        while True:
-            self._arrival.clear()
-            left = self._seconds_left()
-            if left is None or left > 0:
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._arrival.wait(), left)
-            else:
-                await self._compute(self._next_batch())
+    def _expire(self, request):
+        if not request.answer.done():
+            message = f"No answer within {self.limits.request_timeout:g} seconds."
+            status = HTTPStatus.GATEWAY_TIMEOUT
+            request.answer.set_exception(
+                RequestError(status, message, flag="request_timeout_seconds")
+            )
 
-    def _seconds_left(self) -> float | None:
-        """Returns the time until the next batch starts, or None if no request is waiting."""
-        if not self._queue:
-            return None
-        if sum(sum(item.tokens[item.next_row :]) for item in self._queue) >= self.token_budget:
-            return 0.0
-        return self._queue[0].arrived + self.batch_wait - time.monotonic()
+    def _start_batch(self):
+        """Computes the next batch if the model is idle and the oldest request waited enough."""
+        if self._is_computing or not self._queue:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        left = self._queue[0].arrived + self.batch_wait - time.monotonic()
+        waiting = (sum(item.tokens[item.next_row :]) for item in self._queue)
+        if left > 0 and sum(waiting) < self.token_budget:
+            self._timer = self._loop.call_later(left, self._start_batch)
+            return
+        self._is_computing = True
+        self._executor.submit(self._compute, self._next_batch())
 
     def _next_batch(self) -> list[tuple[_Waiting, slice]]:
         """Takes the next rows of the requests from the queue."""
@@ -173,66 +176,76 @@ class Batcher:
                 self._queue.append(item)
         return batch
 
-    async def _compute(self, batch):
-        try:
-            await self._answer_all(batch)
-        except Exception as error:
-            item, _ = batch[0]
-            if len(batch) == 1:
-                if not item.answer.done():
-                    item.answer.set_exception(of_computation(error))
-                return
-            for part in batch:  # computed one by one to find the request that fails
-                await self._compute([part])
-
-    async def _answer_all(self, batch):
-        signature, arrays = batch[0][0].signature, batch[0][0].arrays
-        if signature.joins_rows:
-            arrays = {
-                name: np.concatenate([item.arrays[name][rows] for item, rows in batch])
-                for name in signature.inputs
-            }
-        count = sum(rows.stop - rows.start for _, rows in batch)
+    def _compute(self, batch):
+        """Computes a batch in the thread, and hands the outputs to the event loop."""
         started = time.monotonic()
-        self.metrics.batch_rows.observe(count)
+        rows = sum(rows.stop - rows.start for _, rows in batch)
+        self.metrics.batch_rows.observe(rows)
         self.metrics.batch_tokens.observe(sum(sum(item.tokens[rows]) for item, rows in batch))
         self.metrics.batch_wait_seconds.observe(started - min(item.arrived for item, _ in batch))
-        sizes = [rows.stop - rows.start for _, rows in batch] if signature.joins_rows else None
-        parts = await asyncio.get_running_loop().run_in_executor(
-            self._executor, _computed, self.model, signature, arrays, sizes
-        )
+        results = _results(self.model, batch)
         self.metrics.batch_seconds.observe(time.monotonic() - started)
-        for (item, rows), part in zip(batch, parts, strict=True):
-            _answer(item, rows, part)
+        self._loop.call_soon_threadsafe(self._finish, batch, results)
+
+    def _finish(self, batch, results):
+        self._is_computing = False
+        self._start_batch()  # before the answers are written, so that the model does not wait
+        for (item, rows), result in zip(batch, results, strict=True):
+            _answer(item, rows, result)
 
 
-def _computed(model, signature, arrays, sizes):
-    """Returns the outputs for each of the requests, whose numbers of rows are `sizes`."""
-    outputs = model.run(signature, arrays)
-    if sizes is None:
-        return [outputs]
+def _results(model, batch):
+    """Returns the outputs for the rows of each request in a batch, or the error of its rows."""
+    try:
+        return _outputs(model, batch)
+    except Exception as error:
+        if len(batch) == 1:
+            return [of_computation(error)]
+        # Computed one by one to find the request that fails.
+        return [result for part in batch for result in _results(model, [part])]
+
+
+def _outputs(model, batch):
+    signature = batch[0][0].signature
+    if not signature.joins_rows:
+        return [model.run(signature, batch[0][0].arrays)]
+    outputs = model.run(
+        signature,
+        {
+            name: _stacked([item.arrays[name][rows] for item, rows in batch])
+            for name in signature.inputs
+        },
+    )
+    stops = list(itertools.accumulate(rows.stop - rows.start for _, rows in batch))
     for name, values in outputs.items():
-        if len(values) != sum(sizes):
+        if len(values) != stops[-1]:
             raise ValueError(
-                f"Output `{name}` must have {sum(sizes)} rows, as the input. Received: "
+                f"Output `{name}` must have {stops[-1]} rows, as the input. Received: "
                 f"{len(values)} rows"
             )
+    if len(batch) == 1:
+        return [outputs]
     # Copies, because a view would keep the answers of the other requests in memory.
     return [
-        {name: values[stop - size : stop].copy() for name, values in outputs.items()}
-        for size, stop in zip(sizes, itertools.accumulate(sizes))
+        {name: values[start:stop].copy() for name, values in outputs.items()}
+        for start, stop in zip([0, *stops], stops)
     ]
 
 
-def _answer(item, rows, outputs):
-    """Adds the outputs of the next rows; the last ones complete the answer."""
-    item.parts[rows.start] = outputs
-    if rows.stop < item.rows or item.answer.done():
+def _answer(item, rows, result):
+    """Adds the outputs of the next rows; the last ones, or an error, complete the answer."""
+    if item.answer.done():
+        return
+    if isinstance(result, Exception):
+        item.answer.set_exception(result)
+        return
+    item.parts[rows.start] = result
+    if rows.stop < item.rows:
         return
     if item.signature.joins_rows:
-        whole = {name: _stacked([part[name] for part in item.parts.values()]) for name in outputs}
-        outputs = item.signature.trimmed(whole)
-    item.answer.set_result(outputs)
+        whole = {name: _stacked([part[name] for part in item.parts.values()]) for name in result}
+        result = item.signature.trimmed(whole)
+    item.answer.set_result(result)
 
 
 def _stacked(arrays):

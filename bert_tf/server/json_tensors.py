@@ -23,8 +23,8 @@ from bert_tf.server.signatures import DEFAULT_SIGNATURE, Signature, TensorSpec, 
 ROWS, COLUMNS = "instances", "inputs"
 _ANSWERS = {ROWS: "predictions", COLUMNS: "outputs"}
 _BASE64 = "b64"
-# Converted to JSON in one part: as Python objects they need 30 times the memory, and a longer call
-# into C code would stop the other threads.
+# Converted to JSON at once: as Python objects they need 30 times the memory, and a longer call into
+# C code would stop the other threads.
 _VALUES_AT_ONCE = 1 << 14
 _BYTES_OF_VALUE = 64  # of a string that counts as one more value
 _TYPES = {dict: "Object", list: "Array", str: "String", bool: "Boolean", type(None): "Null"}
@@ -35,6 +35,7 @@ _PYTHON_TYPES = {
     **dict.fromkeys((tf.float32, tf.float64), (int, float)),
     **dict.fromkeys(_INTEGERS, (int,)),
 }
+_json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 class PredictRequest(NamedTuple):
@@ -105,16 +106,9 @@ def answer_parts(format: str, outputs: Mapping[str, np.ndarray]) -> Iterator[str
         yield from _object_parts(outputs)
     else:
         yield "["
-        rows = len(next(iter(outputs.values())))
-        step = max(1, _VALUES_AT_ONCE * rows // max(1, sum(map(_values, outputs.values()))))
-        for start in range(0, rows, step):
-            yield ", " if start else ""
-            part = {name: array[start : start + step] for name, array in outputs.items()}
-            if step == 1:
-                yield from _object_parts({name: array[0, ...] for name, array in part.items()})
-            else:
-                values = [json_values(array, is_binary(name)) for name, array in part.items()]
-                yield _json([dict(zip(part, row)) for row in zip(*values)])[1:-1]
+        for row in range(len(next(iter(outputs.values())))):
+            yield ", " if row else ""
+            yield from _object_parts({name: array[row, ...] for name, array in outputs.items()})
         yield "]"
     yield "}\n"
 
@@ -129,7 +123,7 @@ def _object_parts(arrays):
 def _array_parts(array, binary):
     values = _values(array)
     if array.ndim == 0 or values <= _VALUES_AT_ONCE:
-        yield _json(json_values(array, binary))
+        yield array_text(array, binary)
         return
     yield "["
     step = max(1, _VALUES_AT_ONCE * len(array) // values)
@@ -138,7 +132,7 @@ def _array_parts(array, binary):
         if step == 1 and array.ndim > 1:
             yield from _array_parts(array[start], binary)
         else:
-            yield _json(json_values(array[start : start + step], binary))[1:-1]
+            yield array_text(array[start : start + step], binary)[1:-1]
     yield "]"
 
 
@@ -148,18 +142,21 @@ def _values(array):
     return array.size + (sum(map(len, array.flat)) // _BYTES_OF_VALUE if is_text else 0)
 
 
-def _json(values):
-    return json.dumps(values, ensure_ascii=False)
+def array_text(array: np.ndarray, binary: bool = False) -> str:
+    """Returns the JSON of an array: floats with as few digits as their dtype needs.
 
-
-def json_values(array: np.ndarray, binary: bool = False) -> Any:
-    """Returns nested lists: floats with as few digits as their dtype needs, strings as text."""
+    Example:
+        >>> array_text(np.array([[0.2, 1], [np.nan, -np.inf]], np.float32))
+        '[[0.2, 1.0], [NaN, -Infinity]]'
+    """
     if array.dtype == object:
-        return _strings(array.tolist(), binary)
-    if array.dtype.kind == "f" and array.dtype != np.float64:
-        # For example, float32 0.2 becomes 0.2, not 0.20000000298, its exact value.
-        return array.astype(np.float32).astype(str).astype(np.float64).tolist()
-    return array.tolist()
+        return _json(_strings(array.tolist(), binary))
+    if array.dtype.kind != "f":
+        return _json(array.tolist())
+    # NumPy writes 0.2 for the float32 whose exact value is 0.20000000298. Python writes lists of
+    # its strings as JSON writes lists of numbers, except for the quotes.
+    text = str(array.astype(str).tolist()).replace("'", "")
+    return text.replace("nan", "NaN").replace("inf", "Infinity") if "n" in text else text
 
 
 def _strings(values, binary):
@@ -234,7 +231,7 @@ def _array(values, spec: TensorSpec, name, max_text_length):
         inner = inner[0] if inner else None
     flat = _flattened(values, shape, name)
     spec.require(name, shape)
-    if spec.dtype == tf.string:
+    if spec.is_text:
         binary = is_binary(name)
         array = np.empty(len(flat), object)
         array[:] = [_bytes(value, name, binary, max_text_length) for value in flat]

@@ -81,12 +81,18 @@ async def read_body(request, hold: Hold, limits: Limits) -> bytes:
     """
     if request.content_length is not None:
         _check_size(request.content_length, limits)
+    # A timer instead of `asyncio.wait_for`, which makes a task for each request.
+    timer = asyncio.get_running_loop().call_later(
+        limits.read_timeout, lambda: request.content.set_exception(asyncio.TimeoutError())
+    )
     try:
-        body = await asyncio.wait_for(_collect(request, hold, limits), limits.read_timeout)
+        body = await _collect(request, hold, limits)
     except asyncio.TimeoutError:
         message = f"The body did not arrive within {limits.read_timeout:g} seconds."
         status = HTTPStatus.REQUEST_TIMEOUT
         raise RequestError(status, message, flag="read_timeout_seconds") from None
+    finally:
+        timer.cancel()
     encoding = request.headers.get("Content-Encoding", _IDENTITY).lower()
     if encoding == _IDENTITY:
         return body

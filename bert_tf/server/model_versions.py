@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import gc
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
 from bert_tf.errors import UserError
@@ -67,8 +67,8 @@ class ModelVersions:
     _changed: tuple = dataclasses.field(default=(), init=False)
     _unloading: set[asyncio.Task] = dataclasses.field(default_factory=set, init=False)
 
-    @contextlib.asynccontextmanager
-    async def use(self, number: int | None = None) -> AsyncIterator[LoadedVersion]:
+    @contextlib.contextmanager
+    def use(self, number: int | None = None) -> Iterator[LoadedVersion]:
         """Yields a version, by default the current one, or raises a `RequestError` without it."""
         current = self.current
         if current is None or number not in (None, current.number):

@@ -41,6 +41,7 @@ _LARGEST_VERSION = 2**63 - 1
 _SMALL = 1 << 12  # bytes; larger bodies and answers are converted in a thread
 _LARGE_BODY = 1 << 16  # bytes; larger ones are decoded one at a time
 _LARGE_ANSWER = 1 << 16  # bytes of values; larger ones are sent in parts
+_PART = 1 << 16  # characters that a part has at least, because each is made in a thread
 
 
 class RequestTarget(NamedTuple):
@@ -126,7 +127,7 @@ class RestApi:
         if target.action in ("classify", "regress"):
             message = f"The method must be predict. Received: {target.action}"
             raise RequestError(HTTPStatus.NOT_IMPLEMENTED, message)
-        async with self._version_of(target) as version:
+        with self._version_of(target) as version:
             body_size = len(body)
             executor = self._decoder if body_size > _LARGE_BODY else self._converter
             read = _aside(executor, body_size, self._read, target.action, body, version)
@@ -202,9 +203,8 @@ class RestApi:
             )
 
     async def _in_threads(self, parts):
-        next_part = functools.partial(next, parts, None)
-        while (part := await _aside(self._converter, math.inf, next_part)) is not None:
-            yield part.encode()
+        while part := await _aside(self._converter, math.inf, _next_part, parts):
+            yield part
 
     def _status(self, target):
         known = self._versions.states if target.model == self._versions.name else {}
@@ -227,7 +227,7 @@ class RestApi:
         return write_json_text({"model_version_status": statuses})
 
     async def _metadata(self, target):
-        async with self._version_of(target) as version:
+        with self._version_of(target) as version:
             number = str(version.number)
             model = {"name": target.model, "signature_name": "", "version": number}
             signatures = {"signature_def": {"signature_def": version.model.signature_def}}
@@ -262,6 +262,15 @@ async def _aside(executor, size, function, *args):
     if size <= _SMALL:
         return function(*args)
     return await asyncio.get_running_loop().run_in_executor(executor, function, *args)
+
+
+def _next_part(parts):
+    """Returns the next parts together; empty at the end."""
+    found, size = [], 0
+    while size < _PART and (part := next(parts, None)) is not None:
+        found.append(part)
+        size += len(part)
+    return "".join(found).encode()
 
 
 def write_json_text(values: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from bert_tf import tasks
 from bert_tf.models import EMBEDDINGS, RERANK
 from bert_tf.server.errors import RequestError, invalid
 from bert_tf.server.json_bodies import abridge
-from bert_tf.server.json_tensors import COLUMNS, PredictRequest, json_values
+from bert_tf.server.json_tensors import COLUMNS, PredictRequest, array_text
 from bert_tf.server.served_model import ServedModel
 from bert_tf.server.signatures import DEFAULT_SIGNATURE
 
@@ -146,11 +146,11 @@ def _embeddings(document, model, name):
         yield '{"object": "list", "data": ['
         for index, vector in enumerate(vectors):
             if encoding == "base64":
-                values = base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+                values = f'"{base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")}"'
             else:
-                values = json_values(vector)
-            row = {"object": "embedding", "index": index, "embedding": values}
-            yield (", " if index else "") + json.dumps(row)
+                values = array_text(vector)
+            yield ", " if index else ""
+            yield f'{{"object": "embedding", "index": {index}, "embedding": {values}}}'
         yield "], " + json.dumps(end)[1:] + "\n"
 
     request = PredictRequest(DEFAULT_SIGNATURE, COLUMNS, {"text": texts})
@@ -187,7 +187,7 @@ def _rerank(document, model, name):
         order = np.argsort(-scores, kind="stable")[:most]
         names = ("relevance_score", "document") if is_cohere else ("score", "text")
         rows = []
-        for index, score in zip(order.tolist(), json_values(scores[order])):
+        for index, score in zip(order.tolist(), json.loads(array_text(scores[order]))):
             row = {"index": index, names[0]: score}
             if returns_text:
                 row[names[1]] = {"text": texts[index]} if is_cohere else texts[index]

@@ -94,7 +94,7 @@ class ServedModel:
         if signature is None or not signature.has_rows:
             return
         specs = signature.inputs.values()
-        if all(spec.dtype == tf.string and len(spec.shape) == 1 for spec in specs):
+        if all(spec.is_text and len(spec.shape) == 1 for spec in specs):
             text = np.array([_WARM_UP_TEXT.encode()], object)
             self.run(signature, dict.fromkeys(signature.inputs, text))
 

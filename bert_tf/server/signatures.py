@@ -1,6 +1,7 @@
 """The inputs and outputs of a SavedModel, read from its signatures."""
 
 import dataclasses
+import functools
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -26,10 +27,15 @@ class TensorSpec:
     dtype: tf.DType
     shape: tuple[int | None, ...] | None  # None for a variable dimension, or for an unknown rank
 
-    @property
+    @functools.cached_property
     def has_rows(self) -> bool:
         """Whether the first dimension is variable: one row per example."""
         return bool(self.shape) and self.shape[0] is None
+
+    @functools.cached_property
+    def is_text(self) -> bool:
+        """Whether the values are strings; TensorFlow compares dtypes slowly."""
+        return self.dtype == tf.string
 
     def require(self, name: str, shape: Sequence[int]) -> None:
         """Checks the shape of an array.
@@ -59,13 +65,13 @@ class Signature:
     inputs: Mapping[str, TensorSpec]
     outputs: Mapping[str, TensorSpec]
 
-    @property
+    @functools.cached_property
     def has_rows(self) -> bool:
         """Whether every input and output has one row per example."""
         specs = (*self.inputs.values(), *self.outputs.values())
         return bool(self.inputs) and all(spec.has_rows for spec in specs)
 
-    @property
+    @functools.cached_property
     def joins_rows(self) -> bool:
         """Whether rows of different requests may be computed together.
 
@@ -111,7 +117,7 @@ class Signature:
             for place, size in enumerate(spec.shape or ()):
                 found = [shape[place] for shape in sizes if len(shape) > place]
                 count *= max(found, default=1) if size is None else size
-            total += count * (_POINTER if spec.dtype == tf.string else spec.dtype.size)
+            total += count * (_POINTER if spec.is_text else spec.dtype.size)
         return total
 
     def checked_rows(self, arrays: Mapping[str, np.ndarray]) -> int:

@@ -12,8 +12,8 @@ from bert_tf.server.json_tensors import (
     COLUMNS,
     ROWS,
     answer_parts,
+    array_text,
     arrays_of,
-    json_values,
     parse_predict,
 )
 from bert_tf.server.signatures import Signature, TensorSpec, bytes_of
@@ -183,7 +183,7 @@ def test_how_large_an_answer_will_be():
 
 def test_float32_comes_back_the_same():
     values = np.random.default_rng(0).normal(size=1000).astype(np.float32) * 1e-3
-    read = np.array(json.loads(json.dumps(json_values(values))), np.float32)
+    read = np.array(json.loads(array_text(values)), np.float32)
     np.testing.assert_array_equal(read, values)
 
 

@@ -57,13 +57,13 @@ def test_a_new_version_answers_before_the_old_one_goes(echo, tmp_path):
         await versions.load_first()
         shutil.copytree(echo, tmp_path / "10")
         shutil.copytree(echo, tmp_path / "9")  # not the newest
-        async with versions.use() as old:
+        with versions.use() as old:
             await versions.look_again()
-            async with versions.use() as new:
+            with versions.use() as new:
                 assert (old.number, new.number) == (1, 10)
             assert _states(versions) == {1: "UNLOADING", 10: "AVAILABLE"}
             with pytest.raises(RequestError, match="Specific"):
-                async with versions.use(1):
+                with versions.use(1):
                     pass
             assert old.model.signatures  # still there for whoever is inside
         await versions.close()
@@ -115,7 +115,7 @@ def test_a_version_whose_files_are_replaced_is_loaded_again(echo, tmp_path, is_s
         shutil.copytree(echo, folder)
         versions = _versions(folder if is_single else tmp_path)
         await versions.load_first()
-        async with versions.use() as old:
+        with versions.use() as old:
             for _ in range(2):
                 await versions.look_again()
             assert versions.current is old  # nothing has changed
@@ -123,7 +123,7 @@ def test_a_version_whose_files_are_replaced_is_loaded_again(echo, tmp_path, is_s
             await versions.look_again()
             assert versions.current is old  # somebody may still be writing
             await versions.look_again()
-            async with versions.use(1) as new:
+            with versions.use(1) as new:
                 assert new is not old and new.model is not old.model
             assert old.model is not None and _states(versions) == {1: "AVAILABLE"}
         await versions.close()
@@ -197,7 +197,7 @@ def test_requests_do_not_wait_while_versions_are_looked_for(echo, tmp_path, monk
         monkeypatch.setattr(model_versions, "find_versions", waiting)
         looking = asyncio.create_task(versions.look_again())
         await asyncio.sleep(0)  # it has begun
-        async with versions.use() as current:
+        with versions.use() as current:
             assert current.number == 1 and not looking.done()
         may_end.set()
         await looking
