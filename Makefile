@@ -10,7 +10,8 @@
 ##  make format      formats Python and C++ and mends what the linter can
 ##  make venv        the Python environment (and, as root on Debian or Ubuntu, Bazel and g++)
 ##  make configure   .bazelrc.user: what Bazel must know about this machine
-##  make ops         the native ops, into bert_tf/ops/
+##  make ops         the native ops for this machine, into bert_tf/ops/; with ALL=1 those for
+##                   every instruction set, and what `jit_compile=True` needs of them
 ##  make wheel       one wheel, into dist/, with the ops for every TensorFlow that is supported;
 ##                   ARCH=aarch64 for 64-bit ARM
 ##  make materials   weights, vocabularies and texts that tests and demo read, into .cache/materials
@@ -33,12 +34,15 @@ PYTEST_ARGS ?=
 
 VENV := $(if $(filter $(DEFAULT_TF_VERSION),$(TF_VERSION)),.venv,.cache/venvs/tf$(TF_VERSION))
 PY := $(VENV)/bin/python
+DEMO_STAMP := $(VENV)/.requirements-demo-tf$(TF_VERSION)
 STAMP := $(VENV)/.requirements-tf$(TF_VERSION)
 FULL_STAMP := $(STAMP)-full
 
 # This package in place with some of its extras, under the TensorFlow that was asked for.
 COMMA := ,
-install = BERT_TF_BUILD_OPS=0 $(PY) -m pip install --no-build-isolation --editable '.[$(1)]' \
+# Python compiles what is imported, when it is imported.
+install = BERT_TF_BUILD_OPS=0 $(PY) -m pip install --no-compile --no-build-isolation \
+  --editable '.[$(1)]' \
   'tensorflow==$(TF_VERSION).*' 'tensorflow-text==$(TF_VERSION).*'
 
 # A shell word, not a make one: `make venv` may install Bazel in the same run.
@@ -78,14 +82,18 @@ system:
 .PHONY: venv
 venv: system $(STAMP)
 
-# Everything is installed once; again only when setup.py, which lists it, has changed. In one pip
-# call: a second one would take another TensorFlow to please a newer keras-nlp.
-$(STAMP): setup.py | system
+# Packages are installed once; again only when setup.py, which lists them, has changed. First what a
+# build and the demo need.
+$(DEMO_STAMP): setup.py | system
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "Expected Python 3.10 or newer. Received: PYTHON=$(PYTHON)," \
 	       "$$($(PYTHON) --version). Name another one: make PYTHON=python3.11"; exit 1; }
 	[[ -x $(PY) ]] || $(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install 'setuptools>=70.1' wheel setuptools_scm  # the last to build seqeval
+	$(call install,evaluate)
+	@touch $@
+
+$(STAMP): $(DEMO_STAMP)
 	$(call install,test)
 	@touch $@
 
@@ -106,13 +114,17 @@ $(TRANSFORMERS4)/.requirements:
 	@touch $@
 
 .PHONY: configure
-configure: venv
+configure: $(DEMO_STAMP)
 	@$(PY) configure.py
+
+# What compares or installs ops needs all of them.
+ALL ?=
+check test test-full: ALL := 1
 
 .PHONY: ops
 ops: configure
 	@$(HAS_BAZEL) || { echo "Expected bazel or bazelisk on PATH; \`make system\` says how."; exit 1; }
-	@$(PY) custom_ops/build.py bert_tf/ops
+	@$(PY) custom_ops/build.py bert_tf/ops $(if $(ALL),,--for_this_machine)
 
 # auditwheel refuses a wheel that needs a newer glibc or libstdc++ than the platform says. It knows
 # only the platforms of the machine that it runs on, which is therefore said to be $(ARCH). The
@@ -193,7 +205,7 @@ test-full: venv $(FULL_STAMP) ops materials
 	$(PY) -m tests.full_suite --summary=.cache/test-full.md
 
 .PHONY: demo
-demo: venv materials
+demo: $(DEMO_STAMP)
 	@if $(HAS_BAZEL); then $(MAKE) --no-print-directory ops; \
 	else echo "No Bazel here: the demo runs on the plain TensorFlow reference."; fi
 	$(PY) -m research.demo

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import platform
 import shutil
 import sys
 from pathlib import Path
@@ -21,6 +22,13 @@ ROOT = Path(__file__).resolve().parent
 DEBIAN_RULES = Path("/usr/share/bazel/rules")
 DEBIAN_BAZEL = Path("/usr/share/doc/bazel-bootstrap")
 TENSORFLOW_DISTRIBUTIONS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tensorflow-rocm")
+# The copies of the kernels for x86-64, the best one last, with the flags of /proc/cpuinfo that each
+# needs, as custom_ops/kernels/base/isa.cc asks for them.
+X86_64_SETS = {
+    "portable": set(),
+    "avx2": {"avx2", "fma"},
+    "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
+}
 
 
 def find_bazel() -> str | None:
@@ -59,6 +67,32 @@ def has_xla_headers() -> bool:
     """
     _, folder = find_tensorflow()
     return (folder / "include" / "xla" / "ffi" / "api" / "ffi.h").is_file()
+
+
+def processor_flags(cpu_info: str | None = None) -> set[str]:
+    """Returns the flags of an x86-64 processor.
+
+    Args:
+        cpu_info: The text of /proc/cpuinfo. None: that of this machine.
+    """
+    if cpu_info is None:
+        cpu_info = Path("/proc/cpuinfo").read_text()
+    line = next((line for line in cpu_info.splitlines() if line.startswith("flags")), ":")
+    return set(line.split(":")[1].split())
+
+
+def best_instruction_set(cpu_info: str | None = None, machine: str | None = None) -> str:
+    """Returns which copy of the kernels this machine runs: "portable", "avx2", "avx512" or "neon".
+
+    Args:
+        cpu_info: The text of /proc/cpuinfo. None: that of this machine.
+        machine: As `platform.machine()`. None: that of this machine.
+    """
+    machine = machine or platform.machine()
+    if machine != "x86_64":
+        return "neon" if machine == "aarch64" else "portable"
+    flags = processor_flags(cpu_info)
+    return [name for name, needed in X86_64_SETS.items() if needed <= flags][-1]
 
 
 def find_cuda_home() -> Path | None:

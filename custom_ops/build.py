@@ -1,7 +1,8 @@
 """Builds the custom ops with Bazel for this interpreter's TensorFlow.
 
-    python custom_ops/build.py bert_tf/ops                    # what `make ops` does
-    python custom_ops/build.py FOLDER --arch=aarch64          # for another processor
+    python custom_ops/build.py bert_tf/ops --for_this_machine  # what `make ops` does
+    python custom_ops/build.py FOLDER                          # everything: `make ops ALL=1`
+    python custom_ops/build.py FOLDER --arch=aarch64           # for another processor
 
 The kernels know no TensorFlow: they are one shared object. The OpKernels and what XLA needs fit one
 minor version of TensorFlow: they are put into a folder with its name, so one bert_tf/ops can hold
@@ -9,6 +10,10 @@ them for several versions:
 
     _bert_tf_kernels.so
     tensorflow_2.21/_bert_tf_ops.so, _bert_tf_xla.so, _build_info.json
+
+Everything means the kernels for every instruction set, and XLA's lowerings, which take longer to
+compile than all else and serve only `jit_compile=True`. `--for_this_machine` leaves out what this
+machine does not run, and the lowerings; a folder that has everything gets everything again.
 
 Where CUDA_HOME names a CUDA toolkit, the GPU kernels are built too.
 """
@@ -40,7 +45,12 @@ def version_folder(tensorflow_version: str) -> str:
     return "tensorflow_" + ".".join(tensorflow_version.split(".")[:2])
 
 
-def build(target: Path, python_path: str | None = None, arch: str | None = None) -> None:
+def build(
+    target: Path,
+    python_path: str | None = None,
+    arch: str | None = None,
+    for_this_machine: bool = False,
+) -> None:
     """Builds the ops and puts them into the folder `target`.
 
     Args:
@@ -48,6 +58,8 @@ def build(target: Path, python_path: str | None = None, arch: str | None = None)
         python_path: the PYTHONPATH that finds TensorFlow, where the interpreter alone does not.
         arch: another processor to build for: "aarch64". .bazelrc must have a configuration of that
             name.
+        for_this_machine: whether to build only the best instruction set of this machine, without
+            XLA's lowerings, unless the folder has lowerings.
 
     Raises:
         RuntimeError: no TensorFlow is installed here, or CUDA_HOME names no CUDA toolkit.
@@ -61,7 +73,11 @@ def build(target: Path, python_path: str | None = None, arch: str | None = None)
     flags = configure.bazel_flags(python_path, foreign)
     if foreign is not None:
         flags.append(f"--config={arch}")
-    targets = _targets()
+    if for_this_machine and not any(target.glob("tensorflow_*/_bert_tf_xla.so")):
+        targets = _targets(with_xla=False)
+        flags.append(f"--define=isa={configure.best_instruction_set()}")
+    else:
+        targets = _targets(with_xla=configure.has_xla_headers())
     if not configure.has_xla_headers():
         print("This TensorFlow ships no headers of XLA: jit_compile will take plain TensorFlow.")
     # One after the other: what is compiled with --config=cuda is not shared with other builds.
@@ -81,9 +97,8 @@ def build(target: Path, python_path: str | None = None, arch: str | None = None)
         _replace(built / label.replace(":", "/"), target / path)
 
 
-def _targets() -> list[tuple[str, str]]:
+def _targets(with_xla: bool) -> list[tuple[str, str]]:
     """Each file relative to the target folder, and its Bazel label below //custom_ops/."""
-    with_xla = configure.has_xla_headers()
     labels = OPS + (XLA if with_xla else ())
     if configure.find_cuda_home() is not None:
         labels += GPU + (GPU_XLA if with_xla else ())
@@ -110,9 +125,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("target", type=Path, help="the folder to build into")
     parser.add_argument("--arch", choices=("x86_64", "aarch64"), help="default: this machine's")
+    parser.add_argument(
+        "--for_this_machine",
+        action="store_true",
+        help="only the best instruction set of this machine, without XLA's lowerings",
+    )
     arguments = parser.parse_args()
     try:
-        build(arguments.target, arch=arguments.arch)
+        build(arguments.target, arch=arguments.arch, for_this_machine=arguments.for_this_machine)
     except (RuntimeError, subprocess.CalledProcessError) as error:
         sys.exit(f"custom_ops/build.py: {error}")
 

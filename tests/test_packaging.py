@@ -257,6 +257,27 @@ def test_cuda_home_builds_the_gpu_kernels(tree, plain_tools, fake_bazel, cuda_ho
     assert "//custom_ops/ops:_bert_tf_ops.so" not in cuda_call
 
 
+def test_a_build_for_this_machine_leaves_out_what_it_does_not_run(tree, plain_tools, fake_bazel):
+    def build():
+        env = environment(fake_bazel, plain_tools)
+        result = run(env, "custom_ops/build.py", "bert_tf/ops", "--for_this_machine", cwd=tree)
+        assert result.returncode == 0, result.stdout
+        calls = (fake_bazel / "calls").read_text(encoding="utf-8").splitlines()
+        return [call for call in calls if call.startswith("build")][-1]
+
+    # What has everything stays complete.
+    call = build()
+    assert "--define=isa" not in call
+    assert ("//custom_ops/xla:_bert_tf_xla.so" in call) == configure.has_xla_headers()
+    for name in XLA:
+        (tree / name).unlink(missing_ok=True)
+    call = build()
+    assert f"--define=isa={configure.best_instruction_set()} " in call
+    assert "//custom_ops/ops:_bert_tf_ops.so" in call and "//custom_ops/xla" not in call
+    present = {str(path.relative_to(tree)) for path in (tree / FOLDER).iterdir()}
+    assert present == OPS - {KERNELS}
+
+
 @pytest.fixture
 def failed_build(tree, is_full):
     """Fails to build the tree and returns what was said: by setup.py, in the full suite by pip."""

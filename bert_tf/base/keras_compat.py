@@ -13,8 +13,12 @@ from keras.src.trainers.compile_utils import get_loss
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from bert_tf.errors import UserError
+
+# Returns whether a graph is traced in a function with `jit_compile=True`. Public way: none.
+is_traced_for_xla = GraphOrParentsInXlaContext
 
 
 @contextlib.contextmanager

@@ -4,7 +4,8 @@
 rest into a folder for each minor version of TensorFlow, such as `tensorflow_2.21`, because
 TensorFlow's C++ ABI is stable only within a minor version. That folder holds:
   _bert_tf_ops.so       The ops; _build_info.json says for what and with what it was built.
-  _bert_tf_xla.so       Lets XLA compile the ops on a CPU, if this TensorFlow has the headers.
+  _bert_tf_xla.so       Lets XLA compile the ops on a CPU, if this TensorFlow has the headers and
+                        `make ops ALL=1` built it.
   _bert_tf_gpu_ops.so   GPU kernels, if they were built (docs/performance/gpu.md).
   _bert_tf_gpu_xla.so   Lets XLA compile them.
 They are loaded once per process, when an op is first used; those of the GPU only if one is visible.
@@ -105,7 +106,11 @@ def _try_load() -> Loaded:
             has_xla_lowerings=not missing_xla,
             has_gpu_kernels=not missing,
         )
-    xla = f"XLA uses the reference ({missing_xla})" if missing_xla else "XLA can compile the ops"
+    xla = (
+        f"XLA uses the reference ({missing_xla}; `make ops ALL=1` builds it, and wheels have it)"
+        if missing_xla
+        else "XLA can compile the ops"
+    )
     return Loaded(
         module,
         f"{_LIBRARY_PATH.name} is built for TensorFlow {_MINOR_VERSION}; {xla}",

@@ -17,6 +17,7 @@ from types import ModuleType
 
 import tensorflow as tf
 
+from bert_tf.base.keras_compat import is_traced_for_xla
 from bert_tf.ops import loading
 from bert_tf.ops.philox import seed_tensor
 
@@ -46,7 +47,8 @@ def library() -> ModuleType | None:
 def used_library(runs_on_gpu: bool = True) -> ModuleType | None:
     """Returns the module of the native ops, or None for an op that now uses its reference.
 
-    Inside `tf.function` this is evaluated once, when the function is traced.
+    Inside `tf.function` this is evaluated once, when the function is traced. With
+    `jit_compile=True`, an op uses its reference unless its lowerings for XLA are built.
 
     Args:
         runs_on_gpu: Whether the op also has a GPU kernel. If a GPU is visible, an op without one
@@ -54,7 +56,7 @@ def used_library(runs_on_gpu: bool = True) -> ModuleType | None:
             tensors and variables are on the GPU.
 
     Raises:
-        RuntimeError: If the native ops are requested and are not available.
+        RuntimeError: If the native ops are requested and are not available, or not under XLA.
         ValueError: If `BERT_TF_OPS` is none of "auto", "native" and "reference".
     """
     requested = _scope.get() or os.environ.get(BACKEND_VARIABLE) or "auto"
@@ -66,16 +68,23 @@ def used_library(runs_on_gpu: bool = True) -> ModuleType | None:
     if requested == "reference":
         return None
     loaded = loading.loaded or loading.load()
+    lacks_lowerings = not loaded.has_xla_lowerings and is_traced_for_xla(
+        tf.compat.v1.get_default_graph()
+    )
     if requested == "native":
-        if loaded.library is None:
+        if loaded.library is None or lacks_lowerings:
+            part, command = "ops", "make ops"
+            if lacks_lowerings:
+                part, command = "ops and their XLA lowerings", "make ops ALL=1"
             raise RuntimeError(
-                f"The native ops must be available if {BACKEND_VARIABLE}=native or "
+                f"The native {part} must be available if {BACKEND_VARIABLE}=native or "
                 f"`backend('native')` requests them. Received: {loaded.reason}. "
-                "Build them with `make ops`, or with `pip install .` if Bazel is on PATH, "
+                f"Build them with `{command}`, or with `pip install .` if Bazel is on PATH, "
                 f"or set {BACKEND_VARIABLE}=auto."
             )
         return loaded.library if runs_on_gpu or not loading.visible_gpus() else None
-    return loaded.library if loaded.suits_auto and not is_on_tpu() else None
+    suits = loaded.suits_auto and not lacks_lowerings and not is_on_tpu()
+    return loaded.library if suits else None
 
 
 def use_native(runs_on_gpu: bool = True) -> bool:

@@ -30,6 +30,25 @@ _CPUS = {
     "neon": ["@platforms//cpu:aarch64"],
 }
 
+# With `bazel build --define=isa=avx2` there is only this copy, and the sources that select a copy
+# must know.
+ONLY_ISA_DEFINES = select(
+    dict(
+        [
+            ("//custom_ops/kernels:only_" + isa, ["BERT_TF_ONLY_ISA=" + isa])
+            for isa in _COPTS
+        ] + [("//conditions:default", [])],
+    ),
+)
+
+def only_isa_settings():
+    """Defines the conditions that `--define=isa=...` fulfils."""
+    for isa in _COPTS:
+        native.config_setting(
+            name = "only_" + isa,
+            define_values = {"isa": isa},
+        )
+
 def kernel(name, folder):
     """Defines the library `name` and the test `name`_test, from the files in `folder`.
 
@@ -55,14 +74,23 @@ def kernel(name, folder):
             deps = [":base"],
         )
     cc_library(
-        name = name,
-        srcs = [path + ".cc"],
-        local_defines = ["BERT_TF_ISA=portable"],  # for the headers of the copies
-        deps = [":base", ":" + name + "_portable"] + select({
+        name = name + "_copies",
+        deps = [":" + name + "_portable"] + select({
             "//custom_ops/kernels:x86_64": [":" + name + "_avx2", ":" + name + "_avx512"],
             "//custom_ops/kernels:aarch64": [":" + name + "_neon"],
             "//conditions:default": [],
         }),
+    )
+    cc_library(
+        name = name,
+        srcs = [path + ".cc"],
+        local_defines = ["BERT_TF_ISA=portable"] + ONLY_ISA_DEFINES,  # for the headers of the copies
+        deps = [":base"] + select(dict(
+            [
+                ("//custom_ops/kernels:only_" + isa, [":" + name + "_" + isa])
+                for isa in _COPTS
+            ] + [("//conditions:default", [":" + name + "_copies"])],
+        )),
         alwayslink = True,  # for _bert_tf_kernels.so
     )
     cc_test(

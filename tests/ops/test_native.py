@@ -97,6 +97,44 @@ def test_a_gpu_that_the_library_does_not_serve_takes_the_reference(copy_of_nativ
     assert module.use_native(runs_on_gpu=False)
 
 
+def test_without_lowerings_an_op_takes_the_reference_under_xla(copy_of_native, monkeypatch):
+    module = copy_of_native(b"")
+    monkeypatch.setattr(tf, "load_op_library", lambda path: object())
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: [])
+
+    def traced_backend(**options):
+        seen = []
+
+        @tf.function(autograph=False, **options)
+        def inner(x):
+            seen.append(module.active_backend())
+            return x
+
+        tf.function(inner, autograph=False, **options)(tf.ones([]))
+        return seen
+
+    assert traced_backend() == ["native"]
+    assert traced_backend(jit_compile=True) == ["reference"]
+    assert "_bert_tf_xla.so is not built; `make ops ALL=1`" in module.loading.load().reason
+    monkeypatch.setenv("BERT_TF_OPS", "native")
+    assert traced_backend() == ["native"]
+    with pytest.raises(RuntimeError, match="XLA lowerings must be available.*`make ops ALL=1`"):
+        traced_backend(jit_compile=True)
+
+
+def test_kernels_for_another_processor_are_refused(copy_of_native, monkeypatch, caplog):
+    """As custom_ops/ops/check_instruction_set.cc refuses them."""
+    why = "The kernels are built only for the instruction set avx512. `make ops ALL=1`"
+
+    def refuse(path):
+        raise tf.errors.FailedPreconditionError(None, None, why)
+
+    module = copy_of_native(b"")
+    monkeypatch.setattr(tf, "load_op_library", refuse)
+    assert module.active_backend() == "reference"
+    assert why in caplog.text
+
+
 @pytest.mark.parametrize(
     "present, capability, kernels, lowerings",
     [

@@ -1,6 +1,7 @@
 #include "custom_ops/kernels/base/isa.h"
 
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #if defined(__x86_64__)
@@ -20,6 +21,30 @@ std::string_view Limit() {
   return variable != nullptr ? variable : "";
 }
 
+#define BERT_TF_TEXT_OF(macro) BERT_TF_TEXT(macro)
+#define BERT_TF_TEXT(name) #name
+#if defined(BERT_TF_ONLY_ISA)
+constexpr std::string_view kOnlyIsa = BERT_TF_TEXT_OF(BERT_TF_ONLY_ISA);
+#else
+constexpr std::string_view kOnlyIsa;
+#endif
+
+// Returns whether the copy for an instruction set is built.
+constexpr bool IsBuilt(std::string_view isa) { return kOnlyIsa.empty() || kOnlyIsa == isa; }
+
+std::string FindWhyNoCopy() {
+  const char* const found = BestIsa() == Isa::kAvx512 ? "avx512"
+                            : BestIsa() == Isa::kAvx2 ? "avx2"
+                            : BestIsa() == Isa::kNeon ? "neon"
+                                                      : "portable";
+  if (IsBuilt(found)) return "";
+  const std::string limit(Limit());
+  return "The kernels are built only for the instruction set " + std::string(kOnlyIsa) +
+         ", which this processor does not have" +
+         (limit.empty() ? "" : " or BERT_TF_ISA=" + limit + " excludes") +
+         ". `make ops ALL=1` builds all instruction sets.";
+}
+
 #if defined(__x86_64__)
 Isa FindIsa() {
   __builtin_cpu_init();
@@ -27,7 +52,8 @@ Isa FindIsa() {
   if (!avx2 || Limit() == "portable") return Isa::kPortable;
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return avx512 && Limit() != "avx2" ? Isa::kAvx512 : Isa::kAvx2;
+  if (avx512 && Limit() != "avx2" && IsBuilt("avx512")) return Isa::kAvx512;
+  return IsBuilt("avx2") ? Isa::kAvx2 : Isa::kPortable;
 }
 
 bool UsesAllOfAvx512() {
@@ -79,6 +105,11 @@ bool FindAmx() { return false; }
 Isa BestIsa() {
   static const Isa isa = FindIsa();
   return isa;
+}
+
+const char* WhyNoCopy() {
+  static const std::string why = FindWhyNoCopy();
+  return why.c_str();
 }
 
 ByteInstructions BestByteInstructions() {

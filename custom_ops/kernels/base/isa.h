@@ -3,6 +3,9 @@
 // Every kernel is compiled once per instruction set from the same source (isa.bzl), each time in
 // its own namespace: `portable`; on x86-64 also `avx2` and `avx512`; on 64-bit ARM also `neon`.
 // Public functions select the copy with BERT_TF_DISPATCH.
+//
+// A build for one machine (`make ops`) has only the copy for the best instruction set of that
+// machine, whose namespace is then the value of the macro BERT_TF_ONLY_ISA.
 #pragma once
 
 #include "custom_ops/kernels/base/float_types.h"
@@ -16,6 +19,10 @@ enum class Isa { kPortable, kAvx2, kAvx512, kNeon };
 // environment variable BERT_TF_ISA=portable|avx2|avx512|neon|dotprod limits the choice, for tests.
 // It is read once, in the first call, and never selects an instruction set that is not supported.
 Isa BestIsa();
+
+// Returns why no copy of the kernels may run, in one sentence, or "". It is not empty only if one
+// copy is built, and this processor or BERT_TF_ISA excludes it.
+const char* WhyNoCopy();
 
 // The instructions of a copy that multiply and sum bytes. Not every processor for which the copy is
 // selected has them:
@@ -39,7 +46,10 @@ bool HasAmx();
 }  // namespace bert_tf
 
 // Calls `function(args...)` from the namespace of `isa`, which must be supported.
-#if defined(__x86_64__)
+#if defined(BERT_TF_ONLY_ISA)
+#define BERT_TF_CALL_ISA(isa, function, ...) \
+  (static_cast<void>(isa), ::bert_tf::BERT_TF_ONLY_ISA::function(__VA_ARGS__))
+#elif defined(__x86_64__)
 #define BERT_TF_CALL_ISA(isa, function, ...)                                   \
   ((isa) == ::bert_tf::Isa::kAvx512 ? ::bert_tf::avx512::function(__VA_ARGS__) \
    : (isa) == ::bert_tf::Isa::kAvx2 ? ::bert_tf::avx2::function(__VA_ARGS__)   \

@@ -14,5 +14,6 @@ int main() {
   std::printf("The kernels use: %s\n", found.c_str());
   const char* const expected = std::getenv("BERT_TF_EXPECTED_ISA");
   if (expected != nullptr) Check(found == expected, found + ", expected " + expected);
+  Check(*bert_tf::WhyNoCopy() == '\0', "all copies are built");
   return Report("isa_test");
 }
