@@ -7,7 +7,10 @@ import importlib
 import pkgutil
 
 from bert_tf import tasks
+from bert_tf.base.lazy_modules import make_keras_lazy
 from bert_tf.base.lazy_names import lazy_names
+
+make_keras_lazy()
 
 # All but the programs.
 _SUBPACKAGES = [m.name for m in pkgutil.iter_modules(__path__) if m.ispkg and m.name != "tools"]

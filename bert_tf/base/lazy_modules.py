@@ -1,0 +1,88 @@
+"""Makes Keras import scikit-learn and matplotlib when they are used, not because they are there.
+
+`import tensorflow` imports all of Keras, and Keras's wrappers and pictures import these two
+packages: a third of the time of the import (Keras 3.15; 3.10 and newer have the same modules).
+These modules of Keras are therefore run when one of their names is first used. The public ones are
+`keras.wrappers` and `keras.visualization`; `keras.src.visualization` is private, and Keras imports
+it itself. The standard library's `LazyLoader` is not safe in threads before Python 3.12.
+"""
+
+import importlib.util
+import os
+import sys
+import threading
+import types
+
+EAGER = "BERT_TF_EAGER_IMPORTS"
+_NAMES = ("keras.wrappers", "keras.visualization", "keras.src.visualization")
+_lock = threading.RLock()
+
+
+def make_keras_lazy() -> None:
+    """Makes the next import of TensorFlow or Keras lazy; does nothing if one is imported already.
+
+    The environment variable `BERT_TF_EAGER_IMPORTS=1` switches it off.
+    """
+    is_imported = "tensorflow" in sys.modules or "keras" in sys.modules
+    if not is_imported and os.environ.get(EAGER) != "1":
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder:
+    """An entry of `sys.meta_path` that is removed once Keras has imported the lazy modules."""
+
+    def __init__(self):
+        self._waiting = set(_NAMES)
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in self._waiting:
+            return None
+        self._waiting.remove(name)
+        if not self._waiting:
+            sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+class _Loader:
+    """A loader whose module is run later."""
+
+    def __init__(self, loader):
+        self.loader = loader
+        self.is_running = False
+
+    def create_module(self, spec):
+        return _LazyModule(spec.name)
+
+    def exec_module(self, module):
+        """Does nothing: `_LazyModule` runs the module."""
+
+
+class _LazyModule(types.ModuleType):
+    """A module that is run when a name that it does not have yet is first used."""
+
+    def __getattr__(self, name):
+        # Python's own tools look for `__warningregistry__` and the like in all modules.
+        if not name.startswith("__") or name == "__all__":
+            self._run()
+        return types.ModuleType.__getattribute__(self, name)
+
+    def __dir__(self):
+        self._run()
+        return types.ModuleType.__dir__(self)
+
+    def _run(self):
+        with _lock:
+            lazy = self.__spec__.loader
+            # Another thread has run it, or this thread is running it now.
+            if not isinstance(lazy, _Loader) or lazy.is_running:
+                return
+            lazy.is_running = True
+            try:
+                lazy.loader.exec_module(self)
+                self.__spec__.loader = self.__loader__ = lazy.loader
+                self.__class__ = types.ModuleType
+            finally:
+                lazy.is_running = False
