@@ -44,6 +44,8 @@ SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
+# The logit of a class that an example does not have: an answer cannot start at padding.
+PADDING_LOGIT = -1e9
 
 # Names in configuration files -> the name used here.
 _ACTIVATIONS = {

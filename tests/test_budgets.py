@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.extension_points import extension_points
 
 BUDGETS = json.loads((REPOSITORY / "tests" / "budgets.json").read_text())
 
@@ -35,6 +36,11 @@ def test_the_way_of_a_call(found, act):
 @pytest.mark.parametrize("name", ["ancestors_of_a_classifier", "modules_of_a_classifier"])
 def test_what_a_classifier_needs(found, name):
     assert found[name] <= BUDGETS[name]
+
+
+def test_extension_points():
+    """What a task may override of our base classes; `python -m tests.extension_points` lists it."""
+    assert len(extension_points()) <= BUDGETS["extension_points"]
 
 
 @pytest.mark.parametrize("room", BUDGETS["lines"])

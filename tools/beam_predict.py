@@ -46,7 +46,11 @@ flags.DEFINE_enum(
     "also an empty one; for answer, rerank and with --pair_column, a tab separates its two texts. "
     "csv (RFC 4180) and tsv (no quoting) have a header; tfrecord has tf.train.Examples.",
 )
-flags.DEFINE_string("text_column", "text", "The column, JSON key or feature of the text.")
+flags.DEFINE_string(
+    "text_column",
+    "text",
+    "The column, JSON key or feature of the text. What else a task reads has columns of its names.",
+)
 flags.DEFINE_string(
     "pair_column",
     None,
@@ -74,12 +78,12 @@ flags.DEFINE_integer(
     "of input, at least one per process.",
     lower_bound=1,
 )
-flags.DEFINE_enum(
+flags.DEFINE_string(
     "method",
     "auto",
-    ["auto", *tasks.answers()],
-    "What to ask the model. auto: what its task does. rerank: the score of pairs of a query and a "
-    "document by a text classifier.",
+    f"What to ask the model: {', '.join(tasks.answers())}, or a method of a task of your own, "
+    "which --import_modules registers. auto: what its task does. rerank: the score of pairs of a "
+    "query and a document by a text classifier.",
 )
 flags.DEFINE_string(
     "relevant_label",
@@ -109,6 +113,9 @@ flags.DEFINE_string(
 
 def method() -> str:
     """Returns the method, from --method or from the files of the model."""
+    if FLAGS.method not in ("auto", *tasks.answers()):
+        known = ", ".join(tasks.answers())
+        raise UserError(f"--method must be auto or in {known}. Received: --method={FLAGS.method}")
     if FLAGS.method != "auto" and FLAGS.model == "auto":
         from bert_tf.checkpoints.opening import open_pretrained
 
@@ -125,13 +132,13 @@ def method() -> str:
 
 
 def text_names(chosen: str, formats: set[str]) -> tuple[str, ...]:
-    """Returns the names of the columns of texts.
+    """Returns the names of the columns of texts, and then of what else the task reads.
 
     Raises:
         UserError: If the method needs another number of texts.
     """
     pair = FLAGS.pair_column
-    _, asked = tasks.answers()[chosen]
+    spec, asked = tasks.answers()[chosen]
     if 1 not in asked.texts and pair is None:
         if formats != {"text"}:
             raise UserError(
@@ -144,7 +151,8 @@ def text_names(chosen: str, formats: set[str]) -> tuple[str, ...]:
             f"--pair_column must not be set with --method={chosen}, which takes single texts. "
             f"Received: --pair_column={pair}"
         )
-    names = (FLAGS.text_column,) if pair is None else (FLAGS.text_column, pair)
+    texts = (FLAGS.text_column,) if pair is None else (FLAGS.text_column, pair)
+    names = (*texts, *spec.given_inputs)
     if len({*names, FLAGS.answer_column}) <= len(names):
         raise UserError(
             "--text_column, --pair_column and --answer_column must be different. Received: "

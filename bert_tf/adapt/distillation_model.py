@@ -79,8 +79,6 @@ class DistillationModel(TrainingModel):
     section 3, for hidden states and the map; for attention and vectors `distillation_losses`.
     """
 
-    built_with = ("student", "logits_weight", "hidden_weight", "attention_weight", "layer_map")
-
     def __init__(
         self,
         student: TaskModel,
@@ -93,6 +91,7 @@ class DistillationModel(TrainingModel):
         **kwargs,
     ):
         super().__init__(**{"dtype": student.dtype_policy, **kwargs})
+        self._fixed_options |= self._options - {"temperature"}
         weights = (logits_weight, hidden_weight, attention_weight)
         if not temperature > 0 or not 0 <= logits_weight <= 1 or not min(weights) >= 0:
             raise UserError(
@@ -109,8 +108,10 @@ class DistillationModel(TrainingModel):
                 f"teacher's vectors, without labels. Received: {logits_weight=}"
             )
         self.student = student
+        self.spec, self._heads = student.spec, student._heads
+        self._known.wrapped = (student,)
         # Keras looks for layers and variables in all attributes, but not in such an object.
-        self._untracked = types.SimpleNamespace(teacher=teacher, compiled_weights=())
+        self._untracked = types.SimpleNamespace(teacher=teacher, trained_weights=())
         self.temperature = temperature
         self.logits_weight = logits_weight
         self.hidden_weight = hidden_weight
@@ -171,20 +172,7 @@ class DistillationModel(TrainingModel):
             options["loss"] = loss
         self.student.compile(metrics=metrics, **options)
         super().compile(optimizer, metrics=metrics, **kwargs)
-        self._untracked.compiled_weights = self.student.variables
-
-    def require_trainable(self) -> None:
-        self.student.require_trainable()
-
-    def make_train_function(self, force=False):
-        known = set(map(id, self._untracked.compiled_weights))
-        if self.optimizer.built and known != set(map(id, self.student.variables)):
-            raise UserError(
-                "The student must have the weights that the optimizer has begun to train. "
-                "Received: others (heads pruned, LoRA enabled or merged, or quantized since). "
-                "Compile the distillation again."
-            )
-        return super().make_train_function(force)
+        self._untracked.trained_weights = ()
 
     def call(self, inputs, training=False):
         return self.student(inputs, training=training)
@@ -195,6 +183,8 @@ class DistillationModel(TrainingModel):
         Raises:
             UserError: If a row has several texts.
         """
+        if training:
+            self._require_same_weights()
         tokens = self._tokens(x)
         if tokens["token_ids"].shape.rank != 2:
             raise UserError(
@@ -204,6 +194,16 @@ class DistillationModel(TrainingModel):
         student = self._compared(self.student, tokens, training, self.layer_map.keys())
         teacher = self._compared(self.teacher, tokens, False, self.layer_map.values())
         return {"student": student, "teacher": tf.nest.map_structure(tf.stop_gradient, teacher)}
+
+    def _require_same_weights(self):
+        known = self._untracked.trained_weights or self.student.variables
+        self._untracked.trained_weights = known
+        if set(map(id, known)) != set(map(id, self.student.variables)):
+            raise UserError(
+                "The student must have the weights that the optimizer has begun to train. "
+                "Received: others (heads pruned, LoRA enabled or merged, or quantized since). "
+                "Compile the distillation again."
+            )
 
     def _compared(self, model, tokens, training, blocks):
         options = model.backbone_options()
@@ -293,20 +293,6 @@ class DistillationModel(TrainingModel):
         logits = y_pred["student"]["logits"] if isinstance(y_pred, dict) else y_pred
         super().compute_metrics(x, y, logits, sample_weight=sample_weight)
 
-    @property
-    def preprocessor(self):
-        """The student's preprocessor."""
-        return self.student.preprocessor
-
-    @property
-    def untrained_heads(self) -> tuple[str, ...]:
-        """The student's."""
-        return self.student.untrained_heads
-
-    @untrained_heads.setter
-    def untrained_heads(self, heads: tuple[str, ...]) -> None:
-        self.student.untrained_heads = heads
-
     def read_labels(self, y, x):
         """Returns labels as the student reads them; with `logits_weight=1` they can be omitted."""
         return self.student.read_labels(self._labels_or_any(x, y), x)
@@ -320,14 +306,6 @@ class DistillationModel(TrainingModel):
         if y is None and not is_needed and isinstance(x, TextColumns):
             return [[self.student.labels[0]] * len(words) for words in x[0]]
         return y
-
-    def predict(self, x, *args, **kwargs):
-        """Returns the student's `predict`."""
-        return self.student.predict(x, *args, **kwargs)
-
-    def predict_on_batch(self, x):
-        """Returns the student's `predict_on_batch`."""
-        return self.student.predict_on_batch(x)
 
     def get_config(self):
         raise UserError(_ONLY_STUDENT.format("save", "save_pretrained"))

@@ -19,7 +19,7 @@ class CorpusEntry:
     columns: dict[str, Any]
 
     def texts(self, names: tuple[str, ...]) -> str | tuple[str, ...]:
-        """Returns the text of a column, or the texts of several, as an example for a model.
+        """Returns the value of a column, or those of several, as an example for a model.
 
         Raises:
             KeyError: If a column is missing. What its value is, the model checks.

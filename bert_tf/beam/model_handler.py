@@ -11,6 +11,7 @@ Reference: apache_beam/ml/inference/base.py, `ModelHandler`.
 import contextlib
 import dataclasses
 import importlib
+import json
 import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -191,9 +192,9 @@ class _LoadedModel:
         for number, example in enumerate(examples):
             parts = example if isinstance(example, (tuple, list)) else (example,)
             count = len(parts) - len(given)
-            fits = all(map(_is_text, parts[:count])) and all(map(_fits, parts[count:], given))
-            if count in groups and fits:
-                groups[count].append((number, tuple(parts)))
+            values = list(map(_value, parts[count:], given))
+            if count in groups and all(map(_is_text, parts[:count])) and None not in values:
+                groups[count].append((number, (*parts[:count], *values)))
             else:
                 answers[number] = self._refused(example)
         for group in groups.values():
@@ -244,12 +245,14 @@ def _is_text(text):
     return True
 
 
-def _fits(value, given):
-    """Returns whether a value is a number, or numbers of the shape, of a declared input."""
+def _value(value, given):
+    """Returns what a declared input takes, a number or numbers of its shape; None for others."""
     try:
-        return np.asarray(value, given.dtype).shape == given.shape
+        value = json.loads(value) if isinstance(value, str) else value  # of a CSV file
+        array = np.asarray(value, given.dtype)
     except (TypeError, ValueError):
-        return False
+        return None
+    return array.tolist() if array.shape == given.shape else None
 
 
 def _size(element):

@@ -42,7 +42,7 @@ class PredictCorpus(beam.PTransform):
     Args:
         handler: The model.
         shards: What `plan_shards` returned.
-        names: The columns of the texts: one, or two for pairs.
+        names: The columns of the texts, one or two for pairs, and of what else the task reads.
         layout: The output's format, the column of the answers, and the input's columns.
         prefix: The output's path without number and ending; see `output_files`.
         staging: A folder on the same file system, which all workers reach; see `predict_corpus`.

@@ -38,8 +38,8 @@ def read_range(
 
     Args:
         part: The part.
-        names: The columns of a text file: its lines, or with two names the two fields of each
-            line, separated by a tab.
+        names: The columns of a text file: its lines, or with several names the fields of each
+            line, separated by tabs.
 
     Example:
         >>> from bert_tf.beam.readers import read_range

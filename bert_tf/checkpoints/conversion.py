@@ -10,11 +10,12 @@ import numpy as np
 
 from bert_tf.checkpoints.assignment import assign_weights
 from bert_tf.checkpoints.loading import weights_of
-from bert_tf.checkpoints.model_weights import backbone_of, spec_or_default
+from bert_tf.checkpoints.model_weights import backbone_of
 from bert_tf.checkpoints.opening import open_pretrained
 from bert_tf.checkpoints.recognition import build_recognised
 from bert_tf.checkpoints.saving import save_model
 from bert_tf.errors import UserError
+from bert_tf.tasks import declared_spec
 from bert_tf.text.tokenizer import BertTokenizer
 
 _logger = logging.getLogger("bert_tf")
@@ -110,11 +111,13 @@ def largest_difference(one, other) -> float:
             "token_ids": rng.integers(0, config.vocab_size, (2, length)).astype(np.int32),
             "segment_ids": rng.integers(0, config.type_vocab_size or 1, (2, length), np.int32),
             "padding_mask": np.arange(length) < np.array([[length], [(length + 1) // 2]]),
-            "masked_positions": np.zeros([2, 1], np.int32),
-            "decoder_token_ids": np.ones([2, 3], np.int32),
         }
-        for name, each in spec_or_default(type(one)).given_inputs.items():
-            inputs[name] = rng.random([2, *each.shape]).astype(each.dtype)
+        for name, each in declared_spec(type(one)).inputs.items():
+            if each.is_given:
+                inputs[name] = rng.random([2, *each.shape]).astype(each.dtype)
+            elif each.sample is not None:
+                shape = [2, *(size or 1 for size in each.shape)]
+                inputs[name] = np.full(shape, each.sample, each.dtype)
         outputs = (keras.tree.flatten(model(inputs)) for model in (one, other))
         for a, b in zip(*outputs, strict=True):
             difference = np.asarray(a, np.float64) - np.asarray(b, np.float64)

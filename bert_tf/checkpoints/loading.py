@@ -16,7 +16,6 @@ from bert_tf.checkpoints.model_weights import (
     KERAS_ARGUMENTS,
     ambiguous_heads,
     backbone_of,
-    spec_or_default,
     task_heads,
     uses_pooler,
 )
@@ -28,6 +27,7 @@ from bert_tf.inputs.labels import class_names
 from bert_tf.layers.initial_weights import loading_backbone
 from bert_tf.layers.quantization import Quantization
 from bert_tf.models.backbone import BertBackbone
+from bert_tf.tasks import declared_spec
 from bert_tf.text.loading import find_tokenizer, load_tokenizer
 
 _logger = logging.getLogger("bert_tf")
@@ -235,7 +235,7 @@ def _is_same_head(name, model_class, pretrained):
     # A file that names an architecture with a head has its head and no other.
     with_heads = {name for spec in tasks.specs() if spec.heads for name in spec.architectures}
     named = with_heads.intersection(pretrained.architectures)
-    return not named or bool(named.intersection(spec_or_default(model_class).architectures))
+    return not named or bool(named.intersection(declared_spec(model_class).architectures))
 
 
 def _check_tied(pretrained):
@@ -284,7 +284,7 @@ def _saved_options(model_class, pretrained, given):
     given_classes = given.get("num_classes") or len(class_names(given.get("labels")) or ())
     own_head = "labels" in accepted and all(
         _is_same_head(head.name, model_class, pretrained)
-        for head in spec_or_default(model_class).heads.values()
+        for head in declared_spec(model_class).heads.values()
     )
     if given_classes:
         options.pop("labels", None)
@@ -310,7 +310,7 @@ def _saved_options(model_class, pretrained, given):
 def _num_classes(model_class, pretrained):
     """Returns the number of classes according to the bias of the file's head; None without one."""
     source = pretrained.source
-    heads = spec_or_default(model_class).heads.values()
+    heads = declared_spec(model_class).heads.values()
     found = (name for head in heads for name in find_biases(source, head) if name is not None)
     return next((source.shapes[n][0] for n in found if len(source.shapes[n]) == 1), None)
 
@@ -329,7 +329,7 @@ def _argument_names(model_class):
     for base in model_class.__mro__:
         if (
             base.__module__.startswith("bert_tf.")
-            or spec_or_default(base).model_module == base.__module__
+            or declared_spec(base).model_module == base.__module__
         ):
             parameters = inspect.signature(base.__init__).parameters.values()
             names |= {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}

@@ -8,14 +8,11 @@ from bert_tf.base.file_errors import file_error
 from bert_tf.base.json_schema import OBJECT, Kind, may_lack, object_of
 from bert_tf.checkpoints.weight_names import Weight, backbone_weights, named_weights, pooler_weights
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.task_spec import TaskSpec
 
 BACKBONE = "BertBackbone"
 # Arguments of every class, which are those of Keras's layers. A file must not set them.
 KERAS_ARGUMENTS = ("activity_regularizer", "autocast", "dtype", "name", "trainable")
 ABSENT = may_lack(Kind("absent, as it is an argument of Keras's layers", lambda value: False))
-# A backbone, and a class of the user, is like a task without heads.
-_NO_TASK = TaskSpec("", BACKBONE, ("BertModel",))
 
 
 @tasks.kept_until_registration
@@ -43,11 +40,6 @@ def ambiguous_heads() -> frozenset[str]:
     return frozenset().union(*(names for names in owners.values() if len(names) > 1))
 
 
-def spec_or_default(model_class: type) -> TaskSpec:
-    """Returns the spec of a model class; for a backbone and a user's class, one without heads."""
-    return tasks.spec_of(model_class) or _NO_TASK
-
-
 def class_name_of(model) -> str:
     """Returns the name of a model's public class, also for a user's subclass of it."""
     names = [base.__name__ for base in type(model).__mro__]
@@ -57,7 +49,7 @@ def class_name_of(model) -> str:
 def task_heads(model) -> dict[str, list[Weight]]:
     """Returns the weights of each of a model's heads, by the head's name."""
     config = backbone_of(model).config
-    spec = spec_or_default(type(model))
+    spec = tasks.declared_spec(type(model))
     heads = {}
     for path, head in {**spec.heads, **spec.optional_heads}.items():
         layer = getattr(model, path)
@@ -73,12 +65,12 @@ def task_heads(model) -> dict[str, list[Weight]]:
 
 def architecture_of(model) -> str:
     """Returns BERT's class in Hugging Face with the heads that the model has."""
-    spec = spec_or_default(type(model))
+    spec = tasks.declared_spec(type(model))
     present = set(task_heads(model)) - {head.name for head in spec.optional_heads.values()}
     for other in (spec, *tasks.specs()):
         if {head.name for head in other.heads.values()} == present:
             return other.architectures[0]
-    return _NO_TASK.architectures[0]
+    return tasks.declared_spec(BertBackbone).architectures[0]
 
 
 def saved_options(model) -> dict:
@@ -98,7 +90,9 @@ def uses_pooler(model) -> bool:
     """Returns whether the outputs of a model depend on its pooler."""
     if getattr(model, "next_sentence", True) is None:  # pre-training without this head
         return False
-    return spec_or_default(type(model)).uses_pooler and getattr(model, "pooling", "cls") == "cls"
+    return (
+        tasks.declared_spec(type(model)).uses_pooler and getattr(model, "pooling", "cls") == "cls"
+    )
 
 
 def all_weights(model) -> list[Weight]:

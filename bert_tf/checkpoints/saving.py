@@ -16,7 +16,6 @@ from bert_tf.checkpoints.model_weights import (
     backbone_of,
     class_name_of,
     saved_options,
-    spec_or_default,
     task_heads,
     uses_pooler,
 )
@@ -27,6 +26,7 @@ from bert_tf.config import SWITCHES, BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of
 from bert_tf.families.network_families import BERT, FAMILIES
 from bert_tf.models.task_files import NetworksFiles
+from bert_tf.tasks import declared_spec
 from bert_tf.text.tokenizer import BertTokenizer
 from bert_tf.text.tokenizer_files import refuse_other
 
@@ -82,7 +82,7 @@ def save_model(model, directory: str | os.PathLike, format: str | None = None) -
         _WRITERS[format](model, staging)
         if tokenizer is not None:
             tokenizer.save_pretrained(staging)
-        spec_or_default(type(model)).task_files().write(model, staging, format)
+        declared_spec(type(model)).task_files().write(model, staging, format)
 
 
 def _require_format_of(format, model, given):
@@ -122,14 +122,14 @@ def _reason_against(format, model):
 def _huggingface_class(model):
     """Returns the class that a model is in Hugging Face, None if it is none of them."""
     name = architecture_of(model)
-    if isinstance(spec_or_default(type(model)).task_files(), NetworksFiles):
+    if isinstance(declared_spec(type(model)).task_files(), NetworksFiles):
         return name
     return family_class(name, backbone_of(model).config.model_type)
 
 
 def _write_huggingface(model, directory):
     heads = {weight.name for head in task_heads(model).values() for weight in head}
-    files = spec_or_default(type(model)).task_files()
+    files = declared_spec(type(model)).task_files()
     has_networks = isinstance(files, NetworksFiles)
     backbone_prefix = files.backbone_prefix if has_networks else "bert."
     tensors = {}
@@ -204,7 +204,7 @@ def _writable(model) -> list[Weight]:
     backbone = backbone_of(model)
     variables = [
         *(weight.variable for weight in all_weights(model)),
-        *spec_or_default(type(model)).task_files().variables(model),
+        *declared_spec(type(model)).task_files().variables(model),
     ]
     known = set(map(id, [*variables, *quantized_variables(backbone)]))
     unknown = [variable.path for variable in model.weights if id(variable) not in known]
@@ -250,7 +250,7 @@ def _head_config(model) -> dict:
         labels = options.get("labels") or [f"LABEL_{i}" for i in range(options["num_classes"])]
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
-    values.update(spec_or_default(type(model)).task_files().config_values(model))
+    values.update(declared_spec(type(model)).task_files().config_values(model))
     if "problem_type" in options:
         values["problem_type"] = options["problem_type"]
     if isinstance(options.get("dropout"), (int, float)):

@@ -45,6 +45,32 @@ class TextColumns(tuple):
         return columns
 
 
+def is_list(row: Any) -> bool:
+    """Returns whether `row` is a container, as of words, and no text.
+
+    Example:
+        >>> is_list(["Ada", "wrote"]), is_list("Ada wrote")
+        (True, False)
+    """
+    return is_container(row) and np.ndim(row[:1] if isinstance(row, (list, tuple)) else row) > 0
+
+
+def holds_lists(x: Any) -> bool:
+    """Returns whether `x` is a container of containers, or empty and no tuple.
+
+    Example:
+        >>> holds_lists([["Ada", "wrote"]]), holds_lists(["Ada wrote"])
+        (True, False)
+    """
+    if (not isinstance(x, Collection) and not hasattr(x, "__array__")) or not is_container(x):
+        return False
+    if isinstance(x, tuple) and not x:
+        return False
+    rows = plain_rows(x)
+    first = next((row for row in rows if not is_missing(row)), [])
+    return is_list(first)
+
+
 def holds_text(x: Any) -> bool:
     """Returns whether `x` is raw text: a string, or a container of strings or of rows of strings.
 

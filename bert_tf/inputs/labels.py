@@ -280,6 +280,11 @@ def _shares(targets):
     return targets
 
 
+def are_labels_of_tokens(y: Any, x: Any) -> bool:
+    """Returns whether labels are an array that came with a token dictionary."""
+    return isinstance(x, dict) and isinstance(y, np.ndarray)
+
+
 def check_ids(y: np.ndarray, limit: int, name: str, ignored: int | None = None) -> None:
     """Checks labels that are the ids of classes, or the numbers of tokens, choices or documents.
 

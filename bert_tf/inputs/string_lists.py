@@ -1,38 +1,9 @@
 """Lists of lists of strings: sentences of words, documents of sentences."""
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
-
-from bert_tf.inputs.containers import is_container, is_missing, plain_rows
-
-
-def is_list(row: Any) -> bool:
-    """Returns whether `row` is a container, as of words, and no text.
-
-    Example:
-        >>> is_list(["Ada", "wrote"]), is_list("Ada wrote")
-        (True, False)
-    """
-    return is_container(row) and np.ndim(row[:1] if isinstance(row, (list, tuple)) else row) > 0
-
-
-def holds_lists(x: Any) -> bool:
-    """Returns whether `x` is a container of containers, or empty and no tuple.
-
-    Example:
-        >>> holds_lists([["Ada", "wrote"]]), holds_lists(["Ada wrote"])
-        (True, False)
-    """
-    if (not isinstance(x, Collection) and not hasattr(x, "__array__")) or not is_container(x):
-        return False
-    if isinstance(x, tuple) and not x:
-        return False
-    rows = plain_rows(x)
-    first = next((row for row in rows if not is_missing(row)), [])
-    return is_list(first)
 
 
 def flat_strings(lists: Sequence[Sequence[str]]) -> tuple[tf.Tensor, tf.Tensor]:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.batches import batches_of_numbers, parallel_map
+from bert_tf.inputs.batches import parallel_map
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.epoch_batches import EpochBatches
 from bert_tf.inputs.epochs import ReplicaShare, TextEpochs, numbered_batches
@@ -53,10 +53,10 @@ def text_batches(
     """
     preprocessor.require_tokenizer()
     if isinstance(x, tf.data.Dataset):
-        return preprocessor.stream_batches(x, training)
+        return preprocessor.batches(x, training)
     epochs, share = epochs or TextEpochs(), share or ReplicaShare()
     rows, labels = preprocessor.training_rows(x, y, sample_weight)
-    groups = preprocessor.batch_groups(x) if training else None
+    groups = _examples_of_texts(x) if training and preprocessor.no_duplicates else None
     options = {"seed": epochs.seed, "shuffle": shuffle, "groups": groups}
     count, lengths = len(rows), None
     if share.replicas > 1:
@@ -76,22 +76,7 @@ def text_batches(
     if groups is not None:
         batches.report_left_out(epochs.epoch)
     numbers = numbered_batches(batches, epochs, share, lengths)
-    return preprocessor.row_batches(rows, labels, numbers, epochs.seed if training else None)
-
-
-def row_batches(
-    preprocessor: Any, rows: Any, labels: tuple[Any, ...], numbers: tf.data.Dataset
-) -> tf.data.Dataset:
-    """Returns batches `(tokens, labels, weights)` of rows that are tokenized.
-
-    Args:
-        preprocessor: The `Preprocessor` of the task.
-        rows, labels: What its `training_rows` returned.
-        numbers: A dataset of the rows of each batch, int64 `[B]`, and their epoch.
-    """
-    numbers = numbers.map(lambda rows, epoch: rows)
-    batches = batches_of_numbers(rows, labels, numbers, preprocessor.static_length)
-    return _with_token_labels(preprocessor, batches)
+    return preprocessor.batches(rows, training, labels, numbers, epochs.seed)
 
 
 def stream_batches(preprocessor: Any, dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -116,26 +101,25 @@ def stream_batches(preprocessor: Any, dataset: tf.data.Dataset) -> tf.data.Datas
             "A dataset of text must yield batches, strings [B]. Received: single strings. "
             "Pass `dataset.batch(32)`."
         )
-    dataset = with_graph_targets(preprocessor, dataset)
+    dataset = with_graph_targets(preprocessor, dataset, of_text=True)
     batches = parallel_map(dataset, lambda x, *rest: (preprocessor.tokens_of(x), *rest))
-    return _with_token_labels(preprocessor, batches.prefetch(tf.data.AUTOTUNE))
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
-def with_graph_targets(preprocessor: Any, dataset: tf.data.Dataset) -> tf.data.Dataset:
+def with_graph_targets(
+    preprocessor: Any, dataset: tf.data.Dataset, of_text: bool = False
+) -> tf.data.Dataset:
     """Returns a dataset with the preprocessor's `graph_targets` applied to its labels."""
     spec = dataset.element_spec
     if not isinstance(spec, tuple) or len(spec) < 2 or not isinstance(spec[1], tf.TensorSpec):
         return dataset
-    targets = preprocessor.graph_targets(spec[1])
+    targets = preprocessor.graph_targets(spec[1], of_text)
     if targets is None:
         return dataset
     return parallel_map(dataset, lambda x, labels, *rest: (x, targets(labels), *rest))
 
 
-def _with_token_labels(preprocessor, batches):
-    """Returns batches with the labels that are made of their tokens, if the task has such."""
-    if preprocessor.token_labels is None:
-        return batches
-    return parallel_map(
-        batches, lambda tokens, *weights: (tokens, preprocessor.token_labels(tokens), *weights)
-    )
+def _examples_of_texts(columns):
+    """Returns a number for each text of every example, int64 `[n, K]`, the same for equal texts."""
+    texts = np.stack(columns, axis=1)
+    return np.unique(texts, return_inverse=True)[1].reshape(texts.shape)

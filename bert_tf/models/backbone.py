@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -88,8 +88,8 @@ class BertBackbone(InferenceKernels, keras.Model):
     al. 2020 (arXiv 2004.05150) for sparse attention, without extra projections for global tokens.
     """
 
-    option_forms: ClassVar = {}
     _option_changes = 0
+    shared_by: str | None = None  # the option by which a decoder has the same blocks
     built_with = (
         *("config", "num_encoder_layers", "causal", "gradient_checkpointing", "attention_window"),
         *("num_global_tokens", "quantization"),
@@ -110,7 +110,8 @@ class BertBackbone(InferenceKernels, keras.Model):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self._options = option_names(type(self)) | fixed_names(type(self))
+        self._fixed_options = fixed_names(type(self))
+        self._options = option_names(type(self)) | self._fixed_options
         self._traces = Traces()
         quantization = Quantization.of(quantization)
         config = config if isinstance(config, BertConfig) else self.config_class(**config)
@@ -339,8 +340,8 @@ class BertBackbone(InferenceKernels, keras.Model):
                 pruning. `bert_tf.adapt.least_important_heads` chooses some.
 
         Raises:
-            UserError: If a number is out of range, a block would be left without a head, or the
-                model is prepacked, quantized or has LoRA.
+            UserError: If a number is out of range, a block would be left without a head, a decoder
+                shares the weights, or the model is prepacked, quantized or has LoRA.
 
         Example:
             >>> backbone = bert_tf.BertBackbone.from_pretrained("minilm/")
@@ -352,6 +353,11 @@ class BertBackbone(InferenceKernels, keras.Model):
         """
         self.require_kernels("pruned")
         self.require_merged("pruned")
+        if self.shared_by is not None:
+            raise UserError(
+                f"`{self.shared_by}` must be False for an encoder that loses heads. Received: "
+                f"{self.shared_by}=True"
+            )
         config = self.config
         pruned = checked_pruned_heads(heads, config.num_hidden_layers, config.num_attention_heads)
         for block, before in config.pruned_heads.items():

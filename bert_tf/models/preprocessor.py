@@ -2,26 +2,38 @@
 
 import dataclasses
 import inspect
-import types
 import weakref
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Set
 from typing import Any, ClassVar
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base import hooks
 from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require
 from bert_tf.inputs import text_batches
-from bert_tf.inputs.batches import RowsWithInputs, TokenRows, TrainingRows, pooled_windows
-from bert_tf.inputs.columns import PAIRS_ARE, TextColumns, as_columns, holds_text
+from bert_tf.inputs.batches import (
+    RowsWithInputs,
+    TokenRows,
+    TrainingRows,
+    batches_of_numbers,
+    pooled_windows,
+)
+from bert_tf.inputs.columns import (
+    PAIRS_ARE,
+    TextColumns,
+    as_columns,
+    holds_lists,
+    holds_text,
+    is_list,
+)
 from bert_tf.inputs.containers import column_names, is_container, is_missing, is_text
 from bert_tf.inputs.labels import number_rows, row_weights
 from bert_tf.inputs.streams import batches_of_text, materialize
 from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.text.tokenizer_base import Tokenizer
-from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 from bert_tf.training.model_options import fixed_names
 
 DEFAULT_POSITIONS = 512  # google-research/bert
@@ -53,14 +65,6 @@ class Held:
         setattr(model._preprocessor, self.name, value)
 
 
-def takes_class_ids(loss: Any) -> bool:
-    """Returns whether a compiled loss takes class ids; so does the default."""
-    sparse = (keras.losses.SparseCategoricalCrossentropy, SparseCrossentropy)
-    if loss is None or isinstance(loss, sparse):
-        return True
-    return str(getattr(loss, "__name__", loss)).startswith("sparse_")
-
-
 @keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False)
 class Preprocessor:
@@ -72,9 +76,8 @@ class Preprocessor:
 
     A task overrides `read_columns` where an example is not a text or a pair, `targets` and
     `graph_targets` for its labels, `training_rows` and `rows` where examples become windows,
-    `outputs` and `decode` for the model's outputs. `inputs = SPEC.given_inputs` are what follows
-    the texts of an example. A subclass with further arguments is a dataclass too; the model has an
-    attribute `name = Held()` for each.
+    `outputs` and `decode` for the model's outputs. A subclass with further arguments is a dataclass
+    too; the model has an attribute `name = Held()` for each.
 
     Args:
         tokenizer: The `BertTokenizer`; without one only token dictionaries are accepted.
@@ -82,12 +85,18 @@ class Preprocessor:
             for the positions of the model.
 
     Attributes:
+        spec: The `TaskSpec` that declares the class.
+        examples: What an example is, as the spec declares it.
+        inputs: What follows the texts of an example, the `given_inputs` of the spec.
         max_positions: The positions of the model.
         has_sparse_labels: Whether the loss takes the ids of classes.
         has_static_shapes: Whether all batches are padded to one length, for XLA.
+        no_duplicates: Whether no text may be in two examples of a batch to train on.
         packs_tokens: Returns whether the model computes real tokens only; a token budget counts
             padding if not.
         changes: How often an argument was set.
+        followed: The names of fields of a subclass with `init=False`. They have the values of the
+            model's attributes of the same name.
 
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
@@ -102,26 +111,22 @@ class Preprocessor:
     max_positions: int = dataclasses.field(default=DEFAULT_POSITIONS, init=False, repr=False)
     has_sparse_labels: bool = dataclasses.field(default=True, init=False, repr=False)
     has_static_shapes: bool = dataclasses.field(default=False, init=False, repr=False)
+    no_duplicates: bool = dataclasses.field(default=False, init=False, repr=False)
 
-    texts_per_example: ClassVar[tuple[int, ...] | None] = (1, 2)  # None for any number
-    fewest_texts: ClassVar[int] = 1  # of an example; an empty list is as many empty columns
-    example_form = PAIRS_ARE  # what errors say about the right form
-    takes_batches_of_text = True  # False where examples become windows
-    predicts_datasets_of_text = True
-    inputs: ClassVar[Mapping[str, Any]] = types.MappingProxyType({})  # a spec's `given_inputs`
-    has_labels = True  # False where labels are made of the texts
-    # A method, if the labels of a batch are made of its tokens.
-    token_labels: ClassVar[Callable[[dict[str, tf.Tensor]], tf.Tensor] | None] = None
     packs_tokens: ClassVar[Callable[[], bool]] = staticmethod(lambda: True)
     changes: ClassVar[int] = 0
 
     def __post_init__(self):
-        vars(self)["_models"] = weakref.WeakSet()
+        spec = hooks.preprocessor_spec(type(self))
+        own = {"spec": spec, "examples": spec.examples, "inputs": spec.given_inputs}
+        own_fields = dataclasses.fields(self)[len(dataclasses.fields(Preprocessor)) :]
+        followed = tuple(field.name for field in own_fields if not field.init)
+        vars(self).update(own, followed=followed, _models=weakref.WeakSet())
 
     def __setattr__(self, name, value):
         models = [model for model in vars(self).get("_models", ()) if model.built]
         for model in models:
-            value = self._checked_value(model, name, value)
+            self._require_free(model, name, value)
         before = getattr(self, name, None)
         super().__setattr__(name, value)
         try:
@@ -132,15 +137,14 @@ class Preprocessor:
             raise
         vars(self)["changes"] = self.changes + 1
 
-    def _checked_value(self, model, name, value):
-        """Returns the value that a model stores for an argument; raises for a fixed one."""
+    def _require_free(self, model, name, value):
+        """Raises `UserError` for an argument that a model is built with."""
         names = [n for n in self.arguments() if n not in fixed_names(type(model))]
         if name not in names:
             raise UserError(
                 f"What is set in a model's preprocessor must be one of {names}; all else follows "
                 f"from the model and from `compile`. Received: {name}={value!r:.200}"
             )
-        return model.option_forms[name](value) if name in model.option_forms else value
 
     @classmethod
     def arguments(cls) -> list[str]:
@@ -148,7 +152,7 @@ class Preprocessor:
         return [field.name for field in dataclasses.fields(cls) if field.init]
 
     def follow(self, **state: Any) -> None:
-        """Sets the attributes that depend on the model and on `compile`."""
+        """Sets attributes that depend on the model and on `compile`, or are given another form."""
         vars(self).update(state)
 
     def serve(self, model: Any, before: "Preprocessor | None" = None) -> None:
@@ -202,11 +206,11 @@ class Preprocessor:
             raise UserError(f"Texts must be in an order. Received: a {type(x).__name__}.")
         if isinstance(x, tuple) and not isinstance(x, TextColumns):
             x = tuple(materialize(column, self.is_example) for column in x)
-        columns = self.read_columns if self.takes_batches_of_text else None
+        columns = None if self.examples.are_cut else self.read_columns
         x = batches_of_text(materialize(x, self.is_example), columns, self.targets)
         if isinstance(x, tf.data.Dataset):
             return x
-        if self.holds_examples(x):
+        if holds_text(x) or (self.examples.are_lists and holds_lists(x)):
             return self.read_columns(x)
         if x is None or not tf.nest.flatten(x):
             raise UserError(
@@ -214,10 +218,6 @@ class Preprocessor:
                 f"Received: x={x!r}"
             )
         return x
-
-    def holds_examples(self, x: Any) -> bool:
-        """Returns whether `x` is raw text as the task reads it."""
-        return holds_text(x)
 
     def read_examples(self, x: Any) -> TextColumns:
         """Returns raw text that does not come in batches as `TextColumns`."""
@@ -231,13 +231,14 @@ class Preprocessor:
         """
         columns = as_columns(x, self.text_errors, self.inputs)
         if len(columns) == 1 and not columns.num_rows:
-            columns = TextColumns(columns * self.fewest_texts)
-        allowed = self.texts_per_example
-        if allowed is not None and len(columns) not in allowed:
+            columns = TextColumns(columns * self.examples.texts[0])
+        count, allowed = len(columns), self.examples.texts
+        if count not in allowed and (... not in allowed or count < allowed[0]):
             names = column_names(x)
-            form = self.example_form if names is None else f"The columns are {names}; pass one."
+            form = self._form if names is None else f"The columns are {names}; pass one."
+            counts = ("more" if count is ... else str(count) for count in self.examples.texts)
             raise UserError(
-                f"An example of this task must have {' or '.join(map(str, allowed))} texts. "
+                f"An example of this task must have {' or '.join(counts)} texts. "
                 f"Received: {len(columns)} texts in an example. {form}"
             )
         return columns
@@ -247,9 +248,15 @@ class Preprocessor:
         """What to do with text that is not UTF-8: the tokenizer's `errors`."""
         return getattr(self.tokenizer, "errors", "strict")
 
-    @staticmethod
-    def is_example(item: Any) -> bool:
-        """Returns whether an item of a generator is one example: a string, or a tuple of them."""
+    @property
+    def _form(self):
+        """What errors say about the right form of examples."""
+        return self.examples.form or PAIRS_ARE
+
+    def is_example(self, item: Any) -> bool:
+        """Returns whether an item of a generator is one example: strings, or a list of them."""
+        if self.examples.are_lists:
+            return is_text(item) or is_list(item)
         if isinstance(item, tuple) and item:
             return all(map(is_text, item))
         return is_text(item) or is_missing(item)
@@ -266,10 +273,17 @@ class Preprocessor:
         """
         return number_rows(y) if is_container(y) and not isinstance(y, tuple) else y
 
-    def graph_targets(self, spec: tf.TensorSpec) -> Callable[[tf.Tensor], tf.Tensor] | None:
-        """Returns a function, in the graph, from a dataset's labels `spec` to those of the loss.
+    def graph_targets(
+        self, spec: tf.TensorSpec, of_text: bool
+    ) -> Callable[[tf.Tensor], tf.Tensor] | None:
+        """Returns a function, in the graph, from a dataset's labels to those of the loss.
 
-        None if they are those of the loss already.
+        Args:
+            spec: What the labels are.
+            of_text: Whether they are those of text, not of token dictionaries.
+
+        Returns:
+            The function; None if they are the labels of the loss already.
         """
         return None
 
@@ -281,25 +295,32 @@ class Preprocessor:
                 "Received: text. Pass `tokenizer=BertTokenizer(vocab_file)`."
             )
 
-    def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
-        """Returns strings `[B]` as the dictionary that the model takes, cut at `max_length`."""
+    def tokenize(self, *texts: Any) -> dict[str, tf.Tensor]:
+        """Returns examples as the dictionary that the model takes, cut at `max_length`.
+
+        Args:
+            *texts: Strings `[B]`, for each text of an example.
+
+        Raises:
+            UserError: If there is no tokenizer, or an example has more than two texts.
+        """
         self.require_tokenizer()
-        return self.tokenizer(texts, pairs, max_length=self.max_sequence_length)
+        if len(texts) > 2:
+            raise UserError(
+                "Text must be single texts or pairs. Received: "
+                f"{len(texts)} texts in an example. {self._form}"
+            )
+        return self.tokenizer(*texts, max_length=self.max_sequence_length)
 
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Returns the strings that a model is called with as a token dictionary.
 
         Raises:
-            UserError: If there is no tokenizer, or an example has more than two texts.
+            UserError: See `tokenize`.
         """
         columns = self.tensor_columns(inputs)
         count = len(columns) - len(self.inputs)
         columns, given = columns[:count], dict(zip(self.inputs, columns[count:], strict=True))
-        if len(columns) > 2:
-            raise UserError(
-                "Text must be single texts or pairs. Received: "
-                f"{len(columns)} texts in an example. {self.example_form}"
-            )
         given = {name: tf.cast(value, self.inputs[name].dtype) for name, value in given.items()}
         return {**self.tokenize(*columns), **given}
 
@@ -315,33 +336,30 @@ class Preprocessor:
             return tuple(tf.unstack(tensors[0], axis=1))  # [B, K] -> K times [B]
         return tensors
 
-    def batch_groups(self, columns: TextColumns) -> np.ndarray | None:
-        """Returns the `groups` of `EpochBatches`, or None where a batch may have any rows."""
-        return None
-
-    def row_batches(
+    def batches(
         self,
-        rows: TrainingRows,
-        labels: tuple[Any, ...],
-        numbers: tf.data.Dataset,
-        seed: int | None,
+        source: TrainingRows | tf.data.Dataset,
+        training: bool,
+        labels: tuple[Any, ...] = (),
+        numbers: tf.data.Dataset | None = None,
+        seed: int = 0,
     ) -> tf.data.Dataset:
-        """Returns batches `(tokens, labels, weights)` of rows that are tokenized.
+        """Returns batches `(tokens, labels, weights)` of texts.
 
         Args:
-            rows, labels: What `training_rows` returned.
+            source: Rows of `training_rows`; or batches of text, with labels and weights, if any.
+            training: Whether the batches are for training, not for evaluation.
+            labels: What `training_rows` returned with the rows.
             numbers: A dataset of the rows of each batch, int64 `[B]`, and their epoch.
-            seed: The seed of what is drawn for training; None for evaluation.
-        """
-        return text_batches.row_batches(self, rows, labels, numbers)
-
-    def stream_batches(self, dataset: tf.data.Dataset, training: bool) -> tf.data.Dataset:
-        """Returns batches of text as batches of tokens, with labels for the loss.
+            seed: The seed of what is drawn for training on rows.
 
         Raises:
-            UserError: If the elements are not batches of strings.
+            UserError: If the elements of a dataset are not batches of strings.
         """
-        return text_batches.stream_batches(self, dataset)
+        if numbers is None:
+            return text_batches.stream_batches(self, source)
+        numbers = numbers.map(lambda rows, epoch: rows)
+        return batches_of_numbers(source, labels, numbers, self.static_length)
 
     def training_rows(
         self, columns: TextColumns, y: Any, sample_weight: Any

@@ -1,7 +1,7 @@
 """What the signatures of all tasks share: strings, token ids or serialised examples in."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -25,31 +25,26 @@ class ServingModule:
     Every output has the batch as its first dimension, along which TF Serving merges requests.
     Outputs with a varying number of values are padded; an output `…_count` says how many there are.
 
+    The task's spec declares inputs and outputs, in its `Serving`. A subclass computes them: it
+    overrides `of_tokens`, and `of_text` where there is more to do with text than to tokenize it.
+
     Args:
         model: The task model, with its tokenizer.
+        pairs: Whether the texts are `text` and `pair`, for a task that `takes_pairs`.
 
     Attributes:
-        texts: The text inputs, string `[B]`: name and meaning.
-        lists: The names of those that are lists of strings, `[B, C]`.
-        tokens_shape: The shape of the tensors of a token dictionary.
-        outputs: The outputs for text: name and meaning. Not all models have all of them.
-        token_outputs: The outputs for token ids; None: the same as for text.
-        takes_pairs: Whether it can be made for pairs of texts, as its second argument.
+        declared: The `Serving` of the spec.
+        texts: The text inputs: name and meaning.
         max_length: The maximum number of tokens of a sequence.
         inputs: What users pass in addition to the texts, the `given_inputs` of the task's spec.
     """
 
-    texts: ClassVar[dict[str, str]] = {"text": "The text, UTF-8."}
-    lists: ClassVar[tuple[str, ...]] = ()
-    tokens_shape: ClassVar[tuple[None, ...]] = (None, None)
-    outputs: ClassVar[dict[str, str]] = {}
-    token_outputs: ClassVar[dict[str, str] | None] = None
-    takes_pairs: ClassVar[bool] = False
-
-    def __init__(self, model: TaskModel):
+    def __init__(self, model: TaskModel, pairs: bool = False):
         self.model = model
+        self.declared = model.spec.serving
+        self.texts = _PAIR if pairs else self.declared.texts
         self.max_length = model.max_sequence_length
-        self.inputs = model.preprocessor.inputs
+        self.inputs = model.spec.given_inputs
 
     def of_text(self, **texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the outputs for text and inputs: those for tokens, unless it is overridden."""
@@ -58,27 +53,29 @@ class ServingModule:
         return self.of_tokens({**tokens, **{name: texts[name] for name in self.inputs}})
 
     def of_tokens(self, tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns the outputs for a token dictionary of `tokens_shape`; by default the logits."""
+        """Returns the outputs for a token dictionary; by default the logits."""
         return {"logits": self.model(tokens, training=False)}
 
     def signatures(self) -> dict:
         """Returns the concrete functions by the names of their signatures."""
-        ids = tf.TensorSpec(self.tokens_shape, tf.int32)
-        shapes = {name: [None, None] if name in self.lists else [None] for name in self.texts}
+        lists = self.declared.lists
+        shape = [None, None, None] if self.declared.has_sequences else [None, None]
+        ids = tf.TensorSpec(shape, tf.int32)
+        shapes = {name: [None, None] if name in lists else [None] for name in self.texts}
         strings = {name: tf.TensorSpec(shape, tf.string) for name, shape in shapes.items()}
         given = {
             n: tf.TensorSpec([None, *each.shape], each.dtype) for n, each in self.inputs.items()
         }
-        text = self.traced(lambda **texts: self.of_text(**texts), strings | given)  # noqa: PLW0108
-        mask = tf.TensorSpec(self.tokens_shape, tf.bool)
+        text = self._traced(lambda **texts: self.of_text(**texts), strings | given)  # noqa: PLW0108
+        mask = tf.TensorSpec(shape, tf.bool)
         specs = {"token_ids": ids, "segment_ids": ids, "padding_mask": mask, **given}
         cls_token_id = self.model.tokenizer.cls_token_id
-        tokens = self.traced(
+        tokens = self._traced(
             lambda **tokens: self.of_tokens(checked_padding(tokens, cls_token_id)), specs
         )
         several = tf.io.FixedLenSequenceFeature([], tf.string, allow_missing=True)
         one = tf.io.FixedLenFeature([], tf.string)
-        features = {name: several if name in self.lists else one for name in self.texts}
+        features = {name: several if name in lists else one for name in self.texts}
         for name, spec in given.items():  # an Example has no other numbers than these
             kind = tf.float32 if spec.dtype.is_floating else tf.int64
             features[name] = tf.io.FixedLenFeature(spec.shape[1:], kind)
@@ -88,9 +85,13 @@ class ServingModule:
             return text(**values | {n: tf.cast(values[n], given[n].dtype) for n in given})
 
         examples = _traced(parsed, {"examples": tf.TensorSpec([None], tf.string)})
-        return {SERVING_DEFAULT: text, TOKENS: tokens, EXAMPLES: examples}
+        further = {
+            name: self._traced(getattr(self, name), dict.fromkeys(texts, _STRINGS))
+            for name, (texts, _) in self.declared.further.items()
+        }
+        return {SERVING_DEFAULT: text, TOKENS: tokens, EXAMPLES: examples, **further}
 
-    def traced(self, function: Callable, inputs: dict[str, tf.TensorSpec]):
+    def _traced(self, function: Callable, inputs: dict[str, tf.TensorSpec]):
         """Returns the concrete function of named inputs.
 
         It holds small weights as constants, because a variable must be passed and read in each
@@ -105,15 +106,17 @@ class ServingModule:
 
     def meanings(self, signature: str) -> tuple[dict[str, str], dict[str, str]]:
         """Returns what the inputs and the outputs of a signature mean, by their names."""
-        given = {name: each.meaning for name, each in self.inputs.items()}
+        declared, given = self.declared, {name: each.meaning for name, each in self.inputs.items()}
+        if signature in declared.further:
+            return declared.further[signature]
         if signature == TOKENS:
-            own = self.outputs if self.token_outputs is None else self.token_outputs
-            return {**_TOKEN_INPUTS, **given}, dict(own)
+            own = declared.outputs if declared.token_outputs is None else declared.token_outputs
+            return {**_TOKEN_INPUTS, **given}, own
         if signature == EXAMPLES:
             meaning = f"A serialised tf.train.Example with bytes values: {', '.join(self.texts)}."
             numbers = f" Its numbers: {', '.join(given)}." if given else ""
-            return {"examples": meaning + numbers}, dict(self.outputs)
-        return {**self.texts, **given}, dict(self.outputs)
+            return {"examples": meaning + numbers}, declared.outputs
+        return {**self.texts, **given}, declared.outputs
 
     def limits(self, signature: str) -> dict[str, dict]:
         """Returns what a server must check of the inputs of a signature.
@@ -124,7 +127,7 @@ class ServingModule:
             empty.
         """
         if signature != TOKENS:
-            return {name: {"needs_text": True} for name in self.lists if name in self.texts}
+            return {name: {"needs_text": True} for name in self.declared.lists}
         config = self.model.backbone.config
         length = {"max_length": config.max_position_embeddings}
         segments = {"minimum": 0, "maximum": config.type_vocab_size - 1}
@@ -140,17 +143,25 @@ class ServingModule:
 
     def sample_texts(self) -> list[dict[str, Any]]:
         """Returns requests to warm up with: inputs by name, of one row and of several."""
-        if self.lists:
-            return []  # only the task knows how many strings a list has
-        rows = list(zip(*(_SAMPLES.get(name, _SAMPLES["text"]) for name in self.texts)))
-        requests = [rows[:1], rows, [tuple(" ".join([text] * 40) for text in rows[0])]]
-        samples = [dict(zip(self.texts, map(list, zip(*request)))) for request in requests]
-        for sample, request in zip(samples, requests):
+        if self.declared.samples is not None:
+            mask = self.model.tokenizer.mask_token or "[MASK]"
+            samples = [
+                {name: _with_mask(values, mask) for name, values in sample.items()}
+                for sample in self.declared.samples
+            ]
+        else:
+            rows = list(zip(*(_SAMPLES.get(name, _SAMPLES["text"]) for name in self.texts)))
+            requests = [rows[:1], rows, [tuple(" ".join([text] * 40) for text in rows[0])]]
+            samples = [dict(zip(self.texts, map(list, zip(*request)))) for request in requests]
+        for sample in samples:
+            count = len(next(iter(sample.values())))
             for name, each in self.inputs.items():
-                sample[name] = np.zeros([len(request), *each.shape], each.dtype)
+                sample[name] = np.zeros([count, *each.shape], each.dtype)
         return samples
 
 
+_STRINGS = tf.TensorSpec([None], tf.string)
+_PAIR = {"text": "The first text, UTF-8.", "pair": "The second text, UTF-8."}
 _TOKEN_INPUTS = {
     "token_ids": "Ids of the vocabulary's pieces, [CLS] and [SEP] among them.",
     "segment_ids": "0 for the first text, 1 for the second.",
@@ -168,6 +179,11 @@ _SAMPLES = {
         "In 1810 Beethoven wrote “Für Elise”, which was found 40 years later.",
     ],
 }
+
+
+def _with_mask(values, mask):
+    """Returns strings, or lists of them, with the mask token for `[MASK]`."""
+    return tf.nest.map_structure(lambda text: text.replace("[MASK]", mask), values)
 
 
 def _traced(function, inputs, constants=()):

@@ -1,6 +1,7 @@
 """What tasks read and write in the directories of checkpoints, apart from weights and options."""
 
 import dataclasses
+import os
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,6 +67,10 @@ class TaskFiles:
     """
 
     names: ClassVar[tuple[str, ...]] = ()
+
+    def load(self, model_class: type, path: str | os.PathLike, **options: Any) -> Any:
+        """Builds the model of a directory: what `from_pretrained` of its class does."""
+        return hooks.load_task_model(model_class, path, **options)
 
     def read(self, opened: OpenedDirectory) -> dict[str, Any] | None:
         """Returns the options of the task's model that the files hold; None if they are others'.

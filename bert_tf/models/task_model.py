@@ -1,11 +1,11 @@
 """What all task models share: a backbone, a preprocessor, a head, checkpoints in and out."""
 
+import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.base import hooks
@@ -15,8 +15,9 @@ from bert_tf.inputs.token_inputs import check_names
 from bert_tf.layers.quantization import DYNAMIC, FLOAT
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.inference_precision import AUTO, optimize_for_inference
-from bert_tf.models.preprocessor import Held, Preprocessor, takes_class_ids
+from bert_tf.models.preprocessor import Held, Preprocessor
 from bert_tf.text.tokenizer_base import Tokenizer
+from bert_tf.training.model_options import option_names
 from bert_tf.training.training_model import TrainingModel
 
 
@@ -37,7 +38,7 @@ class TaskModel(TrainingModel):
     A missing value is an error that names its rows. Called directly, a model tokenizes string
     tensors in the graph. `predict` returns what the model computes; a method of the task, such as
     `classify`, returns what it means. A task overrides `head`, or all of `call`, the terms of its
-    loss and `preprocessor_class`.
+    loss; its spec names the class of its preprocessor.
 
     Args:
         backbone: The `BertBackbone`.
@@ -67,8 +68,6 @@ class TaskModel(TrainingModel):
         TensorShape([2, 2])
     """
 
-    built_with = ("backbone",)
-    preprocessor_class: type[Preprocessor] | None = Preprocessor  # None for a model without text
     lora: dict | None = None
     tokenizer = Held()
     max_length = Held()
@@ -83,6 +82,7 @@ class TaskModel(TrainingModel):
     ):
         super().__init__(**kwargs)
         self.backbone = backbone
+        self._given_inputs = tuple(self.spec.given_inputs)
         if self.preprocessor_class is None:
             return
         if preprocessor is None:
@@ -94,45 +94,6 @@ class TaskModel(TrainingModel):
         self.max_length = max_length
         TaskModel.check_options(self)
 
-    @property
-    def preprocessor(self) -> Preprocessor | None:
-        """Turns texts into tokens, labels into numbers and outputs into answers."""
-        if self.preprocessor_class is None:
-            return None
-        self._preprocessor.follow(**self.preprocessor_state())
-        return self._preprocessor
-
-    @preprocessor.setter
-    def preprocessor(self, value: Preprocessor | None) -> None:
-        if value is None:
-            value = self.preprocessor_class()
-        if not isinstance(value, self.preprocessor_class):
-            raise UserError(
-                f"`preprocessor` must be a {self.preprocessor_class.__name__}, or None for a model "
-                f"without a tokenizer. Received: preprocessor={value!r:.200}"
-            )
-        before = vars(self).get("_preprocessor")
-        self._preprocessor = value
-        try:
-            value.serve(self, before)
-        except Exception:
-            self._preprocessor = before
-            raise
-
-    def preprocessor_state(self) -> dict[str, Any]:
-        """Returns what the preprocessor must know of the model and of `compile`."""
-        return {
-            "max_positions": self.max_sequence_length,
-            "has_sparse_labels": takes_class_ids(self.loss),
-            "has_static_shapes": bool(self.jit_compile),
-            "packs_tokens": self.backbone.packs_tokens,
-        }
-
-    @property
-    def max_sequence_length(self) -> int:
-        """The maximum number of tokens of a sequence."""
-        return self.max_length or self.backbone.config.max_position_embeddings
-
     def check_options(self):
         config, max_length = self.backbone.config, self.max_length
         limit = config.max_position_embeddings
@@ -142,38 +103,13 @@ class TaskModel(TrainingModel):
         if self.tokenizer is not None:
             self.tokenizer.require_size_of(config.vocab_size)
 
-    def traced_settings(self, step):
-        held = self.preprocessor
-        changes = None if held is None else (id(held), held.changes)
-        return super().traced_settings(step), self.backbone.padding_free, changes
-
-    def read_labels(self, y, x):
-        """Returns labels as the preprocessor reads them.
-
-        Args:
-            y: What the user passed, or None.
-            x: What the preprocessor's `read` returned.
-
-        Raises:
-            DataError: If a label is missing, unknown or out of range. The message names its row.
-        """
-        if self.preprocessor is None:
-            return y
-        y = self.preprocessor.targets(y, x)
-        if isinstance(x, dict) and isinstance(y, np.ndarray):
-            self.check_labels(x, y)
-        return y
-
-    def check_labels(self, tokens: dict[str, Any], y: np.ndarray) -> None:
-        """Raises `DataError`, with the rows, if labels of a token dictionary are out of range."""
-
     def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
         """Returns strings `[B]` as a token dictionary, cut at `max_length`.
 
         Raises:
             UserError: If there is no tokenizer.
         """
-        return self.preprocessor.tokenize(texts, pairs)
+        return self.preprocessor.tokenize(*((texts,) if pairs is None else (texts, pairs)))
 
     def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
         """Returns `inputs` as a token dictionary, tokenizing them if they are strings.
@@ -185,8 +121,7 @@ class TaskModel(TrainingModel):
             return self.preprocessor.tokens_of(inputs)
         if "token_ids" not in inputs:
             check_names(inputs)
-        given = getattr(self.preprocessor_class, "inputs", ())
-        if missing := [name for name in given if name not in inputs]:
+        if missing := [name for name in self._given_inputs if name not in inputs]:
             raise UserError(f"Inputs must hold {', '.join(missing)}. Received: {sorted(inputs)}")
         return inputs
 
@@ -195,9 +130,13 @@ class TaskModel(TrainingModel):
         outputs = self.backbone(tokens, training=training, **self.backbone_options())
         return self.head(outputs, tokens, training=training)
 
-    def backbone_options(self) -> dict[str, bool]:
-        """Returns arguments of the backbone's call for further outputs that `head` needs."""
-        return {}
+    def backbone_options(self) -> dict[str, Any]:
+        """Returns arguments of the backbone's call: the attention rule, outputs that `head` needs.
+
+        The spec declares them; a `scalar_mix` of the model needs the outputs of all blocks.
+        """
+        mix = getattr(self, "scalar_mix", None)
+        return self.spec.backbone_options | ({} if mix is None else {"output_hidden_states": True})
 
     def head(self, outputs: dict[str, Any], tokens: dict[str, tf.Tensor], training: bool = False):
         """Returns what the model computes from the outputs of the backbone.
@@ -208,14 +147,6 @@ class TaskModel(TrainingModel):
             training: Whether dropout is applied.
         """
         raise NotImplementedError(f"{type(self).__name__} must have a method `head` or `call`.")
-
-    def default_metrics(self) -> list[Any] | None:
-        """Returns the metrics of a model that is trained without `compile`; None for no others."""
-        return None
-
-    def default_compile(self, y):
-        metrics = self.default_metrics()
-        return super().default_compile(y) | ({} if metrics is None else {"metrics": metrics})
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "TaskModel":
@@ -238,7 +169,7 @@ class TaskModel(TrainingModel):
             >>> model.untrained_heads
             ('classifier',)
         """
-        return hooks.load_task_model(cls, path, **options)
+        return hooks.declared_spec(cls).task_files().load(cls, path, **options)
 
     def save_pretrained(self, directory: str | os.PathLike, format: str | None = None) -> None:
         """Writes weights and configuration into `directory`, and labels and tokenizer if any.
@@ -292,10 +223,6 @@ class TaskModel(TrainingModel):
             ['label', 'logits', 'probabilities']
         """
         return hooks.export_from_model(self, filepath, format, input_signature, **options)
-
-    def require_trainable(self) -> None:
-        """Raises `UserError` if the backbone is prepacked or quantized."""
-        self.backbone.require_kernels("trained")
 
     def optimize_for_inference(self, precision: str = AUTO, **quantization) -> str:
         """Makes the model faster, for good and for inference only. See `BertBackbone`.
@@ -476,12 +403,14 @@ class TaskModel(TrainingModel):
             "backbone": keras.saving.serialize_keras_object(self.backbone),
             **({"lora": self.lora} if self.lora else {}),
         }
+        arguments = option_names(type(self)) - {*config, "tokenizer", "preprocessor"}
+        held = (name for name in sorted(arguments) if hasattr(self, name))
+        config |= {name: _plain(getattr(self, name)) for name in held}
         if self.preprocessor_class is None:
             return config
         if type(self.preprocessor) is not self.preprocessor_class:
             config["preprocessor"] = keras.saving.serialize_keras_object(self.preprocessor)
-        config["tokenizer"] = keras.saving.serialize_keras_object(self.tokenizer)
-        return {**config, "max_length": self.max_length}
+        return {**config, "tokenizer": keras.saving.serialize_keras_object(self.tokenizer)}
 
     @classmethod
     def from_config(cls, config):
@@ -498,3 +427,14 @@ class TaskModel(TrainingModel):
         if lora is not None:
             model.enable_lora(**lora)
         return model
+
+
+def _plain(value):
+    """Returns an option as JSON can hold it."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if dataclasses.is_dataclass(value):
+        return dataclasses.asdict(value)
+    for kind in (list, dict):  # Keras keeps them as its own types
+        value = kind(value) if isinstance(value, kind) else value
+    return value

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+from typing import Any
 
 from bert_tf.base.json_schema import (
     FLAG,
@@ -87,12 +88,84 @@ class TaskInput:
         meaning: What it is, for those who use an exported model.
         is_given: Whether users pass its values after the texts, `(texts, values)`; its shape is
             then known. Else the task makes them.
+        sample: The value of its entries where models are compared; None if a model that lacks it
+            computes something too.
     """
 
     dtype: str
     shape: tuple[int | None, ...] = ()
     meaning: str = ""
     is_given: bool = False
+    sample: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """What an example of a task is.
+
+    Attributes:
+        texts: The numbers of texts that it may have, the smallest first; `(2, ...)` is two or more.
+        form: What errors say about the right form; None explains single texts and pairs.
+        are_lists: Whether an example may be a list of strings.
+        are_cut: Whether an example may become several windows, so that the texts of all batches of
+            a generator or a `PyDataset` are read together.
+        are_predicted_in_datasets: Whether `predict` takes a `tf.data.Dataset` of text.
+    """
+
+    texts: tuple[Any, ...] = (1, 2)
+    form: str | None = None
+    are_lists: bool = False
+    are_cut: bool = False
+    are_predicted_in_datasets: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Labels:
+    """The labels of a task.
+
+    Attributes:
+        are_required: Whether training needs labels although no loss is compiled.
+        are_in_texts: Whether the labels of raw text are made of the texts.
+        no_class_weights: Why `fit` of a model without classes refuses `class_weight`.
+    """
+
+    are_required: bool = False
+    are_in_texts: bool = False
+    no_class_weights: str | None = None
+
+
+NEXT_WORDS = Labels(are_required=True, are_in_texts=True, no_class_weights="the classes are words")
+
+
+@dataclasses.dataclass(frozen=True)
+class Serving:
+    """What `export` writes: the inputs and outputs of the signatures, with their meanings.
+
+    Attributes:
+        module: The class in the task's `serving.py`, or the path of a class; a `ServingModule`.
+        outputs: The outputs for text: name -> meaning. Not all models have all of them.
+        texts: The text inputs, string `[B]`: name -> meaning.
+        token_outputs: The outputs for token ids; None: the same as for text.
+        lists: The names of the texts that are lists of strings, `[B, C]`.
+        has_sequences: Whether a row of tokens is several sequences, `[B, K, T]`.
+        takes_pairs: Whether it can be made for pairs of texts, as its second argument.
+        samples: Requests to warm up with: inputs by name, in which `[MASK]` is the mask token. None
+            for sentences.
+        further: Further signatures, each a method of the module -> the meanings of its texts and of
+            its outputs.
+    """
+
+    module: str
+    outputs: dict[str, str]
+    texts: dict[str, str] = dataclasses.field(default_factory=lambda: {"text": "The text, UTF-8."})
+    token_outputs: dict[str, str] | None = None
+    lists: tuple[str, ...] = ()
+    has_sequences: bool = False
+    takes_pairs: bool = False
+    samples: tuple[dict[str, list], ...] | None = None
+    further: dict[str, tuple[dict[str, str], dict[str, str]]] = dataclasses.field(
+        default_factory=dict
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,13 +204,24 @@ class TaskSpec:
             `bert_tf`.
         heads: Attribute of the model -> its head.
         optional_heads: Heads that a model may have and Hugging Face's class has not, as `heads`.
+        preprocessor: The class in its `preprocessor.py`, or the path of a class; None for a model
+            without text.
+        examples: What an example is.
+        labels: What its labels are.
         inputs: The inputs of the model other than tokens, by their names in the dictionary.
         uses_pooler: Whether it computes with BERT's pooler, the dense layer on the first token.
-        serving: The class in its `serving.py`; None if it is not exported.
+        serving: The signatures of its exported models; None if it is not exported.
         files: The class in its `files.py`, or `module.Class`, a subclass of `TaskFiles`; None if it
             has no files apart from weights, tokenizer and options.
         distilled_as: What a model can learn from another one of the task: `CLASSES`, `NUMBERS` or
             `VECTORS`; None if it cannot.
+        backbone_options: Arguments of the backbone's call: the attention rule, such as
+            `{"causal": True}`, and further outputs, such as `{"output_hidden_states": True}`.
+        decoded_by: The model's method that says what outputs mean; None for the preprocessor's
+            `decode`. It takes examples, `batch_size`, `token_budget` and `verbose`.
+        token_axis: The axis of the outputs with one entry for each token, which `predict` pads to
+            `max_length`; None if there is none.
+        token_padding: What it is padded with.
         output_axes: What the axes of the outputs count for the tokens `[B, T]` of one text or pair,
             after B; None if there are no such outputs.
         reads_pairs: Whether a row can be a pair of texts.
@@ -146,6 +230,7 @@ class TaskSpec:
             those of its signatures: `EMBEDDINGS`, `RERANK`.
         options: The constructor's arguments that checkpoints store, apart from `max_length` -> the
             kind of their values.
+        built_with: The arguments that only the constructor reads: to set one later is refused.
 
     Example:
         >>> spec = bert_tf.tasks.spec_of("BertQuestionAnswerer")
@@ -157,18 +242,26 @@ class TaskSpec:
     model: str
     architectures: tuple[str, ...]
     module: str | None = None
+    preprocessor: str | None = "bert_tf.models.preprocessor.Preprocessor"
+    examples: Examples = Examples()
+    labels: Labels = Labels()
     heads: dict[str, Head] = dataclasses.field(default_factory=dict)
     optional_heads: dict[str, Head] = dataclasses.field(default_factory=dict)
     inputs: dict[str, TaskInput] = dataclasses.field(default_factory=dict)
     uses_pooler: bool = True
-    serving: str | None = None
+    serving: Serving | None = None
     files: str | None = None
     distilled_as: str | None = None
+    backbone_options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    decoded_by: str | None = None
+    token_axis: int | None = None
+    token_padding: float = 0
     output_axes: tuple[str, ...] | None = None
     reads_pairs: bool = True
     answers: dict[str, Answers] = dataclasses.field(default_factory=dict)
     forms: tuple[str, ...] = ()
     options: dict[str, Kind] = dataclasses.field(default_factory=dict)
+    built_with: tuple[str, ...] = ()
 
     @property
     def given_inputs(self) -> dict[str, TaskInput]:
@@ -184,15 +277,23 @@ class TaskSpec:
         """Returns the class of its models."""
         return self._class("model", self.model)
 
+    def preprocessor_class(self) -> type | None:
+        """Returns the class of its models' preprocessors."""
+        return self.preprocessor and self._class("preprocessor", self.preprocessor)
+
     def serving_class(self) -> type | None:
         """Returns what `export` writes: a subclass of `ServingModule`."""
-        return self.serving and self._class("serving", self.serving)
+        return self.serving and self._class("serving", self.serving.module)
 
     def task_files(self) -> TaskFiles:
         """Returns what reads and writes its own files."""
         return TaskFiles() if self.files is None else self._class("files", self.files)()
 
+    def path(self, module: str, name: str) -> str:
+        """Returns the path of a class in a module of the task, or the path that the name is."""
+        name = name if "." in name else f"{module}.{name}"
+        return name if name.count(".") > 1 else self.model_module.removesuffix("model") + name
+
     def _class(self, module, name):
-        package = self.model_module.removesuffix(".model")
-        module, _, name = name.rpartition(".") if "." in name else (module, "", name)
-        return getattr(importlib.import_module(f"{package}.{module}"), name)
+        module, _, name = self.path(module, name).rpartition(".")
+        return getattr(importlib.import_module(module), name)

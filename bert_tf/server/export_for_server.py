@@ -1,10 +1,13 @@
 """Exports a model directory for the server; run as a separate process.
 
-    python -m bert_tf.server.export_for_server MODEL_DIR EXPORT_DIR PRECISION [pairs]
+    python -m bert_tf.server.export_for_server MODEL_DIR EXPORT_DIR PRECISION [pairs|single [...]]
+
+Further arguments are packages that register tasks.
 
 The last line of the output is JSON: `{"path": ...}`, or `{"error": ...}` for a `UserError`.
 """
 
+import importlib
 import json
 import os
 import sys
@@ -17,16 +20,21 @@ from bert_tf.errors import UserError
 from bert_tf.serving import export
 
 
-def export_for_server(path: str, directory: str, precision: str, pairs: str = "") -> str:
+def export_for_server(
+    path: str, directory: str, precision: str, pairs: str = "", *packages: str
+) -> str:
     """Writes the SavedModel of a model directory as version 1, and returns its path.
 
     It is padding-free if the operations are built, and computes in the precision that
     `optimize_for_inference` takes, unless it is quantized already. `pairs` is "pairs" for a
-    classifier whose inputs are two texts.
+    classifier whose inputs are two texts. `packages` register tasks; they are those that the
+    server's process knows, because a model's files must not name modules to import.
 
     Raises:
         UserError: If the model's task is unknown or it cannot be exported.
     """
+    for package in packages:
+        importlib.import_module(package)
     model = find_task_class(path).from_pretrained(path)
     portable = ops.active_backend() != "native"
     if not portable and model.backbone.quantization is None:

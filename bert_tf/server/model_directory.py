@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 
+from bert_tf import tasks
 from bert_tf.errors import UserError
 from bert_tf.server.served_model import ServedModel
 from bert_tf.serving import SAVED_MODEL_FILE, is_model
@@ -62,7 +63,14 @@ def export_apart(
         UserError: If it cannot be exported.
     """
     program = [sys.executable, "-m", "bert_tf.server.export_for_server"]
-    arguments = [os.fspath(path), os.fspath(folder), precision, *(["pairs"] if pairs else [])]
+    inputs = "pairs" if pairs else "single"
+    arguments = [
+        os.fspath(path),
+        os.fspath(folder),
+        precision,
+        inputs,
+        *tasks.registered_packages(),
+    ]
     process = subprocess.Popen(
         [*program, *arguments],
         stdin=subprocess.DEVNULL,

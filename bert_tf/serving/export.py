@@ -132,21 +132,21 @@ def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
         UserError: If the model's class cannot be exported, it has no tokenizer, or `pairs` is not
             supported.
     """
-    spec = tasks.spec_of(type(model))
-    module = None if spec is None else spec.serving_class()
-    if module is None:
+    spec = model.spec
+    if spec.serving is None:
         raise UserError(
             f"`model` must be one of {[spec.model for spec in tasks.specs() if spec.serving]}. "
             f"Received: {type(model).__name__}"
         )
     if model.tokenizer is None:
         raise UserError("`model` must have a tokenizer. Received: tokenizer=None")
-    if pairs and not module.takes_pairs:
-        names = [s.model for s in tasks.specs() if s.serving and s.serving_class().takes_pairs]
+    if pairs and not spec.serving.takes_pairs:
+        names = [s.model for s in tasks.specs() if s.serving and s.serving.takes_pairs]
         raise UserError(
             f"`pairs` must be False unless the model is a {' or '.join(names)}. Received: "
             f"pairs=True, model={type(model).__name__}"
         )
+    module = spec.serving_class()
     return module(model, pairs) if pairs else module(model)
 
 

@@ -164,21 +164,6 @@ def answers() -> dict[str, tuple[TaskSpec, Answers]]:
     return _merged("answers", lambda spec, asked: (spec, asked))
 
 
-def option_values(model) -> dict[str, Any]:
-    """Returns the options of a task model by their names: what its class adds to `get_config`.
-
-    Example:
-        >>> values = option_values(bert_tf.BertSentenceEncoder.from_pretrained("minilm/"))
-        >>> values["pooling"], values["normalize"]
-        ('mean', True)
-    """
-    values = {name: getattr(model, name) for name in spec_of(type(model)).options}
-    # Keras keeps lists and dictionaries as its own types.
-    for kind in (list, dict):
-        values = {name: kind(v) if isinstance(v, kind) else v for name, v in values.items()}
-    return values
-
-
 def spec_of(model: type | str) -> TaskSpec | None:
     """Returns the spec of a model's class or of a subclass; of a class name.
 
@@ -199,6 +184,32 @@ def spec_of(model: type | str) -> TaskSpec | None:
         if spec is not None and spec.model_module == base.__module__:
             return spec
     return None
+
+
+_NONE = TaskSpec("", "BertBackbone", ("BertModel",))
+
+
+def declared_spec(model: type) -> TaskSpec:
+    """Returns the spec of a model's class; for a class without one, a spec without entries.
+
+    Example:
+        >>> declared_spec(bert_tf.models.task_model.TaskModel).heads
+        {}
+    """
+    return spec_of(model) or _NONE
+
+
+def preprocessor_spec(kind: type) -> TaskSpec:
+    """Returns the spec that declares a preprocessor's class, or one without entries."""
+    by_path = _specs_by_preprocessor()
+    paths = (f"{base.__module__}.{base.__name__}" for base in kind.__mro__)
+    return next((by_path[path] for path in paths if path in by_path), _NONE)
+
+
+@kept_until_registration
+def _specs_by_preprocessor():
+    own = [spec for spec in specs() if spec.preprocessor not in (None, _NONE.preprocessor)]
+    return {spec.path("preprocessor", spec.preprocessor): spec for spec in own}
 
 
 @kept_until_registration

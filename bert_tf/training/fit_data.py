@@ -211,7 +211,7 @@ def _check_token_budget(token_budget, x, batch_size):
 
 def _require_labels(model, x, y):
     """Raises `UserError` if the loss needs labels and there are none."""
-    if model.preprocessor is None or (model.loss is None and not model.needs_labels):
+    if model.preprocessor is None or (model.loss is None and not model.spec.labels.are_required):
         return
     if isinstance(x, _BATCHES):
         has_labels = isinstance(x.element_spec, tuple) and len(x.element_spec) > 1
@@ -232,7 +232,7 @@ def _read_validation(model, data):
         is_one = not has_parts or preprocessor.is_example(data[0])
         data = (data,) if is_one else tuple(data)
     # Without labels a tuple of two columns is pairs, and not Keras's (x, y).
-    if not preprocessor.has_labels and isinstance(data, tuple) and len(data) == 2:
+    if preprocessor.spec.labels.are_in_texts and isinstance(data, tuple) and len(data) == 2:
         data = (data,) if all(map(holds_text, data)) else data
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     x = preprocessor.read(x)

@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 
+from bert_tf.base import hooks
 from bert_tf.errors import UserError
 
 
@@ -19,7 +20,7 @@ def set_option(model: Any, name: str, value: Any, assign: Callable[[str, Any], N
     """Sets an option of a model; that of a built model is checked first.
 
     Args:
-        model: A model with `check_options`, `built_with` and `option_forms`.
+        model: A model with `check_options`.
         name, value: The option, one of `option_names` or `fixed_names`.
         assign: The `__setattr__` of the model's base class.
 
@@ -29,13 +30,12 @@ def set_option(model: Any, name: str, value: Any, assign: Callable[[str, Any], N
     if hasattr(getattr(type(model), name, None), "__set__"):
         assign = functools.partial(object.__setattr__, model)  # Keras would wrap lists
     is_built = vars(model).get("built", False)
-    if is_built and name in fixed_names(type(model)):
+    if is_built and name in model._fixed_options:
         raise UserError(
             f"`{name}` must be an argument of the constructor or of `compile`: the model is "
             f"made with it. Received: {name}={value!r:.200} for a model that exists. Make "
             f"another one, for example by `from_pretrained(path, {name}=…)`."
         )
-    value = model.option_forms.get(name, _unchanged)(value)
     if not is_built or not hasattr(model, name):
         assign(name, value)
         return
@@ -47,10 +47,6 @@ def set_option(model: Any, name: str, value: Any, assign: Callable[[str, Any], N
         assign(name, before)
         raise
     assign("_option_changes", model._option_changes + 1)
-
-
-def _unchanged(value):
-    return value
 
 
 def _own_bases(kind):
@@ -70,7 +66,8 @@ def fixed_names(kind: type) -> frozenset[str]:
     values = {name: getattr(kind, name) for names in own for name in names}
     properties = {name for name, value in values.items() if isinstance(value, property)}
     fixed = {name for name in properties if values[name].fset is None}
-    return frozenset(fixed.union(*(names.get("built_with", ()) for names in own)))
+    own_names = (names.get("built_with", ()) for names in own)  # of a class without a spec
+    return frozenset(fixed.union(("backbone",), hooks.declared_spec(kind).built_with, *own_names))
 
 
 @functools.cache

@@ -7,14 +7,14 @@ which are computed first. For Keras's losses see `training/losses/partial_loss.p
 
 import contextlib
 import inspect
-from collections.abc import Callable
-from typing import Any, ClassVar
+import types
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert_tf import ops
-from bert_tf.base import keras_compat
+from bert_tf.base import hooks, keras_compat
 from bert_tf.errors import UserError
 from bert_tf.layers.pipeline import PipelineRun
 from bert_tf.ops import native
@@ -46,19 +46,24 @@ class StepModel(keras.Model):
     `loss_denominators` and `partial_loss`.
 
     Attributes:
-        built_with: The arguments that only the constructor reads; those of base classes are added.
-        option_forms: What an argument is turned into before it is stored.
+        spec: The `TaskSpec`, without entries for a model that has none.
     """
 
-    built_with: ClassVar[tuple[str, ...]] = ()
-    option_forms: ClassVar[dict[str, Callable[[Any], Any]]] = {}
     _option_changes = 0
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self._options = option_names(type(self)) | fixed_names(type(self))
+        self.spec = hooks.declared_spec(type(self))
+        self._fixed_options = fixed_names(type(self))
+        self._options = option_names(type(self)) | self._fixed_options
+        # Keras does not look into such an object for layers. `wrapped` are models that this one
+        # trains, `unused` are layers from which nothing is learned, `untrained` heads at random.
+        self._known = types.SimpleNamespace(wrapped=(), unused=())
+        self._gradients_of = None  # or a method that computes them in another way
         self._gradient_accumulation_steps = 1
         self.pipeline_placement = None  # or a `PipelinePlacement`
+        self._objective = None  # what else than `loss` a step computes with, such as `SentenceLoss`
+        self._compile_options = {}  # what `compile` takes in addition to Keras's arguments
         self._batch_share = BatchShare()
         self._is_additive = True
         self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
@@ -77,7 +82,8 @@ class StepModel(keras.Model):
     def check_options(self) -> None:
         """Raises `UserError` if the values of options are out of range or do not fit together.
 
-        A constructor calls it when all of its options are set; so does every later change of one.
+        It may also bring a value into its form, such as an array of labels. A constructor calls it
+        when all of its options are set; so does every later change of one.
         """
 
     @property
@@ -107,6 +113,7 @@ class StepModel(keras.Model):
                 f"{gradient_accumulation_steps=}"
             )
         self._gradient_accumulation_steps = gradient_accumulation_steps
+        self._compile_options = {"gradient_accumulation_steps": gradient_accumulation_steps}
         optimizer = keras.optimizers.get(optimizer)
         if self.dtype_policy.name == "mixed_float16" and hasattr(optimizer, "use_loss_scale"):
             optimizer.use_loss_scale()
@@ -164,9 +171,8 @@ class StepModel(keras.Model):
 
     def get_compile_config(self):
         config = super().get_compile_config()
-        if config:
-            config["gradient_accumulation_steps"] = self.gradient_accumulation_steps
-        return config
+        has_own = config and self._compile_options is not None
+        return {**config, **self._compile_options} if has_own else None
 
     def compile_from_config(self, config):
         self.compile(**keras.saving.deserialize_keras_object(config))
@@ -209,9 +215,14 @@ class StepModel(keras.Model):
 
     def traced_settings(self, step: str) -> Any:
         """Returns what else than weights a trace depends on, to be compared with `==`."""
+        held = getattr(self, "preprocessor", None)
+        packing = getattr(getattr(self, "backbone", None), "padding_free", None)
+        reading = packing, None if held is None else (id(held), held.changes)
+        wrapped = self._known.wrapped and self._known.wrapped[0].traced_settings(step)
         loss = settings_of(self.loss) if step in ("train", "test") else None
         optimizer = settings_of(self.optimizer) if step == "train" else None
-        return self._option_changes, loss, optimizer
+        objective = self._objective and settings_of(self._objective)
+        return self._option_changes, loss, objective, optimizer, reading, wrapped
 
     def invalidate_traces(self, step: str) -> None:
         """Drops the traced function of a step unless weights and settings are the last call's."""
@@ -222,15 +233,19 @@ class StepModel(keras.Model):
         keras_compat.build_under_strategy(self, self.trained_variables(), iterator, data_batch)
 
     def trained_variables(self) -> list[keras.Variable]:
-        """Returns the variables that a step changes."""
-        return self.trainable_variables
+        """Returns the variables that a step changes, also those of an objective."""
+        unused = {id(one) for layer in self._known.unused for one in layer.trainable_variables}
+        own = [one for one in self.trainable_variables if id(one) not in unused]
+        return [*own, *getattr(self._objective, "variables", ())]
 
     def optimizer_has_begun(self) -> bool:
         """Returns whether the optimizer has variables for the weights that the model has now."""
         return self.compiled and self.optimizer is not None and self.optimizer.built
 
     def require_trainable(self) -> None:
-        """Raises `UserError` if the model cannot be trained. A subclass overrides it."""
+        """Raises `UserError` if the backbone is prepacked or quantized."""
+        if hasattr(self, "backbone"):
+            self.backbone.require_kernels("trained")
 
     def train_step(self, data):
         self.require_trainable()
@@ -271,10 +286,6 @@ class StepModel(keras.Model):
             self._track_loss(loss, x)
             return self._logs()
 
-    def predict_step(self, data):
-        with self._tracing():
-            return super().predict_step(data)
-
     def _tracing(self):
         """Traces what goes to XLA with static shapes, and with ops that XLA can compile.
 
@@ -290,6 +301,8 @@ class StepModel(keras.Model):
         return scopes
 
     def _gradients(self, x, y, sample_weight, totals, variables):
+        if self._gradients_of is not None:
+            return self._gradients_of(x, y, sample_weight, totals, variables)
         with tf.GradientTape() as tape:
             loss, scaled = self._part_losses(x, y, sample_weight, totals)
         return loss, tape.gradient(scaled, variables)

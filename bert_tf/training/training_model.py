@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import types
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,7 @@ from bert_tf.training.fit_data import (
     with_callback,
 )
 from bert_tf.training.losses.class_weights import balanced_weights_by_id, refuse_class_weight
+from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
 from bert_tf.training.run_length import spread_schedule
 from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
@@ -46,22 +48,75 @@ class TrainingModel(StepModel):
 
     Attributes:
         preprocessor: Reads texts and labels; None for a model that takes what Keras takes.
-        needs_labels: Whether training needs labels although no loss is compiled.
-        no_class_weights: Why `fit` of a model without classes refuses `class_weight`.
         untrained_heads: The parts that a checkpoint lacked, until they are trained or loaded.
     """
 
-    preprocessor: Any = None
-    needs_labels = False
-    # The axis of the outputs with one entry per token, if any, and what `predict` pads it with.
-    output_token_axis: int | None = None
-    output_padding: float = 0
-    no_class_weights: str | None = None
-    untrained_heads: tuple[str, ...] = ()
-
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
+        self._heads = types.SimpleNamespace(untrained=())  # others may hold it too
         self._traced_run = None
+        self._reserved_positions = 0  # of the backbone's, for something else than a sequence
+
+    @property
+    def untrained_heads(self) -> tuple[str, ...]:
+        """The parts that a checkpoint lacked, until they are trained or loaded."""
+        return self._heads.untrained
+
+    @untrained_heads.setter
+    def untrained_heads(self, heads: tuple[str, ...]) -> None:
+        self._heads.untrained = heads
+
+    @property
+    def preprocessor_class(self) -> type | None:
+        """The class of its preprocessors; None for a model without text."""
+        return self.spec.preprocessor_class()
+
+    @property
+    def preprocessor(self) -> Any:
+        """Turns texts into tokens, labels into numbers and outputs into answers.
+
+        A model that trains another one has the other one's.
+        """
+        held = vars(self).get("_preprocessor")
+        if held is None:
+            return self._known.wrapped[0].preprocessor if self._known.wrapped else None
+        state = {
+            "has_sparse_labels": takes_class_ids(self.loss),
+            "max_positions": self.max_sequence_length,
+            "has_static_shapes": bool(self.jit_compile),
+            "no_duplicates": getattr(self._objective, "no_duplicates", False),
+            "packs_tokens": self.backbone.packs_tokens,
+        }
+        for name in held.followed:
+            state[name] = getattr(self, name)
+        held.follow(**state)
+        return held
+
+    @preprocessor.setter
+    def preprocessor(self, value: Any) -> None:
+        if self._known.wrapped:
+            self._known.wrapped[0].preprocessor = value
+            return
+        kind = self.preprocessor_class
+        value = kind() if value is None else value
+        if not isinstance(value, kind):
+            raise UserError(
+                f"`preprocessor` must be a {kind.__name__}, or None for a model without a "
+                f"tokenizer. Received: preprocessor={value!r:.200}"
+            )
+        before = vars(self).get("_preprocessor")
+        self._preprocessor = value
+        try:
+            value.serve(self, before)
+        except Exception:
+            self._preprocessor = before
+            raise
+
+    @property
+    def max_sequence_length(self) -> int:
+        """The maximum number of tokens of a sequence."""
+        longest = self.backbone.config.max_position_embeddings - self._reserved_positions
+        return self.max_length or longest
 
     def default_compile(self, y: Any) -> dict[str, Any]:
         """Returns the arguments of `compile` for a model that is trained without it.
@@ -72,13 +127,24 @@ class TrainingModel(StepModel):
         return {"optimizer": AdamWeightDecay(WarmupLinearDecay(LEARNING_RATE, warmup=WARMUP))}
 
     def read_labels(self, y: Any, x: Any) -> Any:
-        """Returns labels as the loss takes them; the arguments are those of the user."""
-        return y
+        """Returns labels as the loss takes them.
+
+        A subclass also checks those of token dictionaries, which do not pass the preprocessor.
+
+        Args:
+            y: What the user passed, or None.
+            x: What the preprocessor's `read` returned.
+
+        Raises:
+            DataError: If a label is missing, unknown or out of range. The message names its row.
+        """
+        return y if self.preprocessor is None else self.preprocessor.targets(y, x)
 
     def class_weights(self, class_weight):
         """Returns `class_weight` by class id, as Keras takes it."""
-        if self.no_class_weights is not None:
-            refuse_class_weight(class_weight, self.no_class_weights)
+        reason = self.spec.labels.no_class_weights
+        if reason is not None:
+            refuse_class_weight(class_weight, reason)
         return class_weight
 
     def balanced_class_weight(self, class_weight, y):
@@ -226,14 +292,14 @@ class TrainingModel(StepModel):
             if window_stride is not None:
                 preprocessor.require_windows(x, window_stride)
                 rule = "must be None for outputs of tokens, which are others in each window"
-                has_tokens = self.output_token_axis is not None
+                has_tokens = self.spec.token_axis is not None
                 require(not has_tokens, rule, UserError, window_stride=window_stride)
             rows = preprocessor.rows(x, window_stride)
             values = self._compute(rows, batch_size, verbose, callbacks, token_budget)
             return preprocessor.outputs(values, rows, x, window_pooling)
         for name, value in {"token_budget": token_budget, "window_stride": window_stride}.items():
             require_texts(x, name, value)
-        if yields_text(x) and not preprocessor.predicts_datasets_of_text:
+        if yields_text(x) and not self.spec.examples.are_predicted_in_datasets:
             raise UserError(
                 "`x` must be a list of texts, or token dictionaries. Received: a dataset of text."
             )
@@ -288,6 +354,9 @@ class TrainingModel(StepModel):
             >>> classifier.predict_decoded("a good film").label in ("bad", "good")
             True
         """
+        if self.spec.decoded_by is not None:
+            batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
+            return getattr(self, self.spec.decoded_by)(texts, **batching)
         preprocessor = self.preprocessor
         columns = preprocessor.read_examples(texts)
         rows = preprocessor.rows(columns)
@@ -313,27 +382,23 @@ class TrainingModel(StepModel):
             outputs, numbers = super().predict(batches, verbose=verbose, callbacks=callbacks)
         order = np.argsort(numbers)
         outputs = tf.nest.map_structure(lambda values: np.asarray(values)[order], outputs)
-        if self.output_token_axis is not None:
-            before = (slice(None),) * self.output_token_axis
+        if self.spec.token_axis is not None:
+            before = (slice(None),) * self.spec.token_axis
             outputs = outputs[(*before, slice(rows.lengths().max()))]
         return outputs
 
     def predict_step(self, data):
-        outputs = super().predict_step(data)
+        with self._tracing():
+            outputs = super().predict_step(data)
         inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         if not isinstance(inputs, dict) or ROW_NUMBER not in inputs:
             return outputs
-        outputs = self.row_outputs(outputs, inputs)
-        axis = self.output_token_axis
+        axis = self.spec.token_axis
         if axis is not None:
             paddings = [[0, 0] for _ in outputs.shape]
             paddings[axis][1] = self.max_sequence_length - tf.shape(outputs)[axis]
-            outputs = tf.pad(outputs, paddings, constant_values=self.output_padding)
+            outputs = tf.pad(outputs, paddings, constant_values=self.spec.token_padding)
         return outputs, inputs[ROW_NUMBER]
-
-    def row_outputs(self, outputs: Any, inputs: dict[str, tf.Tensor]) -> Any:
-        """Returns the outputs to keep for a batch of texts; a task may reduce them."""
-        return outputs
 
     def save(self, filepath: str | os.PathLike, overwrite: bool = True, **options) -> None:
         """Writes a `.keras` file as `keras.Model.save` does, atomically.
@@ -381,6 +446,14 @@ class TrainingModel(StepModel):
         if not self.compiled and self.preprocessor is not None:
             with self.distribute_strategy.scope():
                 self.compile(**self.default_compile(y))
+
+
+def takes_class_ids(loss: Any) -> bool:
+    """Returns whether a compiled loss takes class ids; so does the default."""
+    sparse = (keras.losses.SparseCategoricalCrossentropy, SparseCrossentropy)
+    if loss is None or isinstance(loss, sparse):
+        return True
+    return str(getattr(loss, "__name__", loss)).startswith("sparse_")
 
 
 def _arguments(method: Callable, model: keras.Model, args: tuple, kwargs: dict) -> dict[str, Any]:

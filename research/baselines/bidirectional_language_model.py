@@ -3,11 +3,14 @@
 Glossary: `B` rows, `T` tokens of a row, `M` labelled tokens, `H` hidden size, `V` vocabulary.
 """
 
+import dataclasses
+
 import keras
 import tensorflow as tf
 
 from bert_tf.inputs.word_labels import next_words, previous_words
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.task_spec import NEXT_WORDS
 from bert_tf.tasks.shared.next_word_model import NextWordModel
 from research.baselines.backbone import BaselineBackbone
 from research.baselines.config import ELMO
@@ -52,6 +55,7 @@ class BidirectionalLanguageModel(NextWordModel, TaskModel):
 
     def __init__(self, backbone: BaselineBackbone, tokenizer=None, **kwargs):
         super().__init__(backbone, tokenizer, **kwargs)
+        self.spec = dataclasses.replace(self.spec, labels=NEXT_WORDS)
         backbone.require_kind(ELMO)
         backbone.pooler.trainable = False  # no part of the loss
         backbone.pooler.is_missing = True

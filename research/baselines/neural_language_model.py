@@ -4,11 +4,14 @@ Glossary: `B` rows, `T` tokens of a row, `M` labelled tokens, `H` hidden size, `
 `n` is `config.context_size`, `C = n H`.
 """
 
+import dataclasses
+
 import keras
 import tensorflow as tf
 
 from bert_tf.inputs.word_labels import next_words
 from bert_tf.models.task_model import TaskModel
+from bert_tf.models.task_spec import NEXT_WORDS
 from bert_tf.tasks.shared.next_word_model import NextWordModel
 from research.baselines.backbone import BaselineBackbone
 from research.baselines.config import NNLM
@@ -54,6 +57,7 @@ class NeuralLanguageModel(NextWordModel, TaskModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, **kwargs)
+        self.spec = dataclasses.replace(self.spec, labels=NEXT_WORDS)
         backbone.require_kind(NNLM)
         self.has_direct_connections = has_direct_connections
         backbone.pooler.trainable = False  # no part of the loss
@@ -93,6 +97,3 @@ class NeuralLanguageModel(NextWordModel, TaskModel):
         if self.direct is not None:
             logits += self.direct(rows[:, hidden_size:])
         return tf.cast(logits, tf.float32)
-
-    def get_config(self):
-        return {**super().get_config(), "has_direct_connections": self.has_direct_connections}

@@ -180,7 +180,7 @@ def test_arguments_of_predict_that_no_task_reads(name):
     model.run_eagerly = True
     with pytest.raises(UserError, match="window_pooling"):
         model.predict(task.question, window_pooling="median", verbose=0)
-    if model.output_token_axis is not None:
+    if model.spec.token_axis is not None:
         with pytest.raises(UserError, match="must be .*window_stride=|be lists of words"):
             model.predict(task.question, window_stride=3, verbose=0)
 

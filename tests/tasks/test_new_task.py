@@ -125,7 +125,7 @@ def package(tmp_path_factory):
 
 
 @pytest.mark.full
-def test_a_task_of_another_package(package, tmp_path):
+def test_a_task_of_another_package(package, tmp_path, monkeypatch):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(package)])}
     result = run_program("-c", PROGRAM, env=environment, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -136,6 +136,30 @@ def test_a_task_of_another_package(package, tmp_path):
     assert status == 200, answer
     received = [row["stars"] for row in answer["predictions"]]
     assert received == pytest.approx(expected[:2], abs=1e-3)
+
+    # Programs know the task by `--import_modules`: the server, of a directory that is not exported,
+    # and Beam's, whose corpus has a column of ages.
+    monkeypatch.setenv("PYTHONPATH", environment["PYTHONPATH"])
+    known = "--import_modules=review_stars"
+    with ServerProcess(tmp_path / "bert_tf", known, is_real_start=True) as server:
+        status, answer = server.json("POST", "/v1/models/tiny:predict", {"instances": rows})
+    assert status == 200, answer
+    received = [row["stars"] for row in answer["predictions"]]
+    assert received == pytest.approx(expected[:2], abs=1e-3)
+    for name, lines in {
+        "corpus.jsonl": map(json.dumps, rows),
+        "corpus.csv": ["text,age", "good film,20", "bad film .,70.0"],
+    }.items():
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+        options = {"model_dir": "bert_tf", "input_file": name, "output_file": "stars"}
+        options |= {"direct_num_workers": 1, "num_shards": 1}
+        arguments = [f"--{option}={value}" for option, value in options.items()]
+        program = ("-m", "bert_tf.tools.beam_predict", known, *arguments)
+        result = run_program(*program, env=environment, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        answers = (tmp_path / "stars-00000-of-00001.jsonl").read_text().splitlines()
+        received = [json.loads(line)["answer"][0] for line in answers]
+        assert received == pytest.approx(expected[:2], abs=1e-3)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import bert_tf
 from bert_tf import tasks
 from bert_tf.errors import UserError
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.models.task_spec import TaskInput, TaskSpec
+from bert_tf.models.task_spec import Examples, TaskInput, TaskSpec
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from tests.conformance.task import CLASSES, CONFIG, TEXTS, assert_same, tokenizer
 
@@ -17,15 +17,14 @@ SPEC = TaskSpec(
     "AgedModel",
     ("AgedModel",),
     module="tests.tasks.aged",
+    preprocessor=f"{__name__}.AgedPreprocessor",
+    examples=Examples(texts=(1,)),
     inputs={"age": TaskInput("float32", is_given=True)},
 )
 AGES = np.arange(len(TEXTS), dtype=np.float32)
 
 
 class AgedPreprocessor(Preprocessor):
-    texts_per_example = (1,)
-    inputs = SPEC.given_inputs
-
     def decode(self, values, rows, columns):
         return values[:, 0].tolist()
 
@@ -33,7 +32,7 @@ class AgedPreprocessor(Preprocessor):
 class AgedModel(DenseHeadModel):
     """Two classes, by the pooled vector plus the age."""
 
-    preprocessor_class = AgedPreprocessor
+    __module__ = SPEC.model_module
 
     def __init__(self, backbone, tokenizer=None, max_length=None, **kwargs):
         super().__init__(backbone, tokenizer, max_length, **kwargs)

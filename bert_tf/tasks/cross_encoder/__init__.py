@@ -1,20 +1,45 @@
 """Cross-encoders: a score for a pair of texts, to rank documents for a query."""
 
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import ACTIVATION, CLASS_AXIS, DROPOUT, NUMBERS, RERANK, TaskSpec
+from bert_tf.models.task_spec import (
+    ACTIVATION,
+    CLASS_AXIS,
+    DROPOUT,
+    NUMBERS,
+    RERANK,
+    Examples,
+    Labels,
+    Serving,
+    TaskSpec,
+)
 from bert_tf.tasks import text_classification
 
 SPEC = TaskSpec(
     name="cross_encoder",
     model="BertCrossEncoder",
     architectures=("BertForSequenceClassification",),  # with one label
+    preprocessor="CrossEncoderPreprocessor",
+    examples=Examples(
+        texts=(2, ...),
+        form="An example is a query with one document or more. Pass (queries, documents), or "
+        "(queries, positives, negatives) to train on lists.",
+    ),
+    labels=Labels(no_class_weights="labels are numbers"),
     heads={"classifier": text_classification.HEAD},
-    serving="CrossEncoderModule",
+    serving=Serving(
+        "CrossEncoderModule",
+        texts={"query": "The query, UTF-8.", "document": "The document, UTF-8."},
+        outputs={
+            "score": "How well the document fits the query.",
+            "logits": "What the last layer computes, before the activation.",
+        },
+    ),
     files="CrossEncoderFiles",
     distilled_as=NUMBERS,
     output_axes=(CLASS_AXIS,),
     forms=(RERANK,),
     options={"dropout": DROPOUT, "activation": ACTIVATION},
+    built_with=("dropout",),
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

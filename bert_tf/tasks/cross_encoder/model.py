@@ -8,23 +8,19 @@ import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL
 from bert_tf.errors import require_one_of
-from bert_tf.inputs.labels import check_ids
+from bert_tf.inputs.labels import are_labels_of_tokens, check_ids
 from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.cross_encoder.losses import RelevanceLoss, is_right
-from bert_tf.tasks.cross_encoder.preprocessor import (
-    SCORE_ACTIVATIONS,
-    SIGMOID,
-    CrossEncoderPreprocessor,
-)
+from bert_tf.tasks.cross_encoder.preprocessor import SCORE_ACTIVATIONS, SIGMOID
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
-from bert_tf.tasks.shared.ranked_documents import RankedDocument, best_documents, check_ranking
+from bert_tf.tasks.shared.ranked_documents import RanksDocuments
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertCrossEncoder(DenseHeadModel):
+class BertCrossEncoder(RanksDocuments, DenseHeadModel):
     """BERT with one score for each pair of a query and a document.
 
     It reads both together, so it is more exact than the cosine of two vectors of a
@@ -60,10 +56,6 @@ class BertCrossEncoder(DenseHeadModel):
     whose directories it opens and writes.
     """
 
-    no_class_weights = "labels are numbers"
-    metrics_problem_type = MULTI_LABEL  # one sigmoid
-    preprocessor_class = CrossEncoderPreprocessor
-    built_with = ("dropout",)
     activation = Held()
 
     def __init__(
@@ -80,24 +72,35 @@ class BertCrossEncoder(DenseHeadModel):
         self.check_options()
         self.dropout = self.head_dropout(dropout)
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.classifier = self.dense_head(1)
+        self.classifier = self.dense_head(1, problem_type=MULTI_LABEL)  # one sigmoid
         self.build()
 
     def check_options(self):
         super().check_options()
         require_one_of("activation", self.activation, tuple(SCORE_ACTIVATIONS))
 
-    def default_loss(self) -> keras.losses.Loss:
-        """Returns the loss of `compile(loss="auto")`; "mse" learns numbers, such as a teacher's."""
-        return RelevanceLoss()
+    def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
+        """Compiles as Keras does; the loss defaults to `RelevanceLoss`.
 
-    def check_labels(self, tokens, y):
-        shape = np.shape(tokens["token_ids"])
-        if len(shape) == 3 and isinstance(self.loss, RelevanceLoss):
-            check_ids(y, shape[1], "Numbers of documents")
+        "mse" learns numbers, such as a teacher's.
 
-    def default_metrics(self):
-        return [keras.metrics.MeanMetricWrapper(is_right, name="accuracy")]
+        Raises:
+            UserError: See `DenseHeadModel.compile`.
+        """
+        loss = RelevanceLoss() if isinstance(loss, str) and loss == "auto" else loss
+        super().compile(optimizer, loss, metrics, **kwargs)
+
+    def default_compile(self, y):
+        accuracy = keras.metrics.MeanMetricWrapper(is_right, name="accuracy")
+        return {**super().default_compile(y), "metrics": [accuracy]}
+
+    def read_labels(self, y, x):
+        y = super().read_labels(y, x)
+        if are_labels_of_tokens(y, x) and isinstance(self.loss, RelevanceLoss):
+            shape = np.shape(x["token_ids"])
+            if len(shape) == 3:
+                check_ids(y, shape[1], "Numbers of documents")
+        return y
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
@@ -132,39 +135,5 @@ class BertCrossEncoder(DenseHeadModel):
         """
         return self.predict_decoded((queries, documents), batch_size, token_budget, verbose)
 
-    def rank(
-        self,
-        query: str,
-        documents: Sequence[str],
-        top_k: int | None = None,
-        *,
-        batch_size: int | None = None,
-        token_budget: int | None = None,
-        verbose: int = 0,
-    ) -> list[RankedDocument]:
-        """Returns the documents that fit a query best, the best first.
-
-        Args:
-            query: The query.
-            documents: The documents.
-            top_k: How many to return; None for all.
-            batch_size, token_budget, verbose: See `predict`.
-
-        Returns:
-            `RankedDocument`s. Of equal scores the first document comes first.
-
-        Raises:
-            UserError: If `query` is no string, `documents` is one, `top_k` is less than 1, or there
-                is no tokenizer.
-            DataError: If a text is missing or malformed.
-        """
-        check_ranking(query, documents, top_k)
-        documents = list(documents)
-        scores = self.score(
-            [query] * len(documents),
-            documents,
-            batch_size=batch_size,
-            token_budget=token_budget,
-            verbose=verbose,
-        )
-        return best_documents(scores, documents, top_k)
+    def document_scores(self, query, documents, **batching):
+        return self.score([query] * len(documents), documents, **batching)

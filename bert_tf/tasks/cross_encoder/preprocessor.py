@@ -32,22 +32,7 @@ class CrossEncoderPreprocessor(Preprocessor):
         **options: The arguments of `Preprocessor`.
     """
 
-    texts_per_example = None
-    fewest_texts = 2
-    example_form = (
-        "Pass (queries, documents), or (queries, positives, negatives) to train on lists."
-    )
-
     activation: str = SIGMOID
-
-    def read_columns(self, x):
-        columns = super().read_columns(x)
-        if len(columns) < 2:
-            raise UserError(
-                "An example of this task must be a query with one document or more. Received: "
-                f"{len(columns)} texts in an example. {self.example_form}"
-            )
-        return columns
 
     def targets(self, y, x):
         """Returns a number for each pair; for lists 0, the number of the first.
@@ -64,13 +49,13 @@ class CrossEncoderPreprocessor(Preprocessor):
             return np.zeros(x.num_rows, np.int32)
         return read_regression_labels(y, 1) if is_container(y) else y
 
-    def tokens_of(self, inputs):
-        queries, *documents = self.tensor_columns(inputs)
+    def tokenize(self, *texts):
+        queries, *documents = texts
         if len(documents) < 2:
-            return super().tokens_of(inputs)
+            return super().tokenize(*texts)
         documents = tf.stack(documents, axis=1)  # [B, K]
         repeated = tf.repeat(queries, documents.shape[1])
-        return rows_of_examples(self.tokenize(repeated, tf.reshape(documents, [-1])), documents)
+        return rows_of_examples(super().tokenize(repeated, tf.reshape(documents, [-1])), documents)
 
     def example_rows(self, columns):
         if len(columns) == 2:

@@ -9,12 +9,6 @@ from bert_tf.tasks.cross_encoder.preprocessor import SIGMOID
 class CrossEncoderModule(ServingModule):
     """Maps a query and a document to a score."""
 
-    texts = {"query": "The query, UTF-8.", "document": "The document, UTF-8."}
-    outputs = {
-        "score": "How well the document fits the query.",
-        "logits": "What the last layer computes, before the activation.",
-    }
-
     def of_tokens(self, tokens):
         logits = self.model(tokens, training=False)  # [B, 1]
         is_sigmoid = self.model.activation == SIGMOID

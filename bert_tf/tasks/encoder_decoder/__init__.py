@@ -2,7 +2,14 @@
 
 from bert_tf.base.json_schema import FLAG, integer, may_lack, optional
 from bert_tf.config import ARGUMENTS
-from bert_tf.models.task_spec import GENERATION_CONFIG, MAX_LENGTH, Head, TaskInput, TaskSpec
+from bert_tf.models.task_spec import (
+    GENERATION_CONFIG,
+    MAX_LENGTH,
+    NEXT_WORDS,
+    Head,
+    TaskInput,
+    TaskSpec,
+)
 from bert_tf.models.weight_rows import (
     DENSE,
     ENCODER_BLOCK,
@@ -12,6 +19,7 @@ from bert_tf.models.weight_rows import (
     VECTOR,
     Row,
 )
+from bert_tf.tasks.shared.generated_text import GENERATED_TEXT, SOURCE_AND_TARGET
 
 
 def _row(kind: str, ours: str, theirs: str) -> Row:
@@ -49,13 +57,17 @@ SPEC = TaskSpec(
     name="encoder_decoder",
     model="BertEncoderDecoder",
     architectures=("EncoderDecoderModel",),
+    decoded_by="generate",
+    preprocessor="EncoderDecoderPreprocessor",
+    examples=SOURCE_AND_TARGET,
+    labels=NEXT_WORDS,
     inputs={
-        "decoder_token_ids": TaskInput("int32", (None,)),
+        "decoder_token_ids": TaskInput("int32", (None,), sample=1),
         "decoder_padding_mask": TaskInput("bool", (None,)),
     },
     heads={"decoder": DECODER},
     uses_pooler=False,
-    serving="EncoderDecoderModule",
+    serving=GENERATED_TEXT,
     files="EncoderDecoderFiles",
     options={
         "decoder_config": optional(ARGUMENTS),
@@ -66,4 +78,5 @@ SPEC = TaskSpec(
         "eos_token_id": optional(integer()),
         "generation_config": GENERATION_CONFIG,
     },
+    built_with=("decoder_config", "tie_word_embeddings", "share_encoder_decoder_weights"),
 )

@@ -15,12 +15,7 @@ from bert_tf.inputs.token_inputs import checked_token_inputs, depending_on, requ
 from bert_tf.layers.decoder import BertDecoder
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.tasks import option_values
-from bert_tf.tasks.encoder_decoder.preprocessor import (
-    DECODER_PADDING_MASK,
-    DECODER_TOKEN_IDS,
-    EncoderDecoderPreprocessor,
-)
+from bert_tf.tasks.encoder_decoder.preprocessor import DECODER_PADDING_MASK, DECODER_TOKEN_IDS
 from bert_tf.tasks.shared.next_word_model import NextWordModel
 from bert_tf.tasks.shared.text_generator import TextGenerator
 
@@ -76,9 +71,6 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
     Reference: Rothe et al. 2019 (arXiv 1907.12461); Vaswani et al. 2017 (arXiv 1706.03762).
     """
 
-    preprocessor_class = EncoderDecoderPreprocessor
-    built_with = ("decoder_config", "tie_word_embeddings", "share_encoder_decoder_weights")
-
     def __init__(
         self,
         backbone: BertBackbone,
@@ -105,6 +97,7 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         shared = {}
         if share_encoder_decoder_weights:
             _require_same_network(config, backbone.config)
+            backbone.shared_by = "share_encoder_decoder_weights"
             shared = {"embeddings": backbone.embeddings, "blocks": backbone.encoder.stack()}
         self.decoder = BertDecoder(
             config, tie_word_embeddings, dtype=self.dtype_policy, name="decoder", **shared
@@ -155,19 +148,6 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         """
         return hooks.load_encoder_and_decoder(cls, encoder_path, decoder_path, **options)
 
-    def prune_heads(self, heads) -> None:
-        """Does what `BertBackbone.prune_heads` does with the encoder.
-
-        Raises:
-            UserError: See `BertBackbone.prune_heads`, or if the decoder shares the weights.
-        """
-        if self.share_encoder_decoder_weights:
-            raise UserError(
-                "`share_encoder_decoder_weights` must be False for an encoder that loses heads. "
-                "Received: share_encoder_decoder_weights=True"
-            )
-        super().prune_heads(heads)
-
     def prepack_for_inference(self, dtype: str | None = None) -> None:
         """Prepacks the kernels of encoder and decoder: faster, for inference only.
 
@@ -189,6 +169,11 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
     def longest_target(self) -> int:
         """The maximum number of tokens of a target, start and end included."""
         return self.max_target_length or self.decoder.config.max_position_embeddings
+
+    @property
+    def special_ids(self) -> tuple[int | None, int | None]:
+        """The `decoder_start_token_id` and the `eos_token_id`."""
+        return self.decoder_start_token_id, self.eos_token_id
 
     @property
     def start_token_id(self) -> int:
@@ -276,19 +261,6 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
 
     def next_token(self, token_ids, position, state, memory):
         return self.decoder.step(token_ids, position, state, memory)
-
-    def preprocessor_state(self):
-        state = {**super().preprocessor_state(), "longest_target": self.longest_target}
-        if self.tokenizer is not None:
-            state.update(start_token_id=self.start_token_id, end_token_id=self.end_token_id)
-        return state
-
-    def get_config(self):
-        return {
-            **option_values(self),
-            **super().get_config(),
-            "decoder_config": self.decoder.config.to_dict(),
-        }
 
 
 def _decoder_config(config, encoder_config) -> BertConfig:

@@ -62,18 +62,31 @@ class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
     """Maps sources to what the encoder reads, targets to what the decoder reads and to labels.
 
     Args:
-        start_token_id: The first token of the decoder.
-        end_token_id: The last label of a target.
+        special_ids: The `decoder_start_token_id` and the `eos_token_id` of the model.
         **options: See `SourceTargetPreprocessor`.
     """
 
-    start_token_id: int | None = dataclasses.field(default=None, init=False, repr=False)
-    end_token_id: int | None = dataclasses.field(default=None, init=False, repr=False)
+    special_ids: tuple = dataclasses.field(default=(None, None), init=False, repr=False)
 
-    def tokens_of(self, inputs):
-        sources, targets = self.tensor_columns(inputs)
-        targets = self.tokenizer(targets, max_length=self.longest_target)
-        return {**self.tokenize(sources), **shifted(targets, self.start_token_id)}
+    @property
+    def start_token_id(self) -> int:
+        """The first token of the decoder."""
+        start, _ = self.special_ids
+        return self.tokenizer.cls_token_id if start is None else start
+
+    @property
+    def end_token_id(self) -> int:
+        """The last label of a target."""
+        _, end = self.special_ids
+        return self.tokenizer.sep_token_id if end is None else end
+
+    def tokenize(self, *texts):
+        """Returns sources as tokens; with targets, what the decoder reads too."""
+        tokens = super().tokenize(texts[0])
+        if len(texts) == 1:
+            return tokens
+        targets = self.tokenizer(texts[1], max_length=self.longest_target)
+        return {**tokens, **shifted(targets, self.start_token_id)}
 
     def token_labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
         """Returns the word after each token of the decoder's input, int32 `[B, T]`.

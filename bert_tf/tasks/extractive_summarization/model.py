@@ -10,7 +10,6 @@ from bert_tf.errors import UserError, require
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.ops.native import needs_static_shapes
-from bert_tf.tasks.extractive_summarization.preprocessor import ExtractiveSummarizationPreprocessor
 from bert_tf.tasks.extractive_summarization.sentence_layers import SentenceLayers, sentence_starts
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.training.losses.token_loss import OwnTokenLoss
@@ -54,12 +53,7 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
     1908.08345), section 3.1.
     """
 
-    needs_labels = True
-    output_token_axis = 1
-    head_layer = "scorer"
     loss_items = "sentences"
-    preprocessor_class = ExtractiveSummarizationPreprocessor
-    built_with = ("num_sentence_layers",)
     num_sentences = Held()
     trigram_blocking = Held()
 
@@ -88,18 +82,15 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
                 dtype=self.dtype_policy,
                 name="sentence_layers",
             )
-        self.scorer = self.dense_head(1)
+            with keras.name_scope(self.name):
+                self.sentence_layers.build()
+        self.scorer = self.dense_head(1, "scorer")
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.build()
 
     def check_options(self):
         super().check_options()
         _check_count("num_sentences", self.num_sentences, least=1)
-
-    def build(self, input_shape=None):
-        super().build(input_shape)
-        if self.sentence_layers is not None and not self.sentence_layers.built:
-            self.sentence_layers.build()
 
     def head(self, outputs, tokens, training=False):
         states = outputs["sequence_output"]  # [B, T, H]
@@ -117,10 +108,6 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
         starts = sentence_starts(tokens["token_ids"], self.backbone.padding_mask_of(tokens))
         packed = self.backbone.packs_tokens() and not needs_static_shapes()
         return self.sentence_layers(states, starts=starts, packed=packed, training=training)
-
-    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
-        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
-        return self.summarize(texts, **batching)
 
     def summarize(
         self,

@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.columns import TextColumns, text_column
+from bert_tf.inputs.columns import TextColumns, holds_lists, is_list, text_column
 from bert_tf.inputs.containers import is_text, object_array, plain_rows, refuse_missing, shown
 from bert_tf.inputs.long_texts import split_sentences, split_sentences_in_graph
-from bert_tf.inputs.string_lists import flat_strings, holds_lists, is_list
+from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.tasks.extractive_summarization.oracle import oracle_labels
 from bert_tf.tasks.extractive_summarization.selection import join_sentences, select_sentences
 from bert_tf.tasks.extractive_summarization.sentence_windows import SentenceWindows, pack_sentences
@@ -33,10 +33,7 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
         **options: The arguments of `Preprocessor`.
     """
 
-    texts_per_example = (1,)
-    example_form = "Documents are a list of strings, or a list of lists of sentences."
     item = "sentence"
-    predicts_datasets_of_text = False
 
     num_sentences: int = 3
     trigram_blocking: bool = True
@@ -110,13 +107,13 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
         sentences = tf.RaggedTensor.from_row_splits(*flat_strings(lists))
         return SentenceWindows(self.tokenizer, sentences, self.max_sequence_length)
 
-    def tokenize(self, texts, pairs=None):
+    def tokenize(self, *texts):
         """Returns the first window of each document, strings `[B]`, as a token dictionary."""
         self.require_tokenizer()
         packed = pack_sentences(
-            self.tokenizer, self.sentences_in_graph(texts), self.max_sequence_length
+            self.tokenizer, self.sentences_in_graph(texts[0]), self.max_sequence_length
         )
-        first = tf.searchsorted(packed.documents, tf.range(tf.size(texts, tf.int64)))
+        first = tf.searchsorted(packed.documents, tf.range(tf.size(texts[0], tf.int64)))
         rows = (tf.gather(part, first) for part in packed[:2])
         return packing.pad(*rows, self.tokenizer.pad_token_id, self.static_length, 1)
 
@@ -143,7 +140,9 @@ class ExtractiveSummarizationPreprocessor(ItemPreprocessor):
             found += map(_decoded, join_sentences(kept).numpy())
         return found
 
-    def stream_batches(self, dataset, training):
+    def batches(self, source, training, labels=(), numbers=None, seed=0):
+        if numbers is not None:
+            return super().batches(source, training, labels, numbers, seed)
         raise UserError(
             "Documents must be given together, as lists: one may become several windows. "
             "Received: a dataset of text."

@@ -12,15 +12,6 @@ from bert_tf.text import packing
 class ExtractiveSummarizationModule(ServingModule):
     """Maps text of any length to its summary: what `summarize` gives."""
 
-    outputs = {
-        "summary": "The best sentences in their order, joined.",
-        "sentence_count": "How many sentences the summary has; what follows is padding.",
-        "sentence_text": "The sentences.",
-        "sentence_number": "The number of each in the text, from 0.",
-        "sentence_score": "The probability of each.",
-    }
-    token_outputs = {"logits": "One per token; those of the [CLS] of a sentence count."}
-
     def of_text(self, text):
         model, tokenizer = self.model, self.model.tokenizer
         sentences = model.preprocessor.sentences_in_graph(text)

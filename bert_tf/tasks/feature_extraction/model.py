@@ -1,7 +1,7 @@
 """BERT as a source of features: the states of any layers, a vector for every token."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,7 +11,6 @@ from bert_tf.errors import UserError, require_one_of
 from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
-from bert_tf.tasks import option_values
 
 COMBINATIONS = ("stack", "concat", "sum", "mean")
 
@@ -44,9 +43,6 @@ class BertFeatureExtractor(TaskModel):
     Reference: Devlin et al. 2019, section 5.3; google-research/bert extract_features.py.
     """
 
-    output_token_axis = 1
-    option_forms: ClassVar = {"layer_indices": lambda layers: list(map(int, layers))}
-
     def __init__(
         self,
         backbone: BertBackbone,
@@ -66,6 +62,7 @@ class BertFeatureExtractor(TaskModel):
 
     def check_options(self):
         super().check_options()
+        self.replace_option("layer_indices", list(map(int, self.layer_indices)))
         count, layer_indices = self.backbone.config.num_hidden_layers + 1, self.layer_indices
         if not len(layer_indices) or not all(-count <= layer < count for layer in layer_indices):
             raise UserError(
@@ -74,9 +71,7 @@ class BertFeatureExtractor(TaskModel):
             )
         require_one_of("combine", self.combine, COMBINATIONS)
 
-    def call(self, inputs, training=False):
-        tokens = self.tokens_of(inputs)
-        outputs = self.backbone(tokens, training=training, output_hidden_states=True)
+    def head(self, outputs, tokens, training=False):
         hidden = outputs["hidden_states"]  # L + 1 times [B, T, H]
         chosen = [tf.cast(hidden[layer], tf.float32) for layer in self.layer_indices]
         if self.combine == "stack":
@@ -85,9 +80,6 @@ class BertFeatureExtractor(TaskModel):
             return tf.concat(chosen, axis=-1)  # [B, T, K * H]
         total = tf.add_n(chosen)  # [B, T, H]
         return total / len(chosen) if self.combine == "mean" else total
-
-    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
-        return self.extract(texts, token_budget, verbose, batch_size)
 
     def extract(
         self,
@@ -122,6 +114,3 @@ class BertFeatureExtractor(TaskModel):
                 features[number] = row[:length].copy()  # not a view that keeps the batch alive
             bar.add(len(numbers))
         return features[0] if columns.is_single else features
-
-    def get_config(self):
-        return {**super().get_config(), **option_values(self)}

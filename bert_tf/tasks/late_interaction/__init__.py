@@ -2,17 +2,51 @@
 
 from bert_tf.base.json_schema import FLAG, integer, may_lack, optional, text
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import RERANK, TaskInput, TaskSpec, layer_head
+from bert_tf.models.task_spec import (
+    RERANK,
+    Examples,
+    Labels,
+    Serving,
+    TaskInput,
+    TaskSpec,
+    layer_head,
+)
 from bert_tf.models.weight_rows import PROJECTION
 
+_VECTORS = (
+    {"text": "The text, UTF-8."},
+    {
+        "vector_count": "How many vectors the text has; what follows is padding.",
+        "vectors": "A vector for each token that counts.",
+    },
+)
 SPEC = TaskSpec(
     name="late_interaction",
     model="BertLateInteractionEncoder",
     architectures=("HF_ColBERT",),  # of stanford-futuredata/ColBERT
+    decoded_by="score_pairs",
+    preprocessor="LateInteractionPreprocessor",
+    examples=Examples(
+        texts=(1, ...),
+        form="Pass (queries, documents) with one document or more for each query, such as "
+        "(queries, positives, negatives) to train; for vectors call `encode_queries` or "
+        "`encode_documents`.",
+    ),
+    labels=Labels(no_class_weights="labels are scores"),
     inputs={"is_query": TaskInput("bool")},
     heads={"projection": layer_head("token_projection", PROJECTION, "linear", "linear")},
     uses_pooler=False,
-    serving="LateInteractionModule",
+    serving=Serving(
+        "LateInteractionModule",
+        texts={"query": "The query, UTF-8.", "document": "The document, UTF-8."},
+        outputs={
+            "score": "How well the document fits the query.",
+            "logits": "The same, as the model computes it.",
+        },
+        token_outputs={"logits": "How well each document of a row fits the query, its first text."},
+        has_sequences=True,
+        further={"queries": _VECTORS, "documents": _VECTORS},
+    ),
     files="LateInteractionFiles",
     reads_pairs=False,
     forms=(RERANK,),
@@ -25,6 +59,7 @@ SPEC = TaskSpec(
         "attend_to_mask_tokens": may_lack(FLAG),
         "mask_punctuation": may_lack(FLAG),
     },
+    built_with=("dim",),
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

@@ -9,7 +9,6 @@ Reference: Khattab and Zaharia 2020 (arXiv 2004.12832); stanford-futuredata/ColB
 
 import string
 from collections.abc import Sequence
-from typing import ClassVar
 
 import keras
 import numpy as np
@@ -18,36 +17,28 @@ import tensorflow as tf
 from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError, require
 from bert_tf.inputs.batches import ROW_NUMBER, TOKEN_BUDGET, sorted_batches
-from bert_tf.inputs.labels import check_ids
+from bert_tf.inputs.labels import are_labels_of_tokens, check_ids
 from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.layers.attention.token_layout import real_tokens_first
 from bert_tf.layers.initial_weights import truncated_normal
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.models.task_model import TaskModel
-from bert_tf.tasks import option_values
 from bert_tf.tasks.late_interaction.losses import DocumentRankingLoss, ranks_right_document_first
-from bert_tf.tasks.late_interaction.preprocessor import LateInteractionPreprocessor
 from bert_tf.tasks.late_interaction.token_vectors import TokenVectors, max_sim_scores, sum_of_best
-from bert_tf.tasks.shared.ranked_documents import RankedDocument, best_documents, check_ranking
+from bert_tf.tasks.shared.ranked_documents import RanksDocuments
 from bert_tf.training.losses.loss_on_logits import loss_on_logits
 
 
-def _with_special_tokens(tokenizer):
-    """Matches stanford-futuredata/ColBERT: `[MASK]` in a text is one token.
-
-    Programs that put the marker into the text would otherwise split it.
-    """
-    return None if tokenizer is None else tokenizer.keeping_special_tokens
-
-
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertLateInteractionEncoder(TaskModel):
+class BertLateInteractionEncoder(RanksDocuments, TaskModel):
     """BERT with a vector of length 1 for each token, and MaxSim scores of queries and documents.
 
     The score of a document is, summed over the tokens of the query, the largest cosine with a token
     of the document. Queries and documents are encoded by themselves, so the vectors of documents
     can be stored; they are compared more exactly than by the one vector of a `BertSentenceEncoder`.
+    To rank the same documents for many queries, encode them once and call
+    `bert_tf.search.max_sim_top_k`.
 
     `fit` and `evaluate` take tuples of K lists: queries, documents that fit and, optionally, others
     that do not. With `y`, a teacher's scores `[n, K - 1]` of these documents, it learns from them.
@@ -97,10 +88,6 @@ class BertLateInteractionEncoder(TaskModel):
     (ColBERTv2, arXiv 2112.01488). It opens and writes ColBERT's directories.
     """
 
-    no_class_weights = "labels are scores"
-    preprocessor_class = LateInteractionPreprocessor
-    built_with = ("dim",)
-    option_forms: ClassVar = {"tokenizer": _with_special_tokens}
     query_max_length = Held()
     query_marker = Held()
     document_marker = Held()
@@ -149,6 +136,9 @@ class BertLateInteractionEncoder(TaskModel):
         require(is_valid, rule, query_max_length=length)
         if self.tokenizer is None:
             return
+        # Matches stanford-futuredata/ColBERT: `[MASK]` in a text is one token. Programs that put
+        # the marker into the text would otherwise split it.
+        self.preprocessor.follow(tokenizer=self.tokenizer.keeping_special_tokens)
         if self.query_augmentation:
             self.tokenizer.require_mask_token()
         for name in ("query_marker", "document_marker"):
@@ -194,17 +184,18 @@ class BertLateInteractionEncoder(TaskModel):
         self._in_batch_negatives = in_batch_negatives
         loss = DocumentRankingLoss() if loss == "auto" else loss_on_logits(loss)
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        self._compile_options["in_batch_negatives"] = in_batch_negatives
 
-    def get_compile_config(self):
-        config = super().get_compile_config()
-        return config and {**config, "in_batch_negatives": self.in_batch_negatives}
+    def read_labels(self, y, x):
+        y = super().read_labels(y, x)
+        if are_labels_of_tokens(y, x) and isinstance(self.loss, DocumentRankingLoss):
+            if y.size == len(y):
+                check_ids(y, np.shape(x["token_ids"])[1] - 1, "Numbers of documents")
+        return y
 
-    def check_labels(self, tokens, y):
-        if isinstance(self.loss, DocumentRankingLoss) and y.size == len(y):
-            check_ids(y, np.shape(tokens["token_ids"])[1] - 1, "Numbers of documents")
-
-    def default_metrics(self):
-        return [keras.metrics.MeanMetricWrapper(ranks_right_document_first, name="accuracy")]
+    def default_compile(self, y):
+        accuracy = keras.metrics.MeanMetricWrapper(ranks_right_document_first, name="accuracy")
+        return {**super().default_compile(y), "metrics": [accuracy]}
 
     def forward(self, x, y, training):
         tokens, in_batch = self.tokens_of(x), self.in_batch_negatives
@@ -292,14 +283,14 @@ class BertLateInteractionEncoder(TaskModel):
             )
         return self.tokenizer
 
-    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
-        columns = self.preprocessor.read_examples(texts)
+    def score_pairs(self, pairs, **batching):
+        """Returns what `score` does, for pairs of a query and a document."""
+        columns = self.preprocessor.read_examples(pairs)
         if len(columns) != 2:
             raise UserError(
                 "Texts must be pairs, (queries, documents). "
                 f"Received: {len(columns)} texts in an example"
             )
-        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
         scores = self.score(*columns, **batching)
         return scores[0] if columns.is_single else scores
 
@@ -404,44 +395,9 @@ class BertLateInteractionEncoder(TaskModel):
         scores = max_sim_scores(queries, self.encode_documents(columns[1], **batching))
         return scores[0] if columns.is_single else scores
 
-    def rank(
-        self,
-        query: str,
-        documents: Sequence[str],
-        top_k: int | None = None,
-        *,
-        batch_size: int | None = None,
-        token_budget: int | None = None,
-        verbose: int = 0,
-    ) -> list[RankedDocument]:
-        """Returns the documents that fit a query best, the best first.
-
-        To rank the same documents for many queries, encode them once and call
-        `bert_tf.search.max_sim_top_k`.
-
-        Args:
-            query: The query.
-            documents: The documents.
-            top_k: How many to return; None for all.
-            batch_size, token_budget, verbose: See `encode_queries`.
-
-        Returns:
-            `RankedDocument`s. Of equal scores the first document comes first.
-
-        Raises:
-            UserError: If `query` is no string, `documents` is one, `top_k` is less than 1, or there
-                is no tokenizer.
-            DataError: If a text is missing or malformed.
-        """
-        check_ranking(query, documents, top_k)
-        documents = list(documents)
-        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
+    def document_scores(self, query, documents, **batching):
         vectors = self.encode_documents(documents, **batching)
-        scores = max_sim_scores(self.encode_queries([query]), vectors)
-        return best_documents(scores, documents, top_k)
-
-    def get_config(self):
-        return {**super().get_config(), **option_values(self)}
+        return max_sim_scores(self.encode_queries([query]), vectors)
 
 
 def _of_examples(queries, query_mask, documents, document_mask):

@@ -40,12 +40,6 @@ class LateInteractionPreprocessor(Preprocessor):
         **options: The arguments of `Preprocessor`; `max_length` is that of documents.
     """
 
-    texts_per_example = None
-    example_form = (
-        "Pass (queries, documents) with one document or more for each query, such as (queries, "
-        "positives, negatives) to train; for vectors call `encode_queries` or `encode_documents`."
-    )
-
     query_max_length: int = 32
     query_marker: str | None = None
     document_marker: str | None = None
@@ -74,21 +68,17 @@ class LateInteractionPreprocessor(Preprocessor):
             )
         return read_regression_labels(y, len(x) - 1)
 
-    def tokenize(self, texts, pairs=None):
-        """Returns documents `[B]` as tokens `[B, T]`, or queries and documents as `[B, 2, T]`."""
-        return self.tokens_of((texts,) if pairs is None else (texts, pairs))
-
     def text_tokens(self, texts: tf.Tensor, is_query: bool) -> dict[str, tf.Tensor]:
         """Returns single texts `[B]` as tokens `[B, T]`; of queries with `is_query` `[B]`."""
         tokens = self._padded(self.ids(texts, is_query))
         return _marked_as_queries(tokens) if is_query else tokens
 
-    def tokens_of(self, inputs):
+    def tokenize(self, *texts):
         """Returns strings, K times `[B]`, as tokens `[B, K, T]`; of single texts as documents."""
-        queries, *documents = columns = self.tensor_columns(inputs)
+        queries, *documents = texts
         if not documents:
             return self.text_tokens(queries, is_query=False)
-        count = len(columns)
+        count = len(texts)
         rows = [self.ids(queries, is_query=True), self.ids(tf.concat(documents, axis=0))]
         tokens = self._padded(tf.concat(rows, axis=0))  # [K * B, T]
 
@@ -147,7 +137,7 @@ class LateInteractionPreprocessor(Preprocessor):
         if len(columns) < 2:
             raise UserError(
                 "An example must be a query with one document or more. Received: one text. "
-                f"{self.example_form}"
+                f"{self.examples.form}"
             )
         count = len(columns)
         parts = [self.text_ids(column, is_query=n == 0) for n, column in enumerate(columns)]

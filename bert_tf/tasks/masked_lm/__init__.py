@@ -1,7 +1,16 @@
 """Masked language models: which pieces replace `[MASK]`."""
 
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import TOKEN_AXIS, WORD_AXIS, Head, TaskInput, TaskSpec
+from bert_tf.models.task_spec import (
+    TOKEN_AXIS,
+    WORD_AXIS,
+    Examples,
+    Head,
+    Labels,
+    Serving,
+    TaskInput,
+    TaskSpec,
+)
 from bert_tf.models.weight_rows import DENSE, LAYER_NORM, VECTOR, Row
 
 HEAD = Head(
@@ -33,14 +42,36 @@ HEAD = Head(
         ),
     ),
 )
+LABELS = Labels(
+    are_required=True,
+    are_in_texts=True,
+    no_class_weights="labels are words; `masked_weights` weights them",
+)
 SPEC = TaskSpec(
     name="masked_lm",
     model="BertMaskedLM",
     architectures=("BertForMaskedLM",),
-    inputs=dict.fromkeys(("masked_positions", "target_ids"), TaskInput("int32", (None,))),
+    decoded_by="fill_mask",
+    preprocessor="MaskedLMPreprocessor",
+    examples=Examples(are_predicted_in_datasets=False),
+    labels=LABELS,
+    inputs={
+        "masked_positions": TaskInput("int32", (None,), sample=0),
+        "target_ids": TaskInput("int32", (None,)),
+    },
+    backbone_options={"output_word_embeddings": True},
     heads={"masked_lm_head": HEAD},
     uses_pooler=False,
-    serving="MaskedLMModule",
+    serving=Serving(
+        "MaskedLMModule",
+        outputs={
+            "mask_count": "How many masks the text has before it is cut.",
+            "piece": "The most probable pieces for each mask, the best first.",
+            "probability": "Their probabilities.",
+        },
+        token_outputs={"logits": "One per piece of the vocabulary and token."},
+        samples=({"text": ["It is a good [MASK]."]}, {"text": ["[MASK] is good.", "A [MASK]."]}),
+    ),
     output_axes=(TOKEN_AXIS, WORD_AXIS),
 )
 

@@ -22,8 +22,6 @@ class MaskedWordModel(TrainingModel):
     Reference: google-research/bert run_pretraining.py, `get_masked_lm_output`.
     """
 
-    no_class_weights = "labels are words; `masked_weights` weights them"
-
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.masked_lm_loss = keras.metrics.Mean(name="masked_lm_loss")

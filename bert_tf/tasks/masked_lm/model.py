@@ -13,7 +13,7 @@ from bert_tf.models.task_model import TaskModel
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
 from bert_tf.tasks.masked_lm.one_mask_batches import TARGET_IDS, one_mask_batches
-from bert_tf.tasks.masked_lm.preprocessor import FilledMask, MaskedLMPreprocessor, quote_texts
+from bert_tf.tasks.masked_lm.preprocessor import FilledMask, quote_texts
 
 REDUCTIONS = ("sum", "mean", "none")
 # Texts whose logits `fill_mask` has in memory at a time.
@@ -34,7 +34,8 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
 
     Call arguments:
         inputs: What the backbone takes, and `masked_positions` int32 `[B, P]`; without them the
-            logits of all T tokens are computed.
+            logits of all T tokens are computed. With `target_ids` int32 `[B, P]`, the outputs are
+            the log-probabilities of these pieces, float32 `[B, P]`.
 
     Returns:
         Logits float32 `[B, P, V]`.
@@ -54,9 +55,6 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
     Gururangan et al. 2020 (arXiv 2004.10964) for training on a domain.
     """
 
-    needs_labels = True
-    preprocessor_class = MaskedLMPreprocessor
-
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
@@ -75,8 +73,11 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
     def call(self, inputs, training=False, weights=None):
         """`weights` `[B, P]`: logits `[M, V]` for the M places whose weight is above zero."""
         tokens = self.tokens_of(inputs)
-        outputs = self.backbone(tokens, training=training, output_word_embeddings=True)
-        return self.word_logits(outputs, tokens.get("masked_positions"), weights)
+        outputs = self.backbone(tokens, training=training, **self.backbone_options())
+        logits = self.word_logits(outputs, tokens.get("masked_positions"), weights)
+        if TARGET_IDS not in tokens:
+            return logits
+        return -tf.nn.sparse_softmax_cross_entropy_with_logits(tokens[TARGET_IDS], logits)
 
     def forward(self, x, y, training):
         weights = None if needs_static_shapes() else y["masked_weights"]
@@ -89,10 +90,6 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         ids, weights = tf.cast(y["masked_ids"], tf.int32), tf.cast(y["masked_weights"], tf.float32)
         return self.word_loss(ids, weights, y_pred, totals["words"], sample_weight)
-
-    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
-        options = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
-        return self.fill_mask(texts, **options)
 
     def fill_mask(
         self,
@@ -182,10 +179,3 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         if reduction != "none":
             scores = np.array([getattr(score, reduction)() for score in scores], np.float64)
         return scores[0] if columns.is_single else scores
-
-    def predict_step(self, data):
-        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        outputs = super().predict_step(data)  # with `score`, logits [B, 1, V]
-        if not isinstance(inputs, dict) or TARGET_IDS not in inputs:
-            return outputs
-        return -tf.nn.sparse_softmax_cross_entropy_with_logits(inputs[TARGET_IDS], outputs)

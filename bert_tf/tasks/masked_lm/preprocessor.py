@@ -98,9 +98,6 @@ class TextsToMask:
 class MaskedLMPreprocessor(Preprocessor):
     """Maps texts to masked tokens and labels; logits of masks to the most probable pieces."""
 
-    predicts_datasets_of_text = False
-    has_labels = False
-
     def training_rows(self, columns, y, sample_weight):
         """Returns the texts, of which 15 % of the tokens are masked in each batch, as the labels.
 
@@ -118,26 +115,24 @@ class MaskedLMPreprocessor(Preprocessor):
             raise UserError("`x` must have at least one text. Received: none.")
         return TextsToMask(columns, lambda: self.example_rows(columns)), ()
 
-    def row_batches(self, rows, labels, numbers, seed):
-        """Returns masked tokens and labels; masks depend on the seed, the epoch and the text."""
-        columns = rows.columns
+    def batches(self, source, training, labels=(), numbers=None, seed=0):
+        """Returns masked tokens and labels; masks of rows depend on seed, epoch and text."""
+        length = self.max_sequence_length
+        if numbers is None:
+            self.require_mask_token()
+            # `keras.utils.set_random_seed` sets Python's generator too.
+            seed = random.randrange(2**31) if training else 0
+            return mask_texts(source, self.tokenizer, length, seed=seed, fresh=training)
         with tf.device("CPU:0"):
-            texts = tuple(tf.constant(column, tf.string) for column in columns)
+            texts = tuple(tf.constant(column, tf.string) for column in source.columns)
 
         def texts_of(numbers, epoch):  # training masks anew in every epoch
-            streams = numbers + epoch * len(rows) if seed is not None else numbers
+            streams = numbers + epoch * len(source) if training else numbers
             gathered = tuple(tf.gather(column, numbers) for column in texts)
             return gathered if len(texts) > 1 else gathered[0], streams
 
-        length = self.max_sequence_length
-        return mask_rows(numbers.map(texts_of), self.tokenizer, length, seed=seed or 0)
-
-    def stream_batches(self, dataset, training):
-        self.require_mask_token()
-        # `keras.utils.set_random_seed` sets Python's generator too.
-        seed = random.randrange(2**31) if training else 0
-        length = self.max_sequence_length
-        return mask_texts(dataset, self.tokenizer, length, seed=seed, fresh=training)
+        seed = seed if training else 0
+        return mask_rows(numbers.map(texts_of), self.tokenizer, length, seed=seed)
 
     def require_mask_token(self) -> None:
         """Raises `UserError` if there is no tokenizer, or it has no mask token."""

@@ -18,13 +18,6 @@ class MaskedLMModule(ServingModule):
         UserError: If the tokenizer has no mask token.
     """
 
-    outputs = {
-        "mask_count": "How many masks the text has before it is cut.",
-        "piece": "The most probable pieces for each mask, the best first.",
-        "probability": "Their probabilities.",
-    }
-    token_outputs = {"logits": "One per piece of the vocabulary and token."}
-
     def __init__(self, model: BertMaskedLM):
         super().__init__(model)
         model.preprocessor.require_mask_token()
@@ -48,7 +41,3 @@ class MaskedLMModule(ServingModule):
             "piece": tf.where(exists, piece, ""),
             "probability": tf.where(exists, probability, 0.0),
         }
-
-    def sample_texts(self):
-        mask = self.model.tokenizer.mask_token
-        return [{"text": [f"It is a good {mask}."]}, {"text": [f"{mask} is good.", f"A {mask}."]}]

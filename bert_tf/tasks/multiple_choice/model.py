@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.tasks.multiple_choice.preprocessor import Choice, MultipleChoicePreprocessor
+from bert_tf.tasks.multiple_choice.preprocessor import Choice
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
 
@@ -46,11 +46,6 @@ class BertMultipleChoice(DenseHeadModel):
     Reference: Devlin et al. 2019, section 4.4; Zellers et al. 2018 (SWAG, arXiv 1808.05326).
     """
 
-    no_class_weights = "choices have no fixed class; use `sample_weight`"
-    example_shape = (2, 3)
-    preprocessor_class = MultipleChoicePreprocessor
-    built_with = ("dropout",)
-
     def __init__(
         self,
         backbone: BertBackbone,
@@ -62,7 +57,7 @@ class BertMultipleChoice(DenseHeadModel):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         self.dropout = self.head_dropout(dropout)
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.classifier = self.dense_head(1)
+        self.classifier = self.dense_head(1, example_shape=(2, 3))
         self.build()
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
@@ -75,9 +70,6 @@ class BertMultipleChoice(DenseHeadModel):
         """
         refuse_class_weights(loss, "the choices of a prompt, in any order")
         super().compile(optimizer, loss, metrics, **kwargs)
-
-    def default_metrics(self):
-        return ["accuracy"]
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)

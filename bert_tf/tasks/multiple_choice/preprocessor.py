@@ -3,7 +3,7 @@
 Glossary: `n` examples, `C` choices of each.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -16,12 +16,8 @@ from bert_tf.inputs.labels import class_ids
 from bert_tf.inputs.token_inputs import rows_of_examples
 from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.tasks.multiple_choice import FORM
 from bert_tf.training.evaluation.probabilities import softmax
-
-_FORM = (
-    "`x` must be a tuple (prompts, choices): strings, and a list of strings for each; or a list "
-    "of such pairs, [(prompt, [choice, choice]), ...], or of tuples (prompt, choice, choice)."
-)
 
 
 class Choice(NamedTuple):
@@ -61,10 +57,10 @@ class MultipleChoicePreprocessor(Preprocessor):
                 if isinstance(row, tuple) and row and all(map(is_text, row)):
                     rows[number] = (row[0], row[1:])
             if not all(isinstance(row, tuple) and len(row) == 2 for row in rows):
-                raise UserError(f"{_FORM} Received: {type(x).__name__}")
+                raise UserError(f"{FORM} Received: {type(x).__name__}")
             x = tuple(map(list, zip(*rows))) or ([], [])  # pairs of a prompt and its choices
         if len(x) != 2 or is_text(x[1]):
-            raise UserError(f"{_FORM} Received: {shown(x)}")
+            raise UserError(f"{FORM} Received: {shown(x)}")
         prompts = text_column(x[0], self.text_errors, "prompts")
         lists = [x[1]] if is_text(x[0]) else plain_rows(x[1], "choices")
         refuse_missing(lists, "choices")
@@ -100,26 +96,19 @@ class MultipleChoicePreprocessor(Preprocessor):
             count = np.shape(x["token_ids"])[1]
         return class_ids(y, None, count, keep_rows=not self.has_sparse_labels)
 
-    def tokenize(self, texts: Any, pairs: Any = None) -> dict[str, tf.Tensor]:
+    def tokenize(self, *texts):
         """Returns prompts `[B]` and choices `[B, C]` as the model takes them, `[B, C, T]`.
 
         Raises:
             UserError: If the choices are not of that shape, or there is no tokenizer.
         """
-        choices = tf.convert_to_tensor("" if pairs is None else pairs)
-        if choices.shape.rank != 2:
-            raise UserError(
-                "`pairs` must be choices [B, C], with prompts [B]. "
-                f"Received: choices of shape {choices.shape}"
-            )
-        prompts = tf.repeat(texts, tf.shape(choices)[1])  # [B] -> [B * C]
+        choices = tf.convert_to_tensor(texts[-1])
+        if len(texts) != 2 or choices.shape.rank != 2:
+            shapes = [tf.convert_to_tensor(column).shape for column in texts]
+            raise UserError(f"{FORM} Received: strings of the shapes {shapes}")
+        prompts = tf.repeat(texts[0], tf.shape(choices)[1])  # [B] -> [B * C]
         tokens = super().tokenize(prompts, tf.reshape(choices, [-1]))
         return rows_of_examples(tokens, choices)
-
-    def tensor_columns(self, inputs):
-        if tf.is_tensor(inputs):
-            raise UserError(f"{_FORM} Received: one tensor of shape {inputs.shape}")
-        return super().tensor_columns(inputs)
 
     def example_rows(self, columns):
         count = columns[1].shape[1]

@@ -12,18 +12,6 @@ class MultipleChoiceModule(ServingModule):
     up with them. They are never chosen, and have probability 0 and a logit of minus infinity.
     """
 
-    texts = {
-        "prompt": "The prompt, UTF-8.",
-        "choices": "The choices, UTF-8, filled up with empty strings.",
-    }
-    lists = ("choices",)
-    tokens_shape = (None, None, None)
-    outputs = {
-        "choice": "The number of the best choice, from 0.",
-        "probabilities": "One per choice: softmax of the logits.",
-        "logits": "What the classifier computes for each choice.",
-    }
-
     def of_text(self, prompt, choices):
         logits = self.model(self.model.tokenize(prompt, choices), training=False)  # [B, C]
         return _outputs(logits, choices != "")
@@ -31,11 +19,6 @@ class MultipleChoiceModule(ServingModule):
     def of_tokens(self, tokens):
         logits = self.model(tokens, training=False)
         return _outputs(logits, tf.reduce_any(tokens["padding_mask"], axis=-1))
-
-    def sample_texts(self):
-        prompts = ["She fills the kettle.", "Für Élise"]
-        choices = [["She boils it.", "It flies off."], ["déjà vu…", "Beethoven wrote it."]]
-        return [{"prompt": prompts[:rows], "choices": choices[:rows]} for rows in (1, len(prompts))]
 
 
 def _outputs(logits, exist):

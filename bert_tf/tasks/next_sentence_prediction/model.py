@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.tasks.next_sentence_prediction.preprocessor import NextSentencePreprocessor
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.training.losses.class_weights import class_weights_by_id
 
@@ -37,19 +36,12 @@ class BertNextSentencePredictor(DenseHeadModel):
     Reference: Devlin et al. 2019, section 3.1; google-research/bert run_pretraining.py.
     """
 
-    head_layer = "next_sentence"
-    example_shape = (2, 2)
-    preprocessor_class = NextSentencePreprocessor
-
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        self.next_sentence = self.dense_head(2)
+        self.next_sentence = self.dense_head(2, "next_sentence", example_shape=(2, 2))
         self.build()
-
-    def default_metrics(self):
-        return ["accuracy"]
 
     def head(self, outputs, tokens, training=False):
         return tf.cast(self.next_sentence(outputs["pooled_output"]), tf.float32)  # [B, 2]

@@ -14,9 +14,6 @@ IS_NEXT = 0  # google-research/bert: 0 is the next sentence, 1 a random one
 class NextSentencePreprocessor(Preprocessor):
     """Maps pairs of texts to tokens, logits to the probability that the second is next."""
 
-    texts_per_example = (2,)
-    fewest_texts = 2
-
     def targets(self, y, x):
         if not is_container(y):
             return y

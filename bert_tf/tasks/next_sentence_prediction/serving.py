@@ -9,12 +9,6 @@ from bert_tf.tasks.next_sentence_prediction.preprocessor import IS_NEXT
 class NextSentencePredictionModule(ServingModule):
     """Maps a pair of texts to the probability that the second follows the first."""
 
-    texts = {"text": "The first text, UTF-8.", "pair": "The text that may follow it, UTF-8."}
-    outputs = {
-        "probability": "The probability that the second text follows the first.",
-        "logits": "Logits of following and of not following, before softmax.",
-    }
-
     def of_tokens(self, tokens):
         logits = self.model(tokens, training=False)  # [B, 2]
         return {"probability": tf.nn.softmax(logits)[:, IS_NEXT], "logits": logits}

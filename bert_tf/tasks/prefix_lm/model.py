@@ -11,7 +11,6 @@ from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks.prefix_lm.decoding import next_vectors, prefix_mask, read_sources
-from bert_tf.tasks.prefix_lm.preprocessor import PrefixLMPreprocessor
 from bert_tf.tasks.shared.next_word_model import NextWordModel
 from bert_tf.tasks.shared.text_generator import TextGenerator
 
@@ -67,8 +66,6 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
     1910.10683), section 3.2, for the name.
     """
 
-    preprocessor_class = PrefixLMPreprocessor
-
     def __init__(
         self,
         backbone: BertBackbone,
@@ -95,7 +92,8 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
     def check_options(self):
         super().check_options()
         limit = self.backbone.config.max_position_embeddings
-        lengths = (self.max_sequence_length, self.longest_target)
+        longest = self.longest_target
+        lengths = (self.max_length or limit + 1 - longest, longest)
         if min(lengths) < 3 or sum(lengths) > limit + 1:
             raise UserError(
                 f"`max_length` and `max_target_length` must be at least 3 and together at most "
@@ -103,25 +101,15 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
                 f"Received: max_length={self.max_length}, "
                 f"max_target_length={self.max_target_length}"
             )
-
-    def preprocessor_state(self):
-        return {**super().preprocessor_state(), "longest_target": self.longest_target}
-
-    @property
-    def max_sequence_length(self) -> int:
-        """The maximum number of tokens of a source, `[CLS]` and `[SEP]` included."""
-        return self.max_length or self._positions_besides(self.longest_target)
+        self._reserved_positions = longest - 1  # both parts count the `[SEP]` between them
 
     @property
     def longest_target(self) -> int:
         """The maximum number of tokens of a target, start and end included."""
-        if self.max_target_length or self.max_length is None:
-            return self.max_target_length or self.backbone.config.max_position_embeddings // 2
-        return self._positions_besides(self.max_length)
-
-    def _positions_besides(self, length):
-        """Returns the length of the other part of a row; both count the `[SEP]` between them."""
-        return self.backbone.config.max_position_embeddings + 1 - length
+        positions = self.backbone.config.max_position_embeddings
+        if self.max_length is None:
+            return self.max_target_length or positions // 2
+        return self.max_target_length or positions + 1 - self.max_length
 
     @property
     def start_token_id(self) -> int:
@@ -172,13 +160,8 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
             )
         mask = self.backbone.padding_mask_of(tokens)
         in_source = prefix_mask(tokens, mask)
-        outputs = self.backbone(
-            tokens,
-            training=training,
-            causal=True,
-            attended_mask=in_source,
-            output_word_embeddings=True,
-        )
+        options = {"attended_mask": in_source, **self.backbone_options()}
+        outputs = self.backbone(tokens, training=training, **options)
         in_source = tf.cast(in_source, tf.int32)
         length = tf.reduce_sum(in_source, axis=1, keepdims=True)  # [B, 1]
         mask &= tf.equal(tf.cumsum(in_source, axis=1), length)  # from the source's last token on
@@ -199,9 +182,6 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
         if words is None:
             words = self.backbone.embeddings.dequantized_words()
         return self.next_word_logits(rows, words), state
-
-    def get_config(self):
-        return {**super().get_config(), "max_target_length": self.max_target_length}
 
 
 def _require_full_attention_and_two_segments(backbone):

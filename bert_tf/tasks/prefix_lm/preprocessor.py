@@ -40,13 +40,15 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
             self.max_sequence_length + self.longest_target - 1 if self.has_static_shapes else None
         )
 
-    def tokens_of(self, inputs):
+    def tokenize(self, *texts):
+        """Returns pairs of a source and a target as tokens, or sources alone."""
+        if len(texts) == 1:
+            return super().tokenize(*texts)
         self.require_tokenizer()
-        sources, targets = self.tensor_columns(inputs)
         lengths = (self.max_sequence_length, self.longest_target)
         source_ids, target_ids = (
             self.tokenizer(texts, max_length=length, ragged=True)["token_ids"]
-            for texts, length in zip((sources, targets), lengths)
+            for texts, length in zip(texts, lengths)
         )
         rows = join_source_and_target(source_ids, target_ids)
         return packing.pad(*rows, self.tokenizer.pad_token_id, length=None, multiple=1)

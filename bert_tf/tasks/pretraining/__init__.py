@@ -9,9 +9,12 @@ SPEC = TaskSpec(
     name="pretraining",
     model="BertPretrainer",
     architectures=("BertForPreTraining",),
+    preprocessor=None,
+    labels=masked_lm.LABELS,
     inputs=masked_lm.SPEC.inputs,
     heads={"masked_lm_head": masked_lm.HEAD, "next_sentence": next_sentence_prediction.HEAD},
     options={"objective": may_lack(text())},
+    built_with=("objective",),
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

@@ -63,9 +63,6 @@ class BertPretrainer(TaskModel, MaskedWordModel):
     Lan et al. 2020 (ALBERT, arXiv 1909.11942), section 3.1.
     """
 
-    preprocessor_class = None
-    built_with = ("objective",)
-
     def __init__(self, backbone: BertBackbone, objective: str = "mlm_nsp", **kwargs):
         super().__init__(backbone, **kwargs)
         require_one_of("objective", objective, OBJECTIVES)
@@ -80,6 +77,8 @@ class BertPretrainer(TaskModel, MaskedWordModel):
             )
             self.next_sentence_loss = keras.metrics.Mean(name="next_sentence_loss")
             self.next_sentence_accuracy = keras.metrics.Mean(name="next_sentence_accuracy")
+        else:
+            self._known.unused = (backbone.pooler,)
         self.build()
 
     def build(self, input_shape=None):
@@ -169,13 +168,3 @@ class BertPretrainer(TaskModel, MaskedWordModel):
             real = tf.cast(self.backbone.padding_mask_of(x), tf.float32)
             self.padding_share.update_state(1.0 - tf.reduce_mean(real, axis=1))
         return loss
-
-    def trained_variables(self):
-        """Returns all variables, without the pooler where nothing is learned from it."""
-        if self.next_sentence is not None:
-            return self.trainable_variables
-        pooler = {id(variable) for variable in self.backbone.pooler.trainable_variables}
-        return [variable for variable in self.trainable_variables if id(variable) not in pooler]
-
-    def get_config(self):
-        return {**super().get_config(), "objective": self.objective}

@@ -2,7 +2,17 @@
 
 from bert_tf.base.json_schema import FLAG, integer, may_lack, number, optional
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import END_AXIS, TOKEN_AXIS, Answers, TaskSpec, layer_head
+from bert_tf.config import PADDING_LOGIT
+from bert_tf.models.task_spec import (
+    END_AXIS,
+    TOKEN_AXIS,
+    Answers,
+    Examples,
+    Labels,
+    Serving,
+    TaskSpec,
+    layer_head,
+)
 from bert_tf.models.weight_rows import OUTPUT
 
 _HEAD = layer_head("question_answering", OUTPUT, "qa_outputs", "cls/squad")
@@ -10,9 +20,41 @@ SPEC = TaskSpec(
     name="question_answering",
     model="BertQuestionAnswerer",
     architectures=("BertForQuestionAnswering",),
+    preprocessor="QuestionAnsweringPreprocessor",
+    examples=Examples(
+        texts=(2,),
+        form="A pair (questions, contexts) must be two lists of strings; or pass a list of tuples, "
+        "[(question, context), ...].",
+        are_cut=True,
+    ),
+    labels=Labels(no_class_weights="labels are positions, not classes"),
+    token_axis=2,
+    token_padding=PADDING_LOGIT,
     heads={"span_classifier": _HEAD},
     uses_pooler=False,
-    serving="QuestionAnsweringModule",
+    serving=Serving(
+        "QuestionAnsweringModule",
+        texts={
+            "question": "The question, UTF-8.",
+            "context": "The text that the answer is looked for in, UTF-8, of any length.",
+        },
+        outputs={
+            "answer": "The answer, a piece of the context; empty where it has none.",
+            "start": "The answer's first character in the context, in code points.",
+            "end": "The one after its last.",
+            "score": "Its probability among the n best.",
+            "score_difference": "How much better no answer is than the best span.",
+            "n_best_count": "How many of the n best there are; what follows is padding.",
+            "n_best_text": "The n best answers, the best first.",
+            "n_best_start": "Their first characters.",
+            "n_best_end": "The ones after their last.",
+            "n_best_score": "Their probabilities.",
+        },
+        token_outputs={
+            "start_logits": "Logits of the answer's first token.",
+            "end_logits": "Logits of its last token.",
+        },
+    ),
     output_axes=(END_AXIS, TOKEN_AXIS),
     answers={"answer": Answers("answer", (2,), by_column=True)},
     options={

@@ -6,19 +6,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config import PADDING_LOGIT
 from bert_tf.errors import check_limits
-from bert_tf.inputs.labels import check_ids
+from bert_tf.inputs.labels import are_labels_of_tokens, check_ids
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.models.preprocessor import Held, takes_class_ids
-from bert_tf.tasks.question_answering.preprocessor import (
-    Answer,
-    AnswerSelection,
-    QuestionAnsweringPreprocessor,
-)
+from bert_tf.models.preprocessor import Held
+from bert_tf.tasks.question_answering.preprocessor import Answer, AnswerSelection
 from bert_tf.tasks.question_answering.question_windows import QuestionWindows
 from bert_tf.tasks.question_answering.windows import check_window_lengths
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
-from bert_tf.training.losses.sparse_crossentropy import PADDING_LOGIT, refuse_class_weights
+from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
+from bert_tf.training.training_model import takes_class_ids
 
 MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py
 
@@ -63,12 +61,6 @@ class BertQuestionAnswerer(DenseHeadModel):
     Reference: Devlin et al. 2019, sections 4.2 and 4.3; google-research/bert run_squad.py.
     """
 
-    head_layer = "span_classifier"
-    output_token_axis = 2
-    output_padding = PADDING_LOGIT
-    no_class_weights = "labels are positions, not classes"
-    example_shape = (2, 2, 4)
-    preprocessor_class = QuestionAnsweringPreprocessor
     doc_stride = Held()
     max_query_length = Held()
     n_best_size = Held()
@@ -100,7 +92,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         self.max_answer_length = max_answer_length
         self.check_options()
         backbone.pooler.trainable = False  # no part of the loss
-        self.span_classifier = self.dense_head(2)
+        self.span_classifier = self.dense_head(2, "span_classifier", example_shape=(2, 2, 4))
         self.build()
 
     def check_options(self):
@@ -123,12 +115,11 @@ class BertQuestionAnswerer(DenseHeadModel):
         refuse_class_weights(loss, "the tokens of a window")
         super().compile(optimizer, loss, metrics, **kwargs)
 
-    def default_metrics(self):
-        return ["accuracy"]
-
-    def check_labels(self, tokens, y):
-        if takes_class_ids(self.loss):
-            check_ids(y, np.shape(tokens["token_ids"])[-1], "Columns of answers")
+    def read_labels(self, y, x):
+        y = super().read_labels(y, x)
+        if are_labels_of_tokens(y, x) and takes_class_ids(self.loss):
+            check_ids(y, np.shape(x["token_ids"])[-1], "Columns of answers")
+        return y
 
     def head(self, outputs, tokens, training=False):
         logits = self.token_logits(outputs["sequence_output"])

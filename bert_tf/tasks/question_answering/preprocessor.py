@@ -81,14 +81,6 @@ class AnswerSelection:
 class QuestionAnsweringPreprocessor(Preprocessor):
     """Maps questions and contexts to windows, logits of windows to answers."""
 
-    texts_per_example = (2,)
-    fewest_texts = 2
-    example_form = (
-        "A pair (questions, contexts) must be two lists of strings; or pass a list of tuples, "
-        "[(question, context), ...]."
-    )
-    takes_batches_of_text = False
-
     doc_stride: int = 128
     max_query_length: int | None = None
     n_best_size: int = 20

@@ -11,27 +11,6 @@ from bert_tf.text import packing
 class QuestionAnsweringModule(ServingModule):
     """Maps a question and a context of any length to the answer, as `answer` and `select` do."""
 
-    texts = {
-        "question": "The question, UTF-8.",
-        "context": "The text that the answer is looked for in, UTF-8, of any length.",
-    }
-    outputs = {
-        "answer": "The answer, a piece of the context; empty where it has none.",
-        "start": "The answer's first character in the context, in code points.",
-        "end": "The one after its last.",
-        "score": "Its probability among the n best.",
-        "score_difference": "How much better no answer is than the best span.",
-        "n_best_count": "How many of the n best there are; what follows is padding.",
-        "n_best_text": "The n best answers, the best first.",
-        "n_best_start": "Their first characters.",
-        "n_best_end": "The ones after their last.",
-        "n_best_score": "Their probabilities.",
-    }
-    token_outputs = {
-        "start_logits": "Logits of the answer's first token.",
-        "end_logits": "Logits of its last token.",
-    }
-
     def of_tokens(self, tokens):
         start, end = tf.unstack(self.model(tokens, training=False), num=2, axis=1)  # [B, T]
         return {"start_logits": start, "end_logits": end}

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.models.backbone import BertBackbone
-from bert_tf.tasks.replaced_token_detection.preprocessor import ReplacedTokenPreprocessor
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.training.losses.token_loss import OwnTokenLoss
 
@@ -42,19 +41,15 @@ class BertReplacedTokenDetector(OwnTokenLoss, DenseHeadModel):
     `run_pretraining.py`, `_get_discriminator_output`.
     """
 
-    needs_labels = True
-    output_token_axis = 1
-    head_layer = "detector"
-    preprocessor_class = ReplacedTokenPreprocessor
-
     def __init__(
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         backbone.pooler.trainable = False  # no part of the loss
-        self.transform = self.dense_head(self.head_width, "transform")
-        self.transform.build([None, self.head_width])
-        self.detector = self.dense_head(1)
+        width = backbone.config.hidden_size
+        self.transform = self.dense_head(width, "transform")
+        self.transform.build([None, width])
+        self.detector = self.dense_head(1, "detector")
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.precision = keras.metrics.Mean(name="precision")
         self.recall = keras.metrics.Mean(name="recall")
@@ -63,7 +58,7 @@ class BertReplacedTokenDetector(OwnTokenLoss, DenseHeadModel):
     def head(self, outputs, tokens, training=False):
         states = outputs["sequence_output"]  # [B, T, H]
         activation = Epilogue(activation=self.backbone.config.hidden_act)
-        rows = self.transform.apply(tf.reshape(states, [-1, self.head_width]), activation)
+        rows = self.transform.apply(tf.reshape(states, [-1, states.shape[-1]]), activation)
         states = tf.reshape(rows, keras.ops.shape(states))  # [B * T, H] -> [B, T, H]
         return tf.squeeze(self.token_logits(states), -1)  # [B, T, 1] -> [B, T]
 

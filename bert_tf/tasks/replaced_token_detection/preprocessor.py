@@ -38,9 +38,6 @@ class ScoredPiece(NamedTuple):
 class ReplacedTokenPreprocessor(Preprocessor):
     """Maps single texts to tokens, logits to scores of pieces."""
 
-    texts_per_example = (1,)
-    example_form = "A text is a string."
-
     def targets(self, y, x):
         """Returns the labels of token dictionaries.
 

@@ -8,15 +8,6 @@ from bert_tf.models.serving_module import ServingModule
 class ReplacedTokenDetectionModule(ServingModule):
     """Maps a text to what `detect` returns."""
 
-    outputs = {
-        "piece_count": "How many pieces the text has after it is cut; what follows is padding.",
-        "piece": "The pieces.",
-        "piece_start": "The first character of each in the text, in code points.",
-        "piece_end": "The one after its last.",
-        "probability": "The probability that the piece has replaced another one.",
-    }
-    token_outputs = {"logits": "One per token: above 0 where it has replaced another one."}
-
     def of_text(self, text):
         logits = self.model(self.model.tokenize(text), training=False)  # [B, T]
         starts, ends, pieces, scores = self.model.preprocessor.scored_pieces(text, logits)

@@ -9,6 +9,8 @@ from bert_tf.models.task_spec import (
     VECTOR_AXIS,
     VECTORS,
     Answers,
+    Examples,
+    Serving,
     TaskSpec,
 )
 
@@ -16,8 +18,11 @@ SPEC = TaskSpec(
     name="sentence_embedding",
     model="BertSentenceEncoder",
     architectures=("BertModel",),
+    decoded_by="encode",
+    preprocessor="SentenceEmbeddingPreprocessor",
+    examples=Examples(texts=(1, ...)),
     uses_pooler=False,
-    serving="SentenceEmbeddingModule",
+    serving=Serving("SentenceEmbeddingModule", outputs={"vector": "The text's vector."}),
     files="module_files.SentenceEmbeddingFiles",
     distilled_as=VECTORS,
     output_axes=(VECTOR_AXIS,),
@@ -31,5 +36,6 @@ SPEC = TaskSpec(
         "truncate_dim": optional(integer(least=1)),
         **PROMPT_OPTIONS,
     },
+    built_with=("pooling", "whitening_size", "projection"),
 )
 __getattr__, __dir__, __all__ = lazy_names(__name__, {"EncodingPool": ".encoding_pool"})

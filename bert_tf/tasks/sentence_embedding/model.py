@@ -1,6 +1,5 @@
 """Sentence embedding: one vector per text; similar vectors for texts with similar meanings."""
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,11 +16,7 @@ from bert_tf.layers.vector_projection import VectorProjection, projected_size
 from bert_tf.layers.whitening import Whitening, principal_directions
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
-from bert_tf.tasks.sentence_embedding.module_files import load_sentence_encoder
-from bert_tf.tasks.sentence_embedding.preprocessor import (
-    SentenceEmbeddingPreprocessor,
-    unit_vectors,
-)
+from bert_tf.tasks.sentence_embedding.preprocessor import unit_vectors
 from bert_tf.tasks.shared.vector_model import VectorModel
 
 
@@ -70,8 +65,6 @@ class BertSentenceEncoder(VectorModel):
     Reference: Reimers and Gurevych 2019 (arXiv 1908.10084), section 3.
     """
 
-    preprocessor_class = SentenceEmbeddingPreprocessor
-    built_with = ("pooling", "whitening_size", "projection")
     normalize = Held()
 
     def __init__(
@@ -141,23 +134,6 @@ class BertSentenceEncoder(VectorModel):
     def _full_size(self):
         return self.whitening_size or self._projected_size()
 
-    @classmethod
-    def from_pretrained(cls, path: str | os.PathLike, **options) -> "BertSentenceEncoder":
-        """Builds the encoder of a checkpoint directory.
-
-        A sentence-transformers directory (`modules.json`) says how its vectors are pooled, whether
-        they are normalized and where texts are cut; other directories leave this class's defaults.
-
-        Args:
-            path, **options: See `BertBackbone.from_pretrained`, and arguments of this class;
-                they win over the files'.
-
-        Raises:
-            CheckpointError: If a file is missing or damaged, or the directory asks for a module
-                other than a Transformer, its pooling, dense layers, LayerNorms and normalization.
-        """
-        return load_sentence_encoder(cls, path, **options)
-
     def head(self, outputs, tokens, training=False):
         pooling = self.sequence_pooling or first_token
         mask = self.backbone.padding_mask_of(tokens)
@@ -212,10 +188,6 @@ class BertSentenceEncoder(VectorModel):
         layer.fit(vectors)
         self._set_whitening(layer.units)
         self.whitening.set_weights(layer.get_weights())
-
-    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
-        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
-        return self.encode(texts, **batching)
 
     def encode(
         self,

@@ -141,6 +141,9 @@ def encoder_options(directory: str | os.PathLike) -> dict:
 class SentenceEmbeddingFiles(TaskFiles):
     """The modules of a `SentenceTransformer`; `load_sentence_encoder` reads them."""
 
+    def load(self, model_class, path, **options):
+        return load_sentence_encoder(model_class, path, **options)
+
     def recognises(self, directory):
         return bool(encoder_options(directory))
 

@@ -8,8 +8,6 @@ from bert_tf.models.serving_module import ServingModule
 class SentenceEmbeddingModule(ServingModule):
     """Maps text, after the default prompt if there is one, to its vector."""
 
-    outputs = {"vector": "The text's vector."}
-
     def of_tokens(self, tokens):
         return {"vector": self.model(tokens, training=False)}
 

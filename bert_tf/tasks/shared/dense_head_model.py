@@ -1,19 +1,18 @@
 """What the tasks whose head is one dense layer have in common."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import SINGLE_LABEL
+from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.scalar_mix import ScalarMix
-from bert_tf.models.preprocessor import takes_class_ids
 from bert_tf.models.task_model import TaskModel
-from bert_tf.tasks import option_values
 from bert_tf.training.evaluation.metrics_on_logits import metrics_on_logits
 from bert_tf.training.losses.loss_on_logits import loss_on_logits
+from bert_tf.training.training_model import takes_class_ids
 
 
 class DenseHeadModel(TaskModel):
@@ -22,17 +21,8 @@ class DenseHeadModel(TaskModel):
     The constructor of a subclass makes the layer with `dense_head` and then calls `build`.
     """
 
-    # The shape of the logits of two examples whose labels are class ids; None for other labels.
-    example_shape: tuple[int, ...] | None = None
-    # The attribute that holds the layer, and the layer's name.
-    head_layer = "classifier"
     # A `ScalarMix` of all hidden states, or None: the head takes those of the last block.
     scalar_mix: ScalarMix | None = None
-
-    @property
-    def head_width(self) -> int:
-        """The size of the vectors that the layer takes."""
-        return self.backbone.config.hidden_size
 
     def head_dropout(self, dropout: float | None) -> float:
         """Returns the dropout rate before a head: `dropout`, or if None the configuration's."""
@@ -40,22 +30,39 @@ class DenseHeadModel(TaskModel):
         rates = (dropout, config.classifier_dropout, config.hidden_dropout_prob)
         return next(rate for rate in rates if rate is not None)
 
-    def dense_head(self, units: int, name: str | None = None) -> Dense:
-        """Returns the layer, which `build` builds, or another one like it with a name."""
+    def dense_head(
+        self,
+        units: int,
+        name: str = "classifier",
+        width: int | None = None,
+        example_shape: tuple[int, ...] | None = None,
+        problem_type: str | None = None,
+    ) -> Dense:
+        """Returns the layer, to be stored in the attribute `name`; `build` builds it.
+
+        Args:
+            units: The number of outputs.
+            name: The name of the layer and of the attribute.
+            width: The size of the vectors that it takes; None for the hidden size.
+            example_shape: The shape of the logits of two examples whose labels are class ids.
+            problem_type: What loss and metrics must fit. None is a single label if there is an
+                `example_shape`, else anything.
+        """
+        if problem_type is None and example_shape is not None:
+            problem_type = SINGLE_LABEL
+        width = width or self.backbone.config.hidden_size
+        self._dense = _DenseHead(name, width, example_shape, problem_type)
         stddev = self.backbone.config.initializer_range
-        return Dense(units, stddev, dtype=self.dtype_policy, name=name or self.head_layer)
+        return Dense(units, stddev, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape=None):
-        layer = getattr(self, self.head_layer)
+        layer = getattr(self, self._dense.name)
         if not layer.built:
-            layer.build([None, self.head_width])
+            layer.build([None, self._dense.width])
         if self.scalar_mix is not None and not self.scalar_mix.built:
             states = self.backbone.config.num_hidden_layers + 1
             self.scalar_mix.build([[None, None, self.backbone.config.hidden_size]] * states)
         self.built = True
-
-    def backbone_options(self):
-        return {} if self.scalar_mix is None else {"output_hidden_states": True}
 
     def token_states(self, outputs: dict) -> tf.Tensor:
         """Returns the vectors of tokens that the head takes, `[B, T, H]`."""
@@ -65,12 +72,12 @@ class DenseHeadModel(TaskModel):
 
     def token_logits(self, states: tf.Tensor) -> tf.Tensor:
         """Applies the layer to every token: `[B, T, H]` to float32 `[B, T, units]`."""
-        layer = getattr(self, self.head_layer)
+        layer = getattr(self, self._dense.name)
         rows = layer(tf.reshape(states, [-1, states.shape[-1]]))  # [B * T, units]
         return tf.reshape(tf.cast(rows, tf.float32), [*keras.ops.shape(states)[:2], layer.units])
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """Compiles as Keras does; the loss defaults to `default_loss`.
+        """Compiles as Keras does; the loss defaults to that of the problem's type.
 
         Raises:
             UserError: See `TrainingModel.compile`; for a loss or a metric of probabilities, or a
@@ -87,32 +94,57 @@ class DenseHeadModel(TaskModel):
         Raises:
             UserError: If they are of probabilities, or the metrics do not fit the task.
         """
-        loss = self.default_loss() if loss == "auto" else loss_on_logits(loss)
+        is_default = isinstance(loss, str) and loss == "auto"
+        loss = _LOSSES[self._dense.problem_type]() if is_default else loss_on_logits(loss)
         example = None
         if self.distribute_strategy.num_replicas_in_sync == 1:
-            example = self.example_outputs(takes_class_ids(loss))
-        return loss, metrics_on_logits(metrics, self.metrics_problem_type, example)
+            example = self._example_outputs(takes_class_ids(loss))
+        return loss, metrics_on_logits(metrics, self._dense.problem_type, example)
 
-    @property
-    def metrics_problem_type(self) -> str | None:
-        """The problem type that metrics must fit; None for none."""
-        return None if self.example_shape is None else SINGLE_LABEL
-
-    def example_outputs(self, has_ids: bool) -> tuple[np.ndarray, np.ndarray] | None:
+    def _example_outputs(self, has_ids):
         """Returns labels and logits of some examples, with which `compile` tries metrics, or None.
 
         Args:
             has_ids: Whether labels are class ids.
         """
-        if self.example_shape is None or not has_ids:
+        shape, problem_type = self._dense.example_shape, self._dense.problem_type
+        if shape is None:
             return None
-        ids = np.arange(np.prod(self.example_shape[:-1])).reshape(self.example_shape[:-1])
-        ids = ids % self.example_shape[-1]
-        return ids, 6.0 * np.eye(self.example_shape[-1])[ids] - 3.0
+        if problem_type == SINGLE_LABEL:
+            ids = np.arange(np.prod(shape[:-1])).reshape(shape[:-1]) % shape[-1]
+            return (ids, 6.0 * np.eye(shape[-1])[ids] - 3.0) if has_ids else None
+        logits = 6.0 * np.eye(*shape) - 3.0
+        labels = (logits > 0).astype(np.float32)
+        is_number = problem_type == REGRESSION and shape[-1] == 1
+        return labels[:, 0] if is_number else labels, logits
 
-    def default_loss(self) -> keras.losses.Loss:
-        """Returns the loss of `compile(loss="auto")`: cross-entropy on class ids."""
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    def default_compile(self, y):
+        metrics = _METRICS[self._dense.problem_type]()
+        return super().default_compile(y) | ({} if metrics is None else {"metrics": metrics})
 
-    def get_config(self):
-        return {**super().get_config(), **option_values(self)}
+
+class _DenseHead(NamedTuple):
+    """What `dense_head` was given."""
+
+    name: str
+    width: int
+    example_shape: tuple[int, ...] | None
+    problem_type: str | None
+
+
+def _class_loss():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+_LOSSES = {
+    None: _class_loss,
+    SINGLE_LABEL: _class_loss,
+    MULTI_LABEL: lambda: keras.losses.BinaryCrossentropy(from_logits=True),
+    REGRESSION: keras.losses.MeanSquaredError,
+}
+_METRICS = {
+    None: lambda: None,
+    SINGLE_LABEL: lambda: ["accuracy"],
+    MULTI_LABEL: lambda: [keras.metrics.AUC(multi_label=True, from_logits=True, name="auc")],
+    REGRESSION: lambda: ["mae"],
+}

@@ -15,11 +15,6 @@ class GeneratedTextModule(ServingModule):
         model: The model, a `TextGenerator`.
     """
 
-    outputs = {"generated_text": "What the model writes."}
-    token_outputs = {
-        "token_ids": "Ids of its pieces: without the start token, with the end token, then padding."
-    }
-
     def __init__(self, model):
         super().__init__(model)
         self._config = dataclasses.replace(model.generation_options(), num_return_sequences=1)

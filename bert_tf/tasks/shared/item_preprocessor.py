@@ -10,10 +10,8 @@ import keras
 import numpy as np
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.containers import is_text
 from bert_tf.inputs.labels import row_weights
 from bert_tf.inputs.marked_rows import MarkedRows
-from bert_tf.inputs.string_lists import holds_lists, is_list
 from bert_tf.models.preprocessor import Preprocessor
 
 
@@ -28,7 +26,6 @@ class ItemPreprocessor(Preprocessor):
         item: What an item is called.
     """
 
-    takes_batches_of_text = False
     item = "item"
 
     def windows(self, lists: Sequence[Sequence[str]]) -> MarkedRows:
@@ -42,15 +39,6 @@ class ItemPreprocessor(Preprocessor):
             UserError: If there is not one label for each item.
         """
         raise NotImplementedError(f"{type(self).__name__} must have a method `item_labels`.")
-
-    @staticmethod
-    def is_example(item):
-        """Returns whether an item of a generator is an example: text, or a list of strings."""
-        return is_text(item) or is_list(item)
-
-    def holds_examples(self, x):
-        """Returns whether `x` is raw text or lists of strings, which may be empty."""
-        return super().holds_examples(x) or holds_lists(x)
 
     def training_rows(self, columns, y, sample_weight):
         """Returns the windows to train on, and their labels and weights, if any.

@@ -21,8 +21,6 @@ class NextWordModel(TokenLoss):
     (Vaswani et al. 2017, section 5.4), `compile` takes a `bert_tf.training.SparseCrossentropy`.
     """
 
-    needs_labels = True
-    no_class_weights = "the classes are words"
     no_metrics = "only the logits of real tokens are computed in training"
 
     def __init__(self, *args, **kwargs):

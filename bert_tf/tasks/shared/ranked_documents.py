@@ -28,30 +28,51 @@ class RankedDocument(NamedTuple):
     text: str
 
 
-def check_ranking(query: Any, documents: Any, top_k: Any) -> None:
-    """Checks the arguments of `rank`.
+class RanksDocuments:
+    """A part of task models that score documents for a query, before `TaskModel` in their bases."""
 
-    Raises:
-        UserError: If `query` is no string, `documents` is one, or `top_k` is less than 1.
-    """
-    if not is_text(query) or is_text(documents):
-        raise UserError(
-            "`query` must be a string and `documents` a list of strings. Received: "
-            f"query={type(query).__name__}, documents={type(documents).__name__}"
-        )
-    if top_k is not None and (not is_integer(top_k) or top_k < 1):
-        raise UserError(f"`top_k` must be an integer of at least 1. Received: top_k={top_k!r}")
+    def document_scores(self, query: str, documents: list[str], **batching: Any) -> np.ndarray:
+        """Returns the score of each document, float32 `[n]`."""
+        raise NotImplementedError(f"{type(self).__name__} must have a method `document_scores`.")
 
+    def rank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        top_k: int | None = None,
+        *,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        verbose: int = 0,
+    ) -> list[RankedDocument]:
+        """Returns the documents that fit a query best, the best first.
 
-def best_documents(
-    scores: np.ndarray, documents: Sequence[Any], top_k: int | None
-) -> list[RankedDocument]:
-    """Returns the `top_k` documents with the highest scores `[n]`; None: all.
+        Args:
+            query: The query.
+            documents: The documents.
+            top_k: How many to return; None for all.
+            batch_size, token_budget, verbose: See `predict`.
 
-    If scores are equal, the first document comes first.
-    """
-    order = np.argsort(-scores, kind="stable")[:top_k].tolist()
-    return [RankedDocument(i, float(scores[i]), _shown(documents[i])) for i in order]
+        Returns:
+            `RankedDocument`s. Of equal scores the first document comes first.
+
+        Raises:
+            UserError: If `query` is no string, `documents` is one, `top_k` is less than 1, or there
+                is no tokenizer.
+            DataError: If a text is missing or malformed.
+        """
+        if not is_text(query) or is_text(documents):
+            raise UserError(
+                "`query` must be a string and `documents` a list of strings. Received: "
+                f"query={type(query).__name__}, documents={type(documents).__name__}"
+            )
+        if top_k is not None and (not is_integer(top_k) or top_k < 1):
+            raise UserError(f"`top_k` must be an integer of at least 1. Received: top_k={top_k!r}")
+        documents = list(documents)
+        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
+        scores = self.document_scores(query, documents, **batching)
+        order = np.argsort(-scores, kind="stable")[:top_k].tolist()
+        return [RankedDocument(i, float(scores[i]), _shown(documents[i])) for i in order]
 
 
 def _shown(text):

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.inputs.batches import parallel_map
 from bert_tf.inputs.labels import row_weights
 from bert_tf.models.preprocessor import Preprocessor
 
@@ -23,11 +24,6 @@ class SourceTargetPreprocessor(Preprocessor):
     recurrent neural networks", for teacher forcing.
     """
 
-    texts_per_example = (2,)
-    fewest_texts = 2
-    has_labels = False
-    predicts_datasets_of_text = False  # their batches of several lengths are no array
-
     longest_target: int | None = dataclasses.field(default=None, init=False, repr=False)
 
     def token_labels(self, tokens: dict[str, tf.Tensor]) -> tf.Tensor:
@@ -37,8 +33,13 @@ class SourceTargetPreprocessor(Preprocessor):
         """
         raise NotImplementedError(f"{type(self).__name__} must have a method `token_labels`.")
 
-    def stream_batches(self, dataset, training):
-        return super().stream_batches(dataset.map(_as_pair), training)
+    def batches(self, source, training, labels=(), numbers=None, seed=0):
+        if numbers is None:
+            source = source.map(_as_pair)
+        batches = super().batches(source, training, labels, numbers, seed)
+        return parallel_map(
+            batches, lambda tokens, *weights: (tokens, self.token_labels(tokens), *weights)
+        )
 
     def training_rows(self, columns, y, sample_weight):
         """Returns the pairs, and their weights, if any.

@@ -3,7 +3,7 @@
 import dataclasses
 import types
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,6 +15,7 @@ from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
 from bert_tf.inputs.text_batches import DEFAULT_BATCH_SIZE
 from bert_tf.inputs.token_inputs import checked_token_inputs
 from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.task_spec import Examples
 from bert_tf.text.spacing import with_written_spaces
 
 _SPECIAL_TOKENS = 2  # of a source: [CLS] and [SEP]
@@ -32,12 +33,15 @@ class TextGenerator:
         True
     """
 
-    option_forms: ClassVar = {"generation_config": GenerationConfig.of}
-
     def __init__(self, *args, generation_config: GenerationConfig | dict | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         self.generation_config = generation_config
         self.generate_function = None
+
+    def check_options(self):
+        super().check_options()
+        config = GenerationConfig.of(self.generation_config)
+        self.replace_option("generation_config", config)
 
     @property
     def most_new_tokens(self) -> int:
@@ -144,11 +148,6 @@ class TextGenerator:
             found = [texts[0] for texts in found]
         return found[0] if columns.is_single else found
 
-    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
-        return self.generate(
-            texts, batch_size=batch_size, token_budget=token_budget, verbose=verbose
-        )
-
     def generated_tokens(
         self,
         tokens: dict[str, tf.Tensor],
@@ -216,8 +215,9 @@ class TextGenerator:
         return config
 
     def _source_preprocessor(self) -> Preprocessor:
-        sources = SourcePreprocessor(self.tokenizer, self.max_sequence_length)
-        sources.follow(has_static_shapes=bool(self.jit_compile))
+        sources = Preprocessor(self.tokenizer, self.max_sequence_length)
+        examples = Examples(texts=(1,), form="Pass a list of strings.")
+        sources.follow(has_static_shapes=bool(self.jit_compile), examples=examples)
         sources.require_tokenizer()
         return sources
 
@@ -270,20 +270,6 @@ class TextGenerator:
                 seed=tf.TensorSpec([], tf.int64), row_numbers=tf.TensorSpec(rows, tf.int64), **specs
             )
         return traced[key]
-
-    def get_config(self):
-        config = self.generation_config
-        return {
-            **super().get_config(),
-            "generation_config": None if config is None else dataclasses.asdict(config),
-        }
-
-
-class SourcePreprocessor(Preprocessor):
-    """Reads sources without targets: one text for each example."""
-
-    texts_per_example = (1,)
-    example_form = "Pass a list of strings."
 
 
 def require_words(lengths: np.ndarray) -> None:

@@ -16,17 +16,15 @@ from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.models.task_model import TaskModel
-from bert_tf.tasks import option_values
 from bert_tf.training.cached_gradients import cached_gradients
 from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.sentence_losses import ClassificationLoss, SentenceLoss, sentence_loss
-from bert_tf.training.traced_weights import settings_of
 
 
 class VectorModel(TaskModel):
     """A task model whose outputs are vectors of texts, which an objective compares.
 
-    A subclass has `vector_size` and `encode`, and overrides `head` or `encoded`.
+    A subclass has `vector_size` and `encode`, and overrides `head`.
 
     Args:
         backbone, tokenizer, max_length: See `TaskModel`.
@@ -40,7 +38,6 @@ class VectorModel(TaskModel):
         UserError: If `default_prompt_name` is unknown.
     """
 
-    option_forms: ClassVar = {"prompts": lambda prompts: dict(prompts or {})}
     objectives_with_labels: ClassVar[str] = "'classification' for class ids, 'cosine' for scores"
     prompts = Held()
     default_prompt_name = Held()
@@ -59,19 +56,13 @@ class VectorModel(TaskModel):
         self.default_prompt_name = default_prompt_name
         VectorModel.check_options(self)
         backbone.pooler.trainable = False  # no part of the vector
-        self._objective = None
         self.accuracy = keras.metrics.Mean(name="accuracy")
 
     def check_options(self):
         super().check_options()
+        self.preprocessor.follow(prompts=dict(self.prompts or {}))
         if self.default_prompt_name is not None:
             require_one_of("default_prompt_name", self.default_prompt_name, tuple(self.prompts))
-
-    def preprocessor_state(self):
-        return {**super().preprocessor_state(), "no_duplicates": self.no_duplicates}
-
-    def traced_settings(self, step):
-        return super().traced_settings(step), settings_of(self.objective)
 
     @property
     def objective(self) -> SentenceLoss | None:
@@ -107,14 +98,12 @@ class VectorModel(TaskModel):
             with self.distribute_strategy.scope():
                 objective.build(self.vector_size, self.backbone.config.initializer_range)
         self._objective = objective
+        in_parts = objective is not None and objective.mini_batch_size is not None
+        self._gradients_of = self._cached_gradients if in_parts else None
         super().compile(optimizer, **kwargs)
         if objective is not None:
+            self._compile_options = None  # an objective cannot be compiled again from a file
             objective.set_step(self.optimizer.iterations)
-
-    @property
-    def no_duplicates(self) -> bool:
-        """Whether the objective wants batches in which no text is in two examples."""
-        return self.objective is not None and self.objective.no_duplicates
 
     def default_compile(self, y):
         """Raises `UserError` for labels, which may be classes or scores."""
@@ -136,21 +125,13 @@ class VectorModel(TaskModel):
         """Returns the objective of a model that is trained without `compile`."""
         return "ranking"
 
-    def get_compile_config(self):
-        return super().get_compile_config() if self.objective is None else None
-
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)
         ids = tokens["token_ids"]
-        vectors = self.encoded(one_sequence_per_row(tokens), training)  # [B, K, T] -> [B * K, D]
+        vectors = super().call(one_sequence_per_row(tokens), training)  # [B, K, T] -> [B * K, D]
         if ids.shape.rank == 2:
             return vectors
         return tf.reshape(vectors, [*keras.ops.shape(ids)[:2], self.vector_size])
-
-    def encoded(self, tokens: dict[str, tf.Tensor], training: bool) -> tf.Tensor:
-        """Returns the vectors `[B, D]` of token ids `[B, T]`."""
-        outputs = self.backbone(tokens, training=training)
-        return self.head(outputs, tokens, training=training)
 
     def forward(self, x, y, training):
         vectors = self(x, training=training)  # [B, D] or [B, K, D]
@@ -161,17 +142,14 @@ class VectorModel(TaskModel):
         self.objective.check(vectors.shape[1] if vectors.shape.rank == 3 else 1, y is not None)
         return self.objective.outputs(vectors)
 
-    def _gradients(self, x, y, sample_weight, totals, variables):
-        objective = self.objective
-        if objective is None or objective.mini_batch_size is None:
-            return super()._gradients(x, y, sample_weight, totals, variables)
-
+    def _cached_gradients(self, x, y, sample_weight, totals, variables):
         def losses(vectors):
             y_pred = self._compared(vectors, y)
             loss = self.partial_loss(x, y, y_pred, sample_weight, True, totals)
             return loss, self.optimizer.scale_loss(loss)
 
-        return cached_gradients(self, x, objective.mini_batch_size, losses, variables)
+        size = self.objective.mini_batch_size
+        return cached_gradients(self, x, size, losses, variables)
 
     def partial_loss(self, x, y, y_pred, sample_weight, training, totals):
         if self.objective is None:
@@ -189,17 +167,13 @@ class VectorModel(TaskModel):
             refuse_class_weight(class_weight, "only the objective 'classification' has classes")
         return class_weights_by_id(class_weight, self.objective.num_classes)
 
-    def trained_variables(self):
-        own = [] if self.objective is None else self.objective.variables
-        return [*self.trainable_variables, *own]
-
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         # The objective's only metric is counted with its loss.
         if self.objective is None:
             super().compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
-    def _logs(self):
-        logs = super()._logs()
+    def get_metrics_result(self):
+        logs = super().get_metrics_result()
         if self.objective is None or not self.objective.has_hits:
             logs.pop("accuracy", None)
         return logs
@@ -227,6 +201,3 @@ class VectorModel(TaskModel):
         return self.preprocessor.with_prompt(
             columns, prompt if name is None else self.prompts[name]
         )
-
-    def get_config(self):
-        return {**super().get_config(), **option_values(self)}

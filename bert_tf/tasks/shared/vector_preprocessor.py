@@ -23,35 +23,23 @@ class VectorPreprocessor(Preprocessor):
         prompts: Texts that `encode` puts before others, by names such as "query".
         default_prompt_name: The prompt where `encode` is given none; None for no prompt.
         **options: The arguments of `Preprocessor`.
-
-    Attributes:
-        no_duplicates: Whether no text may be in two examples of a batch to train on.
     """
-
-    texts_per_example = None
 
     prompts: dict[str, str] | None = None
     default_prompt_name: str | None = None
-    no_duplicates: bool = dataclasses.field(default=False, init=False, repr=False)
 
-    def tokens_of(self, inputs):
-        columns = self.tensor_columns(inputs)
-        if len(columns) == 1:
-            return self.tokenize(columns[0])
-        columns = tf.stack(columns, axis=1)  # K times [B] -> [B, K]
-        return rows_of_examples(self.tokenize(tf.reshape(columns, [-1])), columns)
+    def tokenize(self, *texts):
+        """Returns one text of each example as tokens `[B, T]`, K texts as `[B, K, T]`."""
+        if len(texts) == 1:
+            return super().tokenize(*texts)
+        columns = tf.stack(texts, axis=1)  # K times [B] -> [B, K]
+        return rows_of_examples(super().tokenize(tf.reshape(columns, [-1])), columns)
 
     def example_rows(self, columns):
         if len(columns) == 1:
             return super().example_rows(columns)
         texts = np.stack(columns, axis=1).reshape(-1)  # K times [n] -> [n * K]
         return TokenizedTexts.of(self.tokenizer, (texts,), self.max_sequence_length, len(columns))
-
-    def batch_groups(self, columns):
-        if not self.no_duplicates:
-            return None
-        texts = np.stack(columns, axis=1)  # [n, K]
-        return np.unique(texts, return_inverse=True)[1].reshape(texts.shape)
 
     def with_prompt(self, columns: TextColumns, prompt: str | None) -> TextColumns:
         """Returns the texts with a prompt before each."""

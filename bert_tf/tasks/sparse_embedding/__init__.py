@@ -8,6 +8,8 @@ from bert_tf.models.task_spec import (
     PROMPT_OPTIONS,
     VECTORS,
     WORD_AXIS,
+    Examples,
+    Serving,
     TaskSpec,
 )
 from bert_tf.tasks import masked_lm
@@ -16,9 +18,22 @@ SPEC = TaskSpec(
     name="sparse_embedding",
     model="BertSparseEncoder",
     architectures=("BertForMaskedLM",),
+    backbone_options={"output_word_embeddings": True},
+    decoded_by="terms",
+    preprocessor="bert_tf.tasks.shared.vector_preprocessor.VectorPreprocessor",
+    examples=Examples(texts=(1, ...)),
     heads={"masked_lm_head": masked_lm.HEAD},
     uses_pooler=False,
-    serving="SparseEmbeddingModule",
+    serving=Serving(
+        "SparseEmbeddingModule",
+        outputs={
+            "term_count": "How many terms the text has; what follows is padding.",
+            "term": "Pieces of the vocabulary, the largest weight first.",
+            "term_id": "Their ids, the dimensions of the vector.",
+            "term_weight": "Their weights.",
+        },
+        token_outputs={"vector": "A weight for each piece of the vocabulary."},
+    ),
     files="SparseEmbeddingFiles",
     distilled_as=VECTORS,
     output_axes=(WORD_AXIS,),

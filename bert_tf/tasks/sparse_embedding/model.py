@@ -11,7 +11,6 @@ from bert_tf.errors import require_one_of
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.tasks.shared.vector_model import VectorModel
-from bert_tf.tasks.shared.vector_preprocessor import VectorPreprocessor
 from bert_tf.tasks.sparse_embedding.loss import SpladeLoss
 from bert_tf.tasks.sparse_embedding.splade_pooling import POOLINGS, TERM_ACTIVATIONS, splade_pooling
 from bert_tf.tasks.sparse_embedding.terms import (
@@ -81,7 +80,6 @@ class BertSparseEncoder(VectorModel):
     objectives_with_labels = (
         "`SpladeLoss(MarginMSELoss())` of bert_tf.training for triplets with a teacher's margins"
     )
-    preprocessor_class = VectorPreprocessor
 
     def __init__(
         self,
@@ -124,8 +122,7 @@ class BertSparseEncoder(VectorModel):
     def default_objective(self):
         return SpladeLoss()
 
-    def encoded(self, tokens, training):
-        outputs = self.backbone(tokens, training=training, output_word_embeddings=True)
+    def head(self, outputs, tokens, training=False):
         words = tf.cast(outputs["word_embeddings"], self.compute_dtype)
         return splade_pooling(
             outputs["sequence_output"],
@@ -137,10 +134,9 @@ class BertSparseEncoder(VectorModel):
             training,
         )
 
-    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
+    def terms(self, texts, **batching):
         """Returns the terms of each text; see `decode`."""
         columns = self.preprocessor.read_examples(texts)
-        batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
         terms = self.decode(self.encode(columns, **batching))
         return terms[0] if columns.is_single else terms
 

@@ -10,14 +10,6 @@ TERMS = 512  # the most terms of a text if the model has no `max_active_dims`
 class SparseEmbeddingModule(ServingModule):
     """Maps text, after the default prompt if any, to its terms, and token ids to the vector."""
 
-    outputs = {
-        "term_count": "How many terms the text has; what follows is padding.",
-        "term": "Pieces of the vocabulary, the largest weight first.",
-        "term_id": "Their ids, the dimensions of the vector.",
-        "term_weight": "Their weights.",
-    }
-    token_outputs = {"vector": "A weight for each piece of the vocabulary."}
-
     def of_tokens(self, tokens):
         return {"vector": self.model(tokens, training=False)}  # [B, V]
 

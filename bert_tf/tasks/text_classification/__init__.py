@@ -10,6 +10,7 @@ from bert_tf.models.task_spec import (
     SCALAR_MIX,
     USE_SCALAR_MIX,
     Answers,
+    Serving,
     TaskSpec,
     layer_head,
 )
@@ -21,9 +22,20 @@ SPEC = TaskSpec(
     name="text_classification",
     model="BertTextClassifier",
     architectures=("BertForSequenceClassification",),
+    preprocessor="TextClassificationPreprocessor",
     heads={"classifier": HEAD},
     optional_heads={"language_model_head": LANGUAGE_MODEL_HEAD, "scalar_mix": SCALAR_MIX},
-    serving="TextClassificationModule",
+    serving=Serving(
+        "TextClassificationModule",
+        outputs={
+            "label": "The most probable label.",
+            "labels": "The labels' names, in the order of the probabilities.",
+            "probabilities": "One per label: softmax of the logits; for several labels, sigmoid.",
+            "score": "The number that a regression predicts.",
+            "logits": "What the classifier computes, before softmax or sigmoid.",
+        },
+        takes_pairs=True,
+    ),
     distilled_as=CLASSES,
     output_axes=(CLASS_AXIS,),
     answers={
@@ -38,6 +50,15 @@ SPEC = TaskSpec(
         "both_orders": may_lack(FLAG),
         "use_scalar_mix": USE_SCALAR_MIX,
     },
+    built_with=(
+        "num_classes",
+        "problem_type",
+        "pooling",
+        "dropout",
+        "lm_loss_weight",
+        "both_orders",
+        "use_scalar_mix",
+    ),
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

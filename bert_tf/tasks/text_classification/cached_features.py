@@ -58,6 +58,7 @@ class ClassifierHead(TrainingModel):
         self.classifier = classifier.classifier
         # A function holds it: Keras would track a model among the attributes as a layer.
         self._whole_model = lambda: classifier
+        self._heads = _Heads(classifier)
         self.built = True
 
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
@@ -71,15 +72,20 @@ class ClassifierHead(TrainingModel):
     def call(self, inputs, training=False):
         return self._whole_model().logits_of(inputs, training=training)
 
-    @property
-    def untrained_heads(self) -> tuple[str, ...]:
-        """The untrained heads of the classifier; a `fit` of this model trains one of them."""
-        return self._whole_model().untrained_heads
 
-    @untrained_heads.setter
-    def untrained_heads(self, heads: tuple[str, ...]) -> None:
-        model = self._whole_model()
-        model.untrained_heads = tuple(set(model.untrained_heads) - {"classifier"})
+class _Heads:
+    """The untrained heads of a classifier; a `fit` of a `ClassifierHead` trains one of them."""
+
+    def __init__(self, classifier):
+        self._of = lambda: classifier
+
+    @property
+    def untrained(self):
+        return self._of().untrained_heads
+
+    @untrained.setter
+    def untrained(self, heads):
+        self._of().untrained_heads = tuple(set(self.untrained) - {"classifier"})
 
 
 class _Pooled(TaskModel):

@@ -1,6 +1,6 @@
 """Classification and regression, of single texts and of pairs."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -31,10 +31,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
 from bert_tf.tasks.text_classification.answer_columns import answer_columns, frame_of
-from bert_tf.tasks.text_classification.preprocessor import (
-    Classification,
-    TextClassificationPreprocessor,
-)
+from bert_tf.tasks.text_classification.preprocessor import Classification
 from bert_tf.tasks.text_classification.swapped_pairs import swapped_pairs
 from bert_tf.training.losses.class_weights import class_weights_by_id, refuse_class_weight
 
@@ -90,12 +87,6 @@ class BertTextClassifier(DenseHeadModel):
     Peters et al. 2018 (ELMo, arXiv 1802.05365), section 3.2.
     """
 
-    preprocessor_class = TextClassificationPreprocessor
-    built_with = (
-        *("num_classes", "problem_type", "pooling", "dropout", "lm_loss_weight", "both_orders"),
-        "use_scalar_mix",
-    )
-    option_forms: ClassVar = {"labels": class_names}
     num_classes = Held()
     labels = Held()
     problem_type = Held()
@@ -123,7 +114,8 @@ class BertTextClassifier(DenseHeadModel):
             "must be at least 0, and 0 unless the backbone is causal: else it sees the next words"
         )
         require(is_valid, rule, lm_loss_weight=lm_loss_weight, causal=causal)
-        self.num_classes, self.labels, self.problem_type = num_classes, labels, problem_type
+        self.num_classes, self.problem_type = num_classes, problem_type
+        self.labels = class_names(labels)
         num_classes, labels, problem_type = self.num_classes, self.labels, self.problem_type
         if problem_type is None:
             one_number = num_classes == 1 and labels is None
@@ -148,7 +140,9 @@ class BertTextClassifier(DenseHeadModel):
             self.sequence_pooling = SequencePooling(pooling, dtype=self.dtype_policy)
             backbone.pooler.trainable = False  # no part of the loss
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.classifier = self.dense_head(num_classes)
+        width = backbone.config.hidden_size * (2 if pooling == "mean_max" else 1)
+        example = {"example_shape": (2, num_classes), "problem_type": problem_type}
+        self.classifier = self.dense_head(num_classes, width=width, **example)
         if use_scalar_mix:
             self.scalar_mix = ScalarMix(dtype=self.dtype_policy, name="scalar_mix")
         self.language_model_head = None
@@ -161,6 +155,7 @@ class BertTextClassifier(DenseHeadModel):
 
     def check_options(self):
         super().check_options()
+        self.preprocessor.follow(labels=class_names(self.labels))
         check_labels(self.labels, self.num_classes)
         tokenizer = self.tokenizer
         if self.both_orders and tokenizer is not None and not tokenizer.has_segments:
@@ -170,44 +165,6 @@ class BertTextClassifier(DenseHeadModel):
                 "Received: both_orders=True, "
                 f"a {type(tokenizer).__name__} with has_segments=False"
             )
-
-    @property
-    def head_width(self):
-        return self.backbone.config.hidden_size * (2 if self.pooling == "mean_max" else 1)
-
-    def default_loss(self) -> keras.losses.Loss:
-        """Returns the loss of the problem's type, which `compile(loss="auto")` uses.
-
-        It is the cross-entropy on class ids `[B]` or on 0 or 1 for every label `[B, num_classes]`,
-        or the mean squared error. `bert_tf.training` has losses with label smoothing, class weights
-        and focus on hard examples.
-        """
-        if self.problem_type == MULTI_LABEL:
-            return keras.losses.BinaryCrossentropy(from_logits=True)
-        if self.problem_type == REGRESSION:
-            return keras.losses.MeanSquaredError()
-        return super().default_loss()
-
-    def example_outputs(self, has_ids):
-        if self.problem_type == SINGLE_LABEL:
-            return super().example_outputs(has_ids)
-        logits = 6.0 * np.eye(2, self.num_classes) - 3.0
-        labels = (logits > 0).astype(np.float32)
-        is_number = self.problem_type == REGRESSION and self.num_classes == 1
-        return labels[:, 0] if is_number else labels, logits
-
-    @property
-    def example_shape(self):
-        return 2, self.num_classes
-
-    @property
-    def metrics_problem_type(self):
-        return self.problem_type
-
-    def default_metrics(self):
-        if self.problem_type == MULTI_LABEL:
-            return [keras.metrics.AUC(multi_label=True, from_logits=True, name="auc")]
-        return ["mae"] if self.problem_type == REGRESSION else ["accuracy"]
 
     def call(self, inputs, training=False):
         return self.logits_of(self.pooled(inputs, training), training=training)

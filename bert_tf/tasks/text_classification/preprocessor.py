@@ -17,7 +17,6 @@ from bert_tf.inputs.labels import (
     holds_numbers,
     read_regression_labels,
 )
-from bert_tf.inputs.streams import yields_text
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.tasks.text_classification.number_names import refuse_unclear_numbers
 from bert_tf.training.evaluation.probabilities import sigmoid, softmax
@@ -58,15 +57,6 @@ class TextClassificationPreprocessor(Preprocessor):
     labels: list[str] | None = None
     problem_type: str | None = None
 
-    def read(self, x):
-        """Reads texts; labels of a dataset must not be numbers that may be names."""
-        if yields_text(x):
-            spec = x.element_spec
-            if self.problem_type == SINGLE_LABEL and isinstance(spec, tuple) and len(spec) > 1:
-                if spec[1].dtype != tf.string and spec[1].shape[1:].num_elements() in (None, 1):
-                    refuse_unclear_numbers(self.labels)
-        return super().read(x)
-
     def targets(self, y, x):
         """Returns the targets; labels may be given by their names."""
         if not is_container(y):
@@ -81,7 +71,10 @@ class TextClassificationPreprocessor(Preprocessor):
         keep_rows = not self.has_sparse_labels
         return class_ids(y, self.labels, self.num_classes, keep_rows=keep_rows)
 
-    def graph_targets(self, spec):
+    def graph_targets(self, spec, of_text):
+        is_number = spec.dtype != tf.string and spec.shape[1:].num_elements() in (None, 1)
+        if of_text and is_number and self.problem_type == SINGLE_LABEL:
+            refuse_unclear_numbers(self.labels)
         if spec.dtype != tf.string:
             is_one_hot = spec.shape.rank == 2 and spec.shape[1] == self.num_classes
             if self.problem_type == SINGLE_LABEL and is_one_hot and self.has_sparse_labels:

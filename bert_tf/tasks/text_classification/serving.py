@@ -13,19 +13,8 @@ class TextClassificationModule(ServingModule):
     `pairs` says whether the classifier was trained on pairs of texts.
     """
 
-    takes_pairs = True
-    outputs = {
-        "label": "The most probable label.",
-        "labels": "The labels' names, in the order of the probabilities.",
-        "probabilities": "One per label: softmax of the logits; for several labels, sigmoid.",
-        "score": "The number that a regression predicts.",
-        "logits": "What the classifier computes, before softmax or sigmoid.",
-    }
-
     def __init__(self, model: BertTextClassifier, pairs: bool = False):
-        super().__init__(model)
-        if pairs:
-            self.texts = {"text": "The first text, UTF-8.", "pair": "The second text, UTF-8."}
+        super().__init__(model, pairs)
         self._labels = list(model.preprocessor.names)
 
     def of_tokens(self, tokens):

@@ -10,7 +10,10 @@ from bert_tf.models.task_spec import (
     TOKEN_AXIS,
     USE_SCALAR_MIX,
     Answers,
+    Examples,
     Head,
+    Labels,
+    Serving,
     TaskInput,
     TaskSpec,
     layer_head,
@@ -29,15 +32,34 @@ SPEC = TaskSpec(
     name="token_classification",
     model="BertTokenClassifier",
     architectures=("BertForTokenClassification",),
+    decoded_by="tag",
+    preprocessor="TokenClassificationPreprocessor",
+    examples=Examples(are_lists=True, are_cut=True),
+    labels=Labels(are_required=True),
+    token_axis=1,
     inputs={"word_starts": TaskInput("bool", (None,))},
     heads={"classifier": layer_head("token_classifier", OUTPUT, "classifier", "")},
     optional_heads={"crf": _CRF, "scalar_mix": SCALAR_MIX},
     uses_pooler=False,
-    serving="TokenClassificationModule",
+    serving=Serving(
+        "TokenClassificationModule",
+        outputs={
+            "entity_count": "How many entities the text has; what follows is padding.",
+            "entity_text": "The entities, pieces of the text.",
+            "entity_label": "What each is.",
+            "entity_start": "Its first character in the text, in code points.",
+            "entity_end": "The one after its last.",
+        },
+        token_outputs={
+            "logits": "Of each label at each token; those of the first piece of a word count. "
+            "With a CRF its emissions."
+        },
+    ),
     distilled_as=CLASSES,
     output_axes=(TOKEN_AXIS, CLASS_AXIS),
     answers={"tag": Answers("tag")},
     options={**CLASS_OPTIONS, "use_crf": may_lack(FLAG), "use_scalar_mix": USE_SCALAR_MIX},
+    built_with=("num_classes", "use_crf", "dropout", "use_scalar_mix"),
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

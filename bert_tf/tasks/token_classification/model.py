@@ -1,7 +1,7 @@
 """Tagging: a label for every word. Named entities, parts of speech, segmentation."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,7 +18,6 @@ from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
-from bert_tf.tasks.token_classification.preprocessor import TokenClassificationPreprocessor
 from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows
 from bert_tf.training.losses.class_weights import refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import class_loss
@@ -46,8 +45,9 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
             embeddings and of the outputs of all blocks, instead of the output of the last block.
 
     Returns:
-        Logits float32 `[B, T, num_classes]`; with a CRF its emissions. `fit` on token dictionaries
-        takes labels int32 `[B, T]`, -100 at what is not labelled.
+        Logits float32 `[B, T, num_classes]`; with a CRF its emissions. For inputs with
+        `word_starts` bool `[B, T]`, the first pieces of words, the ids of labels int32 `[B, T]`.
+        `fit` on token dictionaries takes labels int32 `[B, T]`, -100 at what is not labelled.
 
     Raises:
         UserError: If there are not at least two different labels, or `num_classes` is not theirs.
@@ -64,15 +64,10 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
     Peters et al. 2018 (ELMo, arXiv 1802.05365), section 3.2, for the mix.
     """
 
-    needs_labels = True
-    output_token_axis = 1
     no_metrics = (
         "the accuracy is that of words. bert_tf.tasks.token_classification.TaggingScores adds "
         "precision, recall and F1 of spans"
     )
-    preprocessor_class = TokenClassificationPreprocessor
-    built_with = ("num_classes", "use_crf", "dropout", "use_scalar_mix")
-    option_forms: ClassVar = {"labels": class_names}
     labels = Held()
 
     def __init__(
@@ -88,7 +83,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        self.labels = labels
+        self.labels = class_names(labels)
         if self.labels is None:
             self.labels = [f"LABEL_{index}" for index in range(num_classes or 0)]  # as Hugging Face
         labels = self.labels
@@ -109,6 +104,7 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
 
     def check_options(self):
         super().check_options()
+        self.preprocessor.follow(labels=class_names(self.labels))
         check_labels(self.labels, self.num_classes)
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
@@ -148,7 +144,10 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
 
     def head(self, outputs, tokens, training=False):
         states = self.dropout_layer(self.token_states(outputs), training=training)
-        return self.token_logits(states)  # [B, T, C]
+        logits = self.token_logits(states)  # [B, T, C]
+        if WORD_STARTS not in tokens:
+            return logits
+        return self.best_tags(logits, tokens[WORD_STARTS])  # [B, T]
 
     def best_tags(self, logits: tf.Tensor, word_starts: tf.Tensor) -> tf.Tensor:
         """Returns label ids int32 `[B, T]` for logits `[B, T, C]` and first pieces `[B, T]`."""
@@ -181,12 +180,6 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
             way_out = "A CRF has no class weights"
         reason = "Keras weights examples by it, and here the classes are those of words."
         refuse_class_weight(class_weight, f"{reason} {way_out}")
-
-    def row_outputs(self, outputs, inputs):
-        if WORD_STARTS not in inputs:
-            return outputs
-        with self._tracing():
-            return self.best_tags(outputs, inputs[WORD_STARTS])
 
     def predict_tags(
         self,
@@ -228,9 +221,6 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
             return np.zeros([0], np.int32)
         ids = self._compute(rows, batch_size, verbose, token_budget=token_budget)
         return rows.marked_values(ids)
-
-    def predict_decoded(self, texts, batch_size=None, token_budget=None, verbose=0):
-        return self.tag(texts, batch_size, token_budget, verbose)
 
     def tag(
         self,

@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.columns import TextColumns, as_columns
+from bert_tf.inputs.columns import TextColumns, as_columns, holds_lists
 from bert_tf.inputs.containers import object_array, plain_rows, refuse_missing
 from bert_tf.inputs.streams import materialize
-from bert_tf.inputs.string_lists import flat_strings, holds_lists
+from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.tasks.shared.item_preprocessor import ItemPreprocessor
 from bert_tf.tasks.token_classification.word_windows import WordWindows, word_lists
 from bert_tf.tasks.token_classification.words import WordSpans, word_spans, words_of_texts

@@ -14,18 +14,6 @@ class TokenClassificationModule(ServingModule):
     """Maps text of any length to the spans that `tag` finds; where labels do not mean spans, each
     word is one."""
 
-    outputs = {
-        "entity_count": "How many entities the text has; what follows is padding.",
-        "entity_text": "The entities, pieces of the text.",
-        "entity_label": "What each is.",
-        "entity_start": "Its first character in the text, in code points.",
-        "entity_end": "The one after its last.",
-    }
-    token_outputs = {
-        "logits": "Of each label at each token; those of the first piece of a word count. With a "
-        "CRF its emissions."
-    }
-
     def of_text(self, text):
         model, slices = self.model, TextSlices(text)
         words = words_of_texts(model.tokenizer, text, slices)
@@ -35,10 +23,8 @@ class TokenClassificationModule(ServingModule):
         shape = tf.shape(features["token_ids"], tf.int64)
         features[WORD_STARTS] = word_starts.to_tensor(False, shape=shape)
 
-        def tag(features):
-            return model.best_tags(model(features, training=False), features[WORD_STARTS])
-
-        tags = tf.boolean_mask(in_batches(tag, features), features[WORD_STARTS])  # [W]
+        tags = in_batches(lambda features: model(features, training=False), features)  # [S, T]
+        tags = tf.boolean_mask(tags, features[WORD_STARTS])  # [W]
         first, last, label = word_spans(model.labels, tags, words.row_ids)
         start, end = tf.gather(words.starts, first), tf.gather(words.ends, last)
         row = tf.gather(words.row_ids, first)

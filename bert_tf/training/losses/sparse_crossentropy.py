@@ -6,10 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config import PADDING_LOGIT
 from bert_tf.errors import DataError, UserError
 
-# The logit of a class that an example does not have: an answer cannot start at padding.
-PADDING_LOGIT = -1e9
 SMALLEST_REST = 1e-7  # (1 - p)^γ has no finite slope at 1 - p = 0
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.inputs.batches import IGNORED
-from bert_tf.inputs.labels import check_ids
+from bert_tf.inputs.labels import are_labels_of_tokens, check_ids
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 
@@ -28,8 +28,11 @@ class TokenLoss:
         """The number of classes of the labels of tokens."""
         raise NotImplementedError(f"{type(self).__name__} must have `num_token_classes`.")
 
-    def check_labels(self, tokens, y):
-        check_ids(y, self.num_token_classes, "Labels of tokens", IGNORED)
+    def read_labels(self, y, x):
+        y = super().read_labels(y, x)
+        if are_labels_of_tokens(y, x):
+            check_ids(y, self.num_token_classes, "Labels of tokens", IGNORED)
+        return y
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):
         """Compiles as Keras does; the loss is over labelled tokens, its metrics are in the logs.
@@ -68,7 +71,6 @@ class OwnTokenLoss(TokenLoss):
 
     loss_items = "tokens"
     num_token_classes = 2
-    no_class_weights = "an example has several labels"
     accuracy: keras.metrics.Mean
 
     def compile(self, optimizer="adam", loss="auto", **kwargs):

@@ -205,14 +205,14 @@ def test_the_losses(model):
 
 @pytest.mark.parametrize("eager", [True, False])
 def test_a_batch_of_one_query_teaches_nothing(model, eager):
-    model.compile("sgd", metrics=model.default_metrics(), run_eagerly=eager)
+    model.compile("sgd", metrics=model.default_compile(None)["metrics"], run_eagerly=eager)
     found = model.evaluate((QUERIES[:1], DOCUMENTS[:1]), verbose=0, return_dict=True)
     assert found == {"loss": pytest.approx(0.0, abs=1e-6), "accuracy": 1.0}
 
 
 def test_learns_which_document_fits(model):
     queries, fits, others = ["the film", "a b"] * 60, ["good", "bad"] * 60, ["c", "d"] * 60
-    model.compile(AdamWeightDecay(2e-3), metrics=model.default_metrics())
+    model.compile(AdamWeightDecay(2e-3), metrics=model.default_compile(None)["metrics"])
     history = model.fit((queries, fits, others), batch_size=2, shuffle=False, epochs=2, verbose=0)
     assert history.history["accuracy"][-1] > 0.9
     assert [model.rank(query, ["bad", "c", "good"])[0].text for query in ("the film", "a b")] == [

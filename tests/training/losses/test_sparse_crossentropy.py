@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.config import PADDING_LOGIT
 from bert_tf.errors import DataError, UserError
 from bert_tf.training import SparseCrossentropy, balanced_class_weights
-from bert_tf.training.losses.sparse_crossentropy import PADDING_LOGIT
 
 GENERATOR = np.random.default_rng(0)
 LOGITS = GENERATOR.normal(size=(6, 4)).astype(np.float32)

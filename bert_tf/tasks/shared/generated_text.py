@@ -1,0 +1,13 @@
+"""What the specs of tasks that write text have in common."""
+
+from bert_tf.models.task_spec import Examples, Serving
+
+# A source and a target. Batches of several lengths are no array.
+SOURCE_AND_TARGET = Examples(texts=(2,), are_predicted_in_datasets=False)
+GENERATED_TEXT = Serving(
+    "bert_tf.tasks.shared.generated_text_module.GeneratedTextModule",
+    outputs={"generated_text": "What the model writes."},
+    token_outputs={
+        "token_ids": "Ids of its pieces: without the start token, with the end token, then padding."
+    },
+)
