@@ -59,7 +59,9 @@ flags.DEFINE_integer(
 )
 flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
 flags.DEFINE_bool("do_predict", False, "Whether to write predictions for --predict_split.")
-flags.DEFINE_enum("predict_split", "test", ["dev", "test"], "The file that --do_predict reads.")
+flags.DEFINE_multi_enum(
+    "predict_split", ["test"], ["dev", "test"], "The file that --do_predict reads."
+)
 fine_tuning_flags.define_training()
 flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation.", lower_bound=1)
 flags.DEFINE_integer("predict_batch_size", 8, "Batch size for prediction.", lower_bound=1)
@@ -158,7 +160,7 @@ def watched_scores():
 
 
 def train(model, task, train_examples, dev_examples):
-    from bert_tf.training import EpochScores, ThresholdSweep
+    from bert_tf.training import EpochScores
     from bert_tf.training.callbacks import StopOnSignal
 
     x, y = inputs_and_targets(model, train_examples)
@@ -171,10 +173,7 @@ def train(model, task, train_examples, dev_examples):
     step = checkpoint.restore(model)
     callbacks = []
     if dev_examples:
-        dev = inputs_and_targets(model, dev_examples)
-        callbacks.append(EpochScores(*dev))
-        if task.problem_type == SINGLE_LABEL and model.num_classes == 2:
-            callbacks.append(ThresholdSweep(*dev))
+        callbacks.append(EpochScores(*inputs_and_targets(model, dev_examples)))
     callbacks += fine_tuning.epoch_callbacks()
     if not FLAGS.keep_best:
         callbacks += [checkpoint, StopOnSignal(checkpoint, initial_step=step)]
@@ -211,16 +210,16 @@ def evaluate(model, task, examples):
         print(confusion_text(matrix, model.labels))
 
 
-def predict(model, task, examples):
+def predict(model, task, split, examples):
     options = {"batch_size": FLAGS.predict_batch_size, "verbose": predicting_verbose()}
     logits = model.predict(inputs_of(examples), **options)
-    path = os.path.join(FLAGS.output_dir, f"{FLAGS.predict_split}_results.tsv")
+    path = os.path.join(FLAGS.output_dir, f"{split}_results.tsv")
     result_files.write_table(path, model.probabilities(logits))
     columns = "the number" if model.problem_type == REGRESSION else " ".join(model.labels)
     print(f"{len(examples)} predictions in {path}; columns: {columns}")
     if FLAGS.task_name == TABLE:
-        suffix = os.path.splitext(task.path(FLAGS.data_dir, FLAGS.predict_split))[1].lower()
-        path = os.path.join(FLAGS.output_dir, f"{FLAGS.predict_split}_predictions{suffix}")
+        suffix = os.path.splitext(task.path(FLAGS.data_dir, split))[1].lower()
+        path = os.path.join(FLAGS.output_dir, f"{split}_predictions{suffix}")
         answers = model.preprocessor.answers(logits)
         write_predictions(path, examples, answers, table_columns(), model)
         print(f"The same with the texts in {path}")
@@ -244,15 +243,15 @@ def main():
         labels = labels or task.label_list(train_examples)
     model = load_model(task, labels)
     dev_examples = read_examples(task, "dev", model.labels) if wants_dev else None
-    if FLAGS.do_predict:
-        test_examples = task.read(FLAGS.data_dir, FLAGS.predict_split, model.labels)
+    splits = dict.fromkeys(FLAGS.predict_split) if FLAGS.do_predict else ()
+    examples_of = {split: task.read(FLAGS.data_dir, split, model.labels) for split in splits}
 
     if FLAGS.do_train:
         train(model, task, train_examples, dev_examples)
     if FLAGS.do_eval:
         evaluate(model, task, dev_examples)
-    if FLAGS.do_predict:
-        predict(model, task, test_examples)
+    for split, examples in examples_of.items():
+        predict(model, task, split, examples)
     if FLAGS.do_train:
         print_model()
 

@@ -96,6 +96,11 @@ def test_the_sections_of_a_help():
         ("enum", {"default": "a", "enum_values": ["a", "b"]}, "=a|b (default: a)"),
         ("enum", {"default": None, "enum_values": [*"abcde"]}, "=VALUE One of: a, b, c, d, e."),
         ("multi_string", {"default": None}, "=VALUE (may be repeated)"),
+        (
+            "multi_enum",
+            {"default": ["a"], "enum_values": ["a", "b"]},
+            "=a|b (default: a; may be repeated)",
+        ),
     ],
 )
 def test_the_lines_of_a_flag(define, options, expected):

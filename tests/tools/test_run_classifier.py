@@ -58,6 +58,8 @@ def trained(start):
         "--do_train",
         "--do_eval",
         "--do_predict",
+        "--predict_split=dev",
+        "--predict_split=test",
         "--learning_rate=3e-3",
         "--num_train_epochs=12.5",
         "--train_batch_size=8",
@@ -75,6 +77,7 @@ def test_writes_the_originals_files(trained):
     assert [("neg", "pos")[row] for row in predictions.argmax(1)] == [label for _, label in ROWS]
     assert sorted(path.name for path in trained.iterdir()) == [
         "checkpoints",
+        "dev_results.tsv",
         "eval_results.txt",
         "model",
         "test_results.tsv",

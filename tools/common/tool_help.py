@@ -103,7 +103,7 @@ def describe(flag: flags.Flag) -> str:
     if flag.boolean:
         shown = f"--[no]{flag.name}"
     elif choices:
-        text = text.partition(">: ")[2]  # absl puts the choices before it
+        text = text.partition(">: ")[2] or text  # absl puts the choices before that of one value
         few = len(choices) <= _SHOWN_VALUES
         shown = f"--{flag.name}={'|'.join(choices) if few else 'VALUE'}"
         text += "" if few else f" One of: {', '.join(choices)}."
@@ -132,7 +132,9 @@ def _notes(flag):
     """Returns the remarks after a flag's text."""
     notes = []
     if flag.default is not None and flag.default_as_str not in ("''", "'[]'"):
-        notes.append(f"default: {flag.default_as_str[1:-1]}")
+        is_list = isinstance(flag.default, list)
+        shown = ",".join(map(str, flag.default)) if is_list else flag.default_as_str[1:-1]
+        notes.append(f"default: {shown}")
     limits = flag.parser.syntactic_help
     if limits not in ("", "an integer", "a number", "a comma separated list"):
         notes.append(limits)

@@ -5,11 +5,15 @@ import numpy as np
 
 from bert_tf.config import SINGLE_LABEL
 from bert_tf.errors import DataError
+from bert_tf.training.callbacks.threshold_sweep import best_threshold
 from bert_tf.training.evaluation.scores import all_scores
 
 
 class EpochScores(keras.callbacks.Callback):
     """Adds every score of `bert_tf.training.all_scores` to the logs, as `val_<name>`.
+
+    For a model of two classes, it also adds `val_best_f1` and `val_best_threshold`: what
+    `best_threshold` finds.
 
     Unlike Keras metrics, the scores are exact and defined for all problem types. Put this callback
     before callbacks that monitor a score, such as
@@ -62,6 +66,10 @@ class EpochScores(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         model = self._scored_model()
         logits = model.predict(self.x, batch_size=self.batch_size, verbose=0)
-        results = all_scores(self._gold, model.probabilities(logits), model.problem_type)
+        probabilities = model.probabilities(logits)
+        results = all_scores(self._gold, probabilities, model.problem_type)
+        if model.problem_type == SINGLE_LABEL and model.num_classes == 2:
+            threshold, f1 = best_threshold(self._gold, probabilities[:, 1])
+            results |= {"best_f1": f1, "best_threshold": threshold}
         if logs is not None:
             logs.update({f"val_{name}": value for name, value in results.items()})

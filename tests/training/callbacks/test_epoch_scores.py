@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf import BertBackbone, BertTextClassifier, BertTokenizer
 from bert_tf.errors import DataError
-from bert_tf.training import EpochScores
+from bert_tf.training import EpochScores, ThresholdSweep
 
 TEXTS = ["good film", "bad film", "the good.", "a b c"]
 
@@ -43,6 +43,16 @@ def test_labels_as_fit_takes_them(make):
     rows = np.array([[1, 0], [1, 1], [0, 0], [0, 1]], np.float32)
     named = [["x"], ["x", "y"], [], ["y"]]
     assert scores_of(model, named, rows) == scores_of(model, rows, rows)
+
+
+def test_two_classes_have_a_best_threshold(make):
+    model, ids = make(labels=["bad", "good"]), np.array([1, 0, 1, 0])
+    found = scores_of(model, ids, ids)
+    swept = model.fit(TEXTS, ids, callbacks=[ThresholdSweep(TEXTS, ids)], verbose=0).history
+    for name in ("val_best_f1", "val_best_threshold"):
+        assert found[name] == swept[name]
+    three = make(labels=["bad", "good", "fair"])
+    assert "val_best_f1" not in scores_of(three, ids, ids)
 
 
 @pytest.mark.parametrize(
