@@ -29,7 +29,7 @@ from .corpora.film_reviews import LABELS
 FLAGS = flags.FLAGS
 
 _REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_BOOTSTRAP_SAMPLES = 2000
+_BOOTSTRAP_SAMPLES = 500
 
 flags.DEFINE_string(
     "work_dir", os.path.join(_REPOSITORY, ".cache", "demo"), "The directory to write to."
