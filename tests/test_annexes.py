@@ -5,7 +5,6 @@ modules of `base` every name without an underscore is public. docs/ARCHITECTURE.
 in one table: the room, its extra in setup.py, its tests and its page.
 """
 
-import ast
 import importlib
 import re
 
@@ -13,7 +12,7 @@ import pytest
 
 from bert_tf.base import optional_packages
 from tests.conftest import REPOSITORY
-from tests.test_import_directions import MODULES
+from tests.test_import_directions import imports_of_package
 
 _ROW = r"^\| `bert_tf/(\w+)/` \| `(\w+)` \| `(\S+)/` \| \[.*\]\((\S+)\) \|$"
 _TABLE = (REPOSITORY / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
@@ -27,15 +26,6 @@ def room_of(module: str) -> str:
     return [*module.split("."), "bert_tf"][1]
 
 
-def imported_names(path):
-    """The module and the name of each import; no name for `import module`."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from ((node.module, alias.name) for alias in node.names)
-
-
 def is_public(module: str, name: str | None) -> bool:
     if module in ("bert_tf.config", "bert_tf.errors") or room_of(module) == "base":
         return name is not None and not name.startswith("_")
@@ -44,11 +34,13 @@ def is_public(module: str, name: str | None) -> bool:
     return name in getattr(importlib.import_module(module), "__all__", ())
 
 
-IMPORTS = {
-    name: {(m, n) for m, n in imported_names(path) if m.split(".")[0] == "bert_tf"}
-    for name, path in MODULES.items()
-    if room_of(name) != "tools"  # programs may use all
-}
+def imports_by_module():
+    """The modules and names of this package that each module imports."""
+    return {
+        name: {(m, n) for m, n, _ in imports if m.split(".")[0] == "bert_tf"}
+        for name, imports in imports_of_package().items()
+        if room_of(name) != "tools"  # programs may use all
+    }
 
 
 def test_the_table_has_the_annexes():
@@ -66,7 +58,7 @@ def test_extra_tests_and_page_are_there(room):
 def test_annexes_import_public_names_only():
     found = {
         f"{name}: from {module} import {imported}"
-        for name, imports in IMPORTS.items()
+        for name, imports in imports_by_module().items()
         for module, imported in imports
         if room_of(name) in ANNEXES and room_of(module) != room_of(name)
         if not is_public(module, imported)
@@ -76,7 +68,7 @@ def test_annexes_import_public_names_only():
 
 def test_annexes_do_not_import_each_other():
     found = {}
-    for name, imports in IMPORTS.items():
+    for name, imports in imports_by_module().items():
         rooms = {room_of(module) for module, _ in imports}
         others = (rooms & set(ANNEXES)) - {room_of(name)}
         if others:

@@ -1,6 +1,7 @@
 """Imports run one way: no cycles, nothing from a package above, none hidden inside functions."""
 
 import ast
+import functools
 import graphlib
 
 import pytest
@@ -33,45 +34,61 @@ PACKAGES = (
 )
 
 
-def imported_names(path):
-    """The names that a file imports, with their modules, and whether a function does it."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    functions = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.Lambda))]
-    inside = {id(node) for function in functions for node in ast.walk(function)}
-    for node in ast.walk(tree):
-        names = []
+def imports_of(path):
+    """Yields the module and the name of each import of a file, and whether a function does it.
+
+    The name is None for `import module`.
+    """
+    nodes = [(ast.parse(path.read_text(encoding="utf-8")), False)]
+    while nodes:
+        node, in_function = nodes.pop()
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            yield from ((alias.name, None, in_function) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        for name in names:
-            yield name, id(node) in inside
+            yield from ((node.module, alias.name, in_function) for alias in node.names)
+        in_function = in_function or isinstance(node, ast.FunctionDef)
+        children = ast.iter_child_nodes(node)
+        nodes += [(child, in_function) for child in children if not isinstance(child, ast.expr)]
 
 
-def imported(path):
-    """The modules of this package that a file imports, and whether a function does it."""
-    for name, in_function in imported_names(path):
-        module = name if name in MODULES else name.rpartition(".")[0]
-        if module in MODULES:
-            yield module, in_function
+@functools.cache
+def imports_of_package():
+    """What `imports_of` yields, by the module of this package."""
+    return {name: list(imports_of(path)) for name, path in MODULES.items()}
 
 
-IMPORTS = {name: list(imported(path)) for name, path in MODULES.items()}
+def imported_modules():
+    """The modules of this package that each one imports, and whether a function does it."""
+    found = {}
+    for importer, imports in imports_of_package().items():
+        names = ((f"{module}.{name}", module, is_inside) for module, name, is_inside in imports)
+        modules = ((n if n in MODULES else m, is_inside) for n, m, is_inside in names)
+        found[importer] = [(m, is_inside) for m, is_inside in modules if m in MODULES]
+    return found
 
 
 def test_no_cycles():
-    graph = {name: {m for m, _ in found if m != name} for name, found in IMPORTS.items()}
+    graph = {name: {m for m, _ in found if m != name} for name, found in imported_modules().items()}
     assert list(graphlib.TopologicalSorter(graph).static_order())
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_only_from_below(name):
-    package = name.split(".")[1] if "." in name else None
-    for module, in_function in IMPORTS[name]:
-        assert not in_function, f"{module} is imported inside a function"
-        other = module.split(".")[1] if "." in module else None
-        if package in PACKAGES and other in PACKAGES:
-            assert PACKAGES.index(other) <= PACKAGES.index(package), f"{module} is above"
+def test_only_from_below():
+    wrong = []
+    for name, modules in imported_modules().items():
+        package = package_of(name)
+        for module, in_function in modules:
+            if in_function:
+                wrong.append(f"{name}: {module} is imported inside a function")
+            other = package_of(module)
+            if package in PACKAGES and other in PACKAGES:
+                if PACKAGES.index(other) > PACKAGES.index(package):
+                    wrong.append(f"{name}: {module} is above")
+    assert not wrong
+
+
+def package_of(module):
+    """The package of `bert_tf` that a module is in, or None."""
+    return module.split(".")[1] if "." in module else None
 
 
 @pytest.mark.parametrize(
@@ -85,7 +102,8 @@ def test_only_from_below(name):
 def test_programs_are_above_the_package(folder, above):
     for path in sorted((REPOSITORY / folder).rglob("*.py")):
         if path != REPOSITORY / "bert_tf" / "__main__.py":
-            found = [name for name, _ in imported_names(path) if name.startswith(above)]
+            names = (f"{module}.{name}" for module, name, _ in imports_of(path))
+            found = [name for name in names if name.startswith(above)]
             assert not found, path
 
 
@@ -102,7 +120,7 @@ BUILT_ON = {
 
 def test_tasks_do_not_import_each_other():
     found = {}
-    for name, modules in IMPORTS.items():
+    for name, modules in imported_modules().items():
         task = task_of(name)
         others = {task_of(module) for module, _ in modules} - {task, None}
         if task and others:
