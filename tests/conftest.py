@@ -4,6 +4,7 @@ Tests never download, except that two of the full suite call `make transformers4
 listed in EXPECTED_SKIPS, or the run fails.
 """
 
+import functools
 import gc
 import os
 
@@ -150,8 +151,20 @@ def pytest_addoption(parser):
     )
 
 
+@functools.cache
+def _name_of(path):
+    return path.resolve().relative_to(REPOSITORY).as_posix()
+
+
 def _file_of(item):
-    return item.path.resolve().relative_to(REPOSITORY).as_posix()
+    return _name_of(item.path)
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Where only the tests of numbers run, the other files are not even imported."""
+    if config.option.markexpr.startswith("numbers") and collection_path.name.startswith("test_"):
+        return True if not _name_of(collection_path).startswith(TESTS_OF_NUMBERS) else None
+    return None
 
 
 def pytest_itemcollected(item):

@@ -9,8 +9,7 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.ops.quantized_attention import MAX_QUANTIZED_LENGTH
 from tests.ops import numpy_quantized_attention
-
-BACKENDS = ["native", "reference"]
+from tests.ops.backends import BACKENDS
 
 
 def _qkv(rows, num_heads=2, head_size=64):

@@ -8,10 +8,10 @@ import tensorflow as tf
 from bert_tf.ops import native, varlen_attention_reference
 from tests.ops import numpy_varlen_attention
 from tests.ops.attention_rules import varlen_attention, with_rule
+from tests.ops.backends import BACKENDS
 from tests.ops.numpy_varlen_attention import MASKS
 
 SEED = -0x0123456789ABCDEF
-BACKENDS = ["native", "reference"]
 
 
 def _case(lengths, num_heads=3, head_size=8):
