@@ -1,11 +1,9 @@
 """What test_replicas.py runs in a process of its own: two replicas need two CPU devices."""
 
-import dataclasses
-
 import keras
 import tensorflow as tf
 
-from tests.conformance.task import CONFIG, ROWS, WEIGHTS, make
+from tests.conformance.task import ONE_BLOCK, ROWS, WEIGHTS, make
 from tests.conformance.tasks import TASKS
 from tests.models.replicas import two_replicas
 from tests.training.processes import send_results
@@ -13,7 +11,6 @@ from tests.training.processes import send_results
 TEXT = "text of "  # before the name of a task that is trained on raw text alone
 # Before the name of a task whose steps are traced on replicas, as a whole and in two parts.
 TRACED, IN_PARTS = "traced ", "traced in parts "
-ONE_BLOCK = dataclasses.replace(CONFIG, num_hidden_layers=1)
 
 
 def task_of(name: str):

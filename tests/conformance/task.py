@@ -30,6 +30,7 @@ CONFIG = BertConfig(
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
 )
+ONE_BLOCK = dataclasses.replace(CONFIG, num_hidden_layers=1)  # for what is traced
 VOCABULARY = [
     *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "the", "."),
     *"abcdefghijklmnopqrstuvwxyz",

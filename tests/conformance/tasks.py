@@ -16,21 +16,24 @@ for folder in NAMES:
 FEW = ("text classification", "masked LM", "multiple choice")
 
 
-def tasks(*needed: str, few: bool = False):
+def tasks(*needed: str, few: bool = False, backends: tuple[str, ...] = ()):
     """Parametrises a test with the names of the tasks that have all of `needed`.
 
     Args:
         *needed: Keys of `Task.lacks`.
         few: Whether only the full suite takes all of them, and `make test` takes `FEW`.
+        backends: Of the ops; each is a case with the argument `backend`. A task does not know of
+            them, so that `make test` takes `FEW` with the reference.
     """
+
+    def case(name, *backend):
+        is_more = name not in FEW and (few or backend == ("reference",))
+        marks = pytest.mark.full if is_more or TASKS[name].is_variant else ()
+        return pytest.param(name, *backend, marks=marks)
+
+    names = [name for name, task in TASKS.items() if not set(needed) & set(task.lacks)]
     return pytest.mark.parametrize(
-        "name",
-        [
-            pytest.param(
-                name, marks=pytest.mark.full if task.is_variant or (few and name not in FEW) else ()
-            )
-            for name, task in TASKS.items()
-            if not set(needed) & set(task.lacks)
-        ],
+        "name, backend" if backends else "name",
+        [case(name, *backend) for name in names for backend in list(zip(backends)) or [()]],
         scope="module",  # the tests of a task come one after the other
     )

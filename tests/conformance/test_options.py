@@ -185,7 +185,7 @@ def test_arguments_of_predict_that_no_task_reads(name):
             model.predict(task.question, window_stride=3, verbose=0)
 
 
-@tasks("datasets of text")
+@tasks("datasets of text", few=True)
 def test_labels_beside_a_dataset(name):
     """A dataset of text has its own labels and weights."""
     task, model = TASKS[name], make(TASKS[name])

@@ -4,7 +4,7 @@ import keras
 import pytest
 
 from tests.conformance import replicas
-from tests.conformance.task import assert_same, make
+from tests.conformance.task import ONE_BLOCK, assert_same, make
 from tests.conformance.tasks import TASKS, tasks
 from tests.training.processes import Results, parameters
 
@@ -41,7 +41,7 @@ def test_a_traced_step_of_two_replicas_is_that_of_one(name, of_two):
 def test_two_replicas_train_on_raw_text(name, of_two):
     """On nothing else: the model has never seen a token dictionary."""
     task = replicas.task_of(name)
-    model = make(task, config=replicas.ONE_BLOCK)
+    model = make(task, config=ONE_BLOCK)
     model.compile(keras.optimizers.SGD(0.5), run_eagerly=True, **task.compiled)
     logs = model.train_on_batch(task.features, task.targets, return_dict=True)
     assert_same(of_two[name], (logs, [variable.numpy() for variable in model.trained_variables()]))

@@ -1,6 +1,5 @@
 """Every task: padding may be anywhere in a row, and a batch may have no rows."""
 
-import pytest
 import tensorflow as tf
 
 from bert_tf import ops
@@ -17,8 +16,7 @@ def answers(model, task, side):
     return at_tokens(model(tf.nest.map_structure(tf.constant, rows)), task.features, columns)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@tasks()
+@tasks(backends=BACKENDS)
 def test_padding_may_be_anywhere(name, backend):
     task, model = TASKS[name], make(TASKS[name])
     with ops.backend(backend):
@@ -44,8 +42,7 @@ def test_padding_may_be_anywhere_under_xla(name):
         assert_same(answers(compiled, task, "middle"), expected)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@tasks()
+@tasks(backends=BACKENDS)
 def test_a_batch_without_rows(name, backend):
     """It may be token dictionaries, also without columns, or strings."""
     task, model = TASKS[name], make(TASKS[name])

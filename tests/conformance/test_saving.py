@@ -58,7 +58,7 @@ def test_keras_file(name, tmp_path):
             np.testing.assert_array_equal(mine, theirs)
 
 
-@tasks()
+@tasks(few=True)
 def test_weights_file(name, tmp_path):
     task, model = TASKS[name], make(TASKS[name], **TASKS[name].saved)
     model.save_weights(tmp_path / "model.weights.h5")
@@ -91,7 +91,7 @@ KERAS_ARGUMENTS = {
 
 
 @pytest.mark.parametrize("format", ["huggingface", "bert_tf"])
-@tasks()
+@tasks(few=True)
 def test_a_file_sets_no_arguments_of_keras(name, format, tmp_path):
     task, model = TASKS[name], make(TASKS[name], **TASKS[name].saved)
     model.save_pretrained(tmp_path, format=format)
@@ -129,7 +129,7 @@ def test_a_keras_file_sets_no_arguments_of_keras(name, tmp_path):
             opened(**{argument: KERAS_ARGUMENTS[argument]})
 
 
-@tasks()
+@tasks(few=True)
 def test_cased_checkpoint_that_does_not_say_so(name, tmp_path):
     """A published TF1 directory: what the error says works."""
     task = TASKS[name]
