@@ -165,20 +165,20 @@ def best_scaling(
     weights = tf.reduce_max(tf.abs(kernel), axis=1).numpy()
     columns = np.maximum(-seen.least, seen.largest)
 
-    def with_error(integers, smoothing, static_scale=None):
-        scaling = InputScaling(smoothing, static_scale)
-        packed = ops.pack_quantized_dense(*integers, *scaling)
+    def with_error(packed, smoothing, static_scale=None):
+        if static_scale is not None:
+            packed = packed._replace(static_scale=tf.constant(static_scale))
         difference = ops.quantized_dense(rows, packed, dense.units) - expected
         error = float(tf.norm(difference) / tf.maximum(tf.norm(expected), _TINY))
-        return np.nan_to_num(error, nan=np.inf), scaling
+        return np.nan_to_num(error, nan=np.inf), InputScaling(smoothing, static_scale)
 
     candidates = []
     for smoothing in [
         None,
         *(_smoothing(columns, weights, alpha) for alpha in _ALPHAS[activations]),
     ]:
-        integers = ops.quantize_kernel(kernel, smoothing)
-        tried = functools.partial(with_error, integers, smoothing)
+        packed = ops.pack_quantized_dense(*ops.quantize_kernel(kernel, smoothing), smoothing)
+        tried = functools.partial(with_error, packed, smoothing)
         if activations == DYNAMIC:
             candidates.append(tried())
             continue
