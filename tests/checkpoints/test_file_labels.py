@@ -1,6 +1,7 @@
 """Names of classes in files: ids that are not 0 to n - 1, and keys that contradict each other."""
 
 import json
+import shutil
 
 import pytest
 
@@ -12,17 +13,26 @@ NAMES = ["no", "maybe", "yes"]
 KINDS = [bert_tf.BertTextClassifier, bert_tf.BertTokenClassifier]
 
 
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.__name__)
 def kind(request):
     return request.param
 
 
-@pytest.fixture(params=["huggingface", "tf1"])
-def saved(request, kind, tiny_config, tmp_path):
-    """Returns a function that writes labels into the files, as another library does."""
+@pytest.fixture(scope="module", params=["huggingface", "tf1"])
+def written(request, kind, tiny_config, tmp_path_factory):
+    """The directory of a model, and the name of the file with its labels."""
+    directory = tmp_path_factory.mktemp("labels")
     model = kind(BertBackbone(tiny_config), labels=NAMES)
-    model.save_pretrained(tmp_path, format=request.param)
-    file = tmp_path / ("config.json" if request.param == "huggingface" else "bert_config.json")
+    model.save_pretrained(directory, format=request.param)
+    return directory, "config.json" if request.param == "huggingface" else "bert_config.json"
+
+
+@pytest.fixture
+def saved(written, tmp_path):
+    """Returns a function that writes labels into the files, as another library does."""
+    directory, name = written
+    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / name
     values = json.loads(file.read_text())
     for path in tmp_path.glob("*.json"):
         known = json.loads(path.read_text())

@@ -1,5 +1,6 @@
 """Opening checkpoints: both formats, and every way in which a file may be wrong."""
 
+import copy
 import dataclasses
 import json
 
@@ -284,6 +285,18 @@ def test_a_checkpoint_of_a_training_and_the_directory_around_it(tiny_config, tmp
     np.testing.assert_array_equal(opened(INPUTS), start(INPUTS))
 
 
+@pytest.fixture(scope="module")
+def training_checkpoint(tiny_config, tmp_path_factory):
+    """The tensors and the state of a checkpoint of a training."""
+    directory = tmp_path_factory.mktemp("training")
+    model = BertTextClassifier(BertBackbone(tiny_config), labels=["low", "high"])
+    model.compile(AdamWeightDecay(1e-3))
+    checkpoint = TrainingCheckpoint(directory)
+    checkpoint.set_model(model)
+    checkpoint.save()
+    return read_checkpoint(directory / "ckpt-0")
+
+
 @pytest.mark.parametrize(
     "section, key, value, message",
     [
@@ -298,14 +311,9 @@ def test_a_checkpoint_of_a_training_and_the_directory_around_it(tiny_config, tmp
     ],
 )
 def test_what_a_training_checkpoint_claims_is_compared_with_its_weights(
-    tiny_config, tmp_path, section, key, value, message
+    training_checkpoint, tmp_path, section, key, value, message
 ):
-    model = BertTextClassifier(BertBackbone(tiny_config), labels=["low", "high"])
-    model.compile(AdamWeightDecay(1e-3))
-    checkpoint = TrainingCheckpoint(tmp_path)
-    checkpoint.set_model(model)
-    checkpoint.save()
-    tensors, state = read_checkpoint(tmp_path / "ckpt-0")
+    tensors, state = copy.deepcopy(training_checkpoint)
     inside = state["model"]["options"] if section == "options" else state[section]
     inside[key] = value
     write_checkpoint(tmp_path, 0, tensors, state)  # with the right fingerprints

@@ -53,7 +53,7 @@ def tokenizer():
     return BertTokenizer(VOCABULARY, lowercase=False)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make(config, tokenizer):
     def make(padding_free="auto", **options):
         options = {"dim": 16, "query_max_length": 12, "max_length": 14, **options}
@@ -67,6 +67,12 @@ def make(config, tokenizer):
 
 @pytest.fixture
 def model(make):
+    return make()
+
+
+@pytest.fixture(scope="module")
+def same_model(make):
+    """A model for the tests that compare none of its numbers."""
     return make()
 
 
@@ -276,9 +282,9 @@ def test_served_vectors(model, tmp_path):
         (lambda model: DocumentRankingLoss("mse"), "`distillation` must"),
     ],
 )
-def test_what_has_no_meaning_is_told(model, call, message):
+def test_what_has_no_meaning_is_told(same_model, call, message):
     with pytest.raises(UserError, match=message):
-        call(model)
+        call(same_model)
 
 
 def rewrite(path, **changes):
@@ -369,8 +375,8 @@ def test_directories_of_pylate(make, tmp_path):
         ("1_Dense/config.json", {"use_residual": True}, "`use_residual`"),
     ],
 )
-def test_what_pylate_can_do_more_is_refused(model, tmp_path, file, changes, message):
-    write_pylate(model, tmp_path, **PYLATE)
+def test_what_pylate_can_do_more_is_refused(same_model, tmp_path, file, changes, message):
+    write_pylate(same_model, tmp_path, **PYLATE)
     rewrite(tmp_path / file, **changes)
     with pytest.raises(CheckpointError, match=message):
         BertLateInteractionEncoder.from_pretrained(tmp_path)

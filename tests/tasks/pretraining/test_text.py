@@ -128,7 +128,7 @@ def statistics(lengths, firsts, masks, labels):
 @pytest.mark.parametrize("masking", ["whole_word", pytest.param("token", marks=pytest.mark.full)])
 def test_distributions_are_the_originals(corpus, masking, is_full):
     """Lengths, segments, labels and masked counts against the original's algorithm."""
-    epochs = 60 if is_full else 12
+    epochs = 60 if is_full else 6
     documents = []
     for path in corpus:
         with open(path, encoding="utf-8") as file:
@@ -317,7 +317,7 @@ def test_resume_and_shards(corpus, name, is_full):
     """From step k on, and divided among shards, the batches are the same; over epochs too."""
     # Small chunks that are not kept: they are read and tokenized again.
     options = dict(seed=3, chunk_bytes=12000, cache_bytes=0, batch_size=32) | VARIANTS[name]
-    steps = 60 if name == "budget" else 30
+    steps = 60 if name == "budget" else 30 if is_full else 12
     whole = batches(text_dataset(corpus, **options), steps)
     for step in (7, steps - 9) if is_full else (steps - 9,):
         tail = batches(text_dataset(corpus, start_step=step, **options), steps - step)

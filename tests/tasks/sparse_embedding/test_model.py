@@ -35,7 +35,7 @@ def tokenizer(tiny_vocabulary):
     return BertTokenizer(tiny_vocabulary, lowercase=False)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make(tiny_config, tokenizer):
     def make(config=tiny_config, **options):
         keras.utils.set_random_seed(3)
@@ -45,6 +45,12 @@ def make(tiny_config, tokenizer):
         return model
 
     return make
+
+
+@pytest.fixture(scope="module")
+def same_model(make):
+    """A model for the tests that compare none of its numbers."""
+    return make()
 
 
 def by_hand(logits, pooling, activation):
@@ -219,9 +225,9 @@ def test_large_batches_are_encoded_part_by_part(make, tiny_config):
         (lambda model: model.fit((QUERIES, DOCUMENTS), [1, 0, 1], verbose=0), "MarginMSELoss"),
     ],
 )
-def test_what_has_no_meaning_is_told(make, call, message):
+def test_what_has_no_meaning_is_told(same_model, call, message):
     with pytest.raises(UserError, match=message):
-        call(make())
+        call(same_model)
 
 
 def as_sentence_transformers_writes(directory):
@@ -279,8 +285,8 @@ def test_directories_of_sentence_transformers(make, tmp_path):
         ("1_SpladePooling/config.json", lambda c: {"pooling_strategy": 3}, "pooling_strategy"),
     ],
 )
-def test_other_modules_are_refused(make, tmp_path, file, change, message):
-    make().save_pretrained(tmp_path)
+def test_other_modules_are_refused(same_model, tmp_path, file, change, message):
+    same_model.save_pretrained(tmp_path)
     as_sentence_transformers_writes(tmp_path)
     path = tmp_path / file
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
