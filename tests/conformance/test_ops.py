@@ -20,7 +20,6 @@ from tests.conformance.ops import OPS, every_op
 from tests.ops.backends import BACKENDS
 
 on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
-in_every_dtype = pytest.mark.parametrize("dtype", ROUNDING, ids=lambda dtype: dtype.name)
 THREADS = 4
 
 
@@ -352,7 +351,11 @@ def test_the_reference_under_xla(name):
     op.assert_right(tensors, *compiled(tensors))
 
 
-@in_every_dtype
+@pytest.mark.parametrize(
+    "dtype",
+    [pytest.param(d, marks=pytest.mark.full if d == tf.float16 else ()) for d in ROUNDING],
+    ids=lambda dtype: dtype.name,
+)
 @every_op()
 def test_the_native_op_under_xla_gives_the_same_bits(name, dtype, native_ops):
     if not configure.has_xla_headers():
