@@ -13,6 +13,7 @@ A browser sends the requests of any page that it shows, also to this machine. Th
 
 import contextlib
 import dataclasses
+import functools
 import hmac
 import ipaddress
 import urllib.parse
@@ -118,6 +119,7 @@ def _is_own(origin, request):
     return origin in (f"http://{host}", f"https://{host}")
 
 
+@functools.lru_cache(maxsize=64)  # a server has few names, and every request is checked
 def _address(name):
     """Returns the IP address, IPv4 also where a socket writes it as IPv6; None if it is a name."""
     with contextlib.suppress(ValueError):

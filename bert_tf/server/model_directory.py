@@ -1,6 +1,7 @@
 """Finds the models in a directory and loads them as SavedModels."""
 
 import contextlib
+import ctypes
 import json
 import os
 import subprocess
@@ -46,6 +47,9 @@ def open_model(
         with tempfile.TemporaryDirectory(prefix="bert_tf_serve_") as folder:
             model = ServedModel(export_apart(path, folder, pairs, precision))
     model.warm_up()
+    # glibc keeps what reading the graph took, tens of MiB, until it is asked to return it.
+    with contextlib.suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
     return model
 
 
