@@ -128,9 +128,8 @@ class Batcher:
         if not request.answer.done():
             message = f"No answer within {self.limits.request_timeout:g} seconds."
             status = HTTPStatus.GATEWAY_TIMEOUT
-            request.answer.set_exception(
-                RequestError(status, message, flag="request_timeout_seconds")
-            )
+            error = RequestError(status, message, flag="request_timeout_seconds")
+            request.answer.set_exception(error)
 
     def _start_batch(self):
         """Computes the next batch if the model is idle and the oldest request waited enough."""
@@ -209,13 +208,11 @@ def _outputs(model, batch):
     signature = batch[0][0].signature
     if not signature.joins_rows:
         return [model.run(signature, batch[0][0].arrays)]
-    outputs = model.run(
-        signature,
-        {
-            name: _stacked([item.arrays[name][rows] for item, rows in batch])
-            for name in signature.inputs
-        },
-    )
+    arrays = {
+        name: _stacked([item.arrays[name][rows] for item, rows in batch])
+        for name in signature.inputs
+    }
+    outputs = model.run(signature, arrays)
     stops = list(itertools.accumulate(rows.stop - rows.start for _, rows in batch))
     for name, values in outputs.items():
         if len(values) != stops[-1]:
@@ -256,13 +253,10 @@ def _stacked(arrays):
     if first.ndim > 1:
         width = max(array.shape[1] for array in arrays)
         empty = b"" if first.dtype == object else 0
-        rest = [(0, 0)] * (first.ndim - 2)
-        arrays = [
-            np.pad(array, [(0, 0), (0, width - array.shape[1]), *rest], constant_values=empty)
-            if array.shape[1] < width
-            else array
-            for array in arrays
-        ]
+        widths = [(0, 0)] * first.ndim
+        for number, array in enumerate(arrays):
+            widths[1] = 0, width - array.shape[1]
+            arrays[number] = np.pad(array, widths, constant_values=empty)
     return np.concatenate(arrays)
 
 

@@ -16,12 +16,9 @@ def page_policy(style: str, script: str, connect: str) -> str:
         >>> page_policy("p {}", "", "'self'").split("; ")[0]
         "default-src 'none'"
     """
+    digests = (hashlib.sha256(text.encode()).digest() for text in (script, style))
+    script, style = (f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
     return (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
-        f"img-src data:; connect-src {connect}; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {script}; style-src {style}; img-src data:; "
+        f"connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
-
-
-def _hash(text):
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return f"'sha256-{digest}'"

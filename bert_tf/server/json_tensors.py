@@ -187,7 +187,8 @@ def _columns_of_rows(rows, signature):
         return {names[0]: rows}
     for number, row in enumerate(rows):
         if not _is_named(row):
-            raise invalid(f"Expecting object but got {_type(row)} at item {number} of input list")
+            kind = _TYPES.get(type(row), "Number")
+            raise invalid(f"Expecting object but got {kind} at item {number} of input list")
         if row.keys() != signature.inputs.keys():
             raise invalid(
                 f"Failed to process element: {number} of 'instances' list. JSON object: "
@@ -315,10 +316,6 @@ def _numbers(flat, dtype):
 
 
 def _type_error(value, dtype):
-    return invalid(
-        f"JSON Value: {abridge(value)} Type: {_type(value)} is not of expected type: {dtype.name}"
-    )
-
-
-def _type(value):
-    return _TYPES.get(type(value), "Number")
+    kind = _TYPES.get(type(value), "Number")
+    message = f"JSON Value: {abridge(value)} Type: {kind} is not of expected type: {dtype.name}"
+    return invalid(message)

@@ -114,9 +114,8 @@ class RestApi:
         `hold` counts the memory of the request; see `Memory.share`.
         """
         if target.action == "models":
-            return write_json_text(
-                retrieval_forms.list_of_models(self._versions.name, self._started)
-            )
+            models = retrieval_forms.list_of_models(self._versions.name, self._started)
+            return write_json_text(models)
         if target.action == "status":
             return self._status(target)
         if target.action == "metadata":
@@ -239,8 +238,7 @@ class RestApi:
         model = version.model if version else None
         signature = model.signatures.get(DEFAULT_SIGNATURE) if model else None
         inputs = signature.inputs if signature else {}
-        kinds = {name: (spec.dtype.name, spec.shape) for name, spec in inputs.items()}
-        texts = [name for name, kind in kinds.items() if kind == ("string", (None,))]
+        texts = [name for name, spec in inputs.items() if spec.is_text and spec.shape == (None,)]
         return {
             "model": self._versions.name,
             "version": version.number if version else None,
