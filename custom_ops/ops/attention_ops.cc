@@ -81,7 +81,7 @@ struct AttentionShapes {
   int num_distance_bias;      // 0 or 1
   ShapeHandle distance_bias;  // [N, 2 M + 1]
 
-  // Also checks the attributes and the row splits.
+  // It also checks the attributes and the row splits.
   absl::Status Read(InferenceContext* c) {
     int64_t num_global_tokens;
     TF_RETURN_IF_ERROR(c->GetAttr("num_global_tokens", &num_global_tokens));
@@ -135,11 +135,23 @@ struct CrossAttentionShapes {
   }
 };
 
-// The seed must be a scalar and the rate in [0, 1).
-absl::Status CheckDropout(InferenceContext* c) {
+// Reads the shapes of an op with dropout. The seed must be a scalar and the rate in [0, 1).
+template <typename Shapes>
+absl::Status ReadWithDropout(InferenceContext* c, Shapes* shapes) {
+  TF_RETURN_IF_ERROR(shapes->Read(c));
   float dropout_rate;
   TF_RETURN_IF_ERROR(ReadDropoutRate(c, &dropout_rate));
   return CheckSeed(c);
+}
+
+// Reads the shapes of a gradient op, whose inputs are also the results of the forward pass and the
+// gradient of the `output`, which is one of `shapes`.
+template <typename Shapes>
+absl::Status ReadGradient(InferenceContext* c, Shapes* shapes, ShapeHandle* output) {
+  TF_RETURN_IF_ERROR(ReadWithDropout(c, shapes));
+  TF_RETURN_IF_ERROR(MergeShape(c, "d_output", output));
+  TF_RETURN_IF_ERROR(MergeShape(c, "output", output));
+  return MergeShape(c, "logsumexp", &shapes->logsumexp);
 }
 
 REGISTER_OP("BertTf>VarlenAttention")
@@ -159,8 +171,7 @@ REGISTER_OP("BertTf>VarlenAttention")
     .Attr("num_distance_bias: int >= 0 = 0")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
-      TF_RETURN_IF_ERROR(shapes.Read(c));
-      TF_RETURN_IF_ERROR(CheckDropout(c));
+      TF_RETURN_IF_ERROR(ReadWithDropout(c, &shapes));
       c->set_output(0, shapes.output);
       c->set_output(1, shapes.logsumexp);
       return absl::OkStatus();
@@ -186,11 +197,7 @@ REGISTER_OP("BertTf>VarlenAttentionGrad")
     .Attr("num_distance_bias: int >= 0 = 0")
     .SetShapeFn([](InferenceContext* c) {
       AttentionShapes shapes;
-      TF_RETURN_IF_ERROR(shapes.Read(c));
-      TF_RETURN_IF_ERROR(CheckDropout(c));
-      TF_RETURN_IF_ERROR(MergeShape(c, "d_output", &shapes.output));
-      TF_RETURN_IF_ERROR(MergeShape(c, "output", &shapes.output));
-      TF_RETURN_IF_ERROR(MergeShape(c, "logsumexp", &shapes.logsumexp));
+      TF_RETURN_IF_ERROR(ReadGradient(c, &shapes, &shapes.output));
       c->set_output(0, shapes.qkv);
       if (shapes.num_distance_bias == 1) c->set_output(1, shapes.distance_bias);
       return absl::OkStatus();
@@ -212,8 +219,7 @@ REGISTER_OP("BertTf>VarlenCrossAttention")
     .Attr("bfloat16_products: bool = false")
     .SetShapeFn([](InferenceContext* c) {
       CrossAttentionShapes shapes;
-      TF_RETURN_IF_ERROR(shapes.Read(c));
-      TF_RETURN_IF_ERROR(CheckDropout(c));
+      TF_RETURN_IF_ERROR(ReadWithDropout(c, &shapes));
       c->set_output(0, shapes.query);
       c->set_output(1, shapes.logsumexp);
       return absl::OkStatus();
@@ -238,11 +244,7 @@ REGISTER_OP("BertTf>VarlenCrossAttentionGrad")
     .Attr("bfloat16_products: bool = false")
     .SetShapeFn([](InferenceContext* c) {
       CrossAttentionShapes shapes;
-      TF_RETURN_IF_ERROR(shapes.Read(c));
-      TF_RETURN_IF_ERROR(CheckDropout(c));
-      TF_RETURN_IF_ERROR(MergeShape(c, "d_output", &shapes.query));
-      TF_RETURN_IF_ERROR(MergeShape(c, "output", &shapes.query));
-      TF_RETURN_IF_ERROR(MergeShape(c, "logsumexp", &shapes.logsumexp));
+      TF_RETURN_IF_ERROR(ReadGradient(c, &shapes, &shapes.query));
       c->set_output(0, shapes.query);
       c->set_output(1, shapes.key_value);
       return absl::OkStatus();

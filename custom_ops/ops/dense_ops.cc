@@ -182,11 +182,8 @@ REGISTER_OP("BertTf>PackDense")
 
 absl::Status QuantizedDenseShape(InferenceContext* c) {
   TF_RETURN_IF_ERROR(DenseShape(c, PackedQuantizedDenseSize, kQuantizedDenseDepth));
-  ShapeHandle columns = c->Vector(c->Dim(c->output(0), 1));
-  TF_RETURN_IF_ERROR(MergeShape(c, "scale", &columns));
-  TF_RETURN_IF_ERROR(MergeShape(c, "column_sums", &columns));
-  ShapeHandle depth = c->Vector(c->Dim(c->input(0), 1));
-  TF_RETURN_IF_ERROR(MergeShape(c, "smoothing", &depth));
+  TF_RETURN_IF_ERROR(CheckVectors(c, c->Dim(c->output(0), 1), {"scale", "column_sums"}));
+  TF_RETURN_IF_ERROR(CheckVectors(c, c->Dim(c->input(0), 1), {"smoothing"}));
   return CheckStaticScale(c, "num_static", "static_scale");
 }
 
@@ -212,22 +209,34 @@ REGISTER_OP("BertTf>QuantizedDense")
     .Output("y: T")
     .SetShapeFn(QuantizedDenseShape);
 
-absl::Status Bfloat16FeedForwardShape(InferenceContext* c) {
+// Checks what the feed-forward ops have in common, with layers of at most `most_depth` inputs, and
+// sets the shape of the result, and the sizes of the hidden states and of the inner layer.
+absl::Status FeedForwardShape(InferenceContext* c,
+                              int64_t (*packed_size)(int64_t depth, int64_t units),
+                              DimensionHandle* hidden, DimensionHandle* inner,
+                              int64_t most_depth = std::numeric_limits<int64_t>::max()) {
   int64_t inner_units;
   TF_RETURN_IF_ERROR(c->GetAttr("inner_units", &inner_units));
   TF_RETURN_IF_ERROR(CheckEpsilon(c));
   ShapeHandle x;
   TF_RETURN_IF_ERROR(ReadShape(c, "x", 2, "have shape [M, K]", &x));
-  const DimensionHandle hidden = c->Dim(x, 1), inner = c->MakeDim(inner_units);
-  TF_RETURN_IF_ERROR(CheckPacked(c, "packed_1", PackedBfloat16DenseSize, hidden, inner_units));
-  if (c->ValueKnown(hidden)) {
-    TF_RETURN_IF_ERROR(
-        CheckPacked(c, "packed_2", PackedBfloat16DenseSize, inner, c->Value(hidden)));
+  *hidden = c->Dim(x, 1);
+  *inner = c->MakeDim(inner_units);
+  TF_RETURN_IF_ERROR(CheckDepth(c, "x", *hidden, most_depth));
+  TF_RETURN_IF_ERROR(CheckDepth(c, "the inner layer", *inner, most_depth));
+  TF_RETURN_IF_ERROR(CheckPacked(c, "packed_1", packed_size, *hidden, inner_units));
+  if (c->ValueKnown(*hidden)) {
+    TF_RETURN_IF_ERROR(CheckPacked(c, "packed_2", packed_size, *inner, c->Value(*hidden)));
   }
-  TF_RETURN_IF_ERROR(CheckVectors(c, hidden, {"bias_2", "gamma", "beta"}));
-  TF_RETURN_IF_ERROR(CheckVectors(c, inner, {"bias_1"}));
+  TF_RETURN_IF_ERROR(CheckVectors(c, *hidden, {"bias_2", "gamma", "beta"}));
+  TF_RETURN_IF_ERROR(CheckVectors(c, *inner, {"bias_1"}));
   c->set_output(0, x);
   return absl::OkStatus();
+}
+
+absl::Status Bfloat16FeedForwardShape(InferenceContext* c) {
+  DimensionHandle hidden, inner;
+  return FeedForwardShape(c, PackedBfloat16DenseSize, &hidden, &inner);
 }
 
 REGISTER_OP("BertTf>Bfloat16FeedForward")
@@ -246,26 +255,13 @@ REGISTER_OP("BertTf>Bfloat16FeedForward")
     .SetShapeFn(Bfloat16FeedForwardShape);
 
 absl::Status QuantizedFeedForwardShape(InferenceContext* c) {
-  int64_t inner_units;
-  TF_RETURN_IF_ERROR(c->GetAttr("inner_units", &inner_units));
-  TF_RETURN_IF_ERROR(CheckEpsilon(c));
-  ShapeHandle x;
-  TF_RETURN_IF_ERROR(ReadShape(c, "x", 2, "have shape [M, K]", &x));
-  const DimensionHandle hidden = c->Dim(x, 1), inner = c->MakeDim(inner_units);
-  TF_RETURN_IF_ERROR(CheckDepth(c, "x", hidden, kQuantizedDenseDepth));
-  TF_RETURN_IF_ERROR(CheckDepth(c, "the inner layer", inner, kQuantizedDenseDepth));
-  TF_RETURN_IF_ERROR(CheckPacked(c, "packed_1", PackedQuantizedDenseSize, hidden, inner_units));
-  if (c->ValueKnown(hidden)) {
-    TF_RETURN_IF_ERROR(
-        CheckPacked(c, "packed_2", PackedQuantizedDenseSize, inner, c->Value(hidden)));
-  }
-  TF_RETURN_IF_ERROR(CheckVectors(
-      c, hidden, {"smoothing_1", "scale_2", "column_sums_2", "bias_2", "gamma", "beta"}));
-  TF_RETURN_IF_ERROR(CheckVectors(c, inner, {"scale_1", "column_sums_1", "bias_1", "smoothing_2"}));
+  DimensionHandle hidden, inner;
+  TF_RETURN_IF_ERROR(
+      FeedForwardShape(c, PackedQuantizedDenseSize, &hidden, &inner, kQuantizedDenseDepth));
+  TF_RETURN_IF_ERROR(CheckVectors(c, hidden, {"smoothing_1", "scale_2", "column_sums_2"}));
+  TF_RETURN_IF_ERROR(CheckVectors(c, inner, {"scale_1", "column_sums_1", "smoothing_2"}));
   TF_RETURN_IF_ERROR(CheckStaticScale(c, "num_static_1", "static_scale_1"));
-  TF_RETURN_IF_ERROR(CheckStaticScale(c, "num_static_2", "static_scale_2"));
-  c->set_output(0, x);
-  return absl::OkStatus();
+  return CheckStaticScale(c, "num_static_2", "static_scale_2");
 }
 
 REGISTER_OP("BertTf>QuantizedFeedForward")
