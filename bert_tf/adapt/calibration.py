@@ -68,7 +68,7 @@ def calibration_batches(model: Any, name: str, texts: Any) -> Iterable[dict[str,
         )
     columns = as_columns(texts, model.tokenizer.errors)
     rows = TokenizedTexts.of(model.tokenizer, columns, model.max_sequence_length)
-    return sorted_batches(rows)
+    return [rows.batch(numbers) for numbers in sorted_batches(rows)]
 
 
 def calibrate(

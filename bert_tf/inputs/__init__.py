@@ -10,7 +10,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "ParquetRows": ".tables.parquet_files",
-        "ROW_NUMBER": ".batches",
         "TOKEN_BUDGET": ".batches",
         "batch_by_tokens": ".token_budget",
         "key_sentences": ".long_texts",

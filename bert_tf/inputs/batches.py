@@ -1,7 +1,11 @@
-"""Batches of `B` of `n` rows, `T` tokens long: in any order for training, sorted for prediction."""
+"""Batches of `B` of `n` rows, `T` tokens long: in any order for training, sorted for prediction.
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+Rows are NumPy arrays. Glossary: `K` sequences of a row.
+"""
+
+import types
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,84 +14,70 @@ from bert_tf.inputs.token_budget import token_batches
 
 # Tokens of a batch, padding counted: enough for fast matmuls, with less than 200 MB of activations.
 TOKEN_BUDGET = 4096
-# Rows that are sorted together, so that results do not wait for the longest text of all.
-CHUNK_OF_ROWS = 8192
-ROW_NUMBER = "row_number"  # the feature that contains each row's number
 IGNORED = -100  # the label of padding and of tokens without one; PyTorch's `ignore_index`
 
 
-class TokenRows(Protocol):
+class TokenRows:
     """Tokenized rows in memory.
 
     Attributes:
         examples: int64 `[n]`, the example of each row, ascending; None if every row is one.
+        inputs: What the user passed after the texts: arrays by name, with a row for each example.
     """
 
-    examples: np.ndarray | None
+    examples: np.ndarray | None = None
+    inputs: Mapping[str, np.ndarray] = types.MappingProxyType({})
 
     def __len__(self) -> int:
         """Returns the number of rows that `batch` takes."""
+        return len(self.lengths())
 
     def lengths(self) -> np.ndarray:
         """Returns the number of tokens of every row, int64 `[n]`."""
-
-    def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
-        """Returns the features of the rows int64 `[B]`, padded to `length` or to the longest."""
-
-
-class TrainingRows(TokenRows, Protocol):
-    """Tokenized rows to train on, of which a batch may have a limited number of tokens."""
+        raise NotImplementedError(f"{type(self).__name__} must have a method `lengths`.")
 
     def sizes(self, padded: bool) -> np.ndarray:
-        """Returns what rows count in a token budget, int64 `[n]`; `[n, K]` for K padded parts.
+        """Returns what rows to train on count in a token budget, int64 `[n]`; `[n, K]` for K parts.
 
         With `padded`, padding within a row (between its sequences) is counted.
         """
+        return self.lengths()
+
+    def batch(self, rows: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
+        """Returns the features of the rows int64 `[B]`, padded to `length` or to the longest."""
+        raise NotImplementedError(f"{type(self).__name__} must have a method `batch`.")
 
 
-class RowsWithInputs:
-    """Tokenized rows with what the user passed after the texts. `TrainingRows`, if `rows` are.
+def feature_specs(
+    features: Mapping[str, np.ndarray], inputs: Collection[str], is_static: bool = False
+) -> dict[str, tf.TensorSpec]:
+    """Returns the specifications of the features of all batches, by name.
 
     Args:
-        rows: The rows of tokens.
-        inputs: Arrays by name, with a row for each example.
+        features: The features of one batch: tokens `[B, T]` or `[B, K, T]`, or values `[B]`.
+        inputs: The names of those of which only B changes.
+        is_static: Whether all sizes are known, which XLA needs.
     """
-
-    def __init__(self, rows: TokenRows, inputs: Mapping[str, np.ndarray]):
-        self._rows = rows
-        with tf.device("CPU:0"):
-            self._inputs = {name: tf.constant(values) for name, values in inputs.items()}
-
-    def __len__(self):
-        return len(self._rows)
-
-    def __getattr__(self, name):
-        return getattr(self._rows, name)
-
-    def batch(self, rows, length=None):
-        examples = rows if self.examples is None else tf.gather(self.examples, rows)
-        inputs = {name: tf.gather(values, examples) for name, values in self._inputs.items()}
-        return {**self._rows.batch(rows, length), **inputs}
-
-
-def training_batches(
-    rows: TokenRows, labels: tuple, batch_size: int, shuffle: bool, length: int | None = None
-) -> tf.data.Dataset:
-    """Returns batches of `(features, *labels)`, padded to `length` or to the longest of the batch.
-
-    `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]`,
-    which are padded with `IGNORED`. With `shuffle` each epoch has another order.
-    """
-    numbers = tf.data.Dataset.range(len(rows))
-    if shuffle:
-        numbers = numbers.shuffle(len(rows), reshuffle_each_iteration=True)
-    return batches_of_numbers(rows, labels, numbers.batch(batch_size), length)
+    specs = {}
+    for name in sorted(features):
+        shape = list(features[name].shape)
+        if shape and not is_static:
+            shape[0] = None
+            shape[-1] = shape[-1] if name in inputs else None
+        specs[name] = tf.TensorSpec(shape, features[name].dtype)
+    return specs
 
 
 def batches_of_numbers(
     rows: TokenRows, labels: tuple, numbers: tf.data.Dataset, length: int | None = None
 ) -> tf.data.Dataset:
-    """Returns what `training_batches` does, for a dataset of row numbers int64 `[B]`."""
+    """Returns batches of `(features, *labels)` for a dataset of row numbers int64 `[B]`.
+
+    `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]`,
+    which are padded with `IGNORED`; `length` is that of `TokenRows.batch`.
+    """
+    specs = feature_specs(rows.batch(np.zeros([0], np.int64), length), rows.inputs, bool(length))
+    dtypes = [spec.dtype for spec in specs.values()]
     with tf.device("CPU:0"):  # made here, so that the graph of `batch` does not hold their values
         labels = [v if isinstance(v, tf.RaggedTensor) else tf.constant(v) for v in labels]
 
@@ -97,8 +87,15 @@ def batches_of_numbers(
             return values.to_tensor(IGNORED, shape=[None, length])
         return values
 
-    def batch(numbers):
+    def arrays(numbers):
         features = rows.batch(numbers, length)
+        return list(map(features.get, specs))
+
+    def batch(numbers):
+        values = tf.numpy_function(arrays, [numbers], dtypes, stateful=False)
+        features = dict(zip(specs, values, strict=True))
+        for name, spec in specs.items():
+            features[name] = tf.ensure_shape(features[name], [*numbers.shape, *spec.shape[1:]])
         return (features, *(of_rows(values, numbers) for values in labels))
 
     batches = parallel_map(numbers, also_for_no_rows(batch, numbers.element_spec))
@@ -132,8 +129,8 @@ def sorted_batches(
     token_budget: int | None = None,
     batch_size: int | None = None,
     length: int | None = None,
-) -> tf.data.Dataset:
-    """Returns batches of all rows, the longest first in every chunk, with their numbers.
+) -> list[np.ndarray]:
+    """Returns the numbers of the rows of each batch, int64 `[B]`, the longest rows first.
 
     Args:
         rows: The rows.
@@ -143,35 +140,21 @@ def sorted_batches(
         length: T, for XLA: then all batches but the last have the same number of rows. None for the
             longest row of the batch.
 
-    Returns:
-        A dataset of the features of `rows`, and `row_number` int64 `[B]`.
-
     Example:
         >>> preprocessor = bert_tf.BertTextClassifier.from_pretrained("reviews/").preprocessor
         >>> rows = preprocessor.rows(preprocessor.read(["no", "a good film"]))
-        >>> [batch["row_number"].numpy().tolist() for batch in sorted_batches(rows)]
-        [[1, 0]]
+        >>> sorted_batches(rows)
+        [array([1, 0])]
     """
     lengths = rows.lengths()
     if length is not None:
         lengths = np.full(len(lengths), length)
     if token_budget is None:
-        token_budget = TOKEN_BUDGET if batch_size is None else batch_size * max(1, lengths.max())
-    order, splits = [np.zeros([0], np.int64)], [np.zeros([1], np.int64)]
-    for start in range(0, len(lengths), CHUNK_OF_ROWS):
-        chunk = lengths[start : start + CHUNK_OF_ROWS]
-        batches = token_batches(chunk, token_budget, batch_size, padded=True)
-        order.append(start + batches.order)
-        splits.append(start + batches.splits[1:])
-    with tf.device("CPU:0"):  # made here, so that the graph of `batch` does not hold their values
-        order, splits = (tf.constant(np.concatenate(parts)) for parts in (order, splits))
-
-    def batch(number):
-        numbers = order[splits[number] : splits[number + 1]]
-        return {**rows.batch(numbers, length), ROW_NUMBER: numbers}
-
-    batches = tf.data.Dataset.range(tf.size(splits, tf.int64) - 1)
-    return parallel_map(batches, batch).prefetch(tf.data.AUTOTUNE)
+        token_budget = TOKEN_BUDGET
+        if batch_size is not None:
+            token_budget = batch_size * max(1, lengths.max(initial=0))
+    order, splits, _ = token_batches(lengths, token_budget, batch_size, padded=True)
+    return np.split(order, splits[1:-1]) if len(order) else []
 
 
 def parallel_map(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:

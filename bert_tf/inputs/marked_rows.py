@@ -18,6 +18,9 @@ class MarkedRows(RaggedRows):
         marks: Which tokens are marked, ragged bool `[n, (T)]`.
         examples: The example of each row, int64 `[n]`.
         item_splits: The marks of each example, int64 `[examples + 1]`.
+
+    Attributes:
+        marks: Whether each token of all rows is marked, bool `[R]`.
     """
 
     def __init__(
@@ -30,17 +33,19 @@ class MarkedRows(RaggedRows):
         item_splits: np.ndarray,
     ):
         super().__init__(token_ids, segment_ids, pad_token_id)
-        self.marks = marks
+        self.marks = marks.values.numpy()
         self.examples = examples
         self.item_splits = item_splits
 
     def labels(self, values: np.ndarray) -> tf.RaggedTensor:
         """Returns one label per token, ragged `[n, (T)]`, from one per mark, int32 `[M]`."""
-        labels = np.full(self.token_ids.values.shape[0], IGNORED, np.int32)
-        labels[self.marks.values.numpy()] = values
-        return self.token_ids.with_values(tf.constant(labels))
+        labels = np.full(len(self.token_ids), IGNORED, np.int32)
+        labels[self.marks] = values
+        return self.ragged(labels)
 
     def marked_values(self, token_values: np.ndarray) -> np.ndarray:
         """Returns one value per mark, `[M, ...]`, from one per token, `[n, T, ...]`."""
-        marked = self.marks.to_tensor(False).numpy()  # [n, T], T of the longest row
-        return token_values[:, : marked.shape[1]][marked]
+        starts, lengths = self.row_splits[:-1], self.lengths()
+        columns = np.arange(len(self.marks)) - np.repeat(starts, lengths)
+        rows = np.repeat(np.arange(len(self)), lengths)
+        return token_values[rows[self.marks], columns[self.marks]]

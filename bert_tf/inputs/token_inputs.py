@@ -11,14 +11,12 @@ import tensorflow as tf
 from bert_tf.base import hooks
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
-from bert_tf.inputs.batches import ROW_NUMBER
 from bert_tf.ops.native import needs_static_shapes
 
 # Floats, which are not reshaped with the examples that they belong to.
 _FLOATS = ("head_mask", "word_vectors")
 _SHAPED_LIKE_IDS = ("segment_ids", "padding_mask", "sequence_ids", "positions")
 _TOKEN_INPUTS = ("token_ids", *_SHAPED_LIKE_IDS, "sequence_starts", "head_mask", "word_vectors")
-_KNOWN_NAMES = {*_TOKEN_INPUTS, ROW_NUMBER}
 # The same inputs in Hugging Face's transformers, google-research/bert and tf-models.
 _OTHER_NAMES = {
     "input_ids": "token_ids",
@@ -163,7 +161,7 @@ def check_names(inputs: dict[str, tf.Tensor]) -> None:
             "Inputs must be a dictionary with `token_ids` [B, T] and optionally `segment_ids` and "
             f"`padding_mask` (a BertTokenizer makes it). Received: {type(inputs).__name__}"
         )
-    others = inputs.keys() - _KNOWN_NAMES
+    others = inputs.keys() - set(_TOKEN_INPUTS)
     if others and (others := others.difference(hooks.task_inputs())):
         unknown = [name for name in inputs if name in others]
         renamed = [f"`{old}` is `{_OTHER_NAMES[old]}`" for old in unknown if old in _OTHER_NAMES]

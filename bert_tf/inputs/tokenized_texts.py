@@ -9,14 +9,16 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.progress import progress_slices
+from bert_tf.inputs.batches import TokenRows
 from bert_tf.inputs.long_texts import token_windows
 from bert_tf.text import packing
 
 # Texts: enough for the tokenizer's speed, few enough for little memory.
 TOKENIZED_TOGETHER = 8192
+SPECIAL_TOKENS = 2  # of a text: [CLS] and [SEP]
 
 
-class RaggedRows:
+class RaggedRows(TokenRows):
     """Rows of token ids in memory, from which batches are cut.
 
     Args:
@@ -26,10 +28,10 @@ class RaggedRows:
         rows_per_example: K; None for examples of one row, without an axis for it.
 
     Attributes:
-        token_ids: The argument.
+        token_ids: The ids of all R tokens, int32 `[R]`.
+        row_splits: Where rows begin and end in them, int64 `[n + 1]`.
+        features: Values of all tokens `[R]` and their padding, by name.
     """
-
-    examples = None  # see `TokenRows`
 
     def __init__(
         self,
@@ -38,51 +40,59 @@ class RaggedRows:
         pad_token_id: int,
         rows_per_example: int | None = None,
     ):
-        with tf.device("CPU:0"):
-            self.token_ids = token_ids
-            self._segment_ids = tf.cast(segment_ids, tf.int8)  # a quarter of the memory
-        self._pad_token_id = pad_token_id
+        self.token_ids, self.row_splits = token_ids.values.numpy(), token_ids.row_splits.numpy()
+        segment_ids = segment_ids.values.numpy().astype(np.int8)  # a quarter of the memory
+        self.features = {
+            "token_ids": (self.token_ids, np.int32(pad_token_id)),
+            "segment_ids": (segment_ids, np.int32(0)),
+        }
         self._rows_per_example = rows_per_example
 
     def __len__(self) -> int:
-        return int(self.token_ids.nrows()) // (self._rows_per_example or 1)
+        return (len(self.row_splits) - 1) // (self._rows_per_example or 1)
 
     def lengths(self) -> np.ndarray:
         """Returns the number of tokens of every example, or of its longest row, int64 `[n]`."""
-        lengths, count = self.token_ids.row_lengths().numpy(), self._rows_per_example
+        lengths, count = np.diff(self.row_splits), self._rows_per_example
         return lengths if count is None else lengths.reshape(-1, count).max(axis=1)  # [n K] -> [n]
 
-    def sizes(self, padded: bool) -> np.ndarray:
-        """Returns the number of tokens of every example, in all its rows; see `TrainingRows`."""
+    def sizes(self, padded):
         if self._rows_per_example is None:
             return self.lengths()
         if padded:
             return self.lengths() * self._rows_per_example
-        lengths = self.token_ids.row_lengths().numpy()
-        return lengths.reshape(-1, self._rows_per_example).sum(axis=1)  # [n K] -> [n]
+        return np.diff(self.row_splits).reshape(-1, self._rows_per_example).sum(1)  # [n K] -> [n]
 
-    def batch(self, examples: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
+    def batch(self, examples: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
         """Returns the examples `[B]`, by number, padded to `length` or to the longest.
 
         Returns:
             `token_ids` and `segment_ids` int32, `padding_mask` bool, each `[B, T]`, with
-            `rows_per_example` `[B, K, T]`.
+            `rows_per_example` `[B, K, T]`; and `inputs`, if there are any.
         """
-        rows, count = examples, self._rows_per_example
+        rows, count = np.asarray(examples), self._rows_per_example
         if count is not None:  # [B] -> [B * K]
-            rows = tf.reshape(rows[:, tf.newaxis] * count + tf.range(count, dtype=rows.dtype), [-1])
-        token_ids = tf.gather(self.token_ids, rows)
-        segment_ids = tf.gather(self._segment_ids, rows)
-        tokens = {  # [B * K, (T)] -> [B * K, T]
-            "token_ids": token_ids.to_tensor(self._pad_token_id, shape=[None, length]),
-            "segment_ids": tf.cast(segment_ids.to_tensor(shape=[None, length]), tf.int32),
-            "padding_mask": tf.sequence_mask(token_ids.row_lengths(), length),
-        }
-        if count is None:
-            return tokens
-        shape = [tf.size(examples), count, tf.shape(tokens["token_ids"])[1]]
-        tokens = {name: tf.reshape(tokens[name], shape) for name in tokens}  # -> [B, K, T]
-        return {name: tf.ensure_shape(tokens[name], [None, count, length]) for name in tokens}
+            rows = (rows[:, np.newaxis] * count + np.arange(count)).reshape(-1)
+        starts = self.row_splits[rows]
+        sizes = self.row_splits[rows + 1] - starts
+        columns = np.arange(length or (sizes.max() if len(sizes) else SPECIAL_TOKENS))
+        mask = columns < sizes[:, np.newaxis]  # [B, T]
+        places = (starts[:, np.newaxis] + columns)[mask]
+        features = {"padding_mask": mask}
+        for name, (values, padding) in self.features.items():
+            features[name] = np.full(mask.shape, padding)
+            features[name][mask] = values[places]
+        if count is not None:  # [B * K, T] -> [B, K, T]
+            shape = (-1, count, mask.shape[1])
+            features = {name: values.reshape(shape) for name, values in features.items()}
+        if self.inputs:
+            examples = examples if self.examples is None else self.examples[examples]
+            features |= {name: values[examples] for name, values in self.inputs.items()}
+        return features
+
+    def ragged(self, values: np.ndarray) -> tf.RaggedTensor:
+        """Returns values of all tokens, `[R]`, as ragged rows `[n, (T)]`."""
+        return tf.RaggedTensor.from_row_splits(values, self.row_splits, validate=False)
 
 
 class TokenizedTexts(RaggedRows):
@@ -97,7 +107,10 @@ class TokenizedTexts(RaggedRows):
         rows_per_example: int | None = None,
     ) -> "TokenizedTexts":
         """Tokenizes texts, one array of strings `[n]`, or pairs, two; longer rows are cut."""
-        parts = [tokenizer(*part, max_length=max_length, ragged=True) for part in _chunks(columns)]
+        parts = [
+            tokenizer(*(column[part] for column in columns), max_length=max_length, ragged=True)
+            for part in _slices(len(columns[0]))
+        ]
         names = ("token_ids", "segment_ids")
         with tf.device("CPU:0"):
             rows = [tf.concat([part[name] for part in parts], axis=0) for name in names]
@@ -112,7 +125,8 @@ class TokenizedTexts(RaggedRows):
         A window of `max_length` tokens, `[CLS]` and `[SEP]` counted, begins every `stride` tokens.
         """
         with tf.device("CPU:0"):
-            ids = tf.concat([tokenizer.tokenize(chunk) for (chunk,) in _chunks((texts,))], axis=0)
+            parts = [tokenizer.tokenize(texts[part]) for part in _slices(len(texts))]
+            ids = tf.concat(parts, axis=0)
             windows, text_of_window = token_windows(ids, max_length - 2, stride)
             ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
             rows = packing.pack(windows, None, *ends, None, "longest_first")
@@ -120,20 +134,16 @@ class TokenizedTexts(RaggedRows):
         windows.examples = text_of_window.numpy()
         return windows
 
-    def places_of(self, token_id: int) -> tf.RaggedTensor:
-        """Returns the columns of every row where a token is, ragged int64 `[n, (places)]`."""
-        ids = self.token_ids
-        found = tf.where(ids.values == token_id)[:, 0]
-        rows = tf.gather(ids.value_rowids(), found)
-        columns = found - tf.gather(ids.row_starts(), rows)
-        return tf.RaggedTensor.from_value_rowids(columns, rows, ids.nrows())
+    def places_of(self, token_id: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the columns where a token is, row after row, and how many each row has, `[n]`."""
+        found = np.flatnonzero(self.token_ids == token_id)
+        rows = np.searchsorted(self.row_splits, found, side="right") - 1
+        return found - self.row_splits[rows], np.bincount(rows, minlength=len(self))
 
 
-def _chunks(columns):
-    """Yields the columns in parts, as tensors; of no rows one part without rows."""
-    count, slices = len(columns[0]), [slice(None)]
-    if count > TOKENIZED_TOGETHER:
-        shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
-        slices = progress_slices(count, TOKENIZED_TOGETHER, **shown)
-    for rows in slices:
-        yield [tf.constant(column[rows], tf.string) for column in columns]
+def _slices(count):
+    """Returns the texts that are tokenized together; only many texts show a progress bar."""
+    if count <= TOKENIZED_TOGETHER:
+        return [slice(None)]
+    shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
+    return progress_slices(count, TOKENIZED_TOGETHER, **shown)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_tf.base.printable_text import escape_unprintable
 from bert_tf.errors import UserError, require, require_one_of
-from bert_tf.inputs import ROW_NUMBER, sorted_batches
+from bert_tf.inputs import sorted_batches
 from bert_tf.inspection.inspected_row import piece_numbers
 from bert_tf.inspection.projector import Projection
 from bert_tf.inspection.targets import is_whole
@@ -185,8 +185,9 @@ def _preprocessor(model) -> Preprocessor:
 
 def _outputs(model, columns, **options) -> Iterator[tuple[np.ndarray, dict, dict]]:
     """Yields the numbers of the texts of each batch, the batch and the backbone's outputs."""
-    for batch in sorted_batches(_preprocessor(model).rows(columns)):
-        numbers = batch.pop(ROW_NUMBER).numpy()
+    rows = _preprocessor(model).rows(columns)
+    for numbers in sorted_batches(rows):
+        batch = rows.batch(numbers)
         yield numbers, batch, model.backbone(batch, **options)
 
 

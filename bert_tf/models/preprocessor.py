@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 import weakref
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Set
 from typing import Any, ClassVar
 
 import keras
@@ -14,13 +14,7 @@ from bert_tf.base import hooks
 from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require
 from bert_tf.inputs import text_batches
-from bert_tf.inputs.batches import (
-    RowsWithInputs,
-    TokenRows,
-    TrainingRows,
-    batches_of_numbers,
-    pooled_windows,
-)
+from bert_tf.inputs.batches import TokenRows, batches_of_numbers, pooled_windows
 from bert_tf.inputs.columns import (
     PAIRS_ARE,
     TextColumns,
@@ -206,10 +200,11 @@ class Preprocessor:
             raise UserError(f"Texts must be in an order. Received: a {type(x).__name__}.")
         if isinstance(x, tuple) and not isinstance(x, TextColumns):
             x = tuple(materialize(column, self.is_example) for column in x)
-        columns = None if self.examples.are_cut else self.read_columns
-        x = batches_of_text(materialize(x, self.is_example), columns, self.targets)
-        if isinstance(x, tf.data.Dataset):
-            return x
+        if not isinstance(x, Collection):  # a stream of examples, or of their batches
+            columns = None if self.examples.are_cut else self.read_columns
+            x = batches_of_text(materialize(x, self.is_example), columns, self.targets)
+            if isinstance(x, tf.data.Dataset):
+                return x
         if holds_text(x) or (self.examples.are_lists and holds_lists(x)):
             return self.read_columns(x)
         if x is None or not tf.nest.flatten(x):
@@ -221,7 +216,8 @@ class Preprocessor:
 
     def read_examples(self, x: Any) -> TextColumns:
         """Returns raw text that does not come in batches as `TextColumns`."""
-        return self.read_columns(materialize(x, self.is_example))
+        x = x if isinstance(x, Collection) else materialize(x, self.is_example)
+        return self.read_columns(x)
 
     def read_columns(self, x: Any) -> TextColumns:
         """Returns raw text as arrays with a row for every example: one, or two for pairs.
@@ -338,7 +334,7 @@ class Preprocessor:
 
     def batches(
         self,
-        source: TrainingRows | tf.data.Dataset,
+        source: TokenRows | tf.data.Dataset,
         training: bool,
         labels: tuple[Any, ...] = (),
         numbers: tf.data.Dataset | None = None,
@@ -363,7 +359,7 @@ class Preprocessor:
 
     def training_rows(
         self, columns: TextColumns, y: Any, sample_weight: Any
-    ) -> tuple[TrainingRows, tuple[Any, ...]]:
+    ) -> tuple[TokenRows, tuple[Any, ...]]:
         """Returns the rows to train on, and arrays of their labels and weights, if any.
 
         Raises:
@@ -385,26 +381,21 @@ class Preprocessor:
             labels = (*labels, row_weights(sample_weight, num_rows))
         return self.example_rows(columns), labels
 
-    def example_rows(self, columns: TextColumns) -> TrainingRows:
+    def example_rows(self, columns: TextColumns) -> TokenRows:
         """Returns one row for every example, even if it has several sequences."""
         rows = TokenizedTexts.of(self.tokenizer, columns, self.max_sequence_length)
-        return RowsWithInputs(rows, columns.inputs) if columns.inputs else rows
+        rows.inputs = columns.inputs
+        return rows
 
     def rows(self, columns: TextColumns, window_stride: int | None = None) -> TokenRows:
         """Returns the rows that the model computes: of each text one, or windows at a stride."""
         self.require_tokenizer()
-        length = self.max_sequence_length
         if window_stride is None:
-            rows = TokenizedTexts.of(self.tokenizer, columns, length)
-        else:
-            rows = TokenizedTexts.of_windows(self.tokenizer, columns[0], length, window_stride)
-        return RowsWithInputs(rows, columns.inputs) if columns.inputs else rows
-
-    def empty_row(self) -> dict[str, tf.Tensor]:
-        """Returns the features of one empty text."""
-        ids = [[self.tokenizer.cls_token_id, self.tokenizer.sep_token_id]]
-        given = {name: tf.zeros([1, *each.shape], each.dtype) for name, each in self.inputs.items()}
-        return {"token_ids": tf.constant(ids, tf.int32), **given}
+            return Preprocessor.example_rows(self, columns)
+        options = self.max_sequence_length, window_stride
+        rows = TokenizedTexts.of_windows(self.tokenizer, columns[0], *options)
+        rows.inputs = columns.inputs
+        return rows
 
     def outputs(self, values: Any, rows: TokenRows, columns: TextColumns, pooling: str) -> Any:
         """Joins the outputs of windows and shapes them as `predict` documents.

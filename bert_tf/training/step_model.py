@@ -68,6 +68,7 @@ class StepModel(keras.Model):
         self._is_additive = True
         self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
         self._traces = Traces()
+        self.predictor = None
 
     def __setattr__(self, name, value):
         if name in vars(self).get("_options", ()):

@@ -25,16 +25,23 @@ class Traces:
             step: "train", "test", "predict" or another name.
             settings: What else a trace depends on, to be compared with `==`.
         """
-        weights = model.weights
-        if step == "train":  # it also matters which are trained
-            weights = [*weights, *model.trainable_weights]
-        known = [reference() for reference in self._weights.get(step, ())]
-        are_same = len(known) == len(weights) and all(map(operator.is_, known, weights))
-        if are_same and self._settings.get(step) == settings:
+        if self.are_of(model, step, settings):
             return False
-        self._weights[step] = [weakref.ref(weight) for weight in weights]
+        self._weights[step] = [weakref.ref(weight) for weight in _weights(model, step)]
         self._settings[step] = settings
         return True
+
+    def are_of(self, model: keras.Model, step: str, settings: Any) -> bool:
+        """Returns whether weights and settings are those of the last call of `have_changed`."""
+        known, weights = self._weights.get(step), _weights(model, step)
+        if known is None or len(known) != len(weights) or self._settings[step] != settings:
+            return False
+        return all(map(operator.is_, map(weakref.ref.__call__, known), weights))
+
+
+def _weights(model, step):
+    """Returns the variables that a trace depends on; in training also which are trained."""
+    return [*model.weights, *model.trainable_weights] if step == "train" else model.weights
 
 
 def settings_of(part: Any) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 import inspect
 import os
 import types
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -15,7 +14,7 @@ from bert_tf.base import keras_compat
 from bert_tf.base.keras_files import write_atomically
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.errors import UserError, require, require_one_of
-from bert_tf.inputs.batches import ROW_NUMBER, TOKEN_BUDGET, TokenRows, sorted_batches
+from bert_tf.inputs.batches import TOKEN_BUDGET, TokenRows, sorted_batches
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.streams import as_data_errors, yields_text
 from bert_tf.training.fit_data import (
@@ -23,13 +22,13 @@ from bert_tf.training.fit_data import (
     evaluation_data,
     fit_data,
     one_batch,
-    prepared_data,
     require_texts,
     with_callback,
 )
 from bert_tf.training.losses.class_weights import balanced_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
+from bert_tf.training.predictor import Predictor
 from bert_tf.training.run_length import spread_schedule
 from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
 from bert_tf.training.step_model import StepModel
@@ -303,8 +302,9 @@ class TrainingModel(StepModel):
             raise UserError(
                 "`x` must be a list of texts, or token dictionaries. Received: a dataset of text."
             )
-        data = prepared_data(self, x, None, None, batch_size)
-        x, batch_size = data["x"], data["batch_size"]
+        if yields_text(x):
+            preprocessor.require_tokenizer()
+            x, batch_size = preprocessor.batches(x, training=False), None
         with as_data_errors():
             return super().predict(x, batch_size, verbose, steps, callbacks)
 
@@ -364,41 +364,64 @@ class TrainingModel(StepModel):
         answers = preprocessor.decode(values, rows, columns)
         return answers[0] if columns.is_single else answers
 
-    def _compute(
+    def computed_batches(
         self, rows: TokenRows, batch_size=None, verbose=0, callbacks=None, token_budget=None
-    ) -> Any:
-        """Returns the outputs for rows of tokens, in their order."""
-        if not len(rows):  # one empty text shows the shape of the outputs
-            row = {**self.preprocessor.empty_row(), ROW_NUMBER: tf.zeros([1], tf.int64)}
-            outputs, _ = self.predict_on_batch(row)
-            return tf.nest.map_structure(lambda values: values[:0], outputs)
+    ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray], Any]]:
+        """Yields the row numbers `[B]`, the features and the outputs of every batch of texts.
+
+        Without rows it is a batch of none, which shows the shape of the outputs. The arguments are
+        those of `predict`.
+        """
         length = self.preprocessor.static_length
-        if length is not None:
+        if length is not None:  # XLA compiles batches of one size
             batch_size = batch_size or max(1, TOKEN_BUDGET // length)
-        batches = sorted_batches(rows, token_budget, batch_size, length)
-        with warnings.catch_warnings():
-            # Keras takes it for a mistake that the number of batches is unknown at first.
-            warnings.filterwarnings("ignore", "Your input ran out of data")
-            outputs, numbers = super().predict(batches, verbose=verbose, callbacks=callbacks)
-        order = np.argsort(numbers)
-        outputs = tf.nest.map_structure(lambda values: np.asarray(values)[order], outputs)
-        if self.spec.token_axis is not None:
-            before = (slice(None),) * self.spec.token_axis
-            outputs = outputs[(*before, slice(rows.lengths().max()))]
-        return outputs
+        batches = sorted_batches(rows, token_budget, batch_size, length) or [np.arange(0)]
+        callbacks = self._begun_callbacks(callbacks, verbose, len(batches))
+        predictor = Predictor.of(self)
+        for step, numbers in enumerate(batches):
+            callbacks.on_predict_batch_begin(step)
+            features = rows.batch(numbers, length)
+            outputs = predictor(features, rows.inputs)
+            callbacks.on_predict_batch_end(step, {"outputs": outputs})
+            yield numbers, features, outputs
+            if callbacks.model is not None and self.stop_predicting:
+                break
+        callbacks.on_predict_end()
+
+    def _begun_callbacks(self, callbacks, verbose, steps):
+        """Returns the callbacks of Keras's `predict`, with its progress bar, after their begin."""
+        if callbacks is None and not verbose:
+            return keras.callbacks.Callback()
+        self.stop_predicting = False
+        if not isinstance(callbacks, keras.callbacks.CallbackList):
+            shown = {"add_progbar": bool(verbose), "verbose": verbose, "epochs": 1, "steps": steps}
+            callbacks = keras.callbacks.CallbackList(callbacks, model=self, **shown)
+        callbacks.on_predict_begin()
+        return callbacks
+
+    def _compute(self, rows: TokenRows, *batching, **options) -> Any:
+        """Returns the outputs for rows of tokens, in their order; see `computed_batches`."""
+        order, found = [], []
+        for numbers, _, outputs in self.computed_batches(rows, *batching, **options):
+            order.append(numbers)
+            found.append(outputs)
+        order = np.argsort(np.concatenate(order))
+        if self.spec.token_axis is not None and len(rows):
+            longest = rows.lengths().max()
+            found = [self._of_length(longest, outputs) for outputs in found]
+        return tf.nest.map_structure(lambda *parts: np.concatenate(parts)[order], *found)
+
+    def _of_length(self, length, outputs):
+        """Returns the outputs of a batch, padded or cut to a number of tokens."""
+        axis = self.spec.token_axis
+        outputs = outputs[(*[slice(None)] * axis, slice(length))]
+        widths = [(0, 0)] * outputs.ndim
+        widths[axis] = 0, length - outputs.shape[axis]
+        return np.pad(outputs, widths, constant_values=self.spec.token_padding)
 
     def predict_step(self, data):
         with self._tracing():
-            outputs = super().predict_step(data)
-        inputs, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        if not isinstance(inputs, dict) or ROW_NUMBER not in inputs:
-            return outputs
-        axis = self.spec.token_axis
-        if axis is not None:
-            paddings = [[0, 0] for _ in outputs.shape]
-            paddings[axis][1] = self.max_sequence_length - tf.shape(outputs)[axis]
-            outputs = tf.pad(outputs, paddings, constant_values=self.spec.token_padding)
-        return outputs, inputs[ROW_NUMBER]
+            return super().predict_step(data)
 
     def save(self, filepath: str | os.PathLike, overwrite: bool = True, **options) -> None:
         """Writes a `.keras` file as `keras.Model.save` does, atomically.

@@ -103,9 +103,9 @@ class Recorder(BertModelHandler):
 def test_batches_have_at_most_the_budget(models, monkeypatch):
     model, computed = models.loaded("encode")[1].model, []
 
-    def recorded(*arguments):
-        batches = sorted_batches(*arguments)
-        computed.extend(tuple(batch["token_ids"].shape) for batch in batches)
+    def recorded(rows, *arguments):
+        batches = sorted_batches(rows, *arguments)
+        computed.extend(rows.batch(numbers)["token_ids"].shape for numbers in batches)
         return batches
 
     monkeypatch.setattr(bert_tf.BertSentenceEncoder, "from_pretrained", lambda path: model)

@@ -160,13 +160,13 @@ def test_masked_positions_do_not_read_another_row(backbone, position):
 
 def test_sequences_of_examples_become_rows_and_examples_again():
     ids = tf.reshape(tf.range(12), [2, 3, 2])
-    tokens = {"token_ids": ids, "head_mask": tf.ones([6, 1, 2]), "row_number": tf.range(2)}
+    tokens = {"token_ids": ids, "head_mask": tf.ones([6, 1, 2]), "is_query": tf.range(2)}
     tokens["word_vectors"] = tf.ones([6, 2, 3])
     rows = one_sequence_per_row(tokens)
     assert {name: list(values.shape) for name, values in rows.items()} == {
         "token_ids": [6, 2],
         "head_mask": [6, 1, 2],
-        "row_number": [2],
+        "is_query": [2],
         "word_vectors": [6, 2, 3],
     }
     examples = rows_of_examples({"token_ids": rows["token_ids"]}, tf.fill([2, 3], "a text"))

@@ -15,7 +15,6 @@ from bert_tf import (
 )
 from bert_tf.adapt import resize_position_embeddings
 from bert_tf.errors import ConfigError, UserError
-from bert_tf.inputs import batches as text_batches
 from bert_tf.tasks.question_answering import QuestionWindows
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -35,8 +34,7 @@ def make(tiny_config, tiny_vocabulary):
 
 
 @pytest.mark.parametrize("pooling", ["mean", pytest.param("max", marks=pytest.mark.full)])
-def test_pooled_windows(make, pooling, monkeypatch):
-    monkeypatch.setattr(text_batches, "CHUNK_OF_ROWS", 4)
+def test_pooled_windows(make, pooling):
     for model, normalize in (
         (make(BertTextClassifier, max_length=12), False),
         (make(BertSentenceEncoder, max_length=12, normalize=True), True),

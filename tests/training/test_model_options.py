@@ -22,12 +22,12 @@ def test_steps_are_traced_again():
     after = model.predict(TEXTS, verbose=0)
     assert_same(after, expected.predict(TEXTS, verbose=0))
     assert np.abs(after - before).max() > 1e-3
-    function = model.predict_function
-    model.predict(TEXTS, verbose=0)
-    assert model.predict_function is function
+    predictor = model.predictor
+    model.predict(TEXTS[:1], verbose=0)
+    assert model.predictor is predictor
     model.backbone.padding_free = False
-    model.make_predict_function()
-    assert model.predict_function is not function
+    model.predict(TEXTS, verbose=0)
+    assert model.predictor is not predictor
 
 
 def test_text_is_cut_at_the_length_that_is_set():

@@ -20,15 +20,13 @@ def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
     Returns:
         The median over the rounds in milliseconds, one per model.
     """
-    from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
+    from bert_tf.inputs.batches import sorted_batches
     from bert_tf.inputs.tokenized_texts import TokenizedTexts
 
     columns = models[0].preprocessor.read_columns(inputs)
     length = min(model.max_sequence_length for model in models)
     rows = TokenizedTexts.of(models[0].tokenizer, tuple(columns), length)
-    batches = list(sorted_batches(rows))
-    for batch in batches:
-        del batch[ROW_NUMBER]
+    batches = [rows.batch(numbers) for numbers in sorted_batches(rows)]
     seconds = [[] for _ in models]
     for _ in range(1 + rounds):
         for model, times in zip(models, seconds):

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.inputs.batches import IGNORED
+from bert_tf.inputs.batches import IGNORED, TokenRows
 from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.tasks.shared.source_target_preprocessor import SourceTargetPreprocessor
 
@@ -17,8 +17,8 @@ DECODER_TOKEN_IDS = "decoder_token_ids"
 DECODER_PADDING_MASK = "decoder_padding_mask"
 
 
-class SourcesAndTargets:
-    """Tokenized pairs: what the encoder reads, and what the decoder reads. A `TokenRows`.
+class SourcesAndTargets(TokenRows):
+    """Tokenized pairs: what the encoder reads, and what the decoder reads.
 
     Args:
         sources: The n sources.
@@ -27,33 +27,29 @@ class SourcesAndTargets:
         target_length: To how many tokens targets are padded; None for the longest of a batch.
     """
 
-    examples = None
-
     def __init__(self, sources, targets, start_token_id: int, target_length: int | None = None):
         self._sources = sources
         self._targets = targets
         self._start_token_id = start_token_id
         self.target_length = target_length
 
-    def __len__(self) -> int:
-        return len(self._sources)
-
-    def lengths(self) -> np.ndarray:
-        """Returns the number of tokens of every source with its target, int64 `[n]`."""
+    def lengths(self):
         return self._sources.lengths() + self._targets.lengths()
 
-    def sizes(self, padded: bool) -> np.ndarray:
-        """Returns the numbers of tokens of sources and of targets, int64 `[n, 2]`."""
+    def sizes(self, padded):
         return np.stack([self._sources.lengths(), self._targets.lengths()], axis=1)
 
     def longest_target(self) -> int:
         """Returns the number of tokens of the longest target, `[CLS]` and `[SEP]` included."""
         return int(self._targets.lengths().max(initial=2))
 
-    def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
+    def batch(self, rows: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
         """Returns the features of the pairs `[B]`; `length` is that of the sources."""
         targets = self._targets.batch(rows, self.target_length)
-        return {**self._sources.batch(rows, length), **shifted(targets, self._start_token_id)}
+        ids, mask = targets["token_ids"][:, :-1], targets["padding_mask"][:, 1:]
+        ids[:, :1] = self._start_token_id  # see `shifted`
+        decoder = {DECODER_TOKEN_IDS: np.where(mask, ids, 0), DECODER_PADDING_MASK: mask}
+        return {**self._sources.batch(rows, length), **decoder}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -114,11 +110,6 @@ class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
         # The logits of all targets are one array.
         rows.target_length = rows.target_length or rows.longest_target()
         return rows
-
-    def empty_row(self):
-        start = tf.constant([[self.start_token_id]], tf.int32)
-        decoder = {DECODER_TOKEN_IDS: start, DECODER_PADDING_MASK: tf.ones([1, 1], tf.bool)}
-        return {**super().empty_row(), **decoder}
 
     def outputs(self, values, rows, columns, pooling):
         return values[:, : rows.longest_target() - 1]

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
-from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 
@@ -105,12 +104,9 @@ class BertFeatureExtractor(TaskModel):
         """
         columns = self.preprocessor.read_examples(texts)
         features: list[np.ndarray | None] = [None] * columns.num_rows
-        bar = keras.utils.Progbar(len(features), verbose=verbose, unit_name="text")
-        for batch in sorted_batches(self.preprocessor.rows(columns), token_budget, batch_size):
-            numbers = batch.pop(ROW_NUMBER).numpy()
-            states = self.predict_on_batch(batch)
-            lengths = np.sum(batch["padding_mask"], axis=1)
-            for number, row, length in zip(numbers, states, lengths):
-                features[number] = row[:length].copy()  # not a view that keeps the batch alive
-            bar.add(len(numbers))
+        rows, batching = self.preprocessor.rows(columns), {"token_budget": token_budget}
+        lengths = rows.lengths()
+        for numbers, _, states in self.computed_batches(rows, batch_size, verbose, **batching):
+            for number, row in zip(numbers, states):
+                features[number] = row[: lengths[number]].copy()  # keeps no batch alive
         return features[0] if columns.is_single else features

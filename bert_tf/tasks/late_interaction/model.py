@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError, require
-from bert_tf.inputs.batches import ROW_NUMBER, TOKEN_BUDGET, sorted_batches
 from bert_tf.inputs.labels import are_labels_of_tokens, check_ids
 from bert_tf.inputs.token_inputs import one_sequence_per_row
 from bert_tf.layers.attention.token_layout import real_tokens_first
@@ -351,16 +350,10 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
             )
         rows = preprocessor.text_rows(columns[0], is_query)
         vectors: list[np.ndarray | None] = [None] * len(rows)
-        bar = keras.utils.Progbar(len(rows), verbose=verbose, unit_name="text")
-        length = preprocessor.static_length
-        if length is not None:  # XLA compiles batches of one size
-            batch_size = batch_size or max(1, TOKEN_BUDGET // length)
-        for batch in sorted_batches(rows, token_budget, batch_size, length):
-            numbers = batch.pop(ROW_NUMBER).numpy()
-            counts = self._counts(batch).numpy()
-            for number, row, kept in zip(numbers, self.predict_on_batch(batch), counts):
+        batches = self.computed_batches(rows, batch_size, verbose, token_budget=token_budget)
+        for numbers, features, outputs in batches:
+            for number, row, kept in zip(numbers, outputs, self._counts(features).numpy()):
                 vectors[number] = row[kept]
-            bar.add(len(numbers))
         if columns.is_single:
             return vectors[0]
         splits = np.cumsum([0, *map(len, vectors)])

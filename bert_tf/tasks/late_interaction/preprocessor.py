@@ -21,13 +21,6 @@ from bert_tf.inputs.tokenized_texts import RaggedRows, TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
 
 
-class QueryRows(RaggedRows):
-    """Queries without documents: batches say that they are queries."""
-
-    def batch(self, examples, length=None):
-        return _marked_as_queries(super().batch(examples, length))
-
-
 @keras.saving.register_keras_serializable(package="bert_tf")
 @dataclasses.dataclass(eq=False, kw_only=True)
 class LateInteractionPreprocessor(Preprocessor):
@@ -108,9 +101,9 @@ class LateInteractionPreprocessor(Preprocessor):
         """Returns the `ids` of many texts in memory."""
         self.require_tokenizer()
         length = self._length_without_marker(is_query)
-        ids = TokenizedTexts.of(self.tokenizer, (texts,), length).token_ids
+        rows = TokenizedTexts.of(self.tokenizer, (texts,), length)
         with tf.device("CPU:0"):
-            return self._completed(ids, is_query)
+            return self._completed(rows.ragged(rows.token_ids), is_query)
 
     def _length_without_marker(self, is_query):
         length = self.query_max_length if is_query else self.max_sequence_length
@@ -154,12 +147,10 @@ class LateInteractionPreprocessor(Preprocessor):
     def text_rows(self, texts: np.ndarray, is_query: bool) -> RaggedRows:
         """Returns queries, or documents, each a row."""
         ids = self.text_ids(texts, is_query)
-        kind = QueryRows if is_query else RaggedRows
-        return kind(ids, tf.zeros_like(ids), self.tokenizer.pad_token_id)
-
-    def empty_row(self):
-        ids = super().empty_row()["token_ids"]  # [1, T]
-        return {"token_ids": tf.stack([ids, ids], axis=1)}  # [1, 2, T]
+        rows = RaggedRows(ids, tf.zeros_like(ids), self.tokenizer.pad_token_id)
+        if is_query:
+            rows.inputs = {"is_query": np.ones(len(rows), bool)}
+        return rows
 
 
 def _marked_as_queries(tokens):

@@ -12,7 +12,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
-from bert_tf.tasks.masked_lm.one_mask_batches import TARGET_IDS, one_mask_batches
+from bert_tf.tasks.masked_lm.one_mask_rows import TARGET_IDS, OneMaskRows
 from bert_tf.tasks.masked_lm.preprocessor import FilledMask, quote_texts
 
 REDUCTIONS = ("sum", "mean", "none")
@@ -169,12 +169,9 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
                     f"A sentence must have 1 to {self.max_sequence_length - 2} tokens. Received in "
                     f"row {row}: {length} tokens: {quote_texts((columns[0][row],))}"
                 )
-        ids = ids.values.numpy()  # [R]
-        tokens = np.zeros(len(ids))
-        bar = keras.utils.Progbar(len(ids), verbose=verbose, unit_name="token")
-        for hidden, features in one_mask_batches(ids, lengths, self.tokenizer, token_budget):
-            tokens[hidden] = self.predict_on_batch(features)[:, 0]
-            bar.add(len(hidden))
+        rows = OneMaskRows(ids.values.numpy(), lengths, self.tokenizer)
+        tokens = self._compute(rows, verbose=verbose, token_budget=token_budget)
+        tokens = tokens[:, 0].astype(np.float64)  # [R]
         scores = np.split(tokens, np.cumsum(lengths)[:-1])[: len(lengths)]
         if reduction != "none":
             scores = np.array([getattr(score, reduction)() for score in scores], np.float64)

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.inputs.batches import TokenRows
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
@@ -35,47 +36,40 @@ class FilledMask(NamedTuple):
     probability: float
 
 
-class MaskedRows:
+class MaskedRows(TokenRows):
     """Texts with the places of their masks.
 
     Args:
         texts: n texts.
-        places: The columns of their masks, ragged int64 `[n, (masks)]`.
+        columns: The columns of the M masks, text after text, int64 `[M]`.
+        counts: The number of masks of each text, int64 `[n]`.
     """
 
-    def __init__(self, texts: TokenizedTexts, places: tf.RaggedTensor):
-        counts = places.row_lengths().numpy()  # [n]
+    def __init__(self, texts: TokenizedTexts, columns: np.ndarray, counts: np.ndarray):
         per_row = min(MASKS_PER_ROW, counts.max(initial=1))
         rows_of_text = -(-counts // per_row)
         self.examples = np.repeat(np.arange(len(counts)), rows_of_text)  # [R]
-        self.row_splits = places.row_splits.numpy()  # [n + 1], over masks
+        self.row_splits = np.concatenate([[0], np.cumsum(counts)])  # [n + 1], over masks
         # The masks of a text fill its rows from the left.
         first_row = np.cumsum(rows_of_text) - rows_of_text
         rank = np.arange(len(self.examples)) - first_row[self.examples]  # of a row in its text
         left = counts[self.examples] - rank * per_row
         self.is_mask = np.arange(per_row) < left[:, np.newaxis]  # [R, P]
-        positions = np.zeros(self.is_mask.shape, np.int32)
-        positions[self.is_mask] = places.values.numpy()
+        self._positions = np.zeros(self.is_mask.shape, np.int32)
+        self._positions[self.is_mask] = columns
         self._texts = texts
-        with tf.device("CPU:0"):
-            self._text_of_row = tf.constant(self.examples)
-            self._positions = tf.constant(positions)
 
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    def lengths(self) -> np.ndarray:
-        """Returns the number of tokens of every row, int64 `[R]`."""
+    def lengths(self):
         return self._texts.lengths()[self.examples]
 
-    def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
+    def batch(self, rows: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
         """Returns the features of the rows `[B]`: tokens and `masked_positions` `[B, P]`."""
-        tokens = self._texts.batch(tf.gather(self._text_of_row, rows), length)
-        return {**tokens, "masked_positions": tf.gather(self._positions, rows)}
+        tokens = self._texts.batch(self.examples[rows], length)
+        return {**tokens, "masked_positions": self._positions[rows]}
 
 
-class TextsToMask:
-    """Texts that are tokenized with their masks, batch by batch. A `TrainingRows` without `batch`.
+class TextsToMask(TokenRows):
+    """Texts that are tokenized with their masks, batch by batch.
 
     Args:
         columns: The texts.
@@ -89,8 +83,7 @@ class TextsToMask:
     def __len__(self) -> int:
         return self.columns.num_rows
 
-    def sizes(self, padded: bool) -> np.ndarray:
-        """Returns what rows count in a token budget; see `TrainingRows`."""
+    def sizes(self, padded):
         return self._tokenize().sizes(padded)
 
 
@@ -165,16 +158,16 @@ class MaskedLMPreprocessor(Preprocessor):
             )
         tokenizer = self.tokenizer.keeping_special_tokens
         texts = TokenizedTexts.of(tokenizer, tuple(columns), self.max_sequence_length)
-        places = texts.places_of(tokenizer.mask_token_id)
+        places, counts = texts.places_of(tokenizer.mask_token_id)
         mask = self.tokenizer.mask_token.encode()
-        for row, count in zip(zip(*columns), places.row_lengths().numpy()):
+        for row, count in zip(zip(*columns), counts):
             if sum(text.count(mask) for text in row) != count:
                 raise UserError(
                     f"Every {self.tokenizer.mask_token} of a text must be in the "
                     f"{self.max_sequence_length} tokens to which it is cut. Received: "
                     f"{quote_texts(row)}. Shorten the text, or pass a larger `max_length`."
                 )
-        return MaskedRows(texts, places)
+        return MaskedRows(texts, places, counts)
 
     def outputs(self, values, rows, columns, pooling):
         """Returns `logits` `[M, V]` of the masks, and their `row_splits`."""

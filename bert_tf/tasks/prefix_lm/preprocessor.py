@@ -61,13 +61,12 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
         return tf.where(has_label, following, IGNORED)
 
     def example_rows(self, columns):
-        sources, targets = (
-            TokenizedTexts.of(self.tokenizer, (column,), length).token_ids
+        parts = (
+            TokenizedTexts.of(self.tokenizer, (column,), length)
             for column, length in zip(columns, (self.max_sequence_length, self.longest_target))
         )
-        return SourcesWithTargets(
-            *join_source_and_target(sources, targets), self.tokenizer.pad_token_id
-        )
+        rows = join_source_and_target(*(part.ragged(part.token_ids) for part in parts))
+        return SourcesWithTargets(*rows, self.tokenizer.pad_token_id)
 
     def rows(self, columns, window_stride=None):
         self.require_tokenizer()
@@ -77,11 +76,6 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
 
     def outputs(self, values, rows, columns, pooling):
         return values[:, : rows.row_length]
-
-    def empty_row(self):
-        cls, sep = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        ids, segments = tf.constant([[cls, sep, sep]], tf.int32), tf.constant([[0, 0, 1]], tf.int32)
-        return {"token_ids": ids, "segment_ids": segments}
 
 
 def join_source_and_target(

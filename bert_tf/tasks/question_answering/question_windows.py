@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.base.progress import progress_slices
 from bert_tf.errors import DataError, UserError
-from bert_tf.inputs.batches import batches_of_numbers, training_batches
+from bert_tf.inputs.batches import batches_of_numbers
 from bert_tf.inputs.containers import is_missing
 from bert_tf.inputs.labels import row_weights
 from bert_tf.inputs.tokenized_texts import RaggedRows
@@ -126,7 +126,7 @@ class QuestionWindows(RaggedRows):
             )
         with tf.device("CPU:0"):
             windows = Windows(*(tf.ragged.boolean_mask(part, kept) for part in self.windows))
-        self._keep(windows, self._pad_token_id)
+        self._keep(windows, self.features["token_ids"][1])
         start, offset = self.windows.start.numpy(), self.windows.offset.numpy()
         end = start + self.lengths() - offset - 1
         spans = spans[self.examples]  # [W, 2]
@@ -150,14 +150,6 @@ class QuestionWindows(RaggedRows):
         windows = windows._replace(example=windows.example - examples.start)
         contexts = tf.constant(self.contexts[examples], tf.string)
         return rows, windows, contexts, *self._tokenized.part(examples)[1:]
-
-    def shuffled(self, batch_size: int) -> tf.data.Dataset:
-        """Returns one epoch, in another order each time it is read."""
-        return training_batches(self, self.labels, batch_size, True, self._length)
-
-    def in_order(self, batch_size: int) -> tf.data.Dataset:
-        """Returns one epoch, from the first window to the last."""
-        return training_batches(self, self.labels, batch_size, False, self._length)
 
     def from_step(
         self, step: int, num_train_steps: int, batch_size: int, seed: int

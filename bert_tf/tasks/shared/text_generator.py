@@ -1,8 +1,6 @@
 """What models that write text share: `generate`, on raw text and on token dictionaries."""
 
 import dataclasses
-import types
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -11,12 +9,13 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.generation import GeneratedTokens, GenerationConfig, generate
-from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
+from bert_tf.inputs.batches import sorted_batches
 from bert_tf.inputs.text_batches import DEFAULT_BATCH_SIZE
 from bert_tf.inputs.token_inputs import checked_token_inputs
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.task_spec import Examples
 from bert_tf.text.spacing import with_written_spaces
+from bert_tf.training.predictor import Predictor
 
 _SPECIAL_TOKENS = 2  # of a source: [CLS] and [SEP]
 
@@ -36,7 +35,6 @@ class TextGenerator:
     def __init__(self, *args, generation_config: GenerationConfig | dict | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         self.generation_config = generation_config
-        self.generate_function = None
 
     def check_options(self):
         super().check_options()
@@ -138,9 +136,8 @@ class TextGenerator:
         bar = keras.utils.Progbar(len(rows), verbose=verbose, unit_name="text")
         batch_size = batch_size or DEFAULT_BATCH_SIZE
         length = preprocessor.static_length
-        for batch in sorted_batches(rows, token_budget, batch_size, length):
-            numbers = batch.pop(ROW_NUMBER)
-            token_ids = self._generated(batch, config, numbers)
+        for numbers in sorted_batches(rows, token_budget, batch_size, length):
+            token_ids = self._generated(rows.batch(numbers, length), config, numbers)
             found[numbers] = self.written(token_ids).numpy().reshape(-1, copies)
             bar.add(len(numbers))
         found = [[text.decode() for text in texts] for texts in found]
@@ -230,46 +227,21 @@ class TextGenerator:
         for start in range(0, count, size):
             batch = {name: values[start : start + size] for name, values in tokens.items()}
             numbers = np.arange(start, start + len(batch["token_ids"]))
-            found.append(self._generated(batch, config, numbers).numpy())
+            found.append(self._generated(batch, config, numbers))
         return np.concatenate(found)
 
     def _generated(self, tokens, config, numbers):
-        """Returns the ids for one batch, from the function that was traced for such batches."""
-        tokens = {name: tf.convert_to_tensor(tokens[name]) for name in sorted(tokens)}
-        seed = tf.constant(config.seed, tf.int64)
-        numbers = tf.cast(numbers, tf.int64)
-        key = (
-            dataclasses.replace(config, seed=0),
-            *(
-                (name, values.dtype, values.shape if self.jit_compile else values.shape.rank)
-                for name, values in tokens.items()
-            ),
-        )
-        return self._traced_generator(key, tokens)(seed=seed, row_numbers=numbers, **tokens)
+        """Returns the ids for one batch, from a function that all batches and seeds share."""
+        features = {**tokens, "seed": np.int64(config.seed), "row_numbers": numbers}
+        config = dataclasses.replace(config, seed=0)
 
-    def _traced_generator(self, key: tuple, tokens: dict) -> Callable:
-        self.invalidate_traces("generate")
-        if self.generate_function is None:
-            # Keys are what they were traced for. Keras does not look into such an object.
-            self.generate_function = types.SimpleNamespace(traced={})
-        traced = self.generate_function.traced
-        if key not in traced:
-            config = key[0]
+        def step(features):
+            tokens = dict(features)
+            seed, row_numbers = tokens.pop("seed"), tokens.pop("row_numbers")
+            with self._tracing():
+                return self.generated_tokens(tokens, config, seed, row_numbers).token_ids
 
-            def generated(seed, row_numbers, **tokens):
-                with self._tracing():
-                    return self.generated_tokens(tokens, config, seed, row_numbers).token_ids
-
-            def shape_of(values):
-                return values.shape if self.jit_compile else [None] * values.shape.rank
-
-            rows = [len(tokens["token_ids"]) if self.jit_compile else None]
-            specs = {name: tf.TensorSpec(shape_of(v), v.dtype) for name, v in tokens.items()}
-            function = tf.function(generated, jit_compile=bool(self.jit_compile), autograph=False)
-            traced[key] = function.get_concrete_function(
-                seed=tf.TensorSpec([], tf.int64), row_numbers=tf.TensorSpec(rows, tf.int64), **specs
-            )
-        return traced[key]
+        return Predictor.of(self)(features, step=step, key=config)
 
 
 def require_words(lengths: np.ndarray) -> None:

@@ -217,8 +217,6 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         rows = WordWindows(
             self.tokenizer, words, row_splits, self.max_sequence_length, has_word_starts=True
         )
-        if not len(rows):
-            return np.zeros([0], np.int32)
         ids = self._compute(rows, batch_size, verbose, token_budget=token_budget)
         return rows.marked_values(ids)
 

@@ -102,15 +102,8 @@ class WordWindows(MarkedRows):
             segment_ids = tf.zeros_like(token_ids)
         rows = token_ids, segment_ids, tokenizer.pad_token_id
         super().__init__(*rows, word_starts, examples.numpy(), row_splits.numpy())
-        self._has_word_starts = has_word_starts
-
-    def batch(self, rows: tf.Tensor, length: int | None = None) -> dict[str, tf.Tensor]:
-        """Returns the token dictionary of the windows `[B]`, padded to `length` or the longest."""
-        features = super().batch(rows, length)
-        if self._has_word_starts:
-            starts = tf.gather(self.marks, rows)
-            features[WORD_STARTS] = starts.to_tensor(False, shape=[None, length])
-        return features
+        if has_word_starts:
+            self.features[WORD_STARTS] = self.marks, False
 
 
 def word_lists(sentences: Any, errors: str = "strict") -> list[list[str]]:

@@ -72,7 +72,7 @@ def test_samples_depend_on_the_seed_and_the_place_alone(model):
     texts = model.generate(SOURCES, NEW, seed=5, **options)
     assert model.generate(SOURCES, NEW, seed=5, batch_size=2, **options) == texts
     assert model.generate(SOURCES, NEW, seed=6, **options) != texts
-    assert len(model.generate_function.traced) < 10  # not one graph for each seed
+    assert len(model.predictor._functions) < 10  # not one graph for each seed
 
 
 def test_replaced_weights(model, ids):

@@ -20,13 +20,13 @@ def test_any_documents_are_put_together_again(tiny_vocabulary):
         sentences = tf.ragged.constant(documents, tf.string, row_splits_dtype=tf.int64)
         windows = SentenceWindows(tokenizer, sentences, max_length)
         assert windows.lengths().max() <= max_length
-        batch = windows.batch(tf.range(len(windows)))
+        batch = windows.batch(np.arange(len(windows)))
         rows = [ids[:length] for ids, length in zip(batch["token_ids"], windows.lengths())]
         received = {number: [] for number in range(len(documents))}
-        segments = batch["segment_ids"].numpy()
+        segments = batch["segment_ids"]
         for window, (document, ids) in enumerate(zip(windows.examples, rows)):
             starts = np.flatnonzero(ids == cls)
-            parts = np.split(ids.numpy(), starts[1:])
+            parts = np.split(ids, starts[1:])
             received[document] += [part.tolist() for part in parts]
             assert starts[0] == 0 and all(part[-1] == sep for part in parts)
             expected = np.repeat(np.arange(len(parts)) % 2, [len(part) for part in parts])

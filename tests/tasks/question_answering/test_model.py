@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertConfig, BertQuestionAnswerer, BertTokenizer
 from bert_tf.errors import UserError
+from bert_tf.inputs.batches import batches_of_numbers
 from bert_tf.training import AdamWeightDecay, SparseCrossentropy
 
 WINDOWS = {"max_length": 24, "doc_stride": 8, "max_query_length": 4}
@@ -177,7 +178,8 @@ def test_sample_weights_are_of_questions(make_model):
     questions, contexts, answers = planted(6, 8)
     weights = np.arange(8.0)
     batches = model.training_batches(questions, contexts, answers, weights)
-    ((tokens, targets, of_windows),) = batches.in_order(len(batches))
+    numbers = tf.data.Dataset.range(len(batches)).batch(len(batches))
+    ((tokens, targets, of_windows),) = batches_of_numbers(batches, batches.labels, numbers)
     logits = model(tokens)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(targets, logits)  # [B, 2]
     expected = tf.reduce_mean(losses * of_windows[:, tf.newaxis])

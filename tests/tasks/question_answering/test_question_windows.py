@@ -4,10 +4,11 @@ import random
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf import BertTokenizer
 from bert_tf.errors import DataError, UserError
-from bert_tf.inputs.batches import ROW_NUMBER, sorted_batches
+from bert_tf.inputs.batches import batches_of_numbers, sorted_batches
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span, read_squad
 from bert_tf.tasks.question_answering.question_windows import QuestionWindows
 from bert_tf.tasks.token_classification.word_windows import WordWindows
@@ -70,7 +71,9 @@ def test_windows_and_targets_are_the_plain_ones(tokenizer, setting):
     ]
     assert len(windows) == len(expected)
     best = windows.windows.shows_best.to_list()
-    for row, ((features, label), (number, plain)) in enumerate(zip(windows.in_order(1), expected)):
+    numbers = tf.data.Dataset.range(len(windows)).batch(1)
+    batches = batches_of_numbers(windows, windows.labels, numbers)
+    for row, ((features, label), (number, plain)) in enumerate(zip(batches, expected)):
         assert windows.examples[row] == number
         ids = [tokenizer.token_to_id(token) for token in plain["tokens"]]
         assert features["token_ids"][0].numpy().tolist() == ids
@@ -94,11 +97,11 @@ def test_batches_cover_every_window(tokenizer):
     texts = ["x " * length for length in range(1, 30)]
     windows = QuestionWindows(tokenizer, texts, texts, 40, 8, 10)
     assert windows.with_targets([None] * len(texts)) == []
-    sizes = [features["token_ids"].shape for features in sorted_batches(windows, 100)]
+    sizes = [windows.batch(n)["token_ids"].shape for n in sorted_batches(windows, 100)]
     assert sum(rows for rows, _ in sizes) == len(windows)
     assert all(rows * length <= 100 for rows, length in sizes)
     assert [length for _, length in sizes] == sorted((n for _, n in sizes), reverse=True)
-    indices = [f[ROW_NUMBER].numpy() for f in sorted_batches(windows, 100, batch_size=2)]
+    indices = sorted_batches(windows, 100, batch_size=2)
     assert max(map(len, indices)) == 2
     assert sorted(np.concatenate(indices)) == list(range(len(windows)))
 

@@ -62,8 +62,7 @@ def test_like_sentences_are_near(minilm_encoder):
     ["cls", "mean_max", *(pytest.param(p, marks=pytest.mark.full) for p in ("mean", "max"))],
 )
 @pytest.mark.parametrize("normalize", [pytest.param(False, marks=pytest.mark.full), True])
-def test_each_text_gets_its_own_vector(make_encoder, pooling, normalize, monkeypatch):
-    monkeypatch.setattr(text_batches, "CHUNK_OF_ROWS", 7)
+def test_each_text_gets_its_own_vector(make_encoder, pooling, normalize):
     encoder = make_encoder(pooling=pooling, normalize=normalize)
     texts = [f"{text} {'film ' * (number % 5)}" for number in range(6) for text in TEXTS]
     vectors = encoder.encode(texts, token_budget=24)
@@ -74,33 +73,32 @@ def test_each_text_gets_its_own_vector(make_encoder, pooling, normalize, monkeyp
         np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
 
-def test_batches_keep_to_the_budget(tiny_vocabulary, monkeypatch):
-    monkeypatch.setattr(text_batches, "CHUNK_OF_ROWS", 11)
+def test_batches_keep_to_the_budget(tiny_vocabulary):
     tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
     texts = np.array([b"film " * (7 * number % 13) for number in range(40)], object)
     rows = TokenizedTexts.of(tokenizer, (texts,), 9)
-    batches = list(text_batches.sorted_batches(rows, token_budget=30))
-    for batch in batches:
-        rows, width = batch["token_ids"].shape
-        assert rows * width <= 30
-        assert tf.reduce_any(batch["padding_mask"][:, -1])  # no wider than its longest
-    places = np.concatenate([batch[text_batches.ROW_NUMBER] for batch in batches])
-    assert sorted(places) == list(range(40))
+    batches = text_batches.sorted_batches(rows, token_budget=30)
+    for numbers in batches:
+        batch = rows.batch(numbers)
+        count, width = batch["token_ids"].shape
+        assert count == len(numbers) and count * width <= 30
+        assert batch["padding_mask"][:, -1].any()  # no wider than its longest
+    assert sorted(np.concatenate(batches)) == list(range(40))
 
 
 def test_batches_of_a_static_length_have_as_many_rows_as_asked_for(tiny_vocabulary):
     texts = np.array([b"film"] * 8, object)
     rows = TokenizedTexts.of(BertTokenizer(tiny_vocabulary), (texts,), 64)
     batches = text_batches.sorted_batches(rows, batch_size=4, length=64)
-    assert [batch["token_ids"].shape for batch in batches] == [(4, 64), (4, 64)]
+    assert [rows.batch(numbers, 64)["token_ids"].shape for numbers in batches] == [(4, 64), (4, 64)]
 
 
 def test_an_example_of_several_texts_is_as_long_as_its_longest(tiny_vocabulary):
     texts = np.array([b"film", b"film film", b"", b"film film film"], object)
     rows = TokenizedTexts.of(BertTokenizer(tiny_vocabulary), (texts,), 64, rows_per_example=2)
     assert rows.lengths().tolist() == [4, 5]
-    (batch,) = text_batches.sorted_batches(rows)
-    assert batch["token_ids"].shape == (2, 2, 5)
+    (numbers,) = text_batches.sorted_batches(rows)
+    assert rows.batch(numbers)["token_ids"].shape == (2, 2, 5)
 
 
 def test_one_string_and_none(make_encoder):

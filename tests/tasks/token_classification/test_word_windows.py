@@ -4,10 +4,11 @@ import random
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf import BertTokenizer
 from bert_tf.errors import UserError
-from bert_tf.inputs.batches import IGNORED, ROW_NUMBER, sorted_batches, training_batches
+from bert_tf.inputs.batches import IGNORED, batches_of_numbers, sorted_batches
 from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, WordWindows, word_lists
 
@@ -25,7 +26,8 @@ def test_labels_stand_on_first_pieces(tokenizer):
     n = IGNORED
     # [CLS] good a ##b ##c [UNK] [UNK] [UNK] [SEP]
     assert labels.to_list() == [[n, 1, 2, n, n, 3, n, 4, n], [n, 5, n]]
-    ((features, targets),) = training_batches(windows, (labels,), 2, shuffle=False)
+    numbers = tf.data.Dataset.range(2).batch(2)
+    ((features, targets),) = batches_of_numbers(windows, (labels,), numbers)
     ids = features["token_ids"].numpy()
     assert ids[0].tolist()[:2] == [tokenizer.cls_token_id, tokenizer.token_to_id("good")]
     assert ids[0, 7] == tokenizer.unk_token_id  # a word without pieces has a tag too
@@ -55,9 +57,9 @@ def test_any_sentences_are_put_together_again(tokenizer):
         np.testing.assert_array_equal(windows.marked_values(dense), values)
         assert windows.item_splits.tolist() == np.cumsum([0, *map(len, sentences)]).tolist()
         # In the order of the lengths too.
-        batches = list(sorted_batches(windows, token_budget=60))
-        places = np.argsort(np.concatenate([batch[ROW_NUMBER] for batch in batches]))
-        rows = [row for batch in batches for row in batch[WORD_STARTS].numpy()]
+        batches = sorted_batches(windows, token_budget=60)
+        places = np.argsort(np.concatenate(batches))
+        rows = [row for numbers in batches for row in windows.batch(numbers)[WORD_STARTS]]
         counts = np.array([row.sum() for row in rows])[places]
         assert counts.tolist() == (dense != IGNORED).sum(axis=1).tolist()
 
