@@ -25,6 +25,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .NOTPARALLEL:
+# Compiled modules are kept: without them, each process of the tests compiles TensorFlow's and ours.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
 DEFAULT_TF_VERSION := 2.21
