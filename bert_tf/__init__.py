@@ -1,6 +1,15 @@
 """BERT for TensorFlow and Keras 3.
 
 Public names are imported when they are first used, so that `import bert_tf` is fast.
+
+Example:
+    >>> names = ["bad", "good"]
+    >>> model = bert_tf.BertTextClassifier.from_pretrained("bert-base/", labels=names)
+    >>> history = model.fit(texts, labels, epochs=1)
+    >>> answers = model.classify(["a good film", "bad ."])
+    >>> model.save_pretrained("my_model/")
+
+`help(bert_tf.BertTextClassifier.from_pretrained)` shows the options of a class.
 """
 
 import importlib
@@ -27,6 +36,8 @@ _get_name, _, _names = lazy_names(
     },
 )
 __all__ = [*_names, *_SUBPACKAGES]  # noqa: PLE0604
+_classes = "\n".join(f"    {spec.name:28}{spec.model}" for spec in tasks.specs())
+__doc__ = f"{__doc__}\nThe classes by task:\n\n{_classes}\n"
 
 
 def __dir__():

@@ -31,6 +31,24 @@ def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
         layer._tracker.lock()
 
 
+@contextlib.contextmanager
+def shown_shapes(shapes: dict[keras.layers.Layer, tuple[int | None, ...]]) -> Iterator[None]:
+    """Makes `summary` show these output shapes in the block, instead of "?".
+
+    Keras derives a shape from the arguments of `build`, which these layers do not need. Public way:
+    none.
+    """
+    before = {layer: layer._build_shapes_dict for layer in shapes}
+    for layer, shape in shapes.items():
+        vars(layer).update(output_shape=shape, _build_shapes_dict={"input_shape": None})
+    try:
+        yield
+    finally:
+        for layer, value in before.items():
+            vars(layer)["_build_shapes_dict"] = value
+            del vars(layer)["output_shape"]
+
+
 def remove_variable(layer: keras.layers.Layer, name: str) -> None:
     """Replaces a variable of a layer by None. Neither Keras nor TensorFlow saves it any longer.
 

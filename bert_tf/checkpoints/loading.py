@@ -8,6 +8,7 @@ import numpy as np
 
 from bert_tf import tasks
 from bert_tf.base.file_errors import file_error
+from bert_tf.base.hints import hint_for
 from bert_tf.base.tensor_source import read_floats
 from bert_tf.checkpoints.assignment import assign_weights, find_biases, find_tensor, find_weights
 from bert_tf.checkpoints.file_labels import file_labels, require_different, require_same
@@ -320,7 +321,7 @@ def _refuse_unknown(model_class, options, accepted):
     if unknown:
         raise UserError(
             f"The options of {model_class.__name__}.from_pretrained must be among "
-            f"{sorted(accepted)}. Received: {sorted(unknown)}"
+            f"{sorted(accepted)}. Received: {sorted(unknown)}.{hint_for(sorted(unknown), accepted)}"
         )
 
 

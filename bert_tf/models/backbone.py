@@ -8,7 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.base import hooks
+from bert_tf.base import hints, hooks
+from bert_tf.base.keras_compat import shown_shapes
 from bert_tf.base.keras_files import write_atomically
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError, require, require_one_of
@@ -25,7 +26,7 @@ from bert_tf.models.inference_kernels import InferenceKernels
 from bert_tf.ops import native
 from bert_tf.ops.attention_rule import AttentionRule
 from bert_tf.ops.native import needs_static_shapes
-from bert_tf.training.model_options import fixed_names, option_names, set_option
+from bert_tf.training.model_options import OpeningMethod, fixed_names, option_names, set_option
 from bert_tf.training.traced_weights import Traces
 
 
@@ -192,7 +193,23 @@ class BertBackbone(InferenceKernels, keras.Model):
             self.pooler.build()
         self.built = True
 
-    @classmethod
+    def summary(self, *args, **kwargs):
+        """Prints the layers, as `keras.Model.summary` does, with the shapes of their outputs."""
+        size = self.config.hidden_size
+        shapes = dict.fromkeys((self.embeddings, self.encoder), (None, None, size))
+        with shown_shapes({**shapes, self.pooler: (None, size)}):
+            return super().summary(*args, **kwargs)
+
+    def __repr__(self):
+        if "config" not in vars(self):
+            return super().__repr__()
+        sizes = ("num_hidden_layers", "hidden_size", "vocab_size", "max_position_embeddings")
+        return hints.describe(self, {name: getattr(self.config, name) for name in sizes})
+
+    __getattr__ = hints.missing_attribute
+    from_preset = classmethod(hints.refuse_from_preset)
+
+    @OpeningMethod
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "BertBackbone":
         """Builds the backbone of a checkpoint and loads its weights.
 

@@ -1,6 +1,7 @@
 """What all task models share: a backbone, a preprocessor, a head, checkpoints in and out."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,7 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.base import hooks
+from bert_tf.base import hints, hooks
+from bert_tf.base.keras_compat import shown_shapes
 from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require
 from bert_tf.inputs.token_inputs import check_names
@@ -17,7 +19,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.inference_precision import AUTO, optimize_for_inference
 from bert_tf.models.preprocessor import Held, Preprocessor
 from bert_tf.text.tokenizer_base import Tokenizer
-from bert_tf.training.model_options import option_names
+from bert_tf.training.model_options import OpeningMethod, option_names
 from bert_tf.training.training_model import TrainingModel
 
 
@@ -148,7 +150,27 @@ class TaskModel(TrainingModel):
         """
         raise NotImplementedError(f"{type(self).__name__} must have a method `head` or `call`.")
 
-    @classmethod
+    def summary(self, *args, **kwargs):
+        """Prints the layers, as `keras.Model.summary` does, with the shape of the backbone's."""
+        with shown_shapes({self.backbone: (None, None, self.backbone.config.hidden_size)}):
+            return super().summary(*args, **kwargs)
+
+    def __repr__(self):
+        if not vars(self).get("built"):
+            return super().__repr__()
+        names = ("labels", "num_classes", "pooling", "max_sequence_length")
+        values = {name: getattr(self, name, None) for name in names}
+        values["max_length"] = values.pop("max_sequence_length")
+        if values["labels"]:
+            del values["num_classes"]
+        lowercase = getattr(getattr(self, "tokenizer", None), "lowercase", None)
+        values["cased"] = None if lowercase is None else not lowercase
+        return hints.describe(self, {n: v for n, v in values.items() if v is not None})
+
+    __getattr__ = hints.missing_attribute
+    from_preset = classmethod(hints.refuse_from_preset)
+
+    @functools.partial(OpeningMethod, backbone=BertBackbone)
     def from_pretrained(cls, path: str | os.PathLike, **options) -> "TaskModel":
         """Builds the model around a checkpoint; heads that it lacks are initialized randomly.
 

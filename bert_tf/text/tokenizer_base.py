@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base import hints
 from bert_tf.base.json_schema import Kind, check
 from bert_tf.errors import ConfigError, DataError, UserError, require
 from bert_tf.text import packing
@@ -74,6 +75,15 @@ class Tokenizer:
             )
         super().__setattr__(name, value)
 
+    def __repr__(self):
+        values = {"vocab_size": self.vocab_size}
+        if hasattr(self, "lowercase"):
+            values["cased"] = not self.lowercase
+        return hints.describe(self, {**values, "max_length": self.max_length})
+
+    __getattr__ = hints.missing_attribute
+    from_preset = classmethod(hints.refuse_from_preset)
+
     def _set_token_ids(self, where: str, names: Sequence[str], way_out: str = "") -> None:
         """Sets the ids of the special tokens, of which those with these `names` must exist."""
         tokens = {name: getattr(self, name) for name in names}
@@ -95,6 +105,7 @@ class Tokenizer:
         padding: str | int = "longest",
         truncation: str = "longest_first",
         ragged: bool = False,
+        **unknown,
     ) -> dict[str, tf.Tensor | tf.RaggedTensor]:
         """Converts texts, or pairs of texts, to model inputs.
 
@@ -119,6 +130,9 @@ class Tokenizer:
             tf.errors.InvalidArgumentError: If text is not UTF-8 (see `errors`), or the segment that
                 is not truncated is too long.
         """
+        if unknown:
+            hint = hints.hint_for(unknown, inspect.signature(self.__call__).parameters)
+            raise TypeError(f"A tokenizer has no argument {', '.join(unknown)}.{hint}")
         max_length = self.max_length if max_length is None else max_length
         packing.check_options(max_length, pairs is not None, padding, truncation, self.separators)
         with tf.device("CPU:0"):

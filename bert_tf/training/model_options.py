@@ -15,6 +15,10 @@ import keras
 from bert_tf.base import hooks
 from bert_tf.errors import UserError
 
+# Options of `from_pretrained` that no constructor has.
+_FILE_OPTIONS = ("config_file", "dtype", "lowercase")
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
 
 def set_option(model: Any, name: str, value: Any, assign: Callable[[str, Any], None]) -> None:
     """Sets an option of a model; that of a built model is checked first.
@@ -49,6 +53,54 @@ def set_option(model: Any, name: str, value: Any, assign: Callable[[str, Any], N
     assign("_option_changes", model._option_changes + 1)
 
 
+class OpeningMethod(classmethod):
+    """A class method `from_pretrained` whose signature shows the options of the class.
+
+    They are the arguments of the constructors, which `**options` stands for.
+
+    Args:
+        function: The method, with `**options` as its last parameter.
+        backbone: For a task model, the class of its backbone, whose arguments are options too.
+
+    Example:
+        >>> import inspect
+        >>> signature = inspect.signature(bert_tf.BertTextClassifier.from_pretrained)
+        >>> "labels" in signature.parameters, "num_encoder_layers" in signature.parameters
+        (True, True)
+    """
+
+    def __init__(self, function: Callable, backbone: type | None = None):
+        super().__init__(function)
+        self.backbone = backbone
+
+    def __get__(self, instance, owner=None):
+        return _with_signature(self, owner or type(instance))
+
+
+@functools.cache
+def _with_signature(method, owner):
+    function = method.__func__
+
+    @functools.wraps(function)
+    def opening(*args, **kwargs):
+        return function(owner, *args, **kwargs)
+
+    _, *given = inspect.signature(function).parameters.values()
+    kinds = [owner] if method.backbone is None else [owner, method.backbone]
+    makers = [maker for kind in kinds for maker in _constructors(kind)]
+    options = [p for maker in makers for p in inspect.signature(maker).parameters.values()]
+    more = _FILE_OPTIONS[:2] if method.backbone is None else _FILE_OPTIONS
+    options += [inspect.Parameter(name, _KEYWORD, default=None) for name in more]
+    left_out = {"self", "config", "backbone", "args", "kwargs", *(p.name for p in given)}
+    shown = {p.name: p.replace(kind=_KEYWORD) for p in options if p.name not in left_out}
+    opening.__signature__ = inspect.Signature([*given[:-1], *shown.values()])
+    return opening
+
+
+def _constructors(kind):
+    return [vars(base)["__init__"] for base in _own_bases(kind) if "__init__" in vars(base)]
+
+
 def _own_bases(kind):
     """Returns a model's class and its bases, without those of Keras."""
     return list(itertools.takewhile(lambda base: base is not keras.Model, kind.__mro__))
@@ -78,7 +130,7 @@ def option_names(kind: type) -> frozenset[str]:
         >>> sorted(option_names(bert_tf.BertMaskedLM))
         ['backbone', 'max_length', 'preprocessor', 'tokenizer']
     """
-    makers = [vars(base)["__init__"] for base in _own_bases(kind) if "__init__" in vars(base)]
-    parameters = [p for maker in makers for p in inspect.signature(maker).parameters.values()]
+    makers = map(inspect.signature, _constructors(kind))
+    parameters = [p for maker in makers for p in maker.parameters.values()]
     variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return frozenset(p.name for p in parameters if p.kind not in variable) - {"self"}
