@@ -139,7 +139,10 @@ class ServingModule:
 
     def details(self) -> dict:
         """Returns what a client must know of the model beyond its inputs and outputs, for JSON."""
-        return {}
+        found = {name: getattr(self.model, own) for name, own in self.declared.details.items()}
+        return {
+            n: [*value] if isinstance(value, (list, tuple)) else value for n, value in found.items()
+        }
 
     def sample_texts(self) -> list[dict[str, Any]]:
         """Returns requests to warm up with: inputs by name, of one row and of several."""

@@ -151,6 +151,7 @@ class Serving:
         takes_pairs: Whether it can be made for pairs of texts, as its second argument.
         samples: Requests to warm up with: inputs by name, in which `[MASK]` is the mask token. None
             for sentences.
+        details: What the description of a model says of it -> the attribute of the model.
         further: Further signatures, each a method of the module -> the meanings of its texts and of
             its outputs.
     """
@@ -163,6 +164,7 @@ class Serving:
     has_sequences: bool = False
     takes_pairs: bool = False
     samples: tuple[dict[str, list], ...] | None = None
+    details: dict[str, str] = dataclasses.field(default_factory=dict)
     further: dict[str, tuple[dict[str, str], dict[str, str]]] = dataclasses.field(
         default_factory=dict
     )

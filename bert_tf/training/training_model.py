@@ -356,7 +356,8 @@ class TrainingModel(StepModel):
         """
         if self.spec.decoded_by is not None:
             batching = {"batch_size": batch_size, "token_budget": token_budget, "verbose": verbose}
-            return getattr(self, self.spec.decoded_by)(texts, **batching)
+            model = self._known.wrapped[0] if self._known.wrapped else self
+            return getattr(model, self.spec.decoded_by)(texts, **batching)
         preprocessor = self.preprocessor
         columns = preprocessor.read_examples(texts)
         rows = preprocessor.rows(columns)

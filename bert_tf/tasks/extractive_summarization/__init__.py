@@ -47,6 +47,7 @@ SPEC = TaskSpec(
             "sentence_score": "The probability of each.",
         },
         token_outputs={"logits": "One per token; those of the [CLS] of a sentence count."},
+        details={name: name for name in ("num_sentences", "trigram_blocking")},
     ),
     options={
         "num_sentences": may_lack(integer(least=1)),

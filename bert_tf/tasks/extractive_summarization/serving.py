@@ -36,7 +36,3 @@ class ExtractiveSummarizationModule(ServingModule):
             "sentence_number": tf.cast(of_selected(numbers).to_tensor(), tf.int32),
             "sentence_score": scores.to_tensor(),
         }
-
-    def details(self):
-        names = "num_sentences", "trigram_blocking"
-        return {name: getattr(self.model, name) for name in names}

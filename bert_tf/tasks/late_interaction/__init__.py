@@ -46,6 +46,7 @@ SPEC = TaskSpec(
         token_outputs={"logits": "How well each document of a row fits the query, its first text."},
         has_sequences=True,
         further={"queries": _VECTORS, "documents": _VECTORS},
+        details={"vector_size": "dim"},
     ),
     files="LateInteractionFiles",
     reads_pairs=False,

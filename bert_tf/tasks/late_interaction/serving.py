@@ -28,6 +28,3 @@ class LateInteractionModule(ServingModule):
             "vector_count": tf.cast(kept.row_lengths(), tf.int32),
             "vectors": tf.ensure_shape(kept.to_tensor(), [None, None, self.model.dim]),
         }
-
-    def details(self):
-        return {"vector_size": self.model.dim}

@@ -16,6 +16,10 @@ from bert_tf.models.task_spec import (
 from bert_tf.models.weight_rows import OUTPUT
 
 _HEAD = layer_head("question_answering", OUTPUT, "qa_outputs", "cls/squad")
+_DETAILS = (
+    *("allow_no_answer", "null_score_diff_threshold", "n_best_size"),
+    *("doc_stride", "max_query_length"),
+)
 SPEC = TaskSpec(
     name="question_answering",
     model="BertQuestionAnswerer",
@@ -54,6 +58,7 @@ SPEC = TaskSpec(
             "start_logits": "Logits of the answer's first token.",
             "end_logits": "Logits of its last token.",
         },
+        details=dict(zip(_DETAILS, _DETAILS)),
     ),
     output_axes=(END_AXIS, TOKEN_AXIS),
     answers={"answer": Answers("answer", (2,), by_column=True)},

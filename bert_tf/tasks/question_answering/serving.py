@@ -48,8 +48,3 @@ class QuestionAnsweringModule(ServingModule):
             "n_best_end": tf.cast(padded(n_best.end), tf.int32),
             "n_best_score": tf.cast(padded(selection.probability), tf.float32),
         }
-
-    def details(self):
-        names = "allow_no_answer", "null_score_diff_threshold", "n_best_size"
-        settings = {name: getattr(self.model, name) for name in names}
-        return {**settings, **self.model.window_lengths()}

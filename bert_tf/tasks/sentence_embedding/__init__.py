@@ -22,7 +22,11 @@ SPEC = TaskSpec(
     preprocessor="SentenceEmbeddingPreprocessor",
     examples=Examples(texts=(1, ...)),
     uses_pooler=False,
-    serving=Serving("SentenceEmbeddingModule", outputs={"vector": "The text's vector."}),
+    serving=Serving(
+        "SentenceEmbeddingModule",
+        outputs={"vector": "The text's vector."},
+        details={"vector_size": "vector_size", "normalized": "normalize"},
+    ),
     files="module_files.SentenceEmbeddingFiles",
     distilled_as=VECTORS,
     output_axes=(VECTOR_AXIS,),

@@ -14,6 +14,3 @@ class SentenceEmbeddingModule(ServingModule):
     def of_text(self, text):
         prompt = self.model.prompts.get(self.model.default_prompt_name, "")
         return super().of_text(text=tf.strings.join([prompt, text]) if prompt else text)
-
-    def details(self):
-        return {"vector_size": self.model.vector_size, "normalized": self.model.normalize}

@@ -33,6 +33,7 @@ SPEC = TaskSpec(
             "term_weight": "Their weights.",
         },
         token_outputs={"vector": "A weight for each piece of the vocabulary."},
+        details={"vector_size": "vector_size"},
     ),
     files="SparseEmbeddingFiles",
     distilled_as=VECTORS,

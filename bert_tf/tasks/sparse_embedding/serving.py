@@ -29,6 +29,3 @@ class SparseEmbeddingModule(ServingModule):
             "term_id": tf.where(exists, ids, 0),
             "term_weight": weights,
         }
-
-    def details(self):
-        return {"vector_size": self.model.vector_size}

@@ -35,6 +35,7 @@ SPEC = TaskSpec(
             "logits": "What the classifier computes, before softmax or sigmoid.",
         },
         takes_pairs=True,
+        details={"problem_type": "problem_type", "labels": "class_names"},
     ),
     distilled_as=CLASSES,
     output_axes=(CLASS_AXIS,),

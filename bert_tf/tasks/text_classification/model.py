@@ -294,6 +294,11 @@ class BertTextClassifier(DenseHeadModel):
         ids = [class_id(name, self.labels, self.num_classes) for name in names.reshape(-1).tolist()]
         return np.array(ids, np.int32)
 
+    @property
+    def class_names(self) -> list[str]:
+        """The names of the classes, LABEL_0 and so on without labels; none of a regression."""
+        return [] if self.problem_type == REGRESSION else self.preprocessor.names
+
     def class_weights(self, class_weight):
         """Takes class ids or names as keys; only for single-label classification."""
         if self.problem_type != SINGLE_LABEL:

@@ -4,7 +4,6 @@ import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL, REGRESSION
 from bert_tf.models.serving_module import ServingModule
-from bert_tf.tasks.text_classification.model import BertTextClassifier
 
 
 class TextClassificationModule(ServingModule):
@@ -13,21 +12,13 @@ class TextClassificationModule(ServingModule):
     `pairs` says whether the classifier was trained on pairs of texts.
     """
 
-    def __init__(self, model: BertTextClassifier, pairs: bool = False):
-        super().__init__(model, pairs)
-        self._labels = list(model.preprocessor.names)
-
     def of_tokens(self, tokens):
         logits = self.model(tokens, training=False)  # [B, C]
         if self.model.problem_type == REGRESSION:
             return {"score": tf.identity(logits), "logits": logits}
-        labels = tf.constant(self._labels)
+        labels = tf.constant(self.model.preprocessor.names)
         if self.model.problem_type == MULTI_LABEL:
             names = tf.broadcast_to(labels, tf.shape(logits))  # [C] -> [B, C]
             return {"labels": names, "probabilities": tf.sigmoid(logits), "logits": logits}
         label = tf.gather(labels, tf.argmax(logits, axis=-1))
         return {"label": label, "probabilities": tf.nn.softmax(logits), "logits": logits}
-
-    def details(self):
-        labels = [] if self.model.problem_type == REGRESSION else self._labels
-        return {"problem_type": self.model.problem_type, "labels": labels}

@@ -54,6 +54,7 @@ SPEC = TaskSpec(
             "logits": "Of each label at each token; those of the first piece of a word count. "
             "With a CRF its emissions."
         },
+        details={"labels": "labels"},
     ),
     distilled_as=CLASSES,
     output_axes=(TOKEN_AXIS, CLASS_AXIS),

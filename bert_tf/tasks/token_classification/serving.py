@@ -40,6 +40,3 @@ class TokenClassificationModule(ServingModule):
             "entity_start": padded(tf.cast(start, tf.int32), 0),
             "entity_end": padded(tf.cast(end, tf.int32), 0),
         }
-
-    def details(self):
-        return {"labels": list(self.model.labels)}
