@@ -4,7 +4,8 @@ import sys
 
 import tensorflow as tf
 
-from bert_tf.text import make_unicode_data, unicode_tables
+from bert_tf.text import unicode_tables
+from research import make_unicode_data
 from tests.conftest import REPOSITORY
 from tests.text import oracle
 from tests.tools.running import run

@@ -8,8 +8,8 @@ Its parts are built with several Unicode versions, so each character is tried wi
 import os
 import tempfile
 
-from bert_tf.text.make_unicode_data import NUM_CODE_POINTS, SURROGATES, ranges
 from bert_tf.text.unicode_tables import HANGUL_SYLLABLES
+from research.make_unicode_data import NUM_CODE_POINTS, SURROGATES, ranges
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
 To change the Unicode version, run it with a Python that has the new version:
 
-    python -m bert_tf.text.make_unicode_data > bert_tf/text/unicode_data.txt
+    python -m research.make_unicode_data > bert_tf/text/unicode_data.txt
 
-The file is part of the package because a tokenizer that used the Unicode version of Python, ICU or
+That file is part of the package because a tokenizer that used the Unicode version of Python, ICU or
 RE2 would return other ids on another machine.
 """
 
@@ -59,7 +59,7 @@ def ranges(value_of: Callable[[str], object]) -> Iterator[tuple[int, int, object
 
 def main() -> None:
     print(f"# Unicode {unicodedata.unidata_version}")
-    print("# Made by bert_tf/text/make_unicode_data.py; kind, first, last, values (hexadecimal)")
+    print("# Made by research/make_unicode_data.py; kind, first, last, values (hexadecimal)")
     predicates = {
         "control": is_control,
         "space": is_space,
