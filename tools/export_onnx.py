@@ -186,9 +186,10 @@ def main():
         require_package(module, "this program")
     import tensorflow as tf
 
-    from bert_tf.text.tensorflow_text import import_tensorflow_text
+    from bert_tf.text.tensorflow_text import explained_import
 
-    import_tensorflow_text()  # the other signatures of the SavedModel have its operations
+    with explained_import():  # the other signatures of the SavedModel have its operations
+        import tensorflow_text  # noqa: F401
     loaded = tf.saved_model.load(FLAGS.saved_model)
     function = loaded.signatures["tokens"]
     config = read_json(os.path.join(FLAGS.saved_model, "assets", "config.json"))

@@ -88,7 +88,7 @@ def parse_json(
             parse_float=_finite if only_finite else None,
             parse_int=_short_integer,
         )
-        _require_shallow(value)
+        _require_shallow([value])
         if re.search(r"\\u[dD]", text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")  # no half of a surrogate pair
     except UnicodeError as reason:
@@ -131,10 +131,9 @@ def _short_integer(digits):
     return int(digits)
 
 
-def _require_shallow(value, levels=MOST_NESTED):
-    if not isinstance(value, (dict, list)):
-        return
+def _require_shallow(value, levels=MOST_NESTED + 1):
     if not levels:
         raise ValueError(f"lists and objects in more than {MOST_NESTED} levels")
     for child in value.values() if isinstance(value, dict) else value:
-        _require_shallow(child, levels - 1)
+        if isinstance(child, (dict, list)):
+            _require_shallow(child, levels - 1)

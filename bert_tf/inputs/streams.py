@@ -15,7 +15,7 @@ from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.columns import TextColumns, holds_text
 from bert_tf.inputs.labels import UNKNOWN_LABELS
 from bert_tf.inputs.token_inputs import OUT_OF_RANGE
-from bert_tf.text.strings import MALFORMED_TEXT
+from bert_tf.text.code_points import MALFORMED_TEXT
 
 _NOTHING = object()
 _DATA_ERRORS = re.compile(f"({UNKNOWN_LABELS}|{MALFORMED_TEXT}|{OUT_OF_RANGE})[^\n]*")

@@ -17,9 +17,8 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError
 from bert_tf.text import code_points
-from bert_tf.text.code_points import PlacedIds, SparseTable
+from bert_tf.text.code_points import PlacedIds, SparseTable, checked
 from bert_tf.text.kept_whole import CUT
-from bert_tf.text.strings import checked
 from bert_tf.text.subword_definition import Parts
 from bert_tf.text.unicode_tables import hugging_face_data
 

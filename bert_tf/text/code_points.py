@@ -10,6 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.assertions import assert_that
+
+# The beginning of the error that the graph raises.
+MALFORMED_TEXT = "Every text must be valid UTF-8."
 NUM_CODE_POINTS = 0x110000
 PAGE_BITS = 8
 PAGE_SIZE = 1 << PAGE_BITS
@@ -37,6 +41,14 @@ class PlacedIds(NamedTuple):
     ids: tf.RaggedTensor
     starts: tf.RaggedTensor
     ends: tf.RaggedTensor
+
+    def trimmed(self, texts: tf.Tensor) -> "PlacedIds":
+        """Returns them without white space before pieces; `texts` are the strings `[B]`."""
+        points, row_splits = decode(texts)
+        row_starts = tf.gather(row_splits, self.ids.value_rowids())
+        first, ends = (places.values + row_starts for places in self[1:])
+        first, _ = trimmed(white_space()(points.values) > 0, first, ends)
+        return placed(row_splits, self.ids, first, ends)
 
     def pieces(self, texts: tf.Tensor) -> Pieces:
         """Returns the `Pieces`; `texts` are the strings `[B]`."""
@@ -95,6 +107,10 @@ class PieceModel:
 
     errors: str | None = None
 
+    def for_texts(self, columns: list[tf.Tensor]) -> "PieceModel":
+        """Returns a model of the same ids for these eager strings, each column `[B]`."""
+        return self
+
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
         return self.pieces(texts).ids
@@ -102,6 +118,36 @@ class PieceModel:
     def pieces(self, texts: tf.Tensor) -> PlacedIds:
         """Returns the pieces of `texts` (strings `[B]`)."""
         raise NotImplementedError(f"{type(self).__name__} must have a method `pieces`.")
+
+
+def checked(texts: tf.Tensor, errors: str | None) -> tf.Tensor:
+    """Returns texts in UTF-8.
+
+    Args:
+        texts: Strings `[B]`.
+        errors: "strict" or "replace", as in `BertTokenizer`; with None, they are not checked.
+
+    Raises:
+        tf.errors.InvalidArgumentError: If errors="strict" and a text is not UTF-8. The message
+            names the rows.
+    """
+    if errors is None:
+        return texts
+    if errors == "replace":
+        return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+    valid = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore") == texts
+    check = assert_that(
+        tf.reduce_all(valid),
+        [
+            f"{MALFORMED_TEXT} Received: malformed bytes in row(s)",
+            tf.where(~valid)[:, 0],
+            "Decode the text with its real encoding, or create the tokenizer with "
+            "errors='replace'.",
+        ],
+        summarize=20,
+    )
+    with tf.control_dependencies(check):
+        return tf.identity(texts)
 
 
 def decode(texts: tf.Tensor) -> tuple[CodePoints, tf.Tensor]:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.text import tensorflow_text
 from bert_tf.text import unicode_tables as unicode
 from bert_tf.text.code_points import character_class
-from bert_tf.text.tensorflow_text import import_tensorflow_text
 from bert_tf.text.vocabulary import CONTINUATION
 
 ASCII = r"\t\n\r -~"
@@ -68,12 +68,18 @@ def fast_characters(lowercase: bool, strip_accents: bool, split_on_cjk: bool) ->
     normalized = code_points + (entries >> unicode.PAYLOAD_SHIFT)
 
     texts = [chr(c) for c in tried]
-    ids, received = _tokenized(lowercase, texts)
+    wordpiece = tensorflow_text.build_wordpiece_model(_PIECES, 100, CONTINUATION, "[UNK]", False)
+    normalizer = tensorflow_text.build_normalizer_model(lowercase)
+    with tf.init_scope(), tf.device("CPU:0"):
+        between = tf.constant([_BEFORE + text + _AFTER for text in texts])
+        between = tensorflow_text.normalize(between, normalizer)
+        ids = tensorflow_text.word_pieces(between, wordpiece)[0].to_tensor(-1, shape=[None, 4])
+        received = tensorflow_text.normalize(tf.constant(texts), normalizer).numpy()
     # A space that stays as it is could be part of a piece.
     normalized = np.where(space, ord(" "), normalized)
     expected = ["" if gone else chr(c) for gone, c in zip(removed, normalized)]
-    same = np.array([a == b for a, b in zip(received, expected)])
-    same &= np.all(ids == expected_ids, axis=1)
+    same = np.array([a.decode() == b for a, b in zip(received, expected)])
+    same &= np.all(ids.numpy() == expected_ids, axis=1)
     same &= ~has(unicode.EXPANDS | unicode.REORDERS)
     if lowercase:
         same &= code_points != unicode.CAPITAL_SIGMA
@@ -84,24 +90,3 @@ def fast_characters(lowercase: bool, strip_accents: bool, split_on_cjk: bool) ->
         ASCII + character_class(code_points[any_length]),
         ASCII + character_class(code_points[any_length | same & no_longer]),
     )
-
-
-def _tokenized(lowercase: bool, characters: list[str]) -> tuple[np.ndarray, list[str]]:
-    """Returns ids, `[characters, 4]`, of characters between two letters, and normalized forms."""
-    text = import_tensorflow_text()
-    models = (
-        # False: with pretokenization; False: not for detokenization.
-        text.build_fast_wordpiece_model(_PIECES, 100, CONTINUATION, _PIECES[0], False, False),
-        text.build_fast_bert_normalizer_model(lowercase),
-    )
-    with tf.init_scope(), tf.device("CPU:0"):
-        wordpiece, normalizer = (tf.constant(np.frombuffer(model, np.uint8)) for model in models)
-        tokenizer = text.FastBertTokenizer(
-            fast_wordpiece_model_buffer=wordpiece,
-            fast_bert_normalizer_model_buffer=normalizer,
-            token_out_type=tf.int32,
-        )
-        ids = tokenizer.tokenize(tf.constant([_BEFORE + c + _AFTER for c in characters]))
-        ids = ids.to_tensor(-1, shape=[None, len(_LETTER)])
-        normalized = text.FastBertNormalizer(model_buffer=normalizer).normalize(characters)
-    return ids.numpy(), [value.decode() for value in normalized.numpy()]

@@ -3,14 +3,14 @@
 Glossary: `B` strings, `S` segments of strings, `T` pieces of a string.
 """
 
+import functools
 import re
 from collections.abc import Iterable
 
 import tensorflow as tf
 
 from bert_tf.text import code_points
-from bert_tf.text.code_points import PieceModel, PlacedIds
-from bert_tf.text.strings import checked
+from bert_tf.text.code_points import PieceModel, PlacedIds, checked
 
 SPACES = f"[{code_points.character_class(code_points.WHITE_SPACE)}]*"
 CUT = b"\xff"  # marks where to cut; UTF-8 does not have it
@@ -31,6 +31,12 @@ class KeptWhole(PieceModel):
     def __init__(self, model: PieceModel, patterns: dict[str, int], trims: bool = False):
         self.model, self.errors = model, model.errors
         self.patterns, self.trims = patterns, trims
+        self._around = functools.cache(lambda model: KeptWhole(model, patterns, trims))
+
+    def for_texts(self, columns: list[tf.Tensor]) -> PieceModel:
+        """Returns the model for eager strings: around that which its model needs for them."""
+        model = self.model.for_texts(columns)
+        return self if model is self.model else self._around(model)
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""

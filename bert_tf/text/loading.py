@@ -40,7 +40,7 @@ def load_tokenizer(directory: str | os.PathLike, **options) -> Tokenizer:
         rule = "must be left out: the files of this tokenizer say whether it lower-cases text"
         require("lowercase" not in options, rule, lowercase=options.get("lowercase"))
         return SubwordTokenizer.from_pretrained(directory, **{"definition": definition, **options})
-    return BertTokenizer.from_pretrained(directory, **options)
+    return BertTokenizer.from_pretrained(directory, **{"definition": definition, **options})
 
 
 def find_tokenizer(directory: str | os.PathLike) -> str | None:

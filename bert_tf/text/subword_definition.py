@@ -29,7 +29,7 @@ from bert_tf.base.json_schema import (
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.text.sentencepiece_model import MOST_PIECES
 from bert_tf.text.tokenizer_config import COMMON_ARGUMENTS
-from bert_tf.text.tokenizer_steps import (
+from bert_tf.text.tokenizer_json import (
     MOST_ADDED_TOKENS,
     PIECE,
     ROWS,

@@ -13,7 +13,7 @@ from bert_tf.base.json_schema import FLAG, integer, mapping_of, object_of, optio
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.text import subword_definition, tokenizer_config, tokenizer_files
 from bert_tf.text.sentencepiece_model import read_model
-from bert_tf.text.tokenizer_steps import row_options
+from bert_tf.text.tokenizer_json import row_options
 from bert_tf.text.vocabulary import read_lines
 
 # sentencepiece_model.proto, SentencePiece.Type.

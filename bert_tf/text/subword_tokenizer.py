@@ -102,8 +102,7 @@ class SubwordTokenizer(Tokenizer):
             mask_token = mask_token or existing("<mask>", "[MASK]")
             self.mask_token = mask_token if mask_token in self._ids else None
             self._set_token_ids("The tokenizer", ("unk_token", "pad_token"))
-            model = self._create_model()
-        self._graphs = TokenizerGraphs(lambda: model)
+            self._graphs = TokenizerGraphs(self._create_model())
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike, **options) -> "SubwordTokenizer":

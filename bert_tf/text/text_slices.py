@@ -28,9 +28,7 @@ class TextSlices:
 
     def __call__(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
         """Returns the characters `[starts, ends)` of the texts `rows`, all int64 `[S]`."""
-        lengths = ends - starts
-        first = tf.gather(self._row_starts, rows) + starts
-        inside = tf.ragged.range(lengths)  # ragged [S, (characters)]
-        places = inside.values + tf.repeat(first, lengths)
-        slices = inside.with_values(tf.gather(self._characters, places))
+        first = tf.gather(self._row_starts, rows)
+        places = tf.ragged.range(first + starts, first + ends)  # ragged [S, (characters)]
+        slices = places.with_values(tf.gather(self._characters, places.values))
         return tf.strings.unicode_encode(slices, "UTF-8")

@@ -1,5 +1,6 @@
 """`BertTokenizer`: converts text to the ids of google-research/bert, in the graph."""
 
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -11,9 +12,12 @@ import tensorflow as tf
 from bert_tf.base import hooks
 from bert_tf.errors import check_limits, naming, require
 from bert_tf.text import tokenizer_config, tokenizer_files
-from bert_tf.text.tokenizer_base import Tokenizer
-from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, shared_graphs
+from bert_tf.text.kept_whole import NUMBER, KeptWhole, literal_patterns
+from bert_tf.text.tokenizer_base import SPECIAL_TOKENS, Tokenizer
+from bert_tf.text.tokenizer_graphs import TokenizerGraphs
 from bert_tf.text.vocabulary import CONTINUATION, check_vocabulary, read_vocabulary
+from bert_tf.text.word_splitter import WordSplitter
+from bert_tf.text.wordpiece import WordPiece
 
 # google-research/bert tokenization.py: WordpieceTokenizer(max_input_chars_per_word=200).
 MAX_INPUT_CHARS_PER_WORD = 200
@@ -125,7 +129,21 @@ class BertTokenizer(Tokenizer):
         missing = {*self.additional_special_tokens} - {*ids}
         rule = "must be pieces of the vocabulary"
         require(not missing, rule, additional_special_tokens=sorted(missing))
-        self._graphs = shared_graphs(self)
+        self._graphs = self._shared_graphs()
+
+    def _shared_graphs(self) -> TokenizerGraphs:
+        kept = [] if self.split_special_tokens else list(SPECIAL_TOKENS)
+        tokens = [getattr(self, name) for name in (*kept, "number_token")]
+        tokens += self.additional_special_tokens
+        tokens = [(t, self.token_to_id(t), False, False) for t in tokens if t is not None]
+        patterns = literal_patterns(tokens)
+        if self.number_token is not None:
+            patterns[NUMBER] = self.token_to_id(self.number_token)
+        lowercase, strip_accents = self.lowercase, self.strip_accents
+        strip_accents = lowercase if strip_accents is None else strip_accents
+        splitter = WordSplitter(lowercase, strip_accents, self.split_on_cjk, self.errors)
+        options = splitter, self.unk_token, self.max_input_chars_per_word
+        return _graphs_of(tuple(patterns.items()), tuple(self.vocabulary), *options)
 
     @classmethod
     def from_pretrained(cls, directory: str | os.PathLike, **options) -> "BertTokenizer":
@@ -136,7 +154,8 @@ class BertTokenizer(Tokenizer):
                 `tokenizer_config.json`; or a keras-hub preset; or another path or a name on the
                 Hugging Face Hub that the `from_pretrained` of a model opens.
             **options: Constructor arguments that override the files. For a cased TF1 checkpoint,
-                pass `lowercase=False`. With `vocabulary`, the directory needs none.
+                pass `lowercase=False`. With `vocabulary`, the directory needs none. `definition`
+                is the content of its `tokenizer.json`, if that has been read.
 
         Returns:
             The tokenizer.
@@ -156,7 +175,8 @@ class BertTokenizer(Tokenizer):
             30522
         """
         directory = hooks.tokenizer_directory(directory)
-        found = tokenizer_files.read(directory, options.pop("vocabulary", None))
+        given = options.pop("vocabulary", None), options.pop("definition", None)
+        found = tokenizer_files.read(directory, *given)
         lowercase = options.get("lowercase", found.get("lowercase"))
         is_given = "lowercase" in options
         tokenizer_files.check_case(found["vocabulary"], lowercase, is_given, directory)
@@ -191,3 +211,9 @@ class BertTokenizer(Tokenizer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments, with the vocabulary as a list."""
         return super().get_config() | {"vocabulary": list(self.vocabulary)}
+
+
+@functools.lru_cache(maxsize=8)
+def _graphs_of(patterns: tuple[tuple[str, int], ...], vocabulary: tuple[str, ...], *options):
+    model = WordPiece(list(vocabulary), *options)
+    return TokenizerGraphs(KeptWhole(model, dict(patterns)) if patterns else model)

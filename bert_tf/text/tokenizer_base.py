@@ -5,6 +5,7 @@ Glossary: `B` texts, `T` length of the longest row, or the ids of one text.
 
 import functools
 import inspect
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +16,13 @@ from bert_tf.base import hints
 from bert_tf.base.json_schema import Kind, check
 from bert_tf.errors import ConfigError, DataError, UserError, require
 from bert_tf.text import packing
-from bert_tf.text.code_points import Pieces, decode, placed, trimmed, white_space
+from bert_tf.text.code_points import Pieces
 from bert_tf.text.spacing import without_tokenization_spaces
-from bert_tf.text.strings import TextLike, as_strings, checked, map_strings
 from bert_tf.text.tokenizer_config import ERRORS
-from bert_tf.text.tokenizer_graphs import SPECIAL_TOKENS, TokenizerGraphs
+from bert_tf.text.tokenizer_graphs import TextLike, TokenizerGraphs, as_strings, map_strings
+
+# The arguments of `BertTokenizer` that are special tokens.
+SPECIAL_TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Tokenizer:
@@ -62,7 +65,7 @@ class Tokenizer:
 
     def __setattr__(self, name, value):
         if name == "max_length":
-            packing.check_max_length(value, pairs=False)
+            _check_max_length(value)
             value = value if value is None else int(value)
         elif name == "truncation_side":
             rule = f"must be one of {packing.TRUNCATION_SIDES}"
@@ -134,11 +137,17 @@ class Tokenizer:
             hint = hints.hint_for(unknown, inspect.signature(self.__call__).parameters)
             raise TypeError(f"A tokenizer has no argument {', '.join(unknown)}.{hint}")
         max_length = self.max_length if max_length is None else max_length
-        packing.check_options(max_length, pairs is not None, padding, truncation, self.separators)
+        _check_max_length(max_length, 2 if pairs is None else 2 + self.separators)
+        _check_options(max_length, padding, truncation)
+        ids = self.cls_token_id, self.sep_token_id, None if ragged else self.pad_token_id
+        form = *ids, truncation, self.truncation_side, self.separators, self.has_segments
+        sizes = {} if max_length is None else {"max_length": max_length}
+        if padding != "longest" and not ragged:
+            name = "length" if padding == "max_length" else "multiple"
+            sizes[name] = max_length if padding == "max_length" else int(padding)
         with tf.device("CPU:0"):
             texts = as_strings(texts, "texts", ranks=(0, 1))
-            scalar = texts.shape.rank == 0
-            second = None
+            columns = [tf.reshape(texts, [-1])]
             if pairs is not None:
                 pairs = as_strings(pairs, "pairs")
                 if not pairs.shape.is_compatible_with(texts.shape):
@@ -146,22 +155,9 @@ class Tokenizer:
                         "`pairs` must have the shape of `texts`. Received: "
                         f"pairs.shape={pairs.shape}, texts.shape={texts.shape}."
                     )
-                second = self._tokenize_once(tf.reshape(pairs, [-1]))
-                first = self._tokenize_once(tf.reshape(texts, [-1]))
-            else:
-                first = self.tokenize(tf.reshape(texts, [-1]))
-            ids, side = (self.cls_token_id, self.sep_token_id), self.truncation_side
-            length = max_length if padding == "max_length" else None
-            multiple = 1 if isinstance(padding, str) else int(padding)
-            pad_id = self.pad_token_id
-            if second is None and not ragged and side == "right":
-                outputs = packing.pack_and_pad(first, *ids, pad_id, max_length, length, multiple)
-            else:
-                rows = self.join_segments(first, second, *ids, max_length, truncation)
-                outputs = dict(zip(("token_ids", "segment_ids"), rows))
-                if not ragged:
-                    outputs = packing.pad(*rows, pad_id, length, multiple)
-            return {name: value[0] for name, value in outputs.items()} if scalar else outputs
+                columns.append(tf.reshape(pairs, [-1]))
+            rows = self._graphs.rows(columns, form, sizes)
+            return {name: rows[name][0] for name in rows} if texts.shape.rank == 0 else rows
 
     def tokenize(self, texts: TextLike) -> tf.RaggedTensor:
         """Converts text to ids, without special tokens.
@@ -200,21 +196,6 @@ class Tokenizer:
         """
         form = self.truncation_side, self.separators, self.has_segments
         return packing.pack(first, second, cls_id, sep_id, max_length, truncation, *form)
-
-    def _tokenize_once(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Converts strings `[n]` to ids; where most are equal to others, each is tokenized once.
-
-        Pairs often share a text: the query of many documents, the context of many questions.
-        """
-        distinct, places = tf.unique(texts)
-
-        def tokenize_distinct():
-            # Checked here too, so that an error names the rows of `texts`.
-            with tf.control_dependencies([checked(texts, self.errors)]):
-                return tf.gather(self.tokenize(tf.identity(distinct)), places)
-
-        are_most_equal = 2 * tf.size(distinct) <= tf.size(texts)
-        return tf.cond(are_most_equal, tokenize_distinct, lambda: self.tokenize(texts))
 
     def pieces(self, texts: TextLike) -> tf.RaggedTensor:
         """Converts text to pieces: like `tokenize`, but returns strings.
@@ -265,14 +246,7 @@ class Tokenizer:
         """
         with tf.device("CPU:0"):
             texts = as_strings(texts, "texts", ranks=(1,))
-            pieces = self._graphs.pieces(texts)
-            if not (trim_offsets and self.spans_have_spaces):
-                return pieces
-            points, row_splits = decode(texts)
-            row_starts = tf.gather(row_splits, pieces.ids.value_rowids())
-            first, ends = (places.values + row_starts for places in pieces[3:])
-            first, _ = trimmed(white_space()(points.values) > 0, first, ends)
-            return placed(row_splits, pieces.ids, first, ends).pieces(texts)
+            return self._graphs.pieces(texts, trim_offsets and self.spans_have_spaces)
 
     def detokenize(
         self,
@@ -395,3 +369,20 @@ class Tokenizer:
     def __reduce__(self):
         # A copy is created from the configuration, without the graphs.
         return functools.partial(type(self), **self.get_config()), ()
+
+
+def _check_max_length(max_length: int | None, least: int = 2) -> None:
+    """Raises `ConfigError` if rows have no room for their `least` special tokens."""
+    rule = f"must be at least {least}, to hold the special tokens"
+    require(max_length is None or max_length >= least, rule, max_length=max_length)
+
+
+def _check_options(max_length: int | None, padding: str | int, truncation: str) -> None:
+    """Raises `ConfigError` if an argument of `Tokenizer.__call__` has an invalid value."""
+    rule = f"must be one of {packing.TRUNCATIONS}"
+    require(truncation in packing.TRUNCATIONS, rule, truncation=truncation)
+    is_integer = isinstance(padding, numbers.Integral) and not isinstance(padding, bool)
+    words = ("longest",) if max_length is None else ("longest", "max_length")
+    is_valid = padding >= 1 if is_integer else padding in words
+    rule = "must be 'longest', an integer of at least 1, or 'max_length' together with `max_length`"
+    require(is_valid, rule, padding=padding, max_length=max_length)

@@ -28,9 +28,8 @@ from bert_tf.base.json_schema import (
 )
 from bert_tf.errors import ConfigError, DataError
 from bert_tf.text.packing import TRUNCATION_SIDES
-from bert_tf.text.tokenizer_steps import MOST_ADDED_TOKENS
+from bert_tf.text.tokenizer_json import ADDED_TOKEN, MOST_ADDED_TOKENS
 from bert_tf.text.vocabulary import CONTINUATION
-from bert_tf.text.wordpiece_definition import ADDED_TOKEN
 
 CONFIG_FILE = "tokenizer_config.json"
 # Hugging Face writes int(1e30) if there is no limit.

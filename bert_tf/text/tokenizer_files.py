@@ -19,7 +19,7 @@ from bert_tf.base.json_schema import (
     text,
 )
 from bert_tf.errors import ConfigError, DataError, UserError
-from bert_tf.text import tokenizer_config, wordpiece_definition
+from bert_tf.text import tokenizer_config, tokenizer_json
 from bert_tf.text.tokenizer_config import CONFIG_FILE, TOKENS, TWO_SEPARATORS
 from bert_tf.text.vocabulary import is_cased, read_vocabulary, write_vocabulary
 
@@ -38,7 +38,9 @@ _KERAS_HUB = object_of({"class_name": text(), "config": may_lack(_KERAS_HUB_FLAG
 
 
 def read(
-    directory: str | os.PathLike, vocabulary: str | os.PathLike | Sequence[str] | None = None
+    directory: str | os.PathLike,
+    vocabulary: str | os.PathLike | Sequence[str] | None = None,
+    definition: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the constructor arguments of `BertTokenizer` that a checkpoint directory sets.
 
@@ -46,6 +48,7 @@ def read(
         directory: A Hugging Face or own directory, a keras-hub preset, or a TF1 checkpoint with its
             `vocab.txt`.
         vocabulary: The pieces or the path of their file. None reads them from the directory.
+        definition: The content of its `tokenizer.json`. None reads it, if it exists.
 
     Raises:
         DataError: If there is no vocabulary, or a file cannot be read or has added tokens.
@@ -55,16 +58,17 @@ def read(
     directory = os.fspath(directory)
     recover(directory)
     path = os.path.join(directory, TOKENIZER_FILE)
-    definition = read_if_exists(directory, TOKENIZER_FILE, OBJECT)
+    if definition is None:
+        definition = read_if_exists(directory, TOKENIZER_FILE, OBJECT)
     if "class_name" in definition:
         check(definition, _KERAS_HUB, path, DataError)
         options, definition = dict(definition.get("config", {})), {}
     else:
-        options = wordpiece_definition.options(definition, path) if definition else {}
+        options = tokenizer_json.wordpiece_options(definition, path) if definition else {}
     config = tokenizer_config.read(directory)
     options = _merged(options, tokenizer_config.options(config), directory)
     if config and not (definition or os.path.exists(os.path.join(directory, _ORIGINAL_FILE))):
-        limit = wordpiece_definition.MAX_INPUT_CHARS_PER_WORD
+        limit = tokenizer_json.MAX_INPUT_CHARS_PER_WORD
         options.setdefault("max_input_chars_per_word", limit)
     is_given = vocabulary is not None and vocabulary != path
     vocabulary = find(directory) if vocabulary is None else vocabulary
@@ -79,7 +83,7 @@ def read(
     added = {token: {} for token in added} | tokenizer_config.added_tokens(config)
     added |= {token["content"]: token for token in definition.get("added_tokens") or ()}
     special = {options.get(name, f"[{name[:-6].upper()}]") for name in TOKENS[:5]}
-    whole = {name for name, token in added.items() if wordpiece_definition.is_kept_whole(token)}
+    whole = {name for name, token in added.items() if tokenizer_json.is_kept_whole(token)}
     split = {*added} - special - {*pieces} | (set() if is_given else {*added} - special - whole)
     if split:
         raise DataError(

@@ -1,69 +1,162 @@
-"""The traced functions of tokenizers, shared by all tokenizers with the same pieces and options.
+"""The traced functions of tokenizers, from strings of any shape to ids and to rows of tokens.
 
-Tracing takes about a second, and notebooks and tests create the same tokenizer many times.
+Tokenizers with the same pieces and options share them: tracing takes up to a second, and notebooks
+and tests create the same tokenizer many times.
 
-Glossary: `B` strings, `T` pieces of a string.
+Glossary: `B` strings, `T` pieces of a string or tokens of a row.
 """
 
-import functools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.text.code_points import Pieces
-from bert_tf.text.kept_whole import NUMBER, KeptWhole, literal_patterns
-from bert_tf.text.word_splitter import WordSplitter
-from bert_tf.text.wordpiece import WordPiece
+from bert_tf.errors import ConfigError
+from bert_tf.text import packing
+from bert_tf.text.code_points import PieceModel, Pieces, checked
 
-# The arguments of `BertTokenizer` that are special tokens.
-SPECIAL_TOKENS = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_STRINGS = [tf.TensorSpec([None], tf.string)]
+TextLike = str | Sequence[str] | tf.Tensor | tf.RaggedTensor
+_STRINGS, _SIZE = tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.int64)
 
 
 class TokenizerGraphs:
-    """Functions from strings `[B]`, each traced once.
+    """Functions from strings `[B]`, each traced once for texts of any number and length.
+
+    In a graph, they take any text. Eagerly, the model chooses what the texts need.
 
     Args:
-        create: Creates the model, which has the methods `ids` and `pieces`. It is called when they
-            are first used, because importing tensorflow-text is slow.
+        model: What converts strings to ids.
     """
 
-    def __init__(self, create: Callable):
-        self.model = functools.cache(create)
+    def __init__(self, model: PieceModel):
+        self.model = model
+        self._functions: dict[Any, Callable] = {}
+        self._lock = threading.RLock()  # held while a function is traced, which traces others
 
-    @tf.function(input_signature=_STRINGS, autograph=False)
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
-        with tf.device("CPU:0"):
-            return self.model().ids(texts)
+        return self._ids(self._model_for([texts]), texts)
 
-    @tf.function(input_signature=_STRINGS, autograph=False)
-    def pieces(self, texts: tf.Tensor) -> Pieces:
-        """Returns the `Pieces` of `texts` (strings `[B]`)."""
-        with tf.device("CPU:0"):
-            return self.model().pieces(texts).pieces(texts)
+    def pieces(self, texts: tf.Tensor, trims: bool) -> Pieces:
+        """Returns the `Pieces` of strings `[B]`, with `trims` without spaces before them."""
+        placed = self._model_for([texts]).pieces
+
+        def pieces(texts):
+            found = placed(texts)
+            return (found.trimmed(texts) if trims else found).pieces(texts)
+
+        return self._traced((placed, trims), pieces, [_STRINGS])(texts)
+
+    def rows(self, columns: list[tf.Tensor], form: tuple, sizes: dict[str, int]) -> dict:
+        """Returns the model inputs for texts, one column of strings `[B]`, or for pairs, two.
+
+        Args:
+            columns: The strings.
+            form: What the rows look like: `cls_id`, `sep_id`, `pad_id` (None for ragged rows), and
+                the arguments of `packing.pack` from `truncation` on.
+            sizes: `max_length` of `packing.pack`, and `length` or `multiple` of `packing.pad`, if
+                they are given.
+        """
+        model = self._model_for(columns)
+
+        def rows(columns, sizes):
+            if len(columns) == 1:
+                segments = self._ids(model, *columns), None
+            else:
+                segments = [self._ids_of_distinct(model, texts) for texts in columns]
+            cls_id, sep_id, pad_id, *options = form
+            rows = packing.pack(*segments, cls_id, sep_id, sizes.get("max_length"), *options)
+            if pad_id is None:
+                return dict(zip(("token_ids", "segment_ids"), rows))
+            return packing.pad(*rows, pad_id, sizes.get("length"), sizes.get("multiple", 1))
+
+        if not tf.executing_eagerly():
+            return rows(columns, sizes)
+        specs = [[_STRINGS] * len(columns), dict.fromkeys(sizes, _SIZE)]
+        key = (model, form, len(columns), *sizes)
+        sizes = {name: tf.constant(size, tf.int64) for name, size in sizes.items()}
+        try:
+            return self._traced(key, rows, specs)(columns, sizes)
+        except tf.errors.InvalidArgumentError:
+            return rows(columns, sizes)  # whose error has a message for people
+
+    def _model_for(self, columns: list[tf.Tensor]) -> PieceModel:
+        return self.model.for_texts(columns) if tf.executing_eagerly() else self.model
+
+    def _traced(self, key: Any, function: Callable, signature: list) -> Callable:
+        """Returns `function` as a graph, which is made when its key comes first."""
+        if tf.config.functions_run_eagerly():
+            return function
+
+        def on_cpu(*args):
+            with tf.device("CPU:0"):
+                return function(*args)
+
+        if key not in self._functions:
+            with self._lock, tf.init_scope():
+                if key not in self._functions:
+                    traced = tf.function(on_cpu, input_signature=signature, autograph=False)
+                    self._functions[key] = traced.get_concrete_function()
+        return self._functions[key]
+
+    def _ids(self, model: PieceModel, texts: tf.Tensor) -> tf.RaggedTensor:
+        return self._traced(model.ids, model.ids, [_STRINGS])(texts)
+
+    def _ids_of_distinct(self, model: PieceModel, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Converts strings `[B]` to ids, equal ones once.
+
+        Pairs often share a text: the query of many documents, the context of many questions.
+        """
+        distinct, places = tf.unique(checked(texts, model.errors))  # an error names the rows
+        return tf.gather(self._ids(model, distinct), places)
 
 
-@functools.lru_cache(maxsize=8)
-def _shared(patterns: tuple[tuple[str, int], ...], vocabulary: tuple[str, ...], *options):
-    def create():
-        model = WordPiece(list(vocabulary), *options)
-        return KeptWhole(model, dict(patterns)) if patterns else model
+def as_strings(
+    texts: TextLike, name: str, ranks: Sequence[int] | None = None
+) -> tf.Tensor | tf.RaggedTensor:
+    """Returns texts, the argument `name` of a public function, as a tensor.
 
-    return TokenizerGraphs(create)
+    The row splits of a RaggedTensor become int64, those of all ragged results of this package.
+    `ranks` are the ranks that it may have, (0, 1) or (1,); None allows all.
+
+    Raises:
+        ConfigError: If they are not strings, or have another rank or an unknown one.
+    """
+    if isinstance(texts, tf.RaggedTensor):
+        strings = texts.with_row_splits_dtype(tf.int64)
+    else:
+        is_empty = isinstance(texts, (list, tuple)) and not texts
+        strings = tf.convert_to_tensor(texts, tf.string if is_empty else None)
+    if strings.dtype != tf.string:
+        dtype = strings.dtype.name
+        raise ConfigError(f"`{name}` must be strings. Received: {name}.dtype={dtype!r}.")
+    if strings.shape.rank is None:
+        raise ConfigError(
+            f"`{name}` must be strings of known rank, such as `tf.ensure_shape(texts, [None])`. "
+            f"Received: {name}.shape={strings.shape}."
+        )
+    if ranks is not None and strings.shape.rank not in ranks:
+        expected = "one string or a batch [B]" if 0 in ranks else "a batch [B]"
+        raise ConfigError(
+            f"`{name}` must be {expected} of strings. Received: {name}.shape={strings.shape}."
+        )
+    return strings
 
 
-def shared_graphs(tokenizer) -> TokenizerGraphs:
-    """Returns the functions of a `BertTokenizer`."""
-    kept = [] if tokenizer.split_special_tokens else list(SPECIAL_TOKENS)
-    tokens = [getattr(tokenizer, name) for name in (*kept, "number_token")]
-    tokens += tokenizer.additional_special_tokens
-    tokens = [(t, tokenizer.token_to_id(t), False, False) for t in tokens if t is not None]
-    patterns = literal_patterns(tokens)
-    if tokenizer.number_token is not None:
-        patterns[NUMBER] = tokenizer.token_to_id(tokenizer.number_token)
-    lowercase, strip_accents = tokenizer.lowercase, tokenizer.strip_accents
-    strip_accents = lowercase if strip_accents is None else strip_accents
-    splitter = WordSplitter(lowercase, strip_accents, tokenizer.split_on_cjk, tokenizer.errors)
-    options = splitter, tokenizer.unk_token, tokenizer.max_input_chars_per_word
-    return _shared(tuple(patterns.items()), tuple(tokenizer.vocabulary), *options)
+def map_strings(function: Callable, texts: TextLike) -> tf.RaggedTensor | tf.Tensor:
+    """Applies a function of strings `[B]` to strings of any shape.
+
+    Raises:
+        ConfigError: If `texts` are not strings.
+    """
+    texts = as_strings(texts, "texts")
+    if isinstance(texts, tf.RaggedTensor):
+        return texts.with_flat_values(function(texts.flat_values))
+    rank = texts.shape.rank
+    if rank == 0:
+        return function(texts[tf.newaxis])[0]
+    if rank == 1:
+        return function(texts)
+    ragged = tf.RaggedTensor.from_tensor(texts, ragged_rank=rank - 1)
+    return ragged.with_flat_values(function(ragged.flat_values))

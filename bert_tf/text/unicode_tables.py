@@ -124,15 +124,14 @@ def character_table(
     lower = mappings["lower"] if lowercase else {}
     decomposition = mappings["nfd"] if decompose else {}
     mark, combining = properties["mark"], properties["combining"]
-
-    def normalize(char: str) -> str:
-        result = "".join(decomposition.get(c, c) for c in lower.get(char, char))
-        return "".join(c for c in result if not (strip_marks and mark[ord(c)]))
+    removed = dict.fromkeys(np.flatnonzero(mark).tolist() if strip_marks else ())
+    is_moved = (combining > 0) & ~mark
+    moved = {*map(chr, np.flatnonzero(is_moved))} if decompose else set()
 
     flags = KEPT * ~(properties["control"] | properties["space"])
     flags = flags + sum(flag * properties[name] for name, flag in _FLAGS.items())
     if decompose:
-        flags += REORDERS * ((combining > 0) & ~mark)
+        flags += REORDERS * is_moved
     if split_on_cjk:
         for first, last in CJK_BLOCKS:
             flags[first : last + 1] += CJK
@@ -141,8 +140,9 @@ def character_table(
     if strip_marks:
         flags[mark] &= ~KEPT
     for char in sorted({*lower, *decomposition}):
-        code_point, result = ord(char), normalize(char)
-        if decompose and any(combining[ord(c)] and not mark[ord(c)] for c in result):
+        code_point = ord(char)
+        result = "".join(decomposition.get(c, c) for c in lower.get(char, char)).translate(removed)
+        if not moved.isdisjoint(result):
             flags[code_point] |= REORDERS
         if not result:
             flags[code_point] &= ~KEPT

@@ -16,8 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.text import code_points
-from bert_tf.text.code_points import CodePoints, PlacedIds, SparseTable
-from bert_tf.text.strings import checked
+from bert_tf.text.code_points import CodePoints, PlacedIds, SparseTable, checked
 from bert_tf.text.subword_definition import Parts
 
 UNKNOWN_PENALTY = 10.0  # tokenizers, unigram/model.rs, `K_UNK_PENALTY`

@@ -15,10 +15,9 @@ import tensorflow as tf
 
 from bert_tf.errors import ConfigError
 from bert_tf.text import code_points
-from bert_tf.text.code_points import CodePoints, CodePointTable, PlacedIds, SparseTable
+from bert_tf.text.code_points import CodePoints, CodePointTable, PlacedIds, SparseTable, checked
 from bert_tf.text.sentencepiece_model import MOST_RESULT_BYTES, MOST_RULE_BYTES, charsmap_rules
-from bert_tf.text.strings import checked
-from bert_tf.text.tokenizer_steps import flat
+from bert_tf.text.tokenizer_json import flat
 from bert_tf.text.unicode_tables import hugging_face_data, unicode_data
 
 Step = Callable[[CodePoints], CodePoints]

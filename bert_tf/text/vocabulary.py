@@ -23,9 +23,8 @@ def is_cased(vocabulary: Sequence[str]) -> bool:
         >>> is_cased(["[UNK]", "Paris", "##s"]), is_cased(["[UNK]", "paris", "##s"])
         (True, False)
     """
-    ordinary = (piece for piece in vocabulary if not re.fullmatch(r"\[.*\]|<.*>", piece))
-    cased = sum(re.search("[A-Z]", piece) is not None for piece in ordinary)
-    return cased > _CASED_SHARE * len(vocabulary)
+    cased = re.findall(r"(?m)^(?!\[.*\]$|<.*>$).*?[A-Z]", "\n".join(vocabulary))
+    return len(cased) > _CASED_SHARE * len(vocabulary)
 
 
 _MODEL = json_schema.object_of(
@@ -143,6 +142,9 @@ def check_vocabulary(vocabulary: Sequence[str], path: str | os.PathLike | None =
     if not vocabulary:
         name = path or "`vocabulary`"
         raise DataError(f"{name} must have at least one piece. Received: no pieces.")
+    is_text = all(isinstance(piece, str) for piece in vocabulary)
+    if is_text and len({"", *vocabulary}) == 1 + len(vocabulary):
+        return
     first: dict[str, int] = {}
     for index, piece in enumerate(vocabulary):
         if not isinstance(piece, str) or not piece:

@@ -22,7 +22,7 @@ import tensorflow as tf
 from bert_tf.base.progress import progress_bar
 from bert_tf.base.regular_files import open_input
 from bert_tf.errors import ConfigError, DataError, require
-from bert_tf.text.tensorflow_text import import_tensorflow_text
+from bert_tf.text.tensorflow_text import explained_import
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.word_splitter import WordSplitter
 
@@ -223,8 +223,8 @@ def _usable_counts(
 
 def _learn_wordpiece(counts, room, characters, min_frequency, progress) -> list[str]:
     """Returns the pieces longer than one character that tensorflow-text's learner finds."""
-    import_tensorflow_text()
-    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
+    with explained_import():
+        from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
 
     shown = {"unit": " words", "disable": not progress}
     with progress_bar(None, "learning WordPiece", len(counts), **shown) as bar:

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.text import unicode_tables as unicode
-from bert_tf.text.code_points import starts
-from bert_tf.text.strings import checked
+from bert_tf.text.code_points import checked, starts
 
 
 class Words(NamedTuple):

@@ -1,11 +1,13 @@
 """Converts text to WordPiece ids in the graph: an exact path for any text, a fast one for most.
 
-tensorflow-text's `FastBertTokenizer` returns the ids of google-research/bert for texts of
+What tensorflow-text's `FastBertTokenizer` does returns the ids of google-research/bert for texts of
 `FastCharacters` only. From other strings, the words with other characters are cut out at the spaces
-around them, which are always word boundaries. They are tokenized with `WordSplitter` and
-`FastWordpieceTokenizer`, the rest with `FastBertTokenizer`, and the pieces are put back in order.
-If a batch with such strings has few bytes, `WordSplitter` and `FastWordpieceTokenizer` tokenize all
-of it.
+around them, which are always word boundaries. `WordSplitter` splits them before they become pieces,
+the rest is tokenized in the fast way, and the pieces are put back in order. If a batch with such
+strings has few bytes, `WordSplitter` splits all of it.
+
+Eagerly, `for_texts` chooses among these paths, so that a process traces only those that its texts
+need: printable ASCII needs no table of characters.
 
 Glossary: `B` strings, `S` segments of strings, `W` words, `T` pieces of a string or a word,
 `K` code points of all words.
@@ -14,13 +16,14 @@ References: google-research/bert `tokenization.py`; Song et al., "Fast WordPiece
 arXiv 2012.15524.
 """
 
-import numpy as np
+import functools
+import re
+
 import tensorflow as tf
 
-from bert_tf.text.code_points import PieceModel, PlacedIds, joined_rows, utf8_lengths
-from bert_tf.text.fast_characters import ASCII, fast_characters
-from bert_tf.text.strings import checked
-from bert_tf.text.tensorflow_text import import_tensorflow_text
+from bert_tf.text import tensorflow_text
+from bert_tf.text.code_points import PieceModel, PlacedIds, checked, joined_rows, utf8_lengths
+from bert_tf.text.fast_characters import ASCII, FastCharacters, fast_characters
 from bert_tf.text.vocabulary import CONTINUATION
 from bert_tf.text.word_splitter import Words, WordSplitter
 
@@ -28,6 +31,14 @@ MAX_UTF8_BYTES = 4
 FEW_BYTES = 1000
 # A control character, which tokenization removes, so it can mark where to cut.
 _CUT = "\x01"
+_is_ascii = re.compile(f"[{ASCII}]*".encode()).fullmatch
+
+
+class _Path(PieceModel):
+    """One way from texts to ids, for texts that fit it."""
+
+    def __init__(self, ids, pieces, errors=None):
+        self.ids, self.pieces, self.errors = ids, pieces, errors
 
 
 class WordPiece(PieceModel):
@@ -40,32 +51,51 @@ class WordPiece(PieceModel):
         unk_token: str,
         max_input_chars_per_word: int,
     ):
-        text = import_tensorflow_text()
         self.splitter, self.errors = splitter, splitter.errors
         self.max_input_chars_per_word = max_input_chars_per_word
         # The limit in characters is applied before; this one only has to be large enough.
         self.max_bytes_per_word = MAX_UTF8_BYTES * max_input_chars_per_word
-        characters = fast_characters(
-            splitter.lowercase, splitter.strip_accents, splitter.split_on_cjk
-        )
-        if max_input_chars_per_word < MAX_UTF8_BYTES:  # one character may be too long
+        self._vocabulary, self._unk_token = vocabulary, unk_token
+        self._ascii = _Path(self._ascii_ids, self._ascii_pieces)
+        self._few = _Path(self._exact_ids, self.pieces, self.errors)
+        self._many = _Path(self._fast_or_mixed_ids, self.pieces, self.errors)
+
+    def for_texts(self, columns: list[tf.Tensor]) -> PieceModel:
+        """Returns the model for eager strings, which needs no more than they do."""
+        texts = tf.concat(columns, axis=0).numpy()
+        if all(map(_is_ascii, texts)):
+            return self._ascii
+        return self._few if sum(map(len, texts)) <= FEW_BYTES else self._many
+
+    # Made when they are first needed, and stored as bytes: every graph creates its own constants.
+    @functools.cached_property
+    def _text_model(self) -> bytes:
+        return self._build_model(self.max_input_chars_per_word, of_words=False)
+
+    @functools.cached_property
+    def _word_model(self) -> bytes:
+        return self._build_model(self.max_bytes_per_word, of_words=True)
+
+    def _build_model(self, max_bytes_per_word: int, of_words: bool) -> bytes:
+        options = self._vocabulary, max_bytes_per_word, CONTINUATION, self._unk_token, of_words
+        return tensorflow_text.build_wordpiece_model(*options)
+
+    @functools.cached_property
+    def _normalizer_model(self) -> bytes:
+        return tensorflow_text.build_normalizer_model(self.splitter.lowercase)
+
+    @functools.cached_property
+    def _fast_characters(self) -> FastCharacters:
+        splitter = self.splitter
+        options = splitter.lowercase, splitter.strip_accents, splitter.split_on_cjk
+        characters = fast_characters(*options)
+        if self.max_input_chars_per_word < MAX_UTF8_BYTES:  # one character may be too long
             characters = characters._replace(any_length=ASCII)
-        self._fast_characters = characters
-        # Stored as bytes, not tensors: every graph creates its own constants.
-        self._fast_normalizer_model = text.build_fast_bert_normalizer_model(splitter.lowercase)
-
-        def wordpiece_model(max_bytes_per_word, no_pretokenization):
-            # False: not for detokenization.
-            return text.build_fast_wordpiece_model(
-                vocabulary, max_bytes_per_word, CONTINUATION, unk_token, no_pretokenization, False
-            )
-
-        self._fast_wordpiece_model = wordpiece_model(max_input_chars_per_word, False)
-        self._wordpiece_model = wordpiece_model(self.max_bytes_per_word, True)
+        return characters
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Returns the ids of `texts` (strings `[B]`) as ragged int32 `[B, (T)]`."""
-        is_fast = tf.strings.regex_full_match(texts, f"[{self._fast_characters.any_length}]*")
+        is_fast = self._is_fast(texts)
         few_bytes = tf.reduce_sum(tf.strings.length(texts)) <= FEW_BYTES
         is_fast = tf.cond(
             tf.reduce_all(is_fast) | ~few_bytes,
@@ -76,9 +106,7 @@ class WordPiece(PieceModel):
         def other_ids():
             # For a short text, cutting takes longer than it saves.
             return tf.cond(
-                few_bytes,
-                lambda: self._exact_ids(checked(texts, self.errors)),
-                lambda: self._mixed_ids(texts, is_fast),
+                few_bytes, lambda: self._exact_ids(texts), lambda: self._mixed_ids(texts, is_fast)
             )
 
         return tf.cond(tf.reduce_all(is_fast), lambda: self._fast_ids(texts), other_ids)
@@ -87,18 +115,17 @@ class WordPiece(PieceModel):
         """Returns the pieces of `texts` (strings `[B]`), always with the exact path."""
         words = self.splitter.split(checked(texts, self.errors))
         sized_words, too_long = self._sized(words)
-        tokenizer = self._wordpiece_tokenizer()
-        ids, starts, ends = tokenizer.tokenize_with_offsets(sized_words)  # [W, (T)]
+        ids, starts, ends = tensorflow_text.word_pieces(sized_words, self._word_model)  # [W, (T)]
         word_of_piece = ids.value_rowids()
         byte_splits = tf.cumsum(utf8_lengths(words.code_points))
         byte_splits = tf.concat([[0], byte_splits], axis=0)  # [K+1]
         word_bytes = tf.gather(byte_splits, words.word_splits)  # [W+1]
         word_start = tf.gather(word_bytes, word_of_piece)
-        start = word_start + tf.cast(starts.values, tf.int64)
+        start = word_start + starts.values
         end = tf.where(
             tf.gather(too_long, word_of_piece),
             tf.gather(word_bytes, word_of_piece + 1),
-            word_start + tf.cast(ends.values, tf.int64),
+            word_start + ends.values,
         )
         # The first and the last code point of each piece.
         first = tf.searchsorted(byte_splits[:-1], start, out_type=tf.int64)
@@ -112,17 +139,31 @@ class WordPiece(PieceModel):
         short = tf.strings.length(texts) <= self.max_input_chars_per_word
         return short & tf.strings.regex_full_match(texts, f"[{self._fast_characters.all}]*")
 
+    def _ascii_pieces(self, texts: tf.Tensor) -> PlacedIds:
+        """Returns the pieces of printable ASCII, which are as long in bytes as in characters."""
+        texts = tf.strings.lower(texts) if self.splitter.lowercase else texts
+        return PlacedIds(*tensorflow_text.word_pieces(texts, self._text_model))
+
+    def _ascii_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        return self._ascii_pieces(texts).ids
+
+    def _is_fast(self, texts: tf.Tensor) -> tf.Tensor:
+        return tf.strings.regex_full_match(texts, f"[{self._fast_characters.any_length}]*")
+
     def _fast_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        text = import_tensorflow_text()
-        return text.FastBertTokenizer(
-            fast_wordpiece_model_buffer=_as_tensor(self._fast_wordpiece_model),
-            fast_bert_normalizer_model_buffer=_as_tensor(self._fast_normalizer_model),
-            token_out_type=tf.int32,
-        ).tokenize(texts)
+        normalized = tensorflow_text.normalize(texts, self._normalizer_model)
+        return tensorflow_text.word_pieces(normalized, self._text_model)[0]
+
+    def _fast_or_mixed_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        is_fast = self._is_fast(texts)
+        ways = (lambda: self._fast_ids(texts), lambda: self._mixed_ids(texts, is_fast))
+        return tf.cond(tf.reduce_all(is_fast), *ways)
 
     def _exact_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        words = self.splitter.split(texts)
-        ids = self._wordpiece_tokenizer().tokenize(self._sized(words)[0])  # [W, (T)]
+        return self._ids_of_words(self.splitter.split(checked(texts, self.errors)))
+
+    def _ids_of_words(self, words: Words) -> tf.RaggedTensor:
+        ids, _, _ = tensorflow_text.word_pieces(self._sized(words)[0], self._word_model)  # [W, (T)]
         return joined_rows(ids, words.row_splits)
 
     def _mixed_ids(self, texts: tf.Tensor, is_fast: tf.Tensor) -> tf.RaggedTensor:
@@ -140,27 +181,15 @@ class WordPiece(PieceModel):
             tf.boolean_mask(cut.row_splits[:-1], is_fast)[:, tf.newaxis],
             tf.boolean_mask(texts, is_fast),
         )  # [S]
-        is_fast = tf.strings.regex_full_match(segments, f"[{fast}]*")
+        is_fast = self._is_fast(segments)
         fast, exact = tf.where(is_fast)[:, 0], tf.where(~is_fast)[:, 0]
         fast_ids = self._fast_ids(tf.gather(segments, fast))
-        exact_ids = self._exact_ids(tf.gather(segments, exact))
+        exact_ids = self._ids_of_words(self.splitter.split(tf.gather(segments, exact)))
         order = tf.math.invert_permutation(tf.concat([fast, exact], axis=0))
         ids = tf.gather(tf.concat([fast_ids, exact_ids], axis=0), order)
         return joined_rows(ids, cut.row_splits)
-
-    def _wordpiece_tokenizer(self):
-        return import_tensorflow_text().FastWordpieceTokenizer(
-            model_buffer=_as_tensor(self._wordpiece_model),
-            no_pretokenization=True,
-            token_out_type=tf.int32,
-        )
 
     def _sized(self, words: Words) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the words and which are too long, which become words of too many bytes."""
         too_long = words.word_splits[1:] - words.word_splits[:-1] > self.max_input_chars_per_word
         return tf.where(too_long, "a" * (self.max_bytes_per_word + 1), words.words), too_long
-
-
-def _as_tensor(buffer: bytes) -> tf.Tensor:
-    """Returns uint8 `[bytes]`. tensorflow-text itself would take a second, number by number."""
-    return tf.constant(np.frombuffer(buffer, np.uint8))

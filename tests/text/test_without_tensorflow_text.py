@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.text.tensorflow_text import import_tensorflow_text
+from bert_tf.text import tensorflow_text
 
 CONFIG = bert_tf.BertConfig(
     vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
@@ -18,7 +18,7 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad"]
 @pytest.fixture(autouse=True)
 def blocked(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)  # `import` raises ImportError
-    import_tensorflow_text.cache_clear()
+    tensorflow_text._part.cache_clear()
 
 
 def test_models_take_token_ids():

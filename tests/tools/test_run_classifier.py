@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_text  # noqa: F401  the operations of a SavedModel
 
 from bert_tf import BertBackbone, BertTokenizer
 from bert_tf.inputs.tables.table_files import read_table
 from bert_tf.inputs.tables.table_writer import open_table
-from bert_tf.text.tensorflow_text import import_tensorflow_text
 from tests.serving.operations import operations
 from tests.tools.running import results_in, run
 
@@ -120,7 +120,6 @@ def test_predict_and_saved_model_agree(trained, start):
     assert export.returncode == 0, export.stderr
     # Such a model opens where this package is not: tests/serving/test_c_program.py.
     assert not any(name.startswith("BertTf>") for name in operations(start / "export" / "1"))
-    import_tensorflow_text()  # registers the operations of the tokenizer
     serve = tf.saved_model.load(str(start / "export" / "1")).signatures["serving_default"]
     outputs = serve(text=tf.constant(texts))
     assert [label.decode() for label in outputs["label"].numpy()] == [row[0] for row in printed]

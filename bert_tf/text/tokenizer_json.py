@@ -1,12 +1,15 @@
-"""The parts of a Hugging Face `tokenizer.json` that tokenizers of all models have.
+"""What a Hugging Face `tokenizer.json` says: parts of all models, and those of WordPiece models.
 
-Reference: huggingface/tokenizers `src/processors` and `src/utils`.
+Reference: huggingface/tokenizers `src/processors`, `src/utils`, `src/models/wordpiece` and
+`src/normalizers/bert.rs`.
 """
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.base.json_schema import (
+    FLAG,
     OBJECT,
     check,
     either,
@@ -18,7 +21,8 @@ from bert_tf.base.json_schema import (
     optional,
     text,
 )
-from bert_tf.errors import ConfigError, DataError
+from bert_tf.errors import ConfigError, DataError, naming
+from bert_tf.text.vocabulary import CONTINUATION
 
 MOST_ADDED_TOKENS = 500
 PIECE = text(most=1000)
@@ -37,6 +41,44 @@ _DEFAULTS = {
     "Strip": {"strip_left": False, "strip_right": False},
 }
 _TEXT = None  # the place of a text among tokens
+# tokenizers, wordpiece/mod.rs; also of the tokenizers that transformers makes of a vocab.txt.
+MAX_INPUT_CHARS_PER_WORD = 100
+_FLAGS = ("lstrip", "rstrip", "normalized", "single_word", "special")
+ADDED_TOKEN = object_of({"content": PIECE, **dict.fromkeys(_FLAGS, may_lack(FLAG))})
+# What `BertTokenizer` can do.
+_SUPPORTED = object_of(
+    {
+        "model": may_lack(
+            object_of(
+                {
+                    "type": may_lack(one_of("WordPiece")),
+                    "continuing_subword_prefix": may_lack(one_of(CONTINUATION)),
+                }
+            )
+        ),
+        "normalizer": may_lack(
+            object_of({"type": one_of("BertNormalizer"), "clean_text": may_lack(one_of(True))})
+        ),
+        "pre_tokenizer": may_lack(object_of({"type": one_of("BertPreTokenizer")})),
+    }
+)
+# Constructor argument -> key of the model or the normalizer.
+_MODEL = {"max_input_chars_per_word": may_lack(integer(least=1)), "unk_token": may_lack(PIECE)}
+_NORMALIZER = {
+    "lowercase": "lowercase",
+    "strip_accents": "strip_accents",
+    "split_on_cjk": "handle_chinese_chars",
+}
+_DEFINITION = object_of(
+    {
+        # Its pieces are checked by `read_vocabulary`, which reads a vocab.txt if there is one.
+        "model": may_lack(object_of({**_MODEL, "vocab": may_lack(OBJECT)})),
+        "normalizer": may_lack(object_of(dict.fromkeys(_NORMALIZER.values(), optional(FLAG)))),
+        "post_processor": optional(OBJECT),
+        "added_tokens": optional(list_of(ADDED_TOKEN)),
+        **ROWS,
+    }
+)
 
 
 def flat(step: dict | None, key: str) -> list[dict[str, Any]]:
@@ -148,3 +190,32 @@ def _tokens(items: list[dict]) -> list[tuple]:
     """Returns the tokens in the items of a TemplateProcessing, as `_joined` does."""
     items = [named for item in items for named in item.items()]
     return [(_TEXT if name == "Sequence" else of["id"], of["type_id"]) for name, of in items]
+
+
+def wordpiece_options(content: Mapping[str, Any], path: str | os.PathLike) -> dict[str, Any]:
+    """Returns the constructor arguments of `BertTokenizer` that a `tokenizer.json` sets.
+
+    Keys that are missing are BERT's; `tokenizers` writes all of them.
+
+    Raises:
+        DataError: If a value is of a wrong type. The message names the file `path`.
+        ConfigError: If a part is not supported.
+    """
+    check(content, _SUPPORTED, path, ConfigError)
+    check(content, _DEFINITION, path, DataError)
+    model, normalizer = content.get("model", {}), content.get("normalizer", {})
+    found = {"max_input_chars_per_word": MAX_INPUT_CHARS_PER_WORD}
+    found |= {key: model[key] for key in _MODEL if key in model}
+    flags = {name: normalizer.get(key) for name, key in _NORMALIZER.items()}
+    found |= {name: value for name, value in flags.items() if value is not None}
+    if "post_processor" in content:
+        added = {token["content"]: token.get("id") for token in content.get("added_tokens") or ()}
+        with naming(path):
+            ends = special_tokens(content["post_processor"], {**added, **model.get("vocab", {})})
+        found |= {name: value for name, value in ends.items() if name != "trim_offsets"}
+    return found | row_options(content)
+
+
+def is_kept_whole(token: Mapping[str, Any]) -> bool:
+    """Returns whether `BertTokenizer` can find an added token in a text: it takes only itself."""
+    return token.get("special") is True and not any(token.get(flag) for flag in _FLAGS[:-1])
