@@ -70,7 +70,7 @@ def imbalance(
         steps: The number of steps. Steps with fewer rows, at the end of an epoch, do not count.
     """
     from bert_tf.inputs.balanced_rows import deal_rows
-    from bert_tf.inputs.epoch_batches import EpochBatches
+    from bert_tf.inputs.epochs import EpochBatches
 
     count = rows * replicas
     limit = {"token_budget": int(lengths.mean() * count)} if by_tokens else {"batch_size": count}

@@ -69,6 +69,8 @@ def main():
     backbone = bert_tf.BertBackbone(config)
     model = bert_tf.BertTextClassifier(backbone, labels=["bad", "good"], tokenizer=tokenizer)
     modules = sum(name.split(".")[0] == "bert_tf" for name in sys.modules)
+    # Otherwise a second `fit` would run the step that the first one traced.
+    model.compile(**model.default_compile(LABELS), run_eagerly=True)
     tf.config.run_functions_eagerly(True)
     tf.data.experimental.enable_debug_mode()
     tokens = tokenizer(tf.constant(TEXTS))

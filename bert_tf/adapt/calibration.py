@@ -12,8 +12,7 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.errors import UserError
 from bert_tf.inputs.batches import sorted_batches
-from bert_tf.inputs.columns import as_columns, holds_text
-from bert_tf.inputs.containers import is_text
+from bert_tf.inputs.columns import as_columns, holds_text, is_text
 from bert_tf.inputs.streams import materialize, yields_text
 from bert_tf.inputs.tokenized_texts import TokenizedTexts
 from bert_tf.layers.dense import Dense

@@ -302,9 +302,8 @@ class JointUpdateOptimizer(keras.optimizers.Optimizer):
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         indices = list(map(self._get_variable_index, trainable_variables))
         variables = [getattr(variable, "value", variable) for variable in trainable_variables]
-        dense = [tf.convert_to_tensor(gradient) for gradient in grads]
-        reduced = self._all_reduce_sum_gradients(zip(dense, variables))
-        gradients = [gradient for gradient, _ in reduced]
+        dense = map(tf.convert_to_tensor, grads)
+        gradients, _ = zip(*self._all_reduce_sum_gradients(zip(dense, variables)))
         self.update_variables(gradients, variables, indices, learning_rate)
 
     def merge_call(self, function, *arguments) -> None:

@@ -64,6 +64,51 @@ def deal_in_graph(lengths: tf.Tensor, replicas: int, parts: int = 1) -> tuple[tf
     return tf.ensure_shape(order, [None]), tf.ensure_shape(splits, [replicas + 1])
 
 
+class ReplicaShare:
+    """The rows that the replicas of one worker compute, of batches that all replicas share.
+
+    The rows are dealt so that all replicas have equal tokens. See `deal_rows`.
+
+    Args:
+        replicas: The number of replicas of all workers.
+        first: The number of this worker's first replica.
+        count: The number of this worker's replicas.
+        parts: The number of parts that a replica's batch is computed in.
+    """
+
+    def __init__(self, replicas: int, first: int = 0, count: int = 1, parts: int = 1):
+        self.replicas = replicas
+        self.first = first
+        self.count = count
+        self.parts = parts
+
+    def of(self, batches: tf.data.Dataset, lengths: np.ndarray) -> tf.data.Dataset:
+        """Returns one batch for each of the worker's replicas in place of each batch.
+
+        Args:
+            batches: Rows int64 `[B]` and their epoch, as `TextEpochs.batches` returns them.
+            lengths: The number of tokens of every row, int64 `[n]`.
+        """
+
+        def deal(rows, epoch):
+            order, splits = deal_in_graph(tf.gather(lengths, rows), self.replicas, self.parts)
+            rows = tf.gather(rows, order)
+
+            def of_replica(replica):
+                return rows[splits[replica] : splits[replica + 1]], epoch
+
+            replicas = tf.data.Dataset.range(self.first, self.first + self.count)
+            return replicas.map(of_replica)
+
+        count = batches.cardinality()
+        if count != tf.data.INFINITE_CARDINALITY:
+            count *= self.count
+        with tf.device("CPU:0"):
+            lengths = tf.constant(lengths)
+        dealt = batches.flat_map(deal)
+        return dealt.apply(tf.data.experimental.assert_cardinality(count))
+
+
 def balanced_order(lengths: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Returns rows in the order of bins with given numbers of rows and about equal tokens.
 

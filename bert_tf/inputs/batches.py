@@ -74,7 +74,8 @@ def batches_of_numbers(
     """Returns batches of `(features, *labels)` for a dataset of row numbers int64 `[B]`.
 
     `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]`,
-    which are padded with `IGNORED`; `length` is that of `TokenRows.batch`.
+    which are padded with `IGNORED`; `length` is that of `TokenRows.batch`. Each element of
+    `numbers` may come with its epoch, on which these batches do not depend.
     """
     specs = feature_specs(rows.batch(np.zeros([0], np.int64), length), rows.inputs, bool(length))
     dtypes = [spec.dtype for spec in specs.values()]
@@ -98,8 +99,13 @@ def batches_of_numbers(
             features[name] = tf.ensure_shape(features[name], [*numbers.shape, *spec.shape[1:]])
         return (features, *(of_rows(values, numbers) for values in labels))
 
-    batches = parallel_map(numbers, also_for_no_rows(batch, numbers.element_spec))
-    return batches.prefetch(tf.data.AUTOTUNE)
+    batch_of_any = also_for_no_rows(batch, numbers.element_spec)
+
+    @tf.autograph.experimental.do_not_convert
+    def without_epoch(numbers, *epoch):
+        return batch_of_any(numbers)
+
+    return parallel_map(numbers, without_epoch).prefetch(tf.data.AUTOTUNE)
 
 
 def also_for_no_rows(function: Callable, spec: Any) -> Callable:

@@ -1,14 +1,181 @@
-"""The epochs of `fit` on texts in memory: all that the order of the rows and their masks depend on.
+"""Batches of rows in memory: all that the order of the rows in the epochs of `fit` depends on.
 
-Glossary: `n` texts, `B` rows of a batch.
+Each epoch has another order, which depends on (seed, epoch) only.
+
+Glossary: `n` rows, `M` batches of an epoch, `B` rows of a batch.
 """
+
+import logging
+from collections.abc import Callable
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.inputs.balanced_rows import deal_in_graph
-from bert_tf.inputs.epoch_batches import EpochBatches
+from bert_tf.errors import UserError, check_limits
+from bert_tf.inputs.token_budget import by_length, token_batches
+
+# The shares of the rows that an epoch lacks because of duplicates, from which on it is logged and
+# is a warning.
+LEFT_OUT_LOGGED, LEFT_OUT_WARNED = 0.01, 0.1
+
+_logger = logging.getLogger("bert_tf")
+
+
+class EpochBatches:
+    """Which rows each batch of each epoch has: every row once in every epoch.
+
+    With a token budget, a batch has rows of similar length. Which rows of the same length are
+    together and the order of the batches differ between epochs; the lengths in the batches do not,
+    so all epochs have the same number of steps.
+
+    Args:
+        lengths: The number of tokens of each row, int `[n]`; or `[n, K]` as in `token_batches`.
+        batch_size: The number of rows of a batch.
+        token_budget: In place of `batch_size`, the maximum number of tokens of a batch; a longer
+            row is a batch of its own.
+        padded: Whether `token_budget` counts padding: the number of rows times the longest length.
+        seed: The seed of the orders.
+        shuffle: Whether epochs have different orders. If not, all have that of epoch 0, and with
+            `batch_size` the rows stay in their order.
+        groups: With `batch_size`: int `[n, K]`, numbers that two rows of a batch must not share,
+            such as those of their texts. Later batches have the rows that wait for that, and an
+            epoch lacks those for which no batch is left.
+
+    Attributes:
+        steps_per_epoch: The number of batches of an epoch, M.
+
+    Raises:
+        ConfigError: If `batch_size` or `token_budget` is below 1.
+        UserError: If not exactly one of them is given, or `groups` with a `token_budget`.
+
+    Example:
+        >>> batches = EpochBatches([3, 9, 4, 2], token_budget=10)
+        >>> batches.steps_per_epoch
+        2
+        >>> sorted(rows.tolist() for rows in batches.of_epoch(0))
+        [[1], [2, 0, 3]]
+    """
+
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        padded: bool = False,
+        seed: int = 0,
+        shuffle: bool = True,
+        groups: np.ndarray | None = None,
+    ):
+        if (batch_size is None) == (token_budget is None):
+            raise UserError(
+                "Exactly one of `batch_size` and `token_budget` must be given. Received: "
+                f"batch_size={batch_size}, token_budget={token_budget}"
+            )
+        if groups is not None and token_budget is not None:
+            raise UserError(
+                "`token_budget` must be None for batches that have no duplicates. "
+                f"Received: token_budget={token_budget}"
+            )
+        check_limits(batch_size=batch_size, token_budget=token_budget)
+        lengths = np.asarray(lengths, np.int64)
+        # Without padding, only the sum counts.
+        self.lengths = lengths if padded or lengths.ndim == 1 else lengths.sum(axis=1)
+        self.batch_size = batch_size
+        self.token_budget = token_budget
+        self.padded = padded
+        self.seed = seed
+        self.shuffle = shuffle
+        self.groups = groups
+        if token_budget is None:
+            count = len(self.lengths)
+            self._splits = np.append(np.arange(0, count, batch_size), count)
+        else:  # the lengths of sorted rows, and so the splits, are the same in every epoch
+            self._splits = token_batches(self.lengths, token_budget, padded=padded).splits
+        self.steps_per_epoch = len(self._splits) - 1
+        self._last_epoch = None, []
+
+    def of_epoch(self, epoch: int) -> list[np.ndarray]:
+        """Returns the rows of each batch, int64 `[B]`."""
+        random = np.random.default_rng([self.seed, epoch if self.shuffle else 0])
+        order = np.arange(len(self.lengths))
+        if self.shuffle or self.token_budget is not None:
+            order = random.permutation(len(self.lengths))
+        if self.token_budget is not None:
+            order = order[by_length(self.lengths[order])]
+        if self.groups is not None:
+            return _without_duplicates(order, self.groups, np.diff(self._splits))
+        batches = np.split(order, self._splits[1:-1])
+        if self.token_budget is not None:
+            random.shuffle(batches)
+        return batches
+
+    def report_left_out(self, epoch: int) -> None:
+        """Logs how many rows an epoch lacks because of `groups`.
+
+        Raises:
+            UserError: If half of the batches of pairs shrink to one row, whose texts are compared
+                with no others.
+        """
+        sizes = [len(rows) for rows in self.of_epoch(epoch)]
+        shrunk = sum(size < 2 <= full for size, full in zip(sizes, np.diff(self._splits)))
+        if self.groups.shape[1] < 3 and shrunk and shrunk >= len(sizes) / 2:
+            raise UserError(
+                "`no_duplicates` must leave batches of at least two rows, or their loss is 0. "
+                f"Received: {shrunk} of {len(sizes)} batches with one row, because most examples "
+                "share a text. Add examples with other texts, or pass `no_duplicates=False`."
+            )
+        count = len(self.groups)
+        left_out = count - sum(sizes)
+        if left_out >= LEFT_OUT_LOGGED * count:
+            _logger.log(
+                logging.WARNING if left_out >= LEFT_OUT_WARNED * count else logging.INFO,
+                "%.1f %% of the examples (%d of %d) are left out of an epoch by `no_duplicates`: "
+                "every batch has their texts. Batches have %d to %d rows.",
+                *(100.0 * left_out / count, left_out, count, min(sizes), max(sizes)),
+            )
+
+    def at_step(self, step: int) -> tuple[np.ndarray, np.int64]:
+        """Returns the rows of the batch after `step` steps, int64 `[B]`, and their epoch."""
+        epoch, place = divmod(int(step), self.steps_per_epoch)
+        last, batches = self._last_epoch
+        if epoch != last:
+            batches = self.of_epoch(epoch)
+            self._last_epoch = epoch, batches
+        return batches[place], np.int64(epoch)
+
+    def from_step(self, step: int, num_steps: int) -> tf.data.Dataset:
+        """Returns a dataset of the batches after `step` steps of a run of `num_steps`.
+
+        Args:
+            step: The number of steps that are done.
+            num_steps: The number of steps of the whole run, of any number of epochs.
+
+        Returns:
+            Rows int64 `[B]`, each batch with its epoch, int64; the last epoch is whole.
+        """
+        num_epochs = -(-num_steps // self.steps_per_epoch)
+        steps = tf.data.Dataset.range(step, num_epochs * self.steps_per_epoch)
+        return _batches_of(steps, self.at_step)
+
+
+def _without_duplicates(order, groups, sizes) -> list[np.ndarray]:
+    """Returns batches of at most `sizes` rows, of which no two share a group."""
+    batches, waiting = [], [(row, set(groups[row].tolist())) for row in order.tolist()]
+    for size in sizes:
+        rows, used, skipped = [], set(), []
+        for place, (row, own) in enumerate(waiting):
+            if len(rows) == size:
+                skipped += waiting[place:]
+                break
+            if used.isdisjoint(own):
+                rows.append(row)
+                used |= own
+            else:
+                skipped.append((row, own))
+        batches.append(np.array(rows, np.int64))
+        waiting = skipped
+    return batches
 
 
 class TextEpochs(keras.callbacks.Callback):
@@ -32,73 +199,24 @@ class TextEpochs(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
 
-    def numbers(self) -> tf.data.Dataset:
-        """Returns a dataset of the epochs of a pass over the data, int64."""
+    def batches(self, batches: EpochBatches) -> tf.data.Dataset:
+        """Returns a dataset of the rows of each batch, int64 `[B]`, and their epoch, int64."""
+        count = batches.steps_per_epoch
         if self.goes_on:
-            return tf.data.Dataset.range(self.epoch, np.iinfo(np.int64).max)
+            return _batches_of(tf.data.Dataset.counter(self.epoch * count), batches.at_step)
 
-        def current(_):
-            epoch = tf.numpy_function(lambda: np.int64(self.epoch), [], tf.int64)
-            return tf.ensure_shape(epoch, [])
+        def of_epoch(step):
+            return batches.at_step(self.epoch * count + step)
 
-        return tf.data.Dataset.range(1).map(current)
-
-
-class ReplicaShare:
-    """The rows that the replicas of one worker compute, of batches that all replicas share.
-
-    The rows are dealt so that all replicas have equal tokens. See `deal_rows`.
-
-    Args:
-        replicas: The number of replicas of all workers.
-        first: The number of this worker's first replica.
-        count: The number of this worker's replicas.
-        parts: The number of parts that a replica's batch is computed in.
-    """
-
-    def __init__(self, replicas: int = 1, first: int = 0, count: int = 1, parts: int = 1):
-        self.replicas = replicas
-        self.first = first
-        self.count = count
-        self.parts = parts
-
-    def of(self, batches: tf.data.Dataset, lengths: np.ndarray) -> tf.data.Dataset:
-        """Returns one batch for each of the worker's replicas in place of each batch.
-
-        Args:
-            batches: Rows int64 `[B]` and their epoch, as `EpochBatches.of_epochs` returns them.
-            lengths: The number of tokens of every row, int64 `[n]`.
-        """
-
-        def deal(rows, epoch):
-            order, splits = deal_in_graph(tf.gather(lengths, rows), self.replicas, self.parts)
-            rows = tf.gather(rows, order)
-
-            def of_replica(replica):
-                return rows[splits[replica] : splits[replica + 1]], epoch
-
-            replicas = tf.data.Dataset.range(self.first, self.first + self.count)
-            return replicas.map(of_replica)
-
-        with tf.device("CPU:0"):
-            lengths = tf.constant(lengths)
-        return batches.flat_map(deal)
+        return _batches_of(tf.data.Dataset.range(count), of_epoch)
 
 
-def numbered_batches(
-    batches: EpochBatches, epochs: TextEpochs, share: ReplicaShare, lengths: np.ndarray | None
-) -> tf.data.Dataset:
-    """Returns a dataset of the rows of each batch, int64 `[B]`, and their epoch, int64.
+def _batches_of(steps: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
+    """Returns what a Python function returns for each step: rows and their epoch."""
 
-    Args:
-        batches: The batches that all replicas share.
-        epochs: The epochs.
-        share: What part of them is returned.
-        lengths: The number of tokens of every row, int64 `[n]`; None with one replica.
-    """
-    numbers = batches.of_epochs(epochs.numbers())
-    if share.replicas > 1:
-        numbers = share.of(numbers, lengths)
-    count = share.count * batches.steps_per_epoch
-    count = tf.data.INFINITE_CARDINALITY if epochs.goes_on else count
-    return numbers.apply(tf.data.experimental.assert_cardinality(count))
+    @tf.autograph.experimental.do_not_convert
+    def call(step):
+        rows, epoch = tf.numpy_function(function, [step], [tf.int64, tf.int64])
+        return tf.ensure_shape(rows, [None]), tf.ensure_shape(epoch, [])
+
+    return steps.map(call)

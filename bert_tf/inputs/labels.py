@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
-from bert_tf.inputs.containers import is_text, named_rows, plain_rows, refuse_missing, row_array
+from bert_tf.inputs.columns import is_text, named_rows, plain_rows, refuse_missing, row_array
 
 UNKNOWN_LABELS = "Labels must be among those that the model knows"  # how their errors begin
 

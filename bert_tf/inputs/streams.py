@@ -1,8 +1,6 @@
 """Raw text that comes bit by bit: generators, iterables and `keras.utils.PyDataset`."""
 
-import contextlib
 import itertools
-import re
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
@@ -11,14 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns, holds_text
-from bert_tf.inputs.labels import UNKNOWN_LABELS
-from bert_tf.inputs.token_inputs import OUT_OF_RANGE
-from bert_tf.text.code_points import MALFORMED_TEXT
 
 _NOTHING = object()
-_DATA_ERRORS = re.compile(f"({UNKNOWN_LABELS}|{MALFORMED_TEXT}|{OUT_OF_RANGE})[^\n]*")
 _NOT_COLLECTED = (
     Collection,
     keras.utils.PyDataset,
@@ -111,22 +105,6 @@ def yields_text(x: Any) -> bool:
         return False
     features = x.element_spec[0] if isinstance(x.element_spec, tuple) else x.element_spec
     return any(part.dtype == tf.string for part in tf.nest.flatten(features))
-
-
-@contextlib.contextmanager
-def as_data_errors():
-    """Turns what a graph says about text, tokens or labels into a `DataError`.
-
-    Raises:
-        DataError: If the graph finds malformed text, an unknown label or an id out of range.
-    """
-    try:
-        yield
-    except tf.errors.InvalidArgumentError as error:
-        found = _DATA_ERRORS.search(error.message)
-        if found is None:
-            raise
-        raise DataError(found[0]) from error
 
 
 def _parts(batch):

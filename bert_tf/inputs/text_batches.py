@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.inputs.balanced_rows import ReplicaShare
 from bert_tf.inputs.batches import parallel_map
 from bert_tf.inputs.columns import TextColumns
-from bert_tf.inputs.epoch_batches import EpochBatches
-from bert_tf.inputs.epochs import ReplicaShare, TextEpochs, numbered_batches
+from bert_tf.inputs.epochs import EpochBatches, TextEpochs
 
 DEFAULT_BATCH_SIZE = 32  # Keras's own
 
@@ -54,16 +54,12 @@ def text_batches(
     preprocessor.require_tokenizer()
     if isinstance(x, tf.data.Dataset):
         return preprocessor.batches(x, training)
-    epochs, share = epochs or TextEpochs(), share or ReplicaShare()
+    epochs = epochs or TextEpochs()
     rows, labels = preprocessor.training_rows(x, y, sample_weight)
     groups = _examples_of_texts(x) if training and preprocessor.no_duplicates else None
     options = {"seed": epochs.seed, "shuffle": shuffle, "groups": groups}
-    count, lengths = len(rows), None
-    if share.replicas > 1:
-        lengths = rows.sizes(padded=False).reshape(count, -1).sum(axis=1)  # [n, K] -> [n]
     if token_budget is None:
-        sizes = np.ones(count, np.int64)
-        batches = EpochBatches(sizes, batch_size or DEFAULT_BATCH_SIZE, **options)
+        batches = EpochBatches(np.ones(len(rows)), batch_size or DEFAULT_BATCH_SIZE, **options)
     else:
         if preprocessor.static_length is not None:
             raise UserError(
@@ -75,7 +71,10 @@ def text_batches(
         batches = EpochBatches(sizes, token_budget=token_budget, **options)
     if groups is not None:
         batches.report_left_out(epochs.epoch)
-    numbers = numbered_batches(batches, epochs, share, lengths)
+    numbers = epochs.batches(batches)
+    if share is not None:
+        lengths = rows.sizes(padded=False).reshape(len(rows), -1).sum(axis=1)  # [n, K] -> [n]
+        numbers = share.of(numbers, lengths)
     return preprocessor.batches(rows, training, labels, numbers, epochs.seed)
 
 

@@ -9,6 +9,7 @@ from bert_tf.layers.attention.self_attention import BertSelfAttention
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.layers.configured_layer import ConfiguredLayer
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.dropout import next_seed
 from bert_tf.layers.kernels.epilogue import Epilogue
 from bert_tf.ops.attention_rule import EVERY_TOKEN, AttentionRule
 
@@ -72,9 +73,9 @@ class BertEncoderBlock(ConfiguredLayer):
         self.built = True
 
     def draw_seeds(self) -> list[tf.Tensor | None]:
-        """Returns new seeds for the three dropouts of the block."""
+        """Returns new seeds for the three dropouts of the block; None where there is none."""
         layers = (self.attention, self.attention_layer_norm, self.output_layer_norm)
-        return [layer.draw_seed() for layer in layers]
+        return [next_seed(layer.seed_generator) if layer.dropout_rate else None for layer in layers]
 
     def call(
         self,

@@ -1,10 +1,8 @@
 """LayerNorm of the sum of the output and the input of a sublayer: post-LN, as in BERT."""
 
 import keras
-import tensorflow as tf
 
 from bert_tf.config import LAYER_NORM_EPSILON
-from bert_tf.layers.dropout import next_seed
 from bert_tf.layers.kernels.epilogue import Epilogue
 
 
@@ -51,10 +49,6 @@ class ResidualLayerNorm(keras.layers.Layer):
         self.gamma = self.add_weight(name="gamma", shape=[input_shape[-1]], initializer="ones")
         self.beta = self.add_weight(name="beta", shape=[input_shape[-1]], initializer="zeros")
         self.built = True
-
-    def draw_seed(self) -> tf.Tensor | None:
-        """Returns a new seed for the dropout, or None if there is no dropout."""
-        return next_seed(self.seed_generator) if self.seed_generator else None
 
     def call(self, x, residual=None, bias=None, training=False, dropout_seed=None):
         return Epilogue(

@@ -19,11 +19,14 @@ from bert_tf.inputs.columns import (
     PAIRS_ARE,
     TextColumns,
     as_columns,
+    column_names,
     holds_lists,
     holds_text,
+    is_container,
     is_list,
+    is_missing,
+    is_text,
 )
-from bert_tf.inputs.containers import column_names, is_container, is_missing, is_text
 from bert_tf.inputs.labels import number_rows, row_weights
 from bert_tf.inputs.streams import batches_of_text, materialize
 from bert_tf.inputs.tokenized_texts import TokenizedTexts
@@ -200,7 +203,8 @@ class Preprocessor:
             raise UserError(f"Texts must be in an order. Received: a {type(x).__name__}.")
         if isinstance(x, tuple) and not isinstance(x, TextColumns):
             x = tuple(materialize(column, self.is_example) for column in x)
-        if not isinstance(x, Collection):  # a stream of examples, or of their batches
+        is_whole = isinstance(x, Collection) or hasattr(x, "__array__")
+        if not is_whole or isinstance(x, keras.utils.PyDataset):
             columns = None if self.examples.are_cut else self.read_columns
             x = batches_of_text(materialize(x, self.is_example), columns, self.targets)
             if isinstance(x, tf.data.Dataset):
@@ -354,7 +358,6 @@ class Preprocessor:
         """
         if numbers is None:
             return text_batches.stream_batches(self, source)
-        numbers = numbers.map(lambda rows, epoch: rows)
         return batches_of_numbers(source, labels, numbers, self.static_length)
 
     def training_rows(

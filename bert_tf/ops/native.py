@@ -15,11 +15,11 @@ import os
 from collections.abc import Callable, Iterator
 from types import ModuleType
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.keras_compat import is_traced_for_xla
 from bert_tf.ops import loading
-from bert_tf.ops.philox import seed_tensor
 
 BACKEND_VARIABLE = "BERT_TF_OPS"
 BACKENDS = ("auto", "native", "reference")
@@ -243,6 +243,28 @@ def dropout_arguments(rate: float, seed) -> tuple[float, tf.Tensor]:
             f"Received: dropout_rate={rate}, seed=None. Pass a new seed at every step."
         )
     return rate, tf.constant(0, tf.int64) if seed is None else seed_tensor(seed)
+
+
+def seed_tensor(seed: int | tf.Tensor | None) -> tf.Tensor:
+    """Converts a seed to the scalar int64 that the ops take.
+
+    None, for calls without dropout, becomes 0. Python integers of up to 64 bits keep their bits.
+
+    Raises:
+        ValueError: If the seed is not an int or a scalar integer tensor.
+    """
+    if seed is None:
+        return tf.constant(0, tf.int64)
+    if isinstance(seed, (int, np.integer)):
+        bits = int(seed) & (2**64 - 1)
+        return tf.constant(bits - 2**64 if bits >= 2**63 else bits, tf.int64)
+    seed = tf.convert_to_tensor(seed)
+    if not seed.dtype.is_integer or not seed.shape.is_compatible_with([]):
+        raise ValueError(
+            "`seed` must be an int or a scalar integer tensor. "
+            f"Received: seed.dtype={seed.dtype.name}, seed.shape={seed.shape}"
+        )
+    return tf.cast(seed, tf.int64)
 
 
 def self_attention_tensors(qkv, row_splits, rule) -> tuple[tf.Tensor, tf.Tensor, list[tf.Tensor]]:

@@ -10,6 +10,8 @@ b = 16 c + r % 16 and w = r // 16, where c = e // 64 and r = e % 64. The native 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.ops.native import seed_tensor
+
 _CHUNK = 64  # elements
 _BLOCKS_IN_CHUNK = 16
 _WORDS_IN_BLOCK = 4
@@ -22,28 +24,6 @@ _MULTIPLIER_1 = 0xCD9E8D57
 _WEYL_0 = 0x9E3779B9
 _WEYL_1 = 0xBB67AE85
 _LOW_32 = 0xFFFFFFFF
-
-
-def seed_tensor(seed: int | tf.Tensor | None) -> tf.Tensor:
-    """Converts a seed to the scalar int64 that the ops take.
-
-    None, for calls without dropout, becomes 0. Python integers of up to 64 bits keep their bits.
-
-    Raises:
-        ValueError: If the seed is not an int or a scalar integer tensor.
-    """
-    if seed is None:
-        return tf.constant(0, tf.int64)
-    if isinstance(seed, (int, np.integer)):
-        bits = int(seed) & (2**64 - 1)
-        return tf.constant(bits - 2**64 if bits >= 2**63 else bits, tf.int64)
-    seed = tf.convert_to_tensor(seed)
-    if not seed.dtype.is_integer or not seed.shape.is_compatible_with([]):
-        raise ValueError(
-            "`seed` must be an int or a scalar integer tensor. "
-            f"Received: seed.dtype={seed.dtype.name}, seed.shape={seed.shape}"
-        )
-    return tf.cast(seed, tf.int64)
 
 
 def philox_uniform_bits(

@@ -1,6 +1,11 @@
 """The parts of a batch that gradient accumulation works through, of equal size to one row."""
 
+from collections.abc import Callable, Sequence
+
+import keras
 import tensorflow as tf
+
+from bert_tf.training.losses.partial_loss import num_rows
 
 
 class BatchParts:
@@ -33,21 +38,44 @@ class BatchParts:
             count = tf.maximum(self.count, 1)
             index, last = tf.minimum(index, count), tf.minimum(index + 1, count)
         start, end = index * self.num_rows // count, last * self.num_rows // count
-        return map_values(lambda values: self._rows(values, start, end), self.data)
+        return tf.nest.map_structure(lambda values: self._rows(values, start, end), self.data)
 
     def _rows(self, values, start, end):
+        if values is None:
+            return None
         if self._size is None:
             return values[start:end]
         rest = [-1 if length is None else length for length in values.shape[1:]]  # -1: all
         return tf.slice(values, [start, *[0] * len(rest)], [self._size, *rest])
 
 
-def num_rows(x) -> int | tf.Tensor:
-    """Returns the number of rows of a nest of tensors."""
-    first = next(values for values in tf.nest.flatten(x) if values is not None)
-    return first.shape[0] if first.shape[0] is not None else tf.shape(first)[0]
+def accumulated_gradients(
+    parts: BatchParts, gradients_of: Callable, variables: Sequence[keras.Variable]
+) -> tuple[tf.Tensor, list[tf.Tensor | None]]:
+    """Returns the loss and the gradients of a batch, from one part after the other.
 
+    Args:
+        parts: The batch.
+        gradients_of: Returns the loss and the gradients of the data of a part, which add up.
+        variables: The variables of the gradients.
+    """
+    unused = set()
 
-def map_values(function, structure):
-    """`tf.nest.map_structure` that leaves None alone."""
-    return tf.nest.map_structure(lambda v: None if v is None else function(v), structure)
+    def body(index, loss, gradients):
+        part_loss, part_gradients = gradients_of(parts[index])
+        unused.update(i for i, gradient in enumerate(part_gradients) if gradient is None)
+        gradients = [
+            total if gradient is None else total + tf.convert_to_tensor(gradient)
+            for total, gradient in zip(gradients, part_gradients)
+        ]
+        return index + 1, loss + part_loss, gradients
+
+    zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
+    _, loss, gradients = tf.while_loop(
+        lambda index, *_: index < parts.count,
+        body,
+        (0, tf.zeros([]), zeros),
+        parallel_iterations=1,
+        maximum_iterations=parts.count,
+    )
+    return loss, [None if i in unused else gradient for i, gradient in enumerate(gradients)]

@@ -3,8 +3,10 @@
 A model with a `preprocessor` has its texts read by it; all else goes to Keras as it came.
 """
 
+import contextlib
 import functools
 import random
+import re
 from typing import Any
 
 import keras
@@ -12,13 +14,14 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.keras_compat import DistributedAdapter
-from bert_tf.errors import UserError, require
-from bert_tf.inputs.columns import TextColumns, holds_text, refuse_labels_in
-from bert_tf.inputs.containers import is_container
+from bert_tf.errors import DataError, UserError, require
+from bert_tf.inputs.columns import TextColumns, holds_text, is_container, refuse_labels_in
 from bert_tf.inputs.epochs import TextEpochs
-from bert_tf.inputs.labels import row_weights
-from bert_tf.inputs.streams import as_data_errors, yields_text
+from bert_tf.inputs.labels import UNKNOWN_LABELS, row_weights
+from bert_tf.inputs.streams import yields_text
 from bert_tf.inputs.text_batches import text_batches, with_graph_targets
+from bert_tf.inputs.token_inputs import OUT_OF_RANGE
+from bert_tf.text.code_points import MALFORMED_TEXT
 from bert_tf.training.distribution.replica_batches import replica_batches
 from bert_tf.training.distribution.strategies import worker_addresses
 from bert_tf.training.distribution.worker_exchange import largest_of_workers
@@ -26,6 +29,7 @@ from bert_tf.training.distribution.worker_exchange import largest_of_workers
 ALL_ROWS = 1 << 31  # a batch size with which all rows of `train_on_batch` are one batch
 DATA = ("x", "y", "sample_weight")
 SEEDS = 2**31
+_DATA_ERRORS = re.compile(f"({UNKNOWN_LABELS}|{MALFORMED_TEXT}|{OUT_OF_RANGE})[^\n]*")
 _BATCHES = (tf.data.Dataset, DistributedAdapter)  # what has an `element_spec`
 
 
@@ -41,7 +45,7 @@ def fit_data(model: Any, given: dict[str, Any], token_budget: int | None) -> dic
         UserError, DataError: See `TaskModel.fit`.
     """
     preprocessor = model.preprocessor
-    x, y, weights = (given[name] for name in DATA)
+    x, y, weights = map(given.get, DATA)
     if preprocessor is not None:
         refuse_labels_in(x, y)
         x = preprocessor.read(x)
@@ -146,7 +150,7 @@ def prepared_data(
     """
     _check_token_budget(options.get("token_budget"), x, batch_size)
     data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
-    is_stream = yields_text(x)
+    is_stream = not isinstance(x, TextColumns) and yields_text(x)
     if is_stream:
         for name in ("y", "sample_weight"):
             rule = "must be None for a dataset, which has its own"
@@ -169,6 +173,22 @@ def prepared_data(
     elif is_container(sample_weight):
         data["sample_weight"] = row_weights(sample_weight)
     return {**data, "class_weight": class_weight}
+
+
+@contextlib.contextmanager
+def as_data_errors():
+    """Turns what a graph says about text, tokens or labels into a `DataError`.
+
+    Raises:
+        DataError: If the graph finds malformed text, an unknown label or an id out of range.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        found = _DATA_ERRORS.search(error.message)
+        if found is None:
+            raise
+        raise DataError(found[0]) from error
 
 
 def require_texts(x: Any, name: str, value: Any) -> None:

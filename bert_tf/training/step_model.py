@@ -19,8 +19,8 @@ from bert_tf.errors import UserError
 from bert_tf.layers.pipeline import PipelineRun
 from bert_tf.ops import native
 from bert_tf.ops.native import needs_static_shapes, static_shapes
-from bert_tf.training.batch_parts import BatchParts, map_values, num_rows
-from bert_tf.training.losses.partial_loss import BatchShare, partial_losses
+from bert_tf.training.batch_parts import BatchParts, accumulated_gradients
+from bert_tf.training.losses.partial_loss import BatchShare, num_rows, partial_losses
 from bert_tf.training.model_options import fixed_names, option_names, set_option
 from bert_tf.training.pipelined_step import pipelined_gradients, seeds_of
 from bert_tf.training.traced_weights import Traces, settings_of
@@ -202,7 +202,7 @@ class StepModel(keras.Model):
         shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
         # Keras divides means by the number of replicas.
         replicas = _num_replicas()
-        with self._batch_share.of({name: share * replicas for name, share in shares.items()}):
+        with self._batch_share.of(shares, replicas):
             loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
         if loss.shape == [0]:  # Keras does not reduce the losses of no rows
             loss = tf.reduce_sum(loss)
@@ -216,14 +216,19 @@ class StepModel(keras.Model):
 
     def traced_settings(self, step: str) -> Any:
         """Returns what else than weights a trace depends on, to be compared with `==`."""
-        held = getattr(self, "preprocessor", None)
+        held = vars(self).get("_preprocessor")
         packing = getattr(getattr(self, "backbone", None), "padding_free", None)
         reading = packing, None if held is None else (id(held), held.changes)
         wrapped = self._known.wrapped and self._known.wrapped[0].traced_settings(step)
         loss = settings_of(self.loss) if step in ("train", "test") else None
-        optimizer = settings_of(self.optimizer) if step == "train" else None
         objective = self._objective and settings_of(self._objective)
-        return self._option_changes, loss, objective, optimizer, reading, wrapped
+        settings = self._option_changes, loss, objective, reading, wrapped
+        if step != "train":
+            return settings
+        schedule = keras_compat.learning_rate_schedule(self.optimizer)
+        is_schedule = isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule)
+        schedule = schedule if is_schedule else None  # a rate is in a variable
+        return *settings, settings_of(self.optimizer), schedule, settings_of(schedule)
 
     def invalidate_traces(self, step: str) -> None:
         """Drops the traced function of a step unless weights and settings are the last call's."""
@@ -245,8 +250,9 @@ class StepModel(keras.Model):
 
     def require_trainable(self) -> None:
         """Raises `UserError` if the backbone is prepacked or quantized."""
-        if hasattr(self, "backbone"):
-            self.backbone.require_kernels("trained")
+        backbone = getattr(self, "backbone", None)
+        if backbone is not None and (backbone.is_prepacked or backbone.quantization is not None):
+            backbone.require_kernels("trained")
 
     def train_step(self, data):
         self.require_trainable()
@@ -261,8 +267,11 @@ class StepModel(keras.Model):
             elif self.gradient_accumulation_steps == 1:
                 loss, gradients = self._gradients(*data, totals, variables)
             else:
-                loss, gradients = self._accumulated(data, totals, variables)
-            self.optimizer.apply_gradients(zip(_dense(gradients), variables))
+                parts = self._parts(data)
+                loss, gradients = accumulated_gradients(
+                    parts, lambda part: self._gradients(*part, totals, variables), variables
+                )
+            self.optimizer.apply_gradients(zip(map(_dense, gradients), variables))
             self._track_loss(loss, data[0])
             return {**self._logs(), **self._norm_logs()}
 
@@ -315,39 +324,8 @@ class StepModel(keras.Model):
         self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
         return loss, self.optimizer.scale_loss(loss)
 
-    def _accumulated(self, data, totals, variables):
-        """Returns loss and gradients of the batch, from one part after the other."""
-        parts = BatchParts(data, self.gradient_accumulation_steps)
-        is_uneven = parts.is_static and parts.num_rows % self.gradient_accumulation_steps
-        if is_uneven and self.jit_compile:
-            raise UserError(
-                "XLA compiles parts of one size: the batch of a replica must be a multiple of "
-                f"`gradient_accumulation_steps`. Received: {parts.num_rows} rows, "
-                f"gradient_accumulation_steps={self.gradient_accumulation_steps}"
-            )
-        unused = set()
-
-        def body(index, loss, gradients):
-            part_loss, part_gradients = self._gradients(*parts[index], totals, variables)
-            unused.update(i for i, gradient in enumerate(part_gradients) if gradient is None)
-            gradients = [
-                total if gradient is None else total + tf.convert_to_tensor(gradient)
-                for total, gradient in zip(gradients, part_gradients)
-            ]
-            return index + 1, loss + part_loss, gradients
-
-        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-        _, loss, gradients = tf.while_loop(
-            lambda index, *_: index < parts.count,
-            body,
-            (0, tf.zeros([]), zeros),
-            parallel_iterations=1,
-            maximum_iterations=parts.count,
-        )
-        return loss, [None if i in unused else gradient for i, gradient in enumerate(gradients)]
-
     def _pipelined(self, data, totals, variables):
-        """Does what `_accumulated` does, with the parts in several stages at the same time."""
+        """Does what accumulation does, with the parts in several stages at the same time."""
         parts = BatchParts(data, self.gradient_accumulation_steps)
         # How many parts have rows may depend on the batch; how many are traced cannot.
         count = max(parts.count, 1) if parts.is_static else self.gradient_accumulation_steps
@@ -359,9 +337,20 @@ class StepModel(keras.Model):
                 variables,
             )
 
+    def _parts(self, data):
+        """Returns the parts of a batch that are computed one after the other."""
+        parts = BatchParts(data, self.gradient_accumulation_steps)
+        is_uneven = parts.is_static and parts.num_rows % self.gradient_accumulation_steps
+        if is_uneven and self.jit_compile:
+            raise UserError(
+                "XLA compiles parts of one size: the batch of a replica must be a multiple of "
+                f"`gradient_accumulation_steps`. Received: {parts.num_rows} rows, "
+                f"gradient_accumulation_steps={self.gradient_accumulation_steps}"
+            )
+        return parts
+
     def _totals(self, x, y, sample_weight):
-        weights = self.loss_denominators(x, y, sample_weight)
-        return {name: _sum_over_replicas(weight) for name, weight in weights.items()}
+        return _sum_over_replicas(self.loss_denominators(x, y, sample_weight))
 
     def _track_loss(self, loss, x):
         rows = tf.cast(num_rows(x), tf.float32)
@@ -417,7 +406,7 @@ class StepModel(keras.Model):
                 data = next(iterator, None)
                 if data is None:
                     break
-                data = _without_marks(data)
+                data = tf.nest.map_structure(_without_mark, data)
                 logs = run_step(data) if self.run_eagerly else run_step(data, spec)
             if logs is None:
                 raise StopIteration
@@ -437,7 +426,8 @@ class StepModel(keras.Model):
                 return by_batch(data)
             key = repr(spec)
             if key not in traces:
-                traces[key] = by_dataset.get_concrete_function(_without_marks(spec))
+                spec = tf.nest.map_structure(_without_mark, spec)
+                traces[key] = by_dataset.get_concrete_function(spec)
             return traces[key](data)
 
         return call
@@ -453,19 +443,18 @@ class StepModel(keras.Model):
         }
 
 
-def _without_marks(data):
-    """Returns data or their specification with None for what Keras marks as missing."""
-    marks = (tf.experimental.Optional, tf.OptionalSpec)
-    return map_values(lambda v: None if isinstance(v, marks) else v, data)
+def _without_mark(value):
+    """Returns a tensor or its specification, or None for what Keras marks as missing."""
+    return None if isinstance(value, (tf.experimental.Optional, tf.OptionalSpec)) else value
 
 
-def _dense(gradients):
-    """Returns the gradients as tensors; a layer of the user's may have a `tf.IndexedSlices`.
+def _dense(gradient):
+    """Returns a gradient as a tensor; a layer of the user's may have a `tf.IndexedSlices`.
 
     It can have a row several times, and Keras's optimizers square and clip these parts, not their
     sum.
     """
-    return [None if one is None else tf.convert_to_tensor(one) for one in gradients]
+    return None if gradient is None else tf.convert_to_tensor(gradient)
 
 
 def _num_replicas() -> int:
@@ -473,7 +462,9 @@ def _num_replicas() -> int:
     return context.num_replicas_in_sync if context else 1
 
 
-def _sum_over_replicas(value):
+def _sum_over_replicas(values):
     if _num_replicas() == 1:
-        return value
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)
+        return values
+    add = tf.distribute.ReduceOp.SUM
+    context = tf.distribute.get_replica_context()
+    return tf.nest.map_structure(lambda value: context.all_reduce(add, value), values)

@@ -16,9 +16,10 @@ from bert_tf.base.signatures import has_signature_of
 from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.inputs.batches import TOKEN_BUDGET, TokenRows, sorted_batches
 from bert_tf.inputs.columns import TextColumns
-from bert_tf.inputs.streams import as_data_errors, yields_text
+from bert_tf.inputs.streams import yields_text
 from bert_tf.training.fit_data import (
     ALL_ROWS,
+    as_data_errors,
     evaluation_data,
     fit_data,
     one_batch,
@@ -29,7 +30,7 @@ from bert_tf.training.losses.class_weights import balanced_weights_by_id, refuse
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
 from bert_tf.training.predictor import Predictor
-from bert_tf.training.run_length import spread_schedule
+from bert_tf.training.schedules.run_schedule import begin_run
 from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
 from bert_tf.training.step_model import StepModel
 
@@ -53,7 +54,6 @@ class TrainingModel(StepModel):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self._heads = types.SimpleNamespace(untrained=())  # others may hold it too
-        self._traced_run = None
         self._reserved_positions = 0  # of the backbone's, for something else than a sequence
 
     @property
@@ -137,7 +137,8 @@ class TrainingModel(StepModel):
         Raises:
             DataError: If a label is missing, unknown or out of range. The message names its row.
         """
-        return y if self.preprocessor is None else self.preprocessor.targets(y, x)
+        preprocessor = self.preprocessor
+        return y if preprocessor is None else preprocessor.targets(y, x)
 
     def class_weights(self, class_weight):
         """Returns `class_weight` by class id, as Keras takes it."""
@@ -188,9 +189,7 @@ class TrainingModel(StepModel):
             on_epoch_begin=lambda *_: self.make_train_function()
         )
         given["callbacks"] = with_callback(given["callbacks"], retraces)
-        run = spread_schedule(getattr(self, "optimizer", None), given)
-        if run != self._traced_run:  # the graph of a step holds the numbers of the schedule
-            self.train_function, self._traced_run = None, run
+        begin_run(self, given)
         with as_data_errors():
             history = super().fit(**given)
         self.untrained_heads = ()
@@ -484,4 +483,5 @@ def _arguments(method: Callable, model: keras.Model, args: tuple, kwargs: dict) 
     """Returns the arguments of a call of a method of Keras, those that are left out too."""
     call = inspect.signature(method).bind(model, *args, **kwargs)
     call.apply_defaults()
-    return {name: value for name, value in call.arguments.items() if name != "self"}
+    del call.arguments["self"]
+    return call.arguments

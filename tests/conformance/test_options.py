@@ -7,8 +7,7 @@ import pytest
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.inputs.columns import TextColumns
-from bert_tf.inputs.containers import object_array
+from bert_tf.inputs.columns import TextColumns, object_array
 from bert_tf.tasks.text_classification.preprocessor import TextClassificationPreprocessor
 from bert_tf.training.model_options import fixed_names, option_names
 from tests.conformance.task import assert_same, make, tokenizer

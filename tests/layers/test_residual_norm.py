@@ -75,7 +75,7 @@ def test_a_seed_decides_the_mask():
     )
     same = [made(16, dropout_rate=0.5, seed=1)(x, residual, training=True) for _ in range(2)]
     np.testing.assert_array_equal(*same)
-    assert made(16).draw_seed() is None
+    assert made(16).seed_generator is None
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])

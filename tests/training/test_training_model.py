@@ -12,8 +12,8 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertPretrainer, BertTextClassifier, BertTokenizer, ops
 from bert_tf.adapt import DistillationModel
 from bert_tf.errors import UserError
-from bert_tf.training import LAMB, AdamWeightDecay
-from bert_tf.training.optimizers.clipped_optimizer import INITIAL_LOSS_SCALE
+from bert_tf.training import LAMB, AdamWeightDecay, WarmupCosineDecay, WarmupLinearDecay
+from bert_tf.training.optimizers.adam_weight_decay import INITIAL_LOSS_SCALE
 from bert_tf.training.training_model import TrainingModel
 from tests.models import one_layer
 from tests.models.one_layer import (
@@ -339,21 +339,28 @@ def test_several_steps_per_execution(rows, known):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 
 
-def test_text_of_all_lengths_is_traced_once(one_block, tiny_vocabulary, caplog):
-    traces = []
+class Counted(BertTextClassifier):
+    """A classifier that knows which steps were traced."""
 
-    class Counted(BertTextClassifier):
-        def train_step(self, data):
-            traces.append("train")
-            return super().train_step(data)
+    def train_step(self, data):
+        self.traces.append("train")
+        return super().train_step(data)
 
-        def test_step(self, data):
-            traces.append("test")
-            return super().test_step(data)
+    def test_step(self, data):
+        self.traces.append("test")
+        return super().test_step(data)
 
-    model = Counted(
-        BertBackbone(one_block), tokenizer=BertTokenizer(tiny_vocabulary, lowercase=False)
-    )
+
+@pytest.fixture
+def counted(one_block, tiny_vocabulary):
+    tokenizer = BertTokenizer(tiny_vocabulary, lowercase=False)
+    model = Counted(BertBackbone(one_block), tokenizer=tokenizer)
+    model.traces = []
+    return model
+
+
+def test_text_of_all_lengths_is_traced_once(counted, caplog):
+    model, traces = counted, counted.traces
     model.compile(AdamWeightDecay(1e-3), steps_per_execution=4)
     texts = ["a " * length for length in range(1, 21)]
     labels = np.arange(20) % 2
@@ -363,3 +370,24 @@ def test_text_of_all_lengths_is_traced_once(one_block, tiny_vocabulary, caplog):
     # The first call of a function that makes variables (of the optimizer) traces twice.
     assert traces.count("train") <= 2 and traces.count("test") <= 2
     assert "retracing" not in caplog.text
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_fit_again_does_not_trace_again(counted, is_compiled):
+    """Another run of the schedule has other numbers, which the graph reads from a variable."""
+    if is_compiled:
+        schedule = WarmupCosineDecay(1e-3, num_warmup_steps=1)
+        counted.compile(AdamWeightDecay(schedule), metrics=["accuracy"])
+    texts, labels = ["a", "a a", "a a a", "a"] * 2, [0, 1, 0, 1] * 2
+    counted.fit(texts, labels, batch_size=2, verbose=0)
+    before = len(counted.traces)
+    counted.fit(texts, labels, batch_size=2, verbose=0)
+    counted.fit(texts[:6], labels[:6], batch_size=1, epochs=3, verbose=0)
+    assert len(counted.traces) == before
+    rates = counted.optimizer.learning_rate
+    np.testing.assert_allclose(rates, 0.0, atol=1e-12)  # the end of a run of 18 steps
+    counted.optimizer.learning_rate = WarmupLinearDecay(1e-3)
+    weights = counted.classifier.get_weights()[0]
+    counted.fit(texts, labels, verbose=0)
+    assert len(counted.traces) > before  # another schedule is another graph
+    assert np.abs(counted.classifier.get_weights()[0] - weights).max() > 1e-4

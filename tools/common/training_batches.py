@@ -24,7 +24,7 @@ class TrainingBatches:
     """
 
     def __init__(self, model, x, y=None):
-        from bert_tf.inputs.epoch_batches import EpochBatches
+        from bert_tf.inputs.epochs import EpochBatches
 
         model = getattr(model, "student", model)
         self._model = model
@@ -47,7 +47,7 @@ class TrainingBatches:
 
     def from_step(self, step):
         """Returns the dataset that starts with the batch of the step after `step`."""
-        numbers = self._batches.from_step(step, self.num_steps)
+        numbers = self._batches.from_step(step, self.num_steps).map(lambda rows, epoch: rows)
         if self._rows is None:
             return self._augmented(numbers, step)
         numbers = numbers.map(lambda rows: (rows, 0))  # with an epoch

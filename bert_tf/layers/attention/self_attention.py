@@ -75,10 +75,6 @@ class BertSelfAttention(ConfiguredLayer):
         self.query_key_value.build([None, self.config.hidden_size])
         self.built = True
 
-    def draw_seed(self) -> tf.Tensor | None:
-        """Returns a new seed for the dropout, or None if there is no dropout."""
-        return next_seed(self.seed_generator) if self.dropout_rate else None
-
     def call(
         self,
         rows,
@@ -92,7 +88,7 @@ class BertSelfAttention(ConfiguredLayer):
         qkv = tf.reshape(qkv, [-1, 3, self.num_heads, self.head_size])  # -> [R, 3, n, D]
         dropout_rate = self.dropout_rate if training else 0.0
         if dropout_rate and dropout_seed is None:
-            dropout_seed = self.draw_seed()
+            dropout_seed = next_seed(self.seed_generator)
         probabilities = None
         if layout.row_splits is None:
             context, probabilities = padded_attention(qkv, layout, rule, dropout_rate, dropout_seed)

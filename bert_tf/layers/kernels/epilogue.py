@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bert_tf import ops
 from bert_tf.layers.activation import ACTIVATIONS
+from bert_tf.layers.dropout import next_seed
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ class Epilogue:
         if norm is not None:
             dropout_rate, seed = norm.dropout_rate if self.training else 0.0, self.dropout_seed
             if dropout_rate and seed is None:
-                seed = norm.draw_seed()
+                seed = next_seed(norm.seed_generator)
             return ops.fused_residual_layer_norm(
                 z, self.residual, self.bias, norm.gamma, norm.beta, norm.epsilon, dropout_rate, seed
             )

@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.columns import TextColumns
-from bert_tf.inputs.containers import is_container
+from bert_tf.inputs.columns import TextColumns, is_container
 from bert_tf.inputs.labels import read_regression_labels
 from bert_tf.inputs.token_inputs import rows_of_examples
 from bert_tf.inputs.tokenized_texts import TokenizedTexts

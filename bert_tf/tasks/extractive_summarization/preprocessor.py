@@ -10,8 +10,17 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.columns import TextColumns, holds_lists, is_list, text_column
-from bert_tf.inputs.containers import is_text, object_array, plain_rows, refuse_missing, shown
+from bert_tf.inputs.columns import (
+    TextColumns,
+    holds_lists,
+    is_list,
+    is_text,
+    object_array,
+    plain_rows,
+    refuse_missing,
+    shown,
+    text_column,
+)
 from bert_tf.inputs.long_texts import split_sentences, split_sentences_in_graph
 from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.tasks.extractive_summarization.oracle import oracle_labels

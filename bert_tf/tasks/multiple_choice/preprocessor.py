@@ -10,8 +10,15 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.columns import TextColumns, text_column
-from bert_tf.inputs.containers import is_container, is_text, plain_rows, refuse_missing, shown
+from bert_tf.inputs.columns import (
+    TextColumns,
+    is_container,
+    is_text,
+    plain_rows,
+    refuse_missing,
+    shown,
+    text_column,
+)
 from bert_tf.inputs.labels import class_ids
 from bert_tf.inputs.token_inputs import rows_of_examples
 from bert_tf.inputs.tokenized_texts import TokenizedTexts

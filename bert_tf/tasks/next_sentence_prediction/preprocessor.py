@@ -2,7 +2,7 @@
 
 import keras
 
-from bert_tf.inputs.containers import is_container
+from bert_tf.inputs.columns import is_container
 from bert_tf.inputs.labels import class_ids
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.training.evaluation.probabilities import softmax

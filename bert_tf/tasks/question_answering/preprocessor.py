@@ -10,8 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.columns import TextColumns
-from bert_tf.inputs.containers import is_text, object_array, plain_rows
+from bert_tf.inputs.columns import TextColumns, is_text, object_array, plain_rows
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.tasks.question_answering.answers import Selection, find_candidates, null_logits, select
 from bert_tf.tasks.question_answering.files import report_left_out

@@ -7,7 +7,7 @@ import numpy as np
 
 from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError
-from bert_tf.inputs.containers import is_text
+from bert_tf.inputs.columns import is_text
 
 
 class RankedDocument(NamedTuple):

@@ -14,7 +14,7 @@ from bert_tf.config import (
     SINGLE_LABEL,
 )
 from bert_tf.errors import UserError, require, require_one_of
-from bert_tf.inputs.containers import refuse_missing, row_array
+from bert_tf.inputs.columns import refuse_missing, row_array
 from bert_tf.inputs.labels import (
     check_labels,
     class_id,
@@ -181,8 +181,12 @@ class BertTextClassifier(DenseHeadModel):
     def _vectors(self, tokens, training, lm_loss_weight):
         """Returns the pooled vectors `[B, H]`; in training, adds the loss of the next words."""
         has_lm = bool(training and lm_loss_weight)
-        options = {**self.backbone_options(), "output_word_embeddings": has_lm}
-        outputs = self.backbone(tokens, training=training, **options)
+        outputs = self.backbone(
+            tokens,
+            training=training,
+            output_hidden_states=self.scalar_mix is not None,
+            output_word_embeddings=has_lm,
+        )
         if has_lm:
             self.add_loss(lm_loss_weight * self._next_word_loss(outputs, tokens))
         return self.pooled_of(outputs, tokens)
@@ -210,13 +214,13 @@ class BertTextClassifier(DenseHeadModel):
         Call the backbone with `backbone_options()`. For pairs only the given order is pooled, even
         if `both_orders` is set.
         """
+        if self.sequence_pooling is None and self.scalar_mix is None:
+            return outputs["pooled_output"]
         states = self.token_states(outputs)  # [B, T, H]
         mask = self.backbone.padding_mask_of(tokens)
         if self.sequence_pooling is not None:
             return self.sequence_pooling(states, mask)
-        if self.scalar_mix is not None:
-            return self.backbone.pooler(first_token(states, mask))
-        return outputs["pooled_output"]
+        return self.backbone.pooler(first_token(states, mask))
 
     def logits_of(self, pooled, training=False):
         """Applies dropout and the classifier to what `pooled` returned."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
-from bert_tf.inputs.containers import is_container, plain_rows
+from bert_tf.inputs.columns import is_container, plain_rows
 from bert_tf.inputs.labels import (
     IdsInGraph,
     class_ids,

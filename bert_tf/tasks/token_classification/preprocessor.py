@@ -12,8 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.columns import TextColumns, as_columns, holds_lists
-from bert_tf.inputs.containers import object_array, plain_rows, refuse_missing
+from bert_tf.inputs.columns import (
+    TextColumns,
+    as_columns,
+    holds_lists,
+    object_array,
+    plain_rows,
+    refuse_missing,
+)
 from bert_tf.inputs.streams import materialize
 from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.tasks.shared.item_preprocessor import ItemPreprocessor

@@ -11,8 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
-from bert_tf.inputs.columns import is_list
-from bert_tf.inputs.containers import is_text, plain_rows, refuse_missing, shown
+from bert_tf.inputs.columns import is_list, is_text, plain_rows, refuse_missing, shown
 from bert_tf.inputs.long_texts import whole_windows
 from bert_tf.inputs.marked_rows import MarkedRows
 from bert_tf.text import packing

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
-from bert_tf.inputs.epochs import ReplicaShare
+from bert_tf.inputs.balanced_rows import ReplicaShare
 
 
 def replica_batches(

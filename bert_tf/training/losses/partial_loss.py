@@ -34,11 +34,15 @@ class BatchShare:
     def __init__(self, is_split: bool = False):
         self.is_split = is_split
         self.shares = None
+        self.replicas = 1
 
     @contextlib.contextmanager
-    def of(self, shares: dict[str, tf.Tensor]):
-        """Makes the losses in the block return what the part contributes to the batch's loss."""
-        self.shares = shares
+    def of(self, shares: dict[str, tf.Tensor], replicas: int):
+        """Makes the losses in the block return what the part contributes to the batch's loss.
+
+        Keras divides it by the number of replicas.
+        """
+        self.shares, self.replicas = shares, replicas
         try:
             yield
         finally:
@@ -65,7 +69,8 @@ class PartialLoss(keras.losses.Loss):
                 "reduction is 'mean_with_sample_weight'. Received: sample weights of several "
                 "outputs. Use reduction='sum_over_batch_size'."
             )
-        return value * tf.cast(shares["weights" if by_weights else "rows"], value.dtype)
+        share = shares["weights" if by_weights else "rows"] * self.batch.replicas
+        return value * tf.cast(share, value.dtype)
 
     def call(self, y_true, y_pred):
         losses = self.loss.call(y_true, y_pred)
@@ -110,3 +115,9 @@ def _partial(loss, batch):
             f"reduction={loss.reduction!r}. Use 'sum' or 'sum_over_batch_size'."
         )
     return PartialLoss(loss, batch)
+
+
+def num_rows(x) -> int | tf.Tensor:
+    """Returns the number of rows of a nest of tensors."""
+    first = next(values for values in tf.nest.flatten(x) if values is not None)
+    return first.shape[0] if first.shape[0] is not None else tf.shape(first)[0]

@@ -1,18 +1,66 @@
-"""The optimizer that BERT was trained with."""
+"""The optimizer that BERT was trained with; clipping, layer-wise rates and loss scaling."""
+
+import re
+from typing import NamedTuple
 
 import keras
+import tensorflow as tf
 
+from bert_tf.base import keras_compat
+from bert_tf.errors import UserError
 from bert_tf.ops.adam_weight_decay import AdamUpdate, adam_weight_decay_all
-from bert_tf.training.optimizers.clipped_optimizer import ClippedOptimizer
+
+# The last parts of the paths of variables without weight decay: those of LayerNorm and all biases.
+NOT_DECAYED = ("gamma", "beta", "bias")
+
+# The arguments in addition to those of Keras.
+OPTIMIZER_ARGUMENTS = (
+    "weight_decay_rate", "clip_norm", "exclude_from_weight_decay_names", "layer_decay",
+    "dynamic_loss_scale", "learning_rate_multipliers", "beta_1", "beta_2", "epsilon",
+    "bias_correction",
+)  # fmt: skip
+
+# Options that are read only when the optimizer is built.
+_BUILT_WITH = (
+    "exclude_from_weight_decay_names", "layer_decay", "dynamic_loss_scale",
+    "learning_rate_multipliers",
+)  # fmt: skip
+
+# The values are those of `keras.optimizers.LossScaleOptimizer`.
+INITIAL_LOSS_SCALE = 2.0**15
+LOSS_SCALE_GROWTH_STEPS = 2000
+
+LOW_PRECISION = ("bfloat16", "float16")
+
+
+class Update(NamedTuple):
+    """The update of a variable.
+
+    Attributes:
+        index: The index of the variable in `build`.
+        variable: The TensorFlow variable.
+        gradient: Its gradient, with the same dtype.
+        learning_rate: A scalar.
+    """
+
+    index: int
+    variable: tf.Variable
+    gradient: tf.Tensor
+    learning_rate: tf.Tensor
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class AdamWeightDecay(ClippedOptimizer):
+class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
     """Adam with decoupled weight decay and clipping by the global norm, as in the original.
 
     With m and v the running means of the gradient g and of g²:
 
         variable -= learning_rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * variable)
+
+    The gradients of all variables are scaled so that their global norm is at most `clip_norm`.
+    Under a `tf.distribute` strategy, they are first summed over the replicas (the
+    `global_clipnorm` of Keras clips on each replica before the sum). `gradient_norm` is the norm
+    before clipping.
 
     Slots are float32 for weights in bfloat16 and float16 too. Such a weight also has a float32
     copy, to which updates are applied, and is the rounded copy: updates below half a unit in the
@@ -53,7 +101,183 @@ class AdamWeightDecay(ClippedOptimizer):
 
     slot_names = ("adam_m", "adam_v")
 
-    def update_weights(self, updates, gradient_scale):
+    def __init__(
+        self,
+        learning_rate=5e-5,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        clip_norm: float | None = 1.0,
+        bias_correction: bool = False,
+        exclude_from_weight_decay_names: tuple[str, ...] = NOT_DECAYED,
+        layer_decay: float | None = None,
+        dynamic_loss_scale: bool = False,
+        name: str = "adam_weight_decay",
+        learning_rate_multipliers: dict[str, float] | None = None,
+        **kwargs,
+    ):
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        if layer_decay is not None and not 0.0 < layer_decay <= 1.0:
+            raise UserError(
+                f"`layer_decay` must be in (0, 1] or None. Received: layer_decay={layer_decay!r}"
+            )
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.clip_norm = clip_norm
+        self.bias_correction = bias_correction
+        self.exclude_from_weight_decay_names = tuple(exclude_from_weight_decay_names)
+        self.layer_decay = layer_decay
+        self.dynamic_loss_scale = dynamic_loss_scale
+        self.learning_rate_multipliers = dict(learning_rate_multipliers or {})
+
+    def use_loss_scale(self) -> None:
+        """Turns loss scaling on. It must be called before the first step.
+
+        Raises:
+            UserError: If the optimizer has already made a step without loss scaling.
+        """
+        if self.built and not self.dynamic_loss_scale:
+            raise UserError(
+                "`dynamic_loss_scale` must be turned on before the first step. Received: an "
+                "optimizer that has made steps. Create a new one with dynamic_loss_scale=True."
+            )
+        if not self.dynamic_loss_scale:
+            self.dynamic_loss_scale = True
+
+    def __setattr__(self, name, value):
+        if name in _BUILT_WITH and vars(self).get("built"):
+            raise UserError(
+                f"`{name}` must be given to the constructor: the optimizer is built with it. "
+                f"Received: {name}={value!r:.200} for an optimizer that has begun. Create a new "
+                "one and compile the model again."
+            )
+        super().__setattr__(name, value)
+
+    def build(self, variables):
+        if self.built:
+            return
+        super().build(variables)
+        paths = [variable.path for variable in variables]
+        not_decayed = self.exclude_from_weight_decay_names
+        self._is_decayed = [path.split("/")[-1] not in not_decayed for path in paths]
+        self._multipliers = layer_multipliers(paths, self.layer_decay)
+        for index, path in enumerate(paths):
+            for part, factor in self.learning_rate_multipliers.items():
+                if part in path.split("/"):
+                    self._multipliers[index] *= factor
+        self.gradient_norm = self._scalar("gradient_norm", 0.0, "float32")
+        if self.dynamic_loss_scale:
+            self.loss_scale = self._scalar("loss_scale", INITIAL_LOSS_SCALE, "float32")
+            self._good_steps = self._scalar("good_steps", 0, "int64")
+
+        self._copies = {
+            index: self.add_variable_from_reference(variable, name="float32_copy")
+            for index, variable in enumerate(variables)
+            if variable.dtype in LOW_PRECISION
+        }
+        self._means, self._squares = self.add_optimizer_variables(variables, self.slot_names)
+
+    def float32_copies(self) -> list[tuple[keras.Variable, keras.Variable]]:
+        """Returns the weights in bfloat16 or float16, each with its float32 copy."""
+        return [(self._trainable_variables[i], copy) for i, copy in self._copies.items()]
+
+    def add_variable_from_reference(self, reference_variable, name=None, initializer="zeros"):
+        if keras.backend.standardize_dtype(reference_variable.dtype) not in LOW_PRECISION:
+            return super().add_variable_from_reference(reference_variable, name, initializer)
+        # The variable is Keras's, except for the dtype.
+        path = reference_variable.path.replace("/", "_")
+        with self.placed_with(reference_variable):
+            return self.add_variable(
+                reference_variable.shape, initializer, dtype="float32", name=f"{path}_{name}"
+            )
+
+    def _scalar(self, name, value, dtype):
+        initializer = keras.initializers.Constant(value)
+        options = {"dtype": dtype, "aggregation": "only_first_replica"}
+        return self.add_variable((), initializer, name=name, **options)
+
+    def scale_loss(self, loss):
+        if not self.dynamic_loss_scale:
+            return loss
+        return loss * tf.cast(tf.convert_to_tensor(self.loss_scale), loss.dtype)
+
+    def apply(self, grads, trainable_variables=None):
+        super().apply(grads, trainable_variables)
+        if not self.dynamic_loss_scale:
+            return
+        finite = tf.math.is_finite(tf.convert_to_tensor(self.gradient_norm))
+        # A skipped step does not count, not even for the schedule.
+        self.count_back(~finite)
+        good = tf.where(finite, tf.convert_to_tensor(self._good_steps) + 1, 0)
+        grows = good >= LOSS_SCALE_GROWTH_STEPS
+        scale = tf.convert_to_tensor(self.loss_scale)
+        lowered = tf.maximum(scale * 0.5, 1.0)
+        self.loss_scale.assign(tf.where(finite, tf.where(grows, scale * 2.0, scale), lowered))
+        self._good_steps.assign(tf.where(grows, tf.zeros_like(good), good))
+
+    def update_variables(self, gradients, variables, indices, rate):
+        norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g in gradients])
+        scale = None
+        if self.dynamic_loss_scale:
+            scale = 1.0 / tf.convert_to_tensor(self.loss_scale)
+            norm *= scale
+        self.gradient_norm.assign(norm)
+        if self.clip_norm is not None:
+            clip = self.clip_norm / tf.maximum(norm, self.clip_norm)
+            scale = clip if scale is None else scale * clip
+        rate, finite = tf.cast(rate, tf.float32), tf.math.is_finite(norm)
+        self.merge_call(self._update_all, gradients, variables, indices, rate, scale, finite)
+
+    def _update_all(self, strategy, gradients, variables, indices, rate, scale, finite):
+        def update():
+            if not tf.distribute.has_strategy():
+                self._update(variables, gradients, indices, rate, scale)
+                return
+            for gradient, variable, index in zip(gradients, variables, indices):
+                strategy.extended.update(
+                    variable,
+                    lambda *parts, index=index: self._update(
+                        [parts[0]], [parts[1]], [index], *parts[2:]
+                    ),
+                    args=(gradient, rate, scale),
+                    group=False,
+                )
+
+        if self.dynamic_loss_scale:
+            finite = strategy.experimental_local_results(finite)[0]  # equal on all replicas
+            tf.cond(finite, update, lambda: None)
+        else:
+            update()
+
+    def _update(self, variables, gradients, indices, learning_rate, scale):
+        """Updates variables, each in one pass; one in bfloat16 or float16 by its float32 copy."""
+        updates = []
+        for variable, gradient, index in zip(variables, gradients, indices):
+            weight = variable
+            if index in self._copies:
+                weight = self._copies[index].value
+                # A weight that is not the rounded copy was assigned, for example from a file.
+                is_current = tf.equal(tf.cast(weight, variable.dtype), variable)
+                weight.assign(tf.where(is_current, weight, tf.cast(variable, tf.float32)))
+            multiplier = self._multipliers[index]
+            rate = learning_rate if multiplier == 1.0 else learning_rate * multiplier
+            updates.append(Update(index, weight, tf.cast(gradient, weight.dtype), rate))
+        self.update_weights(updates, scale)
+        for variable, update in zip(variables, updates):
+            if update.variable is not variable:
+                variable.assign(tf.cast(update.variable, variable.dtype))
+
+    def update_weights(self, updates: list[Update], gradient_scale: tf.Tensor | None) -> None:
+        """Updates variables and their slots. A subclass has another rule.
+
+        Args:
+            updates: The variables with their gradients.
+            gradient_scale: A scalar by which the gradients are to be multiplied, or None. It is
+                passed so that no scaled copy of a gradient is needed.
+        """
         steps = self.iterations + 1 if self.bias_correction else None
         adam_weight_decay_all(
             [
@@ -73,3 +297,25 @@ class AdamWeightDecay(ClippedOptimizer):
             self.epsilon,
             steps,
         )
+
+    def get_config(self):
+        config = super().get_config()
+        # Keras's arguments for weight decay and clipping, which this class replaces.
+        for name in ("weight_decay", "clipnorm", "global_clipnorm", "clipvalue"):
+            config.pop(name, None)
+        return {**config, **{name: getattr(self, name) for name in OPTIMIZER_ARGUMENTS}}
+
+
+def layer_multipliers(paths: list[str], layer_decay: float | None) -> list[float]:
+    """Returns the factors of the learning rates of variables with these Keras paths."""
+    if layer_decay is None:
+        return [1.0] * len(paths)
+    blocks = [re.search(r"(?:^|/)layer_(\d+)/", path) for path in paths]
+    top = max((int(block[1]) for block in blocks if block), default=-1) + 2
+
+    def depth(path, block):
+        if block:
+            return int(block[1]) + 1
+        return 0 if "embeddings" in path.split("/") else top
+
+    return [layer_decay ** (top - depth(path, block)) for path, block in zip(paths, blocks)]

@@ -3,11 +3,11 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.training.optimizers.clipped_optimizer import NOT_DECAYED, ClippedOptimizer
+from bert_tf.training.optimizers.adam_weight_decay import NOT_DECAYED, AdamWeightDecay
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class LAMB(ClippedOptimizer):
+class LAMB(AdamWeightDecay):
     """Adam with updates that have the norm of the variable times the learning rate.
 
     With m and v the bias-corrected running means of the gradient g and of g²:

@@ -31,25 +31,18 @@ class Noam(RunSchedule):
     Reference: Vaswani et al. 2017 (arXiv 1706.03762), section 5.3.
     """
 
+    has_end = False
+
     def __init__(self, hidden_size: int, num_warmup_steps: int = 4000, factor: float = 1.0):
-        super().__init__()
+        super().__init__(num_warmup_steps=num_warmup_steps)
         if num_warmup_steps < 1 or hidden_size < 1:
             raise UserError(
                 "`hidden_size` and `num_warmup_steps` must be at least 1. Received: "
                 f"hidden_size={hidden_size}, num_warmup_steps={num_warmup_steps}"
             )
         self.hidden_size = hidden_size
-        self.num_warmup_steps = num_warmup_steps
         self.factor = factor
 
-    def __call__(self, step):
-        step = tf.cast(step, tf.float32) - float(self._first_step) + 1.0
-        slope = tf.minimum(tf.math.rsqrt(step), step * self.num_warmup_steps**-1.5)
+    def rate(self, step, num_steps, num_warmup_steps):
+        slope = tf.minimum(tf.math.rsqrt(step + 1.0), (step + 1.0) * self.num_warmup_steps**-1.5)
         return self.factor * self.hidden_size**-0.5 * slope
-
-    def run(self):
-        return self._first_step, 0, self.num_warmup_steps  # it has no end
-
-    def get_config(self):
-        names = ("hidden_size", "num_warmup_steps", "factor")
-        return {name: getattr(self, name) for name in names}

@@ -1,28 +1,116 @@
-"""The bases of this package's schedules: they continue where a call of `fit` begins."""
+"""The base of this package's schedules: which step of a run each step of `fit` is."""
 
 import contextlib
+import inspect
 from collections.abc import Iterator
+from typing import Any
 
 import keras
+import tensorflow as tf
 
+from bert_tf.base import keras_compat
 from bert_tf.errors import UserError
+
+BATCH_SIZE = 32  # Keras's own
 
 
 class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """A schedule over the steps of a run, which may begin before or after the optimizer's step 0.
 
-    `fit` sets the run. A graph that was traced before keeps the run that it was traced with.
+    `fit` sets the run, and counts its steps if they are not given. The numbers of the run are in a
+    variable, so a traced step has the rates of every later run. A subclass defines `rate`.
+
+    Args:
+        num_train_steps: The number of optimizer steps of the whole run; None: `fit` finds it.
+        num_warmup_steps: The number of warm-up steps.
+        warmup: In place of `num_warmup_steps`, the share of the run that is warm-up.
+
+    Attributes:
+        has_end: Whether the rates depend on the number of steps of the run.
+
+    Raises:
+        UserError: If `warmup` is not in [0, 1], or is given with `num_warmup_steps`.
     """
 
-    # Whether `fit` must say how long a run is. If not, an optimizer that has taken a step knows
-    # where its run is.
-    needs_run = False
-    # Whether the run is known.
-    is_set = True
+    has_end = True
 
-    def __init__(self):
-        self._first_step = 0
+    def __init__(
+        self,
+        num_train_steps: int | None = None,
+        num_warmup_steps: int = 0,
+        warmup: float | None = None,
+    ):
+        if warmup is not None and num_warmup_steps:
+            raise UserError(
+                "At most one of `num_warmup_steps` and `warmup` must be given. Received: "
+                f"num_warmup_steps={num_warmup_steps}, warmup={warmup}"
+            )
+        if warmup is not None and not 0.0 <= warmup <= 1.0:
+            raise UserError(
+                f"`warmup` must be in [0, 1], a share of the run. Received: warmup={warmup}"
+            )
+        self.num_train_steps = num_train_steps
+        self.num_warmup_steps = num_warmup_steps
+        self.warmup = warmup
+        self._first_step, self._num_steps = 0, num_train_steps
         self._is_held = self._is_resumed = False
+        self._numbers = None
+        if num_train_steps is not None:
+            self.check_run(*self.run()[1:])
+
+    def rate(self, step: tf.Tensor, num_steps: tf.Tensor, num_warmup_steps: tf.Tensor) -> tf.Tensor:
+        """Returns the rate of a step of the run; all are scalars float32."""
+        raise NotImplementedError(f"{type(self).__name__} must have `rate`.")
+
+    def check_run(self, num_steps: int, num_warmup_steps: int) -> None:
+        """Raises `UserError` if a run of this length does not fit the warm-up."""
+        if not 0 <= num_warmup_steps <= num_steps or num_steps < 1:
+            raise UserError(
+                "`num_warmup_steps` must be in [0, num_train_steps]. Received: "
+                f"{num_warmup_steps=}, num_train_steps={num_steps}"
+            )
+
+    def __call__(self, step):
+        first_step, num_steps, num_warmup_steps = tf.unstack(self.numbers())
+        return self.rate(tf.cast(step, tf.float32) - first_step, num_steps, num_warmup_steps)
+
+    def numbers(self) -> tf.Variable:
+        """Returns the variable with the numbers of `run`, float32 `[3]`, for graphs."""
+        if self._numbers is None:
+            run = self.run()
+            with tf.init_scope():
+                self._numbers = tf.Variable(run, trainable=False, dtype=tf.float32, name="run")
+        return self._numbers
+
+    def run(self) -> tuple[int, int, int]:
+        """Returns the run's first step, its number of steps, and how many of them are warm-up.
+
+        The number of steps is 0 for a schedule without an end.
+
+        Raises:
+            UserError: If `fit` has not found the number of steps.
+        """
+        if not self.is_set:
+            raise UserError(
+                "`num_train_steps` must be given outside of `fit`, which finds it. Received: "
+                f"num_train_steps=None. Pass `{type(self).__name__}(..., num_train_steps=...)`."
+            )
+        num_steps = self._num_steps or 0
+        warmup = self.num_warmup_steps if self.warmup is None else int(num_steps * self.warmup)
+        return self._first_step, num_steps, warmup
+
+    @property
+    def needs_run(self) -> bool:
+        """Whether `fit` must say how long a run is.
+
+        If not, an optimizer that has taken a step knows where its run is.
+        """
+        return self.has_end and self.num_train_steps is None
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the length of the run is known."""
+        return not self.has_end or self._num_steps is not None
 
     def set_run(self, first_step: int, num_steps: int) -> None:
         """Lets the run begin at the optimizer's step `first_step`.
@@ -34,7 +122,17 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
         Raises:
             UserError: If the run has fewer steps than the warm-up.
         """
+        before = self._first_step, self._num_steps
         self._first_step = first_step
+        if self.needs_run:
+            self._num_steps = num_steps
+            try:
+                self.check_run(*self.run()[1:])
+            except UserError:
+                self._first_step, self._num_steps = before
+                raise
+        if self._numbers is not None:
+            self._numbers.assign(self.run())
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -52,87 +150,115 @@ class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def continues(self, step: int) -> bool:
         """Returns whether a `fit` that begins at `step` belongs to the run that is set."""
-        resumes = self._is_resumed and self._is_before_the_end(step)
-        self._is_resumed = False
+        is_over = self.has_end and self.is_set and step >= self._first_step + self._num_steps
+        resumes, self._is_resumed = self._is_resumed and not is_over, False
         return self._is_held or resumes or (step > 0 and not self.needs_run)
 
-    def _is_before_the_end(self, step: int) -> bool:
-        return True
-
-    def run(self) -> tuple[int, int, int]:
-        """Returns the run's first step, its number of steps, and how many of them are warm-up.
-
-        Raises:
-            UserError: If `fit` has not found the number of steps.
-        """
-        raise NotImplementedError(f"{type(self).__name__} must have `run`.")
+    def get_config(self):
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
 
-class SpreadSchedule(RunSchedule):
-    """A schedule that is spread over the steps of a run, which `fit` counts if they are not given.
+def with_warmup(
+    rate: tf.Tensor, peak: float, step: tf.Tensor, num_warmup_steps: tf.Tensor
+) -> tf.Tensor:
+    """Returns `rate`, or in the warm-up a rate that rises linearly to `peak`."""
+    rising = peak * step / tf.maximum(num_warmup_steps, 1.0)
+    return tf.where(step < num_warmup_steps, rising, rate)
+
+
+def begin_run(model: keras.Model, arguments: dict[str, Any]) -> None:
+    """Sets the run of the schedule of a model, whose next steps a call of `fit` takes.
+
+    The run begins `initial_epoch` epochs before the step that the optimizer is at, so that a
+    resumed run has the rates of an uninterrupted one. A schedule without a number of steps ends
+    with the last of `epochs`. One with a number only begins again with a new optimizer.
 
     Args:
-        num_train_steps: The number of optimizer steps of the whole run; None: `fit` finds it.
-        num_warmup_steps: The number of warm-up steps.
-        warmup: In place of `num_warmup_steps`, the share of the run that is warm-up.
+        model: The model, which may have another schedule or none.
+        arguments: The arguments of `keras.Model.fit`, all of them.
 
     Raises:
-        UserError: If `warmup` is not in [0, 1], or is given with `num_warmup_steps`.
+        UserError: If the number of batches must be known and is not, or a run is shorter than its
+            warm-up.
     """
-
-    def __init__(self, num_train_steps: int | None, num_warmup_steps: int, warmup: float | None):
-        super().__init__()
-        if warmup is not None and num_warmup_steps:
+    schedule = _schedule_of(model)
+    if schedule is None:
+        return
+    done, initial_epoch = _steps_done(model.optimizer), arguments["initial_epoch"]
+    if not schedule.continues(done):
+        is_counted = schedule.needs_run or initial_epoch > 0
+        steps = _steps_per_epoch(arguments) if is_counted else 0
+        if steps is None:
             raise UserError(
-                "At most one of `num_warmup_steps` and `warmup` must be given. Received: "
-                f"num_warmup_steps={num_warmup_steps}, warmup={warmup}"
+                "The number of batches must be known to a schedule that is spread over the run, or "
+                f"that begins at `initial_epoch`. Received: {initial_epoch=}, "
+                f"x={type(arguments['x']).__name__} of unknown length. Pass `steps_per_epoch` to "
+                f"`fit`, or from the first epoch on `{type(schedule).__name__}(..., "
+                "num_train_steps=...)` to `compile`."
             )
-        if warmup is not None and not 0.0 <= warmup <= 1.0:
-            raise UserError(
-                f"`warmup` must be in [0, 1], a share of the run. Received: warmup={warmup}"
-            )
-        self.num_train_steps = num_train_steps
-        self.num_warmup_steps = num_warmup_steps
-        self.warmup = warmup
-        self._num_steps = num_train_steps
-        if num_train_steps is not None:
-            self._check(num_train_steps)
+        schedule.set_run(done - steps * initial_epoch, steps * max(1, arguments["epochs"]))
+    with model.distribute_strategy.scope():
+        schedule.numbers()
 
-    def _check(self, num_steps: int) -> None:
-        """Raises `UserError` if a run of this length does not fit the warm-up."""
-        warmup = self._warmup_steps(num_steps)
-        if not 0 <= warmup <= num_steps or num_steps < 1:
-            raise UserError(
-                "`num_warmup_steps` must be in [0, num_train_steps]. Received: "
-                f"num_warmup_steps={warmup}, num_train_steps={num_steps}"
-            )
 
-    def _warmup_steps(self, num_steps: int) -> int:
-        return self.num_warmup_steps if self.warmup is None else int(num_steps * self.warmup)
+@contextlib.contextmanager
+def one_run(model: keras.Model, step: int, num_steps: int) -> Iterator[None]:
+    """Makes all calls of `fit` in the block one run of `num_steps` steps, `step` of them done."""
+    schedule = _schedule_of(model)
+    if schedule is None:
+        yield
+        return
+    done = _steps_done(model.optimizer)
+    if schedule.needs_run or not done:
+        schedule.set_run(done - step, num_steps)
+    with schedule.held():
+        yield
 
-    @property
-    def needs_run(self) -> bool:
-        """Whether `fit` must say how long a run is."""
-        return self.num_train_steps is None
 
-    @property
-    def is_set(self) -> bool:
-        """Whether the length of the run is known."""
-        return self._num_steps is not None
+def run_of(model: keras.Model) -> list[int] | None:
+    """Returns the first step and the number of steps of the run of a model's schedule.
 
-    def set_run(self, first_step, num_steps):
-        if self.needs_run:
-            self._check(num_steps)
-            self._num_steps = num_steps
-        super().set_run(first_step, num_steps)
+    None if its schedule is not one of this package, or the run is not known yet.
+    """
+    schedule = _schedule_of(model)
+    return None if schedule is None or not schedule.is_set else list(schedule.run()[:2])
 
-    def _is_before_the_end(self, step):
-        return step < self._first_step + self._num_steps
 
-    def run(self):
-        if self._num_steps is None:
-            raise UserError(
-                "`num_train_steps` must be given outside of `fit`, which finds it. Received: "
-                f"num_train_steps=None. Pass `{type(self).__name__}(..., num_train_steps=...)`."
-            )
-        return self._first_step, self._num_steps, self._warmup_steps(self._num_steps)
+def resume_run(model: keras.Model, run: list[int] | None) -> None:
+    """Lets the next `fit` go on with a run that `run_of` returned, if it is not at its end."""
+    schedule = _schedule_of(model)
+    if schedule is None or run is None:
+        return
+    if run[1] or not schedule.needs_run:  # a run of `Noam` has no end
+        schedule.resume(*run)
+
+
+def _schedule_of(model):
+    """Returns the schedule of a model's optimizer if it is one of this package."""
+    schedule = keras_compat.learning_rate_schedule(getattr(model, "optimizer", None))
+    return schedule if isinstance(schedule, RunSchedule) else None
+
+
+def _steps_done(optimizer):
+    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
+    done = keras_compat.steps_taken(optimizer)
+    return done * (optimizer.gradient_accumulation_steps or 1)
+
+
+def _steps_per_epoch(arguments):
+    """Returns the number of batches of an epoch of `keras.Model.fit`; None if it is unknown."""
+    x = arguments["x"]
+    if arguments["steps_per_epoch"] is not None:
+        return arguments["steps_per_epoch"]
+    if isinstance(x, (keras.utils.PyDataset, keras_compat.DistributedAdapter)):
+        return x.num_batches
+    if callable(getattr(x, "cardinality", None)):
+        count = int(x.cardinality())
+        return count if count >= 0 else None  # tf.data's infinite and unknown are negative
+    shape = getattr(next(iter(tf.nest.flatten(x)), None), "shape", ())
+    if not shape:
+        return None
+    rows = int(shape[0])
+    if arguments["validation_split"] and arguments["validation_data"] is None:
+        rows = int(rows * (1.0 - arguments["validation_split"]))
+    return -(-rows // (arguments["batch_size"] or BATCH_SIZE))

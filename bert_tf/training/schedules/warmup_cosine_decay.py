@@ -6,11 +6,11 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.training.schedules.run_schedule import SpreadSchedule
+from bert_tf.training.schedules.run_schedule import RunSchedule, with_warmup
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupCosineDecay(SpreadSchedule):
+class WarmupCosineDecay(RunSchedule):
     """Linear warm-up, then half a cosine from the peak to the final rate.
 
     Args:
@@ -44,25 +44,15 @@ class WarmupCosineDecay(SpreadSchedule):
         self.learning_rate = learning_rate
         self.final_rate = final_rate
 
-    def _check(self, num_steps):
-        warmup = self._warmup_steps(num_steps)
-        if not 0 <= warmup < num_steps:
+    def check_run(self, num_steps, num_warmup_steps):
+        if not 0 <= num_warmup_steps < num_steps:
             raise UserError(
                 "`num_warmup_steps` must be in [0, num_train_steps). Received: "
-                f"num_warmup_steps={warmup}, num_train_steps={num_steps}"
+                f"{num_warmup_steps=}, num_train_steps={num_steps}"
             )
 
-    def __call__(self, step):
-        first_step, num_steps, num_warmup_steps = self.run()
-        step = tf.cast(step, tf.float32) - float(first_step)
-        warmup = float(num_warmup_steps)
-        done = tf.clip_by_value((step - warmup) / (num_steps - warmup), 0.0, 1.0)
-        height = 0.5 * (1.0 + tf.cos(math.pi * done))
+    def rate(self, step, num_steps, num_warmup_steps):
+        done = (step - num_warmup_steps) / (num_steps - num_warmup_steps)
+        height = 0.5 * (1.0 + tf.cos(math.pi * tf.clip_by_value(done, 0.0, 1.0)))
         rate = self.final_rate + (self.learning_rate - self.final_rate) * height
-        if not num_warmup_steps:
-            return rate
-        return tf.where(step < warmup, self.learning_rate * step / warmup, rate)
-
-    def get_config(self):
-        names = ("learning_rate", "num_train_steps", "num_warmup_steps", "final_rate", "warmup")
-        return {name: getattr(self, name) for name in names}
+        return with_warmup(rate, self.learning_rate, step, num_warmup_steps)

@@ -3,11 +3,11 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.training.schedules.run_schedule import SpreadSchedule
+from bert_tf.training.schedules.run_schedule import RunSchedule, with_warmup
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupLinearDecay(SpreadSchedule):
+class WarmupLinearDecay(RunSchedule):
     """Linear warm-up, then linear decay to zero.
 
     Matches google-research/bert: the decay counts from step 0, so the rate drops a little at the
@@ -51,18 +51,9 @@ class WarmupLinearDecay(SpreadSchedule):
         self.learning_rate = learning_rate
         self.decay_after_warmup = decay_after_warmup
 
-    def __call__(self, step):
-        first_step, num_steps, num_warmup_steps = self.run()
-        step = tf.cast(step, tf.float32) - float(first_step)
-        before = num_warmup_steps if self.decay_after_warmup else 0
-        done = tf.minimum((step - float(before)) / float(max(num_steps - before, 1)), 1.0)
-        rate = self.learning_rate * (1.0 - done)
-        if not num_warmup_steps:
-            return rate
-        warmup = self.learning_rate * step / float(num_warmup_steps)
-        return tf.where(step < float(num_warmup_steps), warmup, rate)
-
-    def get_config(self):
-        names = ("learning_rate", "num_train_steps", "num_warmup_steps", "warmup")
-        names += ("decay_after_warmup",)
-        return {name: getattr(self, name) for name in names}
+    def rate(self, step, num_steps, num_warmup_steps):
+        before = num_warmup_steps if self.decay_after_warmup else 0.0
+        done = tf.minimum((step - before) / tf.maximum(num_steps - before, 1.0), 1.0)
+        return with_warmup(
+            self.learning_rate * (1.0 - done), self.learning_rate, step, num_warmup_steps
+        )

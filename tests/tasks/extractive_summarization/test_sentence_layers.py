@@ -8,7 +8,7 @@ from bert_tf.errors import UserError
 from bert_tf.ops.native import static_shapes
 from bert_tf.tasks.extractive_summarization.sentence_layers import sentence_starts
 from bert_tf.tasks.extractive_summarization.serving import ExtractiveSummarizationModule
-from bert_tf.training.optimizers.clipped_optimizer import layer_multipliers
+from bert_tf.training.optimizers.adam_weight_decay import layer_multipliers
 from tests.conformance.task import make
 from tests.numpy_bert import NumpyBert
 from tests.tasks.extractive_summarization.conformance import CLS, FEATURES, TASKS

@@ -10,8 +10,8 @@ import tensorflow as tf
 from bert_tf import BertBackbone, BertPretrainer
 from bert_tf.errors import UserError
 from bert_tf.training import LAMB, AdamWeightDecay
-from bert_tf.training.optimizers import clipped_optimizer
-from bert_tf.training.optimizers.clipped_optimizer import layer_multipliers
+from bert_tf.training.optimizers import adam_weight_decay
+from bert_tf.training.optimizers.adam_weight_decay import layer_multipliers
 
 
 @pytest.mark.parametrize(
@@ -125,19 +125,19 @@ def test_the_clip_is_of_the_gradient_without_the_loss_scale(kind):
         weight = keras.Variable(np.ones(2, np.float32), name="kernel")
         # An epsilon this large makes the step depend on the length of the gradient.
         optimizer = kind(0.1, clip_norm=1.0, epsilon=1.0, dynamic_loss_scale=scaled)
-        optimizer.apply([gradient * (clipped_optimizer.INITIAL_LOSS_SCALE**scaled)], [weight])
+        optimizer.apply([gradient * (adam_weight_decay.INITIAL_LOSS_SCALE**scaled)], [weight])
         steps.append(weight.numpy())
     np.testing.assert_allclose(steps[1], steps[0], rtol=1e-6)
     assert not np.allclose(steps[0], 1.0, atol=1e-3)
 
 
 def test_the_loss_scale_doubles_after_some_good_steps(monkeypatch):
-    monkeypatch.setattr(clipped_optimizer, "LOSS_SCALE_GROWTH_STEPS", 2)
+    monkeypatch.setattr(adam_weight_decay, "LOSS_SCALE_GROWTH_STEPS", 2)
     weight = keras.Variable(np.zeros(2, np.float32), name="kernel")
     optimizer, scales = AdamWeightDecay(0.1, dynamic_loss_scale=True), []
     for gradient in (1.0, np.inf, 1.0, 1.0, 1.0):  # of the scaled loss
         optimizer.apply([tf.fill([2], tf.constant(gradient, tf.float32))], [weight])
-        scales.append(float(optimizer.loss_scale) / clipped_optimizer.INITIAL_LOSS_SCALE)
+        scales.append(float(optimizer.loss_scale) / adam_weight_decay.INITIAL_LOSS_SCALE)
     assert scales == [1.0, 0.5, 0.5, 1.0, 1.0]
     assert int(optimizer.iterations) == 4
 
