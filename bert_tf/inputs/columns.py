@@ -126,7 +126,7 @@ def as_columns(
     parts, is_single = _parts(x)
     columns = TextColumns(text_column(part, errors) for part in parts)
     columns.is_single = is_single
-    if len({len(column) for column in columns}) != 1:
+    if len(set(map(len, columns))) != 1:
         raise UserError(
             "All texts of a tuple must have the same number of rows. "
             f"Received: {[len(column) for column in columns]}"
@@ -235,6 +235,9 @@ def text_column(values: Any, errors: str = "strict", name: str = "x") -> np.ndar
                 f"Received: an array of shape {rows.shape}. {PAIRS_ARE}"
             )
         rows = rows[:, 0]  # [n, 1] -> [n]
+    if set(map(type, rows)) == {str}:
+        with contextlib.suppress(UnicodeError):  # the loop names the rows
+            return object_array(list(map(str.encode, rows)))
     refuse_missing(rows, name)
     column = np.empty(len(rows), object)
     malformed = []

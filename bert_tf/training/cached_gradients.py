@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from bert_tf.training.batch_parts import BatchParts
+from bert_tf.training.batch_parts import BatchParts, accumulated_gradients
 from bert_tf.training.losses.partial_loss import num_rows
 from bert_tf.training.pipelined_step import seed_states
 
@@ -48,25 +48,17 @@ def cached_gradients(
     for state, value in zip(states, before):
         state.assign(value)
     parts = BatchParts((x, vector_gradients), count)
-    unused = set()
 
-    def body(index, gradients):
-        tokens, upstream = parts[index]
+    def gradients_of(part):
+        tokens, upstream = part
         with tf.GradientTape() as tape:
-            part = model(tokens, training=True)
-        found = tape.gradient(part, variables, upstream)
-        unused.update(place for place, gradient in enumerate(found) if gradient is None)
-        gradients = [
-            total if gradient is None else total + tf.convert_to_tensor(gradient)
-            for total, gradient in zip(gradients, found)
-        ]
-        return index + 1, gradients
+            vectors = model(tokens, training=True)
+        return 0.0, tape.gradient(vectors, variables, upstream)
 
-    zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables]
-    _, gradients = _loop(_num_parts(parts), body, zeros)
+    _, gradients = accumulated_gradients(parts, gradients_of, variables)
     return loss, [
-        only if place in unused else gradient if only is None else gradient + only
-        for place, (gradient, only) in enumerate(zip(gradients, direct))
+        only if gradient is None else gradient if only is None else gradient + only
+        for gradient, only in zip(gradients, direct)
     ]
 
 
@@ -81,15 +73,10 @@ def _encoded(model, parts):
         shapes.append(part.shape[1:])
         return index + 1, vectors.write(index, part)
 
-    vectors = tf.TensorArray(tf.float32, _num_parts(parts), infer_shape=False)
-    _, vectors = _loop(_num_parts(parts), body, vectors)
+    # At least 1: a batch without rows, the last one of a replica, is a part without.
+    count = max(parts.count, 1) if parts.is_static else tf.maximum(parts.count, 1)
+    vectors = tf.TensorArray(tf.float32, count, infer_shape=False)
+    _, vectors = tf.while_loop(
+        lambda index, _: index < count, body, (0, vectors), parallel_iterations=1
+    )
     return tf.ensure_shape(vectors.concat(), [None, *shapes[0]])
-
-
-def _num_parts(parts):
-    """Returns at least 1: a batch without rows, the last one of a replica, is a part without."""
-    return max(parts.count, 1) if parts.is_static else tf.maximum(parts.count, 1)
-
-
-def _loop(count, body, carried):
-    return tf.while_loop(lambda index, _: index < count, body, (0, carried), parallel_iterations=1)

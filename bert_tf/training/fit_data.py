@@ -71,7 +71,8 @@ def fit_data(model: Any, given: dict[str, Any], token_budget: int | None) -> dic
         options["epochs"] = TextEpochs(seed, given["initial_epoch"], goes_on)
         given = given | {"callbacks": with_callback(given["callbacks"], options["epochs"])}
     data = prepared_data(model, x, y, weights, batch_size, class_weight=class_weight, **options)
-    _require_labels(model, data["x"], data["y"])
+    if preprocessor is not None:
+        _require_labels(model, data["x"], data["y"])
     shuffle = given["shuffle"] and not isinstance(data["x"], _BATCHES)
     return {**given, **data, "shuffle": shuffle}
 
@@ -89,14 +90,16 @@ def evaluation_data(
     Raises:
         UserError, DataError: See `TaskModel.evaluate`.
     """
-    if model.preprocessor is not None:
+    preprocessor = model.preprocessor
+    if preprocessor is not None:
         refuse_labels_in(x, y)
-        x = model.preprocessor.read(x)
+        x = preprocessor.read(x)
     y = model.read_labels(y, x)
     epochs = TextEpochs(_new_seed(model.distribute_strategy)) if training else None
     data = prepared_data(model, x, y, sample_weight, batch_size, training=training, epochs=epochs)
     del data["class_weight"]
-    _require_labels(model, data["x"], data["y"])
+    if preprocessor is not None:
+        _require_labels(model, data["x"], data["y"])
     return data
 
 
@@ -148,7 +151,14 @@ def prepared_data(
     Raises:
         UserError: If `token_budget` or labels do not fit the data.
     """
-    _check_token_budget(options.get("token_budget"), x, batch_size)
+    token_budget = options.get("token_budget")
+    if token_budget is not None:
+        require_texts(x, "token_budget", token_budget)
+        if batch_size is not None:
+            raise UserError(
+                "At most one of `batch_size` and `token_budget` must be given. Received: "
+                f"{batch_size=}, {token_budget=}"
+            )
     data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size}
     is_stream = not isinstance(x, TextColumns) and yields_text(x)
     if is_stream:
@@ -218,20 +228,9 @@ def _new_seed(strategy):
     return seed if is_alone else largest_of_workers(strategy, seed)
 
 
-def _check_token_budget(token_budget, x, batch_size):
-    if token_budget is None:
-        return
-    require_texts(x, "token_budget", token_budget)
-    if batch_size is not None:
-        raise UserError(
-            "At most one of `batch_size` and `token_budget` must be given. Received: "
-            f"{batch_size=}, {token_budget=}"
-        )
-
-
 def _require_labels(model, x, y):
     """Raises `UserError` if the loss needs labels and there are none."""
-    if model.preprocessor is None or (model.loss is None and not model.spec.labels.are_required):
+    if model.loss is None and not model.spec.labels.are_required:
         return
     if isinstance(x, _BATCHES):
         has_labels = isinstance(x.element_spec, tuple) and len(x.element_spec) > 1

@@ -261,10 +261,10 @@ class StepModel(keras.Model):
             variables = self.trained_variables()
             if not self.optimizer.built:
                 self.optimizer.build(variables)
-            totals = self._totals(*data)
+            totals = _sum_over_replicas(self.loss_denominators(*data))
             if self.pipeline_placement is not None:
                 loss, gradients = self._pipelined(data, totals, variables)
-            elif self.gradient_accumulation_steps == 1:
+            elif self._gradient_accumulation_steps == 1:
                 loss, gradients = self._gradients(*data, totals, variables)
             else:
                 parts = self._parts(data)
@@ -289,7 +289,7 @@ class StepModel(keras.Model):
     def test_step(self, data):
         with self._tracing():
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-            totals = self._totals(x, y, sample_weight)
+            totals = _sum_over_replicas(self.loss_denominators(x, y, sample_weight))
             y_pred = self.forward(x, y, training=False)
             loss = self.partial_loss(x, y, y_pred, sample_weight, False, totals)
             self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
@@ -348,9 +348,6 @@ class StepModel(keras.Model):
                 f"gradient_accumulation_steps={self.gradient_accumulation_steps}"
             )
         return parts
-
-    def _totals(self, x, y, sample_weight):
-        return _sum_over_replicas(self.loss_denominators(x, y, sample_weight))
 
     def _track_loss(self, loss, x):
         rows = tf.cast(num_rows(x), tf.float32)

@@ -52,7 +52,7 @@ class TrainingBatches:
             return self._augmented(numbers, step)
         numbers = numbers.map(lambda rows: (rows, 0))  # with an epoch
         preprocessor = self._model.preprocessor
-        return preprocessor.row_batches(self._rows, self._labels, numbers, FLAGS.seed)
+        return preprocessor.batches(self._rows, True, self._labels, numbers, FLAGS.seed)
 
     def _augmented(self, numbers, step):
         import tensorflow as tf
