@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.inputs.traced import IDS, PLACES, SPLITS, STRINGS, traced
 from bert_tf.tasks.question_answering.windows import Windows
 from bert_tf.text.text_slices import TextSlices
 
@@ -209,6 +210,25 @@ def select(
         tf.exp(null_score - highest) / totals,
         tf.reduce_sum(null, axis=1) - tf.where(has_best, best.score, 0.0),
     )
+
+
+def select_answers(
+    n_best_size: int,
+    max_answer_length: int,
+    allow_no_answer: bool,
+    logits: tf.Tensor,
+    windows: Windows,
+    *contexts: tf.Tensor | tf.RaggedTensor,
+) -> Selection:
+    """Returns the answers to questions; `contexts` are further arguments of `find_candidates`."""
+    found = find_candidates(windows, logits, *contexts, n_best_size, max_answer_length)
+    return select(found, null_logits(windows, logits), n_best_size, allow_no_answer)
+
+
+_LOGITS = tf.TensorSpec([None, 2, None])
+_MARKS = tf.RaggedTensorSpec([None, None], tf.bool)
+_WINDOWS = Windows(IDS, IDS, _MARKS, SPLITS, SPLITS, SPLITS)
+select_answers_eagerly = traced(select_answers, [_LOGITS, _WINDOWS, STRINGS, PLACES, PLACES])
 
 
 def _no_answer(example, logits):

@@ -7,12 +7,15 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns, is_text, object_array, plain_rows
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.tasks.question_answering.answers import Selection, find_candidates, null_logits, select
+from bert_tf.tasks.question_answering.answers import (
+    Selection,
+    select_answers,
+    select_answers_eagerly,
+)
 from bert_tf.tasks.question_answering.files import report_left_out
 from bert_tf.tasks.question_answering.question_windows import QuestionWindows
 
@@ -142,19 +145,21 @@ class QuestionAnsweringPreprocessor(Preprocessor):
 
     def select_in_graph(self, logits, windows, contexts, char_starts, char_ends) -> Selection:
         """Returns the answers to a batch of questions; see `find_candidates`."""
-        logits = tf.convert_to_tensor(logits)
-        limits = self.n_best_size, min(self.max_answer_length, self.max_sequence_length)
-        found = find_candidates(windows, logits, contexts, char_starts, char_ends, *limits)
-        return select(found, null_logits(windows, logits), self.n_best_size, self.allow_no_answer)
+        windows = logits, windows, contexts, char_starts, char_ends
+        return select_answers(*self._select_options(), *windows)
+
+    def _select_options(self):
+        longest = min(self.max_answer_length, self.max_sequence_length)
+        return self.n_best_size, longest, self.allow_no_answer
 
     def select(
         self, values: np.ndarray, rows: QuestionWindows, columns: TextColumns
     ) -> list[AnswerSelection]:
         """Returns the n best answers to each question, and the score of no answer."""
-        found = []
+        found, select = [], select_answers_eagerly(*self._select_options())
         for begin in range(0, columns.num_rows, _QUESTIONS_AT_ONCE):
             windows, *part = rows.part(slice(begin, begin + _QUESTIONS_AT_ONCE))
-            found += self._selections(self.select_in_graph(values[windows], *part))
+            found += self._selections(select(values[windows], *part))
         return found
 
     def _selections(self, selection):

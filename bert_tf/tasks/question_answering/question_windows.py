@@ -15,7 +15,11 @@ from bert_tf.inputs.columns import is_missing
 from bert_tf.inputs.labels import row_weights
 from bert_tf.inputs.tokenized_texts import RaggedRows
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
-from bert_tf.tasks.question_answering.windows import Windows, check_window_lengths, pack_windows
+from bert_tf.tasks.question_answering.windows import (
+    Windows,
+    check_window_lengths,
+    pack_windows_eagerly,
+)
 
 _TEXTS_AT_ONCE = 1000  # tokenized together; more gain no speed
 _EXAMPLES_AT_ONCE = 2000  # cut into windows together, so that little memory is needed
@@ -67,11 +71,13 @@ class QuestionWindows(RaggedRows):
         self._length = length
         asked = _TokenizedOnce(tokenizer, questions)
         parts = []
+        names = ("max_length", "doc_stride", "max_query_length")
+        pack = pack_windows_eagerly(tokenizer, **dict(zip(names, lengths, strict=True)))
         with tf.device("CPU:0"):
             for begin in range(0, max(1, len(questions)), _EXAMPLES_AT_ONCE):
                 part = slice(begin, begin + _EXAMPLES_AT_ONCE)
                 texts = asked.part(part)[0], self._tokenized.part(part)[0]
-                windows = pack_windows(tokenizer, *texts, max_length, doc_stride, max_query_length)
+                windows = pack(*texts)
                 parts.append(windows._replace(example=windows.example + begin))
             windows = Windows(*(tf.concat(fields, axis=0) for fields in zip(*parts)))
         self._keep(windows, tokenizer.pad_token_id)
@@ -146,6 +152,9 @@ class QuestionWindows(RaggedRows):
             `[B, (tokens)]`.
         """
         rows = slice(*np.searchsorted(self.examples, [examples.start, examples.stop]))
+        if rows == slice(0, len(self)):  # slices of ragged tensors take long
+            contexts = tf.constant(self.contexts, tf.string)
+            return rows, self.windows, contexts, *self._tokenized.part(examples)[1:]
         windows = Windows(*(field[rows] for field in self.windows))
         windows = windows._replace(example=windows.example - examples.start)
         contexts = tf.constant(self.contexts[examples], tf.string)
@@ -187,7 +196,10 @@ class _TokenizedOnce:
 
     def part(self, texts: slice) -> list[tf.RaggedTensor]:
         """Returns the ids of these texts, and where the tokens begin and end in them."""
-        return [tf.gather(values, self._index[texts]) for values in self._tokens]
+        index = self._index[texts]
+        if np.array_equal(index, np.arange(len(self._splits) - 1)):
+            return self._tokens
+        return [tf.gather(values, index) for values in self._tokens]
 
     def token_span(self, text: int, start: int, end: int) -> tuple[int, int] | None:
         """Returns the first and last token that share characters with `[start, end)`, if any."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.errors import check_limits, require
+from bert_tf.inputs.traced import IDS, traced
 
 # The weight of a window's length in its score for a token, against the distance to the nearer end.
 LENGTH_WEIGHT = 0.01  # google-research/bert run_squad.py, `_check_is_max_context`
@@ -87,6 +88,9 @@ def pack_windows(
     is_best = tf.scatter_nd(cells[:, tf.newaxis], is_best, tf.shape(token_ids.values, tf.int64))
     shows_best = token_ids.with_values(is_best > 0)
     return Windows(token_ids, segment_ids, shows_best, example, start, offset)
+
+
+pack_windows_eagerly = traced(pack_windows, [IDS, IDS])
 
 
 def check_window_lengths(

@@ -24,8 +24,11 @@ from bert_tf.inputs.streams import materialize
 from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.tasks.shared.item_preprocessor import ItemPreprocessor
 from bert_tf.tasks.token_classification.word_windows import WordWindows, word_lists
-from bert_tf.tasks.token_classification.words import WordSpans, word_spans, words_of_texts
-from bert_tf.text.text_slices import TextSlices
+from bert_tf.tasks.token_classification.words import (
+    WordSpans,
+    word_spans_eagerly,
+    words_of_texts_eagerly,
+)
 
 
 class TaggedSpan(NamedTuple):
@@ -134,14 +137,14 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
             )
         texts = [text.decode("utf-8", errors="replace") for text in columns[0]]
         tensor = tf.constant(texts, tf.string)
-        return words_of_texts(self.tokenizer, tensor, TextSlices(tensor)), texts
+        return words_of_texts_eagerly(self.tokenizer)(tensor), texts
 
     def spans(self, words: WordSpans, tags: np.ndarray, texts: list) -> list[list[TaggedSpan]]:
         """Returns the spans of every text; `tags` int `[W]` are the label ids of the words."""
         rows = words.row_ids.numpy()
         starts, ends = words.starts.numpy(), words.ends.numpy()
         found: list[list[TaggedSpan]] = [[] for _ in texts]
-        spans = word_spans(self.labels, tf.constant(tags, tf.int32), words.row_ids)
+        spans = word_spans_eagerly(tuple(self.labels))(tf.constant(tags, tf.int32), words.row_ids)
         for first, last, label in zip(*(part.numpy().tolist() for part in spans)):
             row, start, end = rows[first], int(starts[first]), int(ends[last])
             text = texts[row][start:end]

@@ -14,6 +14,7 @@ from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.columns import is_list, is_text, plain_rows, refuse_missing, shown
 from bert_tf.inputs.long_texts import whole_windows
 from bert_tf.inputs.marked_rows import MarkedRows
+from bert_tf.inputs.traced import SPLITS, STRINGS, traced
 from bert_tf.text import packing
 
 # The feature that marks the first pieces.
@@ -61,6 +62,9 @@ def pack_words(
     return token_ids, tf.cast(pack(is_first, 0, 0), tf.bool), examples
 
 
+pack_words_eagerly = traced(pack_words, [STRINGS, SPLITS])
+
+
 def _clause_breaks(words):
     """Returns the words before which a clause begins, int64, ascending from 0."""
     # A word may be empty, and then it has no last character.
@@ -96,7 +100,7 @@ class WordWindows(MarkedRows):
         has_word_starts: bool = False,
     ):
         with tf.device("CPU:0"):
-            packed = pack_words(tokenizer, words, row_splits, max_length)
+            packed = pack_words_eagerly(tokenizer, max_length=max_length)(words, row_splits)
             token_ids, word_starts, examples = packed
             segment_ids = tf.zeros_like(token_ids)
         rows = token_ids, segment_ids, tokenizer.pad_token_id

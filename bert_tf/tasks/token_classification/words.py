@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.inputs.traced import SPLITS, STRINGS, traced
 from bert_tf.tasks.token_classification.tag_schemes import OUTSIDE, are_span_tags, tag_parts
 from bert_tf.text import code_points
 from bert_tf.text.text_slices import TextSlices
@@ -78,3 +79,9 @@ def word_spans(
     ends = has("ES") | has("BI") & ~tf.concat([follows, nothing], axis=0)
     first, last = tf.where(begins)[:, 0], tf.where(ends)[:, 0]
     return first, last, tf.gather(tf.constant(names), tf.gather(name, first))
+
+
+words_of_texts_eagerly = traced(
+    lambda tokenizer, texts: words_of_texts(tokenizer, texts, TextSlices(texts)), [STRINGS]
+)
+word_spans_eagerly = traced(word_spans, [tf.TensorSpec([None], tf.int32), SPLITS])
