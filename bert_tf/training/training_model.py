@@ -406,8 +406,8 @@ class TrainingModel(StepModel):
             order.append(numbers)
             found.append(outputs)
         order = np.argsort(np.concatenate(order))
-        if self.spec.token_axis is not None and len(rows):
-            longest = rows.lengths().max()
+        if self.spec.token_axis is not None:
+            longest = rows.lengths().max() if len(rows) else self.max_sequence_length
             found = [self._of_length(longest, outputs) for outputs in found]
         return tf.nest.map_structure(lambda *parts: np.concatenate(parts)[order], *found)
 
