@@ -62,7 +62,7 @@ def test_kernels_in_bfloat16_need_half_the_memory(tiny_config):
 
 @pytest.mark.parametrize("has_instruction", [True, False])
 def test_auto_follows_the_processor_and_says_so(tiny_config, monkeypatch, caplog, has_instruction):
-    monkeypatch.setattr(inference_precision, "multiplies_bfloat16", lambda: has_instruction)
+    monkeypatch.setattr(inference_precision, "has_bfloat16_products", lambda: has_instruction)
     expected = "bfloat16" if has_instruction else "float32"
     with caplog.at_level(logging.INFO, logger="bert_tf"):
         backbone = BertBackbone(tiny_config)
