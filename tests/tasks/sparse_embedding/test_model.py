@@ -96,7 +96,7 @@ def test_encode(make, monkeypatch):
     assert model.encode([]).shape == (0, 64)
     prompted = model.encode(["film"], prompt_name="query").toarray()
     np.testing.assert_allclose(prompted, model.encode(["the film"]).toarray(), atol=1e-6)
-    monkeypatch.setattr(model_module, "TEXTS_AT_ONCE", 2)
+    monkeypatch.setattr(model_module, "TEXTS_ENCODED_AT_ONCE", 2)
     np.testing.assert_allclose(model.encode(TEXTS, max_active_dims=64).toarray(), dense, atol=1e-6)
 
 
