@@ -231,7 +231,9 @@ class Preprocessor:
         """
         columns = as_columns(x, self.text_errors, self.inputs)
         if len(columns) == 1 and not columns.num_rows:
+            given = columns.inputs
             columns = TextColumns(columns * self.examples.texts[0])
+            columns.inputs = given
         count, allowed = len(columns), self.examples.texts
         if count not in allowed and (... not in allowed or count < allowed[0]):
             names = column_names(x)

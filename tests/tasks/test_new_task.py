@@ -158,7 +158,7 @@ def test_a_task_of_another_package(package, tmp_path, monkeypatch):
         result = run_program(*program, env=environment, cwd=tmp_path)
         assert result.returncode == 0, result.stderr
         answers = (tmp_path / "stars-00000-of-00001.jsonl").read_text().splitlines()
-        received = [json.loads(line)["answer"][0] for line in answers]
+        received = [json.loads(line)["answer"]["stars"] for line in answers]
         assert received == pytest.approx(expected[:2], abs=1e-3)
 
 

@@ -9,7 +9,11 @@ from bert_tf.tools.common.text_files import read_texts
 FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Model"),)
 
-SPECS = {spec.name: spec for spec in tasks.specs() if spec.serving}
+
+def exported_specs() -> dict[str, tasks.TaskSpec]:
+    """Returns the specs of tasks that are exported, by name; also those of --import_modules."""
+    return {spec.name: spec for spec in tasks.specs() if spec.serving}
+
 
 flags.DEFINE_string(
     "model_dir", None, "The directory of the trained model, as save_pretrained writes it."
@@ -17,7 +21,7 @@ flags.DEFINE_string(
 flags.DEFINE_enum(
     "model",
     "auto",
-    ["auto", *SPECS],
+    ["auto", *exported_specs()],
     "The task of the model. `auto` reads it from the files in --model_dir; save_pretrained writes "
     "it there.",
 )
@@ -27,17 +31,18 @@ def kind_of_model() -> type:
     """Returns the model class, from --model or from the files in --model_dir."""
     from bert_tf.checkpoints.opening import open_pretrained
 
+    specs = exported_specs()
     if FLAGS.model != "auto":
-        return SPECS[FLAGS.model].model_class()
+        return specs[FLAGS.model].model_class()
     pretrained = open_pretrained(FLAGS.model_dir)
     name = pretrained.class_name
-    for spec in SPECS.values():
+    for spec in specs.values():
         by_architecture = set(spec.architectures).intersection(pretrained.architectures)
         if name == spec.model or (name is None and by_architecture):
             return spec.model_class()
     found = name or ", ".join(pretrained.architectures) or "no class"
     raise UserError(
-        f"--model must be one of {', '.join(SPECS)}, as the files in {FLAGS.model_dir} name no "
+        f"--model must be one of {', '.join(specs)}, as the files in {FLAGS.model_dir} name no "
         f"such model. Received: --model=auto, with {found} in the files"
     )
 
