@@ -16,8 +16,8 @@ import subprocess
 
 from absl import flags
 
+import bert_tf.text
 from bert_tf.errors import UserError
-from bert_tf.text import unicode_tables
 from bert_tf.tools.common import tool
 
 from . import make_unicode_data
@@ -178,7 +178,7 @@ def _changed(code_points: list[int], before: list[str], after: list[str]) -> dic
 
 
 def main():
-    path = pathlib.Path(unicode_tables.__file__).with_name("unicode_data.txt")
+    path = pathlib.Path(bert_tf.text.__file__).with_name("unicode_data.txt")
     version, own = parse(path.read_text(encoding="ascii"))
     others = dict(map(of_python, FLAGS.python))
     if FLAGS.tensorflow:

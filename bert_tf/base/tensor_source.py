@@ -1,11 +1,14 @@
 """The interface of the readers: the named tensors of a file, independent of its format."""
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 from bert_tf.base.file_errors import file_error, tensor_error
+
+if TYPE_CHECKING:  # a list of programs needs the specs of tasks, which import this, but no NumPy
+    import numpy as np
 
 
 class TensorSource(Protocol):
@@ -93,6 +96,8 @@ def read_floats(source: TensorSource, name: str) -> np.ndarray:
         CheckpointError: If it is damaged, or holds values that are not floating-point or not
             finite.
     """
+    import numpy as np
+
     values = source.read(name)
     if not isinstance(values, np.ndarray) or values.shape != source.shapes[name]:
         expected = f"have the announced shape {source.shapes[name]}"

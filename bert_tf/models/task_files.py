@@ -1,14 +1,17 @@
 """What tasks read and write in the directories of checkpoints, apart from weights and options."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bert_tf.base import hooks
 from bert_tf.base.tensor_source import JoinedSource, TensorSource
 from bert_tf.config import BertConfig
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclasses.dataclass
