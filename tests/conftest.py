@@ -85,7 +85,7 @@ MAY_TAKE_LONGER = {
     "tests/ops/test_cuda_compiles.py": "nvcc takes so long for a file",
     "tests/serving/test_c_program.py": "MiniLM is exported twice and a C program compiled",
     "tests/test_documents.py::test_the_second_example_learns": "MiniLM is fine-tuned",
-    "tests/models/test_subword_models.py::test_a_classifier": "from learning pieces to a served model",
+    "tests/models/test_subword_models.py::test_a_classifier": "from its pieces to a served model",
     "tests/tools/test_run_pretraining.py::test_two_workers": "two programs that wait",
     "tests/benchmarks/test_main.py::test_a_tiny_run": "times other libraries too",
     "tests/tools/test_original_command_lines.py": "whole examples of the original's",
