@@ -37,6 +37,7 @@ EXPECTED_SKIPS = {
     "tested with files made without them too",
     "needs transformers 4.57 with TensorFlow": "`make transformers4` installs it from PyPI, if "
     "Python is 3.10 to 3.12; files as it writes them are read in every run",
+    "needs an environment without zentf": "an optional peer: what is said where it is missing",
     "needs tensorboard": "optional: in the `full` extra",
     "needs lit-nlp": "optional: pip install lit-nlp, which asks for NumPy 1",
     "needs faiss": "optional: in the `search` extra",

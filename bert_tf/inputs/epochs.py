@@ -79,7 +79,7 @@ class EpochBatches:
             )
         check_limits(batch_size=batch_size, token_budget=token_budget)
         lengths = np.asarray(lengths, np.int64)
-        # Without padding, only the sum counts.
+        # If padding does not count, a row counts by the sum of its parts.
         self.lengths = lengths if padded or lengths.ndim == 1 else lengths.sum(axis=1)
         self.batch_size = batch_size
         self.token_budget = token_budget

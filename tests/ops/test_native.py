@@ -123,7 +123,7 @@ def test_without_lowerings_an_op_takes_the_reference_under_xla(copy_of_native, m
 
 
 def test_kernels_for_another_processor_are_refused(copy_of_native, monkeypatch, caplog):
-    """As custom_ops/ops/check_instruction_set.cc refuses them."""
+    """custom_ops/ops/check_instruction_set.cc refuses them when they are loaded."""
     why = "The kernels are built only for the instruction set avx512. `make ops ALL=1`"
 
     def refuse(path):
