@@ -18,7 +18,6 @@ from bert_tf.checkpoints.model_weights import (
     ambiguous_heads,
     backbone_of,
     task_heads,
-    uses_pooler,
 )
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.quantized import restore_quantized
@@ -198,7 +197,7 @@ def weights_of(model, pretrained: Pretrained) -> list:
         weights += pooler
     else:
         backbone.pooler.is_missing = True
-        if uses_pooler(model):
+        if getattr(model, "uses_pooler", True):
             missing.append("pooler")
             _logger.warning(
                 "%s has no pooler; it is initialized randomly. Use another pooling than 'cls', or "

@@ -86,15 +86,6 @@ def backbone_of(model):
     return getattr(model, "backbone", model)
 
 
-def uses_pooler(model) -> bool:
-    """Returns whether the outputs of a model depend on its pooler."""
-    if getattr(model, "next_sentence", True) is None:  # pre-training without this head
-        return False
-    return (
-        tasks.declared_spec(type(model)).uses_pooler and getattr(model, "pooling", "cls") == "cls"
-    )
-
-
 def all_weights(model) -> list[Weight]:
     """Returns every weight of a model that a checkpoint holds."""
     backbone = backbone_of(model)

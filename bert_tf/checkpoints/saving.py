@@ -17,7 +17,6 @@ from bert_tf.checkpoints.model_weights import (
     class_name_of,
     saved_options,
     task_heads,
-    uses_pooler,
 )
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.quantized import quantized_tensors, quantized_variables
@@ -223,7 +222,7 @@ def _own_weights(model) -> list[Weight]:
     If the random one were saved, readers would use it.
     """
     weights, backbone = all_weights(model), backbone_of(model)
-    if backbone.pooler.is_missing and not uses_pooler(model):
+    if backbone.pooler.is_missing and not getattr(model, "uses_pooler", True):
         pooler = {weight.name for weight in pooler_weights(backbone)}
         weights = [weight for weight in weights if weight.name not in pooler]
     return weights

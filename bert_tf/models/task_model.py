@@ -96,6 +96,11 @@ class TaskModel(TrainingModel):
         self.max_length = max_length
         TaskModel.check_options(self)
 
+    @property
+    def uses_pooler(self) -> bool:
+        """Whether its outputs depend on the pooler of the backbone; else that is not trained."""
+        return self.spec.uses_pooler and getattr(self, "pooling", "cls") == "cls"
+
     def check_options(self):
         config, max_length = self.backbone.config, self.max_length
         limit = config.max_position_embeddings

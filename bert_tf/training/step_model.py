@@ -56,9 +56,8 @@ class StepModel(keras.Model):
         self.spec = hooks.declared_spec(type(self))
         self._fixed_options = fixed_names(type(self))
         self._options = option_names(type(self)) | self._fixed_options
-        # Keras does not look into such an object for layers. `wrapped` are models that this one
-        # trains, `unused` are layers from which nothing is learned, `untrained` heads at random.
-        self._known = types.SimpleNamespace(wrapped=(), unused=())
+        # Keras does not look into such an object for layers. `wrapped` are models that this trains.
+        self._known = types.SimpleNamespace(wrapped=())
         self._gradients_of = None  # or a method that computes them in another way
         self._gradient_accumulation_steps = 1
         self.pipeline_placement = None  # or a `PipelinePlacement`
@@ -240,7 +239,9 @@ class StepModel(keras.Model):
 
     def trained_variables(self) -> list[keras.Variable]:
         """Returns the variables that a step changes, also those of an objective."""
-        unused = {id(one) for layer in self._known.unused for one in layer.trainable_variables}
+        is_used = getattr(self, "uses_pooler", True)
+        pooler = () if is_used else self.backbone.pooler.trainable_variables
+        unused = {id(variable) for variable in pooler}
         own = [one for one in self.trainable_variables if id(one) not in unused]
         return [*own, *getattr(self._objective, "variables", ())]
 

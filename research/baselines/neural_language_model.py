@@ -57,10 +57,9 @@ class NeuralLanguageModel(NextWordModel, TaskModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, **kwargs)
-        self.spec = dataclasses.replace(self.spec, labels=NEXT_WORDS)
+        self.spec = dataclasses.replace(self.spec, labels=NEXT_WORDS, uses_pooler=False)
         backbone.require_kind(NNLM)
         self.has_direct_connections = has_direct_connections
-        backbone.pooler.trainable = False  # no part of the loss
         backbone.pooler.is_missing = True
         vocab_size = backbone.config.vocab_size
         self.output_layer = keras.layers.Dense(vocab_size, name="output_layer")

@@ -313,6 +313,17 @@ def test_xla_takes_the_same_step(name):
         assert_same(step, without_xla, 1e-4)
 
 
+@tasks("training")
+def test_a_pooler_that_is_not_read_is_not_trained(name, traced):
+    """The backbone is not changed: another model of it may read the pooler."""
+    pooler = traced.backbone.pooler
+    assert all(weight.trainable for weight in pooler.weights)
+    before = [weight.numpy() for weight in pooler.weights]
+    traced.fit(TASKS[name].features, TASKS[name].targets, **OPTIONS)
+    has_changed = not all(map(np.array_equal, before, pooler.weights))
+    assert has_changed == traced.uses_pooler
+
+
 def parts_of(model):
     """Embeddings, blocks and all else that trains, as one array each."""
     backbone = model.backbone

@@ -86,7 +86,6 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         config = _decoder_config(decoder_config, backbone.config)
-        backbone.pooler.trainable = False  # no part of the loss
         self.decoder_config = config
         self.tie_word_embeddings = tie_word_embeddings
         self.share_encoder_decoder_weights = share_encoder_decoder_weights

@@ -69,7 +69,6 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         _check_count("num_sentence_layers", num_sentence_layers, least=0)
-        backbone.pooler.trainable = False  # no part of the loss
         self.num_sentences = num_sentences
         self.trigram_blocking = trigram_blocking
         self.check_options()

@@ -116,7 +116,6 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
         self.attend_to_mask_tokens = attend_to_mask_tokens
         self.mask_punctuation = mask_punctuation
         self.check_options()
-        backbone.pooler.trainable = False  # no part of the vectors
         self.projection = keras.layers.Dense(
             dim,
             use_bias=False,

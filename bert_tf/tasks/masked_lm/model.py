@@ -59,7 +59,6 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        backbone.pooler.trainable = False  # no part of the loss
         self.masked_lm_head = MaskedLMHead(
             backbone.config, dtype=self.dtype_policy, name="masked_lm"
         )

@@ -78,7 +78,6 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
         self.max_target_length = max_target_length
         self.check_options()
         _require_full_attention_and_two_segments(backbone)
-        backbone.pooler.trainable = False  # no part of the loss
         self.masked_lm_head = MaskedLMHead(
             backbone.config, dtype=self.dtype_policy, name="masked_lm"
         )

@@ -77,9 +77,12 @@ class BertPretrainer(TaskModel, MaskedWordModel):
             )
             self.next_sentence_loss = keras.metrics.Mean(name="next_sentence_loss")
             self.next_sentence_accuracy = keras.metrics.Mean(name="next_sentence_accuracy")
-        else:
-            self._known.unused = (backbone.pooler,)
         self.build()
+
+    @property
+    def uses_pooler(self) -> bool:
+        """Whether there is a loss on sentences."""
+        return self.next_sentence is not None
 
     def build(self, input_shape=None):
         if not self.masked_lm_head.built:

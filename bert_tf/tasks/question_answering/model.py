@@ -91,7 +91,6 @@ class BertQuestionAnswerer(DenseHeadModel):
         self.n_best_size = n_best_size
         self.max_answer_length = max_answer_length
         self.check_options()
-        backbone.pooler.trainable = False  # no part of the loss
         self.span_classifier = self.dense_head(2, "span_classifier", example_shape=(2, 2, 4))
         self.build()
 

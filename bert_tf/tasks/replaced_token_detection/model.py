@@ -45,7 +45,6 @@ class BertReplacedTokenDetector(OwnTokenLoss, DenseHeadModel):
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        backbone.pooler.trainable = False  # no part of the loss
         width = backbone.config.hidden_size
         self.transform = self.dense_head(width, "transform")
         self.transform.build([None, width])

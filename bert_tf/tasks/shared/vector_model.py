@@ -55,7 +55,6 @@ class VectorModel(TaskModel):
         self.prompts = prompts
         self.default_prompt_name = default_prompt_name
         VectorModel.check_options(self)
-        backbone.pooler.trainable = False  # no part of the vector
         self.accuracy = keras.metrics.Mean(name="accuracy")
 
     def check_options(self):

@@ -138,7 +138,6 @@ class BertTextClassifier(DenseHeadModel):
         self.sequence_pooling = None
         if pooling != "cls":
             self.sequence_pooling = SequencePooling(pooling, dtype=self.dtype_policy)
-            backbone.pooler.trainable = False  # no part of the loss
         self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
         width = backbone.config.hidden_size * (2 if pooling == "mean_max" else 1)
         example = {"example_shape": (2, num_classes), "problem_type": problem_type}

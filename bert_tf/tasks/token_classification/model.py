@@ -88,7 +88,6 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
             self.labels = [f"LABEL_{index}" for index in range(num_classes or 0)]  # as Hugging Face
         labels = self.labels
         require(len(set(labels)) >= 2, "must be at least two different names", labels=labels)
-        backbone.pooler.trainable = False  # no part of the loss
         self.num_classes = len(labels) if num_classes is None else num_classes
         self.check_options()
         self.use_crf = use_crf
