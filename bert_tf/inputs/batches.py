@@ -148,7 +148,7 @@ def sorted_batches(
 
     Example:
         >>> preprocessor = bert_tf.BertTextClassifier.from_pretrained("reviews/").preprocessor
-        >>> rows = preprocessor.rows(preprocessor.read(["no", "a good film"]))
+        >>> rows = preprocessor.encode(preprocessor.read(["no", "a good film"]))
         >>> sorted_batches(rows)
         [array([1, 0])]
     """

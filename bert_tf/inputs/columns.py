@@ -36,7 +36,7 @@ class TextColumns(tuple):
         """n."""
         return len(self[0])
 
-    def rows(self, part: slice) -> "TextColumns":
+    def select(self, part: slice) -> "TextColumns":
         """Returns some of the examples."""
         columns = TextColumns(column[part] for column in self)
         columns.inputs = {name: values[part] for name, values in self.inputs.items()}

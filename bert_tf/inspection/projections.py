@@ -143,7 +143,7 @@ def project_word(
     layers: dict[str, list[np.ndarray]] = {}
     chosen = [number for number, found in enumerate(spans) if found]
     if chosen:
-        columns = columns.rows(np.array(chosen))
+        columns = columns.select(np.array(chosen))
         for numbers, _, outputs in _outputs(model, columns, output_hidden_states=True):
             states = [tf.cast(values, tf.float32).numpy() for values in outputs["hidden_states"]]
             for row, number in enumerate(numbers):
@@ -185,7 +185,7 @@ def _preprocessor(model) -> Preprocessor:
 
 def _outputs(model, columns, **options) -> Iterator[tuple[np.ndarray, dict, dict]]:
     """Yields the numbers of the texts of each batch, the batch and the backbone's outputs."""
-    rows = _preprocessor(model).rows(columns)
+    rows = _preprocessor(model).encode(columns)
     for numbers in sorted_batches(rows):
         batch = rows.batch(numbers)
         yield numbers, batch, model.backbone(batch, **options)

@@ -72,9 +72,9 @@ class Preprocessor:
     it, or its `check_options` refuses the value.
 
     A task overrides `read_columns` where an example is not a text or a pair, `targets` and
-    `graph_targets` for its labels, `training_rows` and `rows` where examples become windows,
-    `outputs` and `decode` for the model's outputs. A subclass with further arguments is a dataclass
-    too; the model has an attribute `name = Held()` for each.
+    `graph_targets` for its labels, `training_rows` and `encode` where examples become windows,
+    `postprocess` and `decode` for the model's outputs. A subclass with further arguments is a
+    dataclass too; the model has an attribute `name = Held()` for each.
 
     Args:
         tokenizer: The `BertTokenizer`; without one only token dictionaries are accepted.
@@ -98,7 +98,7 @@ class Preprocessor:
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
         >>> preprocessor = classifier.preprocessor
-        >>> rows = preprocessor.rows(preprocessor.read(texts))
+        >>> rows = preprocessor.encode(preprocessor.read(texts))
         >>> sorted(rows.batch([0, 1]))
         ['padding_mask', 'segment_ids', 'token_ids']
     """
@@ -392,7 +392,7 @@ class Preprocessor:
         rows.inputs = columns.inputs
         return rows
 
-    def rows(self, columns: TextColumns, window_stride: int | None = None) -> TokenRows:
+    def encode(self, columns: TextColumns, window_stride: int | None = None) -> TokenRows:
         """Returns the rows that the model computes: of each text one, or windows at a stride."""
         self.require_tokenizer()
         if window_stride is None:
@@ -402,12 +402,12 @@ class Preprocessor:
         rows.inputs = columns.inputs
         return rows
 
-    def outputs(self, values: Any, rows: TokenRows, columns: TextColumns, pooling: str) -> Any:
+    def postprocess(self, values: Any, rows: TokenRows, columns: TextColumns, pooling: str) -> Any:
         """Joins the outputs of windows and shapes them as `predict` documents.
 
         Args:
             values: The model's outputs, in the order of the rows.
-            rows: What `rows` returned.
+            rows: What `encode` returned.
             columns: The texts.
             pooling: How the windows of a text become one, "mean" or "max".
         """
@@ -416,7 +416,7 @@ class Preprocessor:
         return pooled_windows(values, rows.examples, pooling)
 
     def decode(self, values: Any, rows: TokenRows, columns: TextColumns) -> Any:
-        """Returns the answer to every example; the arguments are those of `outputs`.
+        """Returns the answer to every example; the arguments are those of `postprocess`.
 
         Settings, such as question answering's `n_best_size`, are attributes of the preprocessor.
 

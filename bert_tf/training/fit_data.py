@@ -269,6 +269,6 @@ def _split_off(columns, y, sample_weight, share):
 
     def rows(part):
         labels = (None if values is None else values[part] for values in (y, sample_weight))
-        return columns.rows(part), *labels
+        return columns.select(part), *labels
 
     return rows(slice(None, kept)), rows(slice(kept, None))

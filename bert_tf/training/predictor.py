@@ -30,7 +30,7 @@ class Predictor:
 
     Example:
         >>> classifier = bert_tf.BertTextClassifier.from_pretrained("reviews/")
-        >>> rows = classifier.preprocessor.rows(classifier.preprocessor.read(texts))
+        >>> rows = classifier.preprocessor.encode(classifier.preprocessor.read(texts))
         >>> Predictor.of(classifier)(rows.batch(np.arange(4))).shape
         (4, 2)
     """

@@ -292,9 +292,9 @@ class TrainingModel(StepModel):
                 rule = "must be None for outputs of tokens, which are others in each window"
                 has_tokens = self.spec.token_axis is not None
                 require(not has_tokens, rule, UserError, window_stride=window_stride)
-            rows = preprocessor.rows(x, window_stride)
+            rows = preprocessor.encode(x, window_stride)
             values = self._compute(rows, batch_size, verbose, callbacks, token_budget)
-            return preprocessor.outputs(values, rows, x, window_pooling)
+            return preprocessor.postprocess(values, rows, x, window_pooling)
         for name, value in {"token_budget": token_budget, "window_stride": window_stride}.items():
             require_texts(x, name, value)
         if yields_text(x) and not self.spec.examples.are_predicted_in_datasets:
@@ -359,7 +359,7 @@ class TrainingModel(StepModel):
             return getattr(model, self.spec.decoded_by)(texts, **batching)
         preprocessor = self.preprocessor
         columns = preprocessor.read_examples(texts)
-        rows = preprocessor.rows(columns)
+        rows = preprocessor.encode(columns)
         values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
         answers = preprocessor.decode(values, rows, columns)
         return answers[0] if columns.is_single else answers

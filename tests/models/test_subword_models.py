@@ -77,7 +77,7 @@ def test_a_question_is_packed_as_its_tokenizer_packs_pairs(make):
     for answer, context in zip(answers, contexts):
         assert answer.text in context and answer.text == answer.text.strip() != ""
     tokenizer = model.tokenizer
-    rows = model.preprocessor.rows(model.preprocessor.read((["good"], ["bad film"])))
+    rows = model.preprocessor.encode(model.preprocessor.read((["good"], ["bad film"])))
     batch = rows.batch(np.array([0]))
     expected = tokenizer(["good"], ["bad film"])
     np.testing.assert_array_equal(batch["token_ids"], expected["token_ids"])

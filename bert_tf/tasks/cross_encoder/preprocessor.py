@@ -62,17 +62,17 @@ class CrossEncoderPreprocessor(Preprocessor):
         pairs = _pairs(columns)
         return TokenizedTexts.of(self.tokenizer, pairs, self.max_sequence_length, len(columns) - 1)
 
-    def rows(self, columns, window_stride=None):
+    def encode(self, columns, window_stride=None):
         """Returns the pairs as rows: pairs of like length share a batch."""
-        return super().rows(_pairs(columns), window_stride)
+        return super().encode(_pairs(columns), window_stride)
 
-    def outputs(self, values, rows, columns, pooling):
+    def postprocess(self, values, rows, columns, pooling):
         """Returns logits `[n, K]` from those of the pairs `[n * K, 1]`."""
         return values.reshape(columns.num_rows, len(columns) - 1)
 
     def decode(self, values, rows, columns):
         """Returns scores float32 `[n]`, of queries with K documents `[n, K]`."""
-        scores = SCORE_ACTIVATIONS[self.activation](self.outputs(values, rows, columns, None))
+        scores = SCORE_ACTIVATIONS[self.activation](self.postprocess(values, rows, columns, None))
         return (scores[:, 0] if len(columns) == 2 else scores).astype(np.float32)
 
 

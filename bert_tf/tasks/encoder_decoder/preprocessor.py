@@ -104,14 +104,14 @@ class EncoderDecoderPreprocessor(SourceTargetPreprocessor):
             self.longest_target if self.static_length else None,
         )
 
-    def rows(self, columns, window_stride=None):
+    def encode(self, columns, window_stride=None):
         self.require_tokenizer()
         rows = self.example_rows(columns)
         # The logits of all targets are one array.
         rows.target_length = rows.target_length or rows.longest_target()
         return rows
 
-    def outputs(self, values, rows, columns, pooling):
+    def postprocess(self, values, rows, columns, pooling):
         return values[:, : rows.longest_target() - 1]
 
 

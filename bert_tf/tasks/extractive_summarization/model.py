@@ -148,7 +148,7 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
         _check_count("num_sentences", num_sentences, least=1)
         preprocessor = self.preprocessor
         columns = preprocessor.read_examples(texts)
-        rows = preprocessor.rows(columns)
+        rows = preprocessor.encode(columns)
         values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
         summaries = preprocessor.summaries(values, rows, num_sentences, trigram_blocking)
         return summaries[0] if columns.is_single else summaries

@@ -104,7 +104,7 @@ class BertFeatureExtractor(TaskModel):
         """
         columns = self.preprocessor.read_examples(texts)
         features: list[np.ndarray | None] = [None] * columns.num_rows
-        rows, batching = self.preprocessor.rows(columns), {"token_budget": token_budget}
+        rows, batching = self.preprocessor.encode(columns), {"token_budget": token_budget}
         lengths = rows.lengths()
         for numbers, _, states in self.computed_batches(rows, batch_size, verbose, **batching):
             for number, row in zip(numbers, states):

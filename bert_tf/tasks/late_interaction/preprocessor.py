@@ -140,7 +140,7 @@ class LateInteractionPreprocessor(Preprocessor):
             ids = tf.gather(tf.concat(parts, axis=0), places)
             return RaggedRows(ids, tf.zeros_like(ids), self.tokenizer.pad_token_id, count)
 
-    def rows(self, columns, window_stride=None):
+    def encode(self, columns, window_stride=None):
         """Returns the examples as rows; the model compares their queries and documents."""
         return self.example_rows(columns)
 

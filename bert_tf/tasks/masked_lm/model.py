@@ -121,8 +121,8 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
             raise UserError(f"`top_k` must be in [1, {size}]. Received: top_k={top_k!r}")
         filled: list[list[list[FilledMask]]] = []
         for start in range(0, columns.num_rows, TEXTS_FILLED_AT_ONCE):
-            part = columns.rows(slice(start, start + TEXTS_FILLED_AT_ONCE))
-            rows = preprocessor.rows(part)
+            part = columns.select(slice(start, start + TEXTS_FILLED_AT_ONCE))
+            rows = preprocessor.encode(part)
             values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
             filled += preprocessor.candidates(values, rows, top_k)
         return filled[0] if columns.is_single else filled

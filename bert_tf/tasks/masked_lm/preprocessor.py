@@ -143,7 +143,7 @@ class MaskedLMPreprocessor(Preprocessor):
                     f"Received in row {row}: {quote_texts(texts)}"
                 )
 
-    def rows(self, columns, window_stride=None):
+    def encode(self, columns, window_stride=None):
         """Returns `MaskedRows`.
 
         Raises:
@@ -169,7 +169,7 @@ class MaskedLMPreprocessor(Preprocessor):
                 )
         return MaskedRows(texts, places, counts)
 
-    def outputs(self, values, rows, columns, pooling):
+    def postprocess(self, values, rows, columns, pooling):
         """Returns `logits` `[M, V]` of the masks, and their `row_splits`."""
         return {"logits": _of_masks(values, rows), "row_splits": rows.row_splits}
 

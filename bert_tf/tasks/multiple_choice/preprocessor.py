@@ -121,11 +121,11 @@ class MultipleChoicePreprocessor(Preprocessor):
         count = columns[1].shape[1]
         return TokenizedTexts.of(self.tokenizer, _pairs(columns), self.max_sequence_length, count)
 
-    def rows(self, columns, window_stride=None):
+    def encode(self, columns, window_stride=None):
         """Returns the pairs as rows: pairs of like length share a batch, whatever their prompt."""
-        return super().rows(_pairs(columns), window_stride)
+        return super().encode(_pairs(columns), window_stride)
 
-    def outputs(self, values, rows, columns, pooling):
+    def postprocess(self, values, rows, columns, pooling):
         """Returns logits `[n, C]` from those of the pairs."""
         return values.reshape(columns[1].shape)
 

@@ -68,13 +68,13 @@ class PrefixLMPreprocessor(SourceTargetPreprocessor):
         rows = join_source_and_target(*(part.ragged(part.token_ids) for part in parts))
         return SourcesWithTargets(*rows, self.tokenizer.pad_token_id)
 
-    def rows(self, columns, window_stride=None):
+    def encode(self, columns, window_stride=None):
         self.require_tokenizer()
         rows = self.example_rows(columns)
         rows.row_length = int(rows.lengths().max(initial=3))  # the logits of all are one array
         return rows
 
-    def outputs(self, values, rows, columns, pooling):
+    def postprocess(self, values, rows, columns, pooling):
         return values[:, : rows.row_length]
 
 

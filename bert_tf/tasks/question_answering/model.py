@@ -167,7 +167,7 @@ class BertQuestionAnswerer(DenseHeadModel):
     ) -> list[AnswerSelection]:
         """Returns what `answer` chooses from: the n best answers and the score of no answer."""
         columns = self.preprocessor.read_examples((questions, contexts))
-        rows = self.preprocessor.rows(columns)
+        rows = self.preprocessor.encode(columns)
         values = self._compute(rows, batch_size, verbose, token_budget=token_budget)
         return self.preprocessor.select(values, rows, columns)
 

@@ -118,12 +118,12 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         """
         if y is None:
             raise UserError("`y` must be the answers to the questions. Received: y=None")
-        rows = self.rows(columns)
+        rows = self.encode(columns)
         left_out = rows.with_targets(y, sample_weight)
         report_left_out(left_out, _strings(columns[0]), rows.contexts, y)
         return rows, rows.labels
 
-    def rows(self, columns, window_stride=None):
+    def encode(self, columns, window_stride=None):
         """Returns the windows of the contexts.
 
         Raises:
@@ -133,7 +133,7 @@ class QuestionAnsweringPreprocessor(Preprocessor):
         texts, lengths = map(_strings, columns), self.window_lengths()
         return QuestionWindows(self.tokenizer, *texts, **lengths, length=self.static_length)
 
-    def outputs(self, values, rows, columns, pooling):
+    def postprocess(self, values, rows, columns, pooling):
         """Returns `logits` `[W, 2, T]` of the windows and their `row_splits`; T is the longest."""
         counts = np.bincount(rows.examples, minlength=columns.num_rows)
         return {"logits": values, "row_splits": np.concatenate([[0], np.cumsum(counts)])}

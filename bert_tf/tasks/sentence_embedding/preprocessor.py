@@ -20,8 +20,8 @@ class SentenceEmbeddingPreprocessor(VectorPreprocessor):
 
     normalize: bool = False
 
-    def outputs(self, values, rows, columns, pooling):
-        vectors = super().outputs(values, rows, columns, pooling)
+    def postprocess(self, values, rows, columns, pooling):
+        vectors = super().postprocess(values, rows, columns, pooling)
         if self.normalize and rows.examples is not None:
             vectors = unit_vectors(vectors)  # the mean of unit vectors is shorter
         return vectors

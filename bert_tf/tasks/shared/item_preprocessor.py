@@ -50,13 +50,13 @@ class ItemPreprocessor(Preprocessor):
         labels = self.item_labels(lists, y)
         if not len(labels):
             raise UserError(f"`x` must have at least one {self.item}. Received: none.")
-        windows = self.rows(columns)
+        windows = self.encode(columns)
         labels = (windows.labels(labels),)
         if sample_weight is not None:
             labels += (row_weights(sample_weight, len(lists))[windows.examples],)
         return windows, labels
 
-    def rows(self, columns, window_stride=None):
+    def encode(self, columns, window_stride=None):
         """Returns the windows of the lists.
 
         Raises:
@@ -70,6 +70,6 @@ class ItemPreprocessor(Preprocessor):
         self.require_tokenizer()
         return self.windows(columns[0])
 
-    def outputs(self, values, rows, columns, pooling):
+    def postprocess(self, values, rows, columns, pooling):
         """Returns `logits` `[M, …]` of the items, and the `row_splits` of the lists."""
         return {"logits": rows.marked_values(values), "row_splits": rows.item_splits}

@@ -127,7 +127,7 @@ class TextGenerator:
             return self._generate_ids(texts, config, batch_size)
         preprocessor = self._source_preprocessor()
         columns = preprocessor.read_examples(texts)
-        rows = preprocessor.rows(columns)
+        rows = preprocessor.encode(columns)
         if not len(rows):
             return []
         require_words(rows.lengths())

@@ -47,10 +47,10 @@ class VectorPreprocessor(Preprocessor):
         start = prompt.encode()
         return TextColumns(object_array([start + text for text in column]) for column in columns)
 
-    def rows(self, columns, window_stride=None):
+    def encode(self, columns, window_stride=None):
         if len(columns) > 1:
             raise UserError(
                 "`x` must be one list of texts. Received: a tuple of lists, or pairs. Encode each "
                 'list by itself; a list of strings is `["a text", "another"]`.'
             )
-        return super().rows(columns, window_stride)
+        return super().encode(columns, window_stride)

@@ -177,7 +177,7 @@ class BertSparseEncoder(VectorModel):
         windows = {"window_stride": window_stride, "window_pooling": window_pooling}
         parts = []
         for start in range(0, max(columns.num_rows, 1), TEXTS_ENCODED_AT_ONCE):
-            part = columns.rows(slice(start, start + TEXTS_ENCODED_AT_ONCE))
+            part = columns.select(slice(start, start + TEXTS_ENCODED_AT_ONCE))
             vectors = self.predict(part, batch_size, verbose, token_budget=token_budget, **windows)
             parts.append(sparse.csr_array(strongest(vectors, count)))
         return sparse.vstack(parts, format="csr")

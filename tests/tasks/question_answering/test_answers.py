@@ -21,7 +21,7 @@ def selections(tokenizer, questions, contexts, logits_of_windows, **options):
     columns = TextColumns(
         np.array([text.encode() for text in texts], object) for texts in (questions, contexts)
     )
-    rows = preprocessor.rows(columns)
+    rows = preprocessor.encode(columns)
     logits = logits_of_windows(rows)
     return preprocessor.select(logits, rows, columns), logits, rows
 
