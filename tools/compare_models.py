@@ -17,6 +17,7 @@ from bert_tf.tools.common import tool
 from bert_tf.tools.common.model_comparison import milliseconds_per_text, print_table, scores_of
 from bert_tf.tools.common.task_flags import (
     inputs_and_targets,
+    known_labels,
     load_classifier,
     read_examples,
     task_from_flags,
@@ -93,9 +94,9 @@ def main():
         )
     require_scikit_learn()
     task = task_from_flags()
+    examples = read_examples(task, FLAGS.split, known_labels(task, *FLAGS.model_dirs))
     models = load_models(task)
     first = models[FLAGS.model_dirs[0]]
-    examples = read_examples(task, FLAGS.split, first.labels)
     inputs, targets = inputs_and_targets(first, examples)
     results = {name: scores_of(model, inputs, targets) for name, model in models.items()}
     times = milliseconds_per_text([*models.values()], inputs, FLAGS.timing_rounds)

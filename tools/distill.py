@@ -169,21 +169,22 @@ def main():
     keras.utils.set_random_seed(FLAGS.seed)
     task = task_flags.task_from_flags()
     fine_tuning_flags.require_classes(task)
+    labels = task_flags.known_labels(task, FLAGS.teacher)
+    dev_examples = task_flags.read_examples(task, "dev", labels)
+    if FLAGS.logits_weight < 1:
+        train_examples = task_flags.read_examples(task, "train", labels)
+    else:
+        unlabeled = with_unlabeled(task_flags.inputs_of(task.read(FLAGS.data_dir, "train", labels)))
+    # Every file has been read before the weights are, so that mistakes in one show early.
     teacher = task_flags.load_classifier(task, FLAGS.teacher, "a teacher")
     student, layer_map = load_student(teacher)
     weights = options_of("temperature", "logits_weight", "hidden_weight", "attention_weight")
     model = DistillationModel(student, teacher, layer_map=layer_map, **weights)
-    dev = task_flags.inputs_and_targets(
-        teacher, task_flags.read_examples(task, "dev", teacher.labels)
-    )
+    dev = task_flags.inputs_and_targets(teacher, dev_examples)
     if FLAGS.logits_weight < 1:
-        train_examples = task_flags.read_examples(task, "train", teacher.labels)
         inputs, targets = task_flags.inputs_and_targets(teacher, train_examples)
     else:
-        inputs = with_unlabeled(
-            task_flags.inputs_of(task.read(FLAGS.data_dir, "train", teacher.labels))
-        )
-        targets = None
+        inputs, targets = unlabeled, None
     batches = TrainingBatches(model, inputs, targets)
     loss = fine_tuning.classifier_loss(student, targets)
     fine_tuning.compile_model(model, batches.num_steps, loss=loss)

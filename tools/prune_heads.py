@@ -32,6 +32,7 @@ from bert_tf.tools.common.console import print_model
 from bert_tf.tools.common.model_comparison import scores_of
 from bert_tf.tools.common.task_flags import (
     inputs_and_targets,
+    known_labels,
     load_classifier,
     read_examples,
     task_from_flags,
@@ -147,12 +148,14 @@ def main():
     if FLAGS.do_eval:
         require_scikit_learn()
     task = task_from_flags()
-    model, count = load_model(task)
-    examples = read_examples(task, FLAGS.importance_split, model.labels)
+    labels = known_labels(task, FLAGS.model_dir)
+    examples = read_examples(task, FLAGS.importance_split, labels)
     if FLAGS.max_importance_examples < len(examples):
         examples = random.Random(FLAGS.seed).sample(examples, FLAGS.max_importance_examples)
+    dev_examples = read_examples(task, "dev", labels) if FLAGS.do_eval else None
+    model, count = load_model(task)
     if FLAGS.do_eval:
-        dev = inputs_and_targets(model, read_examples(task, "dev", model.labels))
+        dev = inputs_and_targets(model, dev_examples)
 
     def measured(when):
         size = f"{when}_parameters = {model.count_params()}"

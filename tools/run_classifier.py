@@ -44,6 +44,7 @@ from bert_tf.tools.common.task_flags import (
     given_labels,
     inputs_and_targets,
     inputs_of,
+    known_labels,
     read_examples,
     require_model_of,
     table_columns,
@@ -241,10 +242,12 @@ def main():
     if FLAGS.do_train:
         train_examples = training_examples(task, labels)
         labels = labels or task.label_list(train_examples)
-    model = load_model(task, labels)
-    dev_examples = read_examples(task, "dev", model.labels) if wants_dev else None
+    known = labels or known_labels(task, *checkpoint_flags.directories())
+    dev_examples = read_examples(task, "dev", known) if wants_dev else None
     splits = dict.fromkeys(FLAGS.predict_split) if FLAGS.do_predict else ()
-    examples_of = {split: task.read(FLAGS.data_dir, split, model.labels) for split in splits}
+    examples_of = {split: task.read(FLAGS.data_dir, split, known) for split in splits}
+    # Every file has been read before the weights are, so that mistakes in one show early.
+    model = load_model(task, labels)
 
     if FLAGS.do_train:
         train(model, task, train_examples, dev_examples)

@@ -118,12 +118,26 @@ def read(split):
 
 def label_list(tags):
     """Returns --labels, or all tags that the scheme has for the labels in the training data."""
+    found = {tag for row in tags for tag in row}
     if FLAGS.labels:
+        if unknown := sorted(found.difference(FLAGS.labels)):
+            raise DataError(
+                f"--labels must have all tags of the training data. Received: none of {unknown}"
+            )
         return FLAGS.labels
     if FLAGS.scheme == "none":
-        return sorted({tag for row in tags for tag in row})
+        return sorted(found)
     spans = (span for row in tags for span in spans_of_tags(row))
     return scheme_labels(sorted({span.label for span in spans}), FLAGS.scheme)
+
+
+def check_labels(labels):
+    """Refuses labels that are no tags of --scheme."""
+    if FLAGS.scheme != "none" and not are_span_tags(labels):
+        raise UserError(
+            f"The labels must be tags of the scheme {FLAGS.scheme}, such as {OUTSIDE} and B-PER. "
+            f"Received: {labels}. For tags of single words, set --scheme=none"
+        )
 
 
 def load_model(labels):
@@ -193,12 +207,11 @@ def main():
     data = read("train") if FLAGS.do_train else None
     dev = read("dev") if FLAGS.do_eval else None
     test = read("test") if FLAGS.do_predict else None
-    model = load_model(label_list(data[1]) if data else FLAGS.labels)
-    if FLAGS.scheme != "none" and not are_span_tags(model.labels):
-        raise UserError(
-            f"The labels must be tags of the scheme {FLAGS.scheme}, such as {OUTSIDE} and B-PER. "
-            f"Received: {model.labels}. For tags of single words, set --scheme=none"
-        )
+    labels = label_list(data[1]) if data else FLAGS.labels
+    if labels:
+        check_labels(labels)
+    model = load_model(labels)
+    check_labels(model.labels)
     if FLAGS.do_train:
         train(model, data, dev)
     if FLAGS.precision:

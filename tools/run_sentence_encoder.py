@@ -280,11 +280,11 @@ def main():
     from bert_tf.training import MatryoshkaLoss
 
     keras.utils.set_random_seed(FLAGS.seed)
-    # All files are read before any work.
-    train_data = read_train_data() if FLAGS.do_train else None
+    # All files are read before any work; --guide_dir encodes the texts of the last one.
     dev_data = read_scored_pairs(FLAGS.dev_file, FLAGS.score_scale) if FLAGS.dev_file else None
     encode_texts = read_single_texts(FLAGS.encode_file) if FLAGS.do_encode else None
     whitening_texts = read_single_texts(FLAGS.whitening_file) if FLAGS.whitening_file else None
+    train_data = read_train_data() if FLAGS.do_train else None
     encoder = load_encoder()
     if FLAGS.do_train:
         *examples, loss = train_data

@@ -115,6 +115,13 @@ def load_task_model(model_class, path, config_file=None, tokenizer=None, **optio
     return model
 
 
+def labels_in_files(path) -> list[str] | None:
+    """Returns the names of classes in the files of a checkpoint, or None, without its weights."""
+    pretrained = open_pretrained(path)
+    own = pretrained.options.get("labels")
+    return class_names(own) if own else file_labels(pretrained.config.extra, pretrained.source.path)
+
+
 def _assign(model, pretrained, quantization):
     """Loads the weights and, if requested, quantizes floating-point weights."""
     restored = restore_quantized(backbone_of(model), pretrained.source)

@@ -190,11 +190,11 @@ def test_wrong_flags_are_told_without_a_trace(start, tmp_path, flags, words):
     assert list((tmp_path / "out").iterdir() if (tmp_path / "out").exists() else []) == []
 
 
-def test_bad_data_is_found_before_training(start, tmp_path):
+def test_an_empty_label_is_found_before_training(start, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     (data / "train.tsv").write_text("good film\tpos\nbad film\tneg\n")
-    (data / "dev.tsv").write_text("good film\tpos\nbad film\tmaybe\n")
+    (data / "dev.tsv").write_text("good film\tpos\nbad film\t\n")
     result = run(
         "run_classifier",
         "--task_name=simple",
@@ -205,7 +205,7 @@ def test_bad_data_is_found_before_training(start, tmp_path):
         "--do_train",
     )
     assert result.returncode == 1
-    assert "dev.tsv, line 2 must have a label of" in result.stderr
+    assert "dev.tsv must have a label for every example" in result.stderr
     assert "Traceback" not in result.stderr and "Epoch" not in result.stdout
 
 

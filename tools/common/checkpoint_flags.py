@@ -86,16 +86,23 @@ def load_model(model_class, **options):
         )
 
     keras.utils.set_random_seed(FLAGS.seed)
-    trained = os.path.join(FLAGS.output_dir, "model")
-    path = FLAGS.init_checkpoint or trained
+    path, *others = directories()
     model = load(path)
     if FLAGS.do_train:
         return model
-    if model.untrained_heads and path != trained and os.path.isdir(trained):
+    if model.untrained_heads and others:
+        (trained,) = others
         print(f"{path} has no {' and '.join(model.untrained_heads)}; {trained} is used instead.")
         model = load(trained)
     model.require_trained_heads("evaluated")
     return model
+
+
+def directories():
+    """Returns the directory of the model to start from and, if it is another, the trained one's."""
+    trained = os.path.join(FLAGS.output_dir, "model")
+    path = FLAGS.init_checkpoint or trained
+    return [path, trained] if path != trained and os.path.isdir(trained) else [path]
 
 
 def load_tokenizer(path):

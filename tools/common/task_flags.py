@@ -83,6 +83,18 @@ def given_labels():
     return tuple(FLAGS.labels) if FLAGS.labels else None
 
 
+def known_labels(task, *directories):
+    """Returns the labels that examples may have: the flag's, the task's, or the first model's.
+
+    Those of a model are read from its files without its weights. None allows all labels.
+    """
+    from bert_tf.checkpoints.loading import labels_in_files
+
+    if task.problem_type == REGRESSION or given_labels() or task.labels:
+        return given_labels() or task.labels
+    return next(filter(None, map(labels_in_files, directories)), None)
+
+
 def read_examples(task, split, labels=None):
     """Reads one of the task's files, whose examples must all have labels."""
     examples = task.read(FLAGS.data_dir, split, labels)

@@ -103,7 +103,7 @@ class ClassificationTask:
     def read(
         self, data_dir: str | os.PathLike, split: str, labels: tuple[str, ...] | None = None
     ) -> list[TextExample]:
-        """Reads the examples of a split. Pairs with an empty text and skipped lines are logged.
+        """Reads the examples of a split. Empty texts and skipped lines are counted in the log.
 
         Args:
             data_dir, split: The directory of the task; "train", "dev" or "test".
@@ -118,7 +118,7 @@ class ClassificationTask:
             raise DataError(f"`split` must have a file in this task. Received: split={split!r}")
         path = self.path(data_dir, split)
         labels = labels or self.labels
-        examples, lines_of_ids, short, half_empty = [], {}, [], []
+        examples, lines_of_ids, short, empty = [], {}, [], []
         for line, fields in self._rows(path, columns, label_needed=split != "test"):
             if fields is None:
                 short.append(line)
@@ -126,12 +126,12 @@ class ClassificationTask:
             example = self._example(f"{path}, line {line}", fields, labels)
             if example.id is not None:
                 note_id(lines_of_ids, example.id, path, line)
-            texts = (example.text_a, example.text_b)
-            if example.text_b is not None and not all(map(str.strip, texts)):
-                half_empty.append(line)
+            texts = (text for text in (example.text_a, example.text_b) if text is not None)
+            if not all(map(str.strip, texts)):
+                empty.append(line)
             examples.append(example)
-        kinds = "skipped lines with too few columns", "pairs with an empty text"
-        for what, found in zip(kinds, (short, half_empty)):
+        kinds = "skipped lines with too few columns", "examples with an empty text"
+        for what, found in zip(kinds, (short, empty)):
             if found:
                 _logger.warning("%s: %d %s (first: line %d)", path, len(found), what, found[0])
         if not examples:
@@ -190,6 +190,8 @@ class ClassificationTask:
         for column in ("text_a", "text_b"):
             if not isinstance(fields.get(column, ""), str):
                 raise DataError(f"{where} must have a text. Received: {fields[column]!r}")
+        if fields.get("label") == "" and self.problem_type != MULTI_LABEL:
+            fields["label"] = None
         if fields.get("label") is not None:
             fields["label"] = self._label(where, fields["label"], labels)
         if fields.get("id") is not None:

@@ -94,7 +94,7 @@ def test_qqp_counts_broken_lines_and_empty_sides(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "bert_tf"):
         assert len(TASKS["qqp"].read(tmp_path, "train")) == 2
     assert "1 skipped lines with too few columns (first: line 3)" in caplog.text
-    assert "1 pairs with an empty text (first: line 4)" in caplog.text
+    assert "1 examples with an empty text (first: line 4)" in caplog.text
 
 
 def test_a_test_file_has_one_example_per_line(tmp_path):
@@ -167,6 +167,14 @@ def test_more_bad_tables(tmp_path):
         TASKS["sts-b"].read(tmp_path, "dev")
     with pytest.raises(DataError, match="split='train'"):
         TASKS["ax"].read(tmp_path, "train")
+
+
+def test_empty_cells_of_a_table(tmp_path, caplog):
+    (tmp_path / "train.csv").write_text("text,label\nbad,bad\n ,good\n,bad\nfine,\n")
+    with caplog.at_level(logging.WARNING, "bert_tf"):
+        examples = table_task(tmp_path).read(tmp_path, "train")
+    assert "train.csv: 2 examples with an empty text (first: line 3)" in caplog.text
+    assert [example.label for example in examples] == ["bad", "good", "bad", None]
 
 
 def test_test_files_need_no_labels(tmp_path):
