@@ -11,12 +11,9 @@ into the memory of this process, which learns the vocabulary. --input_file, --de
 interrupted runs are as in beam_create_pretraining_data.py.
 """
 
-from absl import flags
-
 from bert_tf.errors import DataError, UserError
 from bert_tf.tools.common import beam_flags, beam_run, tool, vocabulary_flags
-
-FLAGS = flags.FLAGS
+from bert_tf.tools.common.flag_table import FLAGS
 
 
 def main():
@@ -49,5 +46,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "output_file"])
-    tool.run(main)
+    tool.run(main, "input_file", "output_file")

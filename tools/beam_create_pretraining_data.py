@@ -18,12 +18,9 @@ not finished is done again, and if the whole run is interrupted, the same comman
 
 import dataclasses
 
-from absl import flags
-
 from bert_tf.tools.common import beam_flags, beam_run, pretraining_data_flags, tool
 from bert_tf.tools.common.checkpoint_flags import new_tokenizer
-
-FLAGS = flags.FLAGS
+from bert_tf.tools.common.flag_table import FLAGS
 
 
 def main():
@@ -65,5 +62,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "output_file", "vocab_file"])
-    tool.run(main)
+    tool.run(main, "input_file", "output_file", "vocab_file")

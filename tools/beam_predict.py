@@ -16,99 +16,50 @@ Needs `pip install 'bert-tf[beam]'`. docs/beam.md explains the rest.
 import itertools
 import os
 
-from absl import flags
-
 from bert_tf import tasks
 from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.beam_flags import is_local, num_workers, pipeline_options
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.model_flags import kind_of_model
-
-FLAGS = flags.FLAGS
 
 _INPUT_FORMATS = ("text", "jsonl", "csv", "tsv", "parquet", "tfrecord")
 _FIRST_ROWS = 1000  # that are looked at before any work
 _OUTPUT_FORMATS = ("jsonl", "csv", "text", "parquet", "tfrecord")
 
-flags.DEFINE_list(
-    "input_file",
-    None,
-    "The files of the corpus: paths, directories or patterns such as texts/*.jsonl, of any file "
-    "system of Beam. "
-    "Files that end in .gz, .bz2 or .xz are decompressed.",
-)
-flags.DEFINE_enum(
-    "input_format",
-    "auto",
-    ["auto", *_INPUT_FORMATS],
-    "The format of all files; auto: what the ending of each says. In text, a line is an example, "
-    "also an empty one; for answer, rerank and with --pair_column, a tab separates its two texts. "
-    "csv (RFC 4180) and tsv (no quoting) have a header; tfrecord has tf.train.Examples.",
-)
-flags.DEFINE_string(
-    "text_column",
-    "text",
-    "The column, JSON key or feature of the text. What else a task reads has columns of its names.",
-)
-flags.DEFINE_string(
-    "pair_column",
-    None,
-    "The column of the second text of a pair: of the context for answer, of the document for "
-    "rerank, which need one (in text files it is called pair).",
-)
-flags.DEFINE_string(
-    "output_file",
-    None,
-    "The output's path without number and ending. Files of an earlier run there are replaced when "
-    "everything is written.",
-)
-flags.DEFINE_enum(
-    "output_format",
-    "jsonl",
-    _OUTPUT_FORMATS,
-    "The format. Vectors are lists in jsonl, lists of a fixed size in parquet and floats in "
-    "tfrecord; other answers are JSON. text is the answer and the texts, separated by tabs.",
-)
-flags.DEFINE_string("answer_column", "answer", "The name of the answer's column.")
-flags.DEFINE_integer(
-    "num_shards",
-    None,
-    "Number of output files, which are also what the work is divided into. Default: one per 32 MiB "
-    "of input, at least one per process.",
-    lower_bound=1,
-)
-flags.DEFINE_string(
-    "method",
-    "auto",
-    f"What to ask the model: {', '.join(tasks.answers())}, or a method of a task of your own, "
-    "which --import_modules registers. auto: what its task does. rerank: the score of pairs of a "
-    "query and a document by a text classifier.",
-)
-flags.DEFINE_string(
-    "relevant_label",
-    None,
-    "For rerank with a classifier of labels: the label whose probability is the score.",
-)
-flags.DEFINE_integer(
-    "token_budget",
-    4096,
-    "Maximum number of tokens that a process computes at a time, padding counted.",
-    lower_bound=1,
-)
-flags.DEFINE_integer(
-    "threads",
-    None,
-    "Number of TensorFlow's threads per process. Default: the CPUs divided by the processes of the "
-    "DirectRunner; with another runner TensorFlow's own choice.",
-    lower_bound=1,
-)
-flags.DEFINE_string(
-    "dead_letter_file",
-    None,
-    "A file of JSON lines for what cannot be read or answered: source, position, element and "
-    "error. Default: the first such row ends the run with an error.",
-)
+define_flags(f"""
+    input_file (list): The files of the corpus: paths, directories or patterns such as
+        texts/*.jsonl, of any file system of Beam. Files that end in .gz, .bz2 or .xz are
+        decompressed.
+    input_format (auto|{"|".join(_INPUT_FORMATS)}, auto): The format of all files; auto: what the
+        ending of each says. In text, a line is an example, also an empty one; for answer, rerank
+        and with --pair_column, a tab separates its two texts. csv (RFC 4180) and tsv (no quoting)
+        have a header; tfrecord has tf.train.Examples.
+    text_column (str, text): The column, JSON key or feature of the text. What else a task reads has
+        columns of its names.
+    pair_column (str): The column of the second text of a pair: of the context for answer, of the
+        document for rerank, which need one (in text files it is called pair).
+    output_file (str): The output's path without number and ending. Files of an earlier run there
+        are replaced when everything is written.
+    output_format ({"|".join(_OUTPUT_FORMATS)}, jsonl): The format. Vectors are lists in jsonl,
+        lists of a fixed size in parquet and floats in tfrecord; other answers are JSON. text is the
+        answer and the texts, separated by tabs.
+    answer_column (str, answer): The name of the answer's column.
+    num_shards (int >= 1): Number of output files, which are also what the work is divided into.
+        Default: one per 32 MiB of input, at least one per process.
+    method (str, auto): What to ask the model: {", ".join(tasks.answers())}, or a method of a task
+        of your own, which --import_modules registers. auto: what its task does. rerank: the score
+        of pairs of a query and a document by a text classifier.
+    relevant_label (str): For rerank with a classifier of labels: the label whose probability is the
+        score.
+    token_budget (int >= 1, 4096): Maximum number of tokens that a process computes at a time,
+        padding counted.
+    threads (int >= 1): Number of TensorFlow's threads per process. Default: the CPUs divided by the
+        processes of the DirectRunner; with another runner TensorFlow's own choice.
+    dead_letter_file (str): A file of JSON lines for what cannot be read or answered: source,
+        position, element and error. Default: the first such row ends the run with an error.
+""")
 
 
 def method() -> str:
@@ -255,5 +206,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["model_dir", "input_file", "output_file"])
-    tool.run(main)
+    tool.run(main, "model_dir", "input_file", "output_file")

@@ -15,8 +15,6 @@ import contextlib
 import itertools
 import os
 
-from absl import flags
-
 from bert_tf.base.progress import progress_bar
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
@@ -24,55 +22,29 @@ from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.search.index_files import require_index_or_nothing
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.console import print_result
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.prediction_rows import about_how_many_rows
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string(
-    "model_dir",
-    None,
-    "The sentence encoder: a directory of sentence-transformers, Hugging Face or TF1.",
-)
-flags.DEFINE_string(
-    "input_file",
-    None,
-    "The corpus in UTF-8: one text per line, or a .csv, .tsv, .jsonl or .parquet table.",
-)
-flags.DEFINE_string("text_column", "text", "With a table: the column, or JSON key, of the text.")
-flags.DEFINE_string(
-    "id_column", None, "With a table: the column of the ids, strings or numbers. Default: no ids."
-)
-flags.DEFINE_string("output_dir", None, "The directory of the index; an older index is replaced.")
-flags.DEFINE_enum(
-    "precision",
-    "float32",
-    ["float32", "float16", "int8", "binary"],
-    "How vectors are stored: in 4, 2 or 1 bytes per dimension, or in one bit.",
-)
-flags.DEFINE_enum(
-    "similarity",
-    "cosine",
-    ["cosine", "dot"],
-    "What is compared: the cosines of vectors, or their dot products.",
-)
-flags.DEFINE_string(
-    "prompt",
-    None,
-    "What is put before each text, such as 'passage: '. Default: the model's default prompt, if it "
-    "has one.",
-)
-flags.DEFINE_integer("batch_size", 32, "Batch size for encoding.", lower_bound=1)
-flags.DEFINE_integer(
-    "num_processes",
-    1,
-    "How many processes encode, for processors with many cores. Each has its share of them.",
-    lower_bound=1,
-)
-flags.DEFINE_list(
-    "devices",
-    None,
-    "The GPUs of the processes, as CUDA_VISIBLE_DEVICES names them: 0,1,2,3. Default: none.",
-)
+define_flags("""
+    model_dir (str): The sentence encoder: a directory of sentence-transformers, Hugging Face or
+        TF1.
+    input_file (str): The corpus in UTF-8: one text per line, or a .csv, .tsv, .jsonl or .parquet
+        table.
+    text_column (str, text): With a table: the column, or JSON key, of the text.
+    id_column (str): With a table: the column of the ids, strings or numbers. Default: no ids.
+    output_dir (str): The directory of the index; an older index is replaced.
+    precision (float32|float16|int8|binary, float32): How vectors are stored: in 4, 2 or 1 bytes per
+        dimension, or in one bit.
+    similarity (cosine|dot, cosine): What is compared: the cosines of vectors, or their dot
+        products.
+    prompt (str): What is put before each text, such as 'passage: '. Default: the model's default
+        prompt, if it has one.
+    batch_size (int >= 1, 32): Batch size for encoding.
+    num_processes (int >= 1, 1): How many processes encode, for processors with many cores. Each has
+        its share of them.
+    devices (list): The GPUs of the processes, as CUDA_VISIBLE_DEVICES names them: 0,1,2,3. Default:
+        none.
+""")
 
 BLOCK_OF_ROWS = 4096  # rows in memory at a time
 
@@ -155,5 +127,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["model_dir", "input_file", "output_dir"])
-    tool.run(main)
+    tool.run(main, "model_dir", "input_file", "output_dir")

@@ -7,12 +7,9 @@ files does not change the result. The flags for the normalization of the text mu
 tokenizer will be used with.
 """
 
-from absl import flags
-
 from bert_tf.tools.common import tool, vocabulary_flags
+from bert_tf.tools.common.flag_table import FLAGS
 from bert_tf.tools.common.text_files import find_files
-
-FLAGS = flags.FLAGS
 
 
 def main():
@@ -26,5 +23,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "output_file"])
-    tool.run(main)
+    tool.run(main, "input_file", "output_file")

@@ -10,10 +10,9 @@ the milliseconds per text (from tokens to logits, in batches by tokens; the medi
 tasks and files are those of bert-tf run_classifier.
 """
 
-from absl import flags
-
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.model_comparison import milliseconds_per_text, print_table, scores_of
 from bert_tf.tools.common.task_flags import (
     inputs_and_targets,
@@ -23,30 +22,18 @@ from bert_tf.tools.common.task_flags import (
     task_from_flags,
 )
 
-FLAGS = flags.FLAGS
 PRECISIONS = ("float32", "bfloat16", "int8")
 
-flags.DEFINE_list("model_dirs", None, "The directories of the models, with labels and tokenizers.")
-flags.DEFINE_list(
-    "precisions",
-    [],
-    "Compares floating-point models in these precisions too: float32 (prepacked), bfloat16, int8.",
-)
-flags.DEFINE_enum(
-    "split", "dev", ["dev", "test"], "The file of the task with the texts and labels."
-)
-flags.DEFINE_integer(
-    "max_seq_length",
-    None,
-    "Maximum sequence length in tokens; longer text is truncated. Default: as each model says.",
-    lower_bound=3,
-)
-flags.DEFINE_integer(
-    "timing_rounds",
-    5,
-    "Number of times that each model computes the texts to measure the time per text.",
-    lower_bound=1,
-)
+define_flags("""
+    model_dirs (list): The directories of the models, with labels and tokenizers.
+    precisions (list, []): Compares floating-point models in these precisions too: float32
+        (prepacked), bfloat16, int8.
+    split (dev|test, dev): The file of the task with the texts and labels.
+    max_seq_length (int >= 3): Maximum sequence length in tokens; longer text is truncated. Default:
+        as each model says.
+    timing_rounds (int >= 1, 5): Number of times that each model computes the texts to measure the
+        time per text.
+""")
 
 
 def load_models(task):
@@ -104,5 +91,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["task_name", "data_dir", "model_dirs"])
-    tool.run(main)
+    tool.run(main, "task_name", "data_dir", "model_dirs")

@@ -12,18 +12,15 @@ import glob
 import json
 import statistics
 
-from absl import flags
-
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_multi_string(
-    "run", None, "A run as NAME=FILES, where FILES is a path or a glob pattern."
-)
-flags.DEFINE_list("metrics", None, "The scores to show, in this order. Default: all scores.")
-flags.DEFINE_integer("digits", 3, "Number of digits after the decimal point.", lower_bound=0)
+define_flags("""
+    run (repeated str): A run as NAME=FILES, where FILES is a path or a glob pattern.
+    metrics (list): The scores to show, in this order. Default: all scores.
+    digits (int >= 0, 3): Number of digits after the decimal point.
+""")
 
 
 def read_results(path):
@@ -82,5 +79,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("run")
-    tool.run(main)
+    tool.run(main, "run")

@@ -16,57 +16,32 @@ its inputs and outputs. The checkpoint's class or its head says what the model i
 
 import dataclasses
 
-from absl import flags
-
 from bert_tf import tasks
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checkpoint_flags import load_tokenizer
 from bert_tf.tools.common.console import print_result
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
 SAVED_MODEL = "saved_model"
 SPECS = {spec.name: spec for spec in tasks.specs() if spec.serving}
 
-flags.DEFINE_string(
-    "input", None, "The checkpoint to read: a directory, a file, a prefix or a Hub name (org/name)."
-)
-flags.DEFINE_string(
-    "output",
-    None,
-    "The directory to write. For a SavedModel, the directory of its versions: the model base path "
-    "of TF Serving.",
-)
-flags.DEFINE_enum(
-    "format", "huggingface", ["huggingface", "tf1", "bert_tf", SAVED_MODEL], "The format to write."
-)
-flags.DEFINE_string("config_file", None, "The config file. Default: the one next to the weights.")
-flags.DEFINE_string(
-    "vocab_file", None, "The vocabulary file. Default: the one next to the weights."
-)
-flags.DEFINE_bool(
-    "do_lower_case",
-    None,
-    "Whether the model's text is converted to lower case. Default: as the tokenizer's files say.",
-)
-flags.DEFINE_enum(
-    "model",
-    "auto",
-    ["auto", *SPECS],
-    "For a SavedModel: its task. `auto` reads it from the checkpoint; a checkpoint of pre-training "
-    "is exported for masked words.",
-)
-flags.DEFINE_bool(
-    "pairs",
-    False,
-    "For the SavedModel of a classifier: two inputs, `text` and `pair`, instead of one.",
-)
-flags.DEFINE_bool(
-    "verify",
-    False,
-    "Whether to open the output, run both models on the same input and print the largest "
-    "difference. It must be 0, for a SavedModel at most 1e-5 of the largest number.",
-)
+define_flags(f"""
+    input (str): The checkpoint to read: a directory, a file, a prefix or a Hub name (org/name).
+    output (str): The directory to write. For a SavedModel, the directory of its versions: the model
+        base path of TF Serving.
+    format (huggingface|tf1|bert_tf|{SAVED_MODEL}, huggingface): The format to write.
+    config_file (str): The config file. Default: the one next to the weights.
+    vocab_file (str): The vocabulary file. Default: the one next to the weights.
+    do_lower_case (bool): Whether the model's text is converted to lower case. Default: as the
+        tokenizer's files say.
+    model (auto|{"|".join(SPECS)}, auto): For a SavedModel: its task. `auto` reads it from the
+        checkpoint; a checkpoint of pre-training is exported for masked words.
+    pairs (bool, false): For the SavedModel of a classifier: two inputs, `text` and `pair`, instead
+        of one.
+    verify (bool, false): Whether to open the output, run both models on the same input and print
+        the largest difference. It must be 0, for a SavedModel at most 1e-5 of the largest number.
+""")
 
 
 def print_table(conversion):
@@ -159,5 +134,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input", "output"])
-    tool.run(main)
+    tool.run(main, "input", "output")

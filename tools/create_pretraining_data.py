@@ -22,21 +22,15 @@ import os
 import signal
 import sys
 
-from absl import flags
-
 from bert_tf.tools.common import pretraining_data_flags, tool
 from bert_tf.tools.common.checkpoint_flags import new_tokenizer
 from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.text_files import find_files
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_integer(
-    "num_processes",
-    None,
-    "Number of processes that create examples. Default: one per CPU.",
-    lower_bound=1,
-)
+define_flags("""
+    num_processes (int >= 1): Number of processes that create examples. Default: one per CPU.
+""")
 
 
 def main():
@@ -59,5 +53,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "output_file", "vocab_file"])
-    tool.run(main)
+    tool.run(main, "input_file", "output_file", "vocab_file")

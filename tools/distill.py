@@ -24,74 +24,38 @@ the time per text (from tokens to logits).
 
 import os
 
-from absl import flags
-
 from bert_tf.errors import UserError
 from bert_tf.tools.common import fine_tuning, fine_tuning_flags, result_files, task_flags, tool
 from bert_tf.tools.common.checks import options_of, require_one, require_other_directory
 from bert_tf.tools.common.console import print_model
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.model_comparison import milliseconds_per_text, print_table, scores_of
 from bert_tf.tools.common.text_files import read_texts
 from bert_tf.tools.common.training_batches import TrainingBatches, fit
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string(
-    "teacher", None, "The directory of the fine-tuned model, with labels and tokenizer."
-)
-flags.DEFINE_string(
-    "student",
-    None,
-    "The student starts from this checkpoint, which must have the teacher's vocabulary.",
-)
-flags.DEFINE_integer(
-    "num_hidden_layers",
-    None,
-    "The student starts from this number of the teacher's blocks, evenly spaced.",
-    lower_bound=1,
-)
-flags.DEFINE_list(
-    "student_layers",
-    None,
-    "The student starts from these blocks of the teacher, counted from 0, such as 0,2,5.",
-)
-flags.DEFINE_string(
-    "unlabeled_file",
-    None,
-    "With --logits_weight=1: a file with more texts to learn from, one per line; a tab separates "
-    "the two texts of a pair.",
-)
-flags.DEFINE_float(
-    "temperature", 2.0, "The logits are divided by this before they are compared; above 0."
-)
-flags.DEFINE_float(
-    "logits_weight",
-    0.5,
-    "The weight w of the distance from the teacher's probabilities; the loss on the labels has the "
-    "weight 1 - w.",
-    lower_bound=0.0,
-    upper_bound=1.0,
-)
-flags.DEFINE_float(
-    "hidden_weight", 0.0, "Weight of the distance between hidden states.", lower_bound=0.0
-)
-flags.DEFINE_float(
-    "attention_weight",
-    0.0,
-    "Weight of the distance between attention probabilities. Above 0, both models compute with "
-    "padding.",
-    lower_bound=0.0,
-)
-flags.DEFINE_integer(
-    "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
-)
+define_flags("""
+    teacher (str): The directory of the fine-tuned model, with labels and tokenizer.
+    student (str): The student starts from this checkpoint, which must have the teacher's
+        vocabulary.
+    num_hidden_layers (int >= 1): The student starts from this number of the teacher's blocks,
+        evenly spaced.
+    student_layers (list): The student starts from these blocks of the teacher, counted from 0, such
+        as 0,2,5.
+    unlabeled_file (str): With --logits_weight=1: a file with more texts to learn from, one per
+        line; a tab separates the two texts of a pair.
+    temperature (float, 2.0): The logits are divided by this before they are compared; above 0.
+    logits_weight (float 0 to 1, 0.5): The weight w of the distance from the teacher's
+        probabilities; the loss on the labels has the weight 1 - w.
+    hidden_weight (float >= 0, 0.0): Weight of the distance between hidden states.
+    attention_weight (float >= 0, 0.0): Weight of the distance between attention probabilities.
+        Above 0, both models compute with padding.
+    max_seq_length (int, 128): Maximum sequence length in tokens; longer text is truncated.
+""")
 fine_tuning_flags.define_training()
-flags.DEFINE_integer(
-    "timing_rounds",
-    3,
-    "Number of times that each model computes the dev file to measure the time per text.",
-    lower_bound=1,
-)
+define_flags("""
+    timing_rounds (int >= 1, 3): Number of times that each model computes the dev file to measure
+        the time per text.
+""")
 fine_tuning_flags.define_class_weights()
 fine_tuning_flags.define_epoch_flags("val_accuracy, val_auc or val_loss")
 fine_tuning_flags.define_augmentation()
@@ -207,5 +171,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["task_name", "data_dir", "teacher", "output_dir"])
-    tool.run(main)
+    tool.run(main, "task_name", "data_dir", "teacher", "output_dir")

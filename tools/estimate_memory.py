@@ -12,11 +12,10 @@ it also prints the fewest --gradient_accumulation_steps with which the run fits.
 import dataclasses
 import os
 
-from absl import flags
-
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.training_memory import (
     OBJECTIVES,
     PRECISIONS,
@@ -24,41 +23,27 @@ from bert_tf.tools.common.training_memory import (
     stage_memory,
 )
 
-FLAGS = flags.FLAGS
 _MODELS = {"base": BertConfig.base, "large": BertConfig.large}
 _GIB = 2**30
 
-flags.DEFINE_string("model", "base", "base, large, or the JSON file of a configuration.")
-flags.DEFINE_integer("train_batch_size", 32, "Sequences per step, over all devices.", lower_bound=1)
-flags.DEFINE_integer("max_seq_length", 128, "Length of a row in tokens.", lower_bound=4)
-flags.DEFINE_float(
-    "real_tokens",
-    1.0,
-    "Mean share of the tokens of a row that are not padding. The native ops compute only these.",
-    lower_bound=1e-3,
-    upper_bound=1.0,
-)
-flags.DEFINE_integer(
-    "max_predictions_per_seq", 20, "Mean number of predicted words per row.", lower_bound=1
-)
-flags.DEFINE_enum("objective", "mlm_nsp", OBJECTIVES, "As in run_pretraining.")
-flags.DEFINE_enum("precision", "float32", list(PRECISIONS), "The dtype policy of the model.")
-flags.DEFINE_enum(
-    "ops",
-    "native",
-    ("native", "reference"),
-    "The value of BERT_TF_OPS in the run. Plain TensorFlow (reference), which `auto` selects on "
-    "accelerators, also computes the padding and stores the attention scores.",
-)
-flags.DEFINE_integer("num_replicas", 1, "Devices that divide a batch.", lower_bound=1)
-flags.DEFINE_integer("pipeline_stages", 1, "Devices that divide the blocks.", lower_bound=1)
-flags.DEFINE_integer(
-    "gradient_accumulation_steps", 1, "Parts of the batch of each replica.", lower_bound=1
-)
-flags.DEFINE_bool("gradient_checkpointing", False, "Whether blocks are computed again.")
-flags.DEFINE_float(
-    "memory_gib", None, "Memory of a device in GiB that the run can use.", lower_bound=1e-3
-)
+define_flags(f"""
+    model (str, base): base, large, or the JSON file of a configuration.
+    train_batch_size (int >= 1, 32): Sequences per step, over all devices.
+    max_seq_length (int >= 4, 128): Length of a row in tokens.
+    real_tokens (float 1e-3 to 1, 1.0): Mean share of the tokens of a row that are not padding. The
+        native ops compute only these.
+    max_predictions_per_seq (int >= 1, 20): Mean number of predicted words per row.
+    objective ({"|".join(OBJECTIVES)}, mlm_nsp): As in run_pretraining.
+    precision ({"|".join(PRECISIONS)}, float32): The dtype policy of the model.
+    ops (native|reference, native): The value of BERT_TF_OPS in the run. Plain TensorFlow
+        (reference), which `auto` selects on accelerators, also computes the padding and stores the
+        attention scores.
+    num_replicas (int >= 1, 1): Devices that divide a batch.
+    pipeline_stages (int >= 1, 1): Devices that divide the blocks.
+    gradient_accumulation_steps (int >= 1, 1): Parts of the batch of each replica.
+    gradient_checkpointing (bool, false): Whether blocks are computed again.
+    memory_gib (float >= 1e-3): Memory of a device in GiB that the run can use.
+""")
 
 
 def make_run() -> PretrainingRun:

@@ -34,8 +34,6 @@ The tool writes to --output_dir:
 
 import os
 
-from absl import flags
-
 from bert_tf.base.files import atomic_path
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import REGRESSION
@@ -44,54 +42,29 @@ from bert_tf.tasks.token_classification.files import TAG_FILE_FORMATS
 from bert_tf.tools.common import evaluations, result_files, tool
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import print_result
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.task_flags import given_labels, read_examples, targets_of, task_from_flags
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_enum("kind", "classes", ["classes", "tags", "answers"], "The kind of the predictions.")
-flags.DEFINE_string("predictions_file", None, "The file with the predictions.")
-flags.DEFINE_enum(
-    "split",
-    "test",
-    ["train", "dev", "test"],
-    "With --kind=classes: the file of the task with the gold labels.",
-)
-flags.DEFINE_string(
-    "gold_file",
-    None,
-    "With --kind=answers: the SQuAD file. With --kind=tags: the file with the gold tags, if they "
-    "are not in --predictions_file.",
-)
-flags.DEFINE_enum(
-    "format",
-    "conll",
-    TAG_FILE_FORMATS,
-    "With --kind=tags: the format of --gold_file, as in run_ner.py.",
-)
-flags.DEFINE_integer(
-    "word_column", 0, "With --kind=tags: the column of the words in --gold_file, counted from 0."
-)
-flags.DEFINE_integer(
-    "tag_column",
-    -1,
-    "With --kind=tags: the column of the gold tags in --gold_file, counted from 0; -1 is the last.",
-)
-flags.DEFINE_bool(
-    "version_2_with_negative",
-    None,
-    "With --kind=answers: whether to score by the rules of SQuAD 2.0. Default: true if the file "
-    "has a question without an answer.",
-)
-flags.DEFINE_string("output_dir", None, "The directory to write the scores and the report to.")
-flags.DEFINE_integer(
-    "bootstrap_samples", 1000, "Number of samples of the bootstrap.", lower_bound=1
-)
-flags.DEFINE_float(
-    "confidence", 0.95, "Confidence level of the intervals.", lower_bound=0.01, upper_bound=0.999
-)
-flags.DEFINE_integer("worst_errors", 20, "Maximum number of errors to list.", lower_bound=0)
-flags.DEFINE_bool("plot", True, "Whether to write confusion.png, which needs matplotlib.")
-flags.DEFINE_integer("seed", 0, "Seed of the bootstrap.")
+define_flags(f"""
+    kind (classes|tags|answers, classes): The kind of the predictions.
+    predictions_file (str): The file with the predictions.
+    split (train|dev|test, test): With --kind=classes: the file of the task with the gold labels.
+    gold_file (str): With --kind=answers: the SQuAD file. With --kind=tags: the file with the gold
+        tags, if they are not in --predictions_file.
+    format ({"|".join(TAG_FILE_FORMATS)}, conll): With --kind=tags: the format of --gold_file, as in
+        run_ner.py.
+    word_column (int, 0): With --kind=tags: the column of the words in --gold_file, counted from 0.
+    tag_column (int, {-1}): With --kind=tags: the column of the gold tags in --gold_file, counted
+        from 0; -1 is the last.
+    version_2_with_negative (bool): With --kind=answers: whether to score by the rules of SQuAD 2.0.
+        Default: true if the file has a question without an answer.
+    output_dir (str): The directory to write the scores and the report to.
+    bootstrap_samples (int >= 1, 1000): Number of samples of the bootstrap.
+    confidence (float 0.01 to 0.999, 0.95): Confidence level of the intervals.
+    worst_errors (int >= 0, 20): Maximum number of errors to list.
+    plot (bool, true): Whether to write confusion.png, which needs matplotlib.
+    seed (int, 0): Seed of the bootstrap.
+""")
 
 _NEEDED = {"classes": ("task_name", "data_dir"), "tags": (), "answers": ("gold_file",)}
 
@@ -187,5 +160,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["predictions_file", "output_dir"])
-    tool.run(main)
+    tool.run(main, "predictions_file", "output_dir")

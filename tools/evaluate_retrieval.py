@@ -27,71 +27,36 @@ The tool prints a table for each data set and the mean over the data sets, and w
 import logging
 import os
 
-from absl import flags
-
 from bert_tf.errors import DataError, UserError
 from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.checks import options_of, positive_integers, require_one
 from bert_tf.tools.common.console import print_result
 from bert_tf.tools.common.corpus_search import search_corpus
-
-FLAGS = flags.FLAGS
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 _logger = logging.getLogger("bert_tf")
 
-flags.DEFINE_string("model_dir", None, "The directory of the sentence encoder.")
-flags.DEFINE_string(
-    "data_dir", None, "With --model_dir: the data set, or the directory with several."
-)
-flags.DEFINE_string(
-    "split", "test", "With --model_dir: which file of qrels/ has the grades, without .tsv."
-)
-flags.DEFINE_string(
-    "query_prefix", "", "With --model_dir: what is put before each query, such as 'query: '."
-)
-flags.DEFINE_string(
-    "document_prefix",
-    "",
-    "With --model_dir: what is put before each document, such as 'passage: '.",
-)
-flags.DEFINE_enum(
-    "similarity", "cosine", ["cosine", "dot"], "With --model_dir: how vectors are compared."
-)
-flags.DEFINE_integer(
-    "max_seq_length",
-    None,
-    "With --model_dir: maximum length of a text in tokens; longer text is truncated. Default: as "
-    "the model says.",
-    lower_bound=3,
-)
-flags.DEFINE_bool(
-    "ignore_identical_ids",
-    False,
-    "With --model_dir: whether a document with the id of the query is left out, as BEIR does. For "
-    "data sets whose queries are documents, such as ArguAna.",
-)
-flags.DEFINE_string(
-    "run_output",
-    None,
-    "With --model_dir: a directory to write the rankings to, a file NAME.run in TREC's form for "
-    "each data set. Default: they are not written.",
-)
-flags.DEFINE_string(
-    "run_file", None, "Results of a search in TREC's form, to be scored instead of a model."
-)
-flags.DEFINE_string(
-    "qrels_file", None, "With --run_file: the file with the grades, of BEIR or in TREC's form."
-)
-flags.DEFINE_bool(
-    "count_missing",
-    False,
-    "With --run_file: whether queries with grades that are not in the file count with zeros, as "
-    "with trec_eval's option -c. Otherwise they do not count.",
-)
-flags.DEFINE_list(
-    "k", ["1", "10", "100"], "How many documents of each ranking count; several numbers."
-)
-flags.DEFINE_string("output_dir", None, "The directory to write the results to.")
+define_flags("""
+    model_dir (str): The directory of the sentence encoder.
+    data_dir (str): With --model_dir: the data set, or the directory with several.
+    split (str, test): With --model_dir: which file of qrels/ has the grades, without .tsv.
+    query_prefix (str, ""): With --model_dir: what is put before each query, such as 'query: '.
+    document_prefix (str, ""): With --model_dir: what is put before each document, such as 'passage:
+        '.
+    similarity (cosine|dot, cosine): With --model_dir: how vectors are compared.
+    max_seq_length (int >= 3): With --model_dir: maximum length of a text in tokens; longer text is
+        truncated. Default: as the model says.
+    ignore_identical_ids (bool, false): With --model_dir: whether a document with the id of the
+        query is left out, as BEIR does. For data sets whose queries are documents, such as ArguAna.
+    run_output (str): With --model_dir: a directory to write the rankings to, a file NAME.run in
+        TREC's form for each data set. Default: they are not written.
+    run_file (str): Results of a search in TREC's form, to be scored instead of a model.
+    qrels_file (str): With --run_file: the file with the grades, of BEIR or in TREC's form.
+    count_missing (bool, false): With --run_file: whether queries with grades that are not in the
+        file count with zeros, as with trec_eval's option -c. Otherwise they do not count.
+    k (list, 1,10,100): How many documents of each ranking count; several numbers.
+    output_dir (str): The directory to write the results to.
+""")
 
 _OF_MODEL = (
     "data_dir",
@@ -261,5 +226,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["output_dir"])
-    tool.run(main)
+    tool.run(main, "output_dir")

@@ -15,31 +15,24 @@ onnxruntime: pip install 'bert-tf[onnx]'.
 import os
 
 import numpy as np
-from absl import flags
 
 from bert_tf.base.files import atomic_path
 from bert_tf.base.json_files import read_json
 from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
-
-FLAGS = flags.FLAGS
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 OPSET = 18  # LayerNormalization needs 17; runtimes have supported 18 for years
 # Larger constants are weights. tf2onnx would keep tens of copies of them.
 _MOST_BYTES_OF_CONSTANTS = 1000
 
-flags.DEFINE_string(
-    "saved_model", None, "The directory of a version of the SavedModel, exported with --portable."
-)
-flags.DEFINE_string("output_file", None, "The ONNX file to write.")
-flags.DEFINE_float(
-    "tolerance",
-    1e-5,
-    "Maximum difference between the outputs of onnxruntime and TensorFlow, relative to the larger "
-    "of 1 and the largest value of an output.",
-    lower_bound=0.0,
-)
+define_flags("""
+    saved_model (str): The directory of a version of the SavedModel, exported with --portable.
+    output_file (str): The ONNX file to write.
+    tolerance (float >= 0, 1e-5): Maximum difference between the outputs of onnxruntime and
+        TensorFlow, relative to the larger of 1 and the largest value of an output.
+""")
 
 
 def require_portable(directory: str) -> dict:
@@ -208,5 +201,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["saved_model", "output_file"])
-    tool.run(main)
+    tool.run(main, "saved_model", "output_file")

@@ -15,11 +15,10 @@ operations of bert_tf (--noportable), but slower than float32 with stock operati
 With --noportable, --precision=auto is the fastest without 8-bit integers.
 """
 
-from absl import flags
-
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.console import print_result
+from bert_tf.tools.common.flag_table import define_flags
 from bert_tf.tools.common.model_flags import (
     FLAGS,
     define_quantization,
@@ -27,37 +26,22 @@ from bert_tf.tools.common.model_flags import (
     quantization_arguments,
 )
 
-flags.DEFINE_string(
-    "export_dir",
-    None,
-    "The directory to write the versions of the model to: the model base path of TF Serving.",
-)
-flags.DEFINE_integer(
-    "version",
-    None,
-    "The version, which names the subdirectory; an existing one is replaced. Default: one more "
-    "than the newest.",
-    lower_bound=1,
-)
-flags.DEFINE_enum(
-    "quantize", None, ["int8"], "Quantize the model to 8-bit integers. Default: floating point."
-)
+define_flags("""
+    export_dir (str): The directory to write the versions of the model to: the model base path of TF
+        Serving.
+    version (int >= 1): The version, which names the subdirectory; an existing one is replaced.
+        Default: one more than the newest.
+    quantize (int8): Quantize the model to 8-bit integers. Default: floating point.
+""")
 define_quantization()
-flags.DEFINE_bool(
-    "portable",
-    True,
-    "Whether to write only stock operations, so that a stock TF Serving can load the model.",
-)
-flags.DEFINE_enum(
-    "precision",
-    None,
-    ["auto", "float32", "bfloat16"],
-    "With --noportable: prepack the kernels of the dense layers, which is fastest, and multiply "
-    "them in float32, bfloat16 or, with auto, what suits this processor. Default: no prepacking.",
-)
-flags.DEFINE_bool(
-    "pairs", False, "Whether a classifier has two inputs, `text` and `pair`, instead of one."
-)
+define_flags("""
+    portable (bool, true): Whether to write only stock operations, so that a stock TF Serving can
+        load the model.
+    precision (auto|float32|bfloat16): With --noportable: prepack the kernels of the dense layers,
+        which is fastest, and multiply them in float32, bfloat16 or, with auto, what suits this
+        processor. Default: no prepacking.
+    pairs (bool, false): Whether a classifier has two inputs, `text` and `pair`, instead of one.
+""")
 
 _HOW_TO_QUANTIZE = ("calibration_file", "attention", "skip", "activations")
 
@@ -103,5 +87,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["model_dir", "export_dir"])
-    tool.run(main)
+    tool.run(main, "model_dir", "export_dir")

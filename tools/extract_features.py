@@ -22,59 +22,35 @@ the pieces of the vocabulary, the mean of the last layer's vectors of each line 
 
 import json
 
-from absl import flags
-
 from bert_tf.base.files import atomic_path
 from bert_tf.base.progress import progress_bar
 from bert_tf.errors import UserError
 from bert_tf.tools.common import original_flags, tool
 from bert_tf.tools.common.checkpoint_flags import define_files, load_tokenizer
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.text_files import read_single_texts
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string(
-    "input_file",
-    None,
-    "The UTF-8 file with one text per line; ` ||| ` separates the two texts of a pair.",
-)
-flags.DEFINE_string(
-    "output_file", None, "The file to write the JSON lines to. Needed without --projector_dir."
-)
-flags.DEFINE_string(
-    "projector_dir",
-    None,
-    "The directory to write vectors for TensorBoard's projector to. Default: none are written.",
-)
-flags.DEFINE_string(
-    "projector_word",
-    None,
-    "With --projector_dir: the word whose vectors in the lines are written, too. The lines must be "
-    "single texts.",
-)
-flags.DEFINE_string(
-    "projector_labels",
-    None,
-    "With --projector_dir: a file with the label of each line, by which TensorBoard colors them.",
-)
-flags.DEFINE_string(
-    "layers",
-    "-1,-2,-3,-4",
-    "The encoder blocks whose output is written to --output_file, separated by commas: 0 is the "
-    "first block, -1 the last.",
-)
-flags.DEFINE_integer(
-    "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
-)
-flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "The model: a Hugging Face directory, a TF1 checkpoint directory, or the prefix of a TF1 "
-    "checkpoint.",
-)
+define_flags("""
+    input_file (str): The UTF-8 file with one text per line; ` ||| ` separates the two texts of a
+        pair.
+    output_file (str): The file to write the JSON lines to. Needed without --projector_dir.
+    projector_dir (str): The directory to write vectors for TensorBoard's projector to. Default:
+        none are written.
+    projector_word (str): With --projector_dir: the word whose vectors in the lines are written,
+        too. The lines must be single texts.
+    projector_labels (str): With --projector_dir: a file with the label of each line, by which
+        TensorBoard colors them.
+    layers (str, -1,-2,-3,-4): The encoder blocks whose output is written to --output_file,
+        separated by commas: 0 is the first block, -1 the last.
+    max_seq_length (int, 128): Maximum sequence length in tokens; longer text is truncated.
+    init_checkpoint (str): The model: a Hugging Face directory, a TF1 checkpoint directory, or the
+        prefix of a TF1 checkpoint.
+""")
 define_files()
 original_flags.define_ignored(("use_tpu", "master", "num_tpu_cores", "use_one_hot_embeddings"))
-flags.DEFINE_integer("batch_size", 32, "Batch size, in lines.", lower_bound=1)
+define_flags("""
+    batch_size (int >= 1, 32): Batch size, in lines.
+""")
 
 DECIMALS = 6  # google-research/bert extract_features.py
 
@@ -223,5 +199,4 @@ def write_features(extractor, examples, layers):
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "init_checkpoint"])
-    tool.run(main)
+    tool.run(main, "input_file", "init_checkpoint")

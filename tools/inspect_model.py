@@ -12,35 +12,24 @@ and ends. Otherwise the page is served on this machine until Ctrl-C.
 
 import os
 
-from absl import flags
-
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string("model", None, "The directory of a model that save_pretrained wrote.")
-flags.DEFINE_string("model_b", None, "The directory of a second model, shown side by side.")
-flags.DEFINE_string("text", None, "The text; with --output it is required.")
-flags.DEFINE_string("text_pair", None, "The second text of a pair with --text.")
-flags.DEFINE_string("text_b", None, "Another text, shown side by side; or the one for --model_b.")
-flags.DEFINE_string(
-    "text_pair_b", None, "The second text of a pair with --text_b, or with --text for --model_b."
-)
-flags.DEFINE_string("output", None, "The HTML file to write.")
-flags.DEFINE_string(
-    "host", "127.0.0.1", "The address to listen on; 0.0.0.0 accepts requests from other machines."
-)
-flags.DEFINE_integer(
-    "port", 8502, "The port to listen on; 0 chooses a free one, which is printed.", 0, 65535
-)
-flags.DEFINE_integer(
-    "max_tokens",
-    50_000,
-    "Maximum number of tokens in the encoder for one part of the page, such as occlusion, which "
-    "computes the text once for every piece; a part that needs more is left out, with the reason.",
-    lower_bound=1,
-)
+define_flags("""
+    model (str): The directory of a model that save_pretrained wrote.
+    model_b (str): The directory of a second model, shown side by side.
+    text (str): The text; with --output it is required.
+    text_pair (str): The second text of a pair with --text.
+    text_b (str): Another text, shown side by side; or the one for --model_b.
+    text_pair_b (str): The second text of a pair with --text_b, or with --text for --model_b.
+    output (str): The HTML file to write.
+    host (str, 127.0.0.1): The address to listen on; 0.0.0.0 accepts requests from other machines.
+    port (int 0 to 65535, 8502): The port to listen on; 0 chooses a free one, which is printed.
+    max_tokens (int >= 1, 50_000): Maximum number of tokens in the encoder for one part of the page,
+        such as occlusion, which computes the text once for every piece; a part that needs more is
+        left out, with the reason.
+""")
 
 
 def check_flags():
@@ -114,5 +103,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("model")
-    tool.run(main)
+    tool.run(main, "model")

@@ -26,63 +26,39 @@ import os
 import shutil
 import sys
 
-from absl import flags
-
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.worker_group import WorkerGroup, free_addresses, require_free_ports
 from bert_tf.tools.common.worker_supervisor import RestartPolicy, Supervisor
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_integer("num_workers", None, "The number of workers of this machine.", lower_bound=1)
-flags.DEFINE_list(
-    "hosts",
-    None,
-    "host:port of every worker of the run, in the order of their indices. Default: the workers of "
-    "this machine are all, and free ports are chosen at each start.",
-)
-flags.DEFINE_integer(
-    "first_worker", 0, "With --hosts: the index of this machine's first worker.", lower_bound=0
-)
-flags.DEFINE_string(
-    "log_dir",
-    None,
-    "Append the output of each worker to worker-<index>.log in this folder. Default: show the "
-    "output of all workers, with a prefix on each line.",
+define_flags("""
+    num_workers (int >= 1): The number of workers of this machine.
+    hosts (list): host:port of every worker of the run, in the order of their indices. Default: the
+        workers of this machine are all, and free ports are chosen at each start.
+    first_worker (int >= 0, 0): With --hosts: the index of this machine's first worker.
+""")
+define_flags(
+    """
+    log_dir (str): Append the output of each worker to worker-<index>.log in this folder. Default:
+        show the output of all workers, with a prefix on each line.
+    """,
     allow_override=True,  # of absl's own flag for its log files, which it does not write here
 )
-flags.DEFINE_integer(
-    "max_restarts", 10, "The number of restarts in a row without progress.", lower_bound=0
-)
-flags.DEFINE_float(
-    "progress_seconds",
-    600.0,
-    "Workers that have run for this long have made progress. It should be longer than the time "
-    "from the start to the first new checkpoint.",
-    lower_bound=0.0,
-)
-flags.DEFINE_float(
-    "backoff_seconds",
-    1.0,
-    "The wait before a restart. It doubles with each restart without progress.",
-    lower_bound=0.0,
-)
-flags.DEFINE_float("max_backoff_seconds", 60.0, "The longest such wait.", lower_bound=0.0)
-flags.DEFINE_float(
-    "hang_timeout",
-    600.0,
-    "A worker without a heartbeat for this many seconds hangs. It must be longer than the start "
-    "(with the wait for other machines), the longest step and the writing of a checkpoint. 0: "
-    "do not look for hangs.",
-    lower_bound=0.0,
-)
-flags.DEFINE_list(
-    "final_statuses",
-    ["1", "2", "130", "143"],
-    "The exit statuses after which nothing is started again: 1 and 2 are mistakes in the command "
-    "line or the files, or a full disk; 130 and 143 come from a user who stops a worker.",
-)
+define_flags("""
+    max_restarts (int >= 0, 10): The number of restarts in a row without progress.
+    progress_seconds (float >= 0, 600.0): Workers that have run for this long have made progress. It
+        should be longer than the time from the start to the first new checkpoint.
+    backoff_seconds (float >= 0, 1.0): The wait before a restart. It doubles with each restart
+        without progress.
+    max_backoff_seconds (float >= 0, 60.0): The longest such wait.
+    hang_timeout (float >= 0, 600.0): A worker without a heartbeat for this many seconds hangs. It
+        must be longer than the start (with the wait for other machines), the longest step and the
+        writing of a checkpoint. 0: do not look for hangs.
+    final_statuses (list, 1,2,130,143): The exit statuses after which nothing is started again: 1
+        and 2 are mistakes in the command line or the files, or a full disk; 130 and 143 come from a
+        user who stops a worker.
+""")
 
 
 def command_of(arguments):
@@ -170,5 +146,4 @@ def main(arguments):
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("num_workers")
-    tool.run(main, takes_command=True)
+    tool.run(main, "num_workers", takes_command=True)

@@ -14,44 +14,29 @@ of the answers: of a text classifier `predicted_label` and `probability_<label>`
 Files are read and written in blocks, so that memory does not grow with them.
 """
 
-from absl import flags
-
 from bert_tf.base.progress import progress_bar
 from bert_tf.errors import UserError
 from bert_tf.inputs.tables.parquet_files import import_parquet
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import require_one
 from bert_tf.tools.common.console import print_result
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.model_flags import kind_of_model
 from bert_tf.tools.common.prediction_output import open_output
 from bert_tf.tools.common.prediction_rows import about_how_many_rows, blocks_of_rows, source_name
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_multi_string(
-    "text", None, "A text. The flag may be repeated. A tab separates the texts of an example."
-)
-flags.DEFINE_string(
-    "input_file",
-    None,
-    "A UTF-8 file with one example per line, without a header; tabs separate its texts: of a pair, "
-    "of a question and its context, of a prompt and its choices. An empty line is an empty text. "
-    "A .csv, .tsv, .jsonl or .parquet file is read as a table with named columns. - is standard "
-    "input, as lines.",
-)
-flags.DEFINE_string("text_column", "text", "With a table: the column, or JSON key, of the text.")
-flags.DEFINE_string(
-    "pair_column",
-    None,
-    "With a table: the column of the second text of a pair. Default: single texts.",
-)
-flags.DEFINE_string(
-    "output_file",
-    None,
-    "The file to write the predictions to: a .csv, .tsv, .jsonl or .parquet file becomes a table, "
-    "other files have the lines of standard output. Default: standard output.",
-)
-flags.DEFINE_integer("batch_size", 32, "Batch size for prediction.", lower_bound=1)
+define_flags("""
+    text (repeated str): A text. The flag may be repeated. A tab separates the texts of an example.
+    input_file (str): A UTF-8 file with one example per line, without a header; tabs separate its
+        texts: of a pair, of a question and its context, of a prompt and its choices. An empty line
+        is an empty text. A .csv, .tsv, .jsonl or .parquet file is read as a table with named
+        columns. - is standard input, as lines.
+    text_column (str, text): With a table: the column, or JSON key, of the text.
+    pair_column (str): With a table: the column of the second text of a pair. Default: single texts.
+    output_file (str): The file to write the predictions to: a .csv, .tsv, .jsonl or .parquet file
+        becomes a table, other files have the lines of standard output. Default: standard output.
+    batch_size (int >= 1, 32): Batch size for prediction.
+""")
 
 BLOCK_OF_ROWS = 4096  # rows in memory at a time
 
@@ -91,5 +76,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("model_dir")
-    tool.run(main)
+    tool.run(main, "model_dir")

@@ -23,12 +23,12 @@ import os
 import random
 
 import numpy as np
-from absl import flags
 
 from bert_tf.errors import UserError
 from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.checks import require_other_directory
 from bert_tf.tools.common.console import print_model
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.model_comparison import scores_of
 from bert_tf.tools.common.task_flags import (
     inputs_and_targets,
@@ -38,50 +38,24 @@ from bert_tf.tools.common.task_flags import (
     task_from_flags,
 )
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string(
-    "model_dir",
-    None,
-    "The directory of the model, such as --output_dir/model of bert-tf run_classifier.",
-)
-flags.DEFINE_string(
-    "output_dir", None, "The directory to write the pruned model and the results to."
-)
-flags.DEFINE_float(
-    "prune_share",
-    None,
-    "Share of all heads that are pruned at the end, including those that the model lacks already.",
-    lower_bound=0.0,
-    upper_bound=1.0,
-)
-flags.DEFINE_integer("num_rounds", 1, "Number of rounds of measuring and pruning.", lower_bound=1)
-flags.DEFINE_enum(
-    "importance_split",
-    "train",
-    ["train", "dev"],
-    "The file whose examples the importance is measured on.",
-)
-flags.DEFINE_integer(
-    "max_importance_examples",
-    1000,
-    "Maximum number of examples to measure on; of more, a random sample is used.",
-    lower_bound=1,
-)
-flags.DEFINE_integer("importance_batch_size", 32, "Batch size for measuring.", lower_bound=1)
-flags.DEFINE_bool(
-    "normalize_importance",
-    True,
-    "Whether to divide the importances of a block by their L2 norm before the heads of different "
-    "blocks are compared.",
-)
-flags.DEFINE_integer(
-    "max_seq_length",
-    None,
-    "Maximum sequence length in tokens; longer text is truncated. Default: as the model says.",
-)
-flags.DEFINE_bool("do_eval", True, "Whether to score the dev file before and after the pruning.")
-flags.DEFINE_integer("seed", 12345, "Seed of the sample of examples.")
+define_flags("""
+    model_dir (str): The directory of the model, such as --output_dir/model of bert-tf
+        run_classifier.
+    output_dir (str): The directory to write the pruned model and the results to.
+    prune_share (float 0 to 1): Share of all heads that are pruned at the end, including those that
+        the model lacks already.
+    num_rounds (int >= 1, 1): Number of rounds of measuring and pruning.
+    importance_split (train|dev, train): The file whose examples the importance is measured on.
+    max_importance_examples (int >= 1, 1000): Maximum number of examples to measure on; of more, a
+        random sample is used.
+    importance_batch_size (int >= 1, 32): Batch size for measuring.
+    normalize_importance (bool, true): Whether to divide the importances of a block by their L2 norm
+        before the heads of different blocks are compared.
+    max_seq_length (int): Maximum sequence length in tokens; longer text is truncated. Default: as
+        the model says.
+    do_eval (bool, true): Whether to score the dev file before and after the pruning.
+    seed (int, 12345): Seed of the sample of examples.
+""")
 
 KEPT, BEFORE = "kept", "before"  # in head_importance.tsv, for heads that no round pruned
 
@@ -176,7 +150,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(
-        ["task_name", "data_dir", "model_dir", "prune_share", "output_dir"]
-    )
-    tool.run(main)
+    tool.run(main, "task_name", "data_dir", "model_dir", "prune_share", "output_dir")

@@ -17,11 +17,10 @@ tokens, with an error of its own. --activations=static uses scales that --calibr
 instead of finding them for every token: a little faster, and less accurate.
 """
 
-from absl import flags
-
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import require_other_directory
 from bert_tf.tools.common.console import print_model
+from bert_tf.tools.common.flag_table import define_flags
 from bert_tf.tools.common.model_comparison import weight_bytes
 from bert_tf.tools.common.model_flags import (
     FLAGS,
@@ -30,7 +29,9 @@ from bert_tf.tools.common.model_flags import (
     quantization_arguments,
 )
 
-flags.DEFINE_string("output_dir", None, "The directory to write the quantized model to.")
+define_flags("""
+    output_dir (str): The directory to write the quantized model to.
+""")
 define_quantization()
 
 
@@ -72,5 +73,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["model_dir", "output_dir"])
-    tool.run(main)
+    tool.run(main, "model_dir", "output_dir")

@@ -38,6 +38,7 @@ from bert_tf.tools.common import (
 )
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import predicting_verbose, print_model
+from bert_tf.tools.common.flag_table import define_flags
 from bert_tf.tools.common.prediction_output import write_predictions
 from bert_tf.tools.common.task_flags import (
     TABLE,
@@ -55,56 +56,37 @@ from bert_tf.tools.common.training_batches import TrainingBatches, fit
 FLAGS = flags.FLAGS
 
 checkpoint_flags.define_start()
-flags.DEFINE_integer(
-    "max_seq_length", 128, "Maximum sequence length in tokens; longer text is truncated."
-)
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
-flags.DEFINE_bool("do_predict", False, "Whether to write predictions for --predict_split.")
+define_flags("""
+    max_seq_length (int, 128): Maximum sequence length in tokens; longer text is truncated.
+    do_eval (bool, false): Whether to evaluate the model on the dev file.
+    do_predict (bool, false): Whether to write predictions for --predict_split.
+""")
 flags.DEFINE_multi_enum(
     "predict_split", ["test"], ["dev", "test"], "The file that --do_predict reads."
 )
 fine_tuning_flags.define_training()
-flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation.", lower_bound=1)
-flags.DEFINE_integer("predict_batch_size", 8, "Batch size for prediction.", lower_bound=1)
-flags.DEFINE_integer(
-    "max_train_examples",
-    None,
-    "Train on this number of examples, drawn at random. Default: all examples.",
-    lower_bound=1,
-)
-flags.DEFINE_integer(
-    "negatives_per_pair",
-    0,
-    "Number of negative pairs to add per training pair, made with the second texts of other pairs.",
-    lower_bound=0,
-)
-flags.DEFINE_string("negative_label", None, "With --negatives_per_pair: the label of these pairs.")
-flags.DEFINE_enum(
-    "pooling",
-    None,
-    CLASSIFIER_POOLING_MODES,
-    "How the sequence is pooled for the classifier. Default: as the model was trained; cls for a "
-    "new classifier.",
-)
-flags.DEFINE_float(
-    "lm_loss_weight",
-    None,
-    "With --causal: the weight of the loss of the next words, which is added in training (0.5 in "
-    "GPT). Default: no such loss.",
-    lower_bound=0.0,
-)
-flags.DEFINE_bool(
-    "both_orders",
-    None,
-    "Whether the vectors of a pair in both orders are added, for pairs whose order means nothing.",
-)
+define_flags(f"""
+    eval_batch_size (int >= 1, 8): Batch size for evaluation.
+    predict_batch_size (int >= 1, 8): Batch size for prediction.
+    max_train_examples (int >= 1): Train on this number of examples, drawn at random. Default: all
+        examples.
+    negatives_per_pair (int >= 0, 0): Number of negative pairs to add per training pair, made with
+        the second texts of other pairs.
+    negative_label (str): With --negatives_per_pair: the label of these pairs.
+    pooling ({"|".join(CLASSIFIER_POOLING_MODES)}): How the sequence is pooled for the classifier.
+        Default: as the model was trained; cls for a new classifier.
+    lm_loss_weight (float >= 0): With --causal: the weight of the loss of the next words, which is
+        added in training (0.5 in GPT). Default: no such loss.
+    both_orders (bool): Whether the vectors of a pair in both orders are added, for pairs whose
+        order means nothing.
+""")
 checkpoint_flags.define_head()
 fine_tuning_flags.define_class_weights()
 fine_tuning_flags.define_epoch_flags("val_accuracy, val_auc, val_best_f1 or val_loss")
 fine_tuning_flags.define_augmentation()
-flags.DEFINE_integer(
-    "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
-)
+define_flags("""
+    save_checkpoints_steps (int >= 1, 1000): Number of steps between two checkpoints.
+""")
 original_flags.define_ignored()
 
 # google-research/bert run_classifier.py, `get_labels`: its checkpoints do not contain the labels.
@@ -260,5 +242,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["task_name", "data_dir", "output_dir"])
-    tool.run(main)
+    tool.run(main, "task_name", "data_dir", "output_dir")

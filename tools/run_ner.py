@@ -19,8 +19,6 @@ The tool writes to --output_dir:
 
 import os
 
-from absl import flags
-
 from bert_tf.errors import DataError, UserError
 from bert_tf.tasks.token_classification.files import TAG_FILE_FORMATS, conll_lines, read_tagged_text
 from bert_tf.tasks.token_classification.tag_schemes import (
@@ -39,58 +37,39 @@ from bert_tf.tools.common import (
     tool,
 )
 from bert_tf.tools.common.console import print_model, print_result
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string("data_dir", None, "The directory with train.txt, dev.txt and test.txt.")
-flags.DEFINE_string("train_file", None, "The file to train on. Default: train.txt in --data_dir.")
-flags.DEFINE_string("dev_file", None, "The file to evaluate on. Default: dev.txt in --data_dir.")
-flags.DEFINE_string("test_file", None, "The file to tag. Default: test.txt in --data_dir.")
-flags.DEFINE_enum(
-    "format",
-    "conll",
-    TAG_FILE_FORMATS,
-    "The file format: one word per line in columns, or word/tag text.",
-)
-flags.DEFINE_integer(
-    "word_column", 0, "With --format=conll: the column of the words, counted from 0."
-)
-flags.DEFINE_integer(
-    "tag_column", -1, "With --format=conll: the column of the tags, counted from 0; -1 is the last."
-)
-flags.DEFINE_enum(
-    "scheme",
-    "IOB2",
-    [*SCHEMES, "none"],
-    "The tagging scheme that the model learns and writes; the files may use any of them. `none`: "
-    "the tags are labels of single words, such as parts of speech.",
-)
-flags.DEFINE_list(
-    "labels",
-    None,
-    "The tags in the order of their ids, separated by commas. Default: the tags that the scheme "
-    "has for the labels in --train_file.",
-)
+define_flags(f"""
+    data_dir (str): The directory with train.txt, dev.txt and test.txt.
+    train_file (str): The file to train on. Default: train.txt in --data_dir.
+    dev_file (str): The file to evaluate on. Default: dev.txt in --data_dir.
+    test_file (str): The file to tag. Default: test.txt in --data_dir.
+    format ({"|".join(TAG_FILE_FORMATS)}, conll): The file format: one word per line in columns, or
+        word/tag text.
+    word_column (int, 0): With --format=conll: the column of the words, counted from 0.
+    tag_column (int, {-1}): With --format=conll: the column of the tags, counted from 0; -1 is the
+        last.
+    scheme ({"|".join(SCHEMES)}|none, IOB2): The tagging scheme that the model learns and writes;
+        the files may use any of them. `none`: the tags are labels of single words, such as parts of
+        speech.
+    labels (list): The tags in the order of their ids, separated by commas. Default: the tags that
+        the scheme has for the labels in --train_file.
+""")
 checkpoint_flags.define_start()
-flags.DEFINE_integer("max_seq_length", 128, "Maximum length of a window in tokens.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on the dev file.")
-flags.DEFINE_bool("do_predict", False, "Whether to tag the test file.")
-flags.DEFINE_enum(
-    "precision",
-    None,
-    ["auto", "float32", "bfloat16", "int8"],
-    "Without --do_train: the model is optimized for inference in this precision before it tags.",
-)
-flags.DEFINE_bool("use_crf", False, "Whether a linear-chain CRF chooses the tags of each sentence.")
+define_flags("""
+    max_seq_length (int, 128): Maximum length of a window in tokens.
+    do_eval (bool, false): Whether to evaluate the model on the dev file.
+    do_predict (bool, false): Whether to tag the test file.
+    precision (auto|float32|bfloat16|int8): Without --do_train: the model is optimized for inference
+        in this precision before it tags.
+    use_crf (bool, false): Whether a linear-chain CRF chooses the tags of each sentence.
+""")
 checkpoint_flags.define_head()
 fine_tuning_flags.define_training(batch_of="windows")
-flags.DEFINE_float(
-    "crf_learning_rate",
-    None,
-    "With --use_crf: the peak learning rate of the CRF's transitions. Default: 100 times "
-    "--learning_rate.",
-    lower_bound=0.0,
-)
+define_flags("""
+    crf_learning_rate (float >= 0): With --use_crf: the peak learning rate of the CRF's transitions.
+        Default: 100 times --learning_rate.
+""")
 fine_tuning_flags.define_class_weights()
 fine_tuning_flags.define_epoch_flags("val_f1 or, for --scheme=none, val_word_accuracy")
 
@@ -239,5 +218,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["output_dir"])
-    tool.run(main)
+    tool.run(main, "output_dir")

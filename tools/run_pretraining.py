@@ -29,19 +29,17 @@ machines must see the same --output_dir.
 import os
 import warnings
 
-from absl import flags
-
 from bert_tf.base import supervision
 from bert_tf.errors import UserError
 from bert_tf.tools.common import result_files, tool
 from bert_tf.tools.common.checkpoint_flags import new_tokenizer, require_vocabulary_of
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import print_result
+from bert_tf.tools.common.flag_table import FLAGS
 from bert_tf.tools.common.optimizer_flags import make_schedule, set_mixed_precision
 from bert_tf.tools.common.pretraining_batches import open_batches
 from bert_tf.tools.common.pretraining_flags import check_flags, input_files, settings
 
-FLAGS = flags.FLAGS
 # The errors that TensorFlow raises when a worker of a collective operation is lost.
 _PEER_ERRORS = ("Unavailable", "Aborted", "Cancelled", "DeadlineExceeded", "Internal")
 
@@ -286,5 +284,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "bert_config_file", "output_dir"])
-    tool.run(main)
+    tool.run(main, "input_file", "bert_config_file", "output_dir")

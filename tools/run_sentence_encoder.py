@@ -23,7 +23,6 @@ The tool writes to --output_dir:
 import os
 
 import numpy as np
-from absl import flags
 
 from bert_tf.base.array_files import save_array
 from bert_tf.base.files import atomic_path
@@ -37,109 +36,49 @@ from bert_tf.tasks.sentence_embedding.files import (
 from bert_tf.tools.common import fine_tuning, fine_tuning_flags, result_files, tool
 from bert_tf.tools.common.checks import options_of, positive_integers
 from bert_tf.tools.common.console import predicting_verbose, print_model
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.text_files import read_single_texts
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string("train_file", None, "The file with the examples to train on.")
-flags.DEFINE_string(
-    "dev_file", None, "The file with scored pairs, for --do_eval and after each epoch."
-)
-flags.DEFINE_string("encode_file", None, "The file with the texts to encode, one per line.")
-flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "The model to start from: a directory of sentence-transformers, Hugging Face or TF1. "
-    "Without --do_train: the trained model (default: the one in --output_dir).",
-)
-flags.DEFINE_bool("do_train", False, "Whether to train the model.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on --dev_file.")
-flags.DEFINE_bool("do_encode", False, "Whether to encode the texts of --encode_file.")
-flags.DEFINE_enum(
-    "objective",
-    "ranking",
-    ["classification", "cosine", "ranking", "triplet"],
-    "What the model learns: the label of a pair, the cosine of a pair, to rank the positive above "
-    "the other texts of the batch, or to keep the negative farther away than the positive.",
-)
-flags.DEFINE_float(
-    "score_scale",
-    1.0,
-    "The scores in the files are divided by this; 5 for the STS data sets.",
-    lower_bound=1e-6,
-)
-flags.DEFINE_float(
-    "scale", 20.0, "With --objective=ranking: the cosines are multiplied by this.", lower_bound=1e-6
-)
-flags.DEFINE_bool(
-    "symmetric",
-    False,
-    "With --objective=ranking: whether the anchor is also ranked above the other anchors of the "
-    "batch, for its positive.",
-)
-flags.DEFINE_integer(
-    "mini_batch_size",
-    None,
-    "With --objective=ranking: maximum number of examples that are encoded at once, for batches "
-    "that need more memory than there is. Default: the whole batch.",
-    lower_bound=1,
-)
-flags.DEFINE_bool(
-    "no_duplicates",
-    False,
-    "With --objective=ranking: whether no text may be in two examples of a batch, where it would "
-    "be a wrong negative. An epoch lacks the examples for which no batch is left.",
-)
-flags.DEFINE_string(
-    "guide_dir",
-    None,
-    "With --objective=ranking: the directory of a sentence encoder. Texts of the batch that it "
-    "finds more similar than the positive are no negatives (GISTEmbedLoss). Default: all are.",
-)
-flags.DEFINE_list(
-    "matryoshka_dims",
-    [],
-    "Also trains vectors of these numbers of dimensions, the first ones, such as 384,128,32; not "
-    "with --objective=classification.",
-)
-flags.DEFINE_enum(
-    "distance",
-    "euclidean",
-    ["euclidean", "cosine"],
-    "With --objective=triplet: the distance between vectors.",
-)
-flags.DEFINE_float(
-    "margin",
-    1.0,
-    "With --objective=triplet: how much farther away the negative must be than the positive.",
-    lower_bound=1e-6,
-)
-flags.DEFINE_enum(
-    "pooling",
-    None,
-    POOLING_MODES,
-    "How the tokens of a text are pooled to its vector. Default: as the checkpoint says, or mean.",
-)
-flags.DEFINE_bool(
-    "normalize",
-    None,
-    "Whether to scale the vectors to length 1. Default: as the checkpoint says, or false.",
-)
-flags.DEFINE_integer(
-    "max_seq_length", None, "Maximum length of a text in tokens. Default: as the checkpoint says."
-)
-flags.DEFINE_string(
-    "whitening_file",
-    None,
-    "A file with texts, one per line. After training, the vectors are whitened by the mean and "
-    "covariance of the vectors of these texts. Default: no whitening.",
-)
-flags.DEFINE_integer(
-    "whitening_size",
-    None,
-    "With --whitening_file: size of the whitened vectors. Default: the number of directions in "
-    "which the vectors of the texts vary.",
-)
+define_flags(f"""
+    train_file (str): The file with the examples to train on.
+    dev_file (str): The file with scored pairs, for --do_eval and after each epoch.
+    encode_file (str): The file with the texts to encode, one per line.
+    init_checkpoint (str): The model to start from: a directory of sentence-transformers, Hugging
+        Face or TF1. Without --do_train: the trained model (default: the one in --output_dir).
+    do_train (bool, false): Whether to train the model.
+    do_eval (bool, false): Whether to evaluate the model on --dev_file.
+    do_encode (bool, false): Whether to encode the texts of --encode_file.
+    objective (classification|cosine|ranking|triplet, ranking): What the model learns: the label of
+        a pair, the cosine of a pair, to rank the positive above the other texts of the batch, or to
+        keep the negative farther away than the positive.
+    score_scale (float >= 1e-6, 1.0): The scores in the files are divided by this; 5 for the STS
+        data sets.
+    scale (float >= 1e-6, 20.0): With --objective=ranking: the cosines are multiplied by this.
+    symmetric (bool, false): With --objective=ranking: whether the anchor is also ranked above the
+        other anchors of the batch, for its positive.
+    mini_batch_size (int >= 1): With --objective=ranking: maximum number of examples that are
+        encoded at once, for batches that need more memory than there is. Default: the whole batch.
+    no_duplicates (bool, false): With --objective=ranking: whether no text may be in two examples of
+        a batch, where it would be a wrong negative. An epoch lacks the examples for which no batch
+        is left.
+    guide_dir (str): With --objective=ranking: the directory of a sentence encoder. Texts of the
+        batch that it finds more similar than the positive are no negatives (GISTEmbedLoss).
+        Default: all are.
+    matryoshka_dims (list, []): Also trains vectors of these numbers of dimensions, the first ones,
+        such as 384,128,32; not with --objective=classification.
+    distance (euclidean|cosine, euclidean): With --objective=triplet: the distance between vectors.
+    margin (float >= 1e-6, 1.0): With --objective=triplet: how much farther away the negative must
+        be than the positive.
+    pooling ({"|".join(POOLING_MODES)}): How the tokens of a text are pooled to its vector. Default:
+        as the checkpoint says, or mean.
+    normalize (bool): Whether to scale the vectors to length 1. Default: as the checkpoint says, or
+        false.
+    max_seq_length (int): Maximum length of a text in tokens. Default: as the checkpoint says.
+    whitening_file (str): A file with texts, one per line. After training, the vectors are whitened
+        by the mean and covariance of the vectors of these texts. Default: no whitening.
+    whitening_size (int): With --whitening_file: size of the whitened vectors. Default: the number
+        of directions in which the vectors of the texts vary.
+""")
 fine_tuning_flags.define_training(learning_rate=2e-5, num_train_epochs=1.0)
 fine_tuning_flags.define_class_weights()
 fine_tuning_flags.define_epoch_flags("val_spearman or val_pearson")
@@ -303,5 +242,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["output_dir"])
-    tool.run(main)
+    tool.run(main, "output_dir")

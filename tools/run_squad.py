@@ -23,8 +23,6 @@ unless flags set others.
 import logging
 import os
 
-from absl import flags
-
 from bert_tf.base.files import staged_files
 from bert_tf.errors import DataError
 from bert_tf.tasks.question_answering.files import read_squad
@@ -37,60 +35,33 @@ from bert_tf.tools.common import (
     tool,
 )
 from bert_tf.tools.common.console import predicting_verbose, print_model
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string("train_file", None, "The SQuAD file to train on, such as train-v1.1.json.")
-flags.DEFINE_string(
-    "predict_file", None, "The SQuAD file with the questions to answer; it needs no answers."
-)
+define_flags("""
+    train_file (str): The SQuAD file to train on, such as train-v1.1.json.
+    predict_file (str): The SQuAD file with the questions to answer; it needs no answers.
+""")
 checkpoint_flags.define_start()
-flags.DEFINE_integer(
-    "max_seq_length",
-    384,
-    "Maximum length of a window in tokens; a longer context is split into several windows.",
-)
-flags.DEFINE_integer(
-    "doc_stride",
-    128,
-    "Number of tokens between the starts of two windows of a context.",
-    lower_bound=1,
-)
-flags.DEFINE_integer(
-    "max_query_length",
-    64,
-    "Maximum length of a question in tokens; a longer question is truncated.",
-    lower_bound=1,
-)
-flags.DEFINE_bool("do_predict", False, "Whether to answer the questions of --predict_file.")
-flags.DEFINE_integer("predict_batch_size", 8, "Windows per batch in prediction.", lower_bound=1)
+define_flags("""
+    max_seq_length (int, 384): Maximum length of a window in tokens; a longer context is split into
+        several windows.
+    doc_stride (int >= 1, 128): Number of tokens between the starts of two windows of a context.
+    max_query_length (int >= 1, 64): Maximum length of a question in tokens; a longer question is
+        truncated.
+    do_predict (bool, false): Whether to answer the questions of --predict_file.
+    predict_batch_size (int >= 1, 8): Windows per batch in prediction.
+""")
 fine_tuning_flags.define_training(batch_of="windows")
-flags.DEFINE_integer(
-    "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "n_best_size",
-    20,
-    "Maximum number of answers per question in nbest_predictions.json.",
-    lower_bound=1,
-)
-flags.DEFINE_integer(
-    "max_answer_length", 30, "Maximum length of an answer in tokens.", lower_bound=1
-)
-flags.DEFINE_bool(
-    "verbose_logging",
-    False,
-    "Whether to log the id of every question whose answer is not in its context.",
-)
-flags.DEFINE_bool(
-    "version_2_with_negative", False, "Whether questions may have no answer, as in SQuAD 2.0."
-)
-flags.DEFINE_float(
-    "null_score_diff_threshold",
-    0.0,
-    "With --version_2_with_negative: predict no answer if its score exceeds that of the best span "
-    "by more than this.",
-)
+define_flags("""
+    save_checkpoints_steps (int >= 1, 1000): Number of steps between two checkpoints.
+    n_best_size (int >= 1, 20): Maximum number of answers per question in nbest_predictions.json.
+    max_answer_length (int >= 1, 30): Maximum length of an answer in tokens.
+    verbose_logging (bool, false): Whether to log the id of every question whose answer is not in
+        its context.
+    version_2_with_negative (bool, false): Whether questions may have no answer, as in SQuAD 2.0.
+    null_score_diff_threshold (float, 0.0): With --version_2_with_negative: predict no answer if its
+        score exceeds that of the best span by more than this.
+""")
 original_flags.define_ignored()
 
 # Flag -> the model's argument.
@@ -231,5 +202,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["output_dir"])
-    tool.run(main)
+    tool.run(main, "output_dir")

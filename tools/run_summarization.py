@@ -25,8 +25,6 @@ The tool writes to --output_dir:
     lora.safetensors        the LoRA weights, with --lora_rank
 """
 
-from absl import flags
-
 from bert_tf.errors import UserError
 from bert_tf.tools.common import (
     fine_tuning_flags,
@@ -35,32 +33,22 @@ from bert_tf.tools.common import (
     generation_run,
     tool,
 )
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_enum(
-    "method",
-    "abstractive",
-    ["abstractive", "extractive"],
-    "Whether the model writes the summary or chooses sentences of the document.",
-)
+define_flags("""
+    method (abstractive|extractive, abstractive): Whether the model writes the summary or chooses
+        sentences of the document.
+""")
 generation_flags.define_data("document", "summary")
 generation_flags.define_model()
 generation_flags.define_training()
 generation_flags.define_decoding()
-flags.DEFINE_integer(
-    "num_sentences",
-    None,
-    "With --method=extractive: the maximum number of sentences of a summary. Default: 3, or as the "
-    "trained model says.",
-    lower_bound=1,
-)
-flags.DEFINE_bool(
-    "trigram_blocking",
-    None,
-    "With --method=extractive: whether a sentence is left out that has three words in a row in "
-    "common with a better one. Default: true, or as the trained model says.",
-)
+define_flags("""
+    num_sentences (int >= 1): With --method=extractive: the maximum number of sentences of a
+        summary. Default: 3, or as the trained model says.
+    trigram_blocking (bool): With --method=extractive: whether a sentence is left out that has three
+        words in a row in common with a better one. Default: true, or as the trained model says.
+""")
 
 _EXTRACTIVE = ("num_sentences", "trigram_blocking")
 
@@ -92,5 +80,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["data_dir", "output_dir"])
-    tool.run(main)
+    tool.run(main, "data_dir", "output_dir")

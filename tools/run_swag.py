@@ -19,7 +19,6 @@ The tool writes to --output_dir:
 import os
 
 import numpy as np
-from absl import flags
 
 from bert_tf.tasks.multiple_choice.files import read_swag
 from bert_tf.tools.common import (
@@ -30,20 +29,22 @@ from bert_tf.tools.common import (
     tool,
 )
 from bert_tf.tools.common.console import predicting_verbose, print_model
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string("data_dir", None, "The directory with train.csv, val.csv and test.csv.")
+define_flags("""
+    data_dir (str): The directory with train.csv, val.csv and test.csv.
+""")
 checkpoint_flags.define_start()
-flags.DEFINE_integer(
-    "max_seq_length",
-    128,
-    "Maximum length of a pair in tokens; the longer text of a longer pair is truncated.",
-)
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model on val.csv.")
-flags.DEFINE_bool("do_predict", False, "Whether to write predictions for test.csv.")
+define_flags("""
+    max_seq_length (int, 128): Maximum length of a pair in tokens; the longer text of a longer pair
+        is truncated.
+    do_eval (bool, false): Whether to evaluate the model on val.csv.
+    do_predict (bool, false): Whether to write predictions for test.csv.
+""")
 fine_tuning_flags.define_training("examples of four pairs each", batch_size=16, learning_rate=2e-5)
-flags.DEFINE_integer("eval_batch_size", 8, "Batch size for evaluation, in examples.", lower_bound=1)
+define_flags("""
+    eval_batch_size (int >= 1, 8): Batch size for evaluation, in examples.
+""")
 fine_tuning_flags.define_epoch_flags("val_accuracy or val_loss")
 
 
@@ -105,5 +106,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["data_dir", "output_dir"])
-    tool.run(main)
+    tool.run(main, "data_dir", "output_dir")

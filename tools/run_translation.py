@@ -31,11 +31,7 @@ The tool writes to --output_dir:
     lora.safetensors        the LoRA weights, with --lora_rank
 """
 
-from absl import flags
-
 from bert_tf.tools.common import generation_flags, generation_models, generation_run, tool
-
-FLAGS = flags.FLAGS
 
 generation_flags.define_data("source", "target")
 generation_flags.define_model()
@@ -49,5 +45,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["data_dir", "output_dir"])
-    tool.run(main)
+    tool.run(main, "data_dir", "output_dir")

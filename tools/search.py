@@ -14,43 +14,28 @@ spaces, and control characters are escaped. As JSON lines:
 import json
 import sys
 
-from absl import flags
-
 from bert_tf.base.files import atomic_path
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.console import print_result
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.text_files import read_single_texts
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string("index_dir", None, "The index: --output_dir of bert-tf build_index.")
-flags.DEFINE_string(
-    "model_dir", None, "The sentence encoder that encoded the corpus, or its query encoder."
-)
-flags.DEFINE_multi_string("query", None, "A query. The flag may be repeated.")
-flags.DEFINE_string("query_file", None, "A UTF-8 file with one query per line.")
-flags.DEFINE_string(
-    "prompt",
-    None,
-    "What is put before each query, such as 'query: '. Default: the model's default prompt, if it "
-    "has one.",
-)
-flags.DEFINE_integer("top_k", 10, "How many texts are found for a query.", lower_bound=1)
-flags.DEFINE_integer(
-    "rescore_multiplier",
-    10,
-    "With an index of int8 or bits: how many times --top_k texts are scored again with the "
-    "queries' own vectors. 0: none.",
-    lower_bound=0,
-)
-flags.DEFINE_string(
-    "output_file",
-    None,
-    "The file to write to; a .jsonl file gets JSON lines. Default: standard output.",
-)
-flags.DEFINE_bool("json", False, "Whether JSON lines are printed instead of text.")
-flags.DEFINE_integer("batch_size", 32, "Batch size for encoding.", lower_bound=1)
+define_flags("""
+    index_dir (str): The index: --output_dir of bert-tf build_index.
+    model_dir (str): The sentence encoder that encoded the corpus, or its query encoder.
+    query (repeated str): A query. The flag may be repeated.
+    query_file (str): A UTF-8 file with one query per line.
+    prompt (str): What is put before each query, such as 'query: '. Default: the model's default
+        prompt, if it has one.
+    top_k (int >= 1, 10): How many texts are found for a query.
+    rescore_multiplier (int >= 0, 10): With an index of int8 or bits: how many times --top_k texts
+        are scored again with the queries' own vectors. 0: none.
+    output_file (str): The file to write to; a .jsonl file gets JSON lines. Default: standard
+        output.
+    json (bool, false): Whether JSON lines are printed instead of text.
+    batch_size (int >= 1, 32): Batch size for encoding.
+""")
 
 BLOCK_OF_QUERIES = 1024
 DIGITS = 6  # of scores, after the point
@@ -144,5 +129,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["index_dir", "model_dir"])
-    tool.run(main)
+    tool.run(main, "index_dir", "model_dir")

@@ -13,137 +13,72 @@ requests that the server answers and those that it refuses.
 import os
 import re
 
-from absl import flags
-
 from bert_tf.base.optional_packages import without_packages
 from bert_tf.errors import UserError
 from bert_tf.server.api_keys import read_api_keys
 from bert_tf.tools.common import tool
-
-FLAGS = flags.FLAGS
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 # Keras imports them if they are installed: 150 MiB for what no server does.
 _UNUSED_PACKAGES = ("IPython", "PIL", "matplotlib", "pandas", "sklearn")
 
-flags.DEFINE_string("model", None, "The directory of the model, or of its numbered versions.")
-flags.DEFINE_string(
-    "model_name", None, "The name of the model in URLs. Default: the name of the directory."
-)
-flags.DEFINE_bool(
-    "pairs",
-    False,
-    "With a classifier that save_pretrained wrote: whether it has two inputs, `text` and `pair`.",
-)
-flags.DEFINE_enum(
-    "precision",
-    "float32",
-    ["auto", "float32", "bfloat16"],
-    "With a model that save_pretrained wrote: what its encoder computes in, if the operations are "
-    "built; auto is bfloat16 if the processor has it. A quantized model stays as it is.",
-)
-flags.DEFINE_bool(
-    "trust",
-    False,
-    "Whether a SavedModel may have operations that read or write files or call Python.",
-)
-flags.DEFINE_string(
-    "host", "127.0.0.1", "The address to listen on; 0.0.0.0 accepts requests from other machines."
-)
-flags.DEFINE_list(
-    "allowed_hosts",
-    [],
-    "Names that requests may give the server, next to its own addresses: those that a proxy passes "
-    "on; * allows all.",
-)
-flags.DEFINE_list(
-    "allowed_origins",
-    [],
-    "Sites whose pages may ask the server from a browser (CORS), such as https://app.example; * "
-    "allows all.",
-)
-flags.DEFINE_string(
-    "api_key_file",
-    None,
-    "A file with one API key per line. Requests must then have one of them: Authorization: Bearer "
-    "KEY. Default: the environment variable BERT_TF_API_KEY; without either, no key is needed.",
-)
-flags.DEFINE_integer(
-    "port", 8501, "The port to listen on; 0 chooses a free one, which is printed.", 0, 65535
-)
-flags.DEFINE_integer(
-    "token_budget",
-    4096,
-    "Maximum number of tokens per batch, estimated from the bytes of the texts.",
-    lower_bound=1,
-)
-flags.DEFINE_float(
-    "batch_wait_ms",
-    0.0,
-    "Milliseconds that a request waits for others to share a batch although the model is idle.",
-    lower_bound=0.0,
-)
-flags.DEFINE_integer(
-    "threads", 0, "Number of threads of one computation; 0 for one per core.", lower_bound=0
-)
-flags.DEFINE_float(
-    "poll_seconds", 1.0, "Seconds between two searches for new versions.", lower_bound=0.01
-)
-flags.DEFINE_enum(
-    "log_format",
-    "text",
-    ["text", "json"],
-    "The form of the log on stderr: lines of text, or one JSON object per line.",
-)
-flags.DEFINE_float(
-    "drain_seconds",
-    1.0,
-    "Seconds from SIGTERM until the port closes; /readyz fails in that time, and requests are "
-    "still answered.",
-    lower_bound=0.0,
-)
-flags.DEFINE_float(
-    "stop_seconds",
-    60.0,
-    "Maximum number of seconds to answer the remaining requests after the port has closed.",
-    lower_bound=0.0,
-)
-# The fields of `Limits`, with their units: (default, what is limited).
-_LIMITS = {
-    "max_body_bytes": (8 << 20, "size of a request, in bytes."),
-    "max_buffered_bytes": (
-        256 << 20,
-        "size of all requests and answers in memory at a time, in bytes.",
-    ),
-    "max_answer_bytes": (64 << 20, "size of an answer, in bytes of its values."),
-    "max_text_length": (100_000, "length of a string, in characters."),
-    "max_tokens": (
-        131_072,
-        "number of tokens in the texts of one row, estimated from their bytes.",
-    ),
-    "max_rows": (2048, "number of rows per request."),
-    "max_elements": (65_536, "number of strings, lists and objects in the body of a request."),
-    "max_connections": (
-        1024,
-        "number of connections, if the process may open as many files; further ones close an idle "
-        "one or get the status 503, except for probes.",
-    ),
-    "max_waiting": (1024, "number of requests in the queue; further ones get the status 429."),
-    "read_timeout_seconds": (30.0, "number of seconds for the body of a request to arrive."),
-    "write_timeout_seconds": (
-        30.0,
-        "number of seconds in which a client reads nothing of its answer.",
-    ),
-    "idle_timeout_seconds": (
-        75.0,
-        "number of seconds for the headers of a request to arrive, and until the next request.",
-    ),
-    "request_timeout_seconds": (60.0, "number of seconds that a request waits for its answer."),
-}
-for _name, (_default, _limited) in _LIMITS.items():
-    if isinstance(_default, int):
-        flags.DEFINE_integer(_name, _default, f"Maximum {_limited}", lower_bound=1)
-    else:
-        flags.DEFINE_float(_name, _default, f"Maximum {_limited}", lower_bound=0.01)
+define_flags("""
+    model (str): The directory of the model, or of its numbered versions.
+    model_name (str): The name of the model in URLs. Default: the name of the directory.
+    pairs (bool, false): With a classifier that save_pretrained wrote: whether it has two inputs,
+        `text` and `pair`.
+    precision (auto|float32|bfloat16, float32): With a model that save_pretrained wrote: what its
+        encoder computes in, if the operations are built; auto is bfloat16 if the processor has it.
+        A quantized model stays as it is.
+    trust (bool, false): Whether a SavedModel may have operations that read or write files or call
+        Python.
+    host (str, 127.0.0.1): The address to listen on; 0.0.0.0 accepts requests from other machines.
+    allowed_hosts (list, []): Names that requests may give the server, next to its own addresses:
+        those that a proxy passes on; * allows all.
+    allowed_origins (list, []): Sites whose pages may ask the server from a browser (CORS), such as
+        https://app.example; * allows all.
+    api_key_file (str): A file with one API key per line. Requests must then have one of them:
+        Authorization: Bearer KEY. Default: the environment variable BERT_TF_API_KEY; without
+        either, no key is needed.
+    port (int 0 to 65535, 8501): The port to listen on; 0 chooses a free one, which is printed.
+    token_budget (int >= 1, 4096): Maximum number of tokens per batch, estimated from the bytes of
+        the texts.
+    batch_wait_ms (float >= 0, 0.0): Milliseconds that a request waits for others to share a batch
+        although the model is idle.
+    threads (int >= 0, 0): Number of threads of one computation; 0 for one per core.
+    poll_seconds (float >= 0.01, 1.0): Seconds between two searches for new versions.
+    log_format (text|json, text): The form of the log on stderr: lines of text, or one JSON object
+        per line.
+    drain_seconds (float >= 0, 1.0): Seconds from SIGTERM until the port closes; /readyz fails in
+        that time, and requests are still answered.
+    stop_seconds (float >= 0, 60.0): Maximum number of seconds to answer the remaining requests
+        after the port has closed.
+""")
+# The fields of `Limits`, with their units.
+_LIMITS = define_flags("""
+    max_body_bytes (int >= 1, 8388608): Maximum size of a request, in bytes.
+    max_buffered_bytes (int >= 1, 268435456): Maximum size of all requests and answers in memory at
+        a time, in bytes.
+    max_answer_bytes (int >= 1, 67108864): Maximum size of an answer, in bytes of its values.
+    max_text_length (int >= 1, 100000): Maximum length of a string, in characters.
+    max_tokens (int >= 1, 131072): Maximum number of tokens in the texts of one row, estimated from
+        their bytes.
+    max_rows (int >= 1, 2048): Maximum number of rows per request.
+    max_elements (int >= 1, 65536): Maximum number of strings, lists and objects in the body of a
+        request.
+    max_connections (int >= 1, 1024): Maximum number of connections, if the process may open as many
+        files; further ones close an idle one or get the status 503, except for probes.
+    max_waiting (int >= 1, 1024): Maximum number of requests in the queue; further ones get the
+        status 429.
+    read_timeout_seconds (float >= 0.01, 30.0): Maximum number of seconds for the body of a request
+        to arrive.
+    write_timeout_seconds (float >= 0.01, 30.0): Maximum number of seconds in which a client reads
+        nothing of its answer.
+    idle_timeout_seconds (float >= 0.01, 75.0): Maximum number of seconds for the headers of a
+        request to arrive, and until the next request.
+    request_timeout_seconds (float >= 0.01, 60.0): Maximum number of seconds that a request waits
+        for its answer.
+""")
 
 
 def model_name() -> str:
@@ -201,5 +136,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("model")
-    tool.run(main)
+    tool.run(main, "model")

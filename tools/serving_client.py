@@ -29,14 +29,11 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from absl import flags
-
 from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import UserError
 from bert_tf.server.api_keys import authorization
 from bert_tf.tools.common import tool
-
-FLAGS = flags.FLAGS
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 INPUTS = ("text", "pair", "question", "context")
 FIRST_PAUSE_S = 0.05
@@ -47,25 +44,20 @@ LARGEST_ANSWER = 1 << 30  # bytes
 BUSY_STATUSES = (429, 502, 503, 504)
 BUSY_CODES = ("UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED")  # of gRPC
 
-flags.DEFINE_string(
-    "server",
-    None,
-    "The address of the server. Default: http://localhost:8501 for REST, localhost:8500 for gRPC.",
-)
-flags.DEFINE_enum("protocol", "rest", ["rest", "grpc"], "The protocol of the request.")
-flags.DEFINE_string("model", None, "The name of the model in the server.")
-flags.DEFINE_integer(
-    "version", None, "The version of the model. Default: the newest.", lower_bound=1
-)
-flags.DEFINE_string("signature", "serving_default", "The signature of the model.")
-flags.DEFINE_multi_string("text", None, "A text, or the first text of a pair.")
-flags.DEFINE_multi_string("pair", None, "The second text of a pair.")
-flags.DEFINE_multi_string("question", None, "A question.")
-flags.DEFINE_multi_string("context", None, "The text that answers the question.")
-flags.DEFINE_float(
-    "deadline", 10.0, "Maximum number of seconds for all tries together.", lower_bound=0.001
-)
-flags.DEFINE_integer("retries", 4, "Maximum number of retries.", lower_bound=0)
+define_flags("""
+    server (str): The address of the server. Default: http://localhost:8501 for REST, localhost:8500
+        for gRPC.
+    protocol (rest|grpc, rest): The protocol of the request.
+    model (str): The name of the model in the server.
+    version (int >= 1): The version of the model. Default: the newest.
+    signature (str, serving_default): The signature of the model.
+    text (repeated str): A text, or the first text of a pair.
+    pair (repeated str): The second text of a pair.
+    question (repeated str): A question.
+    context (repeated str): The text that answers the question.
+    deadline (float >= 0.001, 10.0): Maximum number of seconds for all tries together.
+    retries (int >= 0, 4): Maximum number of retries.
+""")
 
 
 class ServerBusy(Exception):
@@ -258,5 +250,4 @@ def main():
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["model"])
-    tool.run(main)
+    tool.run(main, "model")

@@ -11,36 +11,22 @@ Positions are in characters (code points) and in UTF-8 bytes; ends are exclusive
 import itertools
 import json
 
-from absl import flags
-
 from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checkpoint_flags import new_tokenizer
 from bert_tf.tools.common.checks import require_one
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_string(
-    "vocab_file", None, "The vocabulary: a vocab.txt or a Hugging Face tokenizer.json."
-)
-flags.DEFINE_string(
-    "model_dir", None, "The checkpoint directory with the tokenizer, instead of --vocab_file."
-)
-flags.DEFINE_multi_string("text", None, "A text to tokenize.")
-flags.DEFINE_string(
-    "input_file",
-    None,
-    "A UTF-8 file with one text per line, instead of --text; '-' is standard input.",
-)
-flags.DEFINE_bool(
-    "do_lower_case", True, "With --vocab_file: whether to convert the text to lower case."
-)
-flags.DEFINE_bool(
-    "keep_special_tokens",
-    False,
-    "Whether a special token in the text, such as [MASK], is one token; otherwise it is split.",
-)
-flags.DEFINE_bool("json", False, "Whether to print one JSON object per text instead of a table.")
+define_flags("""
+    vocab_file (str): The vocabulary: a vocab.txt or a Hugging Face tokenizer.json.
+    model_dir (str): The checkpoint directory with the tokenizer, instead of --vocab_file.
+    text (repeated str): A text to tokenize.
+    input_file (str): A UTF-8 file with one text per line, instead of --text; '-' is standard input.
+    do_lower_case (bool, true): With --vocab_file: whether to convert the text to lower case.
+    keep_special_tokens (bool, false): Whether a special token in the text, such as [MASK], is one
+        token; otherwise it is split.
+    json (bool, false): Whether to print one JSON object per text instead of a table.
+""")
 
 TEXTS_AT_A_TIME = 256
 

@@ -6,46 +6,26 @@ import logging
 import os
 import shlex
 
-from absl import flags
-
 from bert_tf.base import optional_packages
 from bert_tf.errors import UserError
 from bert_tf.tools.common.checks import require
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
 LOCAL_RUNNER = "DirectRunner"
 
-flags.DEFINE_string(
-    "runner",
-    LOCAL_RUNNER,
-    "The Beam runner: DirectRunner (processes of this machine), DataflowRunner, FlinkRunner, "
-    "SparkRunner, PortableRunner, or the full name of a Python class.",
-)
-flags.DEFINE_integer(
-    "direct_num_workers",
-    None,
-    "Number of processes of the DirectRunner; 1 works in this process. Default: one per CPU.",
-    lower_bound=1,
-)
-flags.DEFINE_integer(
-    "max_retries",
-    3,
-    "How many times the pipeline is started again after it lost a worker. Pre-training data and "
-    "vocabularies keep what is done; predictions begin again.",
-    lower_bound=0,
-)
-flags.DEFINE_string(
-    "setup_file",
-    None,
-    "The setup.py with which another runner installs bert_tf on its workers. Default: they have it "
-    "already, as in a container.",
-)
-flags.DEFINE_string(
-    "beam_options",
-    "",
-    "Further options of Beam or of the runner in one string, for example "
-    '--beam_options="--project=p --region=europe-west4 --temp_location=gs://bucket/temp".',
-)
+define_flags(f"""
+    runner (str, {LOCAL_RUNNER}): The Beam runner: DirectRunner (processes of this machine),
+        DataflowRunner, FlinkRunner, SparkRunner, PortableRunner, or the full name of a Python
+        class.
+    direct_num_workers (int >= 1): Number of processes of the DirectRunner; 1 works in this process.
+        Default: one per CPU.
+    max_retries (int >= 0, 3): How many times the pipeline is started again after it lost a worker.
+        Pre-training data and vocabularies keep what is done; predictions begin again.
+    setup_file (str): The setup.py with which another runner installs bert_tf on its workers.
+        Default: they have it already, as in a container.
+    beam_options (str, ""): Further options of Beam or of the runner in one string, for example
+        --beam_options="--project=p --region=europe-west4 --temp_location=gs://bucket/temp".
+""")
 
 
 def pipeline_options():

@@ -5,37 +5,23 @@ import os
 import signal
 import sys
 
-from absl import flags
-
 from bert_tf import __version__
 from bert_tf.base.files import atomic_path
 from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError, UserError
 from bert_tf.tools.common import beam_flags, tool
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_enum(
-    "input_format",
-    "text",
-    ("text", "wiki", "json"),
-    "text: one sentence per line and a blank line between documents. wiki: the output of "
-    "wikiextractor, with <doc ...> and </doc>. json: one document per line, an object with the "
-    "text under --json_key.",
-)
-flags.DEFINE_string("json_key", "text", "The key of the text, with --input_format=json.")
-flags.DEFINE_string(
-    "dead_letter_file",
-    None,
-    "The file for lines and files that cannot be read, as JSON lines; they are left out. Default: "
-    "the first of them ends the run.",
-)
-flags.DEFINE_string(
-    "work_directory",
-    None,
-    "The directory for the work, which all workers must reach. It needs room for twice the output. "
-    "Default: the directory of the output.",
-)
+define_flags("""
+    input_format (text|wiki|json, text): text: one sentence per line and a blank line between
+        documents. wiki: the output of wikiextractor, with <doc ...> and </doc>. json: one document
+        per line, an object with the text under --json_key.
+    json_key (str, text): The key of the text, with --input_format=json.
+    dead_letter_file (str): The file for lines and files that cannot be read, as JSON lines; they
+        are left out. Default: the first of them ends the run.
+    work_directory (str): The directory for the work, which all workers must reach. It needs room
+        for twice the output. Default: the directory of the output.
+""")
 
 
 def check_places(inputs, output_files):

@@ -2,68 +2,47 @@
 
 import os
 
-from absl import flags
-
 from bert_tf.errors import UserError
 from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Model to start from"),)
 
 
 def define_start():
     """Defines --do_train and the flags for the model to start from."""
-    flags.DEFINE_bool("do_train", False, "Whether to train the model.")
-    flags.DEFINE_string(
-        "init_checkpoint",
-        None,
-        "The model to start from: a Hugging Face directory, a TF1 checkpoint directory, or the "
-        "prefix of a TF1 checkpoint. Without --do_train: the trained model (default: the one in "
-        "--output_dir).",
-    )
+    define_flags("""
+        do_train (bool, false): Whether to train the model.
+        init_checkpoint (str): The model to start from: a Hugging Face directory, a TF1 checkpoint
+            directory, or the prefix of a TF1 checkpoint. Without --do_train: the trained model
+            (default: the one in --output_dir).
+    """)
     define_files()
 
 
 def define_files():
     """Defines the flags for files in place of those next to the checkpoint."""
-    flags.DEFINE_string(
-        "bert_config_file", None, "The config file. Default: the one next to the checkpoint."
-    )
-    flags.DEFINE_string(
-        "vocab_file", None, "The vocabulary file. Default: the one next to the checkpoint."
-    )
-    flags.DEFINE_bool(
-        "do_lower_case",
-        None,
-        "Whether to convert the text to lower case. Default: as the tokenizer's files say.",
-    )
+    define_flags("""
+        bert_config_file (str): The config file. Default: the one next to the checkpoint.
+        vocab_file (str): The vocabulary file. Default: the one next to the checkpoint.
+        do_lower_case (bool): Whether to convert the text to lower case. Default: as the tokenizer's
+            files say.
+    """)
 
 
 def define_head():
     """Defines the flags for a new classifier on the encoder."""
-    flags.DEFINE_integer(
-        "num_encoder_layers",
-        None,
-        "Use only this number of encoder blocks, from the first. Default: all blocks.",
-    )
-    flags.DEFINE_float(
-        "classifier_dropout",
-        None,
-        "Dropout rate before the classifier. Default: as the config file says.",
-    )
-    flags.DEFINE_bool(
-        "use_scalar_mix",
-        None,
-        "Whether the classifier takes a weighted sum of the embeddings and of the outputs of all "
-        "blocks (ELMo), whose weights are trained, instead of the output of the last block. "
-        "Default: as the model was trained; false for a new classifier.",
-    )
-    flags.DEFINE_bool(
-        "causal",
-        None,
-        "Whether tokens attend to earlier tokens only, for a model that was pre-trained from left "
-        "to right. Default: as the config file says.",
-    )
+    define_flags("""
+        num_encoder_layers (int): Use only this number of encoder blocks, from the first. Default:
+            all blocks.
+        classifier_dropout (float): Dropout rate before the classifier. Default: as the config file
+            says.
+        use_scalar_mix (bool): Whether the classifier takes a weighted sum of the embeddings and of
+            the outputs of all blocks (ELMo), whose weights are trained, instead of the output of
+            the last block. Default: as the model was trained; false for a new classifier.
+        causal (bool): Whether tokens attend to earlier tokens only, for a model that was
+            pre-trained from left to right. Default: as the config file says.
+    """)
 
 
 def head_options():

@@ -3,11 +3,8 @@
 import importlib
 import os
 
-from absl import flags
-
 from bert_tf.errors import UserError
-
-FLAGS = flags.FLAGS
+from bert_tf.tools.common.flag_table import FLAGS
 
 
 def positive_integers(name: str) -> list[int]:

@@ -4,11 +4,8 @@ import os
 import shlex
 import sys
 
-from absl import flags
-
 from bert_tf.base.progress import shows_bars
-
-FLAGS = flags.FLAGS
+from bert_tf.tools.common.flag_table import FLAGS
 
 
 def training_verbose() -> int:

@@ -6,16 +6,13 @@ loading and saving the model.
 
 import os
 
-from absl import flags
-
 from bert_tf.config import MULTI_LABEL
 from bert_tf.errors import UserError
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import training_verbose
 from bert_tf.tools.common.fine_tuning_flags import changes_loss, value_of
+from bert_tf.tools.common.flag_table import FLAGS
 from bert_tf.tools.common.optimizer_flags import make_schedule
-
-FLAGS = flags.FLAGS
 
 _STEPS = ("train_batch_size", "learning_rate", "num_train_epochs", "seed")
 _OPTIMIZER = ("weight_decay", "layer_decay", "gradient_accumulation_steps")

@@ -4,90 +4,43 @@ Importing this module defines the flags that every task can use; `define_...` ad
 calls `check_flags` before any work.
 """
 
-from absl import flags
-
 from bert_tf.adapt.lora import LORA_LAYERS
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import REGRESSION
 from bert_tf.errors import UserError
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("augment_", "Augmentation"), ("lora_", "LoRA"), ("", "Fine-tuning"))
 
-flags.DEFINE_string(
-    "output_dir", None, "The directory to write the trained model and the results to."
-)
-flags.DEFINE_float(
-    "warmup_proportion",
-    0.1,
-    "Share of the training steps that are warm-up, in which the learning rate rises from 0.",
-    lower_bound=0.0,
-    upper_bound=1.0,
-)
-flags.DEFINE_bool(
-    "bias_correction",
-    False,
-    "Whether Adam corrects the bias of its moments; the original does not.",
-)
-flags.DEFINE_integer("seed", 12345, "Seed of a new head, the shuffling and the dropout.")
-flags.DEFINE_float(
-    "weight_decay", 0.01, "Decoupled weight decay of the optimizer.", lower_bound=0.0
-)
-flags.DEFINE_float(
-    "layer_decay",
-    None,
-    "Layer-wise learning rate decay: the learning rate of a block divided by that of the block "
-    "above it, such as 0.9. Default: no decay.",
-)
-flags.DEFINE_integer(
-    "gradient_accumulation_steps",
-    1,
-    "Number of parts that each batch is split into to save memory; their gradients are "
-    "accumulated before the optimizer step.",
-    lower_bound=1,
-)
-flags.DEFINE_float(
-    "label_smoothing",
-    0.0,
-    "Share of the target probability that is spread evenly over all classes.",
-    lower_bound=0.0,
-    upper_bound=0.999,
-)
-flags.DEFINE_float(
-    "focal_gamma",
-    0.0,
-    "Exponent gamma of the focal loss, which gives hard examples more weight. 0 turns it off.",
-    lower_bound=0.0,
-)
-flags.DEFINE_integer(
-    "freeze_layers",
-    None,
-    "Freeze the embeddings and this number of encoder blocks, from the first; -1: all blocks, so "
-    "that only the classifier is trained, and the pooler if it is used. Default: freeze nothing.",
-)
-flags.DEFINE_integer(
-    "reinit_layers",
-    None,
-    "Initialize this number of encoder blocks, from the last, and the pooler at random again. "
-    "Default: keep the weights of the checkpoint.",
-)
-flags.DEFINE_integer(
-    "lora_rank",
-    None,
-    "Fine-tune with LoRA of this rank: the backbone is frozen and low-rank matrices are trained. "
-    "They are written to lora.safetensors, and the saved model has them merged into its weights.",
-    lower_bound=1,
-)
-flags.DEFINE_float(
-    "lora_alpha",
-    None,
-    "With --lora_rank: the LoRA matrices are scaled by alpha / rank. Default: the rank.",
-)
-flags.DEFINE_list(
-    "lora_target_modules",
-    ["query_key_value"],
-    f"With --lora_rank: the layers that get LoRA matrices, of {', '.join(LORA_LAYERS)}.",
-)
+define_flags(f"""
+    output_dir (str): The directory to write the trained model and the results to.
+    warmup_proportion (float 0 to 1, 0.1): Share of the training steps that are warm-up, in which
+        the learning rate rises from 0.
+    bias_correction (bool, false): Whether Adam corrects the bias of its moments; the original does
+        not.
+    seed (int, 12345): Seed of a new head, the shuffling and the dropout.
+    weight_decay (float >= 0, 0.01): Decoupled weight decay of the optimizer.
+    layer_decay (float): Layer-wise learning rate decay: the learning rate of a block divided by
+        that of the block above it, such as 0.9. Default: no decay.
+    gradient_accumulation_steps (int >= 1, 1): Number of parts that each batch is split into to save
+        memory; their gradients are accumulated before the optimizer step.
+    label_smoothing (float 0 to 0.999, 0.0): Share of the target probability that is spread evenly
+        over all classes.
+    focal_gamma (float >= 0, 0.0): Exponent gamma of the focal loss, which gives hard examples more
+        weight. 0 turns it off.
+    freeze_layers (int): Freeze the embeddings and this number of encoder blocks, from the first;
+        -1: all blocks, so that only the classifier is trained, and the pooler if it is used.
+        Default: freeze nothing.
+    reinit_layers (int): Initialize this number of encoder blocks, from the last, and the pooler at
+        random again. Default: keep the weights of the checkpoint.
+    lora_rank (int >= 1): Fine-tune with LoRA of this rank: the backbone is frozen and low-rank
+        matrices are trained. They are written to lora.safetensors, and the saved model has them
+        merged into its weights.
+    lora_alpha (float): With --lora_rank: the LoRA matrices are scaled by alpha / rank. Default: the
+        rank.
+    lora_target_modules (list, query_key_value): With --lora_rank: the layers that get LoRA
+        matrices, of {", ".join(LORA_LAYERS)}.
+""")
 
 # Maps the flags for the kinds of work of most tools to the flags that they need.
 WORKS = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
@@ -95,90 +48,55 @@ WORKS = {"do_train": ("init_checkpoint",), "do_eval": (), "do_predict": ()}
 
 def define_training(batch_of="examples", batch_size=32, learning_rate=5e-5, num_train_epochs=3.0):
     """Defines the flags for the batch size, the learning rate and the epochs, by their defaults."""
-    flags.DEFINE_integer(
-        "train_batch_size", batch_size, f"Batch size for training, in {batch_of}.", lower_bound=1
-    )
-    flags.DEFINE_float(
-        "learning_rate", learning_rate, "The peak learning rate of Adam.", lower_bound=0.0
-    )
-    flags.DEFINE_float(
-        "num_train_epochs",
-        num_train_epochs,
-        "Number of training epochs; may be a fraction.",
-        lower_bound=0.0,
-    )
+    define_flags(f"""
+        train_batch_size (int >= 1, {batch_size}): Batch size for training, in {batch_of}.
+        learning_rate (float >= 0, {learning_rate}): The peak learning rate of Adam.
+        num_train_epochs (float >= 0, {num_train_epochs}): Number of training epochs; may be a
+            fraction.
+    """)
 
 
 def define_epoch_flags(scores):
     """Defines the flags for gradual unfreezing, the best epoch (by `scores`) and early stopping."""
-    flags.DEFINE_integer(
-        "unfreeze_every",
-        None,
-        "Gradual unfreezing: train only the head at first, then unfreeze one more encoder block, "
-        "from the last to the first, every this many epochs.",
-        lower_bound=1,
-    )
-    flags.DEFINE_string(
-        "keep_best",
-        None,
-        "Keep the weights of the epoch with the best value of this score on the dev file, such as "
-        f"{scores}. Default: keep those of the last epoch.",
-    )
-    flags.DEFINE_integer(
-        "early_stopping_patience",
-        None,
-        "With --keep_best: stop after this many epochs without a better score. Default: train all "
-        "epochs.",
-        lower_bound=1,
-    )
+    define_flags(f"""
+        unfreeze_every (int >= 1): Gradual unfreezing: train only the head at first, then unfreeze
+            one more encoder block, from the last to the first, every this many epochs.
+        keep_best (str): Keep the weights of the epoch with the best value of this score on the dev
+            file, such as {scores}. Default: keep those of the last epoch.
+        early_stopping_patience (int >= 1): With --keep_best: stop after this many epochs without a
+            better score. Default: train all epochs.
+    """)
 
 
 def define_checkpoints():
     """Defines the flags for the checkpoints of a run, and for their mean."""
-    flags.DEFINE_integer(
-        "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "keep_checkpoint_max", 5, "Number of newest checkpoints to keep.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "average_checkpoints",
-        0,
-        "The trained model has the mean of the weights in this number of last checkpoints, those "
-        "at multiples of --save_checkpoints_steps. Default: the weights of the last step.",
-        lower_bound=0,
-    )
+    define_flags("""
+        save_checkpoints_steps (int >= 1, 1000): Number of steps between two checkpoints.
+        keep_checkpoint_max (int >= 1, 5): Number of newest checkpoints to keep.
+        average_checkpoints (int >= 0, 0): The trained model has the mean of the weights in this
+            number of last checkpoints, those at multiples of --save_checkpoints_steps. Default: the
+            weights of the last step.
+    """)
 
 
 def define_class_weights():
     """Defines the flag for tasks whose classes mean the same in every example."""
-    flags.DEFINE_list(
-        "class_weights",
-        None,
-        "Weights of the classes in the loss, in the order of their ids, or `balanced` to give all "
-        "classes the same total weight. Default: no weights.",
-    )
+    define_flags("""
+        class_weights (list): Weights of the classes in the loss, in the order of their ids, or
+            `balanced` to give all classes the same total weight. Default: no weights.
+    """)
 
 
 def define_augmentation():
     """Defines the flags for tasks in which the words of a text may change."""
-    flags.DEFINE_float(
-        "augment_insertion",
-        0.0,
-        "Augmentation: share of the words after which another word of the same text is inserted.",
-    )
-    flags.DEFINE_float(
-        "augment_swap", 0.0, "Augmentation: share of the words that are swapped with another."
-    )
-    flags.DEFINE_float(
-        "augment_deletion", 0.0, "Augmentation: share of the words that are deleted."
-    )
-    flags.DEFINE_enum(
-        "augment_unit",
-        "word",
-        ["word", "character"],
-        "Augmentation: whether it changes words or, for Chinese, characters.",
-    )
+    define_flags("""
+        augment_insertion (float, 0.0): Augmentation: share of the words after which another word of
+            the same text is inserted.
+        augment_swap (float, 0.0): Augmentation: share of the words that are swapped with another.
+        augment_deletion (float, 0.0): Augmentation: share of the words that are deleted.
+        augment_unit (word|character, word): Augmentation: whether it changes words or, for Chinese,
+            characters.
+    """)
 
 
 def check_flags(works=WORKS, has_dev=True):

@@ -2,8 +2,6 @@
 
 import os
 
-from absl import flags
-
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
 from bert_tf.inputs.tables.tsv import read_tsv
@@ -14,8 +12,8 @@ from bert_tf.tools.common import (
     text_score_flags,
 )
 from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Generated texts"),)
 
 _DECODING = (
@@ -63,19 +61,15 @@ RECORDED = (
 
 def define_data(source, target):
     """Defines the flags for the files; `source` and `target` are the default columns."""
-    flags.DEFINE_string(
-        "data_dir",
-        None,
-        "The directory with train, dev and test, each a .tsv file with lines of "
-        f"{source}<TAB>{target} without a header, or a .csv or .jsonl file with named columns. Of "
-        "several such files, the .tsv is read.",
-    )
-    flags.DEFINE_string(
-        "source_column", source, "In .csv and .jsonl files: the column or key of the text to read."
-    )
-    flags.DEFINE_string(
-        "target_column", target, "In .csv and .jsonl files: the column or key of the text to write."
-    )
+    define_flags(f"""
+        data_dir (str): The directory with train, dev and test, each a .tsv file with lines of
+            {source}<TAB>{target} without a header, or a .csv or .jsonl file with named columns. Of
+            several such files, the .tsv is read.
+        source_column (str, {source}): In .csv and .jsonl files: the column or key of the text to
+            read.
+        target_column (str, {target}): In .csv and .jsonl files: the column or key of the text to
+            write.
+    """)
 
 
 def define_model():
@@ -86,105 +80,68 @@ def define_model():
         "both the encoder and the decoder. Without --do_train: the trained model (default: the one "
         "in --output_dir)."
     )
-    flags.DEFINE_enum(
-        "architecture",
-        "encoder_decoder",
-        ["encoder_decoder", "prefix_lm"],
-        "Two BERTs, of which one reads the source and the other writes the target; or one BERT "
-        "that does both (UniLM).",
-    )
-    flags.DEFINE_string("encoder", None, "The BERT to start the encoder from, with --decoder.")
-    flags.DEFINE_string("decoder", None, "The BERT to start the decoder from, with --encoder.")
+    define_flags("""
+        architecture (encoder_decoder|prefix_lm, encoder_decoder): Two BERTs, of which one reads the
+            source and the other writes the target; or one BERT that does both (UniLM).
+        encoder (str): The BERT to start the encoder from, with --decoder.
+        decoder (str): The BERT to start the decoder from, with --encoder.
+    """)
     FLAGS[
         "bert_config_file"
     ].help = "Train from scratch: the config file of the encoder, with --vocab_file."
     FLAGS[
         "vocab_file"
     ].help = "The vocabulary of sources and targets. Default: the one next to the checkpoint."
-    flags.DEFINE_string(
-        "decoder_config_file",
-        None,
-        "With --bert_config_file: the config file of the decoder. Default: the encoder's.",
-    )
-    flags.DEFINE_bool(
-        "tie_word_embeddings",
-        True,
-        "Whether the word embeddings of the decoder are also those of its output.",
-    )
-    flags.DEFINE_bool(
-        "share_encoder_decoder_weights",
-        False,
-        "Whether encoder and decoder are the same BERT: only the cross-attention and the output "
-        "are the decoder's own.",
-    )
-    flags.DEFINE_integer(
-        "max_source_length", None, "Maximum number of tokens of a source. Default: the positions."
-    )
-    flags.DEFINE_integer(
-        "max_target_length", None, "Maximum number of tokens of a target. Default: the positions."
-    )
+    define_flags("""
+        decoder_config_file (str): With --bert_config_file: the config file of the decoder. Default:
+            the encoder's.
+        tie_word_embeddings (bool, true): Whether the word embeddings of the decoder are also those
+            of its output.
+        share_encoder_decoder_weights (bool, false): Whether encoder and decoder are the same BERT:
+            only the cross-attention and the output are the decoder's own.
+        max_source_length (int): Maximum number of tokens of a source. Default: the positions.
+        max_target_length (int): Maximum number of tokens of a target. Default: the positions.
+    """)
 
 
 def define_training():
     """Defines the flags for training beyond those of all tools."""
     fine_tuning_flags.define_training(batch_of="pairs", learning_rate=1e-4, num_train_epochs=10.0)
-    flags.DEFINE_integer(
-        "train_token_budget",
-        None,
-        "In place of --train_batch_size: the maximum number of tokens of a batch, source and "
-        "target. Texts of similar length are batched.",
-        lower_bound=1,
-    )
-    flags.DEFINE_integer(
-        "max_train_steps",
-        None,
-        "Train at most this number of steps. Default: all of --num_train_epochs.",
-        lower_bound=1,
-    )
-    flags.DEFINE_integer(
-        "num_warmup_steps",
-        None,
-        "Number of warm-up steps, in place of --warmup_proportion.",
-        lower_bound=0,
-    )
+    define_flags("""
+        train_token_budget (int >= 1): In place of --train_batch_size: the maximum number of tokens
+            of a batch, source and target. Texts of similar length are batched.
+        max_train_steps (int >= 1): Train at most this number of steps. Default: all of
+            --num_train_epochs.
+        num_warmup_steps (int >= 0): Number of warm-up steps, in place of --warmup_proportion.
+    """)
     optimizer_flags.define_schedule()
     optimizer_flags.define_mixed_precision()
     fine_tuning_flags.define_checkpoints()
-    flags.DEFINE_integer(
-        "log_steps", 100, "Number of steps between two lines of the log.", lower_bound=1
-    )
-    flags.DEFINE_integer("eval_batch_size", 32, "Batch size for evaluation.", lower_bound=1)
+    define_flags("""
+        log_steps (int >= 1, 100): Number of steps between two lines of the log.
+        eval_batch_size (int >= 1, 32): Batch size for evaluation.
+    """)
 
 
 def define_decoding():
     """Defines the flags for --do_eval and --do_predict, and for how texts are written."""
-    flags.DEFINE_bool("do_eval", False, "Whether to write and score the texts for the dev file.")
-    flags.DEFINE_bool("do_predict", False, "Whether to write the texts for the test file.")
-    flags.DEFINE_integer(
-        "predict_batch_size", 32, "Batch size for writing texts, in sources.", lower_bound=1
-    )
-    flags.DEFINE_integer(
-        "num_examples",
-        3,
-        "Number of examples of the dev file to print after each epoch of training.",
-        lower_bound=0,
-    )
+    define_flags("""
+        do_eval (bool, false): Whether to write and score the texts for the dev file.
+        do_predict (bool, false): Whether to write the texts for the test file.
+        predict_batch_size (int >= 1, 32): Batch size for writing texts, in sources.
+        num_examples (int >= 0, 3): Number of examples of the dev file to print after each epoch of
+            training.
+    """)
     text_score_flags.define_tokenize()
-    flags.DEFINE_integer(
-        "max_new_tokens", None, "Maximum number of tokens to write. Default: the positions."
-    )
-    flags.DEFINE_integer("min_new_tokens", None, "Minimum number of tokens to write.")
-    flags.DEFINE_integer("num_beams", None, "Number of beams. Default: greedy decoding.")
-    flags.DEFINE_float(
-        "length_penalty", None, "With --num_beams: values above 0 favor long texts. Default: 1."
-    )
-    flags.DEFINE_bool(
-        "early_stopping", None, "With --num_beams: stop as soon as that many texts are finished."
-    )
-    flags.DEFINE_integer(
-        "no_repeat_ngram_size", None, "No sequence of this number of tokens is written twice."
-    )
-    flags.DEFINE_float("repetition_penalty", None, "Values above 1 make repetitions less likely.")
+    define_flags("""
+        max_new_tokens (int): Maximum number of tokens to write. Default: the positions.
+        min_new_tokens (int): Minimum number of tokens to write.
+        num_beams (int): Number of beams. Default: greedy decoding.
+        length_penalty (float): With --num_beams: values above 0 favor long texts. Default: 1.
+        early_stopping (bool): With --num_beams: stop as soon as that many texts are finished.
+        no_repeat_ngram_size (int): No sequence of this number of tokens is written twice.
+        repetition_penalty (float): Values above 1 make repetitions less likely.
+    """)
 
 
 def decoding_options():

@@ -2,15 +2,12 @@
 
 import os
 
-from absl import flags
-
 from bert_tf.errors import UserError
 from bert_tf.tools.common import checkpoint_flags
 from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.flag_table import FLAGS
 from bert_tf.tools.common.generation_flags import decoding_options
 from bert_tf.tools.common.optimizer_flags import set_mixed_precision
-
-FLAGS = flags.FLAGS
 
 
 def load_writer():

@@ -3,14 +3,11 @@
 import json
 import os
 
-from absl import flags
-
 from bert_tf.tools.common import fine_tuning, generation_flags, result_files, tool
 from bert_tf.tools.common.console import predicting_verbose, print_model
+from bert_tf.tools.common.flag_table import FLAGS
 from bert_tf.tools.common.generation_models import examples_of, write
 from bert_tf.tools.common.training_batches import TrainingBatches, fit
-
-FLAGS = flags.FLAGS
 
 
 def run(load_model, score_names):

@@ -1,12 +1,10 @@
 """The flags for a trained model of any task, and for the texts to calibrate it with."""
 
-from absl import flags
-
 from bert_tf import tasks
 from bert_tf.errors import UserError
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 from bert_tf.tools.common.text_files import read_texts
 
-FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Model"),)
 
 
@@ -15,16 +13,11 @@ def exported_specs() -> dict[str, tasks.TaskSpec]:
     return {spec.name: spec for spec in tasks.specs() if spec.serving}
 
 
-flags.DEFINE_string(
-    "model_dir", None, "The directory of the trained model, as save_pretrained writes it."
-)
-flags.DEFINE_enum(
-    "model",
-    "auto",
-    ["auto", *exported_specs()],
-    "The task of the model. `auto` reads it from the files in --model_dir; save_pretrained writes "
-    "it there.",
-)
+define_flags(f"""
+    model_dir (str): The directory of the trained model, as save_pretrained writes it.
+    model (auto|{"|".join(exported_specs())}, auto): The task of the model. `auto` reads it from the
+        files in --model_dir; save_pretrained writes it there.
+""")
 
 
 def kind_of_model() -> type:
@@ -49,37 +42,19 @@ def kind_of_model() -> type:
 
 def define_quantization():
     """Defines the flags that say how a model is quantized; see `quantization_arguments`."""
-    flags.DEFINE_string(
-        "calibration_file",
-        None,
-        "For int8: a file with unlabelled texts like those to be predicted, one per line (a tab "
-        "separates the two texts of a pair). Calibration on them loses less accuracy.",
-    )
-    flags.DEFINE_integer(
-        "calibration_texts",
-        256,
-        "Maximum number of texts to use from --calibration_file, from its start.",
-        lower_bound=1,
-    )
-    flags.DEFINE_enum(
-        "activations",
-        "dynamic",
-        ["dynamic", "static"],
-        "The scales of the dense layers' inputs: one per row, found at run time, or one per layer, "
-        "found on --calibration_file.",
-    )
-    flags.DEFINE_enum(
-        "attention",
-        "float",
-        ["float", "bfloat16", "int8"],
-        "The arithmetic of attention: floating point, bfloat16, or 8-bit integers.",
-    )
-    flags.DEFINE_list(
-        "skip",
-        [],
-        "The layers to keep in floating point, such as blocks.0.output_dense, or blocks.0 for all "
-        "of a block.",
-    )
+    define_flags("""
+        calibration_file (str): For int8: a file with unlabelled texts like those to be predicted,
+            one per line (a tab separates the two texts of a pair). Calibration on them loses less
+            accuracy.
+        calibration_texts (int >= 1, 256): Maximum number of texts to use from --calibration_file,
+            from its start.
+        activations (dynamic|static, dynamic): The scales of the dense layers' inputs: one per row,
+            found at run time, or one per layer, found on --calibration_file.
+        attention (float|bfloat16|int8, float): The arithmetic of attention: floating point,
+            bfloat16, or 8-bit integers.
+        skip (list, []): The layers to keep in floating point, such as blocks.0.output_dense, or
+            blocks.0 for all of a block.
+    """)
 
 
 def quantization_arguments() -> dict:

@@ -1,21 +1,17 @@
 """The flags for the learning rate's schedule and the dtype of the activations."""
 
-from absl import flags
-
-FLAGS = flags.FLAGS
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
 _DTYPES = {"none": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
 def define_schedule():
     """Defines the flag for the shape of the learning rate."""
-    flags.DEFINE_enum(
-        "lr_schedule",
-        "linear",
-        ("linear", "cosine", "noam"),
-        "How the learning rate falls from --learning_rate after the warm-up: linearly to 0, as the "
-        "original; along a cosine to 0; or with the inverse square root of the step (noam).",
-    )
+    define_flags("""
+        lr_schedule (linear|cosine|noam, linear): How the learning rate falls from --learning_rate
+            after the warm-up: linearly to 0, as the original; along a cosine to 0; or with the
+            inverse square root of the step (noam).
+    """)
 
 
 def make_schedule(name, num_steps, num_warmup_steps, hidden_size):
@@ -33,12 +29,10 @@ def make_schedule(name, num_steps, num_warmup_steps, hidden_size):
 
 def define_mixed_precision():
     """Defines the flag for the dtype of the activations."""
-    flags.DEFINE_enum(
-        "mixed_precision",
-        "none",
-        sorted(_DTYPES),
-        "The dtype of the activations; `none` is float32. With float16 the loss is scaled.",
-    )
+    define_flags(f"""
+        mixed_precision ({"|".join(sorted(_DTYPES))}, none): The dtype of the activations; `none` is
+            float32. With float16 the loss is scaled.
+    """)
 
 
 def set_mixed_precision():

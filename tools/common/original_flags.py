@@ -6,31 +6,27 @@ reports in one line which of them are ignored.
 
 import sys
 
-from absl import flags
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Accepted and ignored"),)
 
-# Maps names to defaults and help.
 _FLAGS = {
-    "use_tpu": (False, "Whether to use a TPU."),
-    "use_one_hot_embeddings": (False, "Whether to look up embeddings by a matrix product."),
-    "num_tpu_cores": (8, "Number of TPU cores."),
-    "iterations_per_loop": (1000, "Number of steps per call of the estimator."),
-    "tpu_name": (None, "Name or address of the TPU."),
-    "tpu_zone": (None, "Google Cloud zone of the TPU."),
-    "gcp_project": (None, "Google Cloud project of the TPU."),
-    "master": (None, "Address of the TensorFlow master."),
+    "use_tpu": "(bool, false): Ignored. Whether to use a TPU.",
+    "use_one_hot_embeddings": "(bool, false): Ignored. Whether to look up embeddings by a matrix "
+    "product.",
+    "num_tpu_cores": "(int, 8): Ignored. Number of TPU cores.",
+    "iterations_per_loop": "(int, 1000): Ignored. Number of steps per call of the estimator.",
+    "tpu_name": "(str): Ignored. Name or address of the TPU.",
+    "tpu_zone": "(str): Ignored. Google Cloud zone of the TPU.",
+    "gcp_project": "(str): Ignored. Google Cloud project of the TPU.",
+    "master": "(str): Ignored. Address of the TensorFlow master.",
 }
-_DEFINE = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, type(None): flags.DEFINE_string}
 ESTIMATOR_FLAGS = tuple(name for name in _FLAGS if name != "use_one_hot_embeddings")
 
 
 def define_ignored(names=ESTIMATOR_FLAGS):
     """Defines flags that are accepted and ignored."""
-    for name in names:
-        default, text = _FLAGS[name]
-        _DEFINE[type(default)](name, default, f"Ignored. {text}")
+    define_flags("\n".join(f"{name} {_FLAGS[name]}" for name in names))
 
 
 def print_ignored():

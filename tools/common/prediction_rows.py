@@ -5,14 +5,12 @@ import itertools
 import os
 from typing import NamedTuple
 
-from absl import flags
-
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.tables.parquet_files import ParquetRows
 from bert_tf.inputs.tables.table_files import SUFFIXES, read_table
 from bert_tf.inputs.tables.tsv import read_tsv
+from bert_tf.tools.common.flag_table import FLAGS
 
-FLAGS = flags.FLAGS
 STDIN = "-"
 _COUNTED_BYTES = 2**20
 

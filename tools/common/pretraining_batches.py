@@ -2,12 +2,9 @@
 
 import functools
 
-from absl import flags
-
 from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.flag_table import FLAGS
 from bert_tf.tools.common.pretraining_flags import NEXT_SENTENCE, reads_text
-
-FLAGS = flags.FLAGS
 
 
 def open_batches(train_files, eval_files, strategy, tokenizer):

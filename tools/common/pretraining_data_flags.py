@@ -3,61 +3,32 @@
 import os
 import sys
 
-from absl import flags
-
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import print_result
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_list("input_file", None, "The text files, as paths or glob patterns.")
-flags.DEFINE_list("output_file", None, "The TFRecord files to write in turn.")
-flags.DEFINE_string("vocab_file", None, "The vocabulary file of the model to pre-train.")
-flags.DEFINE_bool(
-    "do_lower_case",
-    True,
-    "Whether to convert the text to lower case; false for a cased vocabulary.",
-)
-flags.DEFINE_bool(
-    "do_whole_word_mask", False, "Whether to mask either all pieces of a word or none."
-)
-flags.DEFINE_integer(
-    "max_seq_length", 128, "Maximum length of an example in tokens.", lower_bound=5
-)
-flags.DEFINE_integer(
-    "max_predictions_per_seq", 20, "Maximum number of masked tokens per example.", lower_bound=1
-)
-flags.DEFINE_integer("random_seed", 12345, "Seed of the pairs, the masks and the shuffling.")
-flags.DEFINE_integer(
-    "dupe_factor",
-    10,
-    "Number of times that the text is used, each time with other pairs and masks.",
-    lower_bound=1,
-)
-flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to mask.", 0.0, 1.0)
-flags.DEFINE_float(
-    "short_seq_prob",
-    0.1,
-    "Probability of making an example shorter than --max_seq_length on purpose.",
-    0.0,
-    1.0,
-)
-flags.DEFINE_integer(
-    "chunk_megabytes",
-    32,
-    "Size of the text that is processed at a time, in megabytes. A process needs about 5 times as "
-    "much memory. Another value gives other examples.",
-    lower_bound=1,
-)
-flags.DEFINE_enum(
-    "encoding_errors",
-    "strict",
-    ["strict", "replace"],
-    "What to do with bytes that are not UTF-8. strict: refuse the file before any work; replace: "
-    "leave them out, as the original does.",
-)
+define_flags("""
+    input_file (list): The text files, as paths or glob patterns.
+    output_file (list): The TFRecord files to write in turn.
+    vocab_file (str): The vocabulary file of the model to pre-train.
+    do_lower_case (bool, true): Whether to convert the text to lower case; false for a cased
+        vocabulary.
+    do_whole_word_mask (bool, false): Whether to mask either all pieces of a word or none.
+    max_seq_length (int >= 5, 128): Maximum length of an example in tokens.
+    max_predictions_per_seq (int >= 1, 20): Maximum number of masked tokens per example.
+    random_seed (int, 12345): Seed of the pairs, the masks and the shuffling.
+    dupe_factor (int >= 1, 10): Number of times that the text is used, each time with other pairs
+        and masks.
+    masked_lm_prob (float 0 to 1, 0.15): Share of the tokens to mask.
+    short_seq_prob (float 0 to 1, 0.1): Probability of making an example shorter than
+        --max_seq_length on purpose.
+    chunk_megabytes (int >= 1, 32): Size of the text that is processed at a time, in megabytes. A
+        process needs about 5 times as much memory. Another value gives other examples.
+    encoding_errors (strict|replace, strict): What to do with bytes that are not UTF-8. strict:
+        refuse the file before any work; replace: leave them out, as the original does.
+""")
 
 
 def check_outputs(outputs, inputs):

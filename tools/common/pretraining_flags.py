@@ -3,14 +3,12 @@
 import glob
 import os
 
-from absl import flags
-
 from bert_tf.base.files import recover_around
 from bert_tf.base.optional_packages import require_package
 from bert_tf.errors import DataError, UserError
 from bert_tf.tools.common import optimizer_flags, original_flags
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Pre-training"),)
 
 # How the objective pairs segments when the examples are made from raw text.
@@ -21,208 +19,96 @@ WARMUP_STEPS = 10000  # google-research/bert run_pretraining.py
 STRATEGIES = ("one_device", "mirrored", "multi_worker_mirrored", "tpu", "parameter_server")
 
 # The flags of google-research/bert.
-flags.DEFINE_string("bert_config_file", None, "The JSON file with the model's configuration.")
-flags.DEFINE_string(
-    "input_file", None, "The TFRecord files or text files, as glob patterns separated by commas."
-)
-flags.DEFINE_string(
-    "output_dir", None, "The directory to write checkpoints, model, results and logs to."
-)
-flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "The TF1 or Hugging Face checkpoint to start from. Default: random weights.",
-)
-flags.DEFINE_integer(
-    "max_seq_length",
-    128,
-    "Length of a row in tokens. With TFRecord files: the value that they were made with.",
-    lower_bound=4,
-)
-flags.DEFINE_integer(
-    "max_predictions_per_seq",
-    20,
-    "Maximum number of masked tokens per row. With TFRecord files: the value that they were made "
-    "with.",
-    lower_bound=1,
-)
-flags.DEFINE_bool("do_train", False, "Whether to train the model.")
-flags.DEFINE_bool("do_eval", False, "Whether to evaluate the model.")
-flags.DEFINE_integer(
-    "train_batch_size", 32, "Batch size for training, over all devices.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "eval_batch_size", 8, "Batch size for evaluation, over all devices.", lower_bound=1
-)
-flags.DEFINE_float("learning_rate", 5e-5, "The peak learning rate.", lower_bound=0.0)
-flags.DEFINE_integer(
-    "num_train_steps", 100000, "Total number of optimizer steps of the run.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "num_warmup_steps",
-    None,
-    "Number of warm-up steps. Default: 10000, but at most a tenth of --num_train_steps.",
-    lower_bound=0,
-)
-flags.DEFINE_integer(
-    "save_checkpoints_steps", 1000, "Number of steps between two checkpoints.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "max_eval_steps", 100, "Maximum number of batches per evaluation.", lower_bound=1
-)
-flags.DEFINE_bool("use_tpu", False, "The original's flag: the same as --distribution_strategy=tpu.")
-flags.DEFINE_string(
-    "tpu_name", None, "Name or address of the TPU. Default: as the environment says."
-)
+define_flags("""
+    bert_config_file (str): The JSON file with the model's configuration.
+    input_file (str): The TFRecord files or text files, as glob patterns separated by commas.
+    output_dir (str): The directory to write checkpoints, model, results and logs to.
+    init_checkpoint (str): The TF1 or Hugging Face checkpoint to start from. Default: random
+        weights.
+    max_seq_length (int >= 4, 128): Length of a row in tokens. With TFRecord files: the value that
+        they were made with.
+    max_predictions_per_seq (int >= 1, 20): Maximum number of masked tokens per row. With TFRecord
+        files: the value that they were made with.
+    do_train (bool, false): Whether to train the model.
+    do_eval (bool, false): Whether to evaluate the model.
+    train_batch_size (int >= 1, 32): Batch size for training, over all devices.
+    eval_batch_size (int >= 1, 8): Batch size for evaluation, over all devices.
+    learning_rate (float >= 0, 5e-5): The peak learning rate.
+    num_train_steps (int >= 1, 100000): Total number of optimizer steps of the run.
+    num_warmup_steps (int >= 0): Number of warm-up steps. Default: 10000, but at most a tenth of
+        --num_train_steps.
+    save_checkpoints_steps (int >= 1, 1000): Number of steps between two checkpoints.
+    max_eval_steps (int >= 1, 100): Maximum number of batches per evaluation.
+    use_tpu (bool, false): The original's flag: the same as --distribution_strategy=tpu.
+    tpu_name (str): Name or address of the TPU. Default: as the environment says.
+""")
 original_flags.define_ignored(
     ("iterations_per_loop", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
 )
 
 # The flags that google-research/bert does not have.
-flags.DEFINE_enum(
-    "distribution_strategy", "one_device", STRATEGIES, "The tf.distribute strategy to train with."
-)
+define_flags(f"""
+    distribution_strategy ({"|".join(STRATEGIES)}, one_device): The tf.distribute strategy to train
+        with.
+""")
 optimizer_flags.define_mixed_precision()
-flags.DEFINE_integer(
-    "gradient_accumulation_steps",
-    1,
-    "Number of parts that each device splits its batch into to save memory; their gradients are "
-    "accumulated before the optimizer step.",
-    lower_bound=1,
-)
-flags.DEFINE_integer(
-    "pipeline_stages",
-    1,
-    "Number of devices to divide the model among, each with some of its blocks: GPUs if there are "
-    "any, otherwise logical CPUs. The parts of --gradient_accumulation_steps, a few times as many, "
-    "pass through them at the same time. The numbers do not change.",
-    lower_bound=1,
-)
-flags.DEFINE_enum(
-    "objective",
-    "mlm_nsp",
-    list(NEXT_SENTENCE),
-    "What the model learns: masked words and next sentences (mlm_nsp), masked words (mlm), masked "
-    "words and the order of sentences (mlm_sop), or the next word from left to right (ltr).",
-)
-flags.DEFINE_enum(
-    "optimizer", "adamw", ("adamw", "lamb"), "The optimizer: adamw, as the original, or LAMB."
-)
-flags.DEFINE_float(
-    "weight_decay_rate", 0.01, "Decoupled weight decay of the optimizer.", lower_bound=0.0
-)
-flags.DEFINE_float(
-    "layer_decay",
-    None,
-    "Layer-wise learning rate decay: the learning rate of a block divided by that of the block "
-    "above it. Default: no decay.",
-    lower_bound=0.0,
-    upper_bound=1.0,
-)
-flags.DEFINE_bool(
-    "bias_correction",
-    None,
-    "Whether the optimizer corrects the bias of its first steps. Default: false with adamw, as the "
-    "original; true with lamb, as its paper.",
-)
+define_flags(f"""
+    gradient_accumulation_steps (int >= 1, 1): Number of parts that each device splits its batch
+        into to save memory; their gradients are accumulated before the optimizer step.
+    pipeline_stages (int >= 1, 1): Number of devices to divide the model among, each with some of
+        its blocks: GPUs if there are any, otherwise logical CPUs. The parts of
+        --gradient_accumulation_steps, a few times as many, pass through them at the same time. The
+        numbers do not change.
+    objective ({"|".join(NEXT_SENTENCE)}, mlm_nsp): What the model learns: masked words and next
+        sentences (mlm_nsp), masked words (mlm), masked words and the order of sentences (mlm_sop),
+        or the next word from left to right (ltr).
+    optimizer (adamw|lamb, adamw): The optimizer: adamw, as the original, or LAMB.
+    weight_decay_rate (float >= 0, 0.01): Decoupled weight decay of the optimizer.
+    layer_decay (float 0 to 1): Layer-wise learning rate decay: the learning rate of a block divided
+        by that of the block above it. Default: no decay.
+    bias_correction (bool): Whether the optimizer corrects the bias of its first steps. Default:
+        false with adamw, as the original; true with lamb, as its paper.
+""")
 optimizer_flags.define_schedule()
-flags.DEFINE_bool(
-    "gradient_checkpointing",
-    False,
-    "Compute activations again in the backward pass, to save memory.",
-)
-flags.DEFINE_string(
-    "eval_input_file",
-    None,
-    "The held-out files, as --input_file. With it, --do_train --do_eval evaluates at every "
-    "checkpoint and keeps the best one. Default: --input_file, as the original.",
-)
-flags.DEFINE_integer(
-    "keep_checkpoint_max", 5, "Number of newest checkpoints to keep.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "log_steps", 100, "Number of steps between two lines of the logs.", lower_bound=1
-)
-flags.DEFINE_integer(
-    "histogram_rows",
-    0,
-    "Write histograms of attention and hidden states to the TensorBoard files, for this number of "
-    "rows of one batch, the held-out one if there is one, before training and at every checkpoint. "
-    "Default: none.",
-    lower_bound=0,
-)
-flags.DEFINE_integer(
-    "seed", 12345, "Seed of the weights, the dropout, the shuffling and the masks."
-)
-flags.DEFINE_integer(
-    "shuffle_buffer", 10000, "Size of the shuffle buffer, in records.", lower_bound=1
-)
-flags.DEFINE_bool(
-    "deterministic",
-    None,
-    "Whether two runs with the same flags give the same weights, bit for bit. Default: true on a "
-    "CPU, where it costs little; false on a GPU, where it makes some operations slower.",
-)
-flags.DEFINE_enum(
-    "input_sharding",
-    "rows",
-    ("rows", "records"),
-    "How several workers share the input. rows: each worker reads all records and keeps its rows, "
-    "so that the batches do not depend on the number of workers. records: each worker reads some "
-    "of the files or records, which is less work. Raw text is always shared by rows.",
-)
-flags.DEFINE_bool(
-    "jit_compile", False, "Whether to compile the training step with XLA. Always true on a TPU."
-)
+define_flags("""
+    gradient_checkpointing (bool, false): Compute activations again in the backward pass, to save
+        memory.
+    eval_input_file (str): The held-out files, as --input_file. With it, --do_train --do_eval
+        evaluates at every checkpoint and keeps the best one. Default: --input_file, as the
+        original.
+    keep_checkpoint_max (int >= 1, 5): Number of newest checkpoints to keep.
+    log_steps (int >= 1, 100): Number of steps between two lines of the logs.
+    histogram_rows (int >= 0, 0): Write histograms of attention and hidden states to the TensorBoard
+        files, for this number of rows of one batch, the held-out one if there is one, before
+        training and at every checkpoint. Default: none.
+    seed (int, 12345): Seed of the weights, the dropout, the shuffling and the masks.
+    shuffle_buffer (int >= 1, 10000): Size of the shuffle buffer, in records.
+    deterministic (bool): Whether two runs with the same flags give the same weights, bit for bit.
+        Default: true on a CPU, where it costs little; false on a GPU, where it makes some
+        operations slower.
+    input_sharding (rows|records, rows): How several workers share the input. rows: each worker
+        reads all records and keeps its rows, so that the batches do not depend on the number of
+        workers. records: each worker reads some of the files or records, which is less work. Raw
+        text is always shared by rows.
+    jit_compile (bool, false): Whether to compile the training step with XLA. Always true on a TPU.
+    vocab_file (str): The vocabulary file. Required for raw text. With TFRecord files it is only
+        saved with the model, so that the model accepts text.
+    do_lower_case (bool, true): Whether to convert the text to lower case.
+""")
 
-flags.DEFINE_string(
-    "vocab_file",
-    None,
-    "The vocabulary file. Required for raw text. With TFRecord files it is only saved with the "
-    "model, so that the model accepts text.",
-)
-flags.DEFINE_bool("do_lower_case", True, "Whether to convert the text to lower case.")
-
-# The flags for raw text.
-flags.DEFINE_enum(
-    "masking",
-    "token",
-    ("token", "whole_word", "span"),
-    "For raw text: mask single tokens, all tokens of a word, or spans of words.",
-)
-flags.DEFINE_bool(
-    "whole_word_mask", False, "The original's flag: the same as --masking=whole_word."
-)
-flags.DEFINE_bool("pack_rows", False, "For raw text: put several short sequences into each row.")
-flags.DEFINE_float("masked_lm_prob", 0.15, "For raw text: share of the tokens to mask.", 0.0, 1.0)
-flags.DEFINE_float(
-    "short_seq_prob",
-    0.1,
-    "For raw text: probability of making a row shorter than --max_seq_length on purpose.",
-    lower_bound=0.0,
-    upper_bound=1.0,
-)
-flags.DEFINE_enum(
-    "segmenter",
-    None,
-    ("jieba",),
-    "For raw text with --masking=whole_word or span: the program that splits Chinese text into "
-    "words (it needs the extra `chinese`). Default: every ideograph is a word.",
-)
-flags.DEFINE_bool(
-    "replace_numbers",
-    False,
-    "For raw text: replace numbers by the token #NUM#, which the vocabulary must have.",
-)
-TEXT_FLAGS = (
-    "masking",
-    "whole_word_mask",
-    "pack_rows",
-    "masked_lm_prob",
-    "short_seq_prob",
-    "segmenter",
-    "replace_numbers",
-)
+TEXT_FLAGS = define_flags("""
+    masking (token|whole_word|span, token): For raw text: mask single tokens, all tokens of a word,
+        or spans of words.
+    whole_word_mask (bool, false): The original's flag: the same as --masking=whole_word.
+    pack_rows (bool, false): For raw text: put several short sequences into each row.
+    masked_lm_prob (float 0 to 1, 0.15): For raw text: share of the tokens to mask.
+    short_seq_prob (float 0 to 1, 0.1): For raw text: probability of making a row shorter than
+        --max_seq_length on purpose.
+    segmenter (jieba): For raw text with --masking=whole_word or span: the program that splits
+        Chinese text into words (it needs the extra `chinese`). Default: every ideograph is a word.
+    replace_numbers (bool, false): For raw text: replace numbers by the token #NUM#, which the
+        vocabulary must have.
+""")
 
 
 def input_files(flag):

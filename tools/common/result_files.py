@@ -4,11 +4,9 @@ import json
 import os
 
 import numpy as np
-from absl import flags
 
 from bert_tf.base.files import atomic_path
-
-FLAGS = flags.FLAGS
+from bert_tf.tools.common.flag_table import FLAGS
 
 
 def write_text(path, parts):

@@ -1,60 +1,40 @@
 """The flags that name a classification task and its files."""
 
 import numpy as np
-from absl import flags
 
 from bert_tf.config import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
 from bert_tf.errors import UserError
 from bert_tf.tasks.text_classification.official_tasks import TASKS, table_task, xnli_task
 from bert_tf.tools.common.checks import options_of
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
 FLAG_HEADINGS = (("", "Task and its files"),)
 TABLE = "table"
 
-flags.DEFINE_enum(
-    "task_name",
-    None,
-    sorted([*TASKS, TABLE]),
-    "The task: `simple` (lines of text<TAB>label, no header), `table` (files with named columns, "
-    "see --text_column), or a task of GLUE or XNLI with its official files.",
+define_flags(
+    f"""
+    task_name ({"|".join(sorted([*TASKS, TABLE]))}): The task: `simple` (lines of text<TAB>label, no
+        header), `table` (files with named columns, see --text_column), or a task of GLUE or XNLI
+        with its official files.
+    """,
     case_sensitive=False,
 )
-flags.DEFINE_string("data_dir", None, "The directory with the task's files.")
-flags.DEFINE_list(
-    "labels",
-    None,
-    "The labels in the order of their ids, separated by commas. Of two labels, the second is the "
-    "positive class of F1 and AUC. Default: the labels of the task or of the model, or the sorted "
-    "labels of the training file.",
-)
-flags.DEFINE_string(
-    "text_column",
-    "text",
-    "For --task_name=table: the column or JSON key of the text in the train, dev and test files, "
-    "each a .tsv or .csv file with a header, or a .jsonl or .parquet file.",
-)
-flags.DEFINE_string(
-    "pair_column",
-    None,
-    "For --task_name=table: the column of the second text of a pair. Default: single texts.",
-)
-flags.DEFINE_string("label_column", "label", "For --task_name=table: the column of the label.")
-flags.DEFINE_string(
-    "id_column", None, "For --task_name=table: the column of the example's id. Default: no ids."
-)
-flags.DEFINE_enum(
-    "problem_type",
-    SINGLE_LABEL,
-    PROBLEM_TYPES,
-    "For --task_name=table: one label per example, several labels, or a number.",
-)
-flags.DEFINE_string(
-    "label_separator", ",", "For --task_name=table: the separator of several labels in one field."
-)
-flags.DEFINE_string(
-    "xnli_language", "zh", "For --task_name=xnli: the code of the language, such as zh or de."
-)
+define_flags(f"""
+    data_dir (str): The directory with the task's files.
+    labels (list): The labels in the order of their ids, separated by commas. Of two labels, the
+        second is the positive class of F1 and AUC. Default: the labels of the task or of the model,
+        or the sorted labels of the training file.
+    text_column (str, text): For --task_name=table: the column or JSON key of the text in the train,
+        dev and test files, each a .tsv or .csv file with a header, or a .jsonl or .parquet file.
+    pair_column (str): For --task_name=table: the column of the second text of a pair. Default:
+        single texts.
+    label_column (str, label): For --task_name=table: the column of the label.
+    id_column (str): For --task_name=table: the column of the example's id. Default: no ids.
+    problem_type ({"|".join(PROBLEM_TYPES)}, {SINGLE_LABEL}): For --task_name=table: one label per
+        example, several labels, or a number.
+    label_separator (str, ,): For --task_name=table: the separator of several labels in one field.
+    xnli_language (str, zh): For --task_name=xnli: the code of the language, such as zh or de.
+""")
 
 
 def task_from_flags():

@@ -14,21 +14,20 @@ from bert_tf.base import progress, quiet
 from bert_tf.base.files import CANNOT_WRITE
 from bert_tf.errors import UserError
 from bert_tf.tools.common import tool_help
+from bert_tf.tools.common.flag_table import define_flags
 
 FLAGS = flags.FLAGS
-flags.DEFINE_list(
-    "import_modules",
-    [],
-    "Modules that are imported first, such as one that registers a class of your own with Keras. "
-    "They may be in the working directory.",
-)
+define_flags("""
+    import_modules (list, []): Modules that are imported first, such as one that registers a class
+        of your own with Keras. They may be in the working directory.
+""")
 
 # The exit statuses that shells give a program after Ctrl-C, and one whose output nobody reads.
 INTERRUPTED = 128 + signal.SIGINT
 UNREAD = 128 + signal.SIGPIPE
 
 
-def run(main, takes_command: bool = False) -> None:
+def run(main, *required: str, takes_command: bool = False) -> None:
     """Runs `main()` with absl. A `UserError` or Ctrl-C prints one line instead of a traceback.
 
     So does a disk that is full. `--help` is that of `tool_help`. TensorFlow's messages are shown
@@ -36,10 +35,12 @@ def run(main, takes_command: bool = False) -> None:
 
     Args:
         main: The function of the program.
+        *required: The flags without which it does not run.
         takes_command: Whether `main` gets the list of the arguments after `--`, the command line of
             another program. Otherwise arguments without dashes are refused.
     """
     tool_help.define_help()
+    flags.mark_flags_as_required(required)
 
     def checked(argv):
         try:

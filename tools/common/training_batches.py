@@ -1,13 +1,11 @@
 """The batches of a training run that can be killed and resumed, as the flags say."""
 
 import numpy as np
-from absl import flags
 
 from bert_tf.tools.common.console import training_verbose
 from bert_tf.tools.common.fine_tuning import num_steps_of
 from bert_tf.tools.common.fine_tuning_flags import value_of
-
-FLAGS = flags.FLAGS
+from bert_tf.tools.common.flag_table import FLAGS
 
 
 class TrainingBatches:

@@ -1,51 +1,27 @@
 """The flags of the programs that learn a vocabulary, and what they do with the counted words."""
 
-from absl import flags
-
 from bert_tf.tools.common.checks import options_of
 from bert_tf.tools.common.console import print_result
+from bert_tf.tools.common.flag_table import FLAGS, define_flags
 
-FLAGS = flags.FLAGS
-
-flags.DEFINE_list("input_file", None, "The UTF-8 text files, as paths or glob patterns.")
-flags.DEFINE_string("output_file", None, "The vocab.txt to write.")
-flags.DEFINE_integer(
-    "vocab_size", 30522, "Maximum number of pieces in the vocabulary.", lower_bound=1
-)
-flags.DEFINE_enum(
-    "algorithm",
-    "wordpiece",
-    ["wordpiece", "bpe"],
-    "The learner. wordpiece: that of tensorflow-text; bpe: repeated merges of the most frequent "
-    "pair.",
-)
-flags.DEFINE_bool(
-    "do_lower_case",
-    True,
-    "Whether to convert the text to lower case; false for a cased vocabulary.",
-)
-flags.DEFINE_bool("strip_accents", None, "Whether to remove accents. Default: as --do_lower_case.")
-flags.DEFINE_bool("split_on_cjk", True, "Whether to split the text at every CJK ideograph.")
-flags.DEFINE_list(
-    "special_tokens",
-    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
-    "The first pieces of the vocabulary, in this order.",
-)
-flags.DEFINE_integer(
-    "num_unused",
-    0,
-    "Number of [unusedN] pieces after the special tokens (994 in the original).",
-    lower_bound=0,
-)
-flags.DEFINE_integer(
-    "min_frequency",
-    2,
-    "Minimum number of occurrences; rarer words, characters and pairs are ignored.",
-    lower_bound=1,
-)
-flags.DEFINE_integer(
-    "max_characters", 8000, "Maximum number of different characters.", lower_bound=1
-)
+define_flags("""
+    input_file (list): The UTF-8 text files, as paths or glob patterns.
+    output_file (str): The vocab.txt to write.
+    vocab_size (int >= 1, 30522): Maximum number of pieces in the vocabulary.
+    algorithm (wordpiece|bpe, wordpiece): The learner. wordpiece: that of tensorflow-text; bpe:
+        repeated merges of the most frequent pair.
+    do_lower_case (bool, true): Whether to convert the text to lower case; false for a cased
+        vocabulary.
+    strip_accents (bool): Whether to remove accents. Default: as --do_lower_case.
+    split_on_cjk (bool, true): Whether to split the text at every CJK ideograph.
+    special_tokens (list, [PAD],[UNK],[CLS],[SEP],[MASK]): The first pieces of the vocabulary, in
+        this order.
+    num_unused (int >= 0, 0): Number of [unusedN] pieces after the special tokens (994 in the
+        original).
+    min_frequency (int >= 1, 2): Minimum number of occurrences; rarer words, characters and pairs
+        are ignored.
+    max_characters (int >= 1, 8000): Maximum number of different characters.
+""")
 
 
 def normalization():
