@@ -117,7 +117,7 @@ NOT_STARTED = {
 NOT_RUN = {
     ("beam.md", "Killed workers and interrupted runs"): "needs Dask",
     ("beam.md", "Other runners"): "needs clusters and remote file systems",
-    ("pretraining.md", "It learns"): "an hour of training on the whole text",
+    ("pretraining.md", "A run on two cores"): "an hour of training on the whole text",
     ("results.md", "Chinese text: a small BERT pre-trained here"): "hours of training on all data",
     ("results.md", "English text: MiniLM"): "hours of training on all data",
     ("results.md", "Translation and summarization"): "needs sacrebleu, the network and hours",
