@@ -62,6 +62,13 @@ def checked_token_inputs(inputs: dict[str, tf.Tensor], config: BertConfig) -> di
     return tensors
 
 
+def num_rows(x) -> int | tf.Tensor:
+    """Returns the number of rows of a nest of tensors, an int where it is known."""
+    for values in tf.nest.flatten(x):
+        if values is not None:
+            return tf.shape(values)[0] if values.shape[0] is None else values.shape[0]
+
+
 def one_sequence_per_row(tokens: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns tokens `[B, K, T]` as `[B * K, T]`; `[B, T]`, `[B]` and floats stay."""
 

@@ -27,7 +27,7 @@ from bert_tf.ops import native
 from bert_tf.ops.attention_rule import AttentionRule
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.training.model_options import OpeningMethod, fixed_names, option_names, set_option
-from bert_tf.training.traced_weights import Traces
+from bert_tf.training.traced_steps import Traces
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -13,7 +13,6 @@ from bert_tf.base import hints, hooks
 from bert_tf.base.keras_compat import shown_shapes
 from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require
-from bert_tf.inputs.token_inputs import check_names
 from bert_tf.layers.quantization import DYNAMIC, FLOAT
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.inference_precision import AUTO, optimize_for_inference
@@ -84,7 +83,6 @@ class TaskModel(TrainingModel):
     ):
         super().__init__(**kwargs)
         self.backbone = backbone
-        self._given_inputs = tuple(self.spec.given_inputs)
         if self.preprocessor_class is None:
             return
         if preprocessor is None:
@@ -95,11 +93,6 @@ class TaskModel(TrainingModel):
         self.tokenizer = tokenizer
         self.max_length = max_length
         TaskModel.check_options(self)
-
-    @property
-    def uses_pooler(self) -> bool:
-        """Whether its outputs depend on the pooler of the backbone; else that is not trained."""
-        return self.spec.uses_pooler and getattr(self, "pooling", "cls") == "cls"
 
     def check_options(self):
         config, max_length = self.backbone.config, self.max_length
@@ -117,20 +110,6 @@ class TaskModel(TrainingModel):
             UserError: If there is no tokenizer.
         """
         return self.preprocessor.tokenize(*((texts,) if pairs is None else (texts, pairs)))
-
-    def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
-        """Returns `inputs` as a token dictionary, tokenizing them if they are strings.
-
-        Raises:
-            UserError: If there is no tokenizer for strings, or a dictionary lacks an input.
-        """
-        if not isinstance(inputs, dict):
-            return self.preprocessor.tokens_of(inputs)
-        if "token_ids" not in inputs:
-            check_names(inputs)
-        if missing := [name for name in self._given_inputs if name not in inputs]:
-            raise UserError(f"Inputs must hold {', '.join(missing)}. Received: {sorted(inputs)}")
-        return inputs
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)

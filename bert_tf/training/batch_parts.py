@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
-from bert_tf.training.losses.partial_loss import num_rows
+from bert_tf.inputs.token_inputs import num_rows
 
 
 class BatchParts:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 import keras
 import tensorflow as tf
 
+from bert_tf.inputs.token_inputs import num_rows
 from bert_tf.training.batch_parts import BatchParts, accumulated_gradients
-from bert_tf.training.losses.partial_loss import num_rows
 from bert_tf.training.pipelined_step import seed_states
 
 

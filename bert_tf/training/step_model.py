@@ -16,14 +16,15 @@ import tensorflow as tf
 from bert_tf import ops
 from bert_tf.base import hooks, keras_compat
 from bert_tf.errors import UserError
+from bert_tf.inputs.token_inputs import num_rows
 from bert_tf.layers.pipeline import PipelineRun
 from bert_tf.ops import native
 from bert_tf.ops.native import needs_static_shapes, static_shapes
 from bert_tf.training.batch_parts import BatchParts, accumulated_gradients
-from bert_tf.training.losses.partial_loss import BatchShare, num_rows, partial_losses
+from bert_tf.training.losses.partial_loss import BatchShare, partial_losses
 from bert_tf.training.model_options import fixed_names, option_names, set_option
 from bert_tf.training.pipelined_step import pipelined_gradients, seeds_of
-from bert_tf.training.traced_weights import Traces, settings_of
+from bert_tf.training.traced_steps import Traces, settings_of
 
 
 class StepModel(keras.Model):
@@ -63,8 +64,7 @@ class StepModel(keras.Model):
         self.pipeline_placement = None  # or a `PipelinePlacement`
         self._objective = None  # what else than `loss` a step computes with, such as `SentenceLoss`
         self._compile_options = {}  # what `compile` takes in addition to Keras's arguments
-        self._batch_share = BatchShare()
-        self._is_additive = True
+        self._batch_share = None  # or a `BatchShare`, if batches are divided
         self._gradient_norm = keras.metrics.Mean(name="gradient_norm")
         self._traces = Traces()
         self.predictor = None
@@ -143,18 +143,14 @@ class StepModel(keras.Model):
             )
 
     def _split_loss(self, loss):
-        """Lets Keras's losses return the part of a batch; else they count as means over rows."""
+        """Lets Keras's losses return the part of a batch, if batches are divided."""
         replicas = self.distribute_strategy.num_replicas_in_sync
-        self._batch_share = BatchShare(self.gradient_accumulation_steps > 1 or replicas > 1)
-        self._is_additive = True
-        try:
+        is_split = self.gradient_accumulation_steps > 1 or replicas > 1
+        self._batch_share = BatchShare() if is_split else None
+        if is_split:
             self._require_own_shares()
             if loss is not None:
                 keras_compat.replace_losses(self, partial_losses(loss, self._batch_share))
-        except UserError:
-            if self._batch_share.is_split:
-                raise
-            self._is_additive = False
 
     def _require_own_shares(self):
         """Raises `UserError` for a class that overrides `compute_loss` and not `partial_loss`."""
@@ -197,21 +193,21 @@ class StepModel(keras.Model):
         `y_pred` is the result of `forward`; `totals` are the `loss_denominators` of the whole
         batch, over all replicas.
         """
-        parts = self.loss_denominators(x, y, sample_weight)
-        shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
-        # Keras divides means by the number of replicas.
-        replicas = _num_replicas()
-        with self._batch_share.of(shares, replicas):
+        rows = totals["rows"]
+        if self._batch_share is None:
             loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
-        if loss.shape == [0]:  # Keras does not reduce the losses of no rows
-            loss = tf.reduce_sum(loss)
-        if not self._is_additive:
-            loss *= tf.cast(shares["rows"], loss.dtype)
         else:
+            parts = self.loss_denominators(x, y, sample_weight)
+            shares = {name: tf.math.divide_no_nan(parts[name], totals[name]) for name in parts}
+            rows, replicas = parts["rows"], tf.distribute.get_strategy().num_replicas_in_sync
+            with self._batch_share.of(shares, replicas):  # Keras divides means by their number
+                loss = self.compute_loss(x, y, y_pred, sample_weight, training=training)
             for other in self.losses:  # of layers; Keras adds each by the number of replicas
                 loss += other * tf.cast(shares["rows"] - 1.0 / replicas, other.dtype)
+        if loss.shape == [0]:  # Keras does not reduce the losses of no rows
+            loss = tf.reduce_sum(loss)
         # At the end of the data a replica may have no rows, and their mean is NaN.
-        return tf.where(parts["rows"] > 0, loss, tf.zeros_like(loss))
+        return tf.where(rows > 0, loss, tf.zeros_like(loss))
 
     def traced_settings(self, step: str) -> Any:
         """Returns what else than weights a trace depends on, to be compared with `==`."""
@@ -239,11 +235,16 @@ class StepModel(keras.Model):
 
     def trained_variables(self) -> list[keras.Variable]:
         """Returns the variables that a step changes, also those of an objective."""
-        is_used = getattr(self, "uses_pooler", True)
-        pooler = () if is_used else self.backbone.pooler.trainable_variables
-        unused = {id(variable) for variable in pooler}
-        own = [one for one in self.trainable_variables if id(one) not in unused]
-        return [*own, *getattr(self._objective, "variables", ())]
+        variables = self.trainable_variables
+        if not self.uses_pooler:
+            unused = {id(variable) for variable in self.backbone.pooler.trainable_variables}
+            variables = [variable for variable in variables if id(variable) not in unused]
+        return [*variables, *getattr(self._objective, "variables", ())]
+
+    @property
+    def uses_pooler(self) -> bool:
+        """Whether its outputs depend on the pooler of the backbone; else that is not trained."""
+        return self.spec.uses_pooler and getattr(self, "pooling", "cls") == "cls"
 
     def optimizer_has_begun(self) -> bool:
         """Returns whether the optimizer has variables for the weights that the model has now."""
@@ -273,8 +274,7 @@ class StepModel(keras.Model):
                     parts, lambda part: self._gradients(*part, totals, variables), variables
                 )
             self.optimizer.apply_gradients(zip(map(_dense, gradients), variables))
-            self._track_loss(loss, data[0])
-            return {**self._logs(), **self._norm_logs()}
+            return {**self._logs(loss, data[0]), **self._norm_logs()}
 
     def _norm_logs(self):
         norm = getattr(self.optimizer, "gradient_norm", None)
@@ -294,8 +294,7 @@ class StepModel(keras.Model):
             y_pred = self.forward(x, y, training=False)
             loss = self.partial_loss(x, y, y_pred, sample_weight, False, totals)
             self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-            self._track_loss(loss, x)
-            return self._logs()
+            return self._logs(loss, x)
 
     def _tracing(self):
         """Traces what goes to XLA with static shapes, and with ops that XLA can compile.
@@ -350,11 +349,10 @@ class StepModel(keras.Model):
             )
         return parts
 
-    def _track_loss(self, loss, x):
+    def _logs(self, loss, x):
+        """Updates the metric `loss`; returns the metrics."""
         rows = tf.cast(num_rows(x), tf.float32)
         keras_compat.loss_tracker(self).update_state(_sum_over_replicas(loss), sample_weight=rows)
-
-    def _logs(self):
         logs = self.get_metrics_result()
         logs.pop("gradient_norm", None)
         return logs
@@ -455,14 +453,8 @@ def _dense(gradient):
     return None if gradient is None else tf.convert_to_tensor(gradient)
 
 
-def _num_replicas() -> int:
-    context = tf.distribute.get_replica_context()
-    return context.num_replicas_in_sync if context else 1
-
-
 def _sum_over_replicas(values):
-    if _num_replicas() == 1:
+    context, add = tf.distribute.get_replica_context(), tf.distribute.ReduceOp.SUM
+    if context is None or context.num_replicas_in_sync == 1:
         return values
-    add = tf.distribute.ReduceOp.SUM
-    context = tf.distribute.get_replica_context()
     return tf.nest.map_structure(lambda value: context.all_reduce(add, value), values)

@@ -17,6 +17,7 @@ from bert_tf.errors import UserError, require, require_one_of
 from bert_tf.inputs.batches import TOKEN_BUDGET, TokenRows, sorted_batches
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.streams import yields_text
+from bert_tf.inputs.token_inputs import check_names
 from bert_tf.training.fit_data import (
     ALL_ROWS,
     as_data_errors,
@@ -29,10 +30,10 @@ from bert_tf.training.fit_data import (
 from bert_tf.training.losses.class_weights import balanced_weights_by_id, refuse_class_weight
 from bert_tf.training.losses.sparse_crossentropy import SparseCrossentropy
 from bert_tf.training.optimizers.adam_weight_decay import AdamWeightDecay
-from bert_tf.training.predictor import Predictor
 from bert_tf.training.schedules.run_schedule import begin_run
 from bert_tf.training.schedules.warmup_linear_decay import WarmupLinearDecay
 from bert_tf.training.step_model import StepModel
+from bert_tf.training.traced_steps import Predictor
 
 # The defaults of a model that is not compiled: the paper's appendix A.3 tries 2e-5 to 5e-5, and
 # google-research/bert's run_classifier.py has these defaults.
@@ -55,6 +56,7 @@ class TrainingModel(StepModel):
         super().__init__(**kwargs)
         self._heads = types.SimpleNamespace(untrained=())  # others may hold it too
         self._reserved_positions = 0  # of the backbone's, for something else than a sequence
+        self._given_inputs = frozenset(self.spec.given_inputs)
 
     @property
     def untrained_heads(self) -> tuple[str, ...]:
@@ -79,9 +81,10 @@ class TrainingModel(StepModel):
         held = vars(self).get("_preprocessor")
         if held is None:
             return self._known.wrapped[0].preprocessor if self._known.wrapped else None
+        positions = self.backbone.config.max_position_embeddings - self._reserved_positions
         state = {
             "has_sparse_labels": takes_class_ids(self.loss),
-            "max_positions": self.max_sequence_length,
+            "max_positions": positions,
             "has_static_shapes": bool(self.jit_compile),
             "no_duplicates": getattr(self._objective, "no_duplicates", False),
             "packs_tokens": self.backbone.packs_tokens,
@@ -114,8 +117,23 @@ class TrainingModel(StepModel):
     @property
     def max_sequence_length(self) -> int:
         """The maximum number of tokens of a sequence."""
-        longest = self.backbone.config.max_position_embeddings - self._reserved_positions
-        return self.max_length or longest
+        return self.preprocessor.max_sequence_length
+
+    def tokens_of(self, inputs: Any) -> dict[str, tf.Tensor]:
+        """Returns `inputs` as a token dictionary, tokenizing them if they are strings.
+
+        Raises:
+            UserError: If there is no tokenizer for strings, or a dictionary lacks an input.
+        """
+        if not isinstance(inputs, dict):
+            return self.preprocessor.tokens_of(inputs)
+        if "token_ids" not in inputs:
+            check_names(inputs)
+        if missing := self._given_inputs - inputs.keys():
+            raise UserError(
+                f"Inputs must hold {', '.join(sorted(missing))}. Received: {sorted(inputs)}"
+            )
+        return inputs
 
     def default_compile(self, y: Any) -> dict[str, Any]:
         """Returns the arguments of `compile` for a model that is trained without it.

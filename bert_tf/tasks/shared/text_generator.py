@@ -15,7 +15,7 @@ from bert_tf.inputs.token_inputs import checked_token_inputs
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.task_spec import Examples
 from bert_tf.text.spacing import with_written_spaces
-from bert_tf.training.predictor import Predictor
+from bert_tf.training.traced_steps import Predictor
 
 _SPECIAL_TOKENS = 2  # of a source: [CLS] and [SEP]
 

@@ -22,19 +22,14 @@ _IF_DIVIDED = "if a batch is divided (gradient accumulation, replicas)"
 
 
 class BatchShare:
-    """Which part of a batch the losses of a model receive.
-
-    Args:
-        is_split: Whether batches are divided into parts.
+    """Which part of a batch the losses of a model receive, where batches are divided.
 
     Attributes:
         shares: The part's share of the denominators "rows" and "weights"; None outside of a step.
     """
 
-    def __init__(self, is_split: bool = False):
-        self.is_split = is_split
-        self.shares = None
-        self.replicas = 1
+    shares = None
+    replicas = 1
 
     @contextlib.contextmanager
     def of(self, shares: dict[str, tf.Tensor], replicas: int):
@@ -74,7 +69,7 @@ class PartialLoss(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         losses = self.loss.call(y_true, y_pred)
-        if self.batch.is_split and losses.shape.rank == 0:
+        if losses.shape.rank == 0:
             raise UserError(
                 f"`loss` must return one value per example {_IF_DIVIDED}: Keras reduces them. "
                 f"Received: loss={self.name!r}, which returns one number for all examples. Remove "
@@ -115,9 +110,3 @@ def _partial(loss, batch):
             f"reduction={loss.reduction!r}. Use 'sum' or 'sum_over_batch_size'."
         )
     return PartialLoss(loss, batch)
-
-
-def num_rows(x) -> int | tf.Tensor:
-    """Returns the number of rows of a nest of tensors."""
-    first = next(values for values in tf.nest.flatten(x) if values is not None)
-    return first.shape[0] if first.shape[0] is not None else tf.shape(first)[0]

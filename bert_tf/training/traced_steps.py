@@ -1,10 +1,13 @@
-"""Computes batches that are in memory: what `predict` does with them, without Keras's loop.
+"""Traced steps of `fit`, `evaluate` and `predict` that do not outlive what is in the traces.
 
-Keras's `predict` makes a dataset and its iterator in every call, and traces again when a batch has
-another shape. For one short text that takes ten times as long as the network.
+Batches that are in memory are computed by a `Predictor`, without Keras's loop: Keras's `predict`
+makes a dataset and its iterator in every call, and traces again when a batch has another shape. For
+one short text that takes ten times as long as the network.
 """
 
+import operator
 import threading
+import weakref
 from collections.abc import Callable, Collection, Hashable
 from typing import Any
 
@@ -13,10 +16,63 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.inputs.batches import feature_specs
-from bert_tf.training.traced_weights import Traces
 
 _STEP = "predict"
 _CREATION = threading.Lock()
+
+
+class Traces:
+    """What the traced steps of a model were traced with, by step.
+
+    Keras does not look into such an object for variables. Weights are held by weak references.
+    """
+
+    def __init__(self):
+        self._weights = {}
+        self._settings = {}
+
+    def have_changed(self, model: keras.Model, step: str, settings: Any) -> bool:
+        """Returns whether weights or settings are others than at the last call for this step.
+
+        Args:
+            model: The model.
+            step: "train", "test", "predict" or another name. That of "train" also depends on which
+                weights are trained.
+            settings: What else a trace depends on, to be compared with `==`.
+        """
+        if self.are_of(model, step, settings):
+            return False
+        trained = model.trainable_weights if step == "train" else []
+        self._weights[step] = list(map(weakref.ref, [*model.weights, *trained]))
+        self._settings[step] = settings
+        return True
+
+    def are_of(self, model: keras.Model, step: str, settings: Any) -> bool:
+        """Returns whether weights and settings are those of the last call of `have_changed`."""
+        known = self._weights.get(step)
+        weights = [*model.weights, *(model.trainable_weights if step == "train" else [])]
+        if known is None or len(known) != len(weights) or self._settings[step] != settings:
+            return False
+        return all(map(operator.is_, map(weakref.ref.__call__, known), weights))
+
+
+def settings_of(part: Any) -> dict[str, Any]:
+    """Returns the settings of an optimizer or a loss that a graph holds, such as `beta_1`.
+
+    Example:
+        >>> settings_of(bert_tf.training.SparseCrossentropy(0.1))["label_smoothing"]
+        [0.1]
+    """
+    settings = {}
+    for name, value in getattr(part, "__dict__", {}).items():
+        if name in ("loss", "inner_optimizer"):  # that of another loss or optimizer
+            settings[name] = settings_of(value)
+        elif name != "built" and not name.startswith("_"):
+            values = list(value) if isinstance(value, (list, tuple)) else [value]
+            is_setting = all(isinstance(v, (int, float, str, type(None))) for v in values)
+            if values and is_setting:
+                settings[name] = values
+    return settings
 
 
 class Predictor:
