@@ -29,7 +29,7 @@ def run(materials: str, report: Report, steps: int) -> None:
         steps: The number of steps that each row of a table is computed from.
     """
     from bert_tf import BertTokenizer
-    from bert_tf.inputs.tokenized_texts import TokenizedTexts
+    from bert_tf.inputs.token_rows import TokenizedTexts
 
     tokenizer = BertTokenizer(os.path.join(materials, VOCABULARY))
     reviews = read_film_reviews(os.path.join(materials, REVIEWS))
@@ -70,7 +70,7 @@ def imbalance(
         steps: The number of steps. Steps with fewer rows, at the end of an epoch, do not count.
     """
     from bert_tf.inputs.balanced_rows import deal_rows
-    from bert_tf.inputs.epochs import EpochBatches
+    from bert_tf.inputs.batches import EpochBatches
 
     count = rows * replicas
     limit = {"token_budget": int(lengths.mean() * count)} if by_tokens else {"batch_size": count}

@@ -76,7 +76,7 @@ FAULTS = [
     Fault("layers/kernels/lora_kernel.py", "self.kernel.assign_add(self.scale * addition)",
           "self.kernel.assign_add(addition)",
           "tests/models/test_lora.py tests/layers/test_dense.py"),
-    Fault("inputs/token_budget.py", "sum(longest) * (rows + 1) if padded",
+    Fault("inputs/batches.py", "sum(longest) * (rows + 1) if padded",
           "sum(longest) * rows if padded", "tests/inputs/test_token_budget.py"),
     Fault("inputs/row_packing.py", "if row[1] >= length and row[2] and",
           "if row[1] > length and row[2] and", "tests/inputs/test_row_packing.py"),

@@ -14,7 +14,7 @@ from bert_tf.errors import UserError
 from bert_tf.inputs.batches import sorted_batches
 from bert_tf.inputs.columns import as_columns, holds_text, is_text
 from bert_tf.inputs.streams import materialize, yields_text
-from bert_tf.inputs.tokenized_texts import TokenizedTexts
+from bert_tf.inputs.token_rows import TokenizedTexts
 from bert_tf.layers.dense import Dense
 from bert_tf.layers.quantization import DYNAMIC, STATIC
 

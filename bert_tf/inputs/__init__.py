@@ -18,6 +18,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "padding_share": ".row_packing",
         "require_unicode": ".tables.table_files",
         "sorted_batches": ".batches",
-        "token_batches": ".token_budget",
+        "token_batches": ".batches",
     },
 )

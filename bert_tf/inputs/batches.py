@@ -1,133 +1,99 @@
-"""Batches of `B` of `n` rows, `T` tokens long: in any order for training, sorted for prediction.
+"""Which rows each batch has: in another order in every epoch, or sorted for prediction.
 
-Rows are NumPy arrays. Glossary: `K` sequences of a row.
+The order of an epoch depends on (seed, epoch) only. The number of tokens of a batch determines the
+cost of a step without padding.
+
+Glossary: `n` rows (or sequences, examples), `K` parts of a row, `M` batches, `B` rows of a batch.
 """
 
-import types
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.inputs.token_budget import token_batches
+from bert_tf.errors import UserError, check_limits
+from bert_tf.inputs.token_rows import TokenRows
 
 # Tokens of a batch, padding counted: enough for fast matmuls, with less than 200 MB of activations.
 TOKEN_BUDGET = 4096
 IGNORED = -100  # the label of padding and of tokens without one; PyTorch's `ignore_index`
+# The shares of the rows that an epoch lacks because of duplicates, from which on it is logged and
+# is a warning.
+LEFT_OUT_LOGGED, LEFT_OUT_WARNED = 0.01, 0.1
+
+_logger = logging.getLogger("bert_tf")
 
 
-class TokenRows:
-    """Tokenized rows in memory.
+class TokenBatches(NamedTuple):
+    """Sequences in batches. Results in their order, indexed by `inverse`, are in the input's."""
 
-    Attributes:
-        examples: int64 `[n]`, the example of each row, ascending; None if every row is one.
-        inputs: What the user passed after the texts: arrays by name, with a row for each example.
-    """
-
-    examples: np.ndarray | None = None
-    inputs: Mapping[str, np.ndarray] = types.MappingProxyType({})
-
-    def __len__(self) -> int:
-        """Returns the number of rows that `batch` takes."""
-        return len(self.lengths())
-
-    def lengths(self) -> np.ndarray:
-        """Returns the number of tokens of every row, int64 `[n]`."""
-        raise NotImplementedError(f"{type(self).__name__} must have a method `lengths`.")
-
-    def sizes(self, padded: bool) -> np.ndarray:
-        """Returns what rows to train on count in a token budget, int64 `[n]`; `[n, K]` for K parts.
-
-        With `padded`, padding within a row (between its sequences) is counted.
-        """
-        return self.lengths()
-
-    def batch(self, rows: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
-        """Returns the features of the rows int64 `[B]`, padded to `length` or to the longest."""
-        raise NotImplementedError(f"{type(self).__name__} must have a method `batch`.")
+    order: np.ndarray  # the indices of the sequences in the order of the batches, int64 [n]
+    splits: np.ndarray  # where each batch starts in `order`, int64 [M+1]
+    inverse: np.ndarray  # the place of each sequence in `order`, int64 [n]
 
 
-def feature_specs(
-    features: Mapping[str, np.ndarray], inputs: Collection[str], is_static: bool = False
-) -> dict[str, tf.TensorSpec]:
-    """Returns the specifications of the features of all batches, by name.
+def token_batches(
+    lengths: np.ndarray,
+    token_budget: int,
+    max_rows: int | None = None,
+    sort: bool = True,
+    padded: bool = False,
+) -> TokenBatches:
+    """Divides sequences into batches of at most `token_budget` tokens (or one longer sequence).
 
     Args:
-        features: The features of one batch: tokens `[B, T]` or `[B, K, T]`, or values `[B]`.
-        inputs: The names of those of which only B changes.
-        is_static: Whether all sizes are known, which XLA needs.
+        lengths: The number of tokens of each sequence, int `[n]`; or `[n, K]` for examples of K
+            parts that are padded separately, such as a source and a target.
+        token_budget: The maximum number of tokens of a batch.
+        max_rows: The maximum number of sequences of a batch, or None.
+        sort: Whether to batch sequences of similar length, the longest first, or in their order.
+        padded: Whether to count padding: the number of rows times the longest length, of each part.
+
+    Returns:
+        The `TokenBatches`.
+
+    Raises:
+        ConfigError: If a limit is below 1.
+
+    Example:
+        >>> batches = token_batches(np.array([3, 9, 4, 2]), token_budget=10)
+        >>> [batches.order[a:b].tolist() for a, b in zip(batches.splits, batches.splits[1:])]
+        [[1], [2, 0, 3]]
     """
-    specs = {}
-    for name in sorted(features):
-        shape = list(features[name].shape)
-        if shape and not is_static:
-            shape[0] = None
-            shape[-1] = shape[-1] if name in inputs else None
-        specs[name] = tf.TensorSpec(shape, features[name].dtype)
-    return specs
+    check_limits(token_budget=token_budget, max_rows=max_rows)
+    lengths = np.asarray(lengths, np.int64)
+    count = len(lengths)
+    parts = lengths[:, np.newaxis] if lengths.ndim == 1 else lengths  # [E, K]
+    order = by_length(lengths) if sort else np.arange(count)
+    splits = [0]
+    rows = tokens = 0
+    longest = [0] * parts.shape[1]
+    for place, example in enumerate(parts[order].tolist()):
+        longest = list(map(max, longest, example))
+        cost = sum(longest) * (rows + 1) if padded else tokens + sum(example)
+        if rows and (cost > token_budget or rows == max_rows):
+            splits.append(place)
+            rows, tokens, longest = 0, 0, example
+        rows += 1
+        tokens += sum(example)
+    splits = np.array(splits + [count] if count else splits, np.int64)
+    return TokenBatches(order, splits, np.argsort(order))
 
 
-def batches_of_numbers(
-    rows: TokenRows, labels: tuple, numbers: tf.data.Dataset, length: int | None = None
-) -> tf.data.Dataset:
-    """Returns batches of `(features, *labels)` for a dataset of row numbers int64 `[B]`.
+def by_length(lengths: np.ndarray) -> np.ndarray:
+    """Returns the order of sequences by length, the longest first, int64 `[n]`.
 
-    `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]`,
-    which are padded with `IGNORED`; `length` is that of `TokenRows.batch`. Each element of
-    `numbers` may come with its epoch, on which these batches do not depend.
-    """
-    specs = feature_specs(rows.batch(np.zeros([0], np.int64), length), rows.inputs, bool(length))
-    dtypes = [spec.dtype for spec in specs.values()]
-    with tf.device("CPU:0"):  # made here, so that the graph of `batch` does not hold their values
-        labels = [v if isinstance(v, tf.RaggedTensor) else tf.constant(v) for v in labels]
-
-    def of_rows(values, numbers):
-        values = tf.gather(values, numbers)
-        if isinstance(values, tf.RaggedTensor):
-            return values.to_tensor(IGNORED, shape=[None, length])
-        return values
-
-    def arrays(numbers):
-        features = rows.batch(numbers, length)
-        return list(map(features.get, specs))
-
-    def batch(numbers):
-        values = tf.numpy_function(arrays, [numbers], dtypes, stateful=False)
-        features = dict(zip(specs, values, strict=True))
-        for name, spec in specs.items():
-            features[name] = tf.ensure_shape(features[name], [*numbers.shape, *spec.shape[1:]])
-        return (features, *(of_rows(values, numbers) for values in labels))
-
-    batch_of_any = also_for_no_rows(batch, numbers.element_spec)
-
-    @tf.autograph.experimental.do_not_convert
-    def without_epoch(numbers, *epoch):
-        return batch_of_any(numbers)
-
-    return parallel_map(numbers, without_epoch).prefetch(tf.data.AUTOTUNE)
-
-
-def also_for_no_rows(function: Callable, spec: Any) -> Callable:
-    """Returns a function of tensors `[B]` that also takes B = 0, as a replica may have no rows.
-
-    It lets `function` compute a row of zeros, without which there is no length to pad to.
+    Sequences with the same lengths stay in their order.
 
     Args:
-        function: A function of any nest of tensors `[B]`, which returns tensors `[B, ...]`.
-        spec: The specification of its arguments; with a known B, the function is returned as it is.
+        lengths: See `token_batches`: by their sum, and by each part among those of the same sum.
     """
-    if tf.nest.flatten(spec)[0].shape[0] is not None:
-        return function
-
-    @tf.autograph.experimental.do_not_convert
-    def call(*tensors):
-        count = tf.size(tf.nest.flatten(tensors)[0])
-        paddings = [[0, tf.cast(count == 0, tf.int32)]]
-        values = function(*tf.nest.map_structure(lambda v: tf.pad(v, paddings), tensors))
-        return tf.nest.map_structure(lambda v: v[:count], values)
-
-    return call
+    lengths = np.asarray(lengths, np.int64)
+    parts = (lengths,) if lengths.ndim == 1 else (*lengths.T, lengths.sum(axis=1))
+    return np.lexsort([-part for part in parts])  # stable; by its last key first
 
 
 def sorted_batches(
@@ -163,23 +129,201 @@ def sorted_batches(
     return np.split(order, splits[1:-1]) if len(order) else []
 
 
-def parallel_map(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
-    """Returns `dataset.map(function)`, in order, computed in parallel."""
-    return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+class EpochBatches:
+    """Which rows each batch of each epoch has: every row once in every epoch.
 
+    With a token budget, a batch has rows of similar length. Which rows of the same length are
+    together and the order of the batches differ between epochs; the lengths in the batches do not,
+    so all epochs have the same number of steps.
 
-def pooled_windows(outputs, examples: np.ndarray, pooling: str):
-    """Returns the "mean" or "max" over the windows of each text, of a nest of arrays `[n, ...]`.
+    Args:
+        lengths: The number of tokens of each row, int `[n]`; or `[n, K]` as in `token_batches`.
+        batch_size: The number of rows of a batch.
+        token_budget: In place of `batch_size`, the maximum number of tokens of a batch; a longer
+            row is a batch of its own.
+        padded: Whether `token_budget` counts padding: the number of rows times the longest length.
+        seed: The seed of the orders.
+        shuffle: Whether epochs have different orders. If not, all have that of epoch 0, and with
+            `batch_size` the rows stay in their order.
+        groups: With `batch_size`: int `[n, K]`, numbers that two rows of a batch must not share,
+            such as those of their texts. Later batches have the rows that wait for that, and an
+            epoch lacks those for which no batch is left.
 
-    `examples` `[n]` is the text of each window, ascending; every text has a window.
+    Attributes:
+        steps_per_epoch: The number of batches of an epoch, M.
+
+    Raises:
+        ConfigError: If `batch_size` or `token_budget` is below 1.
+        UserError: If not exactly one of them is given, or `groups` with a `token_budget`.
+
+    Example:
+        >>> batches = EpochBatches([3, 9, 4, 2], token_budget=10)
+        >>> batches.steps_per_epoch
+        2
+        >>> sorted(rows.tolist() for rows in batches.of_epoch(0))
+        [[1], [2, 0, 3]]
     """
-    starts = np.flatnonzero(np.diff(examples, prepend=-1))
 
-    def pool(values):
-        if pooling == "max":
-            return np.maximum.reduceat(values, starts)
-        counts = np.diff(np.append(starts, len(values)))
-        sums = np.add.reduceat(values.astype(np.float64), starts)  # [texts, ...]
-        return (sums.T / counts).T.astype(values.dtype)
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        batch_size: int | None = None,
+        token_budget: int | None = None,
+        padded: bool = False,
+        seed: int = 0,
+        shuffle: bool = True,
+        groups: np.ndarray | None = None,
+    ):
+        if (batch_size is None) == (token_budget is None):
+            raise UserError(
+                "Exactly one of `batch_size` and `token_budget` must be given. Received: "
+                f"batch_size={batch_size}, token_budget={token_budget}"
+            )
+        if groups is not None and token_budget is not None:
+            raise UserError(
+                "`token_budget` must be None for batches that have no duplicates. "
+                f"Received: token_budget={token_budget}"
+            )
+        check_limits(batch_size=batch_size, token_budget=token_budget)
+        lengths = np.asarray(lengths, np.int64)
+        # If padding does not count, a row counts by the sum of its parts.
+        self.lengths = lengths if padded or lengths.ndim == 1 else lengths.sum(axis=1)
+        self.batch_size = batch_size
+        self.token_budget = token_budget
+        self.padded = padded
+        self.seed = seed
+        self.shuffle = shuffle
+        self.groups = groups
+        if token_budget is None:
+            count = len(self.lengths)
+            self._splits = np.append(np.arange(0, count, batch_size), count)
+        else:  # the lengths of sorted rows, and so the splits, are the same in every epoch
+            self._splits = token_batches(self.lengths, token_budget, padded=padded).splits
+        self.steps_per_epoch = len(self._splits) - 1
+        self._last_epoch = None, []
 
-    return tf.nest.map_structure(pool, outputs)
+    def of_epoch(self, epoch: int) -> list[np.ndarray]:
+        """Returns the rows of each batch, int64 `[B]`."""
+        random = np.random.default_rng([self.seed, epoch if self.shuffle else 0])
+        order = np.arange(len(self.lengths))
+        if self.shuffle or self.token_budget is not None:
+            order = random.permutation(len(self.lengths))
+        if self.token_budget is not None:
+            order = order[by_length(self.lengths[order])]
+        if self.groups is not None:
+            return _without_duplicates(order, self.groups, np.diff(self._splits))
+        batches = np.split(order, self._splits[1:-1])
+        if self.token_budget is not None:
+            random.shuffle(batches)
+        return batches
+
+    def report_left_out(self, epoch: int) -> None:
+        """Logs how many rows an epoch lacks because of `groups`.
+
+        Raises:
+            UserError: If half of the batches of pairs shrink to one row, whose texts are compared
+                with no others.
+        """
+        sizes = [len(rows) for rows in self.of_epoch(epoch)]
+        shrunk = sum(size < 2 <= full for size, full in zip(sizes, np.diff(self._splits)))
+        if self.groups.shape[1] < 3 and shrunk and shrunk >= len(sizes) / 2:
+            raise UserError(
+                "`no_duplicates` must leave batches of at least two rows, or their loss is 0. "
+                f"Received: {shrunk} of {len(sizes)} batches with one row, because most examples "
+                "share a text. Add examples with other texts, or pass `no_duplicates=False`."
+            )
+        count = len(self.groups)
+        left_out = count - sum(sizes)
+        if left_out >= LEFT_OUT_LOGGED * count:
+            _logger.log(
+                logging.WARNING if left_out >= LEFT_OUT_WARNED * count else logging.INFO,
+                "%.1f %% of the examples (%d of %d) are left out of an epoch by `no_duplicates`: "
+                "every batch has their texts. Batches have %d to %d rows.",
+                *(100.0 * left_out / count, left_out, count, min(sizes), max(sizes)),
+            )
+
+    def at_step(self, step: int) -> tuple[np.ndarray, np.int64]:
+        """Returns the rows of the batch after `step` steps, int64 `[B]`, and their epoch."""
+        epoch, place = divmod(int(step), self.steps_per_epoch)
+        last, batches = self._last_epoch
+        if epoch != last:
+            batches = self.of_epoch(epoch)
+            self._last_epoch = epoch, batches
+        return batches[place], np.int64(epoch)
+
+    def from_step(self, step: int, num_steps: int) -> tf.data.Dataset:
+        """Returns a dataset of the batches after `step` steps of a run of `num_steps`.
+
+        Args:
+            step: The number of steps that are done.
+            num_steps: The number of steps of the whole run, of any number of epochs.
+
+        Returns:
+            Rows int64 `[B]`, each batch with its epoch, int64; the last epoch is whole.
+        """
+        num_epochs = -(-num_steps // self.steps_per_epoch)
+        steps = tf.data.Dataset.range(step, num_epochs * self.steps_per_epoch)
+        return _batches_of(steps, self.at_step)
+
+
+def _without_duplicates(order, groups, sizes) -> list[np.ndarray]:
+    """Returns batches of at most `sizes` rows, of which no two share a group."""
+    batches, waiting = [], [(row, set(groups[row].tolist())) for row in order.tolist()]
+    for size in sizes:
+        rows, used, skipped = [], set(), []
+        for place, (row, own) in enumerate(waiting):
+            if len(rows) == size:
+                skipped += waiting[place:]
+                break
+            if used.isdisjoint(own):
+                rows.append(row)
+                used |= own
+            else:
+                skipped.append((row, own))
+        batches.append(np.array(rows, np.int64))
+        waiting = skipped
+    return batches
+
+
+class TextEpochs(keras.callbacks.Callback):
+    """The epoch that a dataset of texts is in. As a callback of `fit` it follows Keras's epochs.
+
+    Datasets must not count how often they are read: under a strategy Keras reads them more often.
+
+    Args:
+        seed: The seed of the orders and masks.
+        first: The first epoch.
+        goes_on: Whether one pass over the data has all epochs, one after the other. It is for a
+            `fit` whose `steps_per_epoch` says where Keras's epochs end.
+    """
+
+    def __init__(self, seed: int = 0, first: int = 0, goes_on: bool = False):
+        super().__init__()
+        self.seed = seed
+        self.epoch = first
+        self.goes_on = goes_on
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def batches(self, batches: EpochBatches) -> tf.data.Dataset:
+        """Returns a dataset of the rows of each batch, int64 `[B]`, and their epoch, int64."""
+        count = batches.steps_per_epoch
+        if self.goes_on:
+            return _batches_of(tf.data.Dataset.counter(self.epoch * count), batches.at_step)
+
+        def of_epoch(step):
+            return batches.at_step(self.epoch * count + step)
+
+        return _batches_of(tf.data.Dataset.range(count), of_epoch)
+
+
+def _batches_of(steps: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
+    """Returns what a Python function returns for each step: rows and their epoch."""
+
+    @tf.autograph.experimental.do_not_convert
+    def call(step):
+        rows, epoch = tf.numpy_function(function, [step], [tf.int64, tf.int64])
+        return tf.ensure_shape(rows, [None]), tf.ensure_shape(epoch, [])
+
+    return steps.map(call)

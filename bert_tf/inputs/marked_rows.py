@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.inputs.batches import IGNORED
-from bert_tf.inputs.tokenized_texts import RaggedRows
+from bert_tf.inputs.token_rows import RaggedRows
 
 
 class MarkedRows(RaggedRows):

@@ -1,84 +1,13 @@
-"""Batches with a maximum number of tokens, which determines the cost of a step without padding.
-
-Glossary: `E` sequences (examples), `M` batches.
-"""
+"""Batches of the examples of a dataset with a maximum number of tokens."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError, check_limits
-
-
-class TokenBatches(NamedTuple):
-    """Sequences in batches. Results in their order, indexed by `inverse`, are in the input's."""
-
-    order: np.ndarray  # the indices of the sequences in the order of the batches, int64 [E]
-    splits: np.ndarray  # where each batch starts in `order`, int64 [M+1]
-    inverse: np.ndarray  # the place of each sequence in `order`, int64 [E]
-
-
-def token_batches(
-    lengths: np.ndarray,
-    token_budget: int,
-    max_rows: int | None = None,
-    sort: bool = True,
-    padded: bool = False,
-) -> TokenBatches:
-    """Divides sequences into batches of at most `token_budget` tokens (or one longer sequence).
-
-    Args:
-        lengths: The number of tokens of each sequence, int `[E]`; or `[E, K]` for examples of K
-            parts that are padded separately, such as a source and a target.
-        token_budget: The maximum number of tokens of a batch.
-        max_rows: The maximum number of sequences of a batch, or None.
-        sort: Whether to batch sequences of similar length, the longest first, or in their order.
-        padded: Whether to count padding: the number of rows times the longest length, of each part.
-
-    Returns:
-        The `TokenBatches`.
-
-    Raises:
-        ConfigError: If a limit is below 1.
-
-    Example:
-        >>> batches = token_batches(np.array([3, 9, 4, 2]), token_budget=10)
-        >>> [batches.order[a:b].tolist() for a, b in zip(batches.splits, batches.splits[1:])]
-        [[1], [2, 0, 3]]
-    """
-    check_limits(token_budget=token_budget, max_rows=max_rows)
-    lengths = np.asarray(lengths, np.int64)
-    count = len(lengths)
-    parts = lengths[:, np.newaxis] if lengths.ndim == 1 else lengths  # [E, K]
-    order = by_length(lengths) if sort else np.arange(count)
-    splits = [0]
-    rows = tokens = 0
-    longest = [0] * parts.shape[1]
-    for place, example in enumerate(parts[order].tolist()):
-        longest = list(map(max, longest, example))
-        cost = sum(longest) * (rows + 1) if padded else tokens + sum(example)
-        if rows and (cost > token_budget or rows == max_rows):
-            splits.append(place)
-            rows, tokens, longest = 0, 0, example
-        rows += 1
-        tokens += sum(example)
-    splits = np.array(splits + [count] if count else splits, np.int64)
-    return TokenBatches(order, splits, np.argsort(order))
-
-
-def by_length(lengths: np.ndarray) -> np.ndarray:
-    """Returns the order of sequences by length, the longest first, int64 `[E]`.
-
-    Sequences with the same lengths stay in their order.
-
-    Args:
-        lengths: See `token_batches`: by their sum, and by each part among those of the same sum.
-    """
-    lengths = np.asarray(lengths, np.int64)
-    parts = (lengths,) if lengths.ndim == 1 else (*lengths.T, lengths.sum(axis=1))
-    return np.lexsort([-part for part in parts])  # stable; by its last key first
+from bert_tf.inputs.batches import token_batches
 
 
 def batch_by_tokens(

@@ -14,7 +14,6 @@ from bert_tf.base import hooks
 from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require
 from bert_tf.inputs import text_batches
-from bert_tf.inputs.batches import TokenRows, batches_of_numbers, pooled_windows
 from bert_tf.inputs.columns import (
     PAIRS_ARE,
     TextColumns,
@@ -29,7 +28,8 @@ from bert_tf.inputs.columns import (
 )
 from bert_tf.inputs.labels import number_rows, row_weights
 from bert_tf.inputs.streams import batches_of_text, materialize
-from bert_tf.inputs.tokenized_texts import TokenizedTexts
+from bert_tf.inputs.text_batches import batches_of_numbers
+from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows, pooled_windows
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.training.model_options import fixed_names
 

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from bert_tf.base.keras_compat import DistributedAdapter
 from bert_tf.errors import DataError, UserError, require
+from bert_tf.inputs.batches import TextEpochs
 from bert_tf.inputs.columns import TextColumns, holds_text, is_container, refuse_labels_in
-from bert_tf.inputs.epochs import TextEpochs
 from bert_tf.inputs.labels import UNKNOWN_LABELS, row_weights
 from bert_tf.inputs.streams import yields_text
 from bert_tf.inputs.text_batches import text_batches, with_graph_targets

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.inputs.batches import feature_specs
+from bert_tf.inputs.token_rows import feature_specs
 
 _STEP = "predict"
 _CREATION = threading.Lock()

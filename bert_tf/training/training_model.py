@@ -14,10 +14,11 @@ from bert_tf.base import keras_compat
 from bert_tf.base.keras_files import write_atomically
 from bert_tf.base.signatures import has_signature_of
 from bert_tf.errors import UserError, require, require_one_of
-from bert_tf.inputs.batches import TOKEN_BUDGET, TokenRows, sorted_batches
+from bert_tf.inputs.batches import TOKEN_BUDGET, sorted_batches
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.streams import yields_text
 from bert_tf.inputs.token_inputs import check_names
+from bert_tf.inputs.token_rows import TokenRows
 from bert_tf.training.fit_data import (
     ALL_ROWS,
     as_data_errors,

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.errors import ConfigError
-from bert_tf.inputs.token_budget import batch_by_tokens, token_batches
+from bert_tf.inputs.batches import token_batches
+from bert_tf.inputs.token_budget import batch_by_tokens
 
 
 @pytest.mark.parametrize("sort", [True, False])

@@ -168,7 +168,7 @@ def test_callbacks(capsys):
 
 def test_arrays_after_the_texts_keep_their_shape():
     """What a task is given with its texts has a known size, which layers may need."""
-    from bert_tf.inputs.batches import feature_specs
+    from bert_tf.inputs.token_rows import feature_specs
 
     features = {
         "token_ids": np.zeros([3, 2, 7], np.int32),

@@ -21,7 +21,7 @@ def milliseconds_per_text(models, inputs, rounds: int) -> list[float]:
         The median over the rounds in milliseconds, one per model.
     """
     from bert_tf.inputs.batches import sorted_batches
-    from bert_tf.inputs.tokenized_texts import TokenizedTexts
+    from bert_tf.inputs.token_rows import TokenizedTexts
 
     columns = models[0].preprocessor.read_columns(inputs)
     length = min(model.max_sequence_length for model in models)

@@ -22,7 +22,7 @@ class TrainingBatches:
     """
 
     def __init__(self, model, x, y=None):
-        from bert_tf.inputs.epochs import EpochBatches
+        from bert_tf.inputs.batches import EpochBatches
 
         model = getattr(model, "student", model)
         self._model = model
@@ -56,7 +56,7 @@ class TrainingBatches:
         import tensorflow as tf
 
         from bert_tf.inputs.augmentation import TextAugmentation, augment
-        from bert_tf.inputs.batches import parallel_map
+        from bert_tf.inputs.text_batches import parallel_map
 
         with tf.device("CPU:0"):
             texts, labels = (tuple(map(tf.constant, v)) for v in (self._texts, self._labels))

@@ -13,7 +13,7 @@ from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns, is_container
 from bert_tf.inputs.labels import read_regression_labels
 from bert_tf.inputs.token_inputs import rows_of_examples
-from bert_tf.inputs.tokenized_texts import TokenizedTexts
+from bert_tf.inputs.token_rows import TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.training.evaluation.probabilities import sigmoid
 

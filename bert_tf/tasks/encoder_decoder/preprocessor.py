@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.inputs.batches import IGNORED, TokenRows
-from bert_tf.inputs.tokenized_texts import TokenizedTexts
+from bert_tf.inputs.batches import IGNORED
+from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows
 from bert_tf.tasks.shared.source_target_preprocessor import SourceTargetPreprocessor
 
 DECODER_TOKEN_IDS = "decoder_token_ids"

@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.labels import read_regression_labels
-from bert_tf.inputs.tokenized_texts import RaggedRows, TokenizedTexts
+from bert_tf.inputs.token_rows import RaggedRows, TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
 
 

@@ -5,7 +5,7 @@ Glossary: `n` sentences, `R` tokens of all of them, `B` rows of a batch, `T` its
 
 import numpy as np
 
-from bert_tf.inputs.batches import TokenRows
+from bert_tf.inputs.token_rows import TokenRows
 from bert_tf.text.tokenizer import BertTokenizer
 
 # The feature that carries the token that the mask hides.

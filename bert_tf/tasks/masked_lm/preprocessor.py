@@ -13,9 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.batches import TokenRows
 from bert_tf.inputs.columns import TextColumns
-from bert_tf.inputs.tokenized_texts import TokenizedTexts
+from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.tasks.masked_lm.masked_text import mask_rows, mask_texts
 

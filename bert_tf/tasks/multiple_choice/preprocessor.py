@@ -21,7 +21,7 @@ from bert_tf.inputs.columns import (
 )
 from bert_tf.inputs.labels import class_ids
 from bert_tf.inputs.token_inputs import rows_of_examples
-from bert_tf.inputs.tokenized_texts import TokenizedTexts
+from bert_tf.inputs.token_rows import TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.tasks.multiple_choice import FORM
 from bert_tf.training.evaluation.probabilities import softmax

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.inputs.batches import IGNORED
-from bert_tf.inputs.tokenized_texts import RaggedRows, TokenizedTexts
+from bert_tf.inputs.token_rows import RaggedRows, TokenizedTexts
 from bert_tf.tasks.shared.source_target_preprocessor import SourceTargetPreprocessor
 from bert_tf.text import packing
 

@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.batches import parallel_map
 from bert_tf.inputs.labels import row_weights
+from bert_tf.inputs.text_batches import parallel_map
 from bert_tf.models.preprocessor import Preprocessor
 
 

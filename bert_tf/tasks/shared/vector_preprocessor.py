@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns, object_array
 from bert_tf.inputs.token_inputs import rows_of_examples
-from bert_tf.inputs.tokenized_texts import TokenizedTexts
+from bert_tf.inputs.token_rows import TokenizedTexts
 from bert_tf.models.preprocessor import Preprocessor
 
 

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
 from bert_tf.inputs import batches as text_batches
-from bert_tf.inputs.tokenized_texts import TokenizedTexts
+from bert_tf.inputs.token_rows import TokenizedTexts
 from bert_tf.tasks.sentence_embedding.module_files import encoder_options
 from research.corpora.film_reviews import read_film_reviews
 from tests.checkpoints.module_folders import move_encoder

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.errors import ConfigError, UserError
 from bert_tf.inputs.balanced_rows import ReplicaShare
-from bert_tf.inputs.epochs import EpochBatches, TextEpochs
+from bert_tf.inputs.batches import EpochBatches, TextEpochs
 
 LENGTHS = np.random.default_rng(0).integers(3, 40, 200)
 PARTS = np.random.default_rng(1).integers(3, 40, [200, 2])

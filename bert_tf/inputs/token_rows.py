@@ -1,21 +1,55 @@
-"""Texts in memory, tokenized once: batches of them are cut from ragged arrays.
+"""Rows of tokens in memory: texts, tokenized once, from which batches are cut.
 
-Inside a `tf.data` pipeline, the tokenizer's graph would be optimized for every pass: a second each.
+Rows are NumPy arrays. Inside a `tf.data` pipeline, the tokenizer's graph would be optimized for
+every pass: a second each.
 
-Glossary: `n` rows of text, `K` rows of an example, `B` examples of a batch, `T` tokens.
+Glossary: `n` rows, `K` sequences of a row or example, `B` rows of a batch, `T` tokens.
 """
+
+import types
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.progress import progress_slices
-from bert_tf.inputs.batches import TokenRows
 from bert_tf.inputs.long_texts import token_windows
 from bert_tf.text import packing
 
 # Texts: enough for the tokenizer's speed, few enough for little memory.
 TOKENIZED_TOGETHER = 8192
 SPECIAL_TOKENS = 2  # of a text: [CLS] and [SEP]
+
+
+class TokenRows:
+    """Tokenized rows in memory.
+
+    Attributes:
+        examples: int64 `[n]`, the example of each row, ascending; None if every row is one.
+        inputs: What the user passed after the texts: arrays by name, with a row for each example.
+    """
+
+    examples: np.ndarray | None = None
+    inputs: Mapping[str, np.ndarray] = types.MappingProxyType({})
+
+    def __len__(self) -> int:
+        """Returns the number of rows that `batch` takes."""
+        return len(self.lengths())
+
+    def lengths(self) -> np.ndarray:
+        """Returns the number of tokens of every row, int64 `[n]`."""
+        raise NotImplementedError(f"{type(self).__name__} must have a method `lengths`.")
+
+    def sizes(self, padded: bool) -> np.ndarray:
+        """Returns what rows to train on count in a token budget, int64 `[n]`; `[n, K]` for K parts.
+
+        With `padded`, padding within a row (between its sequences) is counted.
+        """
+        return self.lengths()
+
+    def batch(self, rows: np.ndarray, length: int | None = None) -> dict[str, np.ndarray]:
+        """Returns the features of the rows int64 `[B]`, padded to `length` or to the longest."""
+        raise NotImplementedError(f"{type(self).__name__} must have a method `batch`.")
 
 
 class RaggedRows(TokenRows):
@@ -107,13 +141,14 @@ class TokenizedTexts(RaggedRows):
         rows_per_example: int | None = None,
     ) -> "TokenizedTexts":
         """Tokenizes texts, one array of strings `[n]`, or pairs, two; longer rows are cut."""
-        parts = [
-            tokenizer(*(column[part] for column in columns), max_length=max_length, ragged=True)
-            for part in _slices(len(columns[0]))
-        ]
-        names = ("token_ids", "segment_ids")
+        token_ids, segment_ids = [], []
+        for part in _slices(len(columns[0])):
+            texts = [column[part] for column in columns]
+            rows = tokenizer(*texts, max_length=max_length, ragged=True)
+            token_ids.append(rows["token_ids"])
+            segment_ids.append(rows["segment_ids"])
         with tf.device("CPU:0"):
-            rows = [tf.concat([part[name] for part in parts], axis=0) for name in names]
+            rows = tf.concat(token_ids, axis=0), tf.concat(segment_ids, axis=0)
         return cls(*rows, tokenizer.pad_token_id, rows_per_example)
 
     @classmethod
@@ -147,3 +182,40 @@ def _slices(count):
         return [slice(None)]
     shown = {"desc": "Tokenizing", "unit": " texts", "delay": 3, "leave": False}
     return progress_slices(count, TOKENIZED_TOGETHER, **shown)
+
+
+def feature_specs(
+    features: Mapping[str, np.ndarray], inputs: Collection[str], is_static: bool = False
+) -> dict[str, tf.TensorSpec]:
+    """Returns the specifications of the features of all batches, by name.
+
+    Args:
+        features: The features of one batch: tokens `[B, T]` or `[B, K, T]`, or values `[B]`.
+        inputs: The names of those of which only B changes.
+        is_static: Whether all sizes are known, which XLA needs.
+    """
+    specs = {}
+    for name in sorted(features):
+        shape = list(features[name].shape)
+        if shape and not is_static:
+            shape[0] = None
+            shape[-1] = shape[-1] if name in inputs else None
+        specs[name] = tf.TensorSpec(shape, features[name].dtype)
+    return specs
+
+
+def pooled_windows(outputs, examples: np.ndarray, pooling: str):
+    """Returns the "mean" or "max" over the windows of each text, of a nest of arrays `[n, ...]`.
+
+    `examples` `[n]` is the text of each window, ascending; every text has a window.
+    """
+    starts = np.flatnonzero(np.diff(examples, prepend=-1))
+
+    def pool(values):
+        if pooling == "max":
+            return np.maximum.reduceat(values, starts)
+        counts = np.diff(np.append(starts, len(values)))
+        sums = np.add.reduceat(values.astype(np.float64), starts)  # [texts, ...]
+        return (sums.T / counts).T.astype(values.dtype)
+
+    return tf.nest.map_structure(pool, outputs)
