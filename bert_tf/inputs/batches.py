@@ -19,7 +19,7 @@ from bert_tf.inputs.token_rows import TokenRows
 
 # Tokens of a batch, padding counted: enough for fast matmuls, with less than 200 MB of activations.
 TOKEN_BUDGET = 4096
-IGNORED = -100  # the label of padding and of tokens without one; PyTorch's `ignore_index`
+DEFAULT_BATCH_SIZE = 32  # Keras's own
 # The shares of the rows that an epoch lacks because of duplicates, from which on it is logged and
 # is a warning.
 LEFT_OUT_LOGGED, LEFT_OUT_WARNED = 0.01, 0.1
@@ -92,8 +92,8 @@ def by_length(lengths: np.ndarray) -> np.ndarray:
         lengths: See `token_batches`: by their sum, and by each part among those of the same sum.
     """
     lengths = np.asarray(lengths, np.int64)
-    parts = (lengths,) if lengths.ndim == 1 else (*lengths.T, lengths.sum(axis=1))
-    return np.lexsort([-part for part in parts])  # stable; by its last key first
+    parts = lengths[np.newaxis] if lengths.ndim == 1 else np.vstack([lengths.T, lengths.sum(1)])
+    return np.lexsort(-parts)  # stable; by its last key first
 
 
 def sorted_batches(

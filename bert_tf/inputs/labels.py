@@ -11,6 +11,7 @@ import tensorflow as tf
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.columns import is_text, named_rows, plain_rows, refuse_missing, row_array
 
+IGNORED = -100  # the label of padding and of tokens without one; PyTorch's `ignore_index`
 UNKNOWN_LABELS = "Labels must be among those that the model knows"  # how their errors begin
 
 

@@ -6,7 +6,7 @@ Glossary: `n` rows, `M` marked tokens of all rows, `T` tokens of a row.
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.inputs.batches import IGNORED
+from bert_tf.inputs.labels import IGNORED
 from bert_tf.inputs.token_rows import RaggedRows
 
 

@@ -1,4 +1,4 @@
-"""Raw text that comes bit by bit: generators, iterables and `keras.utils.PyDataset`."""
+"""Raw text that comes bit by bit: generators, iterables, `keras.utils.PyDataset`, `tf.data`."""
 
 import itertools
 import types
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.inputs.columns import TextColumns, holds_text
+from bert_tf.inputs.token_rows import parallel_map
 
 _NOTHING = object()
 _NOT_COLLECTED = (
@@ -105,6 +106,46 @@ def yields_text(x: Any) -> bool:
         return False
     features = x.element_spec[0] if isinstance(x.element_spec, tuple) else x.element_spec
     return any(part.dtype == tf.string for part in tf.nest.flatten(features))
+
+
+def stream_batches(preprocessor: Any, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns batches of text as batches of tokens, with labels for the loss.
+
+    Args:
+        preprocessor: The `Preprocessor` of the task.
+        dataset: Batches of strings `[B]` or tuples of them, with labels and weights, if any.
+
+    Raises:
+        UserError: If the elements are not batches of strings.
+    """
+    spec = dataset.element_spec
+    features = spec[0] if isinstance(spec, tuple) else spec
+    if isinstance(features, dict):
+        raise UserError(
+            "Text in a dataset must be strings [B], or a tuple of them for pairs. Received: a "
+            f"dictionary of {sorted(features)}. Pass `dataset.map(lambda row: row[...])`."
+        )
+    if any(spec.shape.rank == 0 for spec in tf.nest.flatten(features)):
+        raise UserError(
+            "A dataset of text must yield batches, strings [B]. Received: single strings. "
+            "Pass `dataset.batch(32)`."
+        )
+    dataset = with_graph_targets(preprocessor, dataset, of_text=True)
+    batches = parallel_map(dataset, lambda x, *rest: (preprocessor.tokens_of(x), *rest))
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def with_graph_targets(
+    preprocessor: Any, dataset: tf.data.Dataset, of_text: bool = False
+) -> tf.data.Dataset:
+    """Returns a dataset with the preprocessor's `graph_targets` applied to its labels."""
+    spec = dataset.element_spec
+    if not isinstance(spec, tuple) or len(spec) < 2 or not isinstance(spec[1], tf.TensorSpec):
+        return dataset
+    targets = preprocessor.graph_targets(spec[1], of_text)
+    if targets is None:
+        return dataset
+    return parallel_map(dataset, lambda x, labels, *rest: (x, targets(labels), *rest))
 
 
 def _parts(batch):

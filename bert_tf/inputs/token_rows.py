@@ -1,4 +1,4 @@
-"""Rows of tokens in memory: texts, tokenized once, from which batches are cut.
+"""Rows of tokens in memory: texts, tokenized once, and the batches that are cut from them.
 
 Rows are NumPy arrays. Inside a `tf.data` pipeline, the tokenizer's graph would be optimized for
 every pass: a second each.
@@ -7,12 +7,14 @@ Glossary: `n` rows, `K` sequences of a row or example, `B` rows of a batch, `T` 
 """
 
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.progress import progress_slices
+from bert_tf.inputs.labels import IGNORED
 from bert_tf.inputs.long_texts import token_windows
 from bert_tf.text import packing
 
@@ -202,6 +204,72 @@ def feature_specs(
             shape[-1] = shape[-1] if name in inputs else None
         specs[name] = tf.TensorSpec(shape, features[name].dtype)
     return specs
+
+
+def batches_of_numbers(
+    rows: TokenRows, labels: tuple, numbers: tf.data.Dataset, length: int | None = None
+) -> tf.data.Dataset:
+    """Returns batches of `(features, *labels)` for a dataset of row numbers int64 `[B]`.
+
+    `labels` are labels and weights of the rows: arrays `[n, ...]`, or ragged tensors `[n, (T)]`,
+    which are padded with `IGNORED`; `length` is that of `TokenRows.batch`. Each element of
+    `numbers` may come with its epoch, on which these batches do not depend.
+    """
+    specs = feature_specs(rows.batch(np.zeros([0], np.int64), length), rows.inputs, bool(length))
+    dtypes = [spec.dtype for spec in specs.values()]
+    with tf.device("CPU:0"):  # made here, so that the graph of `batch` does not hold their values
+        labels = [v if isinstance(v, tf.RaggedTensor) else tf.constant(v) for v in labels]
+
+    def arrays(numbers):
+        features = rows.batch(numbers, length)
+        return list(map(features.get, specs))
+
+    @tf.autograph.experimental.do_not_convert
+    def batch(numbers, *epoch):
+        values = tf.numpy_function(arrays, [numbers], dtypes, stateful=False)
+        features, targets = {}, []
+        for (name, spec), value in zip(specs.items(), values, strict=True):
+            features[name] = tf.ensure_shape(value, [*numbers.shape, *spec.shape[1:]])
+        for value in labels:
+            value = tf.gather(value, numbers)
+            if isinstance(value, tf.RaggedTensor):
+                value = value.to_tensor(IGNORED, shape=[None, length])
+            targets.append(value)
+        return (features, *targets)
+
+    batches = parallel_map(numbers, also_for_no_rows(batch, numbers.element_spec))
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def also_for_no_rows(function: Callable, spec: Any) -> Callable:
+    """Returns a function of tensors `[B]` that also takes B = 0, as a replica may have no rows.
+
+    It lets `function` compute a row of zeros, without which there is no length to pad to.
+
+    Args:
+        function: A function of any nest of tensors `[B]` and scalars, which returns tensors
+            `[B, ...]`.
+        spec: The specification of its arguments, of which the first is `[B]`; with a known B, the
+            function is returned as it is.
+    """
+    if tf.nest.flatten(spec)[0].shape[0] is not None:
+        return function
+
+    @tf.autograph.experimental.do_not_convert
+    def call(*tensors):
+        count = tf.size(tf.nest.flatten(tensors)[0])
+        paddings = [[0, tf.cast(count == 0, tf.int32)]]
+        tensors = tf.nest.map_structure(
+            lambda v: tf.pad(v, paddings) if v.shape.rank else v, tensors
+        )
+        return tf.nest.map_structure(lambda v: v[:count], function(*tensors))
+
+    return call
+
+
+def parallel_map(dataset: tf.data.Dataset, function: Callable) -> tf.data.Dataset:
+    """Returns `dataset.map(function)`, in order, computed in parallel."""
+    return dataset.map(function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def pooled_windows(outputs, examples: np.ndarray, pooling: str):

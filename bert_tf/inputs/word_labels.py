@@ -5,7 +5,7 @@ Glossary: `B` rows, `T` tokens of a row.
 
 import tensorflow as tf
 
-from bert_tf.inputs.batches import IGNORED
+from bert_tf.inputs.labels import IGNORED
 from bert_tf.layers.attention.token_layout import real_tokens_first
 
 

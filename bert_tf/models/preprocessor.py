@@ -13,7 +13,6 @@ import tensorflow as tf
 from bert_tf.base import hooks
 from bert_tf.base.keras_files import deserialized
 from bert_tf.errors import UserError, require
-from bert_tf.inputs import text_batches
 from bert_tf.inputs.columns import (
     PAIRS_ARE,
     TextColumns,
@@ -27,9 +26,8 @@ from bert_tf.inputs.columns import (
     is_text,
 )
 from bert_tf.inputs.labels import number_rows, row_weights
-from bert_tf.inputs.streams import batches_of_text, materialize
-from bert_tf.inputs.text_batches import batches_of_numbers
-from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows, pooled_windows
+from bert_tf.inputs.streams import batches_of_text, materialize, stream_batches
+from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows, batches_of_numbers, pooled_windows
 from bert_tf.text.tokenizer_base import Tokenizer
 from bert_tf.training.model_options import fixed_names
 
@@ -359,7 +357,7 @@ class Preprocessor:
             UserError: If the elements of a dataset are not batches of strings.
         """
         if numbers is None:
-            return text_batches.stream_batches(self, source)
+            return stream_batches(self, source)
         return batches_of_numbers(source, labels, numbers, self.static_length)
 
     def training_rows(

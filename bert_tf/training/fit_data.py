@@ -15,11 +15,11 @@ import tensorflow as tf
 
 from bert_tf.base.keras_compat import DistributedAdapter
 from bert_tf.errors import DataError, UserError, require
-from bert_tf.inputs.batches import TextEpochs
+from bert_tf.inputs.balanced_rows import ReplicaShare
+from bert_tf.inputs.batches import DEFAULT_BATCH_SIZE, EpochBatches, TextEpochs
 from bert_tf.inputs.columns import TextColumns, holds_text, is_container, refuse_labels_in
 from bert_tf.inputs.labels import UNKNOWN_LABELS, row_weights
-from bert_tf.inputs.streams import yields_text
-from bert_tf.inputs.text_batches import text_batches, with_graph_targets
+from bert_tf.inputs.streams import with_graph_targets, yields_text
 from bert_tf.inputs.token_inputs import OUT_OF_RANGE
 from bert_tf.text.code_points import MALFORMED_TEXT
 from bert_tf.training.distribution.replica_batches import replica_batches
@@ -183,6 +183,70 @@ def prepared_data(
     elif is_container(sample_weight):
         data["sample_weight"] = row_weights(sample_weight)
     return {**data, "class_weight": class_weight}
+
+
+def text_batches(
+    preprocessor: Any,
+    x: TextColumns | tf.data.Dataset,
+    y: Any = None,
+    sample_weight: Any = None,
+    batch_size: int | None = None,
+    shuffle: bool = False,
+    training: bool = False,
+    token_budget: int | None = None,
+    epochs: TextEpochs | None = None,
+    share: ReplicaShare | None = None,
+) -> tf.data.Dataset:
+    """Returns batches `(tokens, labels, weights)` of raw text.
+
+    Args:
+        preprocessor: The `Preprocessor` of the task.
+        x: What its `read` returned. A dataset has its own labels and batches.
+        y: What its `targets` returned.
+        sample_weight: The weight of each example, or None.
+        batch_size: The number of rows of a batch; None for 32.
+        shuffle: Whether each epoch has a different order.
+        training: Whether the batches are for training, not for evaluation.
+        token_budget: In place of `batch_size`, the maximum number of tokens of a batch.
+        epochs: The epochs of the texts; None for the first one of seed 0.
+        share: The part of each batch that this worker computes, in a batch for each of its
+            replicas; None for whole batches.
+
+    Raises:
+        UserError: If there is no text, or not one label and weight for each, or batches cannot
+            have `token_budget` tokens.
+    """
+    preprocessor.require_tokenizer()
+    if isinstance(x, tf.data.Dataset):
+        return preprocessor.batches(x, training)
+    epochs = epochs or TextEpochs()
+    rows, labels = preprocessor.training_rows(x, y, sample_weight)
+    groups = _examples_of_texts(x) if training and preprocessor.no_duplicates else None
+    options = {"seed": epochs.seed, "shuffle": shuffle, "groups": groups}
+    if token_budget is None:
+        batches = EpochBatches(np.ones(len(rows)), batch_size or DEFAULT_BATCH_SIZE, **options)
+    else:
+        if preprocessor.static_length is not None:
+            raise UserError(
+                "`token_budget` must be None with `jit_compile=True`: XLA compiles batches of one "
+                f"size. Received: {token_budget=}"
+            )
+        options["padded"] = not preprocessor.packs_tokens()
+        sizes = rows.sizes(options["padded"])
+        batches = EpochBatches(sizes, token_budget=token_budget, **options)
+    if groups is not None:
+        batches.report_left_out(epochs.epoch)
+    numbers = epochs.batches(batches)
+    if share is not None:
+        lengths = rows.sizes(padded=False).reshape(len(rows), -1).sum(axis=1)  # [n, K] -> [n]
+        numbers = share.of(numbers, lengths)
+    return preprocessor.batches(rows, training, labels, numbers, epochs.seed)
+
+
+def _examples_of_texts(columns):
+    """Returns a number for each text of every example, int64 `[n, K]`, the same for equal texts."""
+    texts = np.stack(columns, axis=1)
+    return np.unique(texts, return_inverse=True)[1].reshape(texts.shape)
 
 
 @contextlib.contextmanager

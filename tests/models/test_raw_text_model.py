@@ -25,9 +25,9 @@ from bert_tf import (
 )
 from bert_tf.adapt import DistillationModel
 from bert_tf.errors import UserError
-from bert_tf.inputs.text_batches import text_batches
 from bert_tf.models import TaskModel
 from bert_tf.tasks.masked_lm import preprocessor as masked_lm
+from bert_tf.training.fit_data import text_batches
 from tests.conformance.task import assert_same
 from tests.training.fit_arguments import fit_arguments
 

@@ -56,7 +56,7 @@ class TrainingBatches:
         import tensorflow as tf
 
         from bert_tf.inputs.augmentation import TextAugmentation, augment
-        from bert_tf.inputs.text_batches import parallel_map
+        from bert_tf.inputs.token_rows import parallel_map
 
         with tf.device("CPU:0"):
             texts, labels = (tuple(map(tf.constant, v)) for v in (self._texts, self._labels))

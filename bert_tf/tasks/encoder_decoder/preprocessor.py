@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.inputs.batches import IGNORED
+from bert_tf.inputs.labels import IGNORED
 from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows
 from bert_tf.tasks.shared.source_target_preprocessor import SourceTargetPreprocessor
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.inputs.masking import SPANBERT_SPANS, check_masking, mask_tokens, num_to_predict
-from bert_tf.inputs.text_batches import also_for_no_rows, parallel_map
+from bert_tf.inputs.token_rows import also_for_no_rows, parallel_map
 from bert_tf.text.tokenizer import BertTokenizer
 
 _ROWS_OF_PASS = 1 << 40  # more than any pass has

@@ -6,7 +6,7 @@ Glossary: `n` pairs, `B` pairs of a batch, `T` tokens of a row.
 import keras
 import tensorflow as tf
 
-from bert_tf.inputs.batches import IGNORED
+from bert_tf.inputs.labels import IGNORED
 from bert_tf.inputs.token_rows import RaggedRows, TokenizedTexts
 from bert_tf.tasks.shared.source_target_preprocessor import SourceTargetPreprocessor
 from bert_tf.text import packing

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import require_one_of
-from bert_tf.inputs.batches import IGNORED
+from bert_tf.inputs.labels import IGNORED
 from bert_tf.inputs.token_inputs import depending_on, row_checks
 from bert_tf.inputs.word_labels import next_words
 from bert_tf.layers.dense import Dense

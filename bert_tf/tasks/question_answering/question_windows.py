@@ -12,8 +12,7 @@ from bert_tf.base.progress import progress_slices
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.columns import is_missing
 from bert_tf.inputs.labels import row_weights
-from bert_tf.inputs.text_batches import batches_of_numbers
-from bert_tf.inputs.token_rows import RaggedRows
+from bert_tf.inputs.token_rows import RaggedRows, batches_of_numbers
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span
 from bert_tf.tasks.question_answering.windows import (
     Windows,

@@ -6,7 +6,7 @@ Glossary: `B` rows, `T` tokens of a row, `M` labelled tokens, `H` hidden size, `
 import keras
 import tensorflow as tf
 
-from bert_tf.inputs.batches import IGNORED
+from bert_tf.inputs.labels import IGNORED
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.training.evaluation.perplexity import Perplexity

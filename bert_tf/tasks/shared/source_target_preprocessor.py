@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.errors import UserError
 from bert_tf.inputs.labels import row_weights
-from bert_tf.inputs.text_batches import parallel_map
+from bert_tf.inputs.token_rows import parallel_map
 from bert_tf.models.preprocessor import Preprocessor
 
 

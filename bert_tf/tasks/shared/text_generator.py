@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from bert_tf.errors import DataError, UserError
 from bert_tf.generation import GeneratedTokens, GenerationConfig, generate
-from bert_tf.inputs.batches import sorted_batches
-from bert_tf.inputs.text_batches import DEFAULT_BATCH_SIZE
+from bert_tf.inputs.batches import DEFAULT_BATCH_SIZE, sorted_batches
 from bert_tf.inputs.token_inputs import checked_token_inputs
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.task_spec import Examples

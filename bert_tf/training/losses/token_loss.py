@@ -7,8 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError
-from bert_tf.inputs.batches import IGNORED
-from bert_tf.inputs.labels import are_labels_of_tokens, check_ids
+from bert_tf.inputs.labels import IGNORED, are_labels_of_tokens, check_ids
 from bert_tf.training.losses.sparse_crossentropy import class_loss
 
 

@@ -229,13 +229,16 @@ class AdamWeightDecay(keras_compat.JointUpdateOptimizer):
             clip = self.clip_norm / tf.maximum(norm, self.clip_norm)
             scale = clip if scale is None else scale * clip
         rate, finite = tf.cast(rate, tf.float32), tf.math.is_finite(norm)
-        self.merge_call(self._update_all, gradients, variables, indices, rate, scale, finite)
+        updates = variables, gradients, indices, rate, scale
+        if tf.distribute.has_strategy():
+            self.merge_call(self._update_on_replicas, *updates, finite)
+        elif self.dynamic_loss_scale:
+            tf.cond(finite, lambda: self._update(*updates), lambda: None)
+        else:
+            self._update(*updates)
 
-    def _update_all(self, strategy, gradients, variables, indices, rate, scale, finite):
+    def _update_on_replicas(self, strategy, variables, gradients, indices, rate, scale, finite):
         def update():
-            if not tf.distribute.has_strategy():
-                self._update(variables, gradients, indices, rate, scale)
-                return
             for gradient, variable, index in zip(gradients, variables, indices):
                 strategy.extended.update(
                     variable,

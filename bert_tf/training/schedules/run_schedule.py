@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from bert_tf.base import keras_compat
 from bert_tf.errors import UserError
-
-BATCH_SIZE = 32  # Keras's own
+from bert_tf.inputs.batches import DEFAULT_BATCH_SIZE
 
 
 class RunSchedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -261,4 +260,4 @@ def _steps_per_epoch(arguments):
     rows = int(shape[0])
     if arguments["validation_split"] and arguments["validation_data"] is None:
         rows = int(rows * (1.0 - arguments["validation_split"]))
-    return -(-rows // (arguments["batch_size"] or BATCH_SIZE))
+    return -(-rows // (arguments["batch_size"] or DEFAULT_BATCH_SIZE))

@@ -14,9 +14,9 @@ from bert_tf.adapt import set_sinusoidal_positions
 from bert_tf.checkpoints import convert
 from bert_tf.checkpoints.conversion import largest_difference
 from bert_tf.errors import CheckpointError, ConfigError, UserError
-from bert_tf.inputs.text_batches import text_batches
 from bert_tf.tasks.encoder_decoder.preprocessor import shifted
 from bert_tf.training import SparseCrossentropy
+from bert_tf.training.fit_data import text_batches
 
 PAIRS = (["good film", "the bad film.", "a b c"], ["the good film", "bad", "c b a . a"])
 IDS = np.array([[5]], np.int32)

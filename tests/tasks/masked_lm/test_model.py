@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertMaskedLM, BertPretrainer, BertTokenizer
 from bert_tf.errors import UserError
-from bert_tf.inputs.text_batches import text_batches
 from bert_tf.training import AdamWeightDecay, SparseCrossentropy
+from bert_tf.training.fit_data import text_batches
 
 MASK = 4  # the id of [MASK] in the tiny vocabulary
 TEXTS = ["good film", "the bad film.", "a b c good", "bad"]

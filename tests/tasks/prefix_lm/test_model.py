@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertMaskedLM, BertPrefixLM, BertTokenizer
 from bert_tf.errors import UserError
-from bert_tf.inputs.text_batches import text_batches
+from bert_tf.training.fit_data import text_batches
 from tests.numpy_bert import NumpyBert
 
 PAIRS = (["good film", "the bad film.", "a b c d e f"], ["the good film", "bad", "c b a . a b c"])

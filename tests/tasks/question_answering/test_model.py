@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertConfig, BertQuestionAnswerer, BertTokenizer
 from bert_tf.errors import UserError
-from bert_tf.inputs.text_batches import batches_of_numbers
+from bert_tf.inputs.token_rows import batches_of_numbers
 from bert_tf.training import AdamWeightDecay, SparseCrossentropy
 
 WINDOWS = {"max_length": 24, "doc_stride": 8, "max_query_length": 4}

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf import BertTokenizer
 from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.batches import sorted_batches
-from bert_tf.inputs.text_batches import batches_of_numbers
+from bert_tf.inputs.token_rows import batches_of_numbers
 from bert_tf.tasks.question_answering.files import GoldAnswer, answer_span, read_squad
 from bert_tf.tasks.question_answering.question_windows import QuestionWindows
 from bert_tf.tasks.token_classification.word_windows import WordWindows

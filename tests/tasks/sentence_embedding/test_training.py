@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertSentenceEncoder, BertTokenizer
 from bert_tf.errors import CheckpointError, UserError
-from bert_tf.inputs.text_batches import text_batches
 from bert_tf.training import AdamWeightDecay, MultipleNegativesRankingLoss, TrainingCheckpoint
+from bert_tf.training.fit_data import text_batches
 from bert_tf.training.losses.sentence_losses import ClassificationLoss
 from tests.training.fit_arguments import fit_arguments
 

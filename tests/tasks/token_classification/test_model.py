@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf import BertBackbone, BertTokenClassifier, BertTokenizer
 from bert_tf.errors import UserError
-from bert_tf.inputs.batches import IGNORED
+from bert_tf.inputs.labels import IGNORED
 from bert_tf.tasks.token_classification import TaggedSpan, TaggingScores, tagging_scores
 from bert_tf.training import AdamWeightDecay, SparseCrossentropy, balanced_class_weights
 
