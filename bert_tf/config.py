@@ -113,22 +113,22 @@ class BertConfig:
         layer_norm_eps: Added to the variance in every LayerNorm.
         pad_token_id: The token id of padding.
         classifier_dropout: Dropout rate before a task head. None means `hidden_dropout_prob`.
-        attention_window: How many tokens to either side a token attends to. None for its whole
+        attention_window: How many tokens on either side a token attends to. None means its whole
             sequence. Other programs do not know this key and compute full attention.
         num_global_tokens: With a window, the number of tokens at the start of a sequence that
             attend to all tokens and that all tokens attend to.
-        pruned_heads: Blocks with the heads that are pruned from them, from 0, as in {0: [1, 3]}.
-        model_type: Hugging Face's name of the network, which files have: "bert", "roberta", …. The
-            switches below make the difference. None for "bert", or without segments
-            "bert-generation".
+        pruned_heads: The pruned heads of each block, both counted from 0: {0: [1, 3]}.
+        model_type: Hugging Face's name of the network in files: "bert", "roberta", …. The arguments
+            below say what differs in the network. None means "bert", or "bert-generation" without
+            segments.
         embedding_size: Width of the embeddings `E`, which a dense layer turns into `H` (ELECTRA,
-            ALBERT). None for `hidden_size`, without that layer.
+            ALBERT). None means `hidden_size`, without that layer.
         position_offset: Row of the position table for the first token of a sequence. If it is not
-            0, padding does not count (RoBERTa, where it is `pad_token_id + 1`).
-        relative_attention_num_buckets: Into how many buckets the distances of tokens fall. For each
-            head and bucket, a number is added to the scores of attention (MPNet). None for none.
-        shared_blocks: Whether all blocks have the same weights (ALBERT). What is said about block
-            0, as in `pruned_heads`, then holds for all.
+            0, positions count only real tokens (RoBERTa, where it is `pad_token_id + 1`).
+        relative_attention_num_buckets: Number of buckets for the distances of tokens. For each head
+            and bucket, a number is added to the attention scores (MPNet). None adds nothing.
+        shared_blocks: Whether all blocks have the same weights (ALBERT). `pruned_heads` of block 0
+            then applies to all blocks.
         pooler_act: Activation of the pooler: "tanh", "relu" (DistilBERT) or "gelu" (ELECTRA).
         causal: Whether a token attends only to itself and to earlier tokens (GPT). Other programs
             do not know this key and compute attention in both directions.

@@ -8,7 +8,7 @@ from bert_tf.layers.residual_layer_norm import ResidualLayerNorm
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer with a `BertConfig`, and what it makes the layers inside it with.
+    """A layer with a `BertConfig`, and methods that make its sublayers.
 
     Args:
         config: A `BertConfig`, or its `to_dict()`.

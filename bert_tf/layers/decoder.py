@@ -158,9 +158,9 @@ class BertDecoder(ConfiguredLayer):
             length: The largest number of steps, at most `config.max_position_embeddings`.
 
         Returns:
-            The state: the empty `KeyValueCache` of each block, with B rows. And what stays the
-            same: `mask`, bool `[B, S]`, and `blocks`, for each block the keys and values of the
-            memory, two tensors `[B, N, S, D]`.
+            The state: the empty `KeyValueCache` of each block, for B sequences. And the memory,
+            which does not change: `mask`, bool `[B, S]`, and `blocks`, for each block the keys and
+            values, two tensors `[B, N, S, D]`.
         """
         memory = tf.cast(memory, self.compute_dtype)
         num_rows = memory.shape[0] or tf.shape(memory)[0]

@@ -242,7 +242,7 @@ class Dense(keras.layers.Layer):
                 before they are quantized, and by which the rows of the kernel are divided. None
                 means ones.
             static_scale: float32 `[2]`, the scale of the smoothed input and its zero point, an
-                integer in [0, 255]. None means that they are found for each row.
+                integer in [0, 255]. None computes both for each row.
 
         Raises:
             UserError: If `mode` is not "int8", or if the kernel has LoRA or is already prepacked or

@@ -29,7 +29,7 @@ class BertEmbeddings(ConfiguredLayer):
         token_ids: int32 `[R]`.
         segment_ids: int32 `[R]`, not used without segment embeddings.
         positions: int32 `[R]`, the position of each token in its own sequence.
-        word_vectors: float `[R, E]`, what is used in place of the embeddings of the words; or None.
+        word_vectors: float `[R, E]`, used instead of the word embeddings; or None.
 
     Returns:
         The vectors `[R, H]`, and the word embeddings `[V, E]` for a head that shares them. If the

@@ -2,8 +2,8 @@
 
 A `PipelinePlacement` divides the blocks of an encoder into stages, one per device. It applies only
 within a `PipelineRun`, which is a step of `fit`, `evaluate` or `predict`. Elsewhere, for example in
-an exported graph, the functions of this module do nothing. The model itself knows no stages:
-`wrap_backbone` puts them around its methods.
+an exported graph, the functions of this module do nothing. The code of the model does not mention
+stages: `wrap_backbone` wraps its methods.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ class PipelinePlacement:
 
     Attributes:
         devices: The names of the devices, one per stage. The first one also has the embeddings, the
-            last one all that comes after the encoder: pooler, heads, loss and metrics.
+            last one everything after the encoder: pooler, heads, loss and metrics.
         stages: The stage of each block, counted from 0; never below that of the block before.
     """
 

@@ -1,4 +1,4 @@
-"""The words of a vocabulary in the order in which `ops.fused_dense` multiplies by them."""
+"""The word embeddings, prepacked for `ops.fused_dense`."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from bert_tf.layers.kernels.prepacked_kernel import PrepackedKernel
 
 
 class PrepackedWords(keras.layers.Layer):
-    """A prepacked copy of the embeddings of words, for the logits of a head.
+    """A prepacked copy of the word embeddings, for the logits of a head.
 
     Files of weights do not hold it: it is made again from the table when the table is loaded. The
     layer that owns the table must own this layer, so that Keras loads the table first.

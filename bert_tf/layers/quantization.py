@@ -1,4 +1,4 @@
-"""What of a model is quantized, and a check of the arguments of Keras's `quantize`."""
+"""Which parts of a model are quantized, and a check of the arguments of Keras's `quantize`."""
 
 import dataclasses
 import re
@@ -33,19 +33,19 @@ QUANTIZATION = either(
 
 @dataclasses.dataclass(frozen=True)
 class Quantization:
-    """What of a model computes in 8-bit integers.
+    """The parts of a model that compute in 8-bit integers.
 
     Args:
         mode: "int8": the dense layers of the encoder and the word embeddings.
         attention: "int8" also computes the attention of packed tokens in 8-bit integers
             (`bert_tf.ops.quantized_attention`), "bfloat16" multiplies in bfloat16; "float" does
             neither.
-        skip: What stays in floating point, by paths or by the beginnings of these: "blocks.11" is
-            the last block of BERT-base, "blocks.0.output_dense" one of its dense layers, and
-            "blocks.0.attention_scores" the attention that `attention` is about.
+        skip: The layers that stay in floating point, by their paths or the beginnings of paths:
+            "blocks.11" is the last block of BERT-base, "blocks.0.output_dense" a dense layer of the
+            first, and "blocks.0.attention_scores" its attention, if `attention` is not "float".
         activations: How the inputs of the dense layers become integers. "dynamic": with a scale and
-            a zero point for each row, found when the model runs. "static": with one scale and zero
-            point for each layer, found by calibration: faster, and less accurate.
+            a zero point for each row, computed when the model runs. "static": with one scale and
+            zero point for each layer, from calibration, which is faster and less accurate.
 
     Raises:
         UserError: If `mode`, `attention` or `activations` is something else, or `skip` is not a
@@ -76,7 +76,7 @@ class Quantization:
 
     @classmethod
     def of(cls, value: Any) -> "Quantization | None":
-        """Makes it from what a constructor or a file holds: None, "int8" or a dictionary.
+        """Makes one from the value in a constructor or a file: None, "int8" or a dictionary.
 
         Raises:
             UserError: If it is something else.
@@ -116,7 +116,7 @@ class Quantization:
         return [path for path in paths if not any(_begins(path, part) for part in self.skip)]
 
     def of_blocks(self, count: int) -> "Quantization":
-        """Returns what is left of it in a model that has only the first `count` blocks."""
+        """Returns the quantization of a model that has only the first `count` blocks."""
         later = re.compile(r"blocks\.(\d+)(\.|$)")
         numbers = {path: later.match(path) for path in self.skip}
         kept = [path for path, found in numbers.items() if not found or int(found[1]) < count]

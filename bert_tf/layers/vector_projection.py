@@ -38,7 +38,7 @@ class VectorProjection(keras.layers.Layer):
             True, "use_residual": False}`, of which all but `units` may be missing (the activation
             is "linear" then), or `{"type": "layer_norm"}`. With `use_residual` a dense layer adds
             its input to its output, by a kernel without bias where their sizes differ.
-        initializer_range: Standard deviation of the kernels at first.
+        initializer_range: Standard deviation of the initial kernels.
 
     Call arguments:
         vectors: `[B, D]`.

@@ -1,8 +1,8 @@
 """Rules of attention: which tokens a token attends to, and what is added to the scores.
 
-Every kind of attention is a field of `AttentionRule`. A further kind is a further field, with its
+Every kind of attention is a field of `AttentionRule`. For a new kind, add a field, its
 formula in `sees` or `score_bias` (the reference and padded batches use them) and, for the native
-ops, in `attributes`.
+ops, an entry in `attributes`.
 
 Glossary: `R` tokens of all sequences, `N` heads, `M` the largest distance of query and key with a
 bias of its own.
@@ -32,10 +32,10 @@ class AttentionRule:
     Args:
         causal: Whether a token attends only to itself and to earlier tokens.
         attended_rows: bool `[R]`, True for the tokens that all tokens of their sequence attend to;
-            nobody attends to the others. With `causal`, these tokens are a prefix of each sequence,
-            and the others are also attended to by themselves and by later tokens. None means all
+            no token attends to the others. With `causal`, these tokens are a prefix of each
+            sequence; each other token is attended to by itself and by later tokens. None means all
             tokens, or with `causal` none.
-        window_size: How many tokens to either side a token attends to. None means all.
+        window_size: How many tokens on either side a token attends to. None means all.
         num_global_tokens: The number of first tokens of each sequence for which the window does
             not apply: they attend to all tokens, and all tokens attend to them.
         distance_bias: `[N, 2 M + 1]`: to the score of a query at place i and a key at place j,

@@ -104,9 +104,8 @@ def fused_dense(
     Everything is computed in one pass, in float32 for every dtype. With a kernel in bfloat16, `x`
     is rounded to bfloat16 first; processors with AVX512-BF16 then multiply at twice the speed of
     float32, with the same result. The bits of a row of the result depend neither on the other rows
-    of `x` nor on the number of threads. The op is for inference:
-    the native op has no gradient, only the reference implementation has one
-    (`bert_tf.ops.backend("reference")`).
+    of `x` nor on the number of threads. The op is for inference: only its reference implementation
+    has a gradient (`bert_tf.ops.backend("reference")`).
 
     Args:
         x: `[M, K]`, float32, bfloat16 or float16.

@@ -44,9 +44,9 @@ def varlen_attention(
     about 1.5 times as fast as float32. Other processors compute the same products, but not faster.
     On a GPU, `compute_dtype` has no effect.
 
-    The native op can be differentiated once, with respect to `qkv` and the
-    distance bias. A gradient
-    of the gradient needs the reference implementation (`bert_tf.ops.backend("reference")`).
+    The native op can be differentiated once, with respect to `qkv` and the distance bias. A
+    gradient of the gradient needs the reference implementation
+    (`bert_tf.ops.backend("reference")`).
 
     Args:
         qkv: `[R, 3, N, D]`, float32, bfloat16 or float16: the queries, keys and values of all

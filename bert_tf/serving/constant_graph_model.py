@@ -12,10 +12,10 @@ from bert_tf.models.task_model import TaskModel
 class ConstantGraphModel:
     """Runs a task model as a constant graph: its weights are folded into the graph.
 
-    For a short text, this saves the millisecond of a few that a `tf.function` takes to pass and
-    read every variable. The weights are copied, so later changes of the model have no effect, and
-    memory holds both copies until the model is deleted. Call `model.prepack_for_inference()` first
-    to make it even faster.
+    For a short text, which takes a few milliseconds, this saves the millisecond that a
+    `tf.function` needs to pass and read every variable. The weights are copied, so later changes of
+    the model have no effect, and memory holds both copies until the model is deleted. Call
+    `model.prepack_for_inference()` first to make it even faster.
 
     Args:
         model: A task model with a tokenizer.

@@ -20,7 +20,7 @@ WARMUP_FILE = "tf_serving_warmup_requests"
 def write_warmup_requests(
     path: str | os.PathLike, requests: list[tuple[str, dict[str, tf.Tensor]]]
 ) -> None:
-    """Writes a file of warm-up requests: of each, the signature's name and the inputs by name."""
+    """Writes a file of warm-up requests, each a signature's name and its inputs by name."""
     with tf.io.TFRecordWriter(os.fspath(path)) as writer:
         for signature, inputs in requests:
             writer.write(prediction_log(signature, inputs))

@@ -67,9 +67,9 @@ def cached_attention(query, *known):
 
     Args:
         query: `[n, N, D]`.
-        *known: The parts of what the tokens attend to, each of them keys and values
+        *known: What the tokens attend to, in one or more parts. A part is keys and values, both
             `[m, N, S, D]`, and a bool mask `[m, S]` or `[S]`. m can be a divisor of n: then
-            sequence i attends to row `i // (n // m)`.
+            sequence i attends to entry `i // (n // m)`.
 
     Returns:
         `[n, N * D]`.

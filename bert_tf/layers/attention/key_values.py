@@ -1,4 +1,4 @@
-"""The keys and values of the tokens that were decoded, for attention when the next one is decoded.
+"""The cached keys and values of decoded tokens, to which the next token attends.
 
 Glossary: `n` sequences, `S` tokens that the cache has space for, `N` heads, `D` head size.
 """
@@ -48,7 +48,7 @@ class KeyValueCache(NamedTuple):
         """Returns a cache for the positions 0 to `max_length - 1` without keys and values.
 
         Args:
-            num_rows: n: for the state that `generate` takes, B.
+            num_rows: n, the number of sequences; B in the state that `generate` takes.
             max_length: The maximum number of tokens, for XLA.
             num_heads: N.
             head_size: D.

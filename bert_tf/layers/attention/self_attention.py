@@ -31,8 +31,8 @@ class BertSelfAttention(ConfiguredLayer):
             configuration.
 
     Attributes:
-        precision: What a packed layout computes in: "float", or for inference "bfloat16" (the
-            matrix products) or "int8" (`ops.quantized_attention`; "float" with
+        precision: The precision for packed layouts: "float", or for inference "bfloat16" (for the
+            matrix products) or "int8" (`ops.quantized_attention`, except with
             `rule.attended_rows`).
 
     Call arguments:
@@ -111,7 +111,7 @@ class BertSelfAttention(ConfiguredLayer):
         return tf.reshape(context, [-1, self.num_heads * self.head_size])  # -> [R, n * D]
 
     def empty_cache(self, num_rows, max_length: int) -> KeyValueCache:
-        """Returns what `step` keeps of sequences of at most `max_length` tokens, yet none."""
+        """Returns an empty cache for `step`, for sequences of at most `max_length` tokens."""
         return KeyValueCache.empty(
             num_rows, max_length, self.num_heads, self.head_size, self.compute_dtype
         )

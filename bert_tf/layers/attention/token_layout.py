@@ -8,8 +8,7 @@ Every layer inside the encoder works on rows, `[R, H]`. A layout defines the row
 - padded: R = B * T. Shapes are static, as XLA and TPUs require, and attention masks the padding.
 - packed in place: R = B * T, but attention is computed as for packed rows.
 
-Which of the other rows of its sequence a row attends to is not the layout's business: an
-`ops.AttentionRule` says it.
+An `ops.AttentionRule`, not the layout, says which rows of its sequence a row attends to.
 """
 
 import dataclasses

@@ -17,7 +17,7 @@ class Int8Kernel:
     Args:
         variables: The variables with the parts of an `ops.QuantizedKernel`, in its order; the last
             one only if x has a static scale.
-        shape: The shape `[in, units]` of the kernel before.
+        shape: The shape `[in, units]` of the original kernel.
     """
 
     variables: list[keras.Variable]

@@ -15,7 +15,7 @@ class PrepackedKernel:
 
     Args:
         packed: The result of `ops.pack_dense`, in the compute dtype of the layer or in bfloat16.
-        shape: The shape `[in, units]` of the kernel before.
+        shape: The shape `[in, units]` of the original kernel.
     """
 
     packed: keras.Variable
