@@ -25,8 +25,8 @@ class Attribution:
     Attributes:
         pieces: float64 `[T]`.
         words: float64 `[W]`: for gradients the sums of their pieces, for occlusion measured.
-        gap: What a complete sum lacks: score − score of the baseline − sum of `pieces`. None for
-            methods that promise no such sum.
+        gap: The completeness gap: score − score of the baseline − sum of `pieces`. None for methods
+            that do not promise that it is 0.
         baseline: The score of the baseline, or None.
     """
 

@@ -1,4 +1,4 @@
-"""What a model says when attention heads are switched off.
+"""The answers of a model when attention heads are switched off.
 
 Reference: Michel et al. 2019 (arXiv 1905.10650), section 3: heads are masked one at a time.
 """
@@ -18,7 +18,7 @@ from bert_tf.inspection.targets import Target, TargetAnswer
 def without_each_head(
     model: Any, row: InspectedRow, target: Target
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Returns what becomes of the listed answers, `target.answers`, without each head.
+    """Returns the listed answers, `target.answers`, with each head switched off alone.
 
     Returns:
         The scores, float64 `[L, N, A]`, and the probabilities, or None where there are none. NaN

@@ -22,14 +22,14 @@ class InspectedRow:
     Args:
         tokenizer: The tokenizer of the model.
         texts: One text or two.
-        max_length: The most tokens of the row.
+        max_length: The maximum number of tokens of the row.
 
     Attributes:
         texts: The argument.
         tokens: `token_ids`, `segment_ids` and `padding_mask`, each `[1, T]`.
         ids: int32 `[T]`.
         pieces: The T pieces as people read them.
-        text_numbers: int64 `[T]`: 0 or 1, the text that each piece is of, or `SPECIAL`.
+        text_numbers: int64 `[T]`: 0 or 1, the number of each piece's text, or `SPECIAL`.
         starts, ends: int64 `[T]`: the first character (code point) of each piece in its text and
             the one after its last; 0 for special tokens.
         words: int64 `[T]`: the number of the word of each piece, or `SPECIAL`.

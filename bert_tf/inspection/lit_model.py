@@ -55,7 +55,7 @@ class BertLitModel(_base()):
         text_name: The field of the data set with the texts.
         pair_name: The field with second texts; None for single texts.
         label_name: The field with the labels.
-        batch_size: The most examples that are computed at a time.
+        batch_size: The maximum number of examples that are computed at a time.
         top_k: How many pieces a masked language model predicts for a token.
 
     Raises:

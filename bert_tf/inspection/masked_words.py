@@ -1,4 +1,4 @@
-"""What a masked language model would put at each place of a text, if the piece there was hidden.
+"""What a masked language model predicts at each place of a text while the piece there is hidden.
 
 Reference: Salazar et al. 2020 (arXiv 1910.14659), section 2: one mask at a time.
 """

@@ -69,8 +69,9 @@ def to_html(
             models.
         path: The file to write, atomically; None writes none.
         title: The title of the page.
-        max_megabytes: The most megabytes of the page. A text of 512 tokens and a model of 12 layers
-            with 12 heads have 38 million weights, a byte each before they are compressed.
+        max_megabytes: The maximum size of the page in megabytes. A text of 512 tokens and a model
+            of 12 layers with 12 heads have 38 million weights, which are one byte each before they
+            are compressed.
 
     Returns:
         The page: its `html`, which a notebook shows if it is the last value of a cell.

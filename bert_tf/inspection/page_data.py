@@ -1,6 +1,6 @@
 """An `Inspection` as values of JSON, for the page.
 
-Attention takes most of the room, so its weights become bytes: weight w is the byte round(255 √w),
+Attention takes most of the space, so its weights become bytes: weight w is the byte round(255 √w),
 which keeps small weights (the step is 0.000015 at 0 and 0.008 at 1). The bytes of a layer are
 compressed together (zlib) and sent in base64; the page unpacks a layer when it is shown.
 """

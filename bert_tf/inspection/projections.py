@@ -32,7 +32,7 @@ def project_pieces(model: Any, most: int = MOST_POINTS) -> Projection:
 
     Args:
         model: A task model with a tokenizer.
-        most: The most pieces, the first of the vocabulary.
+        most: The maximum number of pieces; the first of the vocabulary are taken.
 
     Returns:
         Vectors float32 `[min(V, most), E]`, and the columns `piece` and `id`. Characters that are
@@ -66,7 +66,7 @@ def project_texts(
         texts: Texts or pairs, in the forms that `BertTextClassifier` takes, for every task. Each is
             one row of tokens, cut at the longest that the model takes.
         labels: A label for each, or None.
-        pooling: "mean" of the last layer's vectors, or "pooler", the output of the backbone's.
+        pooling: "mean" of the last layer's vectors, or "pooler", the output of BERT's pooler.
 
     Returns:
         Vectors float32 `[n, H]`, and the columns `text`, `pair` and `label`, where there are such.

@@ -31,7 +31,7 @@ _ENTRY = """embeddings {{
 
 
 class Projection(NamedTuple):
-    """Vectors and what is known of each.
+    """Vectors and their metadata.
 
     Attributes:
         vectors: Floats `[n, D]`.
@@ -56,7 +56,7 @@ def write_projector(
 
     Args:
         directory: Where the files are written, atomically.
-        vectors: Floats `[n, D]`; some ten thousand at most, as a browser draws them.
+        vectors: Floats `[n, D]`; at most some ten thousand, because a browser draws them.
         metadata: Columns of n values by name, such as texts and clusters. White space becomes
             single spaces; a text of white space alone is written as `\t`, an empty one as
             `(empty)`.
@@ -85,7 +85,8 @@ def write_projections(directory: str | os.PathLike, projections: Mapping[str, Pr
         projections: The sets by name: letters, digits, `_` and `-`.
 
     Raises:
-        UserError: If there is no set, a name has other characters, or as `write_projector`.
+        UserError: If there is no set, a name has other characters, or for the reasons of
+            `write_projector`.
 
     Example:
         >>> words = Projection(np.eye(2), {"word": ["one", "two"]})

@@ -48,8 +48,8 @@ class Target:
     Args:
         model: A task model whose spec has `output_axes`.
         row: The row.
-        other: For a model of vectors: another row, whose vector is compared with; None for the
-            vector of `row` itself.
+        other: For a model of vectors: another row, with whose vector that of `row` is compared.
+            None compares the vector with itself.
         label: The name of the answer, or its number; None for the most probable.
         piece: For a model with an answer for every token: the token; None for `[MASK]`, or for the
             first token whose answer is not the most frequent one.

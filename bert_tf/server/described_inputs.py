@@ -1,7 +1,7 @@
 """Checks that a request matches the description of a model that `bert_tf.serving.export` wrote.
 
-Without this check the graph would compute a wrong result, or fail with an error that does not help
-a client.
+Without this check the graph would compute a wrong result, or raise an error that does not help a
+client.
 """
 
 from collections.abc import Mapping

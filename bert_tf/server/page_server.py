@@ -1,4 +1,4 @@
-"""Serves one page to one person on one machine: what is asked is computed by one thread.
+"""Serves one page to one person on one machine; one thread computes the answers.
 
 Only JSON of the page itself is answered; `access.py` says which requests are refused.
 """
@@ -33,7 +33,7 @@ class PageServer:
     Args:
         host: The address, or a name of it.
         port: The port; 0 chooses a free one.
-        max_body: The most bytes of a request.
+        max_body: The maximum number of bytes of a request.
 
     Raises:
         UserError: If aiohttp is not installed, or the address cannot be used.

@@ -180,7 +180,7 @@ class RestApi:
         return _Request(signature, arrays, rows, bytes_of(arrays), answer_size, parts_of)
 
     def _check_texts(self, arrays):
-        """Refuses a request whose repeated texts take more work than the largest body without."""
+        """Refuses a request whose texts, each counted in every row, exceed the largest body."""
         texts = (array for array in arrays.values() if array.dtype == object)
         size = sum(len(text) for array in texts for text in array.flat)
         if size > self._limits.max_body:

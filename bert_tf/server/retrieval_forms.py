@@ -89,7 +89,7 @@ def read_form(action: str, document: dict[str, Any], model: ServedModel, name: s
 
 
 def is_openais(method: str, path: str) -> bool:
-    """Returns whether OpenAI's clients ask so, and errors have their form."""
+    """Returns whether a request has OpenAI's form, which its errors then have too."""
     return PATHS.get(path) == EMBEDDINGS or (method == "GET" and path == MODELS_PATH)
 
 
@@ -213,7 +213,7 @@ def _require(model, inputs, output, form):
 
 
 def _require_supported(document, names):
-    """Refuses what the answer would not follow; null is as good as absent."""
+    """Refuses fields that are not supported, unless they are null."""
     names = names | _OF_EVERY_FORM
     for name, value in document.items():
         if value is not None and name not in names:

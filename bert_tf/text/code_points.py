@@ -43,7 +43,7 @@ class PlacedIds(NamedTuple):
     ends: tf.RaggedTensor
 
     def trimmed(self, texts: tf.Tensor) -> "PlacedIds":
-        """Returns them without white space before pieces; `texts` are the strings `[B]`."""
+        """Returns ids whose spans do not begin with white space; `texts` are the strings `[B]`."""
         points, row_splits = decode(texts)
         row_starts = tf.gather(row_splits, self.ids.value_rowids())
         first, ends = (places.values + row_starts for places in self[1:])
@@ -295,10 +295,10 @@ class CodePointTable:
 
 
 class Replacements:
-    """What code points become that become any number of others.
+    """Replaces some code points by any number of others.
 
     Args:
-        results: What those with the rule 1, 2, … become. Those with the rule 0 stay as they are.
+        results: The replacements of the rules 1, 2, …. Code points with the rule 0 do not change.
     """
 
     def __init__(self, results: Sequence[str]):

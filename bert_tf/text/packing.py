@@ -22,10 +22,11 @@ def truncated_lengths(
         first: Lengths of the first segments, int64 `[B]`.
         second: Lengths of the second segments in the same form.
         budget: The maximum number of tokens of a row, without special tokens.
-        truncation: "longest_first" (as google-research/bert: the longer segment, of equal ones the
-            second, loses its last token until both fit), "longest_first_huggingface" (as fast
-            tokenizers there: if the two keep half of an odd budget each, the one that was longer,
-            of equal ones the second, keeps one more), "only_first" or "only_second".
+        truncation: "longest_first" (as in google-research/bert: the longer segment, or the second
+            if both are equally long, loses its last token until both fit),
+            "longest_first_huggingface" (as in Hugging Face's fast tokenizers: if each keeps half of
+            an odd budget, the longer segment, or the second if both are equally long, keeps one
+            more), "only_first" or "only_second".
 
     Raises:
         tf.errors.InvalidArgumentError: If the segment that is not truncated exceeds the budget.

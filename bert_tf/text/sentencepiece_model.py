@@ -91,7 +91,8 @@ def read_model(path: str | os.PathLike) -> dict[str, Any]:
 def _fields(data: bytes, names: dict[int, tuple[str, int]]) -> Iterator[tuple[str, Any]]:
     """Yields the named fields of a message: integers, or the bytes of all other values.
 
-    One field at a time: protobuf's own reader of unknown messages takes 50 times the file's size.
+    It reads one field at a time: protobuf's reader of unknown messages takes 50 times the file's
+    size.
 
     Raises:
         ValueError: If the message is malformed, or a field has another encoding.

@@ -1,4 +1,4 @@
-"""Spaces as they are written, for the words that a model puts out."""
+"""Restores written spaces between the words that a model outputs."""
 
 import tensorflow as tf
 

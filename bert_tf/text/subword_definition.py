@@ -1,4 +1,4 @@
-"""What a Hugging Face `tokenizer.json` says, checked: it comes from a stranger.
+"""Reads and checks a Hugging Face `tokenizer.json`, which may come from a stranger.
 
 Reference: huggingface/tokenizers `src/tokenizer/serialization.rs`.
 """

@@ -37,9 +37,10 @@ class SubwordTokenizer(Tokenizer):
         errors: For text that is not UTF-8, "strict" raises an error that names the rows, "replace"
             reads the malformed bytes as U+FFFD.
         split_special_tokens: Whether special tokens in the text, such as `<mask>`, are split.
-        unk_token: The piece for what no piece has. None for the one that the definition names.
-        pad_token: The piece at padded positions. None for `<pad>` or `[PAD]`.
-        mask_token: The piece that hides a token. None for `<mask>` or `[MASK]`, if it exists.
+        unk_token: The piece for text that has no piece. None means the one that the definition
+            names.
+        pad_token: The piece at padded positions. None means `<pad>` or `[PAD]`.
+        mask_token: The piece that hides a token. None means `<mask>` or `[MASK]`, if it exists.
 
     Attributes:
         separators: How many separators are between the segments of a pair.

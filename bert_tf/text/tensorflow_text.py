@@ -1,4 +1,4 @@
-"""The parts of tensorflow-text that tokenizers use. Its whole takes half a second to import.
+"""The parts of tensorflow-text that tokenizers use. Importing all of it takes half a second.
 
 Glossary: `B` strings, `T` pieces of a string.
 """

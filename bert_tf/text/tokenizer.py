@@ -35,7 +35,8 @@ class BertTokenizer(Tokenizer):
         vocabulary: The path of a `vocab.txt` or of a Hugging Face `tokenizer.json`, or the pieces
             in the order of their ids.
         lowercase: Whether to lower-case the text. Pass False for cased models.
-        strip_accents: Whether to remove accents (NFD, then category Mn). None: as `lowercase`.
+        strip_accents: Whether to remove accents (NFD, then category Mn). None means the value of
+            `lowercase`.
         split_special_tokens: Whether special tokens in the text, such as `[MASK]`, are split, as in
             the original. False keeps them whole, as Hugging Face does.
         split_on_cjk: Whether each CJK ideograph is a separate word.
@@ -52,8 +53,8 @@ class BertTokenizer(Tokenizer):
         cls_token: The piece at the start of each row.
         mask_token: The piece that hides a token in pre-training. None if there is none.
         separators: How many `sep_token` are between the segments of a pair: 1, or 2 as in MPNet.
-        has_segments: Whether the segment ids of the second segment are 1. If not, all are 0. None:
-            if `separators` is 1.
+        has_segments: Whether the segment ids of the second segment are 1. If not, all are 0. None
+            means that they are if `separators` is 1.
         additional_special_tokens: Pieces that are never split in a text, apart from those above.
 
     Attributes:

@@ -189,7 +189,7 @@ class Tokenizer:
         max_length: int | None,
         truncation: str = "longest_first",
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Joins segments `[B, (ids)]` as this tokenizer joins those of its texts.
+        """Joins segments of ids, `[B, (ids)]`, as this tokenizer joins the segments of texts.
 
         The ids may be any numbers, to see where in a row each of them comes from. The arguments and
         the results are those of `bert_tf.text.packing.pack`.
@@ -227,8 +227,8 @@ class Tokenizer:
 
         Args:
             texts: Strings `[B]`.
-            trim_offsets: Whether spans do not begin with white space. Those of Hugging Face do for
-                pieces such as `▁film`.
+            trim_offsets: Whether spans exclude white space at their beginning. Hugging Face's spans
+                include it for pieces such as `▁film`.
 
         Returns:
             A `Pieces` tuple of ragged `[B, (T)]`: `ids` int32, and int64 `byte_starts`,

@@ -51,8 +51,8 @@ def learn_vocabulary(
         texts: The texts. They are read once, a few thousand at a time.
         vocabulary_size: The maximum number of pieces.
         algorithm: "wordpiece" (tensorflow-text's) or "bpe" (merges of the most frequent pair).
-        lowercase, strip_accents, split_on_cjk: See `BertTokenizer`. Ideographs that are split
-            get no `##` pieces.
+        lowercase, strip_accents, split_on_cjk: See `BertTokenizer`. With `split_on_cjk`,
+            ideographs get no `##` pieces.
         special_tokens: The first pieces. `[PAD]` has id 0 if it comes first.
         num_unused: The number of `[unusedN]` pieces after them, to be replaced by new words later.
         min_frequency: Words, characters and pairs that occur less often are ignored.
@@ -109,7 +109,7 @@ def count_words(
 
 @functools.cache
 def _traced_count(splitter: WordSplitter):
-    """Returns what counts the words of a batch, traced once for all texts."""
+    """Returns the function that counts the words of a batch, traced once for all texts."""
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def count_batch(batch: tf.Tensor):

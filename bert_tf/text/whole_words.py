@@ -31,8 +31,8 @@ def whole_word_units(
     Args:
         tokenizer: The tokenizer.
         texts: Strings `[B]`.
-        segmenter: A Python function that splits a text into words, which joined are the text. It
-            works in data pipelines, but not in a SavedModel.
+        segmenter: A Python function that splits a text into words. Joined, they must give the text.
+            It works in data pipelines, but not in a SavedModel.
 
     Returns:
         Ids and units, both ragged int32 `[B, (T)]`. The units of each row start at 0.

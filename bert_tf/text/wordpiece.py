@@ -1,10 +1,10 @@
 """Converts text to WordPiece ids in the graph: an exact path for any text, a fast one for most.
 
-What tensorflow-text's `FastBertTokenizer` does returns the ids of google-research/bert for texts of
-`FastCharacters` only. From other strings, the words with other characters are cut out at the spaces
-around them, which are always word boundaries. `WordSplitter` splits them before they become pieces,
-the rest is tokenized in the fast way, and the pieces are put back in order. If a batch with such
-strings has few bytes, `WordSplitter` splits all of it.
+The fast path does what tensorflow-text's `FastBertTokenizer` does, which gives the ids of
+google-research/bert only for texts of `FastCharacters`. From other strings, the words with other
+characters are cut out at the spaces around them, which are always word boundaries. These words take
+the exact path, through `WordSplitter`, the rest takes the fast path, and the pieces are put back in
+order. If a batch with such strings has few bytes, all of it takes the exact path.
 
 Eagerly, `for_texts` chooses among these paths, so that a process traces only those that its texts
 need: printable ASCII needs no table of characters.
