@@ -91,7 +91,7 @@ def calibrate(
     Raises:
         UserError: If there is no batch, or the activations are not finite.
 
-    Reference: Xiao et al. 2022 (arXiv 2211.10438), section 4, which does not choose alpha so.
+    Reference: Xiao et al. 2022 (arXiv 2211.10438), section 4, which chooses alpha in another way.
     """
     seen = {dense: SeenRows() for dense in backbone.encoder.dense_layers().values()}
 

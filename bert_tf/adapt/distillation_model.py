@@ -44,10 +44,10 @@ class DistillationModel(TrainingModel):
     - `attention_loss`, times `attention_weight`: KL(teacher || student) of the attention of real
       tokens in mapped blocks, for each head, or for the mean over heads if their numbers differ.
 
-    The mean is over texts, in token classification over words; of the last two over real tokens and
-    the pairs of blocks. Each is in the logs, and the sample weights apply to all. The teacher
-    computes without dropout, is not trained, and is not part of this model's variables. A student's
-    `lm_loss_weight` has no effect here.
+    The first two are means over texts, or over words in token classification; the last two are
+    means over real tokens and pairs of blocks. Each is in the logs, and sample weights apply to
+    all. The teacher computes without dropout, is not trained, and is not part of this model's
+    variables. A student's `lm_loss_weight` has no effect here.
 
     Args:
         student: The model that learns, with the teacher's vocabulary and labels: a text or token

@@ -1,4 +1,4 @@
-"""Position tables that are not learned as they are: longer ones, and those of sines."""
+"""Position tables that are computed: longer ones from learned ones, and sinusoidal ones."""
 
 import dataclasses
 

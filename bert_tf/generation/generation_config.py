@@ -63,13 +63,13 @@ class GenerationConfig:
             are divided by it, negative logits are multiplied. Beam search applies it to log
             probabilities.
         do_sample: Whether to draw the tokens at random by their probabilities.
-        temperature: What the logits are divided by before sampling.
+        temperature: The logits are divided by it before sampling.
         top_k: Sampling draws from this number of most probable tokens. None means all tokens.
         top_p: Sampling draws from the most probable tokens whose probabilities reach this sum. None
             or 1 means all tokens.
         seed: The seed of sampling.
-        num_return_sequences: The number of sequences per row: of beam search the best, of sampling
-            independent draws.
+        num_return_sequences: The number of sequences per row: the best of beam search, or
+            independent samples.
 
     Raises:
         ConfigError: If a value is out of range or options contradict each other.
@@ -99,7 +99,7 @@ class GenerationConfig:
 
     @classmethod
     def of(cls, values: "GenerationConfig | dict | None") -> "GenerationConfig | None":
-        """Returns the configuration with these fields, or what is one already.
+        """Returns a configuration with these fields; one that is a configuration stays as it is.
 
         Raises:
             ConfigError: See the class, or if a field is unknown or `max_new_tokens` is missing.

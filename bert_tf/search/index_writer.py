@@ -186,7 +186,7 @@ def open_index_writer(
             dimension.
         similarity: "cosine" stores vectors of length 1; "dot" stores them as they are.
         ranges: For "int8", what `vector_ranges` returns for a sample of the vectors, of length 1
-            for "cosine". None: the first 20,000 vectors are the sample.
+            for "cosine". None takes the first 20,000 vectors as the sample.
         model: A note on where the vectors come from, such as the model's directory.
 
     Raises:

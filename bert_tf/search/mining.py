@@ -21,8 +21,8 @@ def paraphrase_mining(
     Args:
         vectors: Floats `[n, D]`; the matrix can be a `np.memmap`.
         top_k: How many other rows are compared with each row.
-        max_pairs: The most pairs to return.
-        min_score: The lowest cosine similarity of a pair; None: any.
+        max_pairs: The maximum number of pairs to return.
+        min_score: The lowest cosine similarity of a pair; None allows any.
 
     Returns:
         Cosines float32 `[P]`, the highest first, and rows int64 `[P, 2]`, the smaller one first.
@@ -138,15 +138,15 @@ def mine_hard_negatives(
         query_vectors: Floats `[Q, D]`.
         document_vectors: Floats `[n, D]`; the matrix can be a `np.memmap`.
         positives: For each query the row of its right document, or several rows.
-        num_negatives: The most documents for a query.
+        num_negatives: The maximum number of documents for a query.
         range_min: How many of the most similar documents, without the positives, are left out.
         range_max: Only the most similar `range_max` documents, without the positives, are used.
-            None: `range_min + num_negatives`, or with one of the next three arguments
-            `range_min + 10 * num_negatives`.
+            None means `range_min + num_negatives`, or `range_min + 10 * num_negatives` with one of
+            the next three arguments.
         margin: The cosine of a negative must be below that of the worst positive by this much.
         relative_margin: It must be at most `1 - relative_margin` times that of the worst positive.
         max_score: The highest cosine of a negative.
-        seed: None takes the most similar documents; a number draws them at random.
+        seed: None takes the most similar documents; with a number, they are drawn randomly.
 
     Returns:
         For each query row numbers int64, the most similar document first; fewer than

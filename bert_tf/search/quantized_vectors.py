@@ -58,7 +58,7 @@ def quantize_vectors(
         vectors: Floats `[n, D]`; the matrix can be a `np.memmap`.
         precision: "int8", "uint8", "binary" or "ubinary".
         ranges: For "int8" and "uint8", what `vector_ranges` returns; values outside get the nearest
-            code. None: the ranges of `vectors`.
+            code. None means the ranges of `vectors`.
 
     Returns:
         int8 or uint8 `[n, D]`, or packed bits `[n, ceil(D / 8)]`, uint8 for "ubinary", int8 for
@@ -113,7 +113,8 @@ def quantized_top_k(
         k: The number of rows to find.
         precision: The precision of `codes`.
         ranges: The ranges of `codes`; float queries need them for "int8" and "uint8".
-        rescore_multiplier: How many times `k` rows are scored again for float queries; 0: none.
+        rescore_multiplier: `rescore_multiplier * k` rows are scored again for float queries; 0 for
+            none.
 
     Returns:
         Scores and row numbers int64, both `[Q, min(k, n)]`, the best row first, then the smaller

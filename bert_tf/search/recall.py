@@ -6,7 +6,7 @@ from bert_tf.errors import UserError
 
 
 def search_recall(found_rows: np.ndarray, exact_rows: np.ndarray) -> float:
-    """Returns how much of an exact search another one finds, from 0 to 1.
+    """Returns the share of the exact results that another search finds, from 0 to 1.
 
     Args:
         found_rows: Row numbers `[Q, k]`, such as those of faiss, usearch or an index of bits.
