@@ -33,7 +33,7 @@ def main():
     logging.getLogger("bm25s").setLevel(logging.WARNING)
     tool.require_writable(FLAGS.output_dir, "output_dir")
     from bert_tf.tasks.sentence_embedding import retrieval_files
-    from bert_tf.tasks.sentence_embedding.run_files import write_run
+    from bert_tf.tasks.sentence_embedding.retrieval_files import write_run
 
     for data in retrieval_files.find_data_sets(FLAGS.data_dir, FLAGS.split):
         ids, texts = zip(*retrieval_files.read_corpus(data.corpus))

@@ -58,7 +58,7 @@ def print_table(conversion):
 
 def verify(conversion):
     """Opens the output and compares it with the model that was written."""
-    from bert_tf.adapt.clone_with_config import clone_with_config
+    from bert_tf.adapt.layer_dropping import clone_with_config
     from bert_tf.checkpoints.conversion import largest_difference
 
     model = conversion.model

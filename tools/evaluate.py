@@ -73,7 +73,7 @@ def evaluated():
     """Returns the `Evaluation` of the files that the flags name."""
     from bert_tf.tasks.question_answering.files import read_squad
     from bert_tf.tasks.question_answering.prediction_files import read_answers
-    from bert_tf.tasks.text_classification.prediction_files import read_predictions
+    from bert_tf.tasks.text_classification.files import read_predictions
     from bert_tf.tasks.token_classification.files import read_tag_predictions
     from bert_tf.training.evaluation.scores import require_scikit_learn
 

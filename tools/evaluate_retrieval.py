@@ -103,8 +103,8 @@ def read_data_set(data_set):
         read_corpus,
         read_qrels,
         read_queries,
+        require_word,
     )
-    from bert_tf.tasks.sentence_embedding.run_files import require_word
 
     qrels, queries = read_qrels(data_set.qrels), read_queries(data_set.queries)
     unknown = [query for query in qrels if query not in queries]
@@ -160,8 +160,7 @@ def _without(scores, document, k):
 
 def evaluate_model(cutoffs):
     """Yields the name of each data set, its size in words and its scores."""
-    from bert_tf.tasks.sentence_embedding.retrieval_files import find_data_sets
-    from bert_tf.tasks.sentence_embedding.run_files import write_run
+    from bert_tf.tasks.sentence_embedding.retrieval_files import find_data_sets, write_run
     from bert_tf.training.evaluation.ranking import score_rankings
 
     data_sets = find_data_sets(FLAGS.data_dir, FLAGS.split)
@@ -177,8 +176,7 @@ def evaluate_model(cutoffs):
 
 def evaluate_run(cutoffs):
     """Yields what `evaluate_model` yields, for --run_file."""
-    from bert_tf.tasks.sentence_embedding.retrieval_files import read_qrels
-    from bert_tf.tasks.sentence_embedding.run_files import read_run
+    from bert_tf.tasks.sentence_embedding.retrieval_files import read_qrels, read_run
     from bert_tf.training.evaluation.ranking import score_rankings
 
     run, qrels = read_run(FLAGS.run_file), read_qrels(FLAGS.qrels_file)

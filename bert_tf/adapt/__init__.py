@@ -7,8 +7,8 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "DistillationModel": ".distillation_model",
         "head_importance": ".importance",
-        "least_important_heads": ".head_selection",
-        "quantization_errors": ".layer_errors",
+        "least_important_heads": ".importance",
+        "quantization_errors": ".calibration",
         "resize_position_embeddings": ".position_embeddings",
         "set_sinusoidal_positions": ".position_embeddings",
         "student_from_teacher": ".layer_dropping",

@@ -9,8 +9,12 @@ import keras
 import tensorflow as tf
 
 from bert_tf import tasks
-from bert_tf.adapt.distillation_losses import attention_losses, squared_differences
-from bert_tf.adapt.distillation_pair import check_pair, soft_losses
+from bert_tf.adapt.distillation_losses import (
+    attention_losses,
+    check_pair,
+    soft_losses,
+    squared_differences,
+)
 from bert_tf.adapt.layer_dropping import spread_layers
 from bert_tf.base import keras_compat
 from bert_tf.errors import UserError

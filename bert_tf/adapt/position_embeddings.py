@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from bert_tf.adapt.clone_with_config import clone_with_config
+from bert_tf.adapt.layer_dropping import clone_with_config
 from bert_tf.errors import UserError
 from bert_tf.layers.sinusoidal_positions import sinusoidal_positions
 

@@ -2,7 +2,7 @@
 
 Each pass over a chunk writes its records as a run, sorted by random keys. The keys are divided into
 equal partitions, and a partition of all runs fits into memory: it is sorted by key. All partitions
-in order are the order of `example_runs.merge_runs`, so record n of it goes to the output file n
+in order are the order of `create_data.merge_runs`, so record n of it goes to the output file n
 modulo their number, as the local tool does it.
 """
 

@@ -20,7 +20,7 @@ from bert_tf.checkpoints.model_weights import (
     task_heads,
 )
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
-from bert_tf.checkpoints.quantized import restore_quantized
+from bert_tf.checkpoints.own_format import restore_quantized
 from bert_tf.checkpoints.weight_names import OWN, backbone_weights, pooler_weights
 from bert_tf.errors import CheckpointError, UserError, require
 from bert_tf.inputs.labels import class_names

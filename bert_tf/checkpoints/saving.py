@@ -19,7 +19,7 @@ from bert_tf.checkpoints.model_weights import (
     task_heads,
 )
 from bert_tf.checkpoints.opening import OWN_KEY, format_of
-from bert_tf.checkpoints.quantized import quantized_tensors, quantized_variables
+from bert_tf.checkpoints.own_format import quantized_tensors, quantized_variables
 from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pooler_weights
 from bert_tf.config import SWITCHES, BertConfig
 from bert_tf.errors import ConfigError, UserError, require_one_of

@@ -18,10 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.generation.decoding_loop import run_loop, take_rows
+from bert_tf.generation.decoding_loop import (
+    DecodingStep,
+    next_logits,
+    run_loop,
+    take_rows,
+    write_tokens,
+)
 from bert_tf.generation.generation_config import NEVER, GenerationConfig
 from bert_tf.generation.logits_processors import process_logits
-from bert_tf.generation.next_token_model import DecodingStep, next_logits, write_tokens
 
 # Matches transformers: added to the scores of what must not be chosen, and the score of a finished
 # sequence that does not exist yet.

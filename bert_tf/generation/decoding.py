@@ -6,9 +6,8 @@ import tensorflow as tf
 
 from bert_tf.errors import require
 from bert_tf.generation.beam_search import BeamSearch
-from bert_tf.generation.decoding_loop import take_rows
+from bert_tf.generation.decoding_loop import DecodingStep, take_rows
 from bert_tf.generation.generation_config import GenerationConfig
-from bert_tf.generation.next_token_model import DecodingStep
 from bert_tf.generation.sampling import TokenChoice, uniform_numbers
 
 _COPY_STREAMS = 2**32  # The streams of random numbers of a row are this far apart.

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.generation.decoding_loop import run_loop
+from bert_tf.generation.decoding_loop import DecodingStep, next_logits, run_loop, write_tokens
 from bert_tf.generation.generation_config import GenerationConfig
 from bert_tf.generation.logits_processors import process_logits, restrict_logits
-from bert_tf.generation.next_token_model import DecodingStep, next_logits, write_tokens
 from bert_tf.ops.philox import philox_uniform_bits_streams
 
 

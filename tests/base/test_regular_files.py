@@ -17,19 +17,14 @@ _SECONDS = 5  # after which a reader that waits gets the end of the file
 _OPENERS = {
     "open": {"base.regular_files", "beam.file_access"},
     "os.open": {"base.regular_files", "base.files", "command"},
-    "np.load": {
-        "search.index_files",
-        "tasks.pretraining.create_data",
-        "tasks.pretraining.example_runs",
-        "beam.example_steps",
-    },
+    "np.load": {"search.index_files", "tasks.pretraining.create_data", "beam.example_steps"},
     "np.memmap": set(),
     "np.fromfile": set(),
     "h5py.File": {"checkpoints.readers.h5_file"},  # a view of a mapped file
     "zipfile.ZipFile": {"checkpoints.readers.stored_zip"},
     "safe_open": {"checkpoints.readers.safetensors_source"},
     "load_file": {"training.checkpointing.checkpoint_files"},
-    "tf.data.TFRecordDataset": {"tasks.pretraining.record_files", "tasks.pretraining.records"},
+    "tf.data.TFRecordDataset": {"tasks.pretraining.records"},
     "tf.train.load_checkpoint": set(),
     "tf.saved_model.load": {"server.served_model", "serving.comparison"},
     "pq.ParquetFile": set(),

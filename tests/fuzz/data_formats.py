@@ -50,7 +50,7 @@ def _open_parquet(path):
 
 def _write_records(directory):
     from bert_tf.tasks.pretraining.examples import PretrainingExample
-    from bert_tf.tasks.pretraining.records import write_pretraining_records
+    from tests.tasks.pretraining.record_writer import write_pretraining_records
 
     directory.mkdir(parents=True)
     example = PretrainingExample([2, 4, 9, 3, 7, 3], [0, 0, 0, 0, 1, 1], [1], [8], True)
@@ -58,7 +58,7 @@ def _write_records(directory):
 
 
 def _open_records(path):
-    from bert_tf.tasks.pretraining.record_files import check_records
+    from bert_tf.tasks.pretraining.records import check_records
 
     return {"counts": np.array(check_records([path / "records"], 12, 2))}
 

@@ -26,7 +26,7 @@ from bert_tf.serving import export
 from bert_tf.serving.description import as_text
 from bert_tf.serving.export import serving_module
 from bert_tf.tasks.token_classification.tag_schemes import scheme_labels, spans_of_tags
-from bert_tf.tasks.token_classification.words import word_spans
+from bert_tf.tasks.token_classification.word_windows import word_spans
 
 WORDS = [
     "good",

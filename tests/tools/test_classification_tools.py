@@ -166,7 +166,7 @@ def test_prepared_data(materials, tmp_path):
 def test_predictions_that_do_not_fit(start, lines, words):
     from bert_tf.errors import DataError
     from bert_tf.tasks.text_classification import table_task
-    from bert_tf.tasks.text_classification.prediction_files import read_predictions
+    from bert_tf.tasks.text_classification.files import read_predictions
 
     kind = "multi_label_classification"
     examples = table_task(start, label_column="topics", problem_type=kind).read(start, "test")
@@ -179,7 +179,7 @@ def test_predictions_that_do_not_fit(start, lines, words):
 def test_predictions_as_json_lines(tmp_path):
     from bert_tf.errors import DataError
     from bert_tf.tasks.text_classification import TextExample
-    from bert_tf.tasks.text_classification.prediction_files import read_predictions
+    from bert_tf.tasks.text_classification.files import read_predictions
 
     examples = [TextExample("a", id="1"), TextExample("b", id="2")]
     path = tmp_path / "p.jsonl"

@@ -14,11 +14,14 @@ import tensorflow as tf
 
 from bert_tf import BertTokenizer
 from bert_tf.errors import ConfigError, DataError, UserError
-from bert_tf.tasks.pretraining.create_data import create_pretraining_data
+from bert_tf.tasks.pretraining.create_data import (
+    create_pretraining_data,
+    merge_runs,
+    write_sorted_run,
+)
 from bert_tf.tasks.pretraining.document_chunks import read_documents, scan_documents
-from bert_tf.tasks.pretraining.example_runs import merge_runs, write_sorted_run
 from bert_tf.tasks.pretraining.examples import ExampleOptions
-from bert_tf.tasks.pretraining.record_files import feature_spec
+from bert_tf.tasks.pretraining.records import feature_spec
 from tests.tools.running import run, start
 
 WORDS = [f"word{n}" for n in range(50)]

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from bert_tf import BertBackbone, BertConfig
 from bert_tf.base.supervision import PEER_GONE
-from bert_tf.tasks.pretraining.features import serialize_features
+from bert_tf.tasks.pretraining.chunk_examples import serialize_features
 from bert_tf.training.callbacks import read_json_lines
 from bert_tf.training.checkpointing.checkpoint_files import checkpoint_steps
 from tests.tools.running import free_ports, results_in, run, start

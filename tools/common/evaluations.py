@@ -50,10 +50,10 @@ def of_classes(examples, gold, predicted, labels, task, num_errors, **bootstrap)
 
 def of_tags(words, gold, predicted, num_errors, **bootstrap):
     """Evaluates the columns of tagged sentences, as `read_tag_predictions` returns them."""
-    from bert_tf.tasks.token_classification.metrics import tagging_scores
-    from bert_tf.tasks.token_classification.report import (
+    from bert_tf.tasks.token_classification.metrics import (
         sentence_errors,
         tagging_intervals,
+        tagging_scores,
         word_labels,
     )
     from bert_tf.training.evaluation.confusion_matrix import confusion_matrix

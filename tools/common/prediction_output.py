@@ -45,7 +45,7 @@ def predicted_columns(model, answers) -> dict[str, list]:
     A named tuple of another task becomes a column for each of its parts.
     """
     if hasattr(model, "classify"):
-        from bert_tf.tasks.text_classification.answer_columns import answer_columns
+        from bert_tf.tasks.text_classification.preprocessor import answer_columns
 
         columns = answer_columns(answers, model.preprocessor.names, model.problem_type)
         return {name: [_rounded(value) for value in values] for name, values in columns.items()}

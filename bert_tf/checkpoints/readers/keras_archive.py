@@ -21,7 +21,7 @@ from bert_tf.checkpoints.model_weights import (
     build_saved,
     model_class,
 )
-from bert_tf.checkpoints.quantized import quantized_tensors
+from bert_tf.checkpoints.own_format import quantized_tensors
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import ARGUMENTS, BertConfig
 from bert_tf.errors import ConfigError, UserError

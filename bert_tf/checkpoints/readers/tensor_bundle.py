@@ -13,8 +13,10 @@ tensorflow/core/protobuf/tensor_bundle.proto; for the keys of slices
 tensorflow/core/util/saved_tensor_slice_util.cc and lib/strings/ordered_code.cc.
 """
 
+import glob
 import math
 import os
+import re
 
 import ml_dtypes  # noqa: F401  registers bfloat16 with numpy
 import numpy as np
@@ -258,3 +260,42 @@ def _ordered_number(value):
     size = magnitude.bit_length() // 7 + 1
     ones = ((1 << size) - 1) << 7 * size  # a header of `size` ones; the next bit is the sign
     return ((value ^ ones) & ((1 << 8 * size) - 1)).to_bytes(size, "big")
+
+
+# Variables of the original program's optimizer and training loop.
+_TRAINING_STATE = ("adam_m", "adam_v", "global_step")
+# Only the checkpoints of `tf.train.Checkpoint` have this key.
+OBJECT_GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+class Tf1Source(TensorBundle):
+    """Reads one TF1 checkpoint without optimizer slots and the step. A `TensorSource`."""
+
+    format = "tf1"
+
+    def __init__(self, prefix: str):
+        super().__init__(prefix)
+        for name in [name for name in self.shapes if name.endswith(_TRAINING_STATE)]:
+            del self.shapes[name]
+
+
+def checkpoint_prefix(path: str) -> str | None:
+    """Returns the prefix of the checkpoint at a path, or None if there is none.
+
+    The path is a prefix, an `.index` file or a directory. In a directory with several checkpoints,
+    the one with the highest step in its name is used. The file `checkpoint` is ignored, because it
+    may name other directories.
+    """
+    if os.path.exists(f"{path}.index"):
+        return path
+    if path.endswith(".index") and os.path.exists(path):
+        return path.removesuffix(".index")
+    if not os.path.isdir(path):
+        return None
+    found = glob.glob(os.path.join(glob.escape(path), "*ckpt*.index"))
+    return max(found, key=_step).removesuffix(".index") if found else None
+
+
+def _step(path):
+    number = re.search(r"-(\d+)\.index$", path)
+    return (int(number.group(1)) if number else -1, path)

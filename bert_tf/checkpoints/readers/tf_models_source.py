@@ -13,8 +13,7 @@ from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectG
 
 from bert_tf.base.file_errors import file_error
 from bert_tf.base.tensor_source import RenamedSource
-from bert_tf.checkpoints.readers.tensor_bundle import TensorBundle
-from bert_tf.checkpoints.readers.tf1_source import OBJECT_GRAPH_KEY
+from bert_tf.checkpoints.readers.tensor_bundle import OBJECT_GRAPH_KEY, TensorBundle
 
 # The graph of a BERT-large with its optimizer has less than 1 MB. The parsed graph needs up to 32
 # times as much memory.

@@ -6,7 +6,7 @@ Glossary: `B` queries, `K` documents of each.
 import keras
 import tensorflow as tf
 
-from bert_tf.tasks.shared.document_scores import document_cross_entropy
+from bert_tf.tasks.shared.ranked_documents import document_cross_entropy
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

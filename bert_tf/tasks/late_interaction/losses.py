@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.errors import UserError, require_one_of
-from bert_tf.tasks.shared.document_scores import document_cross_entropy, score_of
+from bert_tf.tasks.shared.ranked_documents import document_cross_entropy, score_of
 
 KL, MARGIN_MSE = "kl", "margin_mse"
 

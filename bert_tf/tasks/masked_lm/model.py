@@ -12,8 +12,7 @@ from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.ops.native import needs_static_shapes
 from bert_tf.tasks.masked_lm.masked_word_model import MaskedWordModel, weighted
-from bert_tf.tasks.masked_lm.one_mask_rows import TARGET_IDS, OneMaskRows
-from bert_tf.tasks.masked_lm.preprocessor import FilledMask, quote_texts
+from bert_tf.tasks.masked_lm.preprocessor import TARGET_IDS, FilledMask, OneMaskRows, quote_texts
 
 REDUCTIONS = ("sum", "mean", "none")
 # Texts whose logits `fill_mask` has in memory at a time.

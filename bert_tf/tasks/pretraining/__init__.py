@@ -26,7 +26,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "DocumentCutter": ".document_chunks",
         "ExampleOptions": ".examples",
         "MaskingVocabulary": ".examples",
-        "PretrainingSummary": ".summary",
+        "PretrainingSummary": ".chunk_examples",
         "TokenizedChunk": ".chunk_examples",
         "create_examples": ".examples",
         "create_pretraining_data": ".create_data",

@@ -1,20 +1,94 @@
 """Tokenizes a chunk of documents and makes the records of one pass over it.
 
 Nothing but the chunk, its number, the pass and the seed determines the records. TensorFlow is used
-by the tokenizer alone, so that processes that make records do not import it.
+by the tokenizer alone, so that processes that make records do not import it: it would take seconds
+and hundreds of megabytes in each.
+
+Reference: google-research/bert `create_pretraining_data.py`; tensorflow/core/example/example.proto
+and feature.proto; protobuf's encoding of packed repeated fields.
 """
 
+import dataclasses
+import functools
 import itertools
 import random
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_tf.tasks.pretraining.document_chunks import token_splits
-from bert_tf.tasks.pretraining.examples import ExampleOptions, MaskingVocabulary, create_examples
-from bert_tf.tasks.pretraining.features import example_features, serialize_features
-from bert_tf.tasks.pretraining.summary import PretrainingSummary
+from bert_tf.tasks.pretraining.examples import (
+    ExampleOptions,
+    MaskingVocabulary,
+    PretrainingExample,
+    create_examples,
+)
+
+HISTOGRAM_BINS = 8
+BAR_WIDTH = 40
+
+
+@dataclasses.dataclass
+class PretrainingSummary:
+    """Counts over examples.
+
+    Example:
+        >>> PretrainingSummary(max_seq_length=128).lines()[0]
+        'examples           0'
+    """
+
+    max_seq_length: int
+    documents: int = 0  # over all passes
+    examples: int = 0
+    random_next: int = 0  # examples with a random second segment
+    tokens: int = 0  # with special tokens
+    masked: int = 0  # tokens to predict
+    truncated: int = 0  # examples that lost tokens
+    tokens_cut: int = 0  # lost tokens
+    lengths: list[int] = dataclasses.field(default_factory=lambda: [0] * HISTOGRAM_BINS)
+
+    def count(self, example) -> None:
+        """Counts a `PretrainingExample`."""
+        length = len(example.token_ids)
+        self.examples += 1
+        self.random_next += example.is_random_next
+        self.tokens += length
+        self.masked += len(example.masked_positions)
+        self.truncated += example.tokens_cut > 0
+        self.tokens_cut += example.tokens_cut
+        self.lengths[(length - 1) * HISTOGRAM_BINS // self.max_seq_length] += 1
+
+    def add(self, other: "PretrainingSummary") -> None:
+        """Adds the counts of other examples."""
+        self.lengths = [a + b for a, b in zip(self.lengths, other.lengths)]
+        for field in dataclasses.fields(self):
+            if field.type is int and field.name != "max_seq_length":
+                setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+    def lines(self) -> list[str]:
+        """Returns the summary as lines of text."""
+        examples, tokens = max(1, self.examples), max(1, self.tokens)
+        is_next = self.examples - self.random_next
+        lines = [
+            f"examples           {self.examples}",
+            f"masked share       {self.masked / tokens:.4f} of {self.tokens} tokens, "
+            f"{self.masked / examples:.2f} per example",
+            f"IsNext share       {is_next / examples:.4f}",
+            f"truncated examples {self.truncated} ({self.truncated / examples:.1%}), "
+            f"{self.tokens_cut} tokens dropped",
+            f"lengths            mean {self.tokens / examples:.1f} of {self.max_seq_length}",
+        ]
+        most = max(1, *self.lengths)
+        bins = range(HISTOGRAM_BINS + 1)
+        edges = [-(-edge * self.max_seq_length // HISTOGRAM_BINS) for edge in bins]
+        for low, high, number in zip(edges, edges[1:], self.lengths):
+            bar = "#" * round(BAR_WIDTH * number / most)
+            line = f"  {low + 1:>5} to {high:<5} {number:>10} {number / examples:>6.1%} {bar}"
+            lines.append(line.rstrip())
+        return lines
+
 
 TEXTS_AT_A_TIME = 4096
 
@@ -115,3 +189,60 @@ class _Document:
 
     def __getitem__(self, index: int) -> list[int]:
         return self._ids[self._splits[index] : self._splits[index + 1]].tolist()
+
+
+_LENGTH_DELIMITED = 2  # a type of protobuf fields
+_FLOAT_LIST, _INT64_LIST = 2, 3  # field numbers in message Feature
+
+
+def example_features(
+    example: PretrainingExample, max_seq_length: int, max_predictions_per_seq: int
+) -> dict[str, list[int] | list[float]]:
+    """Returns the features of an example by name, padded with zeros."""
+    padding = [0] * (max_seq_length - len(example.token_ids))
+    number = len(example.masked_positions)
+    unused = [0] * (max_predictions_per_seq - number)
+    return {
+        "input_ids": example.token_ids + padding,
+        "input_mask": [1] * len(example.token_ids) + padding,
+        "segment_ids": example.segment_ids + padding,
+        "masked_lm_positions": example.masked_positions + unused,
+        "masked_lm_ids": example.masked_ids + unused,
+        "masked_lm_weights": [1.0] * number + [0.0] * len(unused),
+        "next_sentence_labels": [int(example.is_random_next)],
+    }
+
+
+def serialize_features(features: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
+    """Serializes features, each of floats or of integers from 0, as a `tf.train.Example`.
+
+    Example:
+        >>> serialize_features({"x": [1]}).hex()
+        '0a0c0a0a0a017812051a030a0101'
+    """
+    entries = []
+    for name, values in features.items():
+        if values and isinstance(values[0], float):
+            kind, packed = _FLOAT_LIST, struct.pack(f"<{len(values)}f", *values)
+        else:
+            kind, packed = _INT64_LIST, b"".join(map(_varint, values))
+        feature = _field(kind, _field(1, packed))
+        entries.append(_field(1, _field(1, name.encode()) + _field(2, feature)))
+    return _field(1, b"".join(entries))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(len(content)) + content
+
+
+@functools.lru_cache(maxsize=1 << 18)
+def _varint(value: int) -> bytes:
+    """Encodes seven bits per byte, the lowest first; the top bit means that more bytes follow."""
+    if value < 0:
+        raise ValueError(f"Features must be at least 0. Received: {value}")
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -3,9 +3,10 @@
 1. The text is checked and divided into chunks of documents (`document_chunks`).
 2. The main process tokenizes each chunk in threads and writes the token ids to the disk.
 3. A task is one pass over one chunk, with random numbers of its own: it writes serialized examples
-   as a run, sorted by random keys (`example_runs`). Worker processes do not import TensorFlow.
-4. The runs are merged by key, which is a uniform shuffle of all examples. Example n is written to
-   the output file n modulo the number of files, as in google-research/bert.
+   as a run, a file sorted by random keys. Worker processes do not import TensorFlow.
+4. The runs are merged by key, one slice of the keys after the other, which is a uniform shuffle of
+   all examples. Example n is written to the output file n modulo the number of files, as in
+   google-research/bert.
 
 The runs need as much disk space as the output, in the directory of the first output file.
 """
@@ -25,19 +26,19 @@ from bert_tf.base.array_files import save_array
 from bert_tf.base.files import scratch_directory, staged_files
 from bert_tf.base.interrupts import interrupts_blocked
 from bert_tf.base.progress import progress_bar
-from bert_tf.errors import DataError, UserError
-from bert_tf.tasks.pretraining.checks import require
+from bert_tf.base.regular_files import open_regular
+from bert_tf.errors import DataError, UserError, require
 from bert_tf.tasks.pretraining.chunk_examples import (
+    PretrainingSummary,
     TokenizedChunk,
     make_records,
     tokenize_documents,
 )
 from bert_tf.tasks.pretraining.document_chunks import ChunkedCorpus, read_documents
-from bert_tf.tasks.pretraining.example_runs import merge_runs, write_sorted_run
 from bert_tf.tasks.pretraining.examples import ExampleOptions, MaskingVocabulary
-from bert_tf.tasks.pretraining.summary import PretrainingSummary
 
 TASKS_PER_PROCESS = 2  # that are tokenized and submitted, so that no worker waits
+MERGE_BYTES = 256 << 20  # of records in memory at a time
 
 
 def create_pretraining_data(
@@ -215,3 +216,45 @@ def _write(records: Iterable[bytes], output_files: Sequence[str | os.PathLike]) 
             f"{', '.join(map(str, output_files))} must be writable. Received: {error.message}. "
             "Nothing was written."
         ) from error
+
+
+def write_sorted_run(path: str, keys: Sequence[int], records: Sequence[bytes]) -> None:
+    """Writes a run (`path`, `path`.keys.npy, `path`.splits.npy); `keys` are below 2^64."""
+    keys = np.asarray(keys, np.uint64)
+    order = np.argsort(keys, kind="stable")
+    splits = np.cumsum([0, *(len(records[index]) for index in order)], dtype=np.int64)
+    with open(path, "wb") as file:
+        file.writelines(records[index] for index in order)
+    save_array(path + ".keys.npy", keys[order])
+    save_array(path + ".splits.npy", splits)
+
+
+def merge_runs(paths: Sequence[str], merge_bytes: int = MERGE_BYTES) -> Iterator[bytes]:
+    """Yields the records of all runs in the order of their keys, or of `paths` for equal keys.
+
+    About `merge_bytes` are in memory at a time, on which the order does not depend.
+    """
+    total = sum(os.path.getsize(path) for path in paths)
+    slices = max(1, -(-total // merge_bytes))
+    edges = [2**64 * index // slices for index in range(slices + 1)]
+    for low, high in zip(edges, edges[1:]):
+        keys: list[np.ndarray] = []
+        records: list[bytes] = []
+        for path in paths:
+            part_keys, part = _read_slice(path, low, high - 1)
+            keys.append(part_keys)
+            records += part
+        for place in np.argsort(np.concatenate(keys), kind="stable"):
+            yield records[place]
+
+
+def _read_slice(path: str, low: int, high: int) -> tuple[np.ndarray, list[bytes]]:
+    """Returns the keys in [low, high] and their records."""
+    keys = np.load(path + ".keys.npy", mmap_mode="r")
+    first = np.searchsorted(keys, np.uint64(low))
+    end = np.searchsorted(keys, np.uint64(high), side="right")
+    splits = np.load(path + ".splits.npy", mmap_mode="r")[first : end + 1].tolist()
+    with open_regular(path) as file:
+        file.seek(splits[0])
+        records = [file.read(stop - start) for start, stop in zip(splits, splits[1:])]
+    return np.array(keys[first:end]), records

@@ -15,8 +15,7 @@ import numpy as np
 from bert_tf.base.progress import progress_bar
 from bert_tf.base.regular_files import open_regular
 from bert_tf.base.text_lines import FileSpan, decode_line, read_raw_lines
-from bert_tf.errors import DataError
-from bert_tf.tasks.pretraining.checks import require
+from bert_tf.errors import DataError, require
 
 DEFAULT_CHUNK_BYTES = 32 << 20
 ENCODING_ERRORS = ("strict", "replace")

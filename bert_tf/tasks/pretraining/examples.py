@@ -8,7 +8,7 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 
-from bert_tf.tasks.pretraining.checks import require
+from bert_tf.errors import require
 
 SPECIAL_TOKENS_OF_A_PAIR = 3  # [CLS] first [SEP] second [SEP]
 MASK_SHARE = 0.8  # of the chosen tokens become [MASK]

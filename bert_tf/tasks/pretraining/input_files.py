@@ -1,4 +1,4 @@
-"""Finds the input files of the readers."""
+"""Finds the input files of the readers, and checks where a reader begins."""
 
 import os
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from bert_tf.base.files import recover_around, without_staging
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, require
 
 
 def find_files(input_files: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str]:
@@ -27,3 +27,10 @@ def find_files(input_files: str | os.PathLike | Sequence[str | os.PathLike]) -> 
     if not paths:
         raise DataError("`input_files` must have at least one file. Received: input_files=[]")
     return paths
+
+
+def check_position(start_step: int, num_shards: int, shard_index: int) -> None:
+    """Raises `ConfigError` for a position in the data that does not exist."""
+    require(start_step >= 0, "must be at least 0", start_step=start_step)
+    is_shard = 0 <= shard_index < num_shards
+    require(is_shard, "must be in [0, num_shards)", shard_index=shard_index, num_shards=num_shards)

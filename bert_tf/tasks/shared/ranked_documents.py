@@ -1,9 +1,13 @@
-"""Documents in the order in which they fit a query: what `rank` of several tasks returns."""
+"""Documents in the order in which they fit a query, and cross-entropy over their scores.
+
+Glossary: `B` queries, `M` documents that each is compared with.
+"""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.base.json_schema import is_integer
 from bert_tf.errors import UserError
@@ -77,3 +81,14 @@ class RanksDocuments:
 
 def _shown(text):
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+
+
+def document_cross_entropy(numbers: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    """Returns the cross-entropy `[B]` of finding the documents `[B]` by scores `[B, M]`."""
+    # Not the fused cross-entropy, which fails for the empty last batch of a replica.
+    return tf.reduce_logsumexp(scores, axis=-1) - score_of(numbers, scores)
+
+
+def score_of(numbers: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    """Returns the scores `[B]` of the documents `[B]`, of scores `[B, M]`."""
+    return tf.gather(scores, tf.cast(tf.reshape(numbers, [-1]), tf.int32), batch_dims=1)

@@ -1,4 +1,4 @@
-"""What models that write text share: `generate`, on raw text and on token dictionaries."""
+"""What models that write text share: `generate`, on raw text and token dictionaries; signatures."""
 
 import dataclasses
 from typing import Any
@@ -12,6 +12,7 @@ from bert_tf.generation import GeneratedTokens, GenerationConfig, generate
 from bert_tf.inputs.batches import DEFAULT_BATCH_SIZE, sorted_batches
 from bert_tf.inputs.token_inputs import checked_token_inputs
 from bert_tf.models.preprocessor import Preprocessor
+from bert_tf.models.serving_module import ServingModule
 from bert_tf.models.task_spec import Examples
 from bert_tf.text.spacing import with_written_spaces
 from bert_tf.training.traced_steps import Predictor
@@ -249,3 +250,25 @@ def require_words(lengths: np.ndarray) -> None:
     if empty.size:
         rows = ", ".join(map(str, empty[:5])) + (", …" if empty.size > 5 else "")
         raise DataError(f"A source must have a word. Received: none in the rows {rows}")
+
+
+class GeneratedTextModule(ServingModule):
+    """Maps sources to what `TextGenerator.generate` writes, with the model's `generation_config`.
+
+    It writes one target for each source. Sampling draws with the seed of the configuration, by the
+    place of the source in the request.
+
+    Args:
+        model: The model, a `TextGenerator`.
+    """
+
+    def __init__(self, model):
+        super().__init__(model)
+        self._config = dataclasses.replace(model.generation_options(), num_return_sequences=1)
+
+    def of_tokens(self, tokens):
+        return {"token_ids": self.model.generated_tokens(tokens, self._config).token_ids}
+
+    def of_text(self, text):
+        tokens = self.model.tokenizer(text, max_length=self.max_length)
+        return {"generated_text": self.model.written(self.of_tokens(tokens)["token_ids"])}

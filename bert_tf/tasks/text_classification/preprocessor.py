@@ -1,14 +1,16 @@
 """What `BertTextClassifier` reads and answers: labels by name or id, probabilities of classes."""
 
 import dataclasses
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.optional_packages import require_package
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from bert_tf.errors import UserError
+from bert_tf.errors import DataError, UserError
 from bert_tf.inputs.columns import is_container, plain_rows
 from bert_tf.inputs.labels import (
     IdsInGraph,
@@ -18,7 +20,6 @@ from bert_tf.inputs.labels import (
     read_regression_labels,
 )
 from bert_tf.models.preprocessor import Preprocessor
-from bert_tf.tasks.text_classification.number_names import refuse_unclear_numbers
 from bert_tf.training.evaluation.probabilities import sigmoid, softmax
 
 # The smallest probability of a label that a text has, where it may have several.
@@ -114,3 +115,79 @@ class TextClassificationPreprocessor(Preprocessor):
         if self.problem_type == SINGLE_LABEL:
             return (max(scores, key=scores.get),)
         return tuple(name for name, score in scores.items() if score >= LABEL_THRESHOLD)
+
+
+_TRUTH_VALUES = {"false": 0, "true": 1}
+
+
+def refuse_unclear_numbers(labels: Sequence[str] | None) -> None:
+    """Refuses labels that are numbers, unless every name that is a number is the id of its class.
+
+    Numbers are clear for the names `["0", "1"]`, but not for `["1", "2"]`.
+
+    Raises:
+        DataError: If a number may be a name or an id.
+    """
+    if any(_number(label) not in (None, place) for place, label in enumerate(labels or ())):
+        raise DataError(
+            "Labels must be strings if names of classes are numbers other than their ids: "
+            f"{list(labels)}. Received: numbers. Pass `[str(label) for label in y]`."
+        )
+
+
+def _number(label):
+    """Returns the integer that a name is, or None."""
+    try:
+        value = float(label)
+    except ValueError:
+        return _TRUTH_VALUES.get(label.lower())
+    return int(value) if value.is_integer() else None
+
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def answer_columns(
+    answers: Sequence[Classification], names: Sequence[str], problem_type: str
+) -> dict[str, list[Any]]:
+    """Returns answers as columns with a row for each text.
+
+    Args:
+        answers: What `classify` returned for n texts.
+        names: The names of the classes or numbers, in the order of their ids.
+        problem_type: See `BertTextClassifier`.
+
+    Returns:
+        `predicted_label` and `probability_<name>` for every class; `predicted_labels`, lists, where
+        a text may have several. For a regression `predicted_value`, or `predicted_<name>` for every
+        one of several numbers.
+
+    Example:
+        >>> from bert_tf.tasks.text_classification import Classification
+        >>> answers = [Classification(("good",), {"bad": 0.25, "good": 0.75})]
+        >>> answer_columns(answers, ["bad", "good"], "single_label_classification")
+        {'predicted_label': ['good'], 'probability_bad': [0.25], 'probability_good': [0.75]}
+    """
+    scores = {name: [answer.scores[name] for answer in answers] for name in names}
+    if problem_type == REGRESSION:
+        if len(names) == 1:
+            return {"predicted_value": scores[names[0]]}
+        return {f"predicted_{name}": values for name, values in scores.items()}
+    if problem_type == MULTI_LABEL:
+        labels = {"predicted_labels": [list(answer.labels) for answer in answers]}
+    else:
+        labels = {"predicted_label": [answer.label for answer in answers]}
+    return labels | {f"probability_{name}": values for name, values in scores.items()}
+
+
+def frame_of(columns: dict[str, list[Any]], texts: Any) -> "pandas.DataFrame":
+    """Returns columns as a `pandas.DataFrame` with the index of the texts, if they have one.
+
+    Raises:
+        UserError: If pandas is not installed.
+    """
+    pandas = require_package("pandas", "`as_frame`")
+    first = texts[0] if isinstance(texts, tuple) and texts else texts  # of two columns
+    index = getattr(first, "index", None)
+    return pandas.DataFrame(columns, index if isinstance(index, pandas.Index) else None)

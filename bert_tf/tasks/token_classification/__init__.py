@@ -68,7 +68,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "TaggedSpan": ".preprocessor",
         "TaggingScores": ".metrics",
-        "tagging_intervals": ".report",
+        "tagging_intervals": ".metrics",
         "tagging_scores": ".metrics",
         **dict.fromkeys(("Span", "convert_tags", "spans_of_tags", "tags_of_spans"), ".tag_schemes"),
         **dict.fromkeys(

@@ -23,9 +23,10 @@ from bert_tf.inputs.columns import (
 from bert_tf.inputs.streams import materialize
 from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.tasks.shared.item_preprocessor import ItemPreprocessor
-from bert_tf.tasks.token_classification.word_windows import WordWindows, word_lists
-from bert_tf.tasks.token_classification.words import (
+from bert_tf.tasks.token_classification.word_windows import (
     WordSpans,
+    WordWindows,
+    word_lists,
     word_spans_eagerly,
     words_of_texts_eagerly,
 )

@@ -4,8 +4,12 @@ import tensorflow as tf
 
 from bert_tf.models.serving_module import ServingModule
 from bert_tf.tasks.shared.bounded_batches import in_batches
-from bert_tf.tasks.token_classification.word_windows import WORD_STARTS, pack_words
-from bert_tf.tasks.token_classification.words import word_spans, words_of_texts
+from bert_tf.tasks.token_classification.word_windows import (
+    WORD_STARTS,
+    pack_words,
+    word_spans,
+    words_of_texts,
+)
 from bert_tf.text import packing
 from bert_tf.text.text_slices import TextSlices
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.errors import UserError
-from bert_tf.tasks.text_classification.swapped_pairs import swapped_pairs
+from bert_tf.tasks.text_classification.model import swapped_pairs
 from bert_tf.text import SubwordTokenizer
 from tests.conformance.padding import moved
 from tests.conformance.task import CONFIG, PAIRS, TEXTS, encoded

@@ -8,7 +8,7 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.tasks.token_classification import Span, convert_tags, tagging_intervals, tagging_scores
-from bert_tf.tasks.token_classification.report import sentence_errors, span_counts, word_labels
+from bert_tf.tasks.token_classification.metrics import sentence_errors, span_counts, word_labels
 from bert_tf.tasks.token_classification.tag_schemes import spans_of_tags, tags_of_spans
 
 GENERATOR = random.Random(3)
