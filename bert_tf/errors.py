@@ -43,11 +43,23 @@ class DataError(UserError):
     """A data file that cannot be read. The message names the file and the line."""
 
 
-def require(holds: object, rule: str, error: type[Exception] = ConfigError, **received) -> None:
-    """Raises an error with the received arguments, of which the first is named in the rule."""
+def require(
+    holds: object, rule: str, error: type[Exception] = ConfigError, fix: str = "", /, **received
+) -> None:
+    """Raises an error with the received arguments, of which the first is named in the rule.
+
+    `fix` says what to do.
+    """
     if not holds:
         values = ", ".join(f"{name}={value!r}" for name, value in received.items())
-        raise error(f"`{next(iter(received))}` {rule}. Received: {values}.")
+        raise error(f"`{next(iter(received))}` {rule}. Received: {values}. {fix}".rstrip())
+
+
+def user_error(
+    subject: str, expected: str, received: object, error: type[UserError] = UserError
+) -> UserError:
+    """Returns the error for input that is not as expected."""
+    return error(f"{subject} must {expected}. Received: {received}")
 
 
 @contextlib.contextmanager

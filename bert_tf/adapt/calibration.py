@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import ops
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.batches import sorted_batches
 from bert_tf.inputs.columns import as_columns, holds_text, is_text
 from bert_tf.inputs.streams import materialize, yields_text
@@ -55,17 +55,13 @@ def calibration_batches(model: Any, name: str, texts: Any) -> Iterable[dict[str,
     """
     texts = materialize(texts, is_text)
     if yields_text(texts):
-        raise UserError(
-            f"`{name}` must be a list of texts, a tuple of two, or token dictionaries. "
-            "Received: a dataset of texts"
-        )
+        expected = "be a list of texts, a tuple of two, or token dictionaries"
+        raise user_error(f"`{name}`", expected, "a dataset of texts")
     if not holds_text(texts):
         return texts
-    if model.tokenizer is None:
-        raise UserError(
-            f"`tokenizer` must be given for text in `{name}`. Received: tokenizer=None. "
-            "Pass token dictionaries."
-        )
+    rule = f"must be given for text in `{name}`"
+    fix = "Pass token dictionaries."
+    require(model.tokenizer is not None, rule, UserError, fix, tokenizer=None)
     columns = as_columns(texts, model.tokenizer.errors)
     rows = TokenizedTexts.of(model.tokenizer, columns, model.max_sequence_length)
     return [rows.batch(numbers) for numbers in sorted_batches(rows)]
@@ -145,9 +141,7 @@ class SeenRows:
     def add(self, x):
         x = tf.cast(x, tf.float32).numpy()  # [R, in]
         if not np.isfinite(x).all():
-            raise UserError(
-                "The activations of `calibration` must be finite. Received: NaN or infinity"
-            )
+            raise user_error("The activations of `calibration`", "be finite", "NaN or infinity")
         self.least = np.minimum(self.least, x.min(axis=0, initial=0.0))
         self.largest = np.maximum(self.largest, x.max(axis=0, initial=0.0))
         count = min(len(x), _TRIED_ROWS_OF_A_BATCH, _TRIED_ROWS - sum(map(len, self.rows)))

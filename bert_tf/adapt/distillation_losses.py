@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_tf import tasks
 from bert_tf.config import MULTI_LABEL, REGRESSION
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.models.task_spec import CLASSES
 
 # Smaller attention probabilities are replaced by this value, whose logarithm is finite.
@@ -99,6 +99,10 @@ def attention_losses(student: tf.Tensor, teacher: tf.Tensor) -> tf.Tensor:
     return tf.reduce_mean(divergences, axis=1)  # -> [B, T]
 
 
+_FALSE_OPTIONS = {
+    "use_crf": "a CRF gives no distribution over the tags of a word",
+    "both_orders": "in distillation, pairs are computed in one order",
+}
 # The options of a tokenizer that change the ids of a text.
 _TOKENIZER_SETTINGS = ("lowercase", "split_on_cjk", "number_token")
 
@@ -119,35 +123,23 @@ def check_pair(student, teacher) -> None:
     spec = tasks.spec_of(type(student))
     if spec is None or spec.distilled_as is None or tasks.spec_of(type(teacher)) is not spec:
         kinds = [spec.model for spec in tasks.specs() if spec.distilled_as]
-        raise UserError(
-            f"`student` and `teacher` must be of one class among {kinds}. "
-            f"Received: student={type(student).__name__}, teacher={type(teacher).__name__}"
-        )
+        received = f"student={type(student).__name__}, teacher={type(teacher).__name__}"
+        raise user_error("`student` and `teacher`", f"be of one class among {kinds}", received)
     if student.backbone is teacher.backbone:
-        raise UserError(
-            "`student` must have a backbone of its own. Received: the teacher's. "
-            "`student_from_teacher` makes a student."
-        )
+        received = "the teacher's. `student_from_teacher` makes a student."
+        raise user_error("`student`", "have a backbone of its own", received)
     student.backbone.require_kernels("trained")
-    if getattr(student, "use_crf", False) or getattr(teacher, "use_crf", False):
-        raise UserError(
-            "`use_crf` must be False: a CRF gives no distribution over the tags of a word. "
-            f"Received: student.use_crf={student.use_crf}, teacher.use_crf={teacher.use_crf}"
-        )
-    if getattr(student, "both_orders", False) or getattr(teacher, "both_orders", False):
-        raise UserError(
-            "`both_orders` must be False: in distillation, pairs are computed in one order. "
-            f"Received: student.both_orders={student.both_orders}, "
-            f"teacher.both_orders={teacher.both_orders}"
-        )
+    for name, reason in _FALSE_OPTIONS.items():
+        own, others = getattr(student, name, False), getattr(teacher, name, False)
+        if own or others:
+            received = f"student.{name}={own}, teacher.{name}={others}"
+            raise user_error(f"`{name}`", f"be False: {reason}", received)
     for name in ("problem_type", "labels", "num_classes", "vector_size"):
         ours, theirs = getattr(student, name, None), getattr(teacher, name, None)
         unnamed = name == "labels" and None in (ours, theirs)
         if ours != theirs and not unnamed:
-            raise UserError(
-                f"The student's `{name}` must be the teacher's, in the same order: {theirs}. "
-                f"Received: {ours}"
-            )
+            expected = f"be the teacher's, in the same order: {theirs}"
+            raise user_error(f"The student's `{name}`", expected, ours)
     _check_tokens(student, teacher)
     limit = teacher.backbone.config.max_position_embeddings
     if student.max_sequence_length > limit:
@@ -165,16 +157,12 @@ def _check_tokens(student, teacher):
     sizes = [model.backbone.config.vocab_size for model in (student, teacher)]
     if differing or sizes[0] != sizes[1]:
         where = f", the first other one at id {differing[0]}" if differing else ""
-        raise UserError(
-            f"The student's vocabulary must be the teacher's, of {sizes[1]} entries. "
-            f"Received: {sizes[0]} entries{where}"
-        )
+        expected = f"be the teacher's, of {sizes[1]} entries"
+        raise user_error("The student's vocabulary", expected, f"{sizes[0]} entries{where}")
     for name in _TOKENIZER_SETTINGS if have_tokenizers else ():
         if getattr(ours, name) != getattr(theirs, name):
-            raise UserError(
-                f"The student's tokenizer must have the teacher's {name}="
-                f"{getattr(theirs, name)!r}. Received: {getattr(ours, name)!r}"
-            )
+            expected = f"have the teacher's {name}={getattr(theirs, name)!r}"
+            raise user_error("The student's tokenizer", expected, repr(getattr(ours, name)))
 
 
 def soft_losses(student):

@@ -17,7 +17,7 @@ from bert_tf.adapt.distillation_losses import (
 )
 from bert_tf.adapt.layer_dropping import spread_layers
 from bert_tf.base import keras_compat
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.layers.dense import Dense
 from bert_tf.models.task_model import TaskModel
@@ -168,11 +168,9 @@ class DistillationModel(TrainingModel):
         names = ("jit_compile", "gradient_accumulation_steps", "weighted_metrics")
         options = {name: kwargs[name] for name in names if name in kwargs}
         if loss != "auto":
-            if "task" not in self._factors:
-                raise UserError(
-                    "`loss` must be 'auto' where labels have no weight. Received: "
-                    f"{loss=}, logits_weight={self.logits_weight}"
-                )
+            rule = "must be 'auto' where labels have no weight"
+            is_valid = "task" in self._factors
+            require(is_valid, rule, UserError, loss=loss, logits_weight=self.logits_weight)
             options["loss"] = loss
         self.student.compile(metrics=metrics, **options)
         super().compile(optimizer, metrics=metrics, **kwargs)
@@ -191,10 +189,8 @@ class DistillationModel(TrainingModel):
             self._require_same_weights()
         tokens = self._tokens(x)
         if tokens["token_ids"].shape.rank != 2:
-            raise UserError(
-                "`token_ids` must be [B, T], a single text or pair in each row. Received: shape="
-                f"{tokens['token_ids'].shape}"
-            )
+            expected = "be [B, T], a single text or pair in each row"
+            raise user_error("`token_ids`", expected, f"shape={tokens['token_ids'].shape}")
         student = self._compared(self.student, tokens, training, self.layer_map.keys())
         teacher = self._compared(self.teacher, tokens, False, self.layer_map.values())
         return {"student": student, "teacher": tf.nest.map_structure(tf.stop_gradient, teacher)}
@@ -229,11 +225,9 @@ class DistillationModel(TrainingModel):
         return {**tokens, "padding_mask": self.backbone.padding_mask_of(tokens)}
 
     def loss_denominators(self, x, y, sample_weight):
-        if y is None and ("task" in self._factors or self._output_unit == "words"):
-            raise UserError(
-                "`y` must be labels, unless logits_weight=1 and only the teacher's outputs count. "
-                f"Received: y=None, logits_weight={self.logits_weight}"
-            )
+        rule = "must be labels, unless logits_weight=1 and only the teacher's outputs count"
+        is_valid = y is not None or ("task" not in self._factors and self._output_unit != "words")
+        require(is_valid, rule, UserError, y=None, logits_weight=self.logits_weight)
         weights = self.student.loss_denominators(x, y, sample_weight)
         if self.layer_map:
             real = self._tokens(x)["padding_mask"]

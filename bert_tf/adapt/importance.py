@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.progress import progress_bar
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.families.pruned_heads import checked_pruned_heads
 
 # Without it the gradients of float16 would vanish. A power of two does not change the digits of the
@@ -56,10 +56,8 @@ def head_importance(
     """
 
     if not model.compiled:
-        raise UserError(
-            "`model` must be compiled: the importance of heads is that for its loss. "
-            f"Received: a {type(model).__name__} that is not compiled"
-        )
+        expected = "be compiled: the importance of heads is that for its loss"
+        raise user_error("`model`", expected, f"a {type(model).__name__} that is not compiled")
     model.backbone.require_kernels("asked for the importance of its heads")
     columns = inputs if isinstance(inputs, dict) else model.preprocessor.read_columns(inputs)
     targets = _checked_targets(targets, columns)
@@ -106,24 +104,19 @@ def _sensitivities(model, tokens, targets):
 def _checked_targets(targets, columns):
     values = list(columns.values()) if isinstance(columns, dict) else columns
     if isinstance(columns, dict) and len(np.shape(columns.get("token_ids"))) != 2:
-        raise UserError(
-            "`inputs` must have a text or a pair in each row, [n, T]. Received: "
-            f"token_ids of shape {list(np.shape(columns.get('token_ids')))}"
-        )
+        received = f"token_ids of shape {list(np.shape(columns.get('token_ids')))}"
+        raise user_error("`inputs`", "have a text or a pair in each row, [n, T]", received)
     try:
         targets = np.asarray(targets)
     except ValueError:  # lists of several lengths
         targets = np.asarray(targets, object)
     if targets.dtype.kind not in "iufb":
-        raise UserError(
-            "`targets` must be numbers, as `model.preprocessor.targets(labels, inputs)` returns "
-            f"them. Received: dtype={targets.dtype}"
-        )
+        expected = "be numbers, as `model.preprocessor.targets(labels, inputs)` returns them"
+        raise user_error("`targets`", expected, f"dtype={targets.dtype}")
     if not len(values[0]) or targets.ndim == 0 or len(targets) != len(values[0]):
-        raise UserError(
-            "`inputs` must be at least one example, and `targets` a label for each. Received: "
-            f"{len(values[0])} examples, labels of shape {list(targets.shape)}"
-        )
+        expected = "be at least one example, and `targets` a label for each"
+        received = f"{len(values[0])} examples, labels of shape {list(targets.shape)}"
+        raise user_error("`inputs`", expected, received)
     return targets
 
 
@@ -157,16 +150,13 @@ def least_important_heads(
     """
     importance = np.asarray(importance, np.float64)
     if importance.ndim != 2 or not importance.size or not np.isfinite(importance).all():
-        raise UserError(
-            "`importance` must be a finite number for every head of every block, [L, N]. "
-            f"Received: shape={list(importance.shape)}"
-        )
+        expected = "be a finite number for every head of every block, [L, N]"
+        raise user_error("`importance`", expected, f"shape={list(importance.shape)}")
     num_layers, num_heads = importance.shape
     pruned = checked_pruned_heads(pruned_heads, num_layers, num_heads)
     if (count is None) == (share is None):
-        raise UserError(
-            f"Exactly one of `count` and `share` must be given. Received: {count=}, {share=}"
-        )
+        received = f"count={count!r}, share={share!r}"
+        raise user_error("Exactly one of `count` and `share`", "be given", received)
     wanted = round(share * importance.size) if count is None else count
     most = num_layers * (num_heads - 1)
     if not 0 <= wanted <= most:
@@ -175,11 +165,8 @@ def least_important_heads(
             f"so that every block keeps one. Received: {count=}, {share=}"
         )
     missing = wanted - sum(map(len, pruned.values()))
-    if missing < 0:
-        raise UserError(
-            "`count` or `share` must include the heads that are pruned already: "
-            f"{dict(pruned)}. Received: {count=}, {share=}"
-        )
+    rule = f"or `share` must include the heads that are pruned already: {dict(pruned)}"
+    require(missing >= 0, rule, UserError, count=count, share=share)
     gone = {block: set(pruned.get(block, ())) for block in range(num_layers)}
     for place in np.argsort(importance, axis=None, kind="stable"):
         block, head = divmod(int(place), num_heads)

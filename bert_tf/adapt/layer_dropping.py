@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import keras
 
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.models.backbone import BertBackbone
 
 
@@ -47,10 +47,8 @@ def spread_layers(count: int, num_layers: int) -> list[int]:
     Reference: g(m) of Jiao et al. 2020 (TinyBERT, arXiv 1909.10351), counted from 1.
     """
     if not 1 <= count <= num_layers:
-        raise UserError(
-            f"The number of blocks must be in [1, {num_layers}], those of the teacher. "
-            f"Received: {count}"
-        )
+        expected = f"be in [1, {num_layers}], those of the teacher"
+        raise user_error("The number of blocks", expected, count)
     return [(index + 1) * num_layers // count - 1 for index in range(count)]
 
 
@@ -83,21 +81,14 @@ def student_from_teacher(
     backbone = getattr(teacher, "backbone", teacher)
     num_layers = len(backbone.encoder.blocks)
     if (num_hidden_layers is None) == (layers is None):
-        raise UserError(
-            "Exactly one of `num_hidden_layers` and `layers` must be given. Received: "
-            f"{num_hidden_layers=}, {layers=}"
-        )
+        received = f"num_hidden_layers={num_hidden_layers!r}, layers={layers!r}"
+        raise user_error("Exactly one of `num_hidden_layers` and `layers`", "be given", received)
     layers = list(spread_layers(num_hidden_layers, num_layers) if layers is None else layers)
-    if not layers or layers != sorted(set(layers) & set(range(num_layers))):
-        raise UserError(
-            f"`layers` must be some of 0 to {num_layers - 1}, the teacher's blocks, in ascending "
-            f"order. Received: {layers=}"
-        )
-    if getattr(teacher, "use_scalar_mix", False):
-        raise UserError(
-            "`use_scalar_mix` of the teacher must be False: its weights are for its own blocks. "
-            "Received: use_scalar_mix=True"
-        )
+    rule = f"must be some of 0 to {num_layers - 1}, the teacher's blocks, in ascending order"
+    is_valid = layers and layers == sorted(set(layers) & set(range(num_layers)))
+    require(is_valid, rule, UserError, layers=layers)
+    rule = "of the teacher must be False: its weights are for its own blocks"
+    require(not getattr(teacher, "use_scalar_mix", False), rule, UserError, use_scalar_mix=True)
     backbone.require_kernels("copied block by block")
     if teacher is not backbone:
         teacher.require_merged("copied block by block")

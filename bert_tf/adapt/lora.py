@@ -6,7 +6,7 @@ Reference: Hu et al. 2021 (arXiv 2106.09685).
 from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 
 # The dense layers of an encoder block and their attributes; tools read them without TensorFlow.
 LORA_LAYERS = {
@@ -20,21 +20,15 @@ LORA_LAYERS = {
 def enable_lora(model: Any, rank: int, alpha: float | None, target_modules: Sequence[str]) -> None:
     """Does what `TaskModel.enable_lora` does."""
     unknown = set(target_modules) - set(LORA_LAYERS)
-    if unknown or not target_modules or rank < 1:
-        raise UserError(
-            f"`target_modules` must be some of {list(LORA_LAYERS)} and `rank` at least 1. "
-            f"Received: target_modules={list(target_modules)}, {rank=}"
-        )
+    rule = f"must be some of {list(LORA_LAYERS)} and `rank` at least 1"
+    is_valid = not unknown and target_modules and rank >= 1
+    require(is_valid, rule, UserError, target_modules=list(target_modules), rank=rank)
     if model.lora is not None:
-        raise UserError(
-            f"The model must have no LoRA yet. Received: lora={model.lora}. Call `merge_lora()` "
-            "first."
-        )
+        expected = "have no LoRA yet"
+        raise user_error("The model", expected, f"lora={model.lora}. Call `merge_lora()` first.")
     if model.optimizer_has_begun():
-        raise UserError(
-            "`enable_lora` must come before the first step of training. Received: an optimizer "
-            "that has begun. Compile the model again after it."
-        )
+        received = "an optimizer that has begun. Compile the model again after it."
+        raise user_error("`enable_lora`", "come before the first step of training", received)
     backbone = model.backbone
     backbone.require_kernels("given LoRA")
     for variable in backbone.variables:

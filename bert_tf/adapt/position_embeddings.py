@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from bert_tf.adapt.layer_dropping import clone_with_config
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.layers.sinusoidal_positions import sinusoidal_positions
 
 
@@ -39,14 +39,10 @@ def resize_position_embeddings(model, new_length: int, alpha: float = 0.4):
     backbone = getattr(model, "backbone", model)
     trained = backbone.embeddings.position_embeddings.numpy()
     length = len(trained)
-    if not length < new_length <= length**2:
-        raise UserError(
-            f"`new_length` must be in [{length + 1}, {length**2}]: the model has {length} "
-            f"positions. Received: {new_length=}"
-        )
+    rule = f"must be in [{length + 1}, {length**2}]: the model has {length} positions"
+    require(length < new_length <= length**2, rule, UserError, new_length=new_length)
     # At 0.5 position (i, j) would equal (j, i).
-    if not 0 < alpha < 1 or alpha == 0.5:
-        raise UserError(f"`alpha` must be in (0, 1) and not 0.5. Received: {alpha=}")
+    require(0 < alpha < 1 and alpha != 0.5, "must be in (0, 1) and not 0.5", UserError, alpha=alpha)
     config = dataclasses.replace(backbone.config, max_position_embeddings=new_length)
     copy = clone_with_config(model, config, max_length=None)
     table = getattr(copy, "backbone", copy).embeddings.position_embeddings

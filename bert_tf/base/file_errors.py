@@ -3,12 +3,18 @@
 import contextlib
 from collections.abc import Iterator
 
-from bert_tf.errors import CheckpointError
+from bert_tf.errors import CheckpointError, DataError, user_error
+
+
+def data_error(path: str, expected: str, received: object, line: int | None = None) -> DataError:
+    """Returns the error for a file of data, or a line of it, that is not as expected."""
+    place = path if line is None else f"{path}, line {line}"
+    return user_error(place, expected, received, DataError)
 
 
 def file_error(path: str, expected: str, received: object) -> CheckpointError:
     """Returns the error for a file that is not as expected."""
-    return CheckpointError(f"{path} must {expected}. Received: {received}")
+    return user_error(path, expected, received, CheckpointError)
 
 
 def tensor_error(source, name: str, expected: str, received: object) -> CheckpointError:

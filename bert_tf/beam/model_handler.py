@@ -22,7 +22,7 @@ from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from bert_tf import tasks
 from bert_tf.config import REGRESSION
-from bert_tf.errors import UserError, check_limits, require_one_of
+from bert_tf.errors import UserError, check_limits, require, require_one_of
 from bert_tf.inputs import TOKEN_BUDGET
 
 # Bytes of text per token of the budget in a batch of Beam: some 16 parts of English text, which
@@ -94,11 +94,9 @@ class BertModelHandler(ModelHandler):
     ):
         require_one_of("method", method, tuple(tasks.answers()))
         check_limits(token_budget=token_budget, batch_bytes=batch_bytes, num_threads=num_threads)
-        if relevant_label is not None and not tasks.answers()[method][1].are_scores:
-            raise UserError(
-                f"`relevant_label` must be None for the method {method}. Received: "
-                f"{relevant_label=}, {method=}"
-            )
+        rule = f"must be None for the method {method}"
+        is_valid = relevant_label is None or tasks.answers()[method][1].are_scores
+        require(is_valid, rule, UserError, relevant_label=relevant_label, method=method)
         super().__init__(**options)
         self.model_dir = model_dir
         self.method = method
@@ -160,11 +158,8 @@ class BertModelHandler(ModelHandler):
         return "BertModelHandler"
 
     def validate_inference_args(self, inference_args: dict[str, Any] | None) -> None:
-        if inference_args:
-            raise UserError(
-                "`inference_args` must be None: the arguments are those of BertModelHandler. "
-                f"Received: {inference_args=}"
-            )
+        rule = "must be None: the arguments are those of BertModelHandler"
+        require(not inference_args, rule, UserError, inference_args=inference_args)
 
 
 class _LoadedModel:

@@ -22,7 +22,7 @@ from typing import Any
 from apache_beam.io.filesystems import FileSystems
 
 from bert_tf.beam.file_access import is_remote, open_file, remove_tree, rename
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 
 RESULT = ".result"  # how the names of files with results end
 
@@ -92,10 +92,9 @@ class Workspace:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise UserError(
-                    "The same run must not be started twice at a time. Received: another process "
-                    f"that is working in {self.directory}"
-                ) from None
+                expected = "not be started twice at a time"
+                received = f"another process that is working in {self.directory}"
+                raise user_error("The same run", expected, received) from None
             except OSError:  # a file system without locks
                 pass
             yield

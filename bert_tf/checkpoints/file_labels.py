@@ -31,12 +31,8 @@ def file_labels(values: Mapping[str, Any], path: str) -> list[str] | None:
         return None
     names = {_id_of(key, path): str(name) for key, name in values["id2label"].items()}
     if sorted(names) != list(range(len(values["id2label"]))):
-        raise _error(
-            path,
-            "`id2label` must have the ids 0 to n - 1 as keys, as the outputs of the head are "
-            "numbered",
-            f"the ids {sorted(names)[:20]}",
-        )
+        rule = "have the ids 0 to n - 1 as keys, as the outputs of the head are numbered"
+        raise _error(path, f"`id2label` must {rule}", f"the ids {sorted(names)[:20]}")
     labels = [names[number] for number in range(len(names))]
     require_different(labels, path)
     _require_inverse(values.get("label2id"), labels, path)
@@ -58,11 +54,8 @@ def require_same(labels: Sequence[Any] | None, values: Mapping[str, Any], path: 
     found = file_labels(values, path) or []
     expected = labels or map(_DEFAULT.format, range(len(found)))
     if found and found != list(map(str, expected)):
-        raise _error(
-            path,
-            "`id2label` must have the same names as `labels` in `bert_tf`",
-            f"{found[:10]} and {list(labels or ())[:10]}",
-        )
+        rule = "`id2label` must have the same names as `labels` in `bert_tf`"
+        raise _error(path, rule, f"{found[:10]} and {list(labels or ())[:10]}")
 
 
 def _id_of(key, path):
@@ -81,12 +74,9 @@ def _require_inverse(ids, labels, path):
     for name, number in ids.items():
         is_default = name not in known and name == _DEFAULT.format(number)
         if not is_default and str(known.get(name)) != str(number):
-            raise _error(
-                path,
-                "`label2id` must be the inverse of `id2label`",
-                f"{name!r:.200} with the id {number!r:.200}, and in `id2label` "
-                f"{known.get(name, 'no such name')}",
-            )
+            there = known.get(name, "no such name")
+            received = f"{name!r:.200} with the id {number!r:.200}, and in `id2label` {there}"
+            raise _error(path, "`label2id` must be the inverse of `id2label`", received)
 
 
 def _error(path, rule, received):

@@ -155,14 +155,14 @@ def build_model(model_class, pretrained: Pretrained, tokenizer=None, **options):
         CheckpointError: If the file names an unknown class.
     """
     known = {spec.model for spec in tasks.specs()}
-    if pretrained.class_name not in {None, *known, BACKBONE, *_names(model_class)}:
-        # The options and the head of an unknown class would be silently ignored.
-        raise CheckpointError(
-            f"`class` in {pretrained.source.path} must be one of {sorted(known)}, or the class "
-            f"that opens it. Received: class={pretrained.class_name!r}. If this is your own class, "
-            "open the file with it, import the package that registers its task, or open only the "
-            "encoder with BertBackbone.from_pretrained."
-        )
+    # The options and the head of an unknown class would be silently ignored.
+    rule = f"in {pretrained.source.path} must be one of {sorted(known)}, or the class that opens it"
+    fix = (
+        "If this is your own class, open the file with it, import the package that registers its "
+        "task, or open only the encoder with BertBackbone.from_pretrained."
+    )
+    is_known = pretrained.class_name in {None, *known, BACKBONE, *_names(model_class)}
+    require(is_known, rule, CheckpointError, fix, **{"class": pretrained.class_name})
     takes_text = "preprocessor" not in options
     accepted = _argument_names(model_class) | _argument_names(BertBackbone)
     has_tokenizer = "tokenizer" in inspect.signature(model_class.__init__).parameters

@@ -17,7 +17,7 @@ from bert_tf.base.tensor_source import read_floats
 from bert_tf.checkpoints.model_weights import task_heads
 from bert_tf.checkpoints.readers.safetensors_source import SafetensorsSource
 from bert_tf.checkpoints.weight_names import OWN
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 
 _ALPHA = "lora_alpha"
 
@@ -30,10 +30,8 @@ def save_lora(model, path: str | os.PathLike) -> None:
             table of weight names.
     """
     if model.lora is None:
-        raise UserError(
-            "The model must have LoRA weights. Received: a model without LoRA. Call "
-            "`enable_lora(rank)` first."
-        )
+        received = "a model without LoRA. Call `enable_lora(rank)` first."
+        raise user_error("The model", "have LoRA weights", received)
     variables = _variables(model)
     named = {id(variable) for variable in variables.values()}
     unnamed = [v.path for v in model.trainable_variables if id(v) not in named]
@@ -76,10 +74,8 @@ def load_lora(model, path: str | os.PathLike) -> None:
     if current is None:
         model.enable_lora(**saved)
     elif {**current, "alpha": float(current["alpha"] or current["rank"])} != saved:
-        raise UserError(
-            f"The model must have no LoRA weights, or the same as {path}: {saved}. Received: "
-            f"{current}. Call `merge_lora()` first."
-        )
+        expected = f"have no LoRA weights, or the same as {path}: {saved}"
+        raise user_error("The model", expected, f"{current}. Call `merge_lora()` first.")
     variables = _variables(model)
     expected = {name: tuple(variable.shape) for name, variable in variables.items()}
     received = {name: shape for name, shape in source.shapes.items() if name != _ALPHA}

@@ -23,7 +23,7 @@ from bert_tf.base.json_schema import OBJECT, check, integer, may_lack, object_of
 from bert_tf.base.tensor_source import TensorSource
 from bert_tf.checkpoints.model_weights import BACKBONE_OPTIONS
 from bert_tf.config import BertConfig, arguments_of
-from bert_tf.errors import CheckpointError, ConfigError
+from bert_tf.errors import CheckpointError, ConfigError, require, user_error
 from bert_tf.layers.kernels.int8_kernel import Int8Kernel
 from bert_tf.layers.quantization import QUANTIZATION
 from bert_tf.models.backbone import BertBackbone
@@ -146,12 +146,10 @@ def read_own(directory: str) -> tuple[str, type[BertBackbone], BertConfig, dict,
     """
     path = os.path.join(directory, CONFIG_FILE)
     values = read_json(path, _ANY_VERSION)
-    if values["format_version"] != VERSION:
-        raise CheckpointError(
-            f"`format_version` in {path} must be {VERSION}. Received: "
-            f"format_version={values['format_version']}. A newer bert_tf may have written the "
-            "file: pip install --upgrade bert-tf"
-        )
+    rule = f"in {path} must be {VERSION}"
+    fix = "A newer bert_tf may have written the file: pip install --upgrade bert-tf"
+    is_valid = values["format_version"] == VERSION
+    require(is_valid, rule, CheckpointError, fix, format_version=values["format_version"])
     check(values, _FILE, path, CheckpointError)
     backbone_class = _backbone_class(values.get("backbone"), path)
     config_class = backbone_class.config_class
@@ -174,9 +172,7 @@ def registered_backbone(backbone: BertBackbone) -> str | None:
 def _backbone_class(name, path) -> type[BertBackbone]:
     found = BertBackbone if name is None else keras.saving.get_registered_object(name)
     if not isinstance(found, type) or not issubclass(found, BertBackbone):
-        raise CheckpointError(
-            f"`backbone` in {path} must be the name under which a subclass of BertBackbone is "
-            f"registered with Keras. Received: backbone={name!r:.200}. Import the module with the "
-            "class first."
-        )
+        expected = "be the name under which a subclass of BertBackbone is registered with Keras"
+        received = f"backbone={name!r:.200}. Import the module with the class first."
+        raise user_error(f"`backbone` in {path}", expected, received, CheckpointError)
     return found

@@ -22,7 +22,7 @@ from bert_tf.checkpoints.opening import OWN_KEY, format_of
 from bert_tf.checkpoints.own_format import quantized_tensors, quantized_variables
 from bert_tf.checkpoints.weight_names import OWN, Weight, backbone_weights, pooler_weights
 from bert_tf.config import SWITCHES, BertConfig
-from bert_tf.errors import ConfigError, UserError, require_one_of
+from bert_tf.errors import ConfigError, UserError, require_one_of, user_error
 from bert_tf.families.network_families import BERT, FAMILIES
 from bert_tf.models.task_files import NetworksFiles
 from bert_tf.tasks import declared_spec
@@ -90,10 +90,8 @@ def _require_format_of(format, model, given):
     if reasons[format]:
         formats = " or ".join(repr(name) for name in SAVED_FORMATS if not reasons[name])
         default = "" if given else f", which is {format!r}"
-        raise UserError(
-            f"`format` must be {formats} for a {type(model).__name__} of this network. "
-            f"Received: format={given!r}{default}. {reasons[format]}"
-        )
+        expected = f"be {formats} for a {type(model).__name__} of this network"
+        raise user_error("`format`", expected, f"format={given!r}{default}. {reasons[format]}")
 
 
 def _reason_against(format, model):

@@ -13,7 +13,7 @@ from bert_tf.checkpoints.assignment import assign_weights, find_weights
 from bert_tf.checkpoints.loading import build_model
 from bert_tf.checkpoints.opening import Pretrained, open_pretrained
 from bert_tf.checkpoints.weight_names import backbone_weights, named_weights
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.families.network_families import BERT_GENERATION
 from bert_tf.models.weight_rows import TABLE, VECTOR, Row
 from bert_tf.tasks.encoder_decoder import DECODER
@@ -72,10 +72,8 @@ def load_encoder_and_decoder(
 def _open(name: str, path) -> Pretrained:
     pretrained = open_pretrained(path, allow_decoder=True)
     if pretrained.quantization is not None:
-        raise UserError(
-            f"`{name}` must be a checkpoint with floating-point weights. Received: "
-            f"{name}={os.fspath(path)!r}, quantized to {pretrained.quantization}"
-        )
+        received = f"{name}={os.fspath(path)!r}, quantized to {pretrained.quantization}"
+        raise user_error(f"`{name}`", "be a checkpoint with floating-point weights", received)
     return pretrained
 
 

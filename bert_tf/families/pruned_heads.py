@@ -3,7 +3,7 @@
 import numbers
 from collections.abc import Mapping
 
-from bert_tf.errors import ConfigError, require
+from bert_tf.errors import ConfigError, require, user_error
 
 _MOST_DIGITS = 9  # of a block's number; Python refuses to parse thousands of digits
 
@@ -40,15 +40,13 @@ def checked_pruned_heads(
         is_list = isinstance(heads, (list, tuple, set, frozenset))
         are_heads = is_list and all(_is_index(head, num_heads) for head in heads)
         if not are_heads or len(set(heads)) < len(heads):
-            raise ConfigError(
-                f"`pruned_heads` must list heads in [0, {num_heads}), each once. "
-                f"Received: pruned_heads[{block}]={heads!r}."
-            )
+            expected = f"list heads in [0, {num_heads}), each once"
+            received = f"pruned_heads[{block}]={heads!r}"
+            raise user_error("`pruned_heads`", expected, received, ConfigError)
         if len(heads) == num_heads:
-            raise ConfigError(
-                f"`pruned_heads` must leave at least one of the {num_heads} heads of every block. "
-                f"Received: pruned_heads[{block}]={heads!r}."
-            )
+            expected = f"leave at least one of the {num_heads} heads of every block"
+            received = f"pruned_heads[{block}]={heads!r}"
+            raise user_error("`pruned_heads`", expected, received, ConfigError)
         checked[int(block)] = tuple(sorted(map(int, heads)))
     return {block: checked[block] for block in sorted(checked) if checked[block]}
 

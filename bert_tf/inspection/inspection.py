@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf import tasks
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inspection import attributions as methods
 from bert_tf.inspection.attention_rollout import attention_rollout
 from bert_tf.inspection.attributions import Attribution
@@ -144,10 +144,8 @@ def inspect_text(
     states = np.stack([state[0].numpy() for state in outputs["hidden_states"]])  # [L + 1, T, H]
     states = states.astype(np.float32)
     if not np.isfinite(states).all():
-        raise UserError(
-            "`model` must compute finite numbers. Received: NaN or infinity in the hidden "
-            "states of this text; the weights may be damaged"
-        )
+        received = "NaN or infinity in the hidden states of this text; the weights may be damaged"
+        raise user_error("`model`", "compute finite numbers", received)
     kept_heads = [list(config.kept_heads(layer)) for layer in range(config.num_hidden_layers)]
     attentions = _all_heads(outputs["attentions"], kept_heads, config.num_attention_heads)
     left_out: dict[str, str] = {}
@@ -203,19 +201,16 @@ def inspected_rows(
     """
     tokenizer = tokenizer or getattr(model, "tokenizer", None)
     if not hasattr(model, "backbone") or tokenizer is None:
-        raise UserError(
-            "`model` must be a task model with a tokenizer, or `tokenizer` must be given. "
-            f"Received: a {type(model).__name__}, tokenizer={tokenizer}"
-        )
+        expected = "be a task model with a tokenizer, or `tokenizer` must be given"
+        raise user_error("`model`", expected, f"a {type(model).__name__}, tokenizer={tokenizer}")
     require_text("text", text)
     spec = tasks.spec_of(type(model))
     if pair is not None:
         require_text("pair", pair)
         if spec is not None and not spec.reads_pairs:
-            raise UserError(
-                f"`pair` must be None for a {spec.model}, which reads one text at a time. "
-                f"Received: pair={pair!r:.80}. Inspect the texts one by one."
-            )
+            expected = f"be None for a {spec.model}, which reads one text at a time"
+            received = f"pair={pair!r:.80}. Inspect the texts one by one."
+            raise user_error("`pair`", expected, received)
     if has_word_head(model):  # a written [MASK] is one token
         tokenizer = tokenizer.keeping_special_tokens
     longest = getattr(model, "longest", model.backbone.config.max_position_embeddings)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_tf import BertMaskedLM, BertTextClassifier
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.inspection.candidates import best_candidates
 
 TOKENS, WORD_VECTORS, GRADIENTS = "tokens", "token_embeddings", "token_gradients"
@@ -81,19 +81,14 @@ class BertLitModel(_base()):
     ):
         self._types = require_package("lit_nlp.api.types", "BertLitModel")
         if not isinstance(model, (BertTextClassifier, BertMaskedLM)):
-            raise UserError(
-                "`model` must be a BertTextClassifier or a BertMaskedLM. Received: "
-                f"{type(model).__name__}"
-            )
+            expected = "be a BertTextClassifier or a BertMaskedLM"
+            raise user_error("`model`", expected, type(model).__name__)
         if getattr(model, "both_orders", False):
-            raise UserError(
-                "`model` must see pairs in one order, as LIT shows them. Received: both_orders=True"
-            )
+            expected = "see pairs in one order, as LIT shows them"
+            raise user_error("`model`", expected, "both_orders=True")
         if getattr(model, "problem_type", None) == REGRESSION and model.num_classes > 1:
-            raise UserError(
-                "`model` must predict one number in a regression, as LIT shows one. Received: "
-                f"num_classes={model.num_classes}"
-            )
+            expected = "predict one number in a regression, as LIT shows one"
+            raise user_error("`model`", expected, f"num_classes={model.num_classes}")
         model.preprocessor.require_tokenizer()
         self.model = model
         self.text_name = text_name
@@ -262,9 +257,7 @@ class BertLitModel(_base()):
 
     def _label_number(self, label):
         if label not in self._labels:
-            raise UserError(
-                f"`{self.label_name}` must be one of {self._labels}. Received: {label!r}"
-            )
+            raise user_error(f"`{self.label_name}`", f"be one of {self._labels}", repr(label))
         return self._labels.index(label)
 
     def _word_vectors(self, ids, inputs, lengths):
@@ -276,10 +269,8 @@ class BertLitModel(_base()):
             if given is None:
                 continue
             if np.shape(given) != (lengths[row], vectors.shape[-1]):
-                raise UserError(
-                    f"`{WORD_VECTORS}` must be {[int(lengths[row]), vectors.shape[-1]]}, a vector "
-                    f"for every token. Received: {list(np.shape(given))}"
-                )
+                expected = f"be {[int(lengths[row]), vectors.shape[-1]]}, a vector for every token"
+                raise user_error(f"`{WORD_VECTORS}`", expected, list(np.shape(given)))
             vectors[row, : lengths[row]] = given
         return tf.constant(vectors)
 

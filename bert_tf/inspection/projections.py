@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.printable_text import escape_unprintable
-from bert_tf.errors import UserError, require, require_one_of
+from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.inputs import sorted_batches
 from bert_tf.inspection.inspected_row import piece_numbers
 from bert_tf.inspection.projector import Projection
@@ -133,9 +133,7 @@ def project_word(
     """
     columns = _preprocessor(model).read_examples(texts)
     if len(columns) != 1:
-        raise UserError(
-            f"`texts` must be single texts. Received: {len(columns)} texts in an example"
-        )
+        raise user_error("`texts`", "be single texts", f"{len(columns)} texts in an example")
     texts, labels = list(map(_text, columns[0])), _labels(labels, columns.num_rows)
     pattern = _pattern(word)
     spans = [[found.span() for found in pattern.finditer(text)] for text in texts]
@@ -153,10 +151,8 @@ def project_word(
                     for name, values in zip(_layer_names(states), states, strict=True):
                         layers.setdefault(name, []).append(values[row, tokens].mean(axis=0))
     if not places:
-        raise UserError(
-            "`word` must be in at least one of the texts, before the place where it is cut. "
-            f"Received: word={word!r}, {len(texts)} texts"
-        )
+        expected = "be in at least one of the texts, before the place where it is cut"
+        raise user_error("`word`", expected, f"word={word!r}, {len(texts)} texts")
     order = sorted(range(len(places)), key=places.__getitem__)
     places = [places[number] for number in order]
     metadata = {
@@ -194,10 +190,8 @@ def _outputs(model, columns, **options) -> Iterator[tuple[np.ndarray, dict, dict
 def _labels(labels, num_texts):
     labels = None if labels is None else list(labels)
     if labels is not None and len(labels) != num_texts:
-        raise UserError(
-            f"`labels` must have one label for each of the {num_texts} texts. "
-            f"Received: {len(labels)} labels"
-        )
+        expected = f"have one label for each of the {num_texts} texts"
+        raise user_error("`labels`", expected, f"{len(labels)} labels")
     return labels
 
 

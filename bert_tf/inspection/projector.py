@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.base.files import staged_files
 from bert_tf.base.printable_text import escape_unprintable
 from bert_tf.base.vectors import as_finite_floats, as_matrix
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 
 TENSORS, METADATA, CONFIG = "tensors.tsv", "metadata.tsv", "projector_config.pbtxt"
 EMPTY = "(empty)"  # what is shown for a text without characters
@@ -96,10 +96,8 @@ def write_projections(directory: str | os.PathLike, projections: Mapping[str, Pr
         two
     """
     if not projections or not all(map(_NAME.fullmatch, projections)):
-        raise UserError(
-            "`projections` must have names of letters, digits, `_` and `-`, at least one. "
-            f"Received: {list(projections)}"
-        )
+        expected = "have names of letters, digits, `_` and `-`, at least one"
+        raise user_error("`projections`", expected, list(projections))
     checked = {name: _checked(values, f" of {name}") for name, values in projections.items()}
     with staged_files(directory) as new:
         for name, projection in checked.items():
@@ -115,10 +113,9 @@ def _checked(projection, of):
     vectors = as_finite_floats(as_matrix(projection.vectors, f"vectors{of}"), False, f"vectors{of}")
     columns = {name: list(values) for name, values in projection.metadata.items()}
     if not columns or any(len(values) != len(vectors) for values in columns.values()):
-        raise UserError(
-            f"`metadata`{of} must have at least one column, each of {len(vectors)} values. "
-            f"Received: { {name: len(values) for name, values in columns.items()} }."
-        )
+        expected = f"have at least one column, each of {len(vectors)} values"
+        received = {name: len(values) for name, values in columns.items()}
+        raise user_error(f"`metadata`{of}", expected, received)
     return Projection(vectors, columns)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import tasks
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inspection.inspected_row import SPECIAL, InspectedRow
 from bert_tf.models import CLASS_AXIS, END_AXIS, TOKEN_AXIS, VECTOR_AXIS, WORD_AXIS
 from bert_tf.training.evaluation import sigmoid, softmax
@@ -115,10 +115,8 @@ class Target:
         if self._axes[-1:] == (WORD_AXIS,):
             scores = scores[:, : len(self._row.readable)]  # a table may have unused rows
         if not np.isfinite(scores.numpy()).all():
-            raise UserError(
-                "`model` must compute finite numbers. Received: NaN or infinity in the outputs for "
-                "this text; the weights may be damaged"
-            )
+            received = "NaN or infinity in the outputs for this text; the weights may be damaged"
+            raise user_error("`model`", "compute finite numbers", received)
         return scores
 
     def _scores(self, tokens):
@@ -175,10 +173,8 @@ class Target:
     def _chosen_piece(self, piece):
         row = self._row
         if piece is not None:
-            if not is_whole(piece) or not 0 <= piece < len(row):
-                raise UserError(
-                    f"`piece` must be the number of a token, in [0, {len(row)}). Received: {piece=}"
-                )
+            rule = f"must be the number of a token, in [0, {len(row)})"
+            require(is_whole(piece) and 0 <= piece < len(row), rule, UserError, piece=piece)
             piece = int(piece)
         is_text = np.flatnonzero(row.words != SPECIAL)
         first = int(is_text[0]) if len(is_text) else 0
@@ -202,7 +198,5 @@ def _numbered(label, names):
     if label in names:
         return names.index(label)
     shown = ", ".join(map(str, names[:MOST_ANSWERS])) + (", …" if len(names) > MOST_ANSWERS else "")
-    raise UserError(
-        f"`target` must be the name or the number of one of the {len(names)} answers: {shown}. "
-        f"Received: target={label!r}"
-    )
+    expected = f"be the name or the number of one of the {len(names)} answers: {shown}"
+    raise user_error("`target`", expected, f"target={label!r}")

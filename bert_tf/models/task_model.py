@@ -116,6 +116,19 @@ class TaskModel(TrainingModel):
         outputs = self.backbone(tokens, training=training, **self.backbone_options())
         return self.head(outputs, tokens, training=training)
 
+    def built_layer(self, kind: type, *arguments: Any, name: str, shape: Any = None, **options):
+        """Returns a layer of the head with its variables, in the dtype policy of the model.
+
+        Args:
+            kind: The class of the layer.
+            *arguments, name, **options: What its constructor takes.
+            shape: What its `build` takes; None for vectors of the hidden size.
+        """
+        layer = kind(*arguments, dtype=self.dtype_policy, name=name, **options)
+        with keras.name_scope(self.name):
+            layer.build([None, self.backbone.config.hidden_size] if shape is None else shape)
+        return layer
+
     def backbone_options(self) -> dict[str, Any]:
         """Returns arguments of the backbone's call: the attention rule, outputs that `head` needs.
 

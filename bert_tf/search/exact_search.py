@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 from bert_tf.base.vectors import as_array, as_finite_floats, as_whole_number
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import UserError, require_one_of, user_error
 from bert_tf.search import best_rows
 
 _SHORTEST = 1e-12  # of vectors that have a direction
@@ -50,10 +50,9 @@ def top_k(
         return scores[0], rows[0]
     shape = corpus_matrix.shape
     if queries.ndim != 2 or len(shape) != 2 or queries.shape[1] != shape[1]:
-        raise UserError(
-            "`query_vectors` must be [num_queries, dim] and `corpus_matrix` [num_rows, dim]. "
-            f"Received: query_vectors.shape={queries.shape}, corpus_matrix.shape={shape}."
-        )
+        expected = "be [num_queries, dim] and `corpus_matrix` [num_rows, dim]"
+        received = f"query_vectors.shape={queries.shape}, corpus_matrix.shape={shape}"
+        raise user_error("`query_vectors`", expected, received)
     if not len(corpus_matrix):
         raise UserError("`corpus_matrix` must have rows. Received: len(corpus_matrix)=0.")
     require_one_of("similarity", similarity, ("cosine", "dot"))

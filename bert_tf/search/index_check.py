@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.base.progress import progress_bar
 from bert_tf.errors import DataError, UserError
 from bert_tf.search.index_files import CHECKSUMS, ITEMS, OFFSETS, RANGES, VECTORS
@@ -52,10 +53,9 @@ def check_index(index, content: dict, items: int, offsets: np.ndarray) -> None:
                     check(block)
                     bar.update(memoryview(block).nbytes)
             except ValueError as error:
-                raise DataError(
-                    f"{os.path.join(index.path, name)} must be a file of this index. Received: "
-                    f"{error}. Build the index again."
-                ) from None
+                expected = "be a file of this index"
+                received = f"{error}. Build the index again."
+                raise data_error(os.path.join(index.path, name), expected, received) from None
             if found != content[CHECKSUMS].get(name):
                 raise DataError(
                     f"{os.path.join(index.path, name)} must have the checksum in index.json. "

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.base.json_files import parse_json, read_json
 from bert_tf.base.json_schema import SCALAR, integer, may_lack, object_of, one_of, optional, text
 from bert_tf.base.json_values import as_json
 from bert_tf.base.regular_files import require_regular
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, user_error
 
 INDEX_FORMAT = "bert_tf vector index 2"
 INDEX, VECTORS, RANGES = "index.json", "vectors.npy", "ranges.npy"
@@ -83,10 +84,8 @@ def require_index_or_nothing(path: str | os.PathLike) -> None:
         received = ", ".join(other[:5])
         if not other:
             return
-    raise UserError(
-        f"{path} must be a new directory or an index, which is replaced. Received: files that "
-        f"would be lost ({received})."
-    )
+    expected = "be a new directory or an index, which is replaced"
+    raise user_error(path, expected, f"files that would be lost ({received})")
 
 
 def open_array(path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
@@ -104,16 +103,13 @@ def open_array(path: str, shape: tuple[int, ...], dtype: np.dtype) -> np.memmap:
     if not isinstance(array, np.memmap):  # an .npz archive
         raise DataError(f"{path} must be a .npy file. Received: an archive.")
     if (array.shape, array.dtype) != (shape, dtype) or not array.flags.c_contiguous:
-        raise DataError(
-            f"{path} must be an array of {np.dtype(dtype)} {list(shape)}, as {INDEX} says. "
-            f"Received: {array.dtype} {list(array.shape)}. Build the index again."
-        )
+        expected = f"be an array of {np.dtype(dtype)} {list(shape)}, as {INDEX} says"
+        received = f"{array.dtype} {list(array.shape)}. Build the index again."
+        raise data_error(path, expected, received)
     size = array.offset + array.nbytes
     if os.path.getsize(path) != size:
-        raise DataError(
-            f"{path} must be a file of {size} bytes. Received: {os.path.getsize(path)} bytes. "
-            "Build the index again."
-        )
+        expected = f"be a file of {size} bytes"
+        raise data_error(path, expected, f"{os.path.getsize(path)} bytes. Build the index again.")
     return array
 
 

@@ -11,7 +11,7 @@ from bert_tf.base.array_files import checksum, save_array
 from bert_tf.base.files import atomic_path
 from bert_tf.base.json_files import write_json
 from bert_tf.base.vectors import as_finite_floats, as_matrix
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import UserError, require_one_of, user_error
 from bert_tf.search.index_check import require_ranges
 from bert_tf.search.index_files import (
     CHECKSUMS,
@@ -80,10 +80,8 @@ class IndexWriter:
         # A column of pandas would be indexed by its labels.
         columns = {name: list(column) for name, column in given if column is not None}
         if size > MOST_DIMENSIONS:
-            raise UserError(
-                f"`vectors` must have at most {MOST_DIMENSIONS} dimensions. Received: "
-                f"vectors.shape={vectors.shape}."
-            )
+            expected = f"have at most {MOST_DIMENSIONS} dimensions"
+            raise user_error("`vectors`", expected, f"vectors.shape={vectors.shape}")
         if vectors.shape[1] != size or any(
             len(column) != len(vectors) for column in columns.values()
         ):
@@ -131,10 +129,8 @@ class IndexWriter:
         with np.errstate(over="ignore"):
             vectors = vectors.astype(DTYPES[self._precision])
         if self._precision == "float16" and not np.isfinite(vectors).all():
-            raise UserError(
-                f"`vectors` must be in [-{_FLOAT16:g}, {_FLOAT16:g}] for the precision 'float16'. "
-                "Received: larger values."
-            )
+            expected = f"be in [-{_FLOAT16:g}, {_FLOAT16:g}] for the precision 'float16'"
+            raise user_error("`vectors`", expected, "larger values")
         return vectors.tobytes()
 
     def _finish(self):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.base.vectors import as_finite_floats, as_matrix, as_whole_number
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.search import best_rows
 
 _SAME = 1 - 1e-6  # the cosine of a text's vectors from two batches, which rounding makes differ
@@ -168,18 +168,16 @@ def mine_hard_negatives(
     queries = as_matrix(query_vectors, "query_vectors")
     documents = as_matrix(document_vectors, "document_vectors")
     if queries.shape[1] != documents.shape[1]:
-        raise UserError(
-            "`query_vectors` and `document_vectors` must have the same number of dimensions. "
-            f"Received: {queries.shape} and {documents.shape}."
-        )
+        expected = "have the same number of dimensions"
+        received = f"{queries.shape} and {documents.shape}"
+        raise user_error("`query_vectors` and `document_vectors`", expected, received)
     right = [np.atleast_1d(np.asarray(rows, np.int64)) for rows in positives]
     if len(right) != len(queries) or any(
         not len(rows) or rows.min() < 0 or rows.max() >= len(documents) for rows in right
     ):
-        raise UserError(
-            "`positives` must have, for each query, at least one row of `document_vectors`. "
-            f"Received: {len(right)} for {len(queries)} queries and {len(documents)} documents."
-        )
+        expected = "have, for each query, at least one row of `document_vectors`"
+        received = f"{len(right)} for {len(queries)} queries and {len(documents)} documents"
+        raise user_error("`positives`", expected, received)
     num_negatives = as_whole_number(num_negatives, "num_negatives")
     range_min = as_whole_number(range_min, "range_min", least=0)
     if range_max is None:

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.vectors import as_array, as_finite_floats, as_matrix, as_whole_number
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.search import best_rows
 
 BYTES, BITS = ("int8", "uint8"), ("binary", "ubinary")
@@ -78,9 +78,7 @@ def quantize_vectors(
     require_one_of("precision", precision, BYTES + BITS)
     vectors = as_matrix(vectors, "vectors")
     if vectors.dtype.kind != "f":
-        raise UserError(
-            f"`vectors` must be floats, not codes. Received: vectors.dtype={vectors.dtype}."
-        )
+        raise user_error("`vectors`", "be floats, not codes", f"vectors.dtype={vectors.dtype}")
     if precision in BYTES:
         ranges = (
             vector_ranges(vectors) if ranges is None else checked_ranges(ranges, vectors.shape[1])
@@ -144,18 +142,15 @@ def quantized_top_k(
     queries = as_matrix(query_vectors, "query_vectors")
     floats = queries if queries.dtype.kind == "f" else None
     if floats is not None:
-        if precision in BYTES and ranges is None:
-            raise UserError(
-                "`ranges` must be those of the codes for float queries. Received: ranges=None. "
-                "Pass what `vector_ranges` returned before the codes were made."
-            )
+        rule = "must be those of the codes for float queries"
+        fix = "Pass what `vector_ranges` returned before the codes were made."
+        require(precision not in BYTES or ranges is not None, rule, UserError, fix, ranges=None)
         queries = quantize_vectors(floats, precision, ranges)
     _require_codes("query_vectors", queries, precision)
     if queries.shape[1] != codes.shape[1]:
-        raise UserError(
-            "`query_vectors` and `codes` must have the same number of dimensions. Received: "
-            f"query_vectors.shape={np.shape(query_vectors)}, codes.shape={codes.shape}."
-        )
+        expected = "have the same number of dimensions"
+        received = f"query_vectors.shape={np.shape(query_vectors)}, codes.shape={codes.shape}"
+        raise user_error("`query_vectors` and `codes`", expected, received)
     is_rescored = floats is not None and rescore_multiplier > 0
     found = min(k * rescore_multiplier if is_rescored else k, len(codes))
     scorer = functools.partial(
@@ -216,10 +211,8 @@ def _query_parts(queries, found):
 def _require_codes(name, codes, precision):
     expected = np.uint8 if precision.startswith("u") else np.int8
     if codes.dtype != expected:
-        raise UserError(
-            f"`{name}` must be {np.dtype(expected)} for the precision {precision!r}. Received: "
-            f"{name}.dtype={codes.dtype}."
-        )
+        expected = f"be {np.dtype(expected)} for the precision {precision!r}"
+        raise user_error(f"`{name}`", expected, f"{name}.dtype={codes.dtype}")
 
 
 def _codes(vectors, precision, ranges):

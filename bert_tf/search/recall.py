@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 
 
 def search_recall(found_rows: np.ndarray, exact_rows: np.ndarray) -> float:
@@ -21,9 +21,8 @@ def search_recall(found_rows: np.ndarray, exact_rows: np.ndarray) -> float:
     """
     found_rows, exact_rows = np.asarray(found_rows), np.asarray(exact_rows)
     if exact_rows.ndim != 2 or not exact_rows.size or len(found_rows) != len(exact_rows):
-        raise UserError(
-            "`found_rows` and `exact_rows` must be [Q, k], with at least one row. Received: "
-            f"{found_rows.shape} and {exact_rows.shape}."
-        )
+        expected = "be [Q, k], with at least one row"
+        received = f"{found_rows.shape} and {exact_rows.shape}"
+        raise user_error("`found_rows` and `exact_rows`", expected, received)
     pairs = zip(found_rows, exact_rows)
     return float(np.mean([np.isin(exact, found).mean() for found, exact in pairs]))

@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_tf.base.optional_packages import require_package
 from bert_tf.base.vectors import as_matrix, as_whole_number
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.search import best_rows
 
 
@@ -40,17 +40,14 @@ def sparse_top_k(query_vectors: Any, corpus_matrix: Any, k: int) -> tuple[np.nda
     queries = _matrix(query_vectors, "query_vectors")
     corpus = _matrix(corpus_matrix, "corpus_matrix")
     if queries.ndim != 2 or corpus.ndim != 2 or queries.shape[1] != corpus.shape[1]:
-        raise UserError(
-            "`query_vectors` must be [num_queries, V] and `corpus_matrix` [num_rows, V]. "
-            f"Received: query_vectors.shape={queries.shape}, corpus_matrix.shape={corpus.shape}."
-        )
+        expected = "be [num_queries, V] and `corpus_matrix` [num_rows, V]"
+        received = f"query_vectors.shape={queries.shape}, corpus_matrix.shape={corpus.shape}"
+        raise user_error("`query_vectors`", expected, received)
     num_rows = corpus.shape[0]
     if not num_rows:
         raise UserError("`corpus_matrix` must have rows. Received: none.")
     if not (np.isfinite(queries.data).all() and np.isfinite(corpus.data).all()):
-        raise UserError(
-            "`query_vectors` and `corpus_matrix` must be finite. Received: NaN or infinity."
-        )
+        raise user_error("`query_vectors` and `corpus_matrix`", "be finite", "NaN or infinity")
     return best_rows.best_of_queries(
         queries, num_rows, k, 0, lambda some: lambda part: (some @ corpus[part].T).toarray()
     )

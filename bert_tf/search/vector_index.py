@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.base.files import recover
 from bert_tf.base.json_files import MOST_BYTES
 from bert_tf.base.optional_packages import require_package
 from bert_tf.base.regular_files import open_descriptor
 from bert_tf.base.vectors import as_array, as_finite_floats, as_matrix
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, user_error
 from bert_tf.search.exact_search import top_k
 from bert_tf.search.index_check import check_index, require_ranges
 from bert_tf.search.index_files import (
@@ -111,9 +112,8 @@ class VectorIndex:
             weakref.finalize(self, os.close, self._items)
             size = os.fstat(self._items).st_size
         except OSError as error:
-            raise DataError(
-                f"{self._file(ITEMS)} must be the items of the index. Received: {error.strerror}."
-            ) from None
+            expected = "be the items of the index"
+            raise data_error(self._file(ITEMS), expected, error.strerror) from None
         if self._offsets[0] != 0 or self._offsets[-1] != size:
             raise self._damaged_items(f"a file of {size} bytes")
         if self._verify:
@@ -155,10 +155,8 @@ class VectorIndex:
         vectors = as_matrix(vectors, "vectors")
         for name, column in (("texts", texts), ("ids", ids)):
             if column is not None and len(column) != len(vectors):
-                raise UserError(
-                    f"`{name}` must be as many as `vectors`, {len(vectors)}. Received: "
-                    f"len({name})={len(column)}."
-                )
+                expected = f"be as many as `vectors`, {len(vectors)}"
+                raise user_error(f"`{name}`", expected, f"len({name})={len(column)}")
         texts, ids = (None if column is None else list(column) for column in (texts, ids))
         with open_index_writer(path, **options) as writer:
             for start in range(0, len(vectors), _BLOCK_ROWS):
@@ -239,10 +237,8 @@ class VectorIndex:
         """
         faiss = require_package("faiss", "to_faiss()")
         if self.precision == "int8":
-            raise UserError(
-                "`precision` of the index must be 'float32', 'float16' or 'binary' for faiss. "
-                "Received: 'int8'. Call `to_usearch()`."
-            )
+            expected = "be 'float32', 'float16' or 'binary' for faiss"
+            raise user_error("`precision` of the index", expected, "'int8'. Call `to_usearch()`.")
         if self.precision == "binary":
             size = 8 * self.vectors.shape[1]
             made = (

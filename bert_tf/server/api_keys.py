@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, MutableMapping
 
 from bert_tf.base.regular_files import open_input
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 
 API_KEY_VARIABLE = "BERT_TF_API_KEY"
 _KEY = r"[!-~]+"  # what a header holds as one word: ASCII without spaces
@@ -33,10 +33,8 @@ def read_api_keys(
             with open_input(path, "r", encoding="utf-8", errors="replace") as file:
                 lines = file.read().splitlines()
         except OSError as error:
-            raise UserError(
-                f"--api_key_file must be a file that can be read. Received: "
-                f"--api_key_file={path} ({error.strerror})"
-            ) from None
+            received = f"--api_key_file={path} ({error.strerror})"
+            raise user_error("--api_key_file", "be a file that can be read", received) from None
         keys = tuple(line.strip() for line in lines if line.strip())
         source = f"--api_key_file must have one key per line. Received: {path}"
     elif variable is not None:
@@ -61,7 +59,6 @@ def authorization(environment: Mapping[str, str] = os.environ) -> dict[str, str]
     """
     key = environment.get(API_KEY_VARIABLE, "").strip()
     if key and not re.fullmatch(_KEY, key):
-        raise UserError(
-            f"{API_KEY_VARIABLE} must be visible ASCII characters. Received: others in its value"
-        )
+        expected = "be visible ASCII characters"
+        raise user_error(API_KEY_VARIABLE, expected, "others in its value")
     return {"Authorization": f"Bearer {key}"} if key else {}

@@ -3,7 +3,7 @@
 import logging
 import socket
 
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.server.limits import Limits
 
 
@@ -34,10 +34,9 @@ def listen(host: str, port: int, write_timeout: float) -> socket.socket:
     except (OSError, UnicodeError) as error:  # UnicodeError: a name with a label that is too long
         if listener is not None:
             listener.close()
-        raise UserError(
-            f"`host` and `port` must be a free address of this machine. Received: host={host!r}, "
-            f"port={port} ({error})"
-        ) from None
+        expected = "be a free address of this machine"
+        received = f"host={host!r}, port={port} ({error})"
+        raise user_error("`host` and `port`", expected, received) from None
     return listener
 
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.server.batcher import Batcher
 from bert_tf.server.errors import RequestError
 from bert_tf.server.logs import log
@@ -82,10 +82,8 @@ class ModelVersions:
         """Loads the highest version, or raises a `UserError`."""
         versions = await self._find()
         if not versions:
-            raise UserError(
-                f"{self.directory} must hold a model, or folders named 1, 2, … that each hold a "
-                "model. Received: neither"
-            )
+            expected = "hold a model, or folders named 1, 2, … that each hold a model"
+            raise user_error(self.directory, expected, "neither")
         newest = max(versions)
         await self._load(newest, *versions[newest])
         if self.current is None:

@@ -14,7 +14,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from bert_tf import ops
 from bert_tf.base.regular_files import open_regular, require_regular_below
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.server.graph_check import graph_problems
 from bert_tf.server.signatures import DEFAULT_SIGNATURE, Signature, signatures_of
 from bert_tf.serving import SAVED_MODEL_FILE, read_description
@@ -130,7 +130,5 @@ def _read(path):
     for meta_graph in saved_model.meta_graphs:
         if tf.saved_model.SERVING in meta_graph.meta_info_def.tags:
             return saved_model, meta_graph
-    raise UserError(
-        f"{path} must be a SavedModel with the tag {tf.saved_model.SERVING!r}. Received: no graph "
-        "with this tag"
-    )
+    expected = f"be a SavedModel with the tag {tf.saved_model.SERVING!r}"
+    raise user_error(path, expected, "no graph with this tag")

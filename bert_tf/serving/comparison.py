@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import ops
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.models.serving_module import SERVING_DEFAULT
 from bert_tf.models.task_model import TaskModel
 from bert_tf.serving.export import serving_module
@@ -49,18 +49,14 @@ def compare_with_export(model: TaskModel, path: str, pairs: bool = False) -> flo
 def _difference(name, expected, found, path):
     if expected.dtype.kind not in "fiu":
         if not np.array_equal(expected, found):
-            raise UserError(
-                f"`{name}` of {path} must be that of the checkpoint, {expected.tolist()!r:.200}. "
-                f"Received: {found.tolist()!r:.200}"
-            )
+            expected = f"be that of the checkpoint, {expected.tolist()!r:.200}"
+            raise user_error(f"`{name}` of {path}", expected, f"{found.tolist()!r:.200}")
         return 0.0
     equal = expected == found  # infinities too
     difference = np.abs(np.where(equal, 0, expected.astype(np.float64) - found))
     worst = float(difference.max(initial=0.0))
     scale = np.abs(expected, where=np.isfinite(expected), out=np.zeros(expected.shape))
     if not worst <= _MOST * max(1.0, scale.max(initial=0.0)):
-        raise UserError(
-            f"`{name}` of {path} must be that of the checkpoint to {_MOST:g}. Received: a "
-            f"difference of {worst:g}"
-        )
+        expected = f"be that of the checkpoint to {_MOST:g}"
+        raise user_error(f"`{name}` of {path}", expected, f"a difference of {worst:g}")
     return worst

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base import keras_compat
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.inputs.columns import as_columns
 from bert_tf.models.task_model import TaskModel
 
@@ -69,8 +69,6 @@ class ConstantGraphModel:
     def __call__(self, texts: str | list[str]) -> np.ndarray | dict[str, np.ndarray]:
         columns = as_columns(texts, self._errors)
         if len(columns) != 1:
-            raise UserError(
-                "`texts` must be a string or a list of strings. Received: "
-                f"{len(columns)} texts in an example"
-            )
+            expected = "be a string or a list of strings"
+            raise user_error("`texts`", expected, f"{len(columns)} texts in an example")
         return tf.nest.pack_sequence_as(self._structure, self._run(*columns))

@@ -11,7 +11,7 @@ from bert_tf import ops, tasks
 from bert_tf.base.files import atomic_path, scratch_directory
 from bert_tf.base.json_files import write_json
 from bert_tf.base.regular_files import open_regular
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.models.serving_module import SERVING_DEFAULT, ServingModule
 from bert_tf.models.task_model import TaskModel
 from bert_tf.serving.description import DESCRIPTION_FILE, describe
@@ -71,11 +71,9 @@ def export(
             "operations can read. Received: portable=True. Export the model before calling "
             "`prepack_for_inference()`, or pass portable=False."
         )
-    if not portable and ops.native.library() is None:
-        raise UserError(
-            "`portable` must be True if the native operations are not built. Received: "
-            "portable=False. Build them (`make ops`), or pass portable=True."
-        )
+    rule = "must be True if the native operations are not built"
+    fix = "Build them (`make ops`), or pass portable=True."
+    require(portable or ops.native.library() is not None, rule, UserError, fix, portable=False)
     if version is None:
         version = max(find_versions(directory), default=0) + 1
     path = os.path.join(os.fspath(directory), str(version))
@@ -118,10 +116,8 @@ def export_from_model(
             f"text, tokens and examples (docs/serving.md). Received: {input_signature!r}"
         )
     if unknown := set(options) - {"version", "portable", "pairs"}:
-        raise UserError(
-            "The arguments must be those of `bert_tf.serving.export`: version, portable, "
-            f"pairs. Received: {', '.join(sorted(unknown))}"
-        )
+        expected = "be those of `bert_tf.serving.export`: version, portable, pairs"
+        raise user_error("The arguments", expected, ", ".join(sorted(unknown)))
     return export(model, filepath, **options)
 
 
@@ -134,18 +130,14 @@ def serving_module(model: TaskModel, pairs: bool = False) -> ServingModule:
     """
     spec = model.spec
     if spec.serving is None:
-        raise UserError(
-            f"`model` must be one of {[spec.model for spec in tasks.specs() if spec.serving]}. "
-            f"Received: {type(model).__name__}"
-        )
+        expected = f"be one of {[spec.model for spec in tasks.specs() if spec.serving]}"
+        raise user_error("`model`", expected, type(model).__name__)
     if model.tokenizer is None:
         raise UserError("`model` must have a tokenizer. Received: tokenizer=None")
     if pairs and not spec.serving.takes_pairs:
         names = [s.model for s in tasks.specs() if s.serving and s.serving.takes_pairs]
-        raise UserError(
-            f"`pairs` must be False unless the model is a {' or '.join(names)}. Received: "
-            f"pairs=True, model={type(model).__name__}"
-        )
+        expected = f"be False unless the model is a {' or '.join(names)}"
+        raise user_error("`pairs`", expected, f"pairs=True, model={type(model).__name__}")
     module = spec.serving_class()
     return module(model, pairs) if pairs else module(model)
 

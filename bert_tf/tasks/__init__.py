@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bert_tf.base.json_schema import Kind
-from bert_tf.errors import UserError, require
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.models.task_spec import MAX_LENGTH, Answers, TaskInput, TaskSpec
 
 # The order is that in which the heads of a checkpoint are recognised.
@@ -99,18 +99,15 @@ def specs() -> tuple[TaskSpec, ...]:
     names, models = [spec.name for spec in found], [spec.model for spec in found]
     are_own = all(len({*values}) == len(values) for values in (names, models))
     if names[: len(ours)] != list(NAMES) or not are_own:
-        raise UserError(
-            "The `name` of every SPEC must be its own, and its folder's, and its `model` its own. "
-            f"Received: name={names}, model={models}"
-        )
+        expected = "be its own, and its folder's, and its `model` its own"
+        raise user_error("The `name` of every SPEC", expected, f"name={names}, model={models}")
     written: dict[str, list] = {}
     for spec in found:
         heads = list(spec.heads.values())
         if heads and written.setdefault(spec.architectures[0], heads) != heads:
-            raise UserError(
-                "SPECs with the same first architecture must have the same heads. Received: "
-                f"{spec.name}, architectures={spec.architectures}"
-            )
+            expected = "have the same heads"
+            received = f"{spec.name}, architectures={spec.architectures}"
+            raise user_error("SPECs with the same first architecture", expected, received)
     return found
 
 

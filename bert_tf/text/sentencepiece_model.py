@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.base.json_files import read_bytes
 from bert_tf.errors import DataError
 
@@ -70,16 +71,14 @@ def read_model(path: str | os.PathLike) -> dict[str, Any]:
         if not pieces:
             raise ValueError("no pieces")
     except (ValueError, IndexError, struct.error) as error:
-        raise DataError(
-            f"{path} must be a sentencepiece model. Received: {type(error).__name__}: {error}."
-        ) from None
+        expected = "be a sentencepiece model"
+        raise data_error(path, expected, f"{type(error).__name__}: {error}") from None
     found = {**_SUPPORTED, **trainer, **normalizer}
     other = {name: found[name] for name, value in _SUPPORTED.items() if found[name] != value}
     if other:
-        raise DataError(
-            f"{path} must be a Unigram model without byte fallback, with white space as a prefix. "
-            f"Received: {', '.join(f'{name}={value}' for name, value in other.items())}."
-        )
+        expected = "be a Unigram model without byte fallback, with white space as a prefix"
+        received = ", ".join((f"{name}={value}" for name, value in other.items()))
+        raise data_error(path, expected, received)
     return {
         "pieces": pieces,
         "types": types,

@@ -26,7 +26,7 @@ from bert_tf.base.json_schema import (
     optional,
     text,
 )
-from bert_tf.errors import ConfigError, DataError
+from bert_tf.errors import ConfigError, DataError, require
 from bert_tf.text.sentencepiece_model import MOST_PIECES
 from bert_tf.text.tokenizer_config import COMMON_ARGUMENTS
 from bert_tf.text.tokenizer_json import (
@@ -156,8 +156,7 @@ def parse(definition: dict[str, Any]) -> Parts:
     else:
         pieces, unk_id = model["vocab"], model["unk_id"]
         ids = {piece: index for index, (piece, _) in enumerate(pieces)}
-        if unk_id >= len(pieces):
-            raise DataError(f"`unk_id` must be below {len(pieces)}. Received: unk_id={unk_id}.")
+        require(unk_id < len(pieces), f"must be below {len(pieces)}", DataError, unk_id=unk_id)
         unk_token = pieces[unk_id][0]
         most = max(_MOST_CHARS, _MOST_PIECE_CHARS * len(pieces))
         if (num_chars := sum(len(piece) for piece, _ in pieces)) > most:

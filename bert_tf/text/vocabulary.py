@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.base import json_schema
+from bert_tf.base.file_errors import data_error
 from bert_tf.base.files import atomic_path
 from bert_tf.base.json_files import read_bytes, read_json
 from bert_tf.errors import DataError
@@ -80,10 +81,8 @@ def read_lines(path: str | os.PathLike, what: str) -> list[str]:
         lines = re.split("\r\n|\n|\r", content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}, line {line} must be UTF-8. Received: bytes "
-            f"{content[error.start : error.end]!r}. Convert the file to UTF-8."
-        ) from error
+        received = f"bytes {content[error.start : error.end]!r}. Convert the file to UTF-8."
+        raise data_error(path, "be UTF-8", received, line) from error
     return lines if lines[-1] else lines[:-1]
 
 
@@ -121,10 +120,8 @@ def in_order(pieces: Mapping[int, str], count: int, place: Any, first: int = 0) 
     ids = range(first, first + count)
     missing = next((index for index in ids if index not in pieces), None)
     if missing is not None:
-        raise DataError(
-            f"{place} must have the ids 0 to {ids[-1]}, each once. Received: no piece with the id "
-            f"{missing}."
-        )
+        expected = f"have the ids 0 to {ids[-1]}, each once"
+        raise data_error(place, expected, f"no piece with the id {missing}")
     return [pieces[index] for index in ids]
 
 

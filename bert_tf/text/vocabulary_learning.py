@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.base.progress import progress_bar
 from bert_tf.base.regular_files import open_input
 from bert_tf.errors import ConfigError, DataError, require
@@ -144,11 +145,9 @@ def learn_from_counts(
             f"Received: {min_frequency=}, {max_characters=}, {num_unused=}."
         )
     reserved = [*special_tokens, *(f"[unused{index}]" for index in range(num_unused))]
-    if len(set(reserved)) != len(reserved):
-        raise ConfigError(
-            "`special_tokens` must be unique, and not among the `num_unused` tokens [unusedN]. "
-            f"Received: special_tokens={list(special_tokens)}, num_unused={num_unused}."
-        )
+    rule = "must be unique, and not among the `num_unused` tokens [unusedN]"
+    is_valid = len(set(reserved)) == len(reserved)
+    require(is_valid, rule, ConfigError, special_tokens=list(special_tokens), num_unused=num_unused)
     counts = _usable_counts(word_counts, min_frequency, max_characters)
     if not counts:
         raise DataError(
@@ -164,13 +163,12 @@ def learn_from_counts(
         characters = {piece for word in counts for piece in _symbols(word)}
     else:
         characters = {piece for word in counts for c in word for piece in (c, CONTINUATION + c)}
-    if len(characters) > room:
-        raise DataError(
-            f"`vocabulary_size` must be at least {vocabulary_size + len(characters) - room}, for "
-            f"{len(reserved)} special tokens and {len(alone) + len(characters)} single characters. "
-            f"Received: vocabulary_size={vocabulary_size}. Raise it, or lower max_characters (now "
-            f"{max_characters})."
-        )
+    rule = (
+        f"must be at least {vocabulary_size + len(characters) - room}, for {len(reserved)} special "
+        f"tokens and {len(alone) + len(characters)} single characters"
+    )
+    fix = f"Raise it, or lower max_characters (now {max_characters})."
+    require(len(characters) <= room, rule, DataError, fix, vocabulary_size=vocabulary_size)
     learned = []
     if len(characters) < room:
         learn = _learn_bpe if algorithm == "bpe" else _learn_wordpiece
@@ -195,10 +193,8 @@ def read_lines(paths: Sequence[str | os.PathLike], progress: bool = True) -> Ite
                         try:
                             yield line.decode("utf-8").rstrip("\r\n")
                         except UnicodeDecodeError as error:
-                            raise DataError(
-                                f"{path}, line {number} must be UTF-8. "
-                                f"Received: {error.reason} at byte {error.start}."
-                            ) from error
+                            received = f"{error.reason} at byte {error.start}"
+                            raise data_error(path, "be UTF-8", received, number) from error
     except OSError as error:
         name, reason = error.filename, error.strerror
         raise DataError(f"{name} must be a readable text file. Received: {reason}.") from error

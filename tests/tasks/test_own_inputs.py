@@ -37,7 +37,7 @@ class AgedModel(DenseHeadModel):
     def __init__(self, backbone, tokenizer=None, max_length=None, **kwargs):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         self.classifier = self.dense_head(2)
-        self.build()
+        self.built = True
 
     def head(self, outputs, tokens, training=False):
         logits = tf.cast(self.classifier(outputs["pooled_output"]), tf.float32)

@@ -24,7 +24,7 @@ from bert_tf.checkpoints.model_weights import (
 from bert_tf.checkpoints.own_format import quantized_tensors
 from bert_tf.checkpoints.weight_names import OWN
 from bert_tf.config import ARGUMENTS, BertConfig
-from bert_tf.errors import ConfigError, UserError
+from bert_tf.errors import ConfigError, UserError, user_error
 from bert_tf.layers.quantization import QUANTIZATION
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.text.subword_tokenizer import SubwordTokenizer
@@ -85,10 +85,9 @@ def read_object(values: dict, path: str) -> tuple[str, BertConfig, dict, str | d
     name = str(registered).rpartition(">")[2]
     kind = model_class(name)
     if kind is None or keras.saving.get_registered_name(kind) != registered:
-        raise ConfigError(
-            f"`registered_name` in {path} must be that of a model of bert_tf or of keras-hub. "
-            f"Received: registered_name={registered!r:.200}"
-        )
+        expected = "be that of a model of bert_tf or of keras-hub"
+        received = f"registered_name={registered!r:.200}"
+        raise user_error(f"`registered_name` in {path}", expected, received, ConfigError)
     is_backbone = name == BACKBONE
     check(values, _BACKBONE if is_backbone else _task_model(), path, ConfigError)
     options = {} if is_backbone else dict(values["config"])

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.errors import DataError
 from bert_tf.inputs.tables.thrift import CompactReader
 
@@ -119,10 +120,8 @@ def _require(what, size, compressed):
     """Raises a DataError if something takes too many bytes in memory."""
     most = max(MOST_BYTES, MOST_TIMES * compressed)
     if size > most:
-        raise DataError(
-            f"{what} must not take more than {most:,} bytes. Received: up to {size:,} bytes. "
-            f"{_TOO_LARGE}"
-        )
+        expected = f"not take more than {most:,} bytes"
+        raise data_error(what, expected, f"up to {size:,} bytes. {_TOO_LARGE}")
 
 
 def _are_numbers(values, limit=2**63):

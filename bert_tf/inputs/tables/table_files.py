@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.base.regular_files import open_input, open_regular
 from bert_tf.errors import DataError
 from bert_tf.inputs.tables.parquet_files import ParquetRows
@@ -59,10 +60,8 @@ def read_table(
             continue
         fields = fields or [""]
         if len(fields) != len(header):
-            raise DataError(
-                f"{path}, line {line} must have {len(header)} fields, as the header. "
-                f"Received: {len(fields)} fields."
-            )
+            expected = f"have {len(header)} fields, as the header"
+            raise data_error(path, expected, f"{len(fields)} fields", line)
         yield line, dict(zip(header, fields))
 
 

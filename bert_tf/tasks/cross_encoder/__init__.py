@@ -1,32 +1,22 @@
 """Cross-encoders: a score for a pair of texts, to rank documents for a query."""
 
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import (
-    ACTIVATION,
-    CLASS_AXIS,
-    DROPOUT,
-    NUMBERS,
-    RERANK,
-    Examples,
-    Labels,
-    Serving,
-    TaskSpec,
-)
+from bert_tf.models import task_spec
 from bert_tf.tasks import text_classification
 
-SPEC = TaskSpec(
+SPEC = task_spec.TaskSpec(
     name="cross_encoder",
     model="BertCrossEncoder",
     architectures=("BertForSequenceClassification",),  # with one label
     preprocessor="CrossEncoderPreprocessor",
-    examples=Examples(
+    examples=task_spec.Examples(
         texts=(2, ...),
         form="An example is a query with one document or more. Pass (queries, documents), or "
         "(queries, positives, negatives) to train on lists.",
     ),
-    labels=Labels(no_class_weights="labels are numbers"),
+    labels=task_spec.Labels(no_class_weights="labels are numbers"),
     heads={"classifier": text_classification.HEAD},
-    serving=Serving(
+    serving=task_spec.Serving(
         "CrossEncoderModule",
         texts={"query": "The query, UTF-8.", "document": "The document, UTF-8."},
         outputs={
@@ -35,10 +25,10 @@ SPEC = TaskSpec(
         },
     ),
     files="CrossEncoderFiles",
-    distilled_as=NUMBERS,
-    output_axes=(CLASS_AXIS,),
-    forms=(RERANK,),
-    options={"dropout": DROPOUT, "activation": ACTIVATION},
+    distilled_as=task_spec.NUMBERS,
+    output_axes=(task_spec.CLASS_AXIS,),
+    forms=(task_spec.RERANK,),
+    options={"dropout": task_spec.DROPOUT, "activation": task_spec.ACTIVATION},
     built_with=("dropout",),
 )
 

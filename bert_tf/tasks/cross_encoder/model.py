@@ -10,13 +10,11 @@ from bert_tf.config import MULTI_LABEL
 from bert_tf.errors import require_one_of
 from bert_tf.inputs.labels import are_labels_of_tokens, check_ids
 from bert_tf.inputs.token_inputs import one_sequence_per_row
-from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
-from bert_tf.tasks.cross_encoder.losses import RelevanceLoss, is_right
 from bert_tf.tasks.cross_encoder.preprocessor import SCORE_ACTIVATIONS, SIGMOID
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
-from bert_tf.tasks.shared.ranked_documents import RanksDocuments
+from bert_tf.tasks.shared.ranked_documents import RanksDocuments, document_cross_entropy
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -26,7 +24,8 @@ class BertCrossEncoder(RanksDocuments, DenseHeadModel):
     It reads both together, so it is more exact than the cosine of two vectors of a
     `BertSentenceEncoder`, and has to read every pair. `fit` and `evaluate` take pairs with labels
     from 0 to 1, or, without labels, tuples of K + 1 lists: queries, documents that fit, and others
-    that do not.
+    that do not. The loss is `RelevanceLoss`, or what `compile` is given: "mse" learns numbers, such
+    as a teacher's.
 
     Args:
         backbone, tokenizer, max_length: See `TaskModel`; the longer text of a pair is cut.
@@ -70,29 +69,14 @@ class BertCrossEncoder(RanksDocuments, DenseHeadModel):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         self.activation = activation
         self.check_options()
-        self.dropout = self.head_dropout(dropout)
-        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
-        self.classifier = self.dense_head(1, problem_type=MULTI_LABEL)  # one sigmoid
-        self.build()
+        self.add_dropout(dropout)
+        own = {"loss": RelevanceLoss, "accuracy": is_right}
+        self.classifier = self.dense_head(1, problem_type=MULTI_LABEL, **own)  # one sigmoid
+        self.built = True
 
     def check_options(self):
         super().check_options()
         require_one_of("activation", self.activation, tuple(SCORE_ACTIVATIONS))
-
-    def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """Compiles as Keras does; the loss defaults to `RelevanceLoss`.
-
-        "mse" learns numbers, such as a teacher's.
-
-        Raises:
-            UserError: See `DenseHeadModel.compile`.
-        """
-        loss = RelevanceLoss() if isinstance(loss, str) and loss == "auto" else loss
-        super().compile(optimizer, loss, metrics, **kwargs)
-
-    def default_compile(self, y):
-        accuracy = keras.metrics.MeanMetricWrapper(is_right, name="accuracy")
-        return {**super().default_compile(y), "metrics": [accuracy]}
 
     def read_labels(self, y, x):
         y = super().read_labels(y, x)
@@ -137,3 +121,36 @@ class BertCrossEncoder(RanksDocuments, DenseHeadModel):
 
     def document_scores(self, query, documents, **batching):
         return self.score([query] * len(documents), documents, **batching)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class RelevanceLoss(keras.losses.Loss):
+    """Binary cross-entropy of pairs, or cross-entropy over the documents of a query.
+
+    `call` takes labels in [0, 1] with logits `[B, 1]`, or the number of the document that fits,
+    int `[B]`, with logits `[B, K]` of K > 1 documents, and returns `[B]`.
+
+    Reference: sentence-transformers, `BinaryCrossEntropyLoss` and `MultipleNegativesRankingLoss`
+    of its cross-encoder.
+    """
+
+    def call(self, y_true, y_pred):
+        y_pred = tf.convert_to_tensor(y_pred)
+        if y_pred.shape[-1] == 1:
+            labels = tf.cast(tf.reshape(y_true, [-1, 1]), y_pred.dtype)
+            return tf.nn.sigmoid_cross_entropy_with_logits(labels, y_pred)[:, 0]
+        return document_cross_entropy(y_true, y_pred)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+def is_right(y_true, y_pred):
+    """Returns whether a pair is on the right side of 0.5, or the best document is the right one.
+
+    The arguments are those of `RelevanceLoss.call`; the result is float32 `[B]`.
+    """
+    y_true = tf.reshape(tf.cast(y_true, tf.float32), [-1])
+    if y_pred.shape[-1] == 1:
+        found, right = y_pred[:, 0] > 0.0, y_true > 0.5
+    else:
+        found, right = tf.argmax(y_pred, axis=-1), tf.cast(y_true, tf.int64)
+    return tf.cast(tf.equal(found, right), tf.float32)

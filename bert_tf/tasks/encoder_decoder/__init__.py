@@ -2,14 +2,7 @@
 
 from bert_tf.base.json_schema import FLAG, integer, may_lack, optional
 from bert_tf.config import ARGUMENTS
-from bert_tf.models.task_spec import (
-    GENERATION_CONFIG,
-    MAX_LENGTH,
-    NEXT_WORDS,
-    Head,
-    TaskInput,
-    TaskSpec,
-)
+from bert_tf.models import task_spec
 from bert_tf.models.weight_rows import (
     DENSE,
     ENCODER_BLOCK,
@@ -19,7 +12,7 @@ from bert_tf.models.weight_rows import (
     VECTOR,
     Row,
 )
-from bert_tf.tasks.shared.generated_text import GENERATED_TEXT, SOURCE_AND_TARGET
+from bert_tf.tasks.shared import GENERATED_TEXT, SOURCE_AND_TARGET
 
 
 def _row(kind: str, ours: str, theirs: str) -> Row:
@@ -33,7 +26,7 @@ def _block_row(kind: str, ours: str, theirs: str) -> Row:
     return _row(kind, ours, f"bert.encoder.layer.{{index}}.{theirs}")
 
 
-DECODER = Head(
+DECODER = task_spec.Head(
     "decoder",
     rows=(
         _row(TABLE, "embeddings.word_embeddings", "bert.embeddings.word_embeddings"),
@@ -53,17 +46,17 @@ DECODER = Head(
         _block_row(LAYER_NORM, "cross_attention_layer_norm", "crossattention.output.LayerNorm"),
     ),
 )
-SPEC = TaskSpec(
+SPEC = task_spec.TaskSpec(
     name="encoder_decoder",
     model="BertEncoderDecoder",
     architectures=("EncoderDecoderModel",),
     decoded_by="generate",
     preprocessor="EncoderDecoderPreprocessor",
     examples=SOURCE_AND_TARGET,
-    labels=NEXT_WORDS,
+    labels=task_spec.NEXT_WORDS,
     inputs={
-        "decoder_token_ids": TaskInput("int32", (None,), sample=1),
-        "decoder_padding_mask": TaskInput("bool", (None,)),
+        "decoder_token_ids": task_spec.TaskInput("int32", (None,), sample=1),
+        "decoder_padding_mask": task_spec.TaskInput("bool", (None,)),
     },
     heads={"decoder": DECODER},
     uses_pooler=False,
@@ -71,12 +64,12 @@ SPEC = TaskSpec(
     files="EncoderDecoderFiles",
     options={
         "decoder_config": optional(ARGUMENTS),
-        "max_target_length": MAX_LENGTH,
+        "max_target_length": task_spec.MAX_LENGTH,
         "tie_word_embeddings": may_lack(FLAG),
         "share_encoder_decoder_weights": may_lack(FLAG),
         "decoder_start_token_id": optional(integer()),
         "eos_token_id": optional(integer()),
-        "generation_config": GENERATION_CONFIG,
+        "generation_config": task_spec.GENERATION_CONFIG,
     },
     built_with=("decoder_config", "tie_word_embeddings", "share_encoder_decoder_weights"),
 )

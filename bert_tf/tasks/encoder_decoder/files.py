@@ -13,7 +13,7 @@ from bert_tf.base.json_files import read_json
 from bert_tf.base.json_schema import OBJECT, integer, list_of, object_of, optional, text
 from bert_tf.base.tensor_source import RenamedSource
 from bert_tf.config import DECODER_KEYS, BertConfig
-from bert_tf.errors import ConfigError
+from bert_tf.errors import ConfigError, user_error
 from bert_tf.families.network_families import BERT_GENERATION, BERTS
 from bert_tf.models.task_files import NetworksFiles
 
@@ -49,10 +49,9 @@ class EncoderDecoderFiles(NetworksFiles):
         for part in ("encoder", "decoder"):
             name = values[part].get("model_type")
             if name not in (None, *BERTS):
-                raise ConfigError(
-                    f"{path}, {part}: `model_type` must be {' or '.join(map(repr, BERTS))}. "
-                    f"Received: model_type={name!r}"
-                )
+                expected = f"be {' or '.join(map(repr, BERTS))}"
+                received = f"model_type={name!r}"
+                raise user_error(f"{path}, {part}: `model_type`", expected, received, ConfigError)
         encoder = BertConfig.from_huggingface(values["encoder"], path, "encoder")
         decoder = dict(values["decoder"])
         for key in DECODER_KEYS:

@@ -9,19 +9,18 @@ import tensorflow as tf
 
 from bert_tf.base import hooks
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.families.network_families import BERTS
 from bert_tf.inputs.token_inputs import checked_token_inputs, depending_on, require_tensor
 from bert_tf.layers.decoder import BertDecoder
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks.encoder_decoder.preprocessor import DECODER_PADDING_MASK, DECODER_TOKEN_IDS
-from bert_tf.tasks.shared.next_word_model import NextWordModel
 from bert_tf.tasks.shared.text_generator import TextGenerator
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
+class BertEncoderDecoder(TextGenerator, TaskModel):
     """Two BERTs for translation and summarization: an encoder, and a decoder that attends to it.
 
     `fit` and `evaluate` take pairs of texts, `(sources, targets)`, without labels: the model learns
@@ -98,10 +97,10 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
             _require_same_network(config, backbone.config)
             backbone.shared_by = "share_encoder_decoder_weights"
             shared = {"embeddings": backbone.embeddings, "blocks": backbone.encoder.stack()}
-        self.decoder = BertDecoder(
-            config, tie_word_embeddings, dtype=self.dtype_policy, name="decoder", **shared
+        self.decoder = self.built_layer(
+            BertDecoder, config, tie_word_embeddings, name="decoder", **shared
         )
-        self.build()
+        self.built = True
 
     def check_options(self):
         super().check_options()
@@ -112,11 +111,6 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
             self.eos_token_id,
             self.tokenizer,
         )
-
-    def build(self, input_shape=None):
-        if not self.decoder.built:
-            self.decoder.build()
-        self.built = True
 
     @classmethod
     def from_encoder_decoder_pretrained(
@@ -185,18 +179,8 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
         return self._special_id("eos_token_id", "sep_token_id")
 
     @property
-    def pad_token_id(self) -> int:
-        """The token after the end token."""
-        return self.decoder.config.pad_token_id
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of words of the decoder."""
-        return self.decoder.config.vocab_size
-
-    @property
-    def num_token_classes(self):
-        return self.vocab_size
+    def target_config(self):
+        return self.decoder.config
 
     def _special_id(self, name, of_tokenizer):
         token_id = getattr(self, name)
@@ -219,15 +203,11 @@ class BertEncoderDecoder(TextGenerator, NextWordModel, TaskModel):
 
     def decoded(self, tokens, training):
         if tokens.get(DECODER_TOKEN_IDS) is None:
-            raise UserError(
-                f"Inputs must hold `{DECODER_TOKEN_IDS}` [B, T], the target that the decoder "
-                f"reads. Received: {sorted(tokens)}"
-            )
+            expected = f"hold `{DECODER_TOKEN_IDS}` [B, T], the target that the decoder reads"
+            raise user_error("Inputs", expected, sorted(tokens))
         if tokens.get("sequence_ids") is not None:
-            raise UserError(
-                "Inputs must not hold `sequence_ids`: a row is one source. Received: "
-                f"{sorted(tokens)}"
-            )
+            expected = "not hold `sequence_ids`: a row is one source"
+            raise user_error("Inputs", expected, sorted(tokens))
         memory, memory_mask = self.memory_of(tokens, training)
         target = {
             "token_ids": tokens[DECODER_TOKEN_IDS],
@@ -272,20 +252,16 @@ def _decoder_config(config, encoder_config) -> BertConfig:
     for part, network in (("encoder", encoder_config), ("decoder", config or encoder_config)):
         name, buckets = network.model_type, network.relative_attention_num_buckets
         if name not in BERTS or buckets is not None:
-            raise UserError(
-                f"The {part} must be a BERT or a BERT-generation network, without a bias of "
-                f"distances. Received: model_type={name!r}, "
-                f"relative_attention_num_buckets={buckets}"
-            )
+            expected = "be a BERT or a BERT-generation network, without a bias of distances"
+            received = f"model_type={name!r}, relative_attention_num_buckets={buckets}"
+            raise user_error(f"The {part}", expected, received)
     if config is None:
         return dataclasses.replace(
             encoder_config, attention_window=None, num_global_tokens=1, pruned_heads={}, extra={}
         )
     if config.attention_window is not None or config.pruned_heads:
-        raise UserError(
-            "`decoder_config` must have full attention and all heads. Received: "
-            f"attention_window={config.attention_window}, pruned_heads={config.pruned_heads}"
-        )
+        received = f"attention_window={config.attention_window}, pruned_heads={config.pruned_heads}"
+        raise user_error("`decoder_config`", "have full attention and all heads", received)
     if config.hidden_size != encoder_config.hidden_size:
         raise UserError(
             "`decoder_config.hidden_size` must be the encoder's, because the cross-attention reads "
@@ -306,18 +282,14 @@ def _require_same_network(config, encoder_config):
 
 def _check_lengths_and_ids(config, max_target_length, start_token_id, end_token_id, tokenizer):
     limit = config.max_position_embeddings
-    if max_target_length is not None and not 3 <= max_target_length <= limit:
-        raise UserError(
-            f"`max_target_length` must be in [3, {limit}] (the decoder's max_position_embeddings). "
-            f"Received: {max_target_length=}"
-        )
+    rule = f"must be in [3, {limit}] (the decoder's max_position_embeddings)"
+    is_valid = max_target_length is None or 3 <= max_target_length <= limit
+    require(is_valid, rule, UserError, max_target_length=max_target_length)
     ids = {"decoder_start_token_id": start_token_id, "eos_token_id": end_token_id}
     for name, token_id in ids.items():
-        if token_id is not None and not 0 <= token_id < config.vocab_size:
-            raise UserError(
-                f"`{name}` must be in [0, {config.vocab_size}) (the decoder's vocab_size). "
-                f"Received: {name}={token_id}"
-            )
+        rule = f"must be in [0, {config.vocab_size}) (the decoder's vocab_size)"
+        is_valid = token_id is None or 0 <= token_id < config.vocab_size
+        require(is_valid, rule, UserError, **{name: token_id})
     if tokenizer is not None and tokenizer.vocab_size != config.vocab_size:
         raise UserError(
             "The vocabulary must have as many entries as the decoder's word embeddings: "

@@ -75,17 +75,11 @@ class BertSentenceExtractor(OwnTokenLoss, DenseHeadModel):
         self.num_sentence_layers = num_sentence_layers
         self.sentence_layers = None
         if num_sentence_layers:
-            self.sentence_layers = SentenceLayers(
-                backbone.config,
-                num_sentence_layers,
-                dtype=self.dtype_policy,
-                name="sentence_layers",
-            )
-            with keras.name_scope(self.name):
-                self.sentence_layers.build()
+            options = {"num_layers": num_sentence_layers, "name": "sentence_layers"}
+            self.sentence_layers = self.built_layer(SentenceLayers, backbone.config, **options)
         self.scorer = self.dense_head(1, "scorer")
         self.accuracy = keras.metrics.Mean(name="accuracy")
-        self.build()
+        self.built = True
 
     def check_options(self):
         super().check_options()

@@ -2,15 +2,7 @@
 
 from bert_tf.base.json_schema import FLAG, integer, may_lack, optional, text
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import (
-    RERANK,
-    Examples,
-    Labels,
-    Serving,
-    TaskInput,
-    TaskSpec,
-    layer_head,
-)
+from bert_tf.models import task_spec
 from bert_tf.models.weight_rows import PROJECTION
 
 _VECTORS = (
@@ -20,23 +12,23 @@ _VECTORS = (
         "vectors": "A vector for each token that counts.",
     },
 )
-SPEC = TaskSpec(
+SPEC = task_spec.TaskSpec(
     name="late_interaction",
     model="BertLateInteractionEncoder",
     architectures=("HF_ColBERT",),  # of stanford-futuredata/ColBERT
     decoded_by="score_pairs",
     preprocessor="LateInteractionPreprocessor",
-    examples=Examples(
+    examples=task_spec.Examples(
         texts=(1, ...),
         form="Pass (queries, documents) with one document or more for each query, such as "
         "(queries, positives, negatives) to train; for vectors call `encode_queries` or "
         "`encode_documents`.",
     ),
-    labels=Labels(no_class_weights="labels are scores"),
-    inputs={"is_query": TaskInput("bool")},
-    heads={"projection": layer_head("token_projection", PROJECTION, "linear", "linear")},
+    labels=task_spec.Labels(no_class_weights="labels are scores"),
+    inputs={"is_query": task_spec.TaskInput("bool")},
+    heads={"projection": task_spec.layer_head("token_projection", PROJECTION, "linear", "linear")},
     uses_pooler=False,
-    serving=Serving(
+    serving=task_spec.Serving(
         "LateInteractionModule",
         texts={"query": "The query, UTF-8.", "document": "The document, UTF-8."},
         outputs={
@@ -50,7 +42,7 @@ SPEC = TaskSpec(
     ),
     files="LateInteractionFiles",
     reads_pairs=False,
-    forms=(RERANK,),
+    forms=(task_spec.RERANK,),
     options={
         "dim": may_lack(integer(least=1)),
         "query_max_length": may_lack(integer(least=3)),

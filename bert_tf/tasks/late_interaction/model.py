@@ -116,15 +116,11 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
         self.attend_to_mask_tokens = attend_to_mask_tokens
         self.mask_punctuation = mask_punctuation
         self.check_options()
-        self.projection = keras.layers.Dense(
-            dim,
-            use_bias=False,
-            kernel_initializer=truncated_normal(backbone.config.initializer_range),
-            dtype=self.dtype_policy,
-            name="projection",
-        )
+        initializer = truncated_normal(backbone.config.initializer_range)
+        options = {"use_bias": False, "kernel_initializer": initializer, "name": "projection"}
+        self.projection = self.built_layer(keras.layers.Dense, dim, **options)
         self._in_batch_negatives = True
-        self.build()
+        self.built = True
 
     def check_options(self):
         super().check_options()
@@ -147,11 +143,6 @@ class BertLateInteractionEncoder(RanksDocuments, TaskModel):
             else:
                 rule = "must be a piece of the vocabulary, or None for none"
                 require(marker in pieces, rule, **{name: marker})
-
-    def build(self, input_shape=None):
-        if not self.projection.built:
-            self.projection.build([None, self.backbone.config.hidden_size])
-        self.built = True
 
     @property
     def in_batch_negatives(self) -> bool:

@@ -1,19 +1,10 @@
 """Masked language models: which pieces replace `[MASK]`."""
 
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import (
-    TOKEN_AXIS,
-    WORD_AXIS,
-    Examples,
-    Head,
-    Labels,
-    Serving,
-    TaskInput,
-    TaskSpec,
-)
+from bert_tf.models import task_spec
 from bert_tf.models.weight_rows import DENSE, LAYER_NORM, VECTOR, Row
 
-HEAD = Head(
+HEAD = task_spec.Head(
     "masked_lm",
     (
         Row(
@@ -42,27 +33,27 @@ HEAD = Head(
         ),
     ),
 )
-LABELS = Labels(
+LABELS = task_spec.Labels(
     are_required=True,
     are_in_texts=True,
     no_class_weights="labels are words; `masked_weights` weights them",
 )
-SPEC = TaskSpec(
+SPEC = task_spec.TaskSpec(
     name="masked_lm",
     model="BertMaskedLM",
     architectures=("BertForMaskedLM",),
     decoded_by="fill_mask",
     preprocessor="MaskedLMPreprocessor",
-    examples=Examples(are_predicted_in_datasets=False),
+    examples=task_spec.Examples(are_predicted_in_datasets=False),
     labels=LABELS,
     inputs={
-        "masked_positions": TaskInput("int32", (None,), sample=0),
-        "target_ids": TaskInput("int32", (None,)),
+        "masked_positions": task_spec.TaskInput("int32", (None,), sample=0),
+        "target_ids": task_spec.TaskInput("int32", (None,)),
     },
     backbone_options={"output_word_embeddings": True},
     heads={"masked_lm_head": HEAD},
     uses_pooler=False,
-    serving=Serving(
+    serving=task_spec.Serving(
         "MaskedLMModule",
         outputs={
             "mask_count": "How many masks the text has before it is cut.",
@@ -72,7 +63,7 @@ SPEC = TaskSpec(
         token_outputs={"logits": "One per piece of the vocabulary and token."},
         samples=({"text": ["It is a good [MASK]."]}, {"text": ["[MASK] is good.", "A [MASK]."]}),
     ),
-    output_axes=(TOKEN_AXIS, WORD_AXIS),
+    output_axes=(task_spec.TOKEN_AXIS, task_spec.WORD_AXIS),
 )
 
 __getattr__, __dir__, __all__ = lazy_names(

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import UserError, require, require_one_of, user_error
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
@@ -58,14 +58,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        self.masked_lm_head = MaskedLMHead(
-            backbone.config, dtype=self.dtype_policy, name="masked_lm"
-        )
-        self.build()
-
-    def build(self, input_shape=None):
-        if not self.masked_lm_head.built:
-            self.masked_lm_head.build()
+        self.masked_lm_head = self.built_layer(MaskedLMHead, backbone.config, name="masked_lm")
         self.built = True
 
     def call(self, inputs, training=False, weights=None):
@@ -116,8 +109,7 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         columns = preprocessor.read_examples(texts)
         preprocessor.require_masks(columns)
         size = self.tokenizer.vocab_size
-        if not 1 <= top_k <= size:
-            raise UserError(f"`top_k` must be in [1, {size}]. Received: top_k={top_k!r}")
+        require(1 <= top_k <= size, f"must be in [1, {size}]", UserError, top_k=top_k)
         filled: list[list[list[FilledMask]]] = []
         for start in range(0, columns.num_rows, TEXTS_FILLED_AT_ONCE):
             part = columns.select(slice(start, start + TEXTS_FILLED_AT_ONCE))
@@ -155,10 +147,8 @@ class BertMaskedLM(TaskModel, MaskedWordModel):
         self.preprocessor.require_mask_token()
         columns = self.preprocessor.read_examples(sentences)
         if len(columns) != 1:
-            raise UserError(
-                "Single sentences must be a list of strings. Received: pairs of texts. Score each "
-                "by itself."
-            )
+            expected = "be a list of strings"
+            raise user_error("Single sentences", expected, "pairs of texts. Score each by itself.")
         ids = self.tokenizer.tokenize(columns[0])
         lengths = ids.row_lengths().numpy()  # [n]
         for row, length in enumerate(lengths):

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.token_rows import TokenizedTexts, TokenRows
 from bert_tf.models.preprocessor import Preprocessor
@@ -100,11 +100,8 @@ class MaskedLMPreprocessor(Preprocessor):
         """
         self.require_mask_token()
         for name, values in {"y": y, "sample_weight": sample_weight}.items():
-            if values is not None:
-                raise UserError(
-                    f"`{name}` must be None with text, whose masked tokens are the labels. "
-                    f"Received: {name}={type(values).__name__}"
-                )
+            rule = "must be None with text, whose masked tokens are the labels"
+            require(values is None, rule, UserError, **{name: type(values).__name__})
         if not columns.num_rows:
             raise UserError("`x` must have at least one text. Received: none.")
         return TextsToMask(columns, lambda: self.example_rows(columns)), ()
@@ -152,22 +149,17 @@ class MaskedLMPreprocessor(Preprocessor):
                 `window_stride` is given.
         """
         self.require_masks(columns)
-        if window_stride is not None:
-            raise UserError(
-                "`window_stride` must be None: a mask cannot be in several windows. "
-                f"Received: window_stride={window_stride!r}"
-            )
+        rule = "must be None: a mask cannot be in several windows"
+        require(window_stride is None, rule, UserError, window_stride=window_stride)
         tokenizer = self.tokenizer.keeping_special_tokens
         texts = TokenizedTexts.of(tokenizer, tuple(columns), self.max_sequence_length)
         places, counts = texts.places_of(tokenizer.mask_token_id)
         mask = self.tokenizer.mask_token.encode()
         for row, count in zip(zip(*columns), counts):
             if sum(text.count(mask) for text in row) != count:
-                raise UserError(
-                    f"Every {self.tokenizer.mask_token} of a text must be in the "
-                    f"{self.max_sequence_length} tokens to which it is cut. Received: "
-                    f"{quote_texts(row)}. Shorten the text, or pass a larger `max_length`."
-                )
+                expected = f"be in the {self.max_sequence_length} tokens to which it is cut"
+                received = f"{quote_texts(row)}. Shorten the text, or pass a larger `max_length`."
+                raise user_error(f"Every {self.tokenizer.mask_token} of a text", expected, received)
         return MaskedRows(texts, places, counts)
 
     def postprocess(self, values, rows, columns, pooling):

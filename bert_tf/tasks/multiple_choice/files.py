@@ -7,6 +7,7 @@ The layout is that of rowanz/swagaf data/{train,val,test}.csv (Zellers et al. 20
 import dataclasses
 import os
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.errors import DataError
 from bert_tf.inputs.tables.table_files import read_table
 
@@ -53,22 +54,16 @@ def read_swag(path: str | os.PathLike, labels: bool = True) -> list[ChoiceExampl
     for line, row in read_table(path, ".csv"):
         missing = [name for name in wanted if name not in row]
         if missing:
-            raise DataError(
-                f"{path} must have the columns {', '.join(wanted)}. "
-                f"Received: {list(row)}, without {', '.join(missing)}"
-            )
+            expected = f"have the columns {', '.join(wanted)}"
+            raise data_error(path, expected, f"{list(row)}, without {', '.join(missing)}")
         texts = {name: row[name].strip() for name in COLUMNS}
         empty = [name for name in ("sent1", *ENDINGS) if not texts[name]]
         if empty:
-            raise DataError(
-                f"{path}, line {line} must have a text in sent1, {', '.join(ENDINGS)}. "
-                f"Received: nothing in {', '.join(empty)}"
-            )
+            expected = f"have a text in sent1, {', '.join(ENDINGS)}"
+            raise data_error(path, expected, f"nothing in {', '.join(empty)}", line)
         label = row["label"].strip() if labels else None
         if label not in ("0", "1", "2", "3", None):
-            raise DataError(
-                f"{path}, line {line} must have a label from 0 to 3. Received: {label!r}"
-            )
+            raise data_error(path, "have a label from 0 to 3", repr(label), line)
         choices = tuple(f"{texts['sent2']} {texts[name]}".strip() for name in ENDINGS)
         examples.append(ChoiceExample(texts["sent1"], choices, int(label) if labels else None))
     if not examples:

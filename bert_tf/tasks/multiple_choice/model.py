@@ -6,11 +6,9 @@ import keras
 import tensorflow as tf
 
 from bert_tf.inputs.token_inputs import one_sequence_per_row
-from bert_tf.layers.dropout import Dropout
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.tasks.multiple_choice.preprocessor import Choice
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
-from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -55,21 +53,9 @@ class BertMultipleChoice(DenseHeadModel):
         **kwargs,
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        self.dropout = self.head_dropout(dropout)
-        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
+        self.add_dropout(dropout)
         self.classifier = self.dense_head(1, example_shape=(2, 3))
-        self.build()
-
-    def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """Compiles as Keras does; the loss defaults to cross-entropy over the choices.
-
-        `bert_tf.training.SparseCrossentropy` smooths the labels and focuses on hard examples.
-
-        Raises:
-            UserError: For class weights, because choices have no fixed class.
-        """
-        refuse_class_weights(loss, "the choices of a prompt, in any order")
-        super().compile(optimizer, loss, metrics, **kwargs)
+        self.built = True
 
     def call(self, inputs, training=False):
         tokens = self.tokens_of(inputs)

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.inputs.columns import (
     TextColumns,
     is_container,
@@ -74,9 +74,7 @@ class MultipleChoicePreprocessor(Preprocessor):
         rows = []
         for row, members in enumerate(lists):
             if is_text(members):
-                raise UserError(
-                    f"`choices` must have a list of strings in row {row}. Received: a string"
-                )
+                raise user_error("`choices`", f"have a list of strings in row {row}", "a string")
             rows.append(text_column(members, self.text_errors, f"choices of row {row}"))
             if len(rows[row]) != len(rows[0]) or len(rows[0]) < 2:
                 raise UserError(
@@ -84,10 +82,8 @@ class MultipleChoicePreprocessor(Preprocessor):
                     f"Received in row {row}: {len(rows[row])}, in row 0: {len(rows[0])}"
                 )
         if len(rows) != len(prompts):
-            raise UserError(
-                "`choices` must have a list for every prompt. "
-                f"Received: {len(prompts)} prompts, {len(rows)} lists"
-            )
+            expected = "have a list for every prompt"
+            raise user_error("`choices`", expected, f"{len(prompts)} prompts, {len(rows)} lists")
         columns = TextColumns((prompts, np.array(rows or np.empty([0, 0]), object)))  # [n], [n, C]
         columns.is_single = is_text(x[0])
         return columns

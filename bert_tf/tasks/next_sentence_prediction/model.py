@@ -41,7 +41,7 @@ class BertNextSentencePredictor(DenseHeadModel):
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
         self.next_sentence = self.dense_head(2, "next_sentence", example_shape=(2, 2))
-        self.build()
+        self.built = True
 
     def head(self, outputs, tokens, training=False):
         return tf.cast(self.next_sentence(outputs["pooled_output"]), tf.float32)  # [B, 2]

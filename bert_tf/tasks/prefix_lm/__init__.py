@@ -2,7 +2,7 @@
 
 from bert_tf.models.task_spec import GENERATION_CONFIG, MAX_LENGTH, NEXT_WORDS, TaskSpec
 from bert_tf.tasks import masked_lm
-from bert_tf.tasks.shared.generated_text import GENERATED_TEXT, SOURCE_AND_TARGET
+from bert_tf.tasks.shared import GENERATED_TEXT, SOURCE_AND_TARGET
 
 SPEC = TaskSpec(
     name="prefix_lm",

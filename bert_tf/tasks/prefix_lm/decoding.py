@@ -8,7 +8,7 @@ Glossary: `B` sources, `S` tokens of a source, `n` sequences that are written, a
 
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import user_error
 from bert_tf.inputs.token_inputs import depending_on, require_tensor
 from bert_tf.models.backbone import BertBackbone
 
@@ -29,10 +29,8 @@ def prefix_mask(inputs: dict[str, tf.Tensor], padding_mask: tf.Tensor) -> tf.Ten
         array([[ True,  True, False, False]])
     """
     if inputs.get("sequence_ids") is not None:
-        raise UserError(
-            "Inputs must not hold `sequence_ids` where a prefix is seen whole: a row is one "
-            f"sequence. Received: {sorted(inputs)}"
-        )
+        expected = "not hold `sequence_ids` where a prefix is seen whole: a row is one sequence"
+        raise user_error("Inputs", expected, sorted(inputs))
     if inputs.get("segment_ids") is None:
         return padding_mask
     in_target = padding_mask & (tf.convert_to_tensor(inputs["segment_ids"]) > 0)

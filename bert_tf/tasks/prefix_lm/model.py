@@ -6,17 +6,16 @@ Reference: Dong et al. 2019 (arXiv 1905.03197), UniLM.
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks.prefix_lm.decoding import next_vectors, prefix_mask, read_sources
-from bert_tf.tasks.shared.next_word_model import NextWordModel
 from bert_tf.tasks.shared.text_generator import TextGenerator
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
+class BertPrefixLM(TextGenerator, TaskModel):
     """One BERT for translation and summarization, with the masked-LM head as its output.
 
     A row is `[CLS] source [SEP] target [SEP]`. The tokens of the source attend to the whole source,
@@ -78,14 +77,7 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
         self.max_target_length = max_target_length
         self.check_options()
         _require_full_attention_and_two_segments(backbone)
-        self.masked_lm_head = MaskedLMHead(
-            backbone.config, dtype=self.dtype_policy, name="masked_lm"
-        )
-        self.build()
-
-    def build(self, input_shape=None):
-        if not self.masked_lm_head.built:
-            self.masked_lm_head.build()
+        self.masked_lm_head = self.built_layer(MaskedLMHead, backbone.config, name="masked_lm")
         self.built = True
 
     def check_options(self):
@@ -113,27 +105,14 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
     @property
     def start_token_id(self) -> int:
         """The token from which the first word of a target is predicted: `[SEP]`."""
-        if self.tokenizer is None:
-            raise UserError(
-                "`tokenizer` must be given for `generate`, which needs its `[SEP]`. "
-                "Received: tokenizer=None"
-            )
+        rule = "must be given for `generate`, which needs its `[SEP]`"
+        require(self.tokenizer is not None, rule, UserError, tokenizer=None)
         return self.tokenizer.sep_token_id
 
     @property
     def end_token_id(self) -> int:
         """The token after the last word of a target: `[SEP]`."""
         return self.start_token_id
-
-    @property
-    def pad_token_id(self) -> int:
-        """The token after the end token."""
-        return self.backbone.config.pad_token_id
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of words."""
-        return self.backbone.config.vocab_size
 
     def prepack_for_inference(self, dtype: str | None = None) -> None:
         """Prepacks the kernels of the encoder and the output: faster, for inference only.
@@ -153,10 +132,8 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
 
     def decoded(self, tokens, training):
         if tokens.get("segment_ids") is None:
-            raise UserError(
-                "Inputs must hold `segment_ids` [B, T]: 0 for the source, 1 for the target. "
-                f"Received: {sorted(tokens)}"
-            )
+            expected = "hold `segment_ids` [B, T]: 0 for the source, 1 for the target"
+            raise user_error("Inputs", expected, sorted(tokens))
         mask = self.backbone.padding_mask_of(tokens)
         in_source = prefix_mask(tokens, mask)
         options = {"attended_mask": in_source, **self.backbone_options()}
@@ -186,8 +163,6 @@ class BertPrefixLM(TextGenerator, NextWordModel, TaskModel):
 def _require_full_attention_and_two_segments(backbone):
     segments = backbone.config.type_vocab_size
     if backbone.attention_window is not None or segments < 2:
-        raise UserError(
-            "`backbone` must have full attention and embeddings of two segments, source and "
-            f"target. Received: attention_window={backbone.attention_window}, "
-            f"type_vocab_size={segments}"
-        )
+        expected = "have full attention and embeddings of two segments, source and target"
+        received = f"attention_window={backbone.attention_window}, type_vocab_size={segments}"
+        raise user_error("`backbone`", expected, received)

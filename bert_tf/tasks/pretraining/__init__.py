@@ -20,17 +20,14 @@ SPEC = TaskSpec(
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "Chunk": ".document_chunks",
-        "ChunkedCorpus": ".document_chunks",
-        "DEFAULT_CHUNK_BYTES": ".document_chunks",
-        "DocumentCutter": ".document_chunks",
-        "ExampleOptions": ".examples",
-        "MaskingVocabulary": ".examples",
-        "PretrainingSummary": ".chunk_examples",
-        "TokenizedChunk": ".chunk_examples",
-        "create_examples": ".examples",
         "create_pretraining_data": ".create_data",
-        "make_records": ".chunk_examples",
-        "tokenize_documents": ".chunk_examples",
+        **dict.fromkeys(
+            ("Chunk", "ChunkedCorpus", "DEFAULT_CHUNK_BYTES", "DocumentCutter"), ".document_chunks"
+        ),
+        **dict.fromkeys(("ExampleOptions", "MaskingVocabulary", "create_examples"), ".examples"),
+        **dict.fromkeys(
+            ("PretrainingSummary", "TokenizedChunk", "make_records", "tokenize_documents"),
+            ".chunk_examples",
+        ),
     },
 )

@@ -27,7 +27,7 @@ from bert_tf.base.files import scratch_directory, staged_files
 from bert_tf.base.interrupts import interrupts_blocked
 from bert_tf.base.progress import progress_bar
 from bert_tf.base.regular_files import open_regular
-from bert_tf.errors import DataError, UserError, require
+from bert_tf.errors import DataError, UserError, require, user_error
 from bert_tf.tasks.pretraining.chunk_examples import (
     PretrainingSummary,
     TokenizedChunk,
@@ -115,19 +115,16 @@ def create_pretraining_data(
                         for name in TokenizedChunk._fields:
                             os.remove(f"{task.tokens_path}.{name}.npy")
             if not summary.examples:
-                raise DataError(
-                    "`corpus` must have text for at least one pair of segments. Received: "
-                    f"{summary.documents // dupe_factor} documents with words"
-                )
+                expected = "have text for at least one pair of segments"
+                received = f"{summary.documents // dupe_factor} documents with words"
+                raise user_error("`corpus`", expected, received, DataError)
             records = merge_runs(sorted(runs))
             bar = progress_bar(records, "writing", summary.examples, unit=" examples", **shown)
             _write(bar, output_files)
             return summary
     except OSError as error:
-        raise UserError(
-            f"The text must be readable, and {directory} must have room for twice the examples. "
-            f"Received: {error}. Nothing was written."
-        ) from error
+        expected = f"be readable, and {directory} must have room for twice the examples"
+        raise user_error("The text", expected, f"{error}. Nothing was written.") from error
     except concurrent.futures.BrokenExecutor as error:
         raise UserError(
             "Every worker process must complete its work. Received: one was ended from outside, "
@@ -212,10 +209,8 @@ def _write(records: Iterable[bytes], output_files: Sequence[str | os.PathLike]) 
             for record, writer in zip(records, itertools.cycle(writers)):
                 writer.write(record)
     except tf.errors.OpError as error:
-        raise UserError(
-            f"{', '.join(map(str, output_files))} must be writable. Received: {error.message}. "
-            "Nothing was written."
-        ) from error
+        received = f"{error.message}. Nothing was written."
+        raise user_error(", ".join(map(str, output_files)), "be writable", received) from error
 
 
 def write_sorted_run(path: str, keys: Sequence[int], records: Sequence[bytes]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.base.progress import progress_bar
 from bert_tf.base.regular_files import open_regular
 from bert_tf.base.text_lines import FileSpan, decode_line, read_raw_lines
-from bert_tf.errors import DataError, require
+from bert_tf.errors import DataError, require, user_error
 
 DEFAULT_CHUNK_BYTES = 32 << 20
 ENCODING_ERRORS = ("strict", "replace")
@@ -103,10 +103,9 @@ def scan_documents(
             cutter.close()
     chunks = cutter.finish()
     if not chunks:
-        raise DataError(
-            "The files must have text, with one sentence per line and a blank line between "
-            f"documents. Received: {len(paths)} files without a word ({', '.join(paths[:5])})"
-        )
+        expected = "have text, with one sentence per line and a blank line between documents"
+        received = f"{len(paths)} files without a word ({', '.join(paths[:5])})"
+        raise user_error("The files", expected, received, DataError)
     return ChunkedCorpus(chunks, sum(chunk.continues for chunk in chunks))
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.balanced_rows import deal_rows
 from bert_tf.inputs.row_packing import Places
 from bert_tf.tasks.pretraining.segment_pairs import SegmentPairs, make_pairs, num_special_tokens
@@ -87,10 +87,8 @@ class ExampleEpochs:
         if any(len(examples.lengths) for examples in self.epoch(0)):
             return
         least = "documents of two lines" if self.next_sentence == "sop" else "lines with words"
-        raise DataError(
-            f"`input_files` must have {least}. Received: text that makes no example with "
-            f"next_sentence={self.next_sentence!r}"
-        )
+        received = f"text that makes no example with next_sentence={self.next_sentence!r}"
+        raise user_error("`input_files`", f"have {least}", received, DataError)
 
     def epoch(self, number: int) -> Iterator[ShuffledExamples]:
         """Yields the examples of an epoch by chunk; they depend on the seed and the number."""

@@ -24,8 +24,7 @@ def find_files(input_files: str | os.PathLike | Sequence[str | os.PathLike]) -> 
         if not found:
             raise DataError(f"`input_files` must match existing files. Received: {pattern!r}")
         paths += found
-    if not paths:
-        raise DataError("`input_files` must have at least one file. Received: input_files=[]")
+    require(paths, "must have at least one file", DataError, input_files=[])
     return paths
 
 

@@ -68,28 +68,20 @@ class BertPretrainer(TaskModel, MaskedWordModel):
         require_one_of("objective", objective, OBJECTIVES)
         config = backbone.config
         self.objective = objective
-        self.masked_lm_head = MaskedLMHead(config, dtype=self.dtype_policy, name="masked_lm")
+        self.masked_lm_head = self.built_layer(MaskedLMHead, config, name="masked_lm")
         self.padding_share = keras.metrics.Mean(name="padding_share")
         self.next_sentence = None
         if objective in ("mlm_nsp", "mlm_sop"):
-            self.next_sentence = Dense(
-                2, config.initializer_range, dtype=self.dtype_policy, name="next_sentence"
-            )
+            stddev = config.initializer_range
+            self.next_sentence = self.built_layer(Dense, 2, stddev, name="next_sentence")
             self.next_sentence_loss = keras.metrics.Mean(name="next_sentence_loss")
             self.next_sentence_accuracy = keras.metrics.Mean(name="next_sentence_accuracy")
-        self.build()
+        self.built = True
 
     @property
     def uses_pooler(self) -> bool:
         """Whether there is a loss on sentences."""
         return self.next_sentence is not None
-
-    def build(self, input_shape=None):
-        if not self.masked_lm_head.built:
-            self.masked_lm_head.build()
-            if self.next_sentence is not None:
-                self.next_sentence.build([None, self.backbone.config.hidden_size])
-        self.built = True
 
     def call(self, inputs, training=False, weights=None):
         """`weights` `[B, P]`: logits `[M, V]` for the M places whose weight is above zero."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.base.regular_files import open_regular, require_regular
 from bert_tf.errors import DataError, require
 from bert_tf.tasks.pretraining.input_files import check_position, find_files
@@ -86,10 +87,8 @@ def _check_first(path: str, max_seq_length: int, max_predictions_per_seq: int) -
     try:
         features = tf.train.Example.FromString(record).features.feature
     except Exception as error:  # protobuf's DecodeError, which has no public name
-        raise DataError(
-            f"{path} must have tf.train.Examples. Received: another first record, of "
-            f"{len(record)} bytes"
-        ) from error
+        expected = "have tf.train.Examples"
+        raise data_error(path, expected, f"another first record, of {len(record)} bytes") from error
     expected = (
         f"{path} must have examples with max_seq_length={max_seq_length} and "
         f"max_predictions_per_seq={max_predictions_per_seq}. Received: "

@@ -3,40 +3,31 @@
 from bert_tf.base.json_schema import FLAG, integer, may_lack, number, optional
 from bert_tf.base.lazy_names import lazy_names
 from bert_tf.config import PADDING_LOGIT
-from bert_tf.models.task_spec import (
-    END_AXIS,
-    TOKEN_AXIS,
-    Answers,
-    Examples,
-    Labels,
-    Serving,
-    TaskSpec,
-    layer_head,
-)
+from bert_tf.models import task_spec
 from bert_tf.models.weight_rows import OUTPUT
 
-_HEAD = layer_head("question_answering", OUTPUT, "qa_outputs", "cls/squad")
+_HEAD = task_spec.layer_head("question_answering", OUTPUT, "qa_outputs", "cls/squad")
 _DETAILS = (
     *("allow_no_answer", "null_score_diff_threshold", "n_best_size"),
     *("doc_stride", "max_query_length"),
 )
-SPEC = TaskSpec(
+SPEC = task_spec.TaskSpec(
     name="question_answering",
     model="BertQuestionAnswerer",
     architectures=("BertForQuestionAnswering",),
     preprocessor="QuestionAnsweringPreprocessor",
-    examples=Examples(
+    examples=task_spec.Examples(
         texts=(2,),
         form="A pair (questions, contexts) must be two lists of strings; or pass a list of tuples, "
         "[(question, context), ...].",
         are_cut=True,
     ),
-    labels=Labels(no_class_weights="labels are positions, not classes"),
+    labels=task_spec.Labels(no_class_weights="labels are positions, not classes"),
     token_axis=2,
     token_padding=PADDING_LOGIT,
     heads={"span_classifier": _HEAD},
     uses_pooler=False,
-    serving=Serving(
+    serving=task_spec.Serving(
         "QuestionAnsweringModule",
         texts={
             "question": "The question, UTF-8.",
@@ -60,8 +51,8 @@ SPEC = TaskSpec(
         },
         details=dict(zip(_DETAILS, _DETAILS)),
     ),
-    output_axes=(END_AXIS, TOKEN_AXIS),
-    answers={"answer": Answers("answer", (2,), by_column=True)},
+    output_axes=(task_spec.END_AXIS, task_spec.TOKEN_AXIS),
+    answers={"answer": task_spec.Answers("answer", (2,), by_column=True)},
     options={
         "allow_no_answer": may_lack(FLAG),
         "null_score_diff_threshold": may_lack(number()),

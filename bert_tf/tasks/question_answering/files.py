@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.base.json_schema import FLAG, Kind, check, is_integer, list_of, may_lack, object_of
 from bert_tf.base.regular_files import open_input
 from bert_tf.errors import DataError
@@ -122,10 +123,8 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
     counts = collections.Counter(example.id for example in examples)
     repeated = [id for id, count in counts.items() if count > 1]
     if repeated:
-        raise DataError(
-            f"{path} must have a different id for each question, because predictions are stored by "
-            f"id. Received: {len(repeated)} ids more than once: {repeated[:_SHOWN]}"
-        )
+        expected = "have a different id for each question, because predictions are stored by id"
+        raise data_error(path, expected, f"{len(repeated)} ids more than once: {repeated[:_SHOWN]}")
     return examples
 
 

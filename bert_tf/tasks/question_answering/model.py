@@ -15,7 +15,6 @@ from bert_tf.tasks.question_answering.preprocessor import Answer, AnswerSelectio
 from bert_tf.tasks.question_answering.question_windows import QuestionWindows
 from bert_tf.tasks.question_answering.windows import check_window_lengths
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
-from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
 from bert_tf.training.training_model import takes_class_ids
 
 MAX_QUERY_LENGTH = 64  # google-research/bert run_squad.py
@@ -92,7 +91,7 @@ class BertQuestionAnswerer(DenseHeadModel):
         self.max_answer_length = max_answer_length
         self.check_options()
         self.span_classifier = self.dense_head(2, "span_classifier", example_shape=(2, 2, 4))
-        self.build()
+        self.built = True
 
     def check_options(self):
         super().check_options()
@@ -101,18 +100,6 @@ class BertQuestionAnswerer(DenseHeadModel):
             self.max_sequence_length, self.doc_stride, self.max_query_length, separators
         )
         check_limits(n_best_size=self.n_best_size, max_answer_length=self.max_answer_length)
-
-    def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
-        """Compiles as Keras does; the loss defaults to cross-entropy on the two positions.
-
-        `bert_tf.training.SparseCrossentropy` smooths the labels over the real tokens, and
-        focuses on hard questions.
-
-        Raises:
-            UserError: For class weights: positions are no classes.
-        """
-        refuse_class_weights(loss, "the tokens of a window")
-        super().compile(optimizer, loss, metrics, **kwargs)
 
     def read_labels(self, y, x):
         y = super().read_labels(y, x)

@@ -45,14 +45,12 @@ class BertReplacedTokenDetector(OwnTokenLoss, DenseHeadModel):
         self, backbone: BertBackbone, tokenizer=None, max_length: int | None = None, **kwargs
     ):
         super().__init__(backbone, tokenizer, max_length, **kwargs)
-        width = backbone.config.hidden_size
-        self.transform = self.dense_head(width, "transform")
-        self.transform.build([None, width])
+        self.transform = self.dense_head(backbone.config.hidden_size, "transform")
         self.detector = self.dense_head(1, "detector")
         self.accuracy = keras.metrics.Mean(name="accuracy")
         self.precision = keras.metrics.Mean(name="precision")
         self.recall = keras.metrics.Mean(name="recall")
-        self.build()
+        self.built = True
 
     def head(self, outputs, tokens, training=False):
         states = outputs["sequence_output"]  # [B, T, H]

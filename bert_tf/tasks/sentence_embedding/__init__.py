@@ -2,43 +2,33 @@
 
 from bert_tf.base.json_schema import FLAG, OBJECT, integer, list_of, may_lack, optional
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import (
-    EMBEDDINGS,
-    POOLING,
-    PROMPT_OPTIONS,
-    VECTOR_AXIS,
-    VECTORS,
-    Answers,
-    Examples,
-    Serving,
-    TaskSpec,
-)
+from bert_tf.models import task_spec
 
-SPEC = TaskSpec(
+SPEC = task_spec.TaskSpec(
     name="sentence_embedding",
     model="BertSentenceEncoder",
     architectures=("BertModel",),
     decoded_by="encode",
     preprocessor="SentenceEmbeddingPreprocessor",
-    examples=Examples(texts=(1, ...)),
+    examples=task_spec.Examples(texts=(1, ...)),
     uses_pooler=False,
-    serving=Serving(
+    serving=task_spec.Serving(
         "SentenceEmbeddingModule",
         outputs={"vector": "The text's vector."},
         details={"vector_size": "vector_size", "normalized": "normalize"},
     ),
     files="module_files.SentenceEmbeddingFiles",
-    distilled_as=VECTORS,
-    output_axes=(VECTOR_AXIS,),
-    forms=(EMBEDDINGS,),
-    answers={"encode": Answers("encode")},
+    distilled_as=task_spec.VECTORS,
+    output_axes=(task_spec.VECTOR_AXIS,),
+    forms=(task_spec.EMBEDDINGS,),
+    answers={"encode": task_spec.Answers("encode")},
     options={
-        "pooling": POOLING,
+        "pooling": task_spec.POOLING,
         "projection": optional(list_of(OBJECT)),  # `VectorProjection` checks it
         "normalize": may_lack(FLAG),
         "whitening_size": optional(integer(least=1)),
         "truncate_dim": optional(integer(least=1)),
-        **PROMPT_OPTIONS,
+        **task_spec.PROMPT_OPTIONS,
     },
     built_with=("pooling", "whitening_size", "projection"),
 )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.interrupts import interrupts_blocked
-from bert_tf.errors import UserError, check_limits
+from bert_tf.errors import UserError, check_limits, user_error
 from bert_tf.tasks.sentence_embedding.model import BertSentenceEncoder
 
 MOST_TEXTS = 5000  # of a task; sentence-transformers has the same
@@ -54,10 +54,8 @@ class EncodingPool:
     ):
         check_limits(num_processes=num_processes)
         if devices is not None and len(devices) != num_processes:
-            raise UserError(
-                f"`devices` must have {num_processes} items, one for each process. Received: "
-                f"{len(devices)} items"
-            )
+            expected = f"have {num_processes} items, one for each process"
+            raise user_error("`devices`", expected, f"{len(devices)} items")
         context = multiprocessing.get_context("spawn")  # fork may deadlock with TensorFlow
         places = context.SimpleQueue()
         cores = sorted(os.sched_getaffinity(0))
@@ -98,10 +96,9 @@ class EncodingPool:
                 ]
             return np.concatenate([task.result() for task in tasks])
         except concurrent.futures.BrokenExecutor:
-            raise UserError(
-                "All processes of the pool must go on until it is closed. Received: one has ended. "
-                "There may not be enough memory: start fewer."
-            ) from None
+            expected = "go on until it is closed"
+            received = "one has ended. There may not be enough memory: start fewer."
+            raise user_error("All processes of the pool", expected, received) from None
 
     def close(self) -> None:
         """Ends the processes, after what they compute now."""

@@ -2,6 +2,7 @@
 
 import os
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.errors import DataError
 from bert_tf.inputs.tables.table_files import read_table
 
@@ -28,10 +29,8 @@ def read_labelled_pairs(path: str | os.PathLike) -> tuple[tuple[list[str], ...],
         _append_texts(columns, row, PAIR_COLUMNS, path, line)
         label = next((row[name] for name in LABEL_COLUMNS if row.get(name) is not None), "")
         if label == "":
-            raise DataError(
-                f"{path}, line {line} must have a value in one of the columns "
-                f"{list(LABEL_COLUMNS)}. Received: {sorted(row)}"
-            )
+            expected = f"have a value in one of the columns {list(LABEL_COLUMNS)}"
+            raise data_error(path, expected, sorted(row), line)
         labels.append(label)
     return _checked(columns, path), labels
 
@@ -75,10 +74,8 @@ def read_triplets(path: str | os.PathLike) -> tuple[list[str], ...]:
         names = TRIPLET_COLUMNS if "negative" in row else TRIPLET_COLUMNS[:2]
         columns = columns or tuple([] for _ in names)
         if len(names) != len(columns):
-            raise DataError(
-                f"{path}, line {line} must have `negative` if and only if the other rows have it. "
-                f"Received: {sorted(row)}"
-            )
+            expected = "have `negative` if and only if the other rows have it"
+            raise data_error(path, expected, sorted(row), line)
         _append_texts(columns, row, names, path, line)
     return _checked(columns, path)
 

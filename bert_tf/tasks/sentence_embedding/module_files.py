@@ -116,7 +116,10 @@ def encoder_options(directory: str | os.PathLike) -> dict:
     options, pools_prompts, steps = {"normalize": False}, True, []
     for kind, module_path in modules:
         if kind == "Pooling":
-            options["pooling"], pools_prompts = _pooling(os.path.join(module_path, "config.json"))
+            config = os.path.join(module_path, "config.json")
+            pooling = read_json(config, _POOLING_FILE)
+            options["pooling"] = _pooling_mode(config, pooling)
+            pools_prompts = pooling.get(_INCLUDE_PROMPT, True)
         elif kind in _KINDS and not options["normalize"]:
             steps.append(_step(kind, os.path.join(module_path, "config.json")))
         elif kind == "Normalize":
@@ -221,12 +224,6 @@ def _write_modules(encoder, directory):
         modules.append(("Normalize", f"{len(modules)}_Normalize"))
     entries = [(_TYPES + kind, path) for kind, path in modules]
     module_files.write_shared(encoder, directory, entries, similarity_fn_name="cosine")
-
-
-def _pooling(path):
-    """Returns the pooling, and whether it includes the tokens of prompts."""
-    values = read_json(path, _POOLING_FILE)
-    return _pooling_mode(path, values), values.get(_INCLUDE_PROMPT, True)
 
 
 def _pooling_mode(path, values):

@@ -18,8 +18,9 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.base.files import atomic_path
-from bert_tf.errors import DataError
+from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.tables.table_files import read_table
 from bert_tf.inputs.tables.tsv import read_lines
 from bert_tf.training.evaluation.ranking import ranked_documents
@@ -54,9 +55,7 @@ def find_data_sets(directory: str | os.PathLike, split: str = "test") -> list[Re
     if not os.path.isfile(found[0]):
         found = sorted(glob.glob(pattern))
     if not found:
-        raise DataError(
-            f"{directory} must have a corpus.jsonl, or folders with one. Received: none."
-        )
+        raise data_error(directory, "have a corpus.jsonl, or folders with one", "none")
     return [_data_set(os.path.dirname(corpus), split) for corpus in found]
 
 
@@ -121,15 +120,11 @@ def read_qrels(path: str | os.PathLike) -> dict[str, dict[str, int]]:
         try:
             grade = int(value)
         except ValueError:
-            raise DataError(
-                f"{path}, line {line} must have a whole number as its grade. Received: {value!r}."
-            ) from None
+            raise data_error(path, "have a whole number as its grade", repr(value), line) from None
         if qrels.setdefault(query, {}).setdefault(document, grade) != grade:
-            raise DataError(
-                f"{path}, line {line} must have the same grade as the line before it with this "
-                f"query and document. Received: {grade} and {qrels[query][document]} for "
-                f"{query!r} and {document!r}."
-            )
+            expected = "have the same grade as the line before it with this query and document"
+            received = f"{grade} and {qrels[query][document]} for {query!r} and {document!r}"
+            raise data_error(path, expected, received, line)
     if not qrels:
         raise DataError(f"{path} must have grades of documents. Received: none.")
     return qrels
@@ -153,9 +148,7 @@ def _graded_pairs(path):
         if len(fields) != (3 if is_beir else 4):
             columns = ", ".join(QRELS_COLUMNS) if is_beir else _TREC_COLUMNS
             hint = "" if is_beir else f" BEIR's files begin with the line {QRELS_COLUMNS}."
-            raise DataError(
-                f"{path}, line {line} must have {columns}. Received: {len(fields)} fields.{hint}"
-            )
+            raise data_error(path, f"have {columns}", f"{len(fields)} fields.{hint}", line)
         yield line, fields[0], *fields[-2:]
 
 
@@ -165,9 +158,7 @@ def _rows_with_ids(path):
     for line, row in read_table(path, ".jsonl"):
         id_ = _string(row, "_id", path, line)
         if not id_ or id_ in seen:
-            raise DataError(
-                f"{path}, line {line} must have an `_id` that no other line has. Received: {id_!r}."
-            )
+            raise data_error(path, "have an `_id` that no other line has", repr(id_), line)
         seen.add(id_)
         yield line, id_, row
 
@@ -175,9 +166,7 @@ def _rows_with_ids(path):
 def _string(row, name, path, line):
     if not isinstance(row.get(name), str):
         received = repr(row[name]) if name in row else f"the keys {sorted(row)}"
-        raise DataError(
-            f"{path}, line {line} must have a string in `{name}`. Received: {received}."
-        )
+        raise data_error(path, f"have a string in `{name}`", received, line)
     return row[name]
 
 
@@ -194,25 +183,19 @@ def read_run(path: str | os.PathLike) -> dict[str, dict[str, float]]:
         if not fields:
             continue
         if len(fields) != 6:
-            raise DataError(
-                f"{path}, line {line} must have query, Q0, document, rank, score and name. "
-                f"Received: {len(fields)} fields."
-            )
+            expected = "have query, Q0, document, rank, score and name"
+            raise data_error(path, expected, f"{len(fields)} fields", line)
         query, _, document, _, value, _ = fields
         try:
             score = float(value)
         except ValueError:
             score = math.nan
         if math.isnan(score):
-            raise DataError(
-                f"{path}, line {line} must have a number as its score. Received: {value!r}."
-            )
+            raise data_error(path, "have a number as its score", repr(value), line)
         scores = run.setdefault(query, {})
         if document in scores:
-            raise DataError(
-                f"{path}, line {line} must have a document that no other line of the query "
-                f"{query!r} has. Received: {document!r}."
-            )
+            expected = f"have a document that no other line of the query {query!r} has"
+            raise data_error(path, expected, repr(document), line)
         scores[document] = score
     if not run:
         raise DataError(f"{path} must have results of a search. Received: none.")
@@ -252,6 +235,5 @@ def write_run(
 def require_word(text: str) -> None:
     """Raises `DataError` if an id, or a name, cannot be a field of a run file."""
     if not text or re.search(r"\s", text, re.ASCII):
-        raise DataError(
-            f"Ids and the name in a run file must be words without white space. Received: {text!r}."
-        )
+        expected = "be words without white space"
+        raise user_error("Ids and the name in a run file", expected, repr(text), DataError)

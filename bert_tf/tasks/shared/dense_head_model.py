@@ -1,5 +1,6 @@
 """What the tasks whose head is one dense layer have in common."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -8,27 +9,41 @@ import tensorflow as tf
 
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from bert_tf.layers.dense import Dense
+from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.task_model import TaskModel
 from bert_tf.training.evaluation.metrics_on_logits import metrics_on_logits
 from bert_tf.training.losses.loss_on_logits import loss_on_logits
+from bert_tf.training.losses.sparse_crossentropy import refuse_class_weights
 from bert_tf.training.training_model import takes_class_ids
 
 
 class DenseHeadModel(TaskModel):
     """A task model whose head is one dense layer, by default trained on class ids.
 
-    The constructor of a subclass makes the layer with `dense_head` and then calls `build`.
+    The constructor of a subclass makes the layer with `dense_head`.
+
+    Attributes:
+        scalar_mix: A `ScalarMix` of all hidden states, or None: the head takes those of the last
+            block.
     """
 
-    # A `ScalarMix` of all hidden states, or None: the head takes those of the last block.
     scalar_mix: ScalarMix | None = None
 
-    def head_dropout(self, dropout: float | None) -> float:
-        """Returns the dropout rate before a head: `dropout`, or if None the configuration's."""
+    def add_dropout(self, dropout: float | None) -> None:
+        """Sets `dropout`, the rate before the head, None for the configuration's, and the layer."""
         config = self.backbone.config
         rates = (dropout, config.classifier_dropout, config.hidden_dropout_prob)
-        return next(rate for rate in rates if rate is not None)
+        self.dropout = next(rate for rate in rates if rate is not None)
+        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
+
+    def add_scalar_mix(self, is_used: bool) -> None:
+        """Sets `use_scalar_mix`, and if it is true the layer."""
+        self.use_scalar_mix = is_used
+        if is_used:
+            config = self.backbone.config
+            shapes = [[None, None, config.hidden_size]] * (config.num_hidden_layers + 1)
+            self.scalar_mix = self.built_layer(ScalarMix, name="scalar_mix", shape=shapes)
 
     def dense_head(
         self,
@@ -37,8 +52,10 @@ class DenseHeadModel(TaskModel):
         width: int | None = None,
         example_shape: tuple[int, ...] | None = None,
         problem_type: str | None = None,
+        loss: Callable[[], keras.losses.Loss] | None = None,
+        accuracy: Callable | None = None,
     ) -> Dense:
-        """Returns the layer, to be stored in the attribute `name`; `build` builds it.
+        """Returns the layer, to be stored in the attribute `name`.
 
         Args:
             units: The number of outputs.
@@ -47,22 +64,14 @@ class DenseHeadModel(TaskModel):
             example_shape: The shape of the logits of two examples whose labels are class ids.
             problem_type: What loss and metrics must fit. None is a single label if there is an
                 `example_shape`, else anything.
+            loss, accuracy: Makes the loss, and a function like a Keras metric, by default; None for
+                those of the problem's type.
         """
         if problem_type is None and example_shape is not None:
             problem_type = SINGLE_LABEL
-        width = width or self.backbone.config.hidden_size
-        self._dense = _DenseHead(name, width, example_shape, problem_type)
+        self._dense = _DenseHead(name, example_shape, problem_type, loss, accuracy)
         stddev = self.backbone.config.initializer_range
-        return Dense(units, stddev, dtype=self.dtype_policy, name=name)
-
-    def build(self, input_shape=None):
-        layer = getattr(self, self._dense.name)
-        if not layer.built:
-            layer.build([None, self._dense.width])
-        if self.scalar_mix is not None and not self.scalar_mix.built:
-            states = self.backbone.config.num_hidden_layers + 1
-            self.scalar_mix.build([[None, None, self.backbone.config.hidden_size]] * states)
-        self.built = True
+        return self.built_layer(Dense, units, stddev, name=name, shape=width and [None, width])
 
     def token_states(self, outputs: dict) -> tf.Tensor:
         """Returns the vectors of tokens that the head takes, `[B, T, H]`."""
@@ -79,10 +88,15 @@ class DenseHeadModel(TaskModel):
     def compile(self, optimizer="adam", loss="auto", metrics=None, **kwargs):
         """Compiles as Keras does; the loss defaults to that of the problem's type.
 
+        For class ids, `bert_tf.training.SparseCrossentropy` smooths the labels and focuses on hard
+        examples.
+
         Raises:
-            UserError: See `TrainingModel.compile`; for a loss or a metric of probabilities, or a
-                metric that does not fit the task.
+            UserError: See `TrainingModel.compile`; for a loss or a metric of probabilities, a
+                metric that does not fit the task, or class weights if it has no fixed classes.
         """
+        if self.spec.labels.no_class_weights:
+            refuse_class_weights(loss, self.spec.labels.no_class_weights)
         loss, metrics = self.loss_and_metrics(loss, metrics)
         if "weighted_metrics" in kwargs:
             _, kwargs["weighted_metrics"] = self.loss_and_metrics(loss, kwargs["weighted_metrics"])
@@ -95,7 +109,8 @@ class DenseHeadModel(TaskModel):
             UserError: If they are of probabilities, or the metrics do not fit the task.
         """
         is_default = isinstance(loss, str) and loss == "auto"
-        loss = _LOSSES[self._dense.problem_type]() if is_default else loss_on_logits(loss)
+        default = self._dense.loss or _LOSSES[self._dense.problem_type]
+        loss = default() if is_default else loss_on_logits(loss)
         example = None
         if self.distribute_strategy.num_replicas_in_sync == 1:
             example = self._example_outputs(takes_class_ids(loss))
@@ -120,6 +135,8 @@ class DenseHeadModel(TaskModel):
 
     def default_compile(self, y):
         metrics = _METRICS[self._dense.problem_type]()
+        if self._dense.accuracy is not None:
+            metrics = [keras.metrics.MeanMetricWrapper(self._dense.accuracy, name="accuracy")]
         return super().default_compile(y) | ({} if metrics is None else {"metrics": metrics})
 
 
@@ -127,9 +144,10 @@ class _DenseHead(NamedTuple):
     """What `dense_head` was given."""
 
     name: str
-    width: int
     example_shape: tuple[int, ...] | None
     problem_type: str | None
+    loss: Callable[[], keras.losses.Loss] | None
+    accuracy: Callable | None
 
 
 def _class_loss():

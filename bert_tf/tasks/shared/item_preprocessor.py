@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.inputs.labels import row_weights
 from bert_tf.inputs.marked_rows import MarkedRows
 from bert_tf.models.preprocessor import Preprocessor
@@ -62,11 +62,8 @@ class ItemPreprocessor(Preprocessor):
         Raises:
             UserError: If there is no tokenizer, or `window_stride` is given.
         """
-        if window_stride is not None:
-            raise UserError(
-                f"`window_stride` must be None: what is too long is cut between {self.item}s. "
-                f"Received: window_stride={window_stride!r}"
-            )
+        rule = f"must be None: what is too long is cut between {self.item}s"
+        require(window_stride is None, rule, UserError, window_stride=window_stride)
         self.require_tokenizer()
         return self.windows(columns[0])
 

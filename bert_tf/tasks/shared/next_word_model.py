@@ -6,6 +6,7 @@ Glossary: `B` rows, `T` tokens of a row, `M` labelled tokens, `H` hidden size, `
 import keras
 import tensorflow as tf
 
+from bert_tf.config import BertConfig
 from bert_tf.inputs.labels import IGNORED
 from bert_tf.layers.attention.token_layout import TokenLayout
 from bert_tf.ops.native import needs_static_shapes
@@ -29,8 +30,18 @@ class NextWordModel(TokenLoss):
         self.perplexity = Perplexity(name="perplexity")
 
     @property
+    def target_config(self) -> BertConfig:
+        """The configuration of the network that predicts the words."""
+        return self.backbone.config
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of words."""
+        return self.target_config.vocab_size
+
+    @property
     def num_token_classes(self):
-        return self.backbone.config.vocab_size
+        return self.vocab_size
 
     def decoded(self, tokens: dict[str, tf.Tensor], training: bool):
         """Returns the vectors of tokens, from which the next words are predicted.

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.json_schema import is_integer
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.inputs.columns import is_text
 
 
@@ -66,10 +66,8 @@ class RanksDocuments:
             DataError: If a text is missing or malformed.
         """
         if not is_text(query) or is_text(documents):
-            raise UserError(
-                "`query` must be a string and `documents` a list of strings. Received: "
-                f"query={type(query).__name__}, documents={type(documents).__name__}"
-            )
+            received = f"query={type(query).__name__}, documents={type(documents).__name__}"
+            raise user_error("`query`", "be a string and `documents` a list of strings", received)
         if top_k is not None and (not is_integer(top_k) or top_k < 1):
             raise UserError(f"`top_k` must be an integer of at least 1. Received: top_k={top_k!r}")
         documents = list(documents)

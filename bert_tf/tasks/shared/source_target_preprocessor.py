@@ -5,7 +5,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.inputs.labels import row_weights
 from bert_tf.inputs.token_rows import parallel_map
 from bert_tf.models.preprocessor import Preprocessor
@@ -47,11 +47,8 @@ class SourceTargetPreprocessor(Preprocessor):
         Raises:
             UserError: If there is no text, or `y` is given.
         """
-        if y is not None:
-            raise UserError(
-                "`y` must be None with text: `x` is a tuple of two lists, (sources, targets). "
-                f"Received: y={type(y).__name__}"
-            )
+        rule = "must be None with text: `x` is a tuple of two lists, (sources, targets)"
+        require(y is None, rule, UserError, y=type(y).__name__)
         rows, labels = super().training_rows(columns, None, None)
         if sample_weight is not None:
             labels = (row_weights(sample_weight, columns.num_rows),)

@@ -7,21 +7,22 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, require, user_error
 from bert_tf.generation import GeneratedTokens, GenerationConfig, generate
 from bert_tf.inputs.batches import DEFAULT_BATCH_SIZE, sorted_batches
 from bert_tf.inputs.token_inputs import checked_token_inputs
 from bert_tf.models.preprocessor import Preprocessor
 from bert_tf.models.serving_module import ServingModule
 from bert_tf.models.task_spec import Examples
+from bert_tf.tasks.shared.next_word_model import NextWordModel
 from bert_tf.text.spacing import with_written_spaces
 from bert_tf.training.traced_steps import Predictor
 
 _SPECIAL_TOKENS = 2  # of a source: [CLS] and [SEP]
 
 
-class TextGenerator:
-    """A part of task models that write text, before `TaskModel` in their bases.
+class TextGenerator(NextWordModel):
+    """A base of task models that write text, before `TaskModel` in their bases.
 
     A subclass has `start_token_id`, `end_token_id` and `longest_target`, the maximum number of
     tokens of a target with its start, and the methods `start_decoding` and `next_token`.
@@ -40,6 +41,11 @@ class TextGenerator:
         super().check_options()
         config = GenerationConfig.of(self.generation_config)
         self.replace_option("generation_config", config)
+
+    @property
+    def pad_token_id(self) -> int:
+        """The token after the end token."""
+        return self.target_config.pad_token_id
 
     @property
     def most_new_tokens(self) -> int:
@@ -120,10 +126,8 @@ class TextGenerator:
         config = self.generation_options(max_new_tokens, **options)
         if isinstance(texts, dict):
             if token_budget is not None:
-                raise UserError(
-                    "`token_budget` must be None for anything but texts. Received: "
-                    f"{token_budget=}, a token dictionary"
-                )
+                received = f"token_budget={token_budget!r}, a token dictionary"
+                raise user_error("`token_budget`", "be None for anything but texts", received)
             return self._generate_ids(texts, config, batch_size)
         preprocessor = self._source_preprocessor()
         columns = preprocessor.read_examples(texts)
@@ -190,25 +194,19 @@ class TextGenerator:
         known = {field.name for field in dataclasses.fields(GenerationConfig)}
         unknown = sorted(set(options) - known)
         if unknown:
-            raise UserError(
-                f"The options must be among {sorted(known)}. Received: {', '.join(unknown)}"
-            )
+            raise user_error("The options", f"be among {sorted(known)}", ", ".join(unknown))
         if max_new_tokens is not None:
             options = {**options, "max_new_tokens": max_new_tokens}
         if self.generation_config is None:
             config = GenerationConfig(**{"max_new_tokens": self.most_new_tokens, **options})
         else:
             config = dataclasses.replace(self.generation_config, **options)
-        if config.max_new_tokens > self.most_new_tokens:
-            raise UserError(
-                f"`max_new_tokens` must be at most {self.most_new_tokens}, the positions that the "
-                f"model has. Received: max_new_tokens={config.max_new_tokens}"
-            )
-        if config.num_beams > 1 and self.vocab_size <= config.num_beams:
-            raise UserError(
-                f"`num_beams` must be below the size of the vocabulary, {self.vocab_size}. "
-                f"Received: num_beams={config.num_beams}"
-            )
+        rule = f"must be at most {self.most_new_tokens}, the positions that the model has"
+        is_valid = config.max_new_tokens <= self.most_new_tokens
+        require(is_valid, rule, UserError, max_new_tokens=config.max_new_tokens)
+        rule = f"must be below the size of the vocabulary, {self.vocab_size}"
+        is_valid = config.num_beams == 1 or config.num_beams < self.vocab_size
+        require(is_valid, rule, UserError, num_beams=config.num_beams)
         return config
 
     def _source_preprocessor(self) -> Preprocessor:

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError, require_one_of
+from bert_tf.errors import UserError, require_one_of, user_error
 from bert_tf.inputs.columns import TextColumns
 from bert_tf.inputs.labels import check_ids
 from bert_tf.inputs.token_inputs import one_sequence_per_row
@@ -90,10 +90,8 @@ class VectorModel(TaskModel):
             objective = sentence_loss(objective)
             given = sorted({"loss", "metrics"} & set(kwargs))
             if given:
-                raise UserError(
-                    "`loss` and `metrics` must not be given with an `objective`, which has its own "
-                    f"loss and metric. Received: {given}"
-                )
+                expected = "not be given with an `objective`, which has its own loss and metric"
+                raise user_error("`loss` and `metrics`", expected, given)
             with self.distribute_strategy.scope():
                 objective.build(self.vector_size, self.backbone.config.initializer_range)
         self._objective = objective
@@ -189,10 +187,8 @@ class VectorModel(TaskModel):
             UserError: If the name is unknown, or both are given.
         """
         if name is not None and prompt is not None:
-            raise UserError(
-                "At most one of `prompt_name` and `prompt` must be given. Received: "
-                f"prompt_name={name!r}, prompt={prompt!r}"
-            )
+            received = f"prompt_name={name!r}, prompt={prompt!r}"
+            raise user_error("At most one of `prompt_name` and `prompt`", "be given", received)
         if name is not None:
             require_one_of("prompt_name", name, tuple(self.prompts))
         elif prompt is None:

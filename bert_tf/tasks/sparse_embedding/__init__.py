@@ -2,29 +2,20 @@
 
 from bert_tf.base.json_schema import integer, optional
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import (
-    ACTIVATION,
-    POOLING,
-    PROMPT_OPTIONS,
-    VECTORS,
-    WORD_AXIS,
-    Examples,
-    Serving,
-    TaskSpec,
-)
+from bert_tf.models import task_spec
 from bert_tf.tasks import masked_lm
 
-SPEC = TaskSpec(
+SPEC = task_spec.TaskSpec(
     name="sparse_embedding",
     model="BertSparseEncoder",
     architectures=("BertForMaskedLM",),
     backbone_options={"output_word_embeddings": True},
     decoded_by="terms",
     preprocessor="bert_tf.tasks.shared.vector_preprocessor.VectorPreprocessor",
-    examples=Examples(texts=(1, ...)),
+    examples=task_spec.Examples(texts=(1, ...)),
     heads={"masked_lm_head": masked_lm.HEAD},
     uses_pooler=False,
-    serving=Serving(
+    serving=task_spec.Serving(
         "SparseEmbeddingModule",
         outputs={
             "term_count": "How many terms the text has; what follows is padding.",
@@ -36,14 +27,14 @@ SPEC = TaskSpec(
         details={"vector_size": "vector_size"},
     ),
     files="SparseEmbeddingFiles",
-    distilled_as=VECTORS,
-    output_axes=(WORD_AXIS,),
+    distilled_as=task_spec.VECTORS,
+    output_axes=(task_spec.WORD_AXIS,),
     reads_pairs=False,
     options={
-        "pooling": POOLING,
-        "activation": ACTIVATION,
+        "pooling": task_spec.POOLING,
+        "activation": task_spec.ACTIVATION,
         "max_active_dims": optional(integer(least=1)),
-        **PROMPT_OPTIONS,
+        **task_spec.PROMPT_OPTIONS,
     },
 )
 

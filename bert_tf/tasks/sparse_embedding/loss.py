@@ -6,7 +6,7 @@ Glossary: `B` examples, `K` texts of an example, `V` vocabulary.
 import tensorflow as tf
 
 from bert_tf.base.json_schema import is_integer
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.training.losses.sentence_losses import (
     MultipleNegativesRankingLoss,
     SentenceLoss,
@@ -72,10 +72,9 @@ class SpladeLoss(SentenceLoss):
             "warmup_steps": warmup_steps,
         }
         for name, count in counts.items():
-            if count is not None and (not is_integer(count) or count < 0):
-                raise UserError(
-                    f"`{name}` must be an integer of at least 0. Received: {name}={count!r}"
-                )
+            rule = "must be an integer of at least 0"
+            is_valid = count is None or (is_integer(count) and count >= 0)
+            require(is_valid, rule, UserError, **{name: count})
         if loss is None:
             loss = MultipleNegativesRankingLoss(scale=1.0, similarity="dot")
         self.loss = sentence_loss(loss)
@@ -88,11 +87,8 @@ class SpladeLoss(SentenceLoss):
 
     def build(self, vector_size, initializer_range):
         self.loss.build(vector_size, initializer_range)
-        if self.loss.variables:
-            raise UserError(
-                "`loss` of SpladeLoss must have no variables. Received: "
-                f"loss={self.loss.description()}"
-            )
+        rule = "of SpladeLoss must have no variables"
+        require(not self.loss.variables, rule, UserError, loss=self.loss.description())
 
     def description(self):
         return f"{super().description()} of {self.loss.description()}"

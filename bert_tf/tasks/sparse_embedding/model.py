@@ -98,21 +98,14 @@ class BertSparseEncoder(VectorModel):
         self.activation = activation
         self.max_active_dims = max_active_dims
         self.check_options()
-        self.masked_lm_head = MaskedLMHead(
-            backbone.config, dtype=self.dtype_policy, name="masked_lm"
-        )
-        self.build()
+        self.masked_lm_head = self.built_layer(MaskedLMHead, backbone.config, name="masked_lm")
+        self.built = True
 
     def check_options(self):
         super().check_options()
         require_one_of("pooling", self.pooling, POOLINGS)
         require_one_of("activation", self.activation, TERM_ACTIVATIONS)
         require_count("max_active_dims", self.max_active_dims)
-
-    def build(self, input_shape=None):
-        if not self.masked_lm_head.built:
-            self.masked_lm_head.build()
-        self.built = True
 
     @property
     def vector_size(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from bert_tf.base.json_schema import is_integer
 from bert_tf.base.optional_packages import require_package
 from bert_tf.base.vectors import as_array
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require, user_error
 
 
 class WeightedTerm(NamedTuple):
@@ -49,10 +49,8 @@ def sparse_rows(vectors: Any, size: int, name: str):
     rows = vectors if sparse.issparse(vectors) else as_array(vectors, name)
     rows = rows.reshape(1, -1) if rows.ndim == 1 else rows
     if rows.ndim != 2 or rows.shape[1] != size:
-        raise UserError(
-            f"`{name}` must be [n, {size}], with a column for each piece of the vocabulary. "
-            f"Received: {name}.shape={rows.shape}"
-        )
+        expected = f"be [n, {size}], with a column for each piece of the vocabulary"
+        raise user_error(f"`{name}`", expected, f"{name}.shape={rows.shape}")
     rows = sparse.csr_array(rows, copy=True)
     rows.eliminate_zeros()
     return rows
@@ -70,10 +68,8 @@ def strongest(vectors: np.ndarray, count: int | None) -> np.ndarray:
 
 def require_count(name: str, count: Any) -> None:
     """Raises `UserError` unless `count` is None or an integer of at least 1."""
-    if count is not None and (not is_integer(count) or count < 1):
-        raise UserError(
-            f"`{name}` must be None or an integer of at least 1. Received: {name}={count!r}"
-        )
+    rule = "must be None or an integer of at least 1"
+    require(count is None or (is_integer(count) and count >= 1), rule, UserError, **{name: count})
 
 
 def weighted_terms(rows, pieces: list[str], top_k: int | None) -> list[list[WeightedTerm]]:

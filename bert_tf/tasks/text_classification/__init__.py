@@ -2,30 +2,21 @@
 
 from bert_tf.base.json_schema import FLAG, may_lack, number, optional, text
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import (
-    CLASS_AXIS,
-    CLASS_OPTIONS,
-    CLASSES,
-    POOLING,
-    SCALAR_MIX,
-    USE_SCALAR_MIX,
-    Answers,
-    Serving,
-    TaskSpec,
-    layer_head,
-)
+from bert_tf.models import task_spec
 from bert_tf.models.weight_rows import OUTPUT
 from bert_tf.tasks.masked_lm import HEAD as LANGUAGE_MODEL_HEAD
 
-HEAD = layer_head("classifier", OUTPUT, "classifier", "", "task/dense", "classifier/out_proj")
-SPEC = TaskSpec(
+HEAD = task_spec.layer_head(
+    "classifier", OUTPUT, "classifier", "", "task/dense", "classifier/out_proj"
+)
+SPEC = task_spec.TaskSpec(
     name="text_classification",
     model="BertTextClassifier",
     architectures=("BertForSequenceClassification",),
     preprocessor="TextClassificationPreprocessor",
     heads={"classifier": HEAD},
-    optional_heads={"language_model_head": LANGUAGE_MODEL_HEAD, "scalar_mix": SCALAR_MIX},
-    serving=Serving(
+    optional_heads={"language_model_head": LANGUAGE_MODEL_HEAD, "scalar_mix": task_spec.SCALAR_MIX},
+    serving=task_spec.Serving(
         "TextClassificationModule",
         outputs={
             "label": "The most probable label.",
@@ -37,19 +28,19 @@ SPEC = TaskSpec(
         takes_pairs=True,
         details={"problem_type": "problem_type", "labels": "class_names"},
     ),
-    distilled_as=CLASSES,
-    output_axes=(CLASS_AXIS,),
+    distilled_as=task_spec.CLASSES,
+    output_axes=(task_spec.CLASS_AXIS,),
     answers={
-        "classify": Answers("classify", (1, 2)),
-        "rerank": Answers("classify", (2,), are_scores=True),
+        "classify": task_spec.Answers("classify", (1, 2)),
+        "rerank": task_spec.Answers("classify", (2,), are_scores=True),
     },
     options={
-        **CLASS_OPTIONS,
+        **task_spec.CLASS_OPTIONS,
         "problem_type": optional(text()),
-        "pooling": POOLING,
+        "pooling": task_spec.POOLING,
         "lm_loss_weight": may_lack(number("at least 0", lambda value: value >= 0)),
         "both_orders": may_lack(FLAG),
-        "use_scalar_mix": USE_SCALAR_MIX,
+        "use_scalar_mix": task_spec.USE_SCALAR_MIX,
     },
     built_with=(
         "num_classes",

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, require
 from bert_tf.models.task_model import TaskModel
 from bert_tf.tasks.text_classification.model import BertTextClassifier
 from bert_tf.training.training_model import TrainingModel
@@ -23,12 +23,9 @@ def cached_features(
         UserError: If there is no tokenizer, or the model has a `ScalarMix`, which is trained too.
         DataError: If a text is missing or malformed.
     """
-    if model.use_scalar_mix:
-        raise UserError(
-            "`use_scalar_mix` of the model must be False: its weights are trained with the head. "
-            "Received: use_scalar_mix=True. Freeze the encoder with "
-            "bert_tf.training.freeze_layers and call `fit`."
-        )
+    rule = "of the model must be False: its weights are trained with the head"
+    fix = "Freeze the encoder with bert_tf.training.freeze_layers and call `fit`."
+    require(not model.use_scalar_mix, rule, UserError, fix, use_scalar_mix=True)
     return _Pooled(model).predict(texts, token_budget=token_budget, verbose=verbose)
 
 

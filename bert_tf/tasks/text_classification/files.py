@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.config import MULTI_LABEL, PROBLEM_TYPES, REGRESSION, SINGLE_LABEL
-from bert_tf.errors import DataError, require_one_of
+from bert_tf.errors import DataError, require, require_one_of, user_error
 from bert_tf.inputs.tables.table_files import read_table
 from bert_tf.inputs.tables.tsv import read_tsv
 
@@ -117,8 +118,7 @@ class ClassificationTask:
                 an unknown label or repeats an id. The message names the file and the line.
         """
         columns = getattr(self, split)
-        if columns is None:
-            raise DataError(f"`split` must have a file in this task. Received: split={split!r}")
+        require(columns is not None, "must have a file in this task", DataError, split=split)
         path = self.path(data_dir, split)
         labels = labels or self.labels
         examples, lines_of_ids, short, empty = [], {}, [], []
@@ -138,9 +138,7 @@ class ClassificationTask:
             if found:
                 _logger.warning("%s: %d %s (first: line %d)", path, len(found), what, found[0])
         if not examples:
-            raise DataError(
-                f"{path} must have one example per line, {_layout(columns)}. Received: no examples"
-            )
+            raise data_error(path, f"have one example per line, {_layout(columns)}", "no examples")
         return examples
 
     def label_list(self, train_examples: list[TextExample]) -> tuple[str, ...] | None:
@@ -156,9 +154,8 @@ class ClassificationTask:
         else:
             least, names = 2, {example.label for example in train_examples}
         if len(names) < least:
-            raise DataError(
-                f"The training data must have at least {least} labels. Received: {sorted(names)}"
-            )
+            expected = f"have at least {least} labels"
+            raise user_error("The training data", expected, sorted(names), DataError)
         return tuple(sorted(names))
 
     def _rows(self, path, columns, label_needed):
@@ -176,9 +173,7 @@ class ClassificationTask:
         for line, row in rows:
             missing = [place for place in needed if place not in row]
             if missing and is_named:
-                raise DataError(
-                    f"{path}, line {line} must have the columns {missing}. Received: {sorted(row)}"
-                )
+                raise data_error(path, f"have the columns {missing}", sorted(row), line)
             elif missing and columns.skips_short:
                 yield line, None
             elif missing:
@@ -228,10 +223,8 @@ class ClassificationTask:
 def note_id(lines_of_ids: dict[str, int], name: str, path: str | os.PathLike, line: int) -> None:
     """Adds an id and its line; raises `DataError` if another line has the id."""
     if lines_of_ids.setdefault(name, line) != line:
-        raise DataError(
-            f"{path}, line {line} must have a unique id. Received: {name!r}, as in line "
-            f"{lines_of_ids[name]}"
-        )
+        expected = "have a unique id"
+        raise data_error(path, expected, f"{name!r}, as in line {lines_of_ids[name]}", line)
 
 
 def _layout(columns: Columns) -> str:
@@ -269,9 +262,7 @@ def read_predictions(
     else:
         rows = [_numbers(path, line, fields, width) for line, fields in read_tsv(path)]
     if len(rows) != len(examples):
-        raise DataError(
-            f"{path} must have {len(examples)} predictions, one per example. Received: {len(rows)}"
-        )
+        raise data_error(path, f"have {len(examples)} predictions, one per example", len(rows))
     return np.array(rows)
 
 
@@ -297,9 +288,7 @@ def _from_json_lines(path, examples, labels, problem_type, width):
         )
     unknown = len(ids) - len(examples)
     if unknown > 0:
-        raise DataError(
-            f"{path} must have ids of examples. Received: {unknown} ids that no example has"
-        )
+        raise data_error(path, "have ids of examples", f"{unknown} ids that no example has")
     of_id = dict(zip(ids, rows))
     return [of_id[example.id] for example in examples]
 
@@ -310,9 +299,7 @@ def _numbers(path, line, values, width):
     except (TypeError, ValueError):
         numbers = []
     if len(numbers) != width or not np.isfinite(numbers).all():
-        raise DataError(
-            f"{path}, line {line} must have {width} numbers. Received: {str(values)[:80]}"
-        )
+        raise data_error(path, f"have {width} numbers", str(values)[:80], line)
     return numbers
 
 
@@ -322,7 +309,5 @@ def _of_names(path, line, names, labels, problem_type):
     names = [str(name) for name in names]
     unknown = [name for name in names if name not in labels]
     if unknown:
-        raise DataError(
-            f"{path}, line {line} must have labels of {list(labels)}. Received: {unknown}"
-        )
+        raise data_error(path, f"have labels of {list(labels)}", unknown, line)
     return [float(label in names) for label in labels]

@@ -23,10 +23,8 @@ from bert_tf.inputs.labels import (
     read_regression_labels,
 )
 from bert_tf.inputs.word_labels import next_words
-from bert_tf.layers.dropout import Dropout
 from bert_tf.layers.masked_lm_head import MaskedLMHead
 from bert_tf.layers.pooling import SequencePooling, first_columns, first_token
-from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
@@ -130,25 +128,21 @@ class BertTextClassifier(DenseHeadModel):
         self.pooling = pooling
         self.lm_loss_weight = lm_loss_weight
         self.both_orders = both_orders
-        self.use_scalar_mix = use_scalar_mix
         self.check_options()
-        self.dropout = self.head_dropout(dropout)
+        self.add_dropout(dropout)
         self.sequence_pooling = None
         if pooling != "cls":
             self.sequence_pooling = SequencePooling(pooling, dtype=self.dtype_policy)
-        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
+        self.language_model_head = None
+        if lm_loss_weight:
+            self.language_model_head = self.built_layer(
+                MaskedLMHead, backbone.config, name="masked_lm"
+            )
         width = backbone.config.hidden_size * (2 if pooling == "mean_max" else 1)
         example = {"example_shape": (2, num_classes), "problem_type": problem_type}
         self.classifier = self.dense_head(num_classes, width=width, **example)
-        if use_scalar_mix:
-            self.scalar_mix = ScalarMix(dtype=self.dtype_policy, name="scalar_mix")
-        self.language_model_head = None
-        if lm_loss_weight:
-            self.language_model_head = MaskedLMHead(
-                backbone.config, dtype=self.dtype_policy, name="masked_lm"
-            )
-            self.language_model_head.build()
-        self.build()
+        self.add_scalar_mix(use_scalar_mix)
+        self.built = True
 
     def check_options(self):
         super().check_options()

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf.base.optional_packages import require_package
 from bert_tf.config import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, user_error
 from bert_tf.inputs.columns import is_container, plain_rows
 from bert_tf.inputs.labels import (
     IdsInGraph,
@@ -84,10 +84,8 @@ class TextClassificationPreprocessor(Preprocessor):
         if self.problem_type == REGRESSION:
             return tf.strings.to_number
         if self.problem_type == MULTI_LABEL:
-            raise UserError(
-                "Several labels in a dataset must be rows of 0 and 1, as `targets` makes them. "
-                "Received: strings"
-            )
+            expected = "be rows of 0 and 1, as `targets` makes them"
+            raise user_error("Several labels in a dataset", expected, "strings")
         return IdsInGraph(self.labels, self.num_classes)
 
     def probabilities(self, logits) -> np.ndarray:

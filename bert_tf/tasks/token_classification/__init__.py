@@ -2,46 +2,31 @@
 
 from bert_tf.base.json_schema import FLAG, may_lack
 from bert_tf.base.lazy_names import lazy_names
-from bert_tf.models.task_spec import (
-    CLASS_AXIS,
-    CLASS_OPTIONS,
-    CLASSES,
-    SCALAR_MIX,
-    TOKEN_AXIS,
-    USE_SCALAR_MIX,
-    Answers,
-    Examples,
-    Head,
-    Labels,
-    Serving,
-    TaskInput,
-    TaskSpec,
-    layer_head,
-)
+from bert_tf.models import task_spec
 from bert_tf.models.weight_rows import OUTPUT, VECTOR, Row
 
 # Named as in pytorch-crf; [from, to] there too.
-_CRF = Head(
+_CRF = task_spec.Head(
     "crf",
     tuple(
         Row(VECTOR, name, f"crf.{name}", f"crf/{name}")
         for name in ("transitions", "start_transitions", "end_transitions")
     ),
 )
-SPEC = TaskSpec(
+SPEC = task_spec.TaskSpec(
     name="token_classification",
     model="BertTokenClassifier",
     architectures=("BertForTokenClassification",),
     decoded_by="tag",
     preprocessor="TokenClassificationPreprocessor",
-    examples=Examples(are_lists=True, are_cut=True),
-    labels=Labels(are_required=True),
+    examples=task_spec.Examples(are_lists=True, are_cut=True),
+    labels=task_spec.Labels(are_required=True),
     token_axis=1,
-    inputs={"word_starts": TaskInput("bool", (None,))},
-    heads={"classifier": layer_head("token_classifier", OUTPUT, "classifier", "")},
-    optional_heads={"crf": _CRF, "scalar_mix": SCALAR_MIX},
+    inputs={"word_starts": task_spec.TaskInput("bool", (None,))},
+    heads={"classifier": task_spec.layer_head("token_classifier", OUTPUT, "classifier", "")},
+    optional_heads={"crf": _CRF, "scalar_mix": task_spec.SCALAR_MIX},
     uses_pooler=False,
-    serving=Serving(
+    serving=task_spec.Serving(
         "TokenClassificationModule",
         outputs={
             "entity_count": "How many entities the text has; what follows is padding.",
@@ -56,10 +41,14 @@ SPEC = TaskSpec(
         },
         details={"labels": "labels"},
     ),
-    distilled_as=CLASSES,
-    output_axes=(TOKEN_AXIS, CLASS_AXIS),
-    answers={"tag": Answers("tag")},
-    options={**CLASS_OPTIONS, "use_crf": may_lack(FLAG), "use_scalar_mix": USE_SCALAR_MIX},
+    distilled_as=task_spec.CLASSES,
+    output_axes=(task_spec.TOKEN_AXIS, task_spec.CLASS_AXIS),
+    answers={"tag": task_spec.Answers("tag")},
+    options={
+        **task_spec.CLASS_OPTIONS,
+        "use_crf": may_lack(FLAG),
+        "use_scalar_mix": task_spec.USE_SCALAR_MIX,
+    },
     built_with=("num_classes", "use_crf", "dropout", "use_scalar_mix"),
 )
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from bert_tf.base.file_errors import data_error
 from bert_tf.errors import DataError, require_one_of
 from bert_tf.inputs.tables.tsv import read_lines
 
@@ -80,15 +81,11 @@ def read_conll(
                 tag_column = None
             for name, column in (("word_column", word_column), ("tag_column", tag_column)):
                 if column is not None and not -width <= column < width:
-                    raise DataError(
-                        f"{path}, line {number} must have a column {column} ({name}). "
-                        f"Received: {width} columns"
-                    )
+                    expected = f"have a column {column} ({name})"
+                    raise data_error(path, expected, f"{width} columns", number)
         if len(fields) != width or not all(fields):
-            raise DataError(
-                f"{path}, line {number} must have {width} columns, as the lines before. "
-                f"Received: {line!r}. Every word needs a tag; an empty line ends a sentence."
-            )
+            received = f"{line!r}. Every word needs a tag; an empty line ends a sentence."
+            raise data_error(path, f"have {width} columns, as the lines before", received, number)
         words.append(fields[word_column])
         if tag_column is not None:
             tags.append(fields[tag_column])
@@ -166,10 +163,9 @@ def read_tag_predictions(
         try:  # there must be three columns
             gold = read_conll(path, word_column=-3, tag_column=-2)
         except DataError:
-            raise DataError(
-                f"{path} must have a word, its gold tag and its predicted tag per line. Received: "
-                "two columns. Pass the file with the gold tags."
-            ) from None
+            expected = "have a word, its gold tag and its predicted tag per line"
+            received = "two columns. Pass the file with the gold tags."
+            raise data_error(path, expected, received) from None
     else:
         columns = {"word_column": word_column, "tag_column": tag_column}
         gold = _tagged(gold_path, read_tagged_text(gold_path, format, **columns))
@@ -180,10 +176,7 @@ def read_tag_predictions(
                     f"{' '.join(ours.words)[:80]!r}, not {' '.join(theirs.words)[:80]!r}"
                 )
         if len(gold) != len(predicted):
-            raise DataError(
-                f"{path} must have the {len(gold)} sentences of {gold_path}. "
-                f"Received: {len(predicted)}"
-            )
+            raise data_error(path, f"have the {len(gold)} sentences of {gold_path}", len(predicted))
     words, tags = map(list, zip(*predicted))
     return words, [sentence.tags for sentence in gold], tags
 

@@ -12,8 +12,6 @@ from bert_tf.inputs.columns import is_text
 from bert_tf.inputs.labels import IGNORED, check_labels, class_names
 from bert_tf.inputs.string_lists import flat_strings
 from bert_tf.layers.crf import ConditionalRandomField
-from bert_tf.layers.dropout import Dropout
-from bert_tf.layers.scalar_mix import ScalarMix
 from bert_tf.models.backbone import BertBackbone
 from bert_tf.models.preprocessor import Held
 from bert_tf.tasks.shared.dense_head_model import DenseHeadModel
@@ -90,15 +88,12 @@ class BertTokenClassifier(TokenLoss, DenseHeadModel):
         self.num_classes = len(labels) if num_classes is None else num_classes
         self.check_options()
         self.use_crf = use_crf
-        self.use_scalar_mix = use_scalar_mix
-        self.dropout = self.head_dropout(dropout)
-        self.dropout_layer = Dropout(self.dropout, dtype=self.dtype_policy, name="dropout")
+        self.add_dropout(dropout)
         self.classifier = self.dense_head(len(labels))
-        if use_scalar_mix:
-            self.scalar_mix = ScalarMix(dtype=self.dtype_policy, name="scalar_mix")
+        self.add_scalar_mix(use_scalar_mix)
         self.crf = ConditionalRandomField(len(labels), name="crf") if use_crf else None
         self.accuracy = keras.metrics.Mean(name="accuracy")
-        self.build()
+        self.built = True
 
     def check_options(self):
         super().check_options()

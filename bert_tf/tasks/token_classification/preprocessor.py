@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import UserError, user_error
 from bert_tf.inputs.columns import (
     TextColumns,
     as_columns,
@@ -76,10 +76,8 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
         if isinstance(x, TextColumns):
             return x
         if not holds_lists(x):
-            raise UserError(
-                "Sentences must be lists of words, with a tag for each word. Received: text. `tag` "
-                "finds spans in text."
-            )
+            expected = "be lists of words, with a tag for each word"
+            raise user_error("Sentences", expected, "text. `tag` finds spans in text.")
         return TextColumns([object_array(word_lists(x, self.text_errors))])
 
     def targets(self, y, x):
@@ -97,10 +95,8 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
             UserError: If there is not one known tag for each word.
         """
         if y is None or len(lists) != len(y):
-            raise UserError(
-                "`y` must have a list of tags for each sentence. Received: "
-                f"{len(lists)} sentences, {'no' if y is None else len(y)} lists of tags"
-            )
+            received = f"{len(lists)} sentences, {'no' if y is None else len(y)} lists of tags"
+            raise user_error("`y`", "have a list of tags for each sentence", received)
         ids = {label: index for index, label in enumerate(self.labels)}
         for number, (words, row) in enumerate(zip(lists, y)):
             if len(words) != len(row):
@@ -133,9 +129,7 @@ class TokenClassificationPreprocessor(ItemPreprocessor):
         self.require_tokenizer()
         columns = as_columns(texts, self.text_errors)
         if len(columns) != 1:
-            raise UserError(
-                f"Texts must be a list of strings. Received: {len(columns)} texts in an example."
-            )
+            raise user_error("Texts", "be a list of strings", f"{len(columns)} texts in an example")
         texts = [text.decode("utf-8", errors="replace") for text in columns[0]]
         tensor = tf.constant(texts, tf.string)
         return words_of_texts_eagerly(self.tokenizer)(tensor), texts

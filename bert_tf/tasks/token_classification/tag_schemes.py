@@ -16,7 +16,7 @@ CoNLL 2000 and seqeval for invalid sequences of tags.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from bert_tf.errors import DataError, UserError, require_one_of
+from bert_tf.errors import DataError, require_one_of, user_error
 
 SCHEMES = ("IOB1", "IOB2", "BIOES")
 OUTSIDE = "O"
@@ -102,10 +102,8 @@ def tags_of_spans(spans: Iterable[Span], length: int, scheme: str = "IOB2") -> l
     before = Span(0, 0, None)
     for span in sorted(spans):
         if not before.end <= span.start < span.end <= length:
-            raise UserError(
-                f"`spans` must be in the {length} words and not overlap. Received: {span} after "
-                f"{before}"
-            )
+            expected = f"be in the {length} words and not overlap"
+            raise user_error("`spans`", expected, f"{span} after {before}")
         letters = ["I"] * (span.end - span.start)
         touches = before.end == span.start and before.label == span.label
         if scheme != "IOB1" or touches:

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import PADDING_LOGIT
-from bert_tf.errors import DataError, UserError
+from bert_tf.errors import DataError, UserError, require
 
 SMALLEST_REST = 1e-7  # (1 - p)^γ has no finite slope at 1 - p = 0
 
@@ -113,13 +113,10 @@ def require_mean(loss: SparseCrossentropy) -> None:
         )
 
 
-def refuse_class_weights(loss, classes: str) -> None:
-    """Raises `UserError` if `loss` has class weights. `classes` says what the classes are."""
-    if getattr(loss, "class_weights", None) is not None:
-        raise UserError(
-            f"`class_weights` must be None, because the classes are {classes} and do not mean the "
-            f"same in every example. Received: class_weights={loss.class_weights}"
-        )
+def refuse_class_weights(loss, reason: str) -> None:
+    """Raises `UserError` if `loss` has class weights; `reason` says why it must have none."""
+    weights = getattr(loss, "class_weights", None)
+    require(weights is None, f"must be None: {reason}", UserError, class_weights=weights)
 
 
 def balanced_class_weights(class_ids: np.ndarray, num_classes: int) -> list[float]:

@@ -87,7 +87,7 @@ def test_learns_planted_data(make_model):
     expected = float(loss(labels, model.predict(inputs, verbose=0)))
     logs = model.evaluate(inputs, labels, verbose=0, return_dict=True)
     assert logs["loss"] == pytest.approx(expected, rel=1e-4)
-    with pytest.raises(UserError, match="choices of a prompt"):
+    with pytest.raises(UserError, match="choices have no fixed class"):
         model.compile(loss=SparseCrossentropy(class_weights=[1.0, 2.0, 1.0, 1.0]))
 
 
