@@ -26,6 +26,7 @@ from bert_tf.models.weight_rows import (
     TABLE,
     VECTOR,
     Row,
+    layer_row,
 )
 
 OWN = "bert_tf"
@@ -35,41 +36,31 @@ _ROLES = {QUERY_KEY_VALUE: ("query", "key", "value"), KEY_VALUE: ("key", "value"
 _FIRST_BLOCK = 4  # tensorflow/models: layers 0 to 3 are the embeddings and their LayerNorm
 
 
+def _embedding_row(place, kind, ours, keras_hub, tf_models, theirs=None):
+    """Returns a layer of the embeddings, number `place` in tensorflow/models."""
+    own, name, hub = f"embeddings.{ours}", f"embeddings.{theirs or ours}", f"backbone/{keras_hub}"
+    official = f"encoder/layer_with_weights-{place}|encoder/{tf_models}"
+    return layer_row(kind, own, name, hub, official, scope="bert/")
+
+
 EMBEDDINGS = (
-    Row(
+    _embedding_row(0, TABLE, "word_embeddings", "reversible_embedding", "_embedding_layer"),
+    _embedding_row(
+        1, TABLE, "position_embeddings", "position_embedding", "_position_embedding_layer"
+    ),
+    _embedding_row(
+        2,
         TABLE,
-        "embeddings.word_embeddings",
-        "embeddings.word_embeddings",
-        "bert/embeddings/word_embeddings",
-        "backbone/reversible_embedding",
-        "encoder/layer_with_weights-0|encoder/_embedding_layer",
+        "segment_embeddings",
+        "embedding",
+        "_type_embedding_layer",
+        "token_type_embeddings",
     ),
-    Row(
-        TABLE,
-        "embeddings.position_embeddings",
-        "embeddings.position_embeddings",
-        "bert/embeddings/position_embeddings",
-        "backbone/position_embedding",
-        "encoder/layer_with_weights-1|encoder/_position_embedding_layer",
+    _embedding_row(
+        3, LAYER_NORM, "layer_norm", "layer_normalization", "_embedding_norm_layer", "LayerNorm"
     ),
-    Row(
-        TABLE,
-        "embeddings.segment_embeddings",
-        "embeddings.token_type_embeddings",
-        "bert/embeddings/token_type_embeddings",
-        "backbone/embedding",
-        "encoder/layer_with_weights-2|encoder/_type_embedding_layer",
-    ),
-    Row(
-        LAYER_NORM,
-        "embeddings.layer_norm",
-        "embeddings.LayerNorm",
-        "bert/embeddings/LayerNorm",
-        "backbone/layer_normalization",
-        "encoder/layer_with_weights-3|encoder/_embedding_norm_layer",
-    ),
-    Row(DENSE, "embeddings.projection", "embeddings_project", None, None, None),
-    Row(TABLE, "encoder.distance_bias", "encoder.relative_attention_bias", None, None, None),
+    Row(DENSE, "embeddings.projection", "embeddings_project", None),
+    Row(TABLE, "encoder.distance_bias", "encoder.relative_attention_bias", None),
 )
 
 

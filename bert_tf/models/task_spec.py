@@ -18,7 +18,7 @@ from bert_tf.base.json_schema import (
 )
 from bert_tf.generation.generation_config import GENERATION_ARGUMENTS
 from bert_tf.models.task_files import TaskFiles
-from bert_tf.models.weight_rows import VECTOR, Row
+from bert_tf.models.weight_rows import VECTOR, Row, layer_row
 
 # A model's outputs, for distillation.
 CLASSES = "classes"  # logits of classes
@@ -71,10 +71,7 @@ def layer_head(name: str, kind: str, *names_in_files: str | None) -> Head:
 # The weights of the layers, for `use_scalar_mix`; the names in files are our own.
 SCALAR_MIX = Head(
     "scalar_mix",
-    tuple(
-        Row(VECTOR, name, f"scalar_mix.{name}", f"scalar_mix/{name}")
-        for name in ("scalars", "gamma")
-    ),
+    tuple(layer_row(VECTOR, name, f"scalar_mix.{name}") for name in ("scalars", "gamma")),
 )
 
 

@@ -40,3 +40,8 @@ class Row(NamedTuple):
     tf1: str | None
     keras_hub: str | None = None
     tf_models: str | None = None
+
+
+def layer_row(kind: str, ours: str, name: str, *others: str | None, scope: str = "") -> Row:
+    """Returns a layer whose scope for google-research/bert is `scope` and its name with slashes."""
+    return Row(kind, ours, name, scope + name.replace(".", "/"), *others)

@@ -11,14 +11,14 @@ from bert_tf.models.weight_rows import (
     TABLE,
     VECTOR,
     Row,
+    layer_row,
 )
 from bert_tf.tasks.shared import GENERATED_TEXT, SOURCE_AND_TARGET
 
 
 def _row(kind: str, ours: str, theirs: str) -> Row:
     """Returns a layer of the decoder. google-research/bert has none: these names are our own."""
-    tf1 = "decoder/" + theirs.replace(".", "/")
-    return Row(kind, ours, f"decoder.{theirs}", tf1)
+    return layer_row(kind, ours, f"decoder.{theirs}")
 
 
 def _block_row(kind: str, ours: str, theirs: str) -> Row:

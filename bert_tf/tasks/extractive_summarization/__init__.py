@@ -3,21 +3,18 @@
 from bert_tf.base.json_schema import FLAG, integer, may_lack
 from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models.task_spec import Examples, Head, Labels, Serving, TaskSpec, layer_head
-from bert_tf.models.weight_rows import ENCODER_BLOCK, OUTPUT, Row
+from bert_tf.models.weight_rows import ENCODER_BLOCK, OUTPUT, layer_row
 
 _HEAD = layer_head("sentence_scorer", OUTPUT, "sentence_scorer", "sentence_scorer")
 
 
-def _sentence_layer_row(kind: str, ours: str, theirs: str) -> Row:
-    """Returns a layer of every block between sentences. The names in files are our own."""
-    name = f"sentence_layers.{{index}}.{theirs}"
-    return Row(kind, ours, name, name.replace(".", "/"))
-
-
-_SENTENCE_LAYERS = Head(
+_SENTENCE_LAYERS = Head(  # the names in files are our own
     "sentence_layers",
     rows=(),
-    block_rows=tuple(_sentence_layer_row(*layer) for layer in ENCODER_BLOCK),
+    block_rows=tuple(
+        layer_row(kind, ours, f"sentence_layers.{{index}}.{theirs}")
+        for kind, ours, theirs in ENCODER_BLOCK
+    ),
 )
 SPEC = TaskSpec(
     name="extractive_summarization",

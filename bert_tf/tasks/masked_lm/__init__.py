@@ -2,33 +2,26 @@
 
 from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models import task_spec
-from bert_tf.models.weight_rows import DENSE, LAYER_NORM, VECTOR, Row
+from bert_tf.models.weight_rows import DENSE, LAYER_NORM, VECTOR, Row, layer_row
 
+_TRANSFORM = "cls.predictions.transform"
+_KERAS_HUB = "task/masked_lm_head"
+_DENSE_NAMES = (f"{_TRANSFORM}.dense", f"{_KERAS_HUB}/_intermediate_dense", "masked_lm/dense")
+_NORM_NAMES = (
+    *(f"{_TRANSFORM}.LayerNorm", f"{_KERAS_HUB}/_intermediate_layer_norm"),
+    "masked_lm/layer_norm",
+)
 HEAD = task_spec.Head(
     "masked_lm",
     (
-        Row(
-            DENSE,
-            "transform",
-            "cls.predictions.transform.dense",
-            "cls/predictions/transform/dense",
-            "task/masked_lm_head/_intermediate_dense",
-            "masked_lm/dense",
-        ),
-        Row(
-            LAYER_NORM,
-            "layer_norm",
-            "cls.predictions.transform.LayerNorm",
-            "cls/predictions/transform/LayerNorm",
-            "task/masked_lm_head/_intermediate_layer_norm",
-            "masked_lm/layer_norm",
-        ),
+        layer_row(DENSE, "transform", *_DENSE_NAMES),
+        layer_row(LAYER_NORM, "layer_norm", *_NORM_NAMES),
         Row(
             VECTOR,
             "output_bias",
             "cls.predictions.bias|cls.predictions.decoder.bias",
             "cls/predictions/output_bias",
-            "task/masked_lm_head/vars/0",
+            f"{_KERAS_HUB}/vars/0",
             "masked_lm/bias|masked_lm/output_bias/bias",
         ),
     ),

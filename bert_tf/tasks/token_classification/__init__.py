@@ -3,13 +3,13 @@
 from bert_tf.base.json_schema import FLAG, may_lack
 from bert_tf.base.lazy_names import lazy_names
 from bert_tf.models import task_spec
-from bert_tf.models.weight_rows import OUTPUT, VECTOR, Row
+from bert_tf.models.weight_rows import OUTPUT, VECTOR, layer_row
 
 # Named as in pytorch-crf; [from, to] there too.
 _CRF = task_spec.Head(
     "crf",
     tuple(
-        Row(VECTOR, name, f"crf.{name}", f"crf/{name}")
+        layer_row(VECTOR, name, f"crf.{name}")
         for name in ("transitions", "start_transitions", "end_transitions")
     ),
 )
